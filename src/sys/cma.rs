@@ -15,7 +15,7 @@ pub struct IoSpan {
 
 const _: () = assert!(size_of::<IoSpan>() == size_of::<libc::iovec>());
 
-/// Pieces that one call of the kernel's takes at most: more gain nothing, and the list lies on the stack.
+/// Most pieces of one system call: more gain nothing, and the list is on the stack.
 pub const MAX_SPANS: usize = 64;
 
 /// A short list of pieces, consumed from the front.

@@ -68,7 +68,7 @@ fn lock_of(key: u64, kind: libc::c_int) -> libc::flock {
         // Offsets have no sign bit to spare.
         l_start: (key & i64::MAX as u64) as i64,
         l_len: 1,
-        // The kernel wants 0 for locks of descriptors.
+        // The kernel requires 0 for locks of descriptors.
         l_pid: 0,
     }
 }

@@ -4,12 +4,12 @@ use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The directory of the file that holds this code, if the loader knows it.
+/// The directory of the file that holds this code, if the loader has it.
 pub fn directory() -> Option<PathBuf> {
     let inside = directory as fn() -> Option<PathBuf> as *const libc::c_void;
     // SAFETY: Dl_info is plain data, for which zeros are valid.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: the address is of our code, the pointer to a Dl_info of ours.
+    // SAFETY: the address is of our code, the pointer of a local Dl_info.
     if unsafe { libc::dladdr(inside, &mut info) } == 0 || info.dli_fname.is_null() {
         return None;
     }
@@ -20,7 +20,7 @@ pub fn directory() -> Option<PathBuf> {
         .map(Path::to_owned)
 }
 
-/// Lets the options look for their file next to the library. To be called before they are first read.
+/// Sets the directory in which the options search their file. To be called before they are first read.
 pub fn tell_options() {
     if let Some(directory) = directory() {
         crate::options::set_library_dir(directory);

@@ -16,7 +16,7 @@ pub use crate::options::LogLevel;
 use crate::options::{self, Options};
 use sink::Sink;
 
-/// Says that the level was not read yet: every message looks wanted, and `dispatch` looks again.
+/// The level was not read yet: every message passes the first check, and `dispatch` checks again.
 const UNREAD: u8 = u8::MAX;
 
 static LEVEL: AtomicU8 = AtomicU8::new(UNREAD);
@@ -33,7 +33,7 @@ pub fn set_level(level: LogLevel) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
-/// Takes level and destination from options. What came first stays: `set_level` changes the level later, and
+/// Sets level and destination from options, unless they are set already; `set_level` can change the level later, but
 /// the destination is fixed for the life of the process.
 pub fn configure(options: &Options) {
     SINK.get_or_init(|| {
@@ -52,7 +52,7 @@ pub fn configure(options: &Options) {
     });
 }
 
-/// Reads the options, for the case that the first message comes before any context.
+/// Reads the options, in case the first message precedes every context.
 #[cold]
 fn configure_from_environment() {
     if SINK.get().is_some() {
@@ -63,7 +63,7 @@ fn configure_from_environment() {
     configure(&options);
 }
 
-/// Prints a message if its level is wanted; use the macros, which look first.
+/// Prints a message if its level is enabled; use the macros, which check first.
 #[cold]
 #[inline(never)]
 pub fn dispatch(level: LogLevel, file: &str, line: u32, message: fmt::Arguments<'_>) {
@@ -74,14 +74,14 @@ pub fn dispatch(level: LogLevel, file: &str, line: u32, message: fmt::Arguments<
     print_own(level, file, line, message);
 }
 
-/// Prints a client's message where ours go (`ucs_log_dispatch`); the client has looked at the level.
+/// Prints a client's message to the same destination (`ucs_log_dispatch`); the client has checked the level.
 /// `component` is what it calls itself, `level` the name of the level.
 pub fn dispatch_client(component: &str, level: &str, file: &str, line: u32, message: &str) {
     configure_from_environment();
     print(component, level, file, line, format_args!("{message}"));
 }
 
-/// Prints what the user asked for by name, whatever the level.
+/// Prints output that the user has enabled by name, whatever the level.
 pub fn asked(text: &str) {
     configure_from_environment();
     let text = text.trim_end();
@@ -195,7 +195,7 @@ pub fn warn_unused_once(options: &Options) {
     }
 }
 
-/// Looks whether the level is wanted before anything is evaluated.
+/// Checks whether the level is enabled before anything is evaluated.
 macro_rules! at {
     ($level:ident, $($message:tt)+) => {
         if $crate::sys::log::enabled($crate::sys::log::LogLevel::$level) {

@@ -20,7 +20,7 @@ pub struct Attributes {
 /// What is known of an address range that begins in a region.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub enum Found {
-    /// All of the range lies in the region from `start` up to `end`.
+    /// All of the range is in the region from `start` up to `end`.
     Inside {
         start: usize,
         end: usize,
@@ -84,12 +84,12 @@ fn widened(address: usize, size: usize) -> Option<(usize, usize)> {
     (size > 0).then_some((start, end))
 }
 
-/// Finds the region that an address lies in.
+/// Finds the region that contains an address.
 pub fn lookup(address: usize, size: usize) -> Option<Found> {
     REGIONS.lock().find(address, size)
 }
 
-/// States what a range is, in place of what was stated before.
+/// Sets the type of a range, in place of an earlier one.
 pub fn update(address: usize, size: usize, attributes: Attributes) {
     if let Some((start, end)) = widened(address, size) {
         let mut regions = REGIONS.lock();

@@ -1,4 +1,4 @@
-//! The machine: everything that asks the kernel or the processor, nothing that knows a message.
+//! The machine: everything that uses the kernel or the processor, and nothing that handles messages.
 
 pub mod arch;
 pub mod clock;

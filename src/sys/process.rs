@@ -1,4 +1,4 @@
-//! Whether another process still runs, without asking /proc: it may be hidden there, or be that of other processes.
+//! Whether another process runs, without /proc: that may hide it, or be of another namespace.
 
 use super::descriptor::OwnedDescriptor;
 use std::io::{self, Error};
@@ -48,7 +48,7 @@ pub fn this_thread() -> i32 {
     unsafe { libc::gettid() }
 }
 
-/// Whether a process with this number runs in our PID namespace. One that cannot be asked about does.
+/// Whether a process with this number runs in our PID namespace; true if the kernel denies the query.
 pub fn is_running(pid: u32) -> bool {
     match Process::open(pid) {
         Ok(process) => !process.exited(),
@@ -69,8 +69,8 @@ pub struct Mapped<'a> {
     pub path: &'a str,
 }
 
-/// Whether a process has mapped what `is` describes: a look at all its mappings, up to a millisecond. False where they
-/// cannot be seen.
+/// Whether a process has a mapping for which `is` returns true: reads all its mappings, up to a millisecond. False
+/// where they are not visible.
 pub fn has_mapped(pid: u32, is: impl Fn(Mapped<'_>) -> bool) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/maps"))
         .is_ok_and(|maps| maps.lines().filter_map(mapped).any(is))

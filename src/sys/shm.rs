@@ -6,7 +6,7 @@ use super::sysv::SysvSegment;
 use std::io;
 use std::ptr::NonNull;
 
-/// How peers find it. Not trusted when it comes from one.
+/// Identity by which peers find it. Not trusted when a peer sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ShmId {
     /// By number, in the IPC namespace.
@@ -26,11 +26,11 @@ pub enum ShmSegment {
 }
 
 impl ShmSegment {
-    /// `len` new bytes, zero, sparse, a multiple of the page size. `at`: exactly there, instead of what is mapped
-    /// there, which the caller owns.
+    /// `len` new bytes, zero, sparse, a multiple of the page size. `at`: at this address, in place of a mapping that
+    /// the caller owns.
     ///
     /// # Errors
-    /// What the system says about the second kind.
+    /// The error of the system calls for the second kind.
     pub fn create(len: usize, at: Option<NonNull<u8>>) -> io::Result<(ShmSegment, ShmId)> {
         if let Ok(block) = SysvSegment::create(len, at) {
             let id = ShmId::Block(block.number());
@@ -50,8 +50,8 @@ impl ShmSegment {
     /// Maps a peer's memory of `len` bytes.
     ///
     /// # Errors
-    /// `NotFound` when it is gone, `PermissionDenied` for another user's, `InvalidData` for what is
-    /// something else.
+    /// `NotFound` when it does not exist any more, `PermissionDenied` for another user's, `InvalidData` for any other
+    /// file or block.
     pub fn open(id: ShmId, len: usize) -> io::Result<ShmSegment> {
         match id {
             ShmId::Block(number) => Ok(ShmSegment::Block(SysvSegment::attach(number, len)?)),

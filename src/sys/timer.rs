@@ -41,7 +41,7 @@ impl Timer {
             it_interval: time(interval),
             it_value: time(first),
         };
-        // SAFETY: a valid structure; the old one is not wanted.
+        // SAFETY: a valid structure; the old value is not requested.
         unsafe { libc::timerfd_settime(self.as_raw_fd(), 0, &spec, std::ptr::null_mut()) };
     }
 

@@ -1,4 +1,4 @@
-//! The stack of handlers that log lines pass, the last one pushed first; the one that prints lies at the bottom.
+//! The stack of handlers that log lines pass, the last one pushed first; the one that prints is at the bottom.
 //!
 //! No lock: a process may fork while another thread logs, and a handler may push and pop.
 
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// How many handlers there can be, as in UCX; further ones are left out.
 const MAX_HANDLERS: usize = 32;
 
-/// Its address stands for the handler that prints.
+/// Its address identifies the handler that prints.
 static PRINTER: u8 = 0;
 
 /// Handlers from the bottom to the top, NULL where there is none. Release stores of [`push`] are seen by the acquire

@@ -1,4 +1,4 @@
-//! Why no more memory can be registered, in words that say which limit it is and how to raise it.
+//! Error texts for failed registrations: which limit is reached, and how to raise it.
 
 use crate::sys::host;
 use std::io;
@@ -13,12 +13,12 @@ pub struct PinnedUsage {
     pub bytes: usize,
 }
 
-/// Whether a registration that failed so may succeed after others have gone.
+/// Whether a registration that failed with this error may succeed after others are dropped.
 pub fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN))
 }
 
-/// The message for a registration of `len` bytes that failed beside these.
+/// The message for a registration of `len` bytes that failed while these were registered.
 pub fn message(error: &io::Error, len: usize, held: PinnedUsage) -> String {
     explain(error, len, held, locked_limit())
 }
