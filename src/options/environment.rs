@@ -1,4 +1,4 @@
-//! Options in the environment: `UCX_NAME`, and `PREFIX_UCX_NAME` for programs that asked for a prefix.
+//! Options in the environment: `UCX_NAME`, and `PREFIX_UCX_NAME` for programs that passed a prefix.
 #![forbid(unsafe_code)]
 
 use super::{Source, table};
@@ -6,7 +6,7 @@ use super::{Source, table};
 /// What marks a variable as an option.
 pub const UCX: &str = "UCX_";
 
-/// Variables of this kind that are no options: they say where options come from.
+/// Variables with such a name that are no options: they give sources of options.
 pub const NO_OPTIONS: &[&str] = &["CONFIG_DIR"];
 
 /// Calls `give` with the name without prefixes, the value and the source of every option in the environment.

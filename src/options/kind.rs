@@ -67,7 +67,7 @@ pub enum Kind {
     Retired,
 }
 
-/// Words for "yes" and "no" in every kind that knows them.
+/// Words for "yes" and "no" in every kind that accepts them.
 const YES: &[&str] = &["y", "yes", "on", "1"];
 const NO: &[&str] = &["n", "no", "off", "0"];
 const MAYBE: &[&str] = &["try", "maybe"];

@@ -1,4 +1,4 @@
-//! What sections of `ucx.conf` can ask of the machine: its processor and its product name.
+//! Conditions of sections in `ucx.conf`: the machine's processor and its product name.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -14,7 +14,7 @@ pub struct Machine {
     pub product: String,
 }
 
-/// Processors by what /proc/cpuinfo says: vendor, family (part on ARM), range of models, name.
+/// Processors by their fields in /proc/cpuinfo: vendor, family (part on ARM), range of models, name.
 const MODELS: &[(&str, u32, std::ops::RangeInclusive<u32>, &str)] = &[
     ("AMD", 23, 0x31..=0x31, "Rome"),
     ("AMD", 25, 0x01..=0x01, "Milan"),

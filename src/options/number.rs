@@ -74,7 +74,7 @@ impl Interval {
     }
 }
 
-/// A span of time as written, in seconds: below a nanosecond too, where `Duration` would say zero.
+/// A span of time as written, in seconds: below a nanosecond too, where `Duration` would be zero.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Seconds(pub f64);
 
@@ -279,7 +279,7 @@ fn signed_time(text: &str) -> Option<f64> {
     value.is_finite().then_some(value * scale)
 }
 
-/// A time span as it is kept: microseconds, and more digits than UCX prints where those would say zero.
+/// A time span in canonical spelling: microseconds, and more digits than UCX prints where those would be zero.
 pub fn print_time(span: Seconds) -> String {
     let us = span.0 * 1e6;
     let short = format!("{us:.2}us");

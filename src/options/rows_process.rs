@@ -272,7 +272,7 @@ pub static PROCESS_START: Section = Section {
     strictness: Strictness::Report,
 };
 
-/// How the library notices that memory is given back.
+/// How the library is notified of unmapped memory.
 pub static HOOKS: Section = Section {
     title: "Memory hooks",
     prefix: "MEM_",

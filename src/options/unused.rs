@@ -9,7 +9,7 @@ use super::{Options, table};
 /// How many names are suggested for one variable.
 const SUGGESTIONS: usize = 3;
 
-/// The `UCX_*` variables that no option knows, each with the names that it may have been meant to be.
+/// The `UCX_*` variables that are no option, each with the nearest names of options.
 pub fn unused_env_vars() -> Vec<(String, Vec<String>)> {
     let mut unused = Vec::new();
     environment::for_each(None, |name, _, _| {
@@ -22,7 +22,7 @@ pub fn unused_env_vars() -> Vec<(String, Vec<String>)> {
     unused
 }
 
-/// The warning about such variables: once per process, and only if it is wanted and there are any.
+/// The warning about such variables: once for each process, and only if it is enabled and there are any.
 pub fn unused_report(options: &Options) -> Option<String> {
     static DONE: AtomicBool = AtomicBool::new(false);
     if !options.warn_unused_env_vars || DONE.swap(true, Ordering::Relaxed) {
