@@ -34,7 +34,7 @@ pub fn encode(kind: u8, aux: u8, imm: u64, len: usize) -> [u8; HEADER] {
     bytes
 }
 
-/// What the bytes say; `None` for what no sender writes. Lengths are checked here.
+/// Decodes a head; `None` for a value that no sender writes. Lengths are checked here.
 #[inline]
 pub fn decode(bytes: &[u8; HEADER]) -> Option<Frame> {
     let (word, imm) = bytes.split_first_chunk::<8>()?;
@@ -54,7 +54,7 @@ pub fn decode(bytes: &[u8; HEADER]) -> Option<Frame> {
     })
 }
 
-/// Whether records of this kind can be handled in pieces: bytes for a known place.
+/// Whether a record of this kind can be handled in parts: its bytes have a known destination.
 pub const fn in_pieces(kind: Kind) -> bool {
     matches!(kind, Kind::Data | Kind::GetRep | Kind::PutReq)
 }

@@ -386,8 +386,8 @@ impl AmImm {
         }
     }
 
-    /// Splits the payload of an `AmEager` into the data and the user's header behind it; `None` when
-    /// the header is said to be longer than the payload.
+    /// Splits the payload of an `AmEager` into the data and the user's header behind it; `None` if the header would be
+    /// longer than the payload.
     #[inline]
     pub const fn split(self, payload: &[u8]) -> Option<(&[u8], &[u8])> {
         match payload.len().checked_sub(self.header_len as usize) {

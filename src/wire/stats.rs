@@ -34,17 +34,17 @@ pub enum StatLane {
     Mapped,
 }
 
-/// One way to the peer, counted by itself. The discriminant is its place in an entry.
+/// A protocol, whose messages to the peer are counted separately. The discriminant is its index in an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatProtocol {
-    /// In a slot of a ring, or one short frame.
+    /// In the header's slot of a ring, or in one short frame.
     Short,
-    /// With the message, through buffers.
+    /// Copied through buffers, with the header.
     Eager,
     Stream,
-    /// After a request of the receiver's, in parts.
+    /// A rendezvous by `Data` messages, after an RTR.
     RndvMessages,
-    /// Copied from the sender's memory.
+    /// A rendezvous whose receiver copies from the sender's memory.
     RndvCopy,
     /// Puts and gets that the peer executes.
     RmaMessages,
@@ -55,7 +55,7 @@ pub enum StatProtocol {
 }
 
 impl StatProtocol {
-    /// In the order of their places.
+    /// In the order of their indices.
     pub const ALL: [StatProtocol; 10] = [
         StatProtocol::Short,
         StatProtocol::Eager,
@@ -130,7 +130,7 @@ pub struct MsgBytes {
     pub bytes: u64,
 }
 
-/// What a page says of its worker.
+/// The worker's fields of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerStats {
     /// In the worker's own PID namespace.
@@ -150,7 +150,7 @@ pub struct WorkerStats {
     pub peers: Vec<PeerStats>,
 }
 
-/// What it says of one peer.
+/// The fields of one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerStats {
     /// Not this peer alone: all that found no entry of their own.
@@ -164,7 +164,7 @@ pub struct PeerStats {
     pub pending: u32,
     /// Names of the lanes for messages and for copies.
     pub lanes: [String; 2],
-    /// Everything that came from it as messages, headers included.
+    /// All messages that arrived from it, headers included.
     pub received: MsgBytes,
     /// By [`StatProtocol`].
     pub sent: [MsgBytes; StatProtocol::ALL.len()],
