@@ -1,4 +1,4 @@
-//! Text for C: streams, names in fixed fields, sentences about bad parameters.
+//! Text for C: streams, names in fixed fields, messages about invalid parameters.
 
 use crate::ctypes::*;
 use crate::op::param::status_ptr;
@@ -28,7 +28,7 @@ pub unsafe fn name(field: *mut [c_char; UCP_ENTITY_NAME_MAX], text: &str) {
     }
 }
 
-/// A C string of the user's; `None` for null.
+/// A C string of the user; `None` for null.
 ///
 /// # Safety
 /// Null or NUL-terminated.
@@ -44,7 +44,7 @@ pub unsafe fn text(ptr: *const c_char) -> Option<String> {
     )
 }
 
-/// Reports a parameter that cannot be.
+/// Logs an invalid parameter.
 #[cold]
 #[inline(never)]
 pub fn invalid(function: &str, what: &str) -> ucs_status_t {
@@ -52,7 +52,7 @@ pub fn invalid(function: &str, what: &str) -> ucs_status_t {
     UCS_ERR_INVALID_PARAM
 }
 
-/// What a function answers in a forked child for a context or a worker of its parent's.
+/// Result of a function in a forked child for a context or a worker of its parent.
 #[cold]
 #[inline(never)]
 pub fn inherited(function: &str) -> ucs_status_t {
@@ -60,7 +60,7 @@ pub fn inherited(function: &str) -> ucs_status_t {
     UCS_ERR_UNSUPPORTED
 }
 
-/// As [`invalid`], for functions that return a request: a jump there needs no stack.
+/// [`invalid`] for functions that return a request: a jump there needs no stack.
 #[cold]
 #[inline(never)]
 pub fn invalid_request(function: &str, what: &str) -> ucs_status_ptr_t {

@@ -1,11 +1,11 @@
-//! Socket addresses as C has them.
+//! Conversion of C socket addresses.
 
 use crate::ctypes::*;
 use socket2::{SockAddr, SockAddrStorage};
 use std::mem::size_of;
 use std::net::SocketAddr;
 
-/// The address, if it is of a family that is known and long enough for it.
+/// The address, if its family is known and its length sufficient.
 ///
 /// # Safety
 /// `addr` is null or points to `addrlen` bytes.
@@ -14,7 +14,7 @@ pub unsafe fn read(address: &ucs_sock_addr_t) -> Option<SocketAddr> {
     if address.addr.is_null() || len < size_of::<libc::sa_family_t>() {
         return None;
     }
-    // SAFETY: the caller's bytes. What they are fewer than a storage is zero.
+    // SAFETY: the caller's bytes. The rest of the storage is zero.
     let known = unsafe {
         let mut storage = SockAddrStorage::zeroed();
         let len = len.min(size_of::<SockAddrStorage>());
@@ -37,13 +37,13 @@ pub unsafe fn read(address: &ucs_sock_addr_t) -> Option<SocketAddr> {
     known.as_socket()
 }
 
-/// Stores an address; what it does not need of the field becomes 0.
+/// Stores an address; the rest of the field becomes 0.
 ///
 /// # Safety
 /// `field` is writable.
 pub unsafe fn write(field: *mut libc::sockaddr_storage, address: SocketAddr) {
     let known = SockAddr::from(address);
-    // SAFETY: the caller's field; `known` says how long it is, never longer than a storage.
+    // SAFETY: the caller's field; `known` gives the length, never longer than a storage.
     unsafe {
         field.write(std::mem::zeroed());
         std::ptr::copy_nonoverlapping(

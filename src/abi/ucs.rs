@@ -1,4 +1,4 @@
-//! What clients of libucp take from libucs: names of status codes, memory types and thread modes.
+//! The functions of libucs that clients of libucp use: names of status codes, memory types and thread modes.
 
 use crate::ctypes::*;
 use std::ffi::{CStr, c_char};
@@ -48,7 +48,7 @@ fn text(code: i8) -> &'static CStr {
     }
 }
 
-/// `Unknown error N`, for each of the 256 codes a text of its own that never moves.
+/// `Unknown error N`: for each of the 256 codes a text at a stable address.
 fn unknown(code: i8) -> &'static CStr {
     const WIDTH: usize = 19;
     static TEXTS: [[u8; WIDTH]; 256] = {
@@ -81,11 +81,11 @@ fn unknown(code: i8) -> &'static CStr {
     CStr::from_bytes_until_nul(&TEXTS[code as u8 as usize]).unwrap_or(c"Unknown error")
 }
 
-/// Pointers to texts that never change.
+/// Pointers to constant texts.
 #[repr(transparent)]
 pub struct Names<const N: usize>([*const c_char; N]);
 
-// SAFETY: the pointers lead to literals, which any thread may read.
+// SAFETY: the pointers are to literals, which any thread may read.
 unsafe impl<const N: usize> Sync for Names<N> {}
 
 /// Name of each memory type, by number; one more entry for "unknown", and NULL.
