@@ -22,7 +22,7 @@ pub enum ucp_send_am_flags {
     UCP_AM_SEND_FLAG_REPLY = 1 << 0,
     /// Send the data at once.
     UCP_AM_SEND_FLAG_EAGER = 1 << 1,
-    /// Let the receiver ask for the data.
+    /// Send it by rendezvous.
     UCP_AM_SEND_FLAG_RNDV = 1 << 2,
     /// The header may change as soon as the send returns.
     UCP_AM_SEND_FLAG_COPY_HEADER = 1 << 3,

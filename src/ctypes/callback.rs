@@ -7,14 +7,14 @@ use std::mem::MaybeUninit;
 /// Prepares the user area of a request, once in the request's life.
 pub type ucp_request_init_callback_t = Option<unsafe extern "C" fn(request: *mut c_void)>;
 
-/// Undoes what the init callback did, when the pool goes.
+/// Releases what the init callback made, when the pool is freed.
 pub type ucp_request_cleanup_callback_t = Option<unsafe extern "C" fn(request: *mut c_void)>;
 
-/// A send of the nb family ended.
+/// A send of the nb family completed.
 pub type ucp_send_callback_t =
     Option<unsafe extern "C" fn(request: *mut c_void, status: ucs_status_t)>;
 
-/// A send, put, get, atomic, flush or close ended.
+/// A send, put, get, atomic, flush or close completed.
 pub type ucp_send_nbx_callback_t = Option<
     unsafe extern "C" fn(request: *mut c_void, status: ucs_status_t, user_data: *mut c_void),
 >;
@@ -23,19 +23,19 @@ pub type ucp_send_nbx_callback_t = Option<
 pub type ucp_err_handler_cb_t =
     Option<unsafe extern "C" fn(arg: *mut c_void, ep: ucp_ep_h, status: ucs_status_t)>;
 
-/// A client was accepted: `ep` leads to it.
+/// A client was accepted: `ep` is its endpoint.
 pub type ucp_listener_accept_callback_t =
     Option<unsafe extern "C" fn(ep: ucp_ep_h, arg: *mut c_void)>;
 
-/// A client asks for a connection.
+/// A client requests a connection.
 pub type ucp_listener_conn_callback_t =
     Option<unsafe extern "C" fn(conn_request: ucp_conn_request_h, arg: *mut c_void)>;
 
-/// A stream receive of the nb family ended.
+/// A stream receive of the nb family completed.
 pub type ucp_stream_recv_callback_t =
     Option<unsafe extern "C" fn(request: *mut c_void, status: ucs_status_t, length: usize)>;
 
-/// A stream receive ended.
+/// A stream receive completed.
 pub type ucp_stream_recv_nbx_callback_t = Option<
     unsafe extern "C" fn(
         request: *mut c_void,
@@ -45,7 +45,7 @@ pub type ucp_stream_recv_nbx_callback_t = Option<
     ),
 >;
 
-/// A tag receive of the nb family ended.
+/// A tag receive of the nb family completed.
 pub type ucp_tag_recv_callback_t = Option<
     unsafe extern "C" fn(
         request: *mut c_void,
@@ -54,7 +54,7 @@ pub type ucp_tag_recv_callback_t = Option<
     ),
 >;
 
-/// A tag receive ended.
+/// A tag receive completed.
 pub type ucp_tag_recv_nbx_callback_t = Option<
     unsafe extern "C" fn(
         request: *mut c_void,
@@ -74,7 +74,7 @@ pub type ucp_am_recv_data_nbx_callback_t = Option<
     ),
 >;
 
-/// An active message for a handler of the nb family came.
+/// An active message for a handler of the nb family arrived.
 pub type ucp_am_callback_t = Option<
     unsafe extern "C" fn(
         arg: *mut c_void,
@@ -85,7 +85,7 @@ pub type ucp_am_callback_t = Option<
     ) -> MaybeUninit<ucs_status_t>,
 >;
 
-/// An active message came.
+/// An active message arrived.
 pub type ucp_am_recv_callback_t = Option<
     unsafe extern "C" fn(
         arg: *mut c_void,

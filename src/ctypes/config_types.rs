@@ -25,7 +25,7 @@ pub enum ucs_log_level {
     UCS_LOG_LEVEL_TRACE_REQ,
     /// Every message.
     UCS_LOG_LEVEL_TRACE_DATA,
-    /// Every event beside the main line.
+    /// Every asynchronous event.
     UCS_LOG_LEVEL_TRACE_ASYNC,
     /// Every function.
     UCS_LOG_LEVEL_TRACE_FUNC,
@@ -33,7 +33,7 @@ pub enum ucs_log_level {
     UCS_LOG_LEVEL_TRACE_POLL,
     /// Number of levels.
     UCS_LOG_LEVEL_LAST,
-    /// Output that was asked for, whatever the level.
+    /// Output that was requested, whatever the level.
     UCS_LOG_LEVEL_PRINT,
 }
 pub use ucs_log_level::*;
@@ -45,7 +45,7 @@ from_raw!(ucs_log_level: UCS_LOG_LEVEL_FATAL, UCS_LOG_LEVEL_ERROR, UCS_LOG_LEVEL
     UCS_LOG_LEVEL_TRACE_ASYNC, UCS_LOG_LEVEL_TRACE_FUNC, UCS_LOG_LEVEL_TRACE_POLL, UCS_LOG_LEVEL_LAST,
     UCS_LOG_LEVEL_PRINT);
 
-/// How events beside the main line are handled.
+/// How asynchronous events are handled.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucs_async_mode {
@@ -61,13 +61,13 @@ pub enum ucs_async_mode {
     UCS_ASYNC_MODE_LAST,
 }
 pub use ucs_async_mode::*;
-/// How events beside the main line are handled.
+/// How asynchronous events are handled.
 pub type ucs_async_mode_t = ucs_async_mode;
 
 /// By a thread, with a spin lock.
 pub const UCS_ASYNC_MODE_THREAD_SPINLOCK: ucs_async_mode_t = UCS_ASYNC_MODE_THREAD;
 
-/// No, yes, or two shades between.
+/// No, yes, try or automatic.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucs_ternary_auto_value {
@@ -83,7 +83,7 @@ pub enum ucs_ternary_auto_value {
     UCS_TERNARY_LAST,
 }
 pub use ucs_ternary_auto_value::*;
-/// No, yes, or two shades between.
+/// No, yes, try or automatic.
 pub type ucs_ternary_auto_value_t = ucs_ternary_auto_value;
 
 /// Off, on, or as the library decides.
@@ -130,7 +130,7 @@ pub enum ucs_config_print_flags {
     UCS_CONFIG_PRINT_CONFIG = 1 << 0,
     /// The title.
     UCS_CONFIG_PRINT_HEADER = 1 << 1,
-    /// What each option means.
+    /// The description of each option.
     UCS_CONFIG_PRINT_DOC = 1 << 2,
     /// Options that are not usually shown.
     UCS_CONFIG_PRINT_HIDDEN = 1 << 3,
@@ -141,7 +141,7 @@ pub use ucs_config_print_flags::*;
 /// What `ucp_config_print` prints.
 pub type ucs_config_print_flags_t = ucs_config_print_flags;
 
-/// How a list of names is meant.
+/// Meaning of a list of names.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucs_config_allow_list_mode {
@@ -153,7 +153,7 @@ pub enum ucs_config_allow_list_mode {
     UCS_CONFIG_ALLOW_LIST_NEGATE,
 }
 pub use ucs_config_allow_list_mode::*;
-/// How a list of names is meant.
+/// Meaning of a list of names.
 pub type ucs_config_allow_list_mode_t = ucs_config_allow_list_mode;
 
 /// A list of names.
@@ -170,16 +170,16 @@ pub struct ucs_config_names_array {
 /// A list of names.
 pub type ucs_config_names_array_t = ucs_config_names_array;
 
-/// A list of names and how it is meant.
+/// A list of names and its meaning.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucs_config_allow_list {
     /// The names.
     pub array: ucs_config_names_array_t,
-    /// How they are meant.
+    /// Its meaning.
     pub mode: ucs_config_allow_list_mode_t,
 }
-/// A list of names and how it is meant.
+/// A list of names and its meaning.
 pub type ucs_config_allow_list_t = ucs_config_allow_list;
 
 /// A socket address and its length.

@@ -66,7 +66,7 @@ pub use ucp_device_mem_list_params_field::*;
 pub struct ucp_device_mem_list_params {
     /// Which fields are set, from `ucp_device_mem_list_params_field`.
     pub field_mask: u64,
-    /// Bytes of an element as the caller knows it.
+    /// Bytes of an element in the caller's version of the type.
     pub element_size: usize,
     /// Number of elements.
     pub num_elements: usize,
@@ -89,7 +89,7 @@ pub enum ucp_device_counter_params_field {
 }
 pub use ucp_device_counter_params_field::*;
 
-/// Where a counter lies.
+/// The memory that has a counter.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_device_counter_params {
@@ -100,7 +100,7 @@ pub struct ucp_device_counter_params {
     /// Handle of the memory.
     pub memh: ucp_mem_h,
 }
-/// Where a counter lies.
+/// The memory that has a counter.
 pub type ucp_device_counter_params_t = ucp_device_counter_params;
 
 const _: () = {

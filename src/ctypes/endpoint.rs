@@ -123,7 +123,7 @@ pub struct ucp_transports {
     pub entries: *mut ucp_transport_entry_t,
     /// In: its length. Out: how many were filled in.
     pub num_entries: c_uint,
-    /// Bytes of an entry as the caller knows it.
+    /// Bytes of an entry in the caller's version of the type.
     pub entry_size: usize,
 }
 /// The transports of an endpoint.

@@ -4,7 +4,7 @@ use super::{ucs_log_component_config_t, ucs_log_level_t, va_list};
 use std::ffi::{c_char, c_uint};
 use std::mem::MaybeUninit;
 
-/// What a handler of log lines answers.
+/// Result of a handler of log lines.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucs_log_func_rc {
@@ -14,10 +14,10 @@ pub enum ucs_log_func_rc {
     UCS_LOG_FUNC_RC_CONTINUE,
 }
 pub use ucs_log_func_rc::*;
-/// What a handler of log lines answers.
+/// Result of a handler of log lines.
 pub type ucs_log_func_rc_t = ucs_log_func_rc;
 
-/// A handler of log lines; `message` is a format as of printf, `ap` has its arguments.
+/// A handler of log lines; `message` is a printf format, `ap` has its arguments.
 pub type ucs_log_func_t = Option<
     unsafe extern "C" fn(
         file: *const c_char,

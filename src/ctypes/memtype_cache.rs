@@ -1,9 +1,9 @@
-//! What the cache of memory types says about a piece of memory.
+//! Attributes of a range of memory in the cache of memory types.
 
 use super::{ucs_memory_type_t, ucs_sys_device_t};
 use std::ffi::c_void;
 
-/// What is known about a piece of memory.
+/// Attributes of a range of memory.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucs_memory_info {
@@ -18,7 +18,7 @@ pub struct ucs_memory_info {
     /// From `ucs_mem_flags_t`.
     pub mem_flags: u8,
 }
-/// What is known about a piece of memory.
+/// Attributes of a range of memory.
 pub type ucs_memory_info_t = ucs_memory_info;
 
 const _: () = {

@@ -1,11 +1,11 @@
-//! What C sees: the types, masks, enums, status codes and callbacks of UCX 1.22's public headers.
+//! Types that C sees: the types, masks, enums, status codes and callbacks of UCX 1.22's public headers.
 //!
 //! Names are C's names. `include/` is generated from these files by `scripts/gen-headers`, one or more
 //! files a header, and each is read alone: a file names the types of another only by their C typedef
 //! (`ucs_status_t`, `ucp_ep_h`), never by their tag.
 //!
-//! An enum that C hands in (an argument, a field under a mask bit, a callback's answer) is a
-//! `MaybeUninit<E>`, because C may put any number there, or none; [`enum_raw`] and [`status_raw`] read it.
+//! An enum that C passes (an argument, a field under a mask bit, a callback's result) is a `MaybeUninit<E>`, because C
+//! may pass any number, or an uninitialised one; [`enum_raw`] and [`status_raw`] read it.
 //! Enums in attribute structs are plain: the library only writes them, through raw pointers.
 #![allow(non_camel_case_types, non_snake_case)]
 
@@ -69,10 +69,10 @@ pub use version::*;
 pub use wakeup::*;
 pub use worker::*;
 
-/// A `va_list` as the argument of a function, which is an address on the processors that the library knows.
+/// A `va_list` as the argument of a function, which is an address on the supported processors.
 pub type va_list = *mut std::ffi::c_void;
 
-/// The number that C put into an enum field, argument or answer.
+/// The number in an enum field, argument or result from C.
 ///
 /// # Safety
 /// `value` must be initialised: for a field, its bit in the struct's mask is set.
@@ -82,7 +82,7 @@ pub unsafe fn enum_raw<E: Copy>(value: MaybeUninit<E>) -> u32 {
     unsafe { std::mem::transmute_copy(&value) }
 }
 
-/// The status code that C put into a status argument or answer.
+/// The status code in a status argument or result from C.
 ///
 /// # Safety
 /// `value` must be initialised.

@@ -1,4 +1,4 @@
-//! Flags of stream receives and the answer of the stream poll.
+//! Flags of stream receives and the result of the stream poll.
 
 use super::ucp_ep_h;
 use std::ffi::{c_uint, c_void};
@@ -7,7 +7,7 @@ use std::ffi::{c_uint, c_void};
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_stream_recv_flags {
-    /// Not before the whole buffer is full.
+    /// Complete only when the whole buffer is full.
     UCP_STREAM_RECV_FLAG_WAITALL = 1 << 0,
 }
 pub use ucp_stream_recv_flags::*;
@@ -20,11 +20,11 @@ pub type ucp_stream_recv_flags_t = ucp_stream_recv_flags;
 pub struct ucp_stream_poll_ep {
     /// The endpoint.
     pub ep: ucp_ep_h,
-    /// What it was created with.
+    /// The `user_data` that it was created with.
     pub user_data: *mut c_void,
     /// None exists yet.
     pub flags: c_uint,
-    /// For later.
+    /// Reserved.
     pub reserved: [u8; 16],
 }
 /// An endpoint that has stream data.

@@ -1,4 +1,4 @@
-//! The little of UCT that clients ask about before they find that there is no component.
+//! The part of UCT that clients call before they find that there is no component.
 
 use std::ffi::{c_char, c_uint};
 

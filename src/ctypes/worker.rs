@@ -33,7 +33,7 @@ pub use ucp_worker_params_field::*;
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_worker_flags {
-    /// Say nothing of requests that were never freed.
+    /// Do not log requests that were never freed.
     UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK = 1 << 0,
 }
 pub use ucp_worker_flags::*;
