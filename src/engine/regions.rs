@@ -82,7 +82,7 @@ impl LastRegion {
 #[derive(Default)]
 struct RegionIndex {
     regions: Intervals<RegionExtent>,
-    /// Those allocated by the library that peers can map.
+    /// Regions allocated by the library that peers can map.
     exports: Intervals<ShmExport>,
 }
 
@@ -125,7 +125,7 @@ impl RegionTable {
         newest.map(|(_, export)| export)
     }
 
-    /// The first of what `f` has of the regions that contain these bytes.
+    /// The first result of `f` for a region that contains these bytes.
     fn find<T>(
         &self,
         addr: u64,
@@ -136,11 +136,11 @@ impl RegionTable {
         self.table.read().regions.find(addr, end, f)
     }
 
-    /// Whether a peer may touch these bytes. Called by the progress thread of the worker that has `last`, with these
-    /// regions always.
+    /// Whether a peer may access these bytes. Called by the progress thread of the worker that owns `last`, always with
+    /// the same table.
     pub fn permits(&self, last: &LastRegion, addr: u64, len: u64) -> bool {
-        // Acquire: pairs with the Release in `remove`. A search that begins behind it waits for the lock that the
-        // removal holds, and so does not find what was removed.
+        // Acquire: pairs with the Release in `remove`. A search that begins after it waits for the lock that the
+        // removal holds, and so does not find the removed region.
         let removals = self.removals.load(Ordering::Acquire);
         let Some(end) = addr.checked_add(len) else {
             return false;
@@ -159,7 +159,7 @@ impl RegionTable {
         found.is_some()
     }
 
-    /// Where a region begins, and how long it is, that has these bytes.
+    /// Start and length of a region that contains these bytes.
     pub fn around(&self, addr: u64, len: u64) -> Option<(u64, u64)> {
         self.find(addr, len, |key, _| Some((key.start, key.end - key.start)))
     }
@@ -170,7 +170,7 @@ impl RegionTable {
         self.find(addr, size_of::<u64>() as u64, key_of)
     }
 
-    /// Where the adapter of this worker's finds so many bytes, if any of this process does.
+    /// STADD of these bytes for a VCQ of this worker, if there is one.
     pub fn locate(&self, addr: u64, len: u64, iface: &TofuIface) -> Option<RemoteAddr> {
         let steered = self.find(addr, len, |_, region| region.steered.clone())?;
         steered.lock().locate(iface.number, &iface.vcq, addr)
@@ -196,7 +196,7 @@ mod tests {
         regions.insert(export.base, end, RegionExtent::default(), Some(export))
     }
 
-    /// Without anything found before.
+    /// State before the first search.
     fn contains(regions: &RegionTable, addr: u64, len: u64) -> bool {
         regions.permits(&LastRegion::default(), addr, len)
     }

@@ -3,13 +3,12 @@
 
 use std::{mem, ptr};
 
-/// What a receive carries for the matcher. While it is posted the matcher alone touches it; it must
-/// neither move nor go away.
+/// The matcher's part of a receive. While it is posted only the matcher accesses it; it must neither move nor be freed.
 #[derive(Debug)]
 pub struct PostedRecv {
     pub(super) tag: u64,
     next: *mut PostedRecv,
-    /// Means nothing in the head of a chain.
+    /// Unused in the head of a chain.
     prev: *mut PostedRecv,
     pub(super) mask: u64,
     /// Counts posts: the earlier one of two candidates wins.
@@ -20,7 +19,7 @@ pub struct PostedRecv {
 const LOOSE: *mut PostedRecv = ptr::without_provenance_mut(1);
 
 impl PostedRecv {
-    /// Of a receive that is not posted.
+    /// Value in a receive that is not posted.
     pub const LOOSE: PostedRecv = PostedRecv {
         tag: 0,
         next: LOOSE,
@@ -53,7 +52,7 @@ impl PostedRecv {
 #[derive(Clone, Copy)]
 pub(super) struct PostedList {
     head: *mut PostedRecv,
-    /// Means nothing while the chain is empty.
+    /// Unused while the chain is empty.
     tail: *mut PostedRecv,
 }
 
@@ -108,7 +107,7 @@ impl PostedList {
         let Some(first) = (unsafe { head.as_mut() }) else {
             return head;
         };
-        // Nearly always: nothing before it is to be linked to what is behind it.
+        // The usual case: no link from the members before it to those behind it has to change.
         if wanted(first) {
             self.head = mem::replace(&mut first.next, LOOSE);
             return head;
@@ -121,7 +120,7 @@ impl PostedList {
         found
     }
 
-    /// Takes a member out.
+    /// Removes a member.
     ///
     /// # Safety
     /// It is in this chain.
@@ -144,7 +143,7 @@ impl PostedList {
         }
     }
 
-    /// Takes the first member out.
+    /// Removes and returns the first member.
     pub(super) fn pop_front(&mut self) -> Option<*mut PostedRecv> {
         let head = self.head;
         if head.is_null() {

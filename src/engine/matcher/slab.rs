@@ -1,8 +1,8 @@
-//! A slab of nodes that are chained into doubly linked lists by index: stable places, O(1) unlinking,
-//! and no allocation once it has grown to the working set.
+//! A slab of nodes that are chained into doubly linked lists by index: stable indices, O(1) unlinking, and no
+//! allocation once it has grown to the working set.
 
-/// The index of no node. No slab grows this far, so that the bounds check of a lookup is at the same
-/// time the test for the end of a list.
+/// The index of no node. No slab grows this far, so that the bounds check of a lookup is also the test for the end of a
+/// list.
 pub(super) const NIL: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
@@ -40,7 +40,7 @@ impl ListEnds {
     }
 }
 
-/// An item (`None` while the node waits in the free list) and its place in up to `LISTS` lists.
+/// An item (`None` while the node is in the free list) and its links in up to `LISTS` lists.
 struct Node<T, const LISTS: usize> {
     item: Option<T>,
     links: [ListLink; LISTS],
@@ -78,7 +78,7 @@ impl<T, const LISTS: usize> Slab<T, LISTS> {
     #[cold]
     fn insert_grown(&mut self, item: T) -> u32 {
         let i = self.nodes.len();
-        // More than 160 GB of nodes: memory has run out long before, which aborts just the same.
+        // More than 160 GB of nodes: an allocation has failed long before, which aborts too.
         assert!(i < NIL as usize, "matcher: out of node indices");
         self.nodes.push(Node {
             item: Some(item),
@@ -87,7 +87,7 @@ impl<T, const LISTS: usize> Slab<T, LISTS> {
         i as u32
     }
 
-    /// Takes the item out of a node that has been unlinked from all its lists.
+    /// Removes the item of a node that has been unlinked from all its lists.
     #[inline]
     pub(super) fn remove(&mut self, i: u32) -> Option<T> {
         let node = self.nodes.get_mut(i as usize)?;
@@ -97,7 +97,7 @@ impl<T, const LISTS: usize> Slab<T, LISTS> {
         Some(item)
     }
 
-    /// As [`remove`](Self::remove), for an item that nothing is left of: it is neither moved nor dropped.
+    /// [`remove`](Self::remove) for an item that owns nothing any more: it is neither moved nor dropped.
     #[inline]
     pub(super) fn forget(&mut self, i: u32) {
         if let Some(node) = self.nodes.get_mut(i as usize) {
@@ -125,7 +125,7 @@ impl<T, const LISTS: usize> Slab<T, LISTS> {
             .map_or(NIL, |node| node.links[L].next)
     }
 
-    /// The first node of a list (of the kind `L`) whose item is `wanted`, or [`NIL`].
+    /// The first node of a list (of the kind `L`) for whose item `wanted` returns true, or [`NIL`].
     #[inline]
     pub(super) fn find<const L: usize>(&self, list: ListEnds, wanted: impl Fn(&T) -> bool) -> u32 {
         let mut i = list.head;
