@@ -41,7 +41,7 @@ impl Spans {
         spans
     }
 
-    /// Appends a piece; false if there is no room. Empty ones need none.
+    /// Appends a piece; false if there is no room. An empty one is ignored.
     pub fn push(&mut self, span: IoSpan) -> bool {
         if span.len == 0 {
             return true;
@@ -54,7 +54,7 @@ impl Spans {
         true
     }
 
-    /// As [`push`](Self::push), but a piece right behind the last one makes that longer.
+    /// [`push`](Self::push), but a piece right behind the last one extends that.
     pub fn extend(&mut self, span: IoSpan) -> bool {
         match self.list[self.first..self.end].last_mut() {
             Some(last) if last.addr.wrapping_add(last.len as u64) == span.addr => {
@@ -99,8 +99,8 @@ impl Default for Spans {
     }
 }
 
-/// Copies from `remote` of process `pid` to `local` of this one, one list filling the other; returns the
-/// bytes copied, which can be fewer than asked when a remote piece ends.
+/// Copies from `remote` of process `pid` to `local` of this one, one list filling the other; returns the bytes copied,
+/// which can be fewer than requested when a remote piece ends.
 ///
 /// # Errors
 /// `EPERM` (no right to attach: containers, Yama, another user), `ESRCH` (the process is gone),
@@ -114,13 +114,13 @@ pub unsafe fn read(pid: u32, local: &[IoSpan], remote: &[IoSpan]) -> io::Result<
     count(unsafe { libc::process_vm_readv(pid as i32, l.0, l.1, r.0, r.1, 0) })
 }
 
-/// Copies from `local` of this process to `remote` of process `pid`; else as [`read`].
+/// Copies from `local` of this process to `remote` of process `pid`. Errors are those of [`read`].
 ///
 /// # Safety
 /// `local` must be readable memory of this process.
 pub unsafe fn write(pid: u32, local: &[IoSpan], remote: &[IoSpan]) -> io::Result<usize> {
     let (l, r) = (iov(local), iov(remote));
-    // SAFETY: as in `read`.
+    // SAFETY: the caller's promise; the kernel checks the remote addresses.
     count(unsafe { libc::process_vm_writev(pid as i32, l.0, l.1, r.0, r.1, 0) })
 }
 
@@ -136,9 +136,8 @@ fn count(ret: isize) -> io::Result<usize> {
     }
 }
 
-/// Where Yama restricts attaching to descendants (`ptrace_scope` 1), declares that processes of
-/// this user may attach to this one, as the original library does. Without Yama it does nothing. Once for each process:
-/// a forked child does not inherit it.
+/// Where Yama restricts attaching to descendants (`ptrace_scope` 1), declares that processes of this user may attach to
+/// this one, as UCX does. Without Yama it has no effect. Once for each process: a forked child does not inherit it.
 pub fn allow_peers() {
     static ALLOWED: Mutex<Option<Origin>> = Mutex::new(None);
     let here = Some(Origin::here());
@@ -181,7 +180,7 @@ mod tests {
         assert_eq!(spans.bytes(), MAX_SPANS);
     }
 
-    /// Lists cut differently, from this very process: the right to that is always there.
+    /// Lists cut differently, from this process itself, which is always permitted.
     #[test]
     fn pieces_fill_pieces() {
         let source: Vec<u8> = (0..30).collect();

@@ -1,7 +1,7 @@
 //! Log messages in the manner of UCX: `[time] [host:pid:thread] file:line UCX LEVEL message`.
 //!
-//! A message that is not wanted costs one relaxed load and one branch. Nothing is set up before the first
-//! message or `configure`, and nothing holds a lock, so a process may fork while another thread logs.
+//! A message of a level that is not enabled costs one relaxed load and one branch. Nothing is initialised before the
+//! first message or `configure`, and no lock is held, so a process may fork while another thread logs.
 
 pub mod handlers;
 mod sink;
@@ -88,7 +88,7 @@ pub fn asked(text: &str) {
     print_own(LogLevel::Info, file!(), line!(), format_args!("{text}"));
 }
 
-/// Prints a line of the library's, or hands it to the program's handlers.
+/// Prints a line of the library, or passes it to the program's handlers.
 fn print_own(level: LogLevel, file: &str, line: u32, message: fmt::Arguments<'_>) {
     let print = || print("UCX", level.name(), file, line, message);
     if handlers::only_printer() {
@@ -107,7 +107,7 @@ fn print(component: &str, level: &str, file: &str, line: u32, message: fmt::Argu
     }
 }
 
-/// The message with the same head on each of its lines, so that a search finds all of them.
+/// Formats the message with the same head on each of its lines, so that a search finds all of them.
 fn format_lines(
     component: &str,
     level: &str,
@@ -174,8 +174,8 @@ fn thread_number() -> u32 {
     })
 }
 
-/// Warns of variables that look like options and are none, and of values that were passed over; once per
-/// process, however often it is called.
+/// Warns of variables that look like options and are none, and of values that were ignored; once for each process,
+/// however often it is called.
 pub fn warn_unused_once(options: &Options) {
     if let Some(report) = options::unused_report(options) {
         warn!("{report}");

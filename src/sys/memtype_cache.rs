@@ -1,5 +1,5 @@
-//! Kinds of memory that programs have stated, by address (`ucs_memtype_cache_*`). The library is for memory of the host
-//! and reads nothing here: only what a program has stated is found.
+//! Memory types that programs have set, by address (`ucs_memtype_cache_*`). The library only uses host memory and reads
+//! nothing here.
 
 use super::fork::{Lock, Mutex};
 use crate::ctypes::ucs_sys_device_t;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Regions begin and end at multiples of this many bytes, as in UCX.
 const GRAIN: usize = 16;
 
-/// What a program has stated about a region.
+/// Attributes of a region.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub struct Attributes {
     /// A number of `ucs_memory_type_t`, unchecked.
@@ -17,7 +17,7 @@ pub struct Attributes {
     pub flags: u8,
 }
 
-/// What is known of an address range that begins in a region.
+/// Result of a lookup of an address range that begins in a region.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub enum Found {
     /// All of the range is in the region from `start` up to `end`.
@@ -30,18 +30,18 @@ pub enum Found {
     Beyond,
 }
 
-/// Regions that do not overlap: for each start its end, and what it is.
+/// Regions that do not overlap: start, end and attributes of each.
 struct Regions(BTreeMap<usize, (usize, Attributes)>);
 
 static REGIONS: Mutex<Regions> = Mutex::new(Regions(BTreeMap::new()));
 
-/// What a fork waits for.
+/// Lock of the cache, which a fork acquires.
 pub fn lock_to_watch() -> &'static Lock {
     REGIONS.lock_to_watch()
 }
 
 impl Regions {
-    /// Forgets the range; of regions that reach beyond it the rest stays.
+    /// Removes the range; the rest of regions that reach beyond it stays.
     fn cut(&mut self, start: usize, end: usize) {
         let overlapping: Vec<_> = self
             .0
@@ -98,7 +98,7 @@ pub fn update(address: usize, size: usize, attributes: Attributes) {
     }
 }
 
-/// Forgets what was stated about a range.
+/// Removes the attributes of a range.
 pub fn remove(address: usize, size: usize) {
     if let Some((start, end)) = widened(address, size) {
         REGIONS.lock().cut(start, end);

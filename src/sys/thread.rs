@@ -1,6 +1,6 @@
-//! Threads of the library's own.
+//! Threads of the library.
 
-/// A thread that is made inside gets no signals: they are the program's.
+/// Blocks all signals in a thread that is made inside: they are the program's.
 pub fn without_signals<T>(make: impl FnOnce() -> T) -> T {
     // SAFETY: all-zero sets are valid values; both are valid for writes.
     unsafe {

@@ -1,17 +1,17 @@
-//! A timer that is a descriptor.
+//! A timer with a descriptor.
 
 use super::descriptor::OwnedDescriptor;
 use std::io::{self, Error};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// Readable when it has run out.
+/// Readable when it has expired.
 pub struct Timer {
     fd: OwnedDescriptor<OwnedFd>,
 }
 
 impl Timer {
-    /// One that does not run.
+    /// A timer that is not set.
     ///
     /// # Errors
     /// `EMFILE` and the like.
@@ -31,7 +31,7 @@ impl Timer {
         Ok(Self { fd })
     }
 
-    /// Runs out after `first`, and then every `interval`. `None`: never.
+    /// Sets it to expire after `first`, and then every `interval`. `None`: never.
     pub fn set(&self, first: Option<Duration>, interval: Option<Duration>) {
         let time = |d: Option<Duration>| libc::timespec {
             tv_sec: d.map_or(0, |d| d.as_secs().min(i32::MAX as u64)) as libc::time_t,
@@ -45,7 +45,7 @@ impl Timer {
         unsafe { libc::timerfd_settime(self.as_raw_fd(), 0, &spec, std::ptr::null_mut()) };
     }
 
-    /// Makes it readable no more.
+    /// Clears the expiration: it is not readable any more.
     pub fn drain(&self) {
         let mut count = 0u64;
         // SAFETY: 8 writable bytes; the descriptor does not block.

@@ -1,5 +1,5 @@
-//! Which process of a line of ancestors this is: a number in a page that the kernel gives to children as zero
-//! (`MADV_WIPEONFORK`), so that a child without its own number is known however it was made.
+//! Identifies the process among its ancestors: a number in a page that the kernel zeroes in children
+//! (`MADV_WIPEONFORK`), so that a child without its own number is detected however it was made.
 
 use super::disable_inherited;
 use super::wiped::advise;
@@ -21,14 +21,14 @@ struct Pages {
     _rest: [u8; SIZE - size_of::<AtomicU32>()],
 }
 
-/// This process's number; 0 in a child that has not begun its own yet. Without an initial value it is in no file: the
-/// kernel zeroes private anonymous memory alone.
+/// This process's number; 0 in a child that has not begun its own yet. Without an initial value it is not in a file:
+/// the kernel zeroes only private anonymous memory.
 static PAGES: Pages = Pages {
     number: AtomicU32::new(0),
     _rest: [0; SIZE - size_of::<AtomicU32>()],
 };
 
-/// The number of the process that began one last, of this line of ancestors. A child inherits it.
+/// The last number that was begun by this process or an ancestor. A child inherits it.
 static LAST: AtomicU32 = AtomicU32::new(0);
 
 /// The process in which something was made.
@@ -55,8 +55,8 @@ fn number() -> u32 {
     PAGES.number.load(Ordering::Relaxed)
 }
 
-/// The first process, when the library is loaded. Where the kernel knows no such pages children keep their parent's
-/// number until `fork`'s handler has run.
+/// Begins the number of the first process, when the library is loaded. Where the kernel does not support such pages
+/// children keep their parent's number until `fork`'s handler has run.
 pub(super) fn start() {
     begin_number();
     // SAFETY: whole pages that hold nothing but the number, which this module expects to be zero in children.
@@ -75,7 +75,7 @@ pub(super) fn begin() {
     disable_inherited();
 }
 
-/// Does so where nothing in this process has done it yet.
+/// Begins this process's own number, unless that was done.
 #[inline]
 pub(super) fn settle() {
     if number() == 0 {
@@ -102,7 +102,7 @@ fn settle_now() {
 mod tests {
     use super::*;
 
-    /// What a child answers by its exit status.
+    /// Exit status with which a child reports its result.
     fn in_child_of(make: impl Fn() -> libc::pid_t, answer: impl Fn() -> bool) -> bool {
         let child = make();
         if child == 0 {

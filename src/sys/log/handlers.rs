@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// How many handlers there can be, as in UCX; further ones are left out.
+/// Most handlers, as in UCX; further ones are ignored.
 const MAX_HANDLERS: usize = 32;
 
 /// Its address identifies the handler that prints.
@@ -63,7 +63,7 @@ pub fn push(handler: ucs_log_func_t) {
     }
 }
 
-/// Takes the handler on top away, be it the one that prints.
+/// Removes the handler on top, even the one that prints.
 pub fn pop() {
     for slot in HANDLERS.iter().rev() {
         // Relaxed: nothing is read through the pointer.
@@ -83,7 +83,7 @@ pub fn pop() {
     }
 }
 
-/// How many handlers there are.
+/// Number of handlers.
 pub fn count() -> usize {
     HANDLERS
         .iter()
@@ -92,7 +92,7 @@ pub fn count() -> usize {
         .count()
 }
 
-/// Hands a line from handler to handler until one stops it; `print` is what the handler at the bottom does.
+/// Passes a line from handler to handler until one stops it; `print` is the one at the bottom.
 ///
 /// # Safety
 /// The pointers of the line lead to terminated texts and a component; the arguments are those of the format.
@@ -107,12 +107,12 @@ pub unsafe fn pass(line: &Line, print: impl FnOnce()) {
             print();
             return;
         }
-        // SAFETY: what is neither NULL nor the printer was stored by `push`, from a function of this type.
+        // SAFETY: a pointer that is neither NULL nor the printer's was stored by `push`, from a function of this type.
         let handler: ucs_log_func_t = unsafe { std::mem::transmute(handler) };
         let Some(handler) = handler else { continue };
         // SAFETY: the caller vouches for the list; each handler has a copy, because reading it uses it up.
         let mut args = unsafe { arch::copy_list(line.args) };
-        // SAFETY: a handler takes what the caller vouches for.
+        // SAFETY: the caller's promise about the line.
         let answer = unsafe {
             handler(
                 line.file,
@@ -131,7 +131,7 @@ pub unsafe fn pass(line: &Line, print: impl FnOnce()) {
     }
 }
 
-/// Hands a line of the library's own to the handlers. `enabled` is the level up to which the library logs.
+/// Passes a line of the library to the handlers. `enabled` is the level up to which the library logs.
 pub fn pass_own(
     level: ucs_log_level_t,
     enabled: ucs_log_level_t,
