@@ -1,4 +1,4 @@
-//! Which transports and devices the user lets the library use: `UCX_TLS` and `UCX_*_DEVICES`.
+//! The transports and devices that the user permits: `UCX_TLS` and `UCX_*_DEVICES`.
 #![forbid(unsafe_code)]
 
 /// Names for several transports at once, and for one with its helper for connecting (`:aux`).
@@ -32,10 +32,10 @@ const ALIASES: &[(&str, &[&str])] = &[
     ("gaudi", &["gaudi_gdr"]),
 ];
 
-/// Marks a transport that may be used for connecting only.
+/// Marks a transport that may only be used for wireup.
 const AUX: &str = ":aux";
 
-/// The transports that `UCX_TLS` leaves.
+/// The transports that `UCX_TLS` permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFilter {
     list: AllowList,
@@ -67,19 +67,19 @@ impl TlsFilter {
         }
     }
 
-    /// Whether transport `tl` may be used to connect others.
+    /// Whether transport `tl` may be used for the wireup of others.
     pub fn allows_aux(&self, tl: &str) -> bool {
         match self.list.mode {
             Mode::All => true,
             Mode::Only => self.names(tl, false) || self.names(tl, true),
-            // `^rc` takes away rc, not the helper that others need too; `^ud:aux` takes that.
+            // `^rc` excludes rc, but not the helper that other transports need too; `^ud:aux` excludes that.
             Mode::Except => {
                 !self.names(tl, false) && !self.list.names.iter().any(|name| is_aux_of(name, tl))
             }
         }
     }
 
-    /// The names in the list that stand for none of the transports in `known`.
+    /// The names in the list that match none of the transports in `known`.
     pub fn unknown<'a>(&'a self, known: &[&str]) -> Vec<&'a str> {
         let reaches = |name: &&str| {
             resolve(name)
@@ -94,12 +94,12 @@ impl TlsFilter {
             .collect()
     }
 
-    /// Whether nothing is named, neither to use nor to leave out.
+    /// Whether the list names no transport, neither permitted nor excluded.
     pub fn is_empty(&self) -> bool {
         self.list.mode != Mode::All && self.list.names.is_empty()
     }
 
-    /// Whether the list is a list of what to leave out.
+    /// Whether the list names excluded transports.
     pub fn is_negated(&self) -> bool {
         self.list.mode == Mode::Except
     }
@@ -116,7 +116,7 @@ fn is_aux_of(name: &str, tl: &str) -> bool {
     name.ends_with(AUX) && resolve(name).iter().any(|entry| entry.name == tl)
 }
 
-/// The transports that one name of the list stands for; a backslash says that it is no alias.
+/// The transports that one name of the list matches; with a backslash it is not an alias.
 fn resolve(name: &str) -> Vec<Transport> {
     if let Some(exact) = name.strip_prefix('\\') {
         return vec![transport(exact, false)];
@@ -147,7 +147,7 @@ fn transport(name: &str, aux: bool) -> Transport {
     }
 }
 
-/// The devices that one of the `UCX_*_DEVICES` options leaves.
+/// The devices that one of the `UCX_*_DEVICES` options permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceFilter {
     list: AllowList,
@@ -217,7 +217,7 @@ enum Mode {
     Except,
 }
 
-/// `all`, a list, or what to leave out.
+/// `all`, a list, or excluded names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct AllowList {
     mode: Mode,

@@ -55,7 +55,7 @@ pub enum Kind {
     ListOf(&'static Kind),
     /// `all`, names between commas, or `^` and the names to leave out.
     Names,
-    /// As `ProcessNames`; `eth[0-3]` stands for four of them.
+    /// `Names` with ranges: `eth[0-3]` is four names.
     Devices,
     /// A value for every key, `key:value` between commas; a bare value is for all keys.
     Keyed(&'static [&'static str], &'static Kind),
@@ -63,7 +63,7 @@ pub enum Kind {
     Signal,
     /// `first-last`, or one number.
     Range,
-    /// Accepted, and without meaning for a long time.
+    /// Accepted without an effect.
     Retired,
 }
 
@@ -118,7 +118,7 @@ impl Kind {
         }
     }
 
-    /// What a person should have written, for messages and for the printed form.
+    /// The valid values, for messages and for the printed form.
     pub fn syntax(&self) -> String {
         match *self {
             Kind::Bool => "y or n".into(),
@@ -161,7 +161,7 @@ impl Kind {
     }
 }
 
-/// The spelling that stands for the first set of words that holds `text`.
+/// The canonical spelling of the first set of words that contains `text`.
 fn switch(text: &str, spellings: &[(&[&str], &str)]) -> Option<String> {
     spellings
         .iter()

@@ -1,4 +1,4 @@
-//! Lists as people write them in options: words of a set, names to allow or leave out, devices, key:value pairs.
+//! Lists in the syntax of options: words of a set, permitted or excluded names, devices, key:value pairs.
 #![forbid(unsafe_code)]
 
 use super::kind::Kind;
@@ -46,7 +46,7 @@ pub fn list_of(text: &str, kind: &Kind) -> Option<String> {
     kept.map(|kept| kept.join(","))
 }
 
-/// An allow list: `all` stands alone, and nothing is left out of it.
+/// An allow list: `all` must be the only name, and no name may be excluded from it.
 pub fn names(text: &str) -> Option<String> {
     let inner = text.strip_prefix('^').unwrap_or(text);
     if inner == "all" {
@@ -68,7 +68,7 @@ pub fn devices(text: &str) -> Option<String> {
     Some(format!("{sign}{}", written_out.join(",")))
 }
 
-/// More devices than any machine has: a range that is longer is taken for a name.
+/// More devices than any machine has: a longer range is treated as a name.
 const LONGEST_RANGE: u32 = 4096;
 
 /// `mlx5_[0-3]:1` written out; anything else as it is.
@@ -88,7 +88,7 @@ fn expand(name: &str) -> Vec<String> {
     }
 }
 
-/// A value for every key, in the order of the keys: later parts win, and none may be missing.
+/// A value for every key, in the order of the keys: later parts override earlier ones, and no key may be missing.
 pub fn keyed(text: &str, keys: &[&'static str], kind: &Kind) -> Option<String> {
     let mut values: Vec<Option<String>> = vec![None; keys.len()];
     let mut rest = None;

@@ -1,7 +1,7 @@
-//! Numbers, sizes, times and rates as people write them in options, and the spelling UCX prints them in.
+//! Numbers, sizes, times and rates in the syntax of options, and the spelling in which UCX prints them.
 //!
-//! UCX reads numbers with C's scanf: leading blanks and trailing rubbish pass, `-1` wraps around. Values that
-//! work with UCX must work here, so the same is done by hand.
+//! UCX parses numbers with C's scanf: leading blanks and trailing characters are ignored, `-1` wraps around. Values
+//! that work with UCX must work here, so the parser here behaves in the same way.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -89,7 +89,7 @@ fn integer(text: &str) -> Option<(i128, &str)> {
     if digits == 0 {
         return None;
     }
-    // More digits than an i128 holds: as large as can be, the callers clamp.
+    // More digits than an i128 holds: the maximum, which callers clamp.
     let magnitude = unsigned[..digits].parse().unwrap_or(i128::MAX);
     let value = if text.starts_with('-') {
         -magnitude

@@ -9,14 +9,14 @@ use super::kind::Kind;
 use super::settings::Settings;
 use super::table::{Block, SECTIONS, Section, Slot, slots};
 
-/// What to print; the fields are the flags of `ucs_config_print_flags_t`.
+/// The parts to print; the fields are the flags of `ucs_config_print_flags_t`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PrintFlags {
     /// The values.
     pub config: bool,
     /// The title.
     pub header: bool,
-    /// What each option is about.
+    /// The description of each option.
     pub doc: bool,
     /// Older names too.
     pub hidden: bool,
@@ -89,7 +89,7 @@ impl Options {
         let row = slot.row();
         let prefix = slot.section().prefix;
         if row.kind == Kind::Retired {
-            // Nothing to see but the name.
+            // Only the name can be printed.
             return if flags.hidden {
                 writeln!(out, "{UCX}{prefix}{} (deprecated)", row.name)
             } else {
@@ -181,7 +181,7 @@ fn write_section(out: &mut String, section: &Section) -> fmt::Result {
     Ok(())
 }
 
-/// Under which prefixes the rows of a block can be set too.
+/// The prefixes under which the rows of a block can be set too.
 fn shared_note(block: &Block) -> String {
     if block.aliases.is_empty() {
         return String::new();
@@ -194,12 +194,12 @@ fn shared_note(block: &Block) -> String {
     format!(" (or {})", prefixes.join(", "))
 }
 
-/// Text that cannot end a table cell.
+/// Escapes text for a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-/// The same outside of backticks, where `<number>` would be a tag of HTML and `[K](b)` a link.
+/// Escapes text for a table cell outside of backticks, where `<number>` would be an HTML tag and `[K](b)` a link.
 fn prose(text: &str) -> String {
     cell(text).replace('<', "\\<").replace('[', "\\[")
 }

@@ -1,4 +1,4 @@
-//! The options that the library itself reads, as typed fields: which row each comes from, and as what type.
+//! The options that the library itself reads, as typed fields, with the row and the type of each.
 #![forbid(unsafe_code)]
 
 use super::choice::{AtomicMode, LogLevel, OpFlag, RndvScheme, Ternary};
@@ -6,13 +6,13 @@ use super::filter::{DeviceFilter, TlsFilter};
 use super::number::{self, Count, Interval, Size};
 use std::time::Duration;
 
-/// A type that an option can be read as. The text is in the spelling of the option's kind.
+/// A type that an option can be read as. The text is in canonical spelling.
 pub trait Value: Sized {
     /// The value, or `None` when the text is not one.
     fn from_text(text: &str) -> Option<Self>;
 }
 
-/// Writes `EthtoolCmd`, its defaults and its update from one list of fields.
+/// Defines `Settings`, its defaults and its update from one list of fields.
 macro_rules! settings {
     ($($field:ident: $type:ty = $name:literal,)+) => {
         /// The values of the options that the library reads.
@@ -30,10 +30,10 @@ macro_rules! settings {
                 Some(Settings { $($field: <$type>::from_text(text_of($name))?,)+ })
             }
 
-            /// Takes over a new value of the option `name`; the other options have no field.
+            /// Sets a field to the new value of the option `name`; an option without a field is ignored.
             pub(super) fn update(&mut self, name: &str, text: &str) {
                 match name {
-                    // A text that normalised has a value: a test checks that kinds and types agree.
+                    // A normalised text has a value: a test checks that kinds and types agree.
                     $($name => if let Some(value) = <$type>::from_text(text) { self.$field = value },)+
                     _ => (),
                 }
@@ -136,7 +136,7 @@ settings! {
     rdma_cm_source_address: String = "RDMA_CM_SOURCE_ADDRESS",
 }
 
-/// From which size on messages go by rendezvous.
+/// Message sizes from which on rendezvous is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RndvThresh {
     /// To a process on the same node.
