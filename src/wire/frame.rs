@@ -1,4 +1,4 @@
-//! Frames: how messages follow one another in a stream of bytes.
+//! Frames: the encoding of messages in a stream of bytes.
 //!
 //! `length (4) | kind (1) | aux (1) | 0 (2) | imm (8)`, then the record: the fixed header of the kind and
 //! the payload, as in a slot of a ring.
@@ -8,13 +8,12 @@ use super::header::Kind;
 
 /// Bytes in front of a record.
 pub const HEADER: usize = 16;
-/// Longest record that is handled in one piece, and so has to fit into a buffer: an eager message
-/// with its user header.
+/// Longest record that is handled as a whole, and so has to fit into a buffer: an eager message with its user header.
 pub const MAX_RECORD: usize = (1 << 20) + (16 << 10);
-/// Longest record of a kind that can be handled in pieces.
+/// Longest record of a kind that can be handled in parts.
 pub const MAX_BULK: usize = (1 << 20) + 64;
 
-/// What is in front of a record.
+/// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub kind: Kind,

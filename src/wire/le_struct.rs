@@ -1,4 +1,4 @@
-//! Declares structures whose fields lie on the wire little-endian, side by side and without padding.
+//! Declares structures that are encoded little-endian and without padding.
 #![forbid(unsafe_code)]
 
 /// `Name, size { fields }`, and after `valid when` what a decoded value has to satisfy.
@@ -31,7 +31,7 @@ macro_rules! packed {
                 bytes
             }
 
-            /// What `bytes` begin with; `None` when they are too few or make no sense.
+            /// Decodes the begin of `bytes`; `None` when they are too few or invalid.
             #[inline]
             pub fn decode(bytes: &[u8]) -> Option<Self> {
                 let rest = bytes.first_chunk::<{ Self::SIZE }>()?.as_slice();

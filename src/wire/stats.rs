@@ -1,14 +1,14 @@
 //! The statistics page of a worker: its layout, and how a copy of it is read.
 //!
-//! A header, then an entry per peer, all of little-endian words. Entry 0 stands for the peers that
-//! found no entry of their own. The writer is `engine::stats`; readers (`rucp_top`) trust nothing.
+//! A header, then an entry for each peer, all of little-endian words. Entry 0 is for the peers that have no entry of
+//! their own. The writer is `engine::stats`; readers (`rucp_top`) check everything.
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
 
 /// First word of a page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rucpstat");
-/// Of the layout.
+/// Version of the layout.
 pub const VERSION: u32 = 1;
 /// Bytes in front of the entries.
 pub const HEADER_LEN: usize = 4096;
@@ -23,7 +23,7 @@ pub const NAME_LEN: usize = 64;
 /// Bytes of a lane's name.
 pub const LANE_LEN: usize = 24;
 
-/// What carries the bytes of a protocol.
+/// Kind of lane that a protocol uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatLane {
     /// The lane that messages take: a ring or a connection.
@@ -37,7 +37,7 @@ pub enum StatLane {
 /// A protocol, whose messages to the peer are counted separately. The discriminant is its index in an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatProtocol {
-    /// In the header's slot of a ring, or in one short frame.
+    /// Inline in a slot of a ring, or in one short frame.
     Short,
     /// Copied through buffers, with the header.
     Eager,
@@ -69,7 +69,7 @@ impl StatProtocol {
         StatProtocol::AmoMapped,
     ];
 
-    /// What users call it, whatever carries it.
+    /// Name of the protocol for users, whatever lane it uses.
     pub fn name(self) -> &'static str {
         match self {
             StatProtocol::Short => "short",
@@ -81,7 +81,7 @@ impl StatProtocol {
         }
     }
 
-    /// What carries it.
+    /// The kind of lane that it uses.
     pub fn carrier(self) -> StatLane {
         match self {
             StatProtocol::RndvCopy | StatProtocol::RmaCopy => StatLane::Copy,
@@ -133,17 +133,17 @@ pub struct MsgBytes {
 /// The worker's fields of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerStats {
-    /// In the worker's own PID namespace.
+    /// Process id in the worker's own PID namespace.
     pub pid: u32,
     pub uid: u64,
-    /// As the program calls it; empty if it does not.
+    /// Name that the program gave; empty if none.
     pub name: String,
     pub context: String,
     /// `ucs_thread_mode_t`.
     pub thread_mode: u32,
     /// Messages that wait for a receive.
     pub unexpected: u64,
-    /// Messages that ever had to.
+    /// Messages that have ever waited.
     pub unexpected_total: u64,
     /// Requests that the program holds.
     pub requests: u64,
@@ -153,7 +153,7 @@ pub struct WorkerStats {
 /// The fields of one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerStats {
-    /// Not this peer alone: all that found no entry of their own.
+    /// The sum of all peers without an entry of their own.
     pub is_rest: bool,
     pub failed: bool,
     /// 0 if it is on another host.
@@ -171,7 +171,7 @@ pub struct PeerStats {
 }
 
 impl PeerStats {
-    /// The name of what carries a protocol.
+    /// The name of the lane of a protocol.
     pub fn lane(&self, carrier: StatLane) -> &str {
         match carrier {
             StatLane::Messages => &self.lanes[0],
@@ -192,7 +192,7 @@ pub enum Unreadable {
     Version(u32),
 }
 
-/// Reads a copy of a page. What it cannot hold is left out; nothing in it is believed to be right.
+/// Decodes a copy of a page. Entries beyond its end are left out; no value is trusted.
 ///
 /// # Errors
 /// Why it is no page.
@@ -260,7 +260,7 @@ fn tally_at(bytes: &[u8], at: usize) -> MsgBytes {
     }
 }
 
-/// Text up to the first zero. Whatever could steer a terminal is replaced.
+/// Text up to the first zero. Control characters of terminals are replaced.
 fn text_at(bytes: &[u8], range: Range<usize>) -> String {
     let bytes = bytes.get(range).unwrap_or_default();
     let text = bytes.split(|&b| b == 0).next().unwrap_or_default();
