@@ -292,7 +292,7 @@ fn forged_fragments_of_tagged_messages_affect_no_other_peer() {
         assert!(!outbox.drained(), "series {number} was taken for a message");
         raw_peer.receive(|_, _| {});
     }
-    // SAFETY: a live worker; no information is requested for.
+    // SAFETY: a live worker; no information is requested.
     let kept = unsafe { tag::ucp_tag_probe_nb(scene.victim, TAG, !1, 0, ptr::null_mut()) };
     assert!(kept.is_null(), "part of a message is one");
     decent_peer_works(&scene);

@@ -163,8 +163,7 @@ impl Seen {
 }
 
 /// A message in its wire format: immediate and record. `region`: the target's registered memory, address and length;
-/// `there`:
-/// the attacker's memory.
+/// `there`: the attacker's memory.
 pub fn message(send: &Send, seen: &Seen, region: (u64, u64), there: u64) -> (u64, Vec<u8>) {
     let meant = |word: Word, value: u64, known: u64| match word {
         Word::Raw => value,

@@ -14,7 +14,7 @@ const PROBES: usize = 16;
 /// Offset of the pinned word in a page: away from an allocator's metadata.
 const WORD: usize = 2048;
 
-/// PinningRegistrar pages of each registration.
+/// Pins the pages of each registration.
 pub struct PinningRegistrar;
 
 /// The pinned words of a region.
