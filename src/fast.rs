@@ -1,9 +1,9 @@
 //! THE HOT PATH, in reading order: send a tagged message, post a receive, send an active message, write remote memory;
 //! then progress: arrival, matching, completion. Atomic operations are in [`atomics`], puts with a signal in
-//! [`signals`]; the paths over queue pairs are in [`ib`], those over the Tofu interconnect in [`tofu`].
+//! [`signals`]; what goes by queue pairs is in [`ib`], over the Tofu interconnect in [`tofu`].
 //!
-//! In single-thread mode: no allocation, no system call, no lock, no atomic read-modify-write. Every rare case is a
-//! function of another module, called out of line.
+//! In single-thread mode: no allocation, no system call, no lock, no atomic read-modify-write.
+//! Whatever is not the common case is somebody else's function, called out of line.
 
 pub mod atomics;
 pub mod ib;
@@ -42,36 +42,36 @@ use std::mem;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Most progress calls between two clock ticks: few enough that a caller that begins to call only every 10 ms notices a
-/// death in time; a tick costs about 25 ns.
+/// Most calls between two looks at the clock. Few enough that a caller who begins to call only every 10 ms hears of
+/// a death in time; a look costs about 25 ns.
 const CLOCK_EVERY: u32 = 64;
 
-/// Bits of an operation's mask that exclude the shortest path.
+/// With none of these bits in its mask an operation is as simple as its function's name.
 const SPECIAL: u32 = UCP_OP_ATTR_FIELD_DATATYPE as u32
     | UCP_OP_ATTR_FIELD_MEMORY_TYPE as u32
     | UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32
     | HINTS;
 
-/// [`SPECIAL`] for active messages.
+/// As [`SPECIAL`], of active messages.
 const SPECIAL_AM: u32 = SPECIAL | UCP_OP_ATTR_FIELD_FLAGS as u32;
 
-/// Hints of the caller; MPI's blocking sends give the first. A short operation completes inside of the call either way;
-/// both bits together are an error, which the slow path logs.
+/// What the caller cares for most; MPI's blocking sends say the first. What is short ends inside of the call and
+/// fast, whatever they say; only both at once is a mistake, to be told of on the long way.
 const HINTS: u32 = UCP_OP_ATTR_FLAG_FAST_CMPL as u32 | UCP_OP_ATTR_FLAG_MULTI_SEND as u32;
 
-/// Bytes of `count` elements, if the buffer is one piece and no special bit has an effect; else `None`.
+/// Bytes of `count` elements, if the buffer is one piece and nothing is special; else `None`.
 #[inline(always)]
 fn plain_length(p: &Param, count: usize) -> Option<usize> {
     bytes_of(p, count, SPECIAL)
 }
 
-/// [`bytes_of`] with `usize::MAX`, which is too long for the shortest path, in place of `None`.
+/// As [`bytes_of`]; what is too long for the shortest way, instead of `None`.
 #[inline(always)]
 fn tiny_length(p: &Param, count: usize, special: u32) -> usize {
     bytes_of(p, count, special).unwrap_or(usize::MAX)
 }
 
-/// [`plain_length`] with the special bits as a parameter.
+/// As [`plain_length`]; `special`: the bits that make an operation so.
 #[inline(always)]
 fn bytes_of(p: &Param, count: usize, special: u32) -> Option<usize> {
     if p.mask & special == 0 {
@@ -91,7 +91,7 @@ fn bytes_of(p: &Param, count: usize, special: u32) -> Option<usize> {
 /// `ucp_tag_send_nbx`
 ///
 /// # Safety
-/// The conditions of `ucp_tag_send_nbx`.
+/// As there.
 #[inline(always)]
 pub unsafe fn tag_send(
     ep: *const Endpoint,
@@ -100,7 +100,7 @@ pub unsafe fn tag_send(
     tag: u64,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and structure; `len` bytes of the user's buffer.
+    // SAFETY: the caller's endpoint and structure; `len` bytes of his buffer.
     unsafe {
         let p = Param::new(param, 0);
         if !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_TAG)
@@ -118,18 +118,18 @@ pub unsafe fn tag_send(
     }
 }
 
-/// Result of the shortest path.
+/// What became of the shortest way.
 enum TinyResult {
     Sent,
-    /// Not sent: the lane is a queue pair.
+    /// Not by a ring: a queue pair leads there.
     Queues,
-    /// Not sent: the lane is of the Tofu interconnect.
+    /// As little: the Tofu interconnect does.
     Tofu,
     No,
 }
 
-/// Puts up to [`TINY`] bytes into the ring of the endpoint's peer, in single-thread mode: only loads and stores. `imm`
-/// is computed after all checks, so that it needs no register until then.
+/// Puts up to [`TINY`] bytes into the ring of the endpoint's peer, in single-thread mode: no more than loads and
+/// stores. What is made only when nothing is in the way any more, as `imm`, needs no register until then.
 #[inline(always)]
 unsafe fn send_tiny(
     ep: *const Endpoint,
@@ -147,20 +147,20 @@ unsafe fn send_tiny(
             _ => TinyResult::No,
         };
     };
-    // The box is dereferenced once.
+    // The box is looked into once.
     let outbox = outbox.as_mut();
     // SAFETY: the user's buffer.
     if !tx.pending.is_empty() || !unsafe { outbox.send_tiny(kind as u8, imm, buffer.cast(), len) } {
         return TinyResult::No;
     }
-    // SAFETY: the caller's endpoint, whose peer outlives it.
+    // SAFETY: as above.
     let stats = unsafe { (*ep).peer() }.stats();
     outbox.look_ahead(stats.received.messages());
     stats.of(StatProtocol::Short).add(len);
     TinyResult::Sent
 }
 
-/// [`send_tiny`] for the first message after one of another sender to the same receiver: begins a new epoch.
+/// As [`send_tiny`], of the first message since another sender has sent one to the same receiver: a new epoch begins.
 #[inline(always)]
 unsafe fn send_in_turn(
     ep: *const Endpoint,
@@ -169,7 +169,7 @@ unsafe fn send_in_turn(
     buffer: *const c_void,
     len: usize,
 ) -> bool {
-    // SAFETY: the conditions of `send_tiny`, of which this is the second try.
+    // SAFETY: as in `send_tiny`, of which this is the second try.
     unsafe {
         let (tx, stats) = ((*ep).peer().tx.alone(), (*ep).peer().stats());
         let Some(Lane::Shm(outbox)) = tx.lane.as_mut() else {
@@ -193,7 +193,7 @@ unsafe fn tag_send_in_turn(
     param: *const ucp_request_param_t,
     len: usize,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's promises.
+    // SAFETY: passed on.
     unsafe {
         match send_in_turn(ep, Kind::TagEager, tag, buffer, len) {
             true => std::ptr::null_mut(),
@@ -211,18 +211,18 @@ unsafe fn am_send_in_turn(
     param: *const ucp_request_param_t,
     len: usize,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's promises.
+    // SAFETY: passed on.
     unsafe {
         let imm = am::plain_imm(id, (*ep).remote_sn);
         match send_in_turn(ep, Kind::AmEager, imm, buffer, len) {
             true => std::ptr::null_mut(),
-            // Neither a header nor an id of more than 16 bits: the caller has checked that.
+            // Neither a header nor an id of more than 16 bits: the caller has looked.
             false => am_send_slow(ep, id, std::ptr::null(), 0, buffer, count, param),
         }
     }
 }
 
-/// Sends longer messages up to the rendezvous threshold, and in workers that threads share.
+/// Longer ones up to the rendezvous threshold, and workers that threads share.
 #[inline(never)]
 unsafe fn tag_send_slow(
     ep: *const Endpoint,
@@ -231,7 +231,7 @@ unsafe fn tag_send_slow(
     tag: u64,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it; the caller's structure and the user's buffer.
+    // SAFETY: the caller's endpoint, whose worker and peer outlive it; his structure and buffer.
     unsafe {
         let (e, worker, peer) = (&*ep, &*(*ep).worker, (*ep).peer());
         let p = Param::new(param, worker.extra_op_flags());
@@ -247,7 +247,7 @@ unsafe fn tag_send_slow(
     }
 }
 
-/// Copies a message into the peer's ring, if it is short enough and no request waits in front of it.
+/// Copies a message into the peer's ring, if it is short enough and nothing waits in front of it.
 #[inline(always)]
 unsafe fn send_eager(
     worker: &Worker,
@@ -263,11 +263,11 @@ unsafe fn send_eager(
     } else {
         StatProtocol::Eager
     };
-    // SAFETY: the caller's promises.
+    // SAFETY: passed on.
     fits && unsafe { send_now(peer, kind, imm, buffer, len, counted) }
 }
 
-/// [`send_eager`] for a length that fits into a record.
+/// As `send_eager`, of a length that fits into a record.
 #[inline(always)]
 unsafe fn send_now(
     peer: &Peer,
@@ -287,19 +287,19 @@ unsafe fn send_now(
                 // SAFETY: the record has room for `len` bytes, as many as the user's buffer has.
                 unsafe { copy::to_shared(record, buffer.cast(), len) };
             });
-            // Where threads share the peer the next message begins with an atomic exchange, which waits for outstanding
-            // fetches of lines.
+            // Where threads share the peer the next message begins with an atomic exchange, which waits for lines under
+            // way.
             if sent == Ok(true) && !peer.tx.is_shared() {
                 outbox.look_ahead_of_long(peer.stats().received.messages());
             }
             sent == Ok(true)
         }
         Some(Lane::Ib(sender)) => sender.send(kind as u8, 0, imm, len, |record| {
-            // SAFETY: the record has room for `len` bytes, as many as the user's buffer has.
+            // SAFETY: as above.
             unsafe { copy::short(record, buffer.cast(), len) };
         }),
         Some(Lane::Tofu(sender)) => sender.send(kind as u8, 0, imm, len, |record| {
-            // SAFETY: the record has room for `len` bytes, as many as the user's buffer has.
+            // SAFETY: as above.
             unsafe { copy::short(record, buffer.cast(), len) };
         }),
         _ => false,
@@ -311,14 +311,14 @@ unsafe fn send_now(
     true
 }
 
-/// Bits of a receive's mask that exclude the shortest path.
+/// What makes a receive more than a buffer that waits for a message.
 const SPECIAL_RECEIVE: u32 =
     SPECIAL & !(UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32) | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL as u32;
 
-/// `ucp_tag_recv_nbx`: posts the receive, if no message waits.
+/// `ucp_tag_recv_nbx`: posts, if no message waits.
 ///
 /// # Safety
-/// The conditions of `ucp_tag_recv_nbx`.
+/// As there.
 #[inline(always)]
 pub unsafe fn tag_recv(
     worker: &Worker,
@@ -328,8 +328,8 @@ pub unsafe fn tag_recv(
     mask: u64,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's structure and memory. The flag says single-thread mode: no callback runs here. The address
-    // of the request is stable while it is posted.
+    // SAFETY: the caller's structure and memory. The flag says single-thread mode: no callback runs
+    // here. The request stays in its place while it is posted.
     unsafe {
         let p = Param::new(param, 0);
         if worker.short_way_recv()
@@ -359,7 +359,7 @@ unsafe fn tag_recv_slow(
     mask: u64,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's promises.
+    // SAFETY: the caller's structure; the rest is passed on.
     unsafe {
         let p = Param::new(param, worker.extra_op_flags());
         if worker.ctx.has(UCP_FEATURE_TAG)
@@ -392,7 +392,7 @@ unsafe fn post_shared(
     if !matcher.can_post() {
         return None;
     }
-    // SAFETY: the caller's memory. The address of the request is stable while it is posted.
+    // SAFETY: the caller's memory. The request stays in its place while it is posted.
     unsafe {
         let memory = request::memory_no_alloc(worker, p.external())?;
         let req = request::fill_receive(worker, memory, data);
@@ -405,7 +405,7 @@ unsafe fn post_shared(
 /// `ucp_am_send_nbx`
 ///
 /// # Safety
-/// The conditions of `ucp_am_send_nbx`.
+/// As there.
 #[inline(always)]
 pub unsafe fn am_send(
     ep: *const Endpoint,
@@ -416,7 +416,7 @@ pub unsafe fn am_send(
     count: usize,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and structure; `len` bytes of the user's buffer.
+    // SAFETY: the caller's endpoint and structure; `len` bytes of his buffer.
     unsafe {
         let p = Param::new(param, 0);
         if !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_AM)
@@ -449,7 +449,7 @@ unsafe fn am_send_slow(
     count: usize,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it; the caller's structure and the user's buffer.
+    // SAFETY: the caller's endpoint, whose worker and peer outlive it; his structure and buffer.
     unsafe {
         let (e, worker, peer) = (&*ep, &*(*ep).worker, (*ep).peer());
         let p = Param::new(param, worker.extra_op_flags());
@@ -481,7 +481,7 @@ unsafe fn am_send_slow(
 /// `ucp_stream_send_nbx`
 ///
 /// # Safety
-/// The conditions of `ucp_stream_send_nbx`.
+/// As there.
 #[inline(always)]
 pub unsafe fn stream_send(
     ep: *const Endpoint,
@@ -504,7 +504,7 @@ pub unsafe fn stream_send(
             return std::ptr::null_mut();
         }
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: passed on.
     unsafe { stream_send_slow(ep, buffer, count, &p) }
 }
 
@@ -516,7 +516,7 @@ unsafe fn stream_send_slow(
     count: usize,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's promises.
+    // SAFETY: passed on.
     unsafe { stream::send(ep, buffer, count, p) }
 }
 
@@ -533,7 +533,7 @@ unsafe fn is_plain(ep: *const Endpoint, rkey: *const Rkey) -> bool {
 /// `ucp_put_nbx`
 ///
 /// # Safety
-/// The conditions of `ucp_put_nbx`.
+/// As there.
 #[inline(always)]
 pub unsafe fn put(
     ep: *const Endpoint,
@@ -543,9 +543,9 @@ pub unsafe fn put(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's structure. An option that adds to the flags excludes the endpoint's accesses from this path.
+    // SAFETY: the caller's structure. An option that adds to the flags sends the endpoint's accesses the long way.
     let p = unsafe { Param::new(param, 0) };
-    // SAFETY: the caller's key, and the caller's other promises.
+    // SAFETY: the caller's key; the rest is passed on.
     unsafe {
         if rkey.is_null() {
             return put_slow(ep, buffer, count, addr, rkey, param);
@@ -571,7 +571,7 @@ pub unsafe fn put(
             }
         }
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: passed on.
     unsafe { put_slow(ep, buffer, count, addr, rkey, param) }
 }
 
@@ -585,7 +585,7 @@ unsafe fn put_slow(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker outlives it, and structure, and the caller's other promises.
+    // SAFETY: the caller's endpoint, whose worker outlives it, and structure; the rest is passed on.
     unsafe {
         let p = &Param::new(param, (*(*ep).worker).extra_op_flags());
         if sgl::is(p) {
@@ -598,7 +598,7 @@ unsafe fn put_slow(
 /// `ucp_get_nbx`
 ///
 /// # Safety
-/// The conditions of `ucp_get_nbx`.
+/// As there.
 #[inline(always)]
 pub unsafe fn get(
     ep: *const Endpoint,
@@ -608,7 +608,7 @@ pub unsafe fn get(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's structure. An option that adds to the flags excludes the endpoint's accesses from this path.
+    // SAFETY: the caller's structure. An option that adds to the flags sends the endpoint's accesses the long way.
     let p = unsafe { Param::new(param, 0) };
     let len = plain_length(&p, count).unwrap_or(0);
     // SAFETY: the caller's endpoint, key and buffer; the peer outlives its endpoints.
@@ -631,7 +631,7 @@ pub unsafe fn get(
             }
         }
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: passed on.
     unsafe { get_slow(ep, buffer, count, addr, rkey, param) }
 }
 
@@ -645,7 +645,7 @@ unsafe fn get_slow(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker outlives it, and structure, and the caller's other promises.
+    // SAFETY: the caller's endpoint, whose worker outlives it, and structure; the rest is passed on.
     unsafe {
         let p = &Param::new(param, (*(*ep).worker).extra_op_flags());
         if sgl::is(p) {
@@ -655,8 +655,8 @@ unsafe fn get_slow(
     }
 }
 
-/// Copies the data and returns completion. Words are moved whole, because programs poll on them; other lengths by
-/// `memcpy`. The ranges may be the same memory when a program accesses its own.
+/// Copies, and answers that all is done. Words are moved whole, because programs poll on them; anything else as memory.
+/// The ranges can be the same memory when a program accesses its own.
 #[inline(always)]
 unsafe fn copied(dst: *mut u8, src: *const u8, len: usize) -> ucs_status_ptr_t {
     // SAFETY: the caller's ranges.
@@ -674,7 +674,7 @@ unsafe fn copied(dst: *mut u8, src: *const u8, len: usize) -> ucs_status_ptr_t {
     std::ptr::null_mut()
 }
 
-/// Not inline, so that the path for words needs no stack.
+/// Not inline: words need no stack then.
 #[inline(never)]
 unsafe fn copied_slow(dst: *mut u8, src: *const u8, len: usize) -> ucs_status_ptr_t {
     // SAFETY: the caller's ranges.
@@ -682,8 +682,8 @@ unsafe fn copied_slow(dst: *mut u8, src: *const u8, len: usize) -> ucs_status_pt
     std::ptr::null_mut()
 }
 
-/// `ucp_worker_progress`: returns the number of events. In a call from a callback, and while another thread progresses,
-/// it returns 0 at once.
+/// `ucp_worker_progress`: number of things that happened. Another thread that is at it, or a
+/// callback that calls it, makes it return 0 at once.
 #[inline(always)]
 pub fn progress(worker: &Worker) -> u32 {
     if worker.rx.is_held() {
@@ -692,7 +692,7 @@ pub fn progress(worker: &Worker) -> u32 {
             false => 0,
         };
     }
-    // SAFETY: single-thread mode, and no caller on the stack has a reference to it, as checked above.
+    // SAFETY: single-thread mode, and nobody up the stack has it.
     let rx = unsafe { worker.rx.alone() };
     rx.calls -= 1;
     if !worker.progress_flags.none() || has_flags(rx) {
@@ -701,13 +701,13 @@ pub fn progress(worker: &Worker) -> u32 {
     shm::poll_few(worker, rx)
 }
 
-/// Whether there may be more work than the messages of a few rings and ports.
+/// Whether there may be more to do than to take messages from a few rings and ports.
 #[inline(always)]
 fn has_flags(rx: &Rx) -> bool {
     rx.calls == 0 || rx.shm_rings.len() > HOT
 }
 
-/// [`progress`] for workers with ports.
+/// As [`progress`], for workers with ports, which is all that is special.
 #[inline(never)]
 fn progress_ib(worker: &Worker, rx: &mut Rx) -> u32 {
     if !worker.progress_flags.only_ib() || rx.calls == 0 || worker.doorbell.has_new_ring() {
@@ -716,14 +716,13 @@ fn progress_ib(worker: &Worker, rx: &mut Rx) -> u32 {
     if rx.shm_rings.is_empty()
         && let Some(iface) = rx.ib.as_deref().and_then(IbWorker::sole)
     {
-        // SAFETY: single-thread mode, and no caller on the stack has a reference; the interface lives as long as the
-        // worker.
+        // SAFETY: single-thread mode, and nobody up the stack has what progress has; the interface is its ports'.
         return unsafe { ib::poll(worker, iface) };
     }
     progress_shm(worker, rx)
 }
 
-/// [`progress_ib`] for workers with the Tofu interconnect and nothing else.
+/// As [`progress_ib`], for workers with the Tofu interconnect and nothing else.
 #[inline(never)]
 fn progress_tofu(worker: &Worker, rx: &mut Rx) -> u32 {
     if !worker.progress_flags.only_tofu()
@@ -731,18 +730,18 @@ fn progress_tofu(worker: &Worker, rx: &mut Rx) -> u32 {
         || worker.doorbell.has_new_ring()
         || !rx.shm_rings.is_empty()
     {
-        // A child that was forked in a callback gets here when the callback has returned.
+        // A child that was forked in a callback comes here once that has returned.
         if worker.progress_flags.is_inherited() {
             worker.rx.hold(true);
             return 0;
         }
         return move_on::<false>(worker);
     }
-    // SAFETY: single-thread mode, and no caller on the stack has a reference to `rx`.
+    // SAFETY: single-thread mode, and nobody up the stack has what progress has.
     unsafe { tofu::poll(worker, rx) }
 }
 
-/// [`progress_ib`] for workers with rings too, or with several ports.
+/// The same, where there are rings, too, or several ports.
 #[inline(never)]
 fn progress_shm(worker: &Worker, rx: &mut Rx) -> u32 {
     if rx.shm_rings.len() > HOT {
@@ -750,15 +749,14 @@ fn progress_shm(worker: &Worker, rx: &mut Rx) -> u32 {
     }
     let rings = shm::poll_few(worker, rx);
     let came = match rx.ib.as_deref().and_then(IbWorker::sole) {
-        // SAFETY: single-thread mode, and no caller on the stack has a reference; the interface lives as long as the
-        // worker.
+        // SAFETY: as above.
         Some(iface) => unsafe { ib::poll(worker, iface) },
         None => poll_ib(worker, rx),
     };
     rings + came
 }
 
-/// Polls all ports. In single-thread mode.
+/// Handles what has come through all ports. In single-thread mode.
 #[allow(
     clippy::redundant_closure,
     reason = "a closure is inlined, as a function that two places name is not"
@@ -774,7 +772,7 @@ fn poll_ib(worker: &Worker, rx: &mut Rx) -> u32 {
     count
 }
 
-/// Handles a message from a queue pair; false for kinds that are not the most frequent.
+/// A message that came through a queue pair; false: it is none of the most frequent.
 #[inline(always)]
 fn on_packet<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
     if m.kind != Kind::TagEager as u8 {
@@ -788,7 +786,7 @@ fn on_packet<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
     true
 }
 
-/// [`on_eager`] in a worker that threads share.
+/// As [`on_eager`], in a worker that threads share.
 #[inline(never)]
 fn on_shared_eager(worker: &Worker, m: RingMessage) {
     let mut matcher = worker.matcher.lock();
@@ -798,7 +796,7 @@ fn on_shared_eager(worker: &Worker, m: RingMessage) {
         return unsafe { tag::add_unexpected_eager(worker, &mut matcher, m.imm, m.record, m.len) };
     }
     drop(matcher);
-    // SAFETY: the matcher does not hold the receive any more. The record is readable during the call.
+    // SAFETY: out of the matcher: ours. The record is readable during the call.
     unsafe { deliver::<true>(posting, m.imm, m.record, m.len) };
 }
 
@@ -855,18 +853,18 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
     count
 }
 
-/// Whether progress was called for long without any event, and the worker has done nothing else.
+/// Whether progress was called for long, and neither anything came nor did the worker anything else.
 #[inline(never)]
 fn is_polled_in_vain(worker: &Worker, rx: &mut Rx) -> bool {
     rx.idle_yield.is_over(|| {
-        // With more rings than these, `events` counts the messages of all of them.
+        // With more rings than these, messages of all of them are in `events`.
         let taken = rx.shm_rings.iter().take(HOT).map(|c| c.consumer.taken());
         let others = rx.events.wrapping_add(worker.stats.operations());
         taken.fold(others, u64::wrapping_add)
     })
 }
 
-/// Yields the core. `account` records how long that took.
+/// Lets others run on this core, if there are any. How long it took goes to the account of who asked.
 #[cold]
 #[inline(never)]
 fn offer_core(worker: &Worker, account: fn(&mut Rx, Duration)) {
@@ -884,12 +882,12 @@ fn offer_core(worker: &Worker, account: fn(&mut Rx, Duration)) {
     }
 }
 
-/// Backoff after so many failed compare-and-swaps: progresses if the caller does not, and yields the core. Inside of a
-/// callback, and while another thread progresses, it only yields.
+/// As many failed compare-and-swaps that a look at them is due: executes what peers wait for, if the caller does not,
+/// and offers the core to others. Inside of a callback, and while another thread progresses, it does only the latter.
 #[cold]
 #[inline(never)]
 pub fn back_off(worker: &Worker, failures: u32) {
-    /// Failures before each yield of a caller that cannot lock the account.
+    /// Failures before each offer of a caller that cannot look at the account.
     const BLIND: u32 = 1024;
     let operations = worker.stats.atomics();
     let Some(mut rx) = worker.rx.try_lock() else {
@@ -913,7 +911,7 @@ pub fn back_off(worker: &Worker, failures: u32) {
     }
 }
 
-/// Delivers an eager tagged message to the matching receive, or adds it to the unexpected ones. In single-thread mode.
+/// A tagged message that is all here: into the receive that waits for it, or aside. In single-thread mode.
 #[inline(always)]
 fn on_eager(worker: &Worker, m: RingMessage) {
     // SAFETY: single-thread mode; nothing of the user's runs meanwhile.
@@ -923,11 +921,11 @@ fn on_eager(worker: &Worker, m: RingMessage) {
         // SAFETY: the record is readable until `advance`.
         return unsafe { tag::add_unexpected_eager(worker, matcher, m.imm, m.record, m.len) };
     }
-    // SAFETY: the matcher does not hold the receive any more. The record is readable until `advance`.
+    // SAFETY: out of the matcher: ours. The record is readable until `advance`.
     unsafe { deliver::<false>(posting, m.imm, m.record, m.len) };
 }
 
-/// Copies a message into the receive that it matched.
+/// A message into the receive that it matched.
 #[inline(always)]
 unsafe fn deliver<const MT: bool>(
     posting: *mut PostedRecv,
@@ -952,7 +950,7 @@ unsafe fn deliver<const MT: bool>(
     }
 }
 
-/// Delivers into a receive that is not one piece, or too short.
+/// A receive that is no single piece, or too short.
 #[inline(never)]
 unsafe fn fill(req: *mut Request, bytes: *const u8, len: usize) {
     // SAFETY: the caller's request; the record is readable until `advance`.
@@ -962,7 +960,7 @@ unsafe fn fill(req: *mut Request, bytes: *const u8, len: usize) {
     }
 }
 
-/// Calls a plain handler for a plain active message; false if one of them is not plain.
+/// A plain active message to a plain handler; false if it is not.
 #[inline(always)]
 fn on_am<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
     let imm = AmImm::from_u64(m.imm);
@@ -980,7 +978,7 @@ fn on_am<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
     };
     let misaligned = m.record as usize & (worker.params.am_alignment - 1);
     let header_len = usize::from(imm.header_len);
-    // One test for three conditions.
+    // One test for three.
     if usize::from(imm.flags) | usize::from(handler.persistent) | misaligned != 0
         || m.len < header_len
     {
@@ -991,8 +989,8 @@ fn on_am<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
         reply_ep: std::ptr::null_mut(),
     };
     let (data, data_len) = (m.record.cast_mut(), m.len - header_len);
-    // SAFETY: the user's function with the arguments that UCP specifies; the record is readable until `advance`.
-    // Whatever the handler returns, the data are invalid afterwards.
+    // SAFETY: the user's function with what UCP says it gets; the record is readable until `advance`.
+    // Whatever he returns, the data is gone afterwards.
     unsafe {
         let header = data.add(data_len).cast();
         let _ = function(
@@ -1007,7 +1005,7 @@ fn on_am<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
     true
 }
 
-/// Rare work: receives that copy, failed peers, error handlers.
+/// What is seldom to be done: receives that copy, peers that were lost, error handlers.
 #[cold]
 #[inline(never)]
 fn chores(worker: &Worker, rx: &mut Rx) -> u32 {
@@ -1028,19 +1026,19 @@ fn chores(worker: &Worker, rx: &mut Rx) -> u32 {
     failure::call_handlers(worker) + 1
 }
 
-/// A clock tick: checks for dead peers and for finished rings. Its events count, as a caller may sleep after a call
-/// that returns 0.
+/// Now and then: are the peers still there, which rings are finished? What happens on the way counts: a caller who
+/// hears of nothing goes to sleep.
 #[cold]
 #[inline(never)]
 fn on_tick<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     let mut count = 0;
     let now = clock::coarse_ms();
     let ticked = now != rx.last_tick;
-    // Time in which other threads had the core does not count as the caller's.
+    // The caller is no slower for what others took.
     let spent = now.saturating_sub(rx.last_tick + mem::take(&mut rx.yielded_ms));
     rx.clock_interval = clock_interval(rx.clock_interval, spent);
     (rx.calls, rx.last_tick) = (rx.clock_interval, now);
-    // Here and below: a callback has forked, and this is the child.
+    // A callback has forked, here and below, and this is the child.
     if worker.progress_flags.is_inherited() {
         return count;
     }
@@ -1050,7 +1048,7 @@ fn on_tick<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     if let Some(ports) = rx.ib.as_deref_mut() {
         count += match ticked {
             true => ib_rx::tick(worker, ports, now),
-            // Wireup requests of peers do not wait for the clock.
+            // Who wants to connect does not wait for the clock.
             false => ib_rx::poll(worker, ports, on_packet::<MT>),
         };
     }
@@ -1078,8 +1076,8 @@ fn on_tick<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
             .shm_rings
             .iter_mut()
             .filter(|c| std::ptr::eq(c.peer, peer));
-        // Messages that it sent before it died are in its ring. They are handled in turn with those of other peers, and
-        // the failure after them.
+        // What it sent before it died is in its ring by now. It has its turn among the messages of others, and the loss
+        // comes behind it.
         if rings.any(|c| !c.consumer.is_empty()) {
             rx.last_failure_check = 0;
             continue;
@@ -1099,8 +1097,8 @@ fn on_tick<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     count
 }
 
-/// Number of calls until the next clock tick, from the duration of the last `calls`: with a slow caller ticks are after
-/// fewer calls.
+/// How many calls to wait for the next look at the clock, when the last `calls` took so long: a slow caller looks
+/// more often.
 fn clock_interval(calls: u32, milliseconds: u64) -> u32 {
     match milliseconds {
         0..8 => (2 * calls).min(CLOCK_EVERY),
@@ -1109,26 +1107,26 @@ fn clock_interval(calls: u32, milliseconds: u64) -> u32 {
     }
 }
 
-/// Frees rings through which nothing more arrives.
+/// Gives back rings that nothing will come through any more.
 fn drop_finished(worker: &Worker, rx: &mut Rx) {
     let Some(inbox) = rx.inbox.as_mut() else {
         return;
     };
     rx.shm_rings.retain_mut(|c| {
-        // A living sender can still write: its ring must not be reused yet.
+        // A sender that lives can still write: its ring is not for others yet.
         // SAFETY: peers that lists of progress name are not freed.
         let gone = c.consumer.is_stopped() && failure::is_dead(worker, unsafe { &*c.peer });
         let finished = gone || (c.consumer.closed() && matches!(c.consumer.peek(), Ok(None)));
         if finished {
             // SAFETY: peers that lists of progress name are not freed.
             let peer = unsafe { &*c.peer };
-            // A sender that is destroyed closes its ring: its failure need not wait for the next check.
+            // A sender that is destroyed closes its ring: it need not wait for its turn to be looked at.
             if !gone && failure::is_dead(worker, peer) {
                 tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
             }
             let withdrawals = c.consumer.withdrawals();
             let ours = &peer.cancels;
-            // A peer that has reconnected has another ring.
+            // A peer that has come back has another ring.
             if ours.load(Ordering::Relaxed) == withdrawals {
                 ours.store(std::ptr::null_mut(), Ordering::Release);
                 split_copy::drop_push(worker, peer);
