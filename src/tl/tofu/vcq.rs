@@ -13,7 +13,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-/// Registered memory of the library is whole pages of the machines with this interconnect, bytes.
+/// Memory that rucp allocates and registers is whole pages of the machines with this interconnect, bytes.
 const PAGE: usize = 64 << 10;
 
 /// Remote address of an operation: a peer's VCQ, and a steering address for it.
@@ -73,7 +73,7 @@ fn failure(what: &str, code: c_int) -> io::Error {
 }
 
 impl Vcq {
-    /// Creates a VCQ on this TNI. An exclusive one was reserved; an error takes the reservation back.
+    /// Creates a VCQ on this TNI. An exclusive one was reserved by the caller; on an error the reservation is returned.
     ///
     /// # Errors
     /// The library's error: no VCQ is left, for example.
