@@ -147,8 +147,8 @@ pub struct TofuWorker {
     pub blocked_since: u64,
     /// The tickets released by the last timeout also went unused.
     pub unused_tickets: bool,
-    /// Numbers of served tickets by the word of the ticket queue, and by this worker, at the last check; and since when
-    /// the word has been wrong, coarse milliseconds.
+    /// Numbers of served tickets by the word of the ticket queue, and by this worker, when they last changed; and since
+    /// when the word has been wrong, coarse milliseconds.
     pub repaired_word: (u32, u32),
     pub repaired_since: u64,
     /// Below all fields with registrations: the VCQ is freed after them.
