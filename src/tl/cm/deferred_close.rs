@@ -12,7 +12,7 @@ const LINGER_MS: u64 = 5000;
 /// The connections, each with its deadline, coarse milliseconds, and its process.
 static LINGERING: Mutex<Vec<(u64, Origin, Box<RdmaCmInner>)>> = Mutex::new(Vec::new());
 
-/// The lock, which a fork acquires.
+/// The lock of the connections, which a fork waits for.
 pub fn lock_to_watch() -> &'static Lock {
     LINGERING.lock_to_watch()
 }

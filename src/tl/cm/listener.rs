@@ -56,7 +56,7 @@ impl RdmaCmListener {
         Err(ErrorKind::WouldBlock.into())
     }
 
-    /// The next connection request whose private data is a valid [`Knock`].
+    /// The next connection request whose private data has the magic number of rucp.
     fn next_conn(&self) -> Option<CmId> {
         while let Some(event) = self.id.next() {
             if event.kind != RDMA_CM_EVENT_CONNECT_REQUEST {

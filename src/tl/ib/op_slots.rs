@@ -89,8 +89,8 @@ pub struct OpSlots {
     next: usize,
 }
 
-// SAFETY: owners are not dereferenced here, and the code that completes an operation ensures that its other pointers
-// are valid; the remaining pointers lead to memory that the value owns.
+// SAFETY: owners are only stored here, and the code that completes an operation ensures that its target may be
+// accessed; the other pointers lead to memory that the value owns.
 unsafe impl Send for OpSlots {}
 
 impl OpSlots {

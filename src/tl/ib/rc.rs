@@ -39,7 +39,7 @@ enum TxDesc {
     ZcopyDesc(ZcopyDesc),
 }
 
-// SAFETY: the pointers are not dereferenced here but as the code that completes the send allows.
+// SAFETY: the pointers are only stored here; the code that completes the send ensures that they may be accessed.
 unsafe impl Send for TxDesc {}
 
 /// Target of a read or of an atomic operation's result, and the request to complete.
@@ -61,7 +61,7 @@ pub enum AmoDesc {
     CompareSwap { compare: u64, swap: u64 },
 }
 
-// SAFETY: the pointers are not dereferenced here but as the code that completes the read allows.
+// SAFETY: the pointers are only stored here; the code that completes the read ensures that they may be accessed.
 unsafe impl Send for ReadDesc {}
 
 /// User memory that the device accesses until the work request completes.
@@ -77,7 +77,7 @@ pub struct ZcopyDesc {
     pub owner: *mut c_void,
 }
 
-// SAFETY: the pointers are not dereferenced here; the owner keeps the memory until the work request completes.
+// SAFETY: the pointers are only stored here; the owner keeps the memory until the work request completes.
 unsafe impl Send for ZcopyDesc {}
 
 /// Remote memory: its address and remote key.

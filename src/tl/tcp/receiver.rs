@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Minimum bytes of the buffer: it holds a whole record, a piece, or the bytes read beyond a payload.
 const LEAST: usize = 20 << 10;
 const _: () = assert!(LEAST >= HEADER + WHOLE && LEAST >= PIECE && LEAST >= BEYOND);
-/// Records longer than this, header included, are handled in pieces if their kind allows it.
+/// Records longer than this are handled in pieces if their kind allows it.
 const WHOLE: usize = (16 << 10) + 64;
 /// Bytes read beyond the end of a payload that goes to its target: the header of the next record.
 const BEYOND: usize = 1 << 10;

@@ -36,7 +36,7 @@ pub(super) struct AltPaths {
     /// Index of the path that was tried last, and when, coarse milliseconds.
     tried: usize,
     since: u64,
-    /// How often the path changed since the last acknowledgment.
+    /// How often another path was tried since the last acknowledgment.
     turns: u32,
     /// The peer may not have received the new port yet.
     untold: bool,
