@@ -94,7 +94,7 @@ impl CmQp {
         let (mut attr, mask) = id.attributes(state)?;
         // The connection manager's timeout is seconds where a path may be long.
         attr.timeout = self.timeout;
-        // A probe is a write of 0 bytes; no remote key of this protection domain is given out for other writes.
+        // A probe is a write of 0 bytes, which needs no key; this connection sends no key for other writes.
         attr.qp_access_flags |= IBV_ACCESS_REMOTE_WRITE;
         self.qp.modify(&mut attr, mask)
     }

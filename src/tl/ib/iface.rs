@@ -540,5 +540,5 @@ fn sends_for(packet: usize) -> u32 {
     2 * most_packets(packet - HEAD) as u32
 }
 
-/// Entries of a worker's completion queue for sends, the default of `UCX_RC_VERBS_TX_CQ_LEN`.
+/// Entries of a worker's completion queue for sends: the default value of `UCX_RC_VERBS_TX_CQ_LEN`.
 const SEND_CQ: u32 = 4096;

@@ -559,8 +559,8 @@ impl IbSender {
     }
 
     /// Moves up to one work request's bytes between user memory and the peer's memory, without a copy; returns how
-    /// many. [`ended`](Self::ended) reports the owner after the last bytes; the peer gets `word` as an immediate after
-    /// the last bytes of a write, which counts as a packet. 0: there is no room now, or no RC queue pair.
+    /// many. [`ended`](Self::ended) reports the owner, once for each work request; the peer gets `word` as an immediate
+    /// after the last bytes of a write, which counts as a packet. 0: there is no room now, or no RC queue pair.
     pub fn post_zcopy(&mut self, here: ZcopyDesc, there: RemoteMem, word: Option<u32>) -> usize {
         let n = here.len.min(self.iface.port.longest);
         let last = n == here.len;
