@@ -138,7 +138,7 @@ unsafe fn send_tiny(
     buffer: *const c_void,
     len: usize,
 ) -> TinyResult {
-    // SAFETY: the caller's endpoint, whose flags say single-thread mode; no callback runs here.
+    // SAFETY: the caller's endpoint is valid, and its flags say single-thread mode; no callback runs here.
     let tx = unsafe { (*ep).peer().tx.alone() };
     let Some(Lane::Shm(outbox)) = tx.lane.as_mut() else {
         return match tx.lane {

@@ -33,7 +33,7 @@ use std::sync::atomic::Ordering;
 /// The IB sender of the peer and its statistics, if the pending queue is empty. In single-thread mode.
 #[inline(always)]
 unsafe fn queue_of<'a>(ep: *const Endpoint) -> Option<(&'a mut IbSender, &'a PeerEntry)> {
-    // SAFETY: the caller's endpoint, whose flags say single-thread mode; no callback runs here.
+    // SAFETY: the caller's endpoint is valid, and its flags say single-thread mode; no callback runs here.
     let (tx, stats) = unsafe { ((*ep).peer().tx.alone(), (*ep).peer().stats()) };
     match tx.lane.as_mut() {
         Some(Lane::Ib(sender)) if tx.pending.is_empty() => Some((sender.as_mut(), stats)),
@@ -222,7 +222,7 @@ unsafe fn slot_of(peer: &Peer) -> Option<(*mut IbSender, *mut RcEp)> {
 /// A new request for an operation of the endpoint, if the pool has a free one or the user supplies it.
 #[inline(always)]
 pub(super) unsafe fn request_of(ep: *const Endpoint, p: &Param) -> Option<*mut Request> {
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it; a new request.
+    // SAFETY: the caller's endpoint is valid, and its worker and peer outlive it; the request is new.
     unsafe {
         let req = request::take_no_alloc(&*(*ep).worker, p.external())?;
         ((*req).peer, (*req).ep) = ((*ep).peer(), ep);
@@ -355,8 +355,7 @@ pub(super) unsafe fn flush_slow(
 /// Polls the worker's only IB interface, if no other work waits. Returns the number of events.
 ///
 /// # Safety
-/// Single-thread mode; no progress call up the stack borrows the worker's `rx`; `iface` belongs to the
-/// worker's ports.
+/// Single-thread mode; no progress call up the stack borrows the worker's `rx`; `iface` belongs to the worker's ports.
 #[inline(never)]
 pub unsafe fn poll(worker: &Worker, iface: NonNull<IbIface>) -> u32 {
     // SAFETY: `iface` belongs to the worker's ports, which outlive this call.
@@ -485,8 +484,7 @@ unsafe fn take_completions(worker: &Worker, wcs: &[MaybeUninit<ibv_wc>]) -> u32 
 /// returns. `None`: nothing was done.
 ///
 /// # Safety
-/// The requirements of [`super::atomics::atomic`]. The count is one, the operand not null, the memory not
-/// mapped here.
+/// The requirements of [`super::atomics::atomic`]. The count is one, the operand not null, the memory not mapped here.
 #[inline(always)]
 pub unsafe fn atomic(
     ep: *const Endpoint,

@@ -1,4 +1,4 @@
-//! Remote memory access: by loads and stores, by the kernel's copy between processes, or by message.
+//! RMA: by loads and stores, by CMA, by an HCA or TNI, or by messages that the peer executes.
 
 use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 
 pub(super) const FEATURE: u64 = UCP_FEATURE_RMA as u64;
 
-/// How the bytes get there.
+/// Path of an RMA operation.
 pub enum RmaPath {
     /// The memory is mapped here.
     Direct(*mut u8),

@@ -275,7 +275,7 @@ impl SglOp<'_> {
         let at_once = self.p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL);
         let mapped = self.worker.ctx.handles.lock();
         for i in 0..lists.count {
-            // SAFETY: the caller's lists.
+            // SAFETY: the caller's lists are valid.
             let Some(e) = (unsafe { lists.element(i) })? else {
                 continue;
             };

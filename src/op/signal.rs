@@ -324,7 +324,7 @@ fn notify(worker: &Worker, peer: &Peer, cq: u8, value: u64, len: usize, addr: Op
     worker.cqs.notify(worker, cq, notice);
 }
 
-/// Handles the signal that follows a put of the peer's TNI. A range that is not registered fails the connection.
+/// Handles the signal that follows a put of the peer's TNI. If the put was refused, its connection fails.
 pub(super) fn on_note(worker: &Worker, peer: &Peer, cq: u8, value: u64, h: NoteHdr) {
     if rx_dispatch::allowed(worker, peer, h.addr, h.len, "signal behind") {
         notify(worker, peer, cq, value, h.len as usize, Some(h.addr));

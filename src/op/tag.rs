@@ -312,7 +312,7 @@ pub unsafe fn on_message(
 ///
 /// # Safety
 /// `here` bytes are readable at `bytes`.
-#[inline(always)] // what is written depends on the source
+#[inline(always)] // the stored data depend on the source
 unsafe fn add_unexpected(
     worker: &Worker,
     matcher: &mut Matcher<UnexpectedTag>,

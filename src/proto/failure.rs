@@ -306,7 +306,7 @@ pub fn call_handlers(worker: &Worker) -> u32 {
 }
 
 /// Sends the endpoint's error handling mode to the peer, or the proof that it is the server's endpoint of a client.
-/// Called only for endpoints that have one of these to send.
+/// Called at the first use of a `FRESH` endpoint.
 #[cold]
 pub fn send_ep_info(worker: &Worker, ep: &Endpoint, peer: &Peer) {
     if ep.session == 0 {
@@ -401,7 +401,7 @@ pub fn end_endpoint(worker: &Worker, peer: &Peer, ep: &mut Endpoint, status: ucs
 /// Fails a peer that has sent malformed data.
 #[cold]
 pub fn fail_corrupt(peer: &Peer, what: &str) {
-    // In a forked child the memory that peers write to is empty.
+    // In a forked child the memory that peers write is empty, which is no error of the peer.
     // SAFETY: peers do not outlive their worker.
     if unsafe { &*peer.worker }.progress_flags.is_inherited() {
         return;

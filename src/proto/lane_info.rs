@@ -62,7 +62,7 @@ fn tofu(peer: &Peer) -> LaneInfo {
     }
 }
 
-/// The lanes to a peer, the one for short messages first.
+/// The lanes to a peer; that for short messages is the first.
 pub fn of(peer: &Peer) -> Vec<LaneInfo> {
     if !peer.uses_inbox() {
         let lane = match peer.queues() {

@@ -19,7 +19,7 @@ const LONG_PART: usize = 4 << 10;
 
 /// The request with this id, if it is one of this peer.
 pub fn find(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
-    // SAFETY: requests in the table live.
+    // SAFETY: requests in the table are not freed.
     worker
         .ids
         .lock()
@@ -29,7 +29,7 @@ pub fn find(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
 
 /// Whether the request with this id is a rendezvous announced to this peer: the peer may request the data of no other.
 pub fn is_offer(worker: &Worker, peer: &Peer, id: u64) -> bool {
-    // SAFETY: requests in the table live, as long as its lock is held.
+    // SAFETY: requests in the table are not freed while its lock is held.
     let offers = |req: *mut Request| unsafe {
         let kind = Kind::from_u8((*req).kind);
         std::ptr::eq((*req).peer, peer) && matches!(kind, Some(Kind::TagRts | Kind::AmRts))

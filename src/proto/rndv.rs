@@ -130,7 +130,7 @@ unsafe fn fill_rndv(r: &mut Request, peer: &Peer, offer: RtsInfo, beside: *const
 
 /// Requests the data in messages: in any case, or only if the sender claims the chunk of `race` before this side does.
 fn request_data(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<OpenChunkBoard>) {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     r.offset = 0;
     let offer = r.remote_id;
@@ -211,7 +211,7 @@ pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, hdr: RtrHdr) {
 /// # Safety
 /// The request is complete in all fields and in no list.
 unsafe fn post(req: *mut Request, answered: bool) {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller owns the request.
     unsafe {
         match tx::post(req) {
             PostResult::Done if !answered => request::complete(req, UCS_OK),

@@ -61,7 +61,7 @@ fn range_of(index: u32, piece: usize, len: usize) -> Option<ByteRange> {
 /// # Safety
 /// The caller owns the request, which is in the state that `rndv::receive` gives it.
 pub unsafe fn offer(req: *mut Request, peer: &Peer) {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     let len = r.info.length;
     // Only where CMA reads are known to be permitted: the offer need not be withdrawn.
@@ -170,7 +170,7 @@ pub fn settle(worker: &Worker, peer: &Peer, r: &mut Request) {
     end(r, peer);
 }
 
-/// The state of a message of this side that its receiver has given this number.
+/// The chunk state with this number on the peer's board, for a message that this worker sends.
 fn of_ours(peer: &Peer, number: u8) -> Option<&ChunkState> {
     // SAFETY: the board is in this worker's inbox as long as the pointer is set; its fields are atomics.
     let board = unsafe { peer.board.load(Ordering::Relaxed).as_ref() };

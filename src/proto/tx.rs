@@ -42,7 +42,7 @@ pub enum PostResult {
 /// # Safety
 /// The request is complete in all fields and in no queue.
 pub unsafe fn post(req: *mut Request) -> PostResult {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a complete request that is in no queue.
     unsafe { submit(req, false) }
 }
 
@@ -52,7 +52,7 @@ pub unsafe fn post(req: *mut Request) -> PostResult {
 /// # Safety
 /// The requirements of [`post`].
 pub unsafe fn post_deferrable(req: *mut Request) -> PostResult {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a complete request that is in no queue.
     unsafe { submit(req, true) }
 }
 
@@ -89,7 +89,7 @@ unsafe fn submit(req: *mut Request, patient: bool) -> PostResult {
             }
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a complete request that is in no queue.
     unsafe { enqueue(peer, &mut tx, req) };
     PostResult::Queued
 }
@@ -273,7 +273,7 @@ pub fn set_message(r: &mut Request, kind: Kind, aux: u8, imm: u64, head: &[u8]) 
 
 /// Sends as much of a request as there is room for; true when all of it is sent.
 unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<bool, ucs_status_t> {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller's request is valid, and the peer's lock is held.
     let r = unsafe { &mut *req };
     if r.sent == TxState::Flush {
         // A peer whose memory was only accessed by mappings has no lane.
@@ -303,7 +303,7 @@ unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<boo
         if let Some(all) = posted {
             return Ok(all);
         }
-        // SAFETY: the caller's request.
+        // SAFETY: the caller's request is valid, and the peer's lock is held.
         let r = unsafe { &mut *req };
         let in_place = r.transfer().is_some();
         rma_ib::give_up(r);
@@ -316,7 +316,7 @@ unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<boo
             return Ok(false);
         }
     }
-    // SAFETY: the caller's request.
+    // SAFETY: the caller's request is valid, and the peer's lock is held.
     let r = unsafe { &mut *req };
     let Some(lane) = tx.lane.as_mut() else {
         return Ok(false);

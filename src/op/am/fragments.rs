@@ -66,7 +66,7 @@ pub unsafe fn on_fragment(
             } else {
                 0
             };
-            // SAFETY: the header is behind the data of the last fragment; the descriptor is complete.
+            // SAFETY: the header follows the data of the last fragment; the descriptor is complete.
             unsafe { offer(worker, peer, handler, imm, body.add(data_len), desc, attr) };
         }
     }

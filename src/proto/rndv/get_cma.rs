@@ -59,7 +59,7 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> GetStep {
         request_data(worker, req, peer, Some(race));
         return GetStep::Asked;
     }
-    // SAFETY: the caller's request.
+    // SAFETY: the caller owns the request.
     unsafe { copy(worker, req) }
 }
 
@@ -125,7 +125,7 @@ unsafe fn copy_piece(worker: &Worker, req: *mut Request) -> GetStep {
     // SAFETY: the caller's request, whose peer is not freed before it completes.
     let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
     if r.sharing().is_some() {
-        // SAFETY: the caller's request.
+        // SAFETY: the caller owns the request.
         return unsafe { copy_split(worker, req, peer) };
     }
     // The peer may have failed before the receive was in the list.
@@ -179,7 +179,7 @@ unsafe fn copy_piece(worker: &Worker, req: *mut Request) -> GetStep {
 
 /// Copies the next pieces of a message that the sender copies too.
 unsafe fn copy_split(worker: &Worker, req: *mut Request, peer: &Peer) -> GetStep {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     let mut moved = 0;
     while moved < PULL_STEP {
@@ -227,7 +227,7 @@ unsafe fn copy_trusted(
 }
 
 fn end_shared(worker: &Worker, req: *mut Request, peer: &Peer) -> GetStep {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     split_copy::end(r, peer);
     let trusted = CmaGuard::begin(peer).is_some_and(CmaGuard::end);

@@ -147,7 +147,7 @@ fn kept_key(r: &Request) -> Option<u32> {
 /// # Safety
 /// The caller owns the receive until it is posted; it is large enough.
 pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> Option<GetStep> {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     let key = kept_key(r)?;
     let target = r.data.as_contig()?;

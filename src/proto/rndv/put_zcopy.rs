@@ -24,7 +24,7 @@ const _: () = assert!(MAX_PORTS * KEY_BITS <= u128::BITS as usize);
 /// # Safety
 /// The caller owns the receive until the request is sent; it is large enough.
 pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> bool {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     // Without an address the sender requires messages.
     let is_known = r.remote != 0 && !worker.ctx.policy.rndv_by_messages;

@@ -65,7 +65,7 @@ pub(super) unsafe fn send(
     lane: &mut Lane,
     r: &mut Request,
 ) -> Result<bool, SendFailed> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that data and tail are readable.
     unsafe {
         match lane {
             Lane::Shm(outbox) if r.stream => send_parts(peer, &mut **outbox, r),
@@ -415,7 +415,7 @@ impl Fragment {
         if self.tail_len == 0 {
             return &[];
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the tail is readable.
         unsafe { std::slice::from_raw_parts(r.tail, self.tail_len) }
     }
 

@@ -189,7 +189,7 @@ fn cork(tx: &mut PeerTx, on: bool) {
 
 /// Handles a queued request that was sent.
 unsafe fn sent(req: *mut Request) {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller owns the request.
     match unsafe { (*req).sent } {
         // SAFETY: the request is in no queue.
         TxState::Complete | TxState::Fence => unsafe { request::complete(req, UCS_OK) },

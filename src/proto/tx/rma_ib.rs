@@ -155,7 +155,7 @@ pub unsafe fn write_with_imm(
 /// # Safety
 /// The request is complete in all fields, in no queue, and was made RMA by the HCA.
 pub unsafe fn post_zcopy_with_imm(req: *mut Request, word: u32) -> bool {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller's request is valid, and no other thread uses it.
     let (peer, mut tx) = unsafe { super::queue_of(req) };
     let tx = &mut *tx;
     match tx.lane.as_mut() {
@@ -188,7 +188,7 @@ fn key_of(tx: &PeerTx, keys: &DeviceKeys, len: usize) -> Option<u32> {
 /// The request is new, and its data and peer are set.
 pub unsafe fn read_now(peer: &Peer, req: *mut Request, addr: u64, key: u32) -> bool {
     let mut tx = peer.tx.lock();
-    // SAFETY: the caller's request.
+    // SAFETY: the caller's request is valid, and no other thread uses it.
     let r = unsafe { &mut *req };
     let (Some(Lane::Ib(sender)), Some(data)) = (tx.lane.as_mut(), r.data.as_contig()) else {
         return false;
@@ -243,7 +243,7 @@ pub(super) unsafe fn advance(
     sender: &mut IbSender,
     req: *mut Request,
 ) -> Option<bool> {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller's request is valid, and no other thread uses it.
     let r = unsafe { &mut *req };
     if is_atomic(r) {
         return post_atomic(peer, sender, r);
@@ -254,7 +254,7 @@ pub(super) unsafe fn advance(
         false => return None,
     };
     if r.transfer().is_some() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the user's memory is valid until the request completes.
         return unsafe { zcopy::advance(peer, sender, req, key) };
     }
     let key = key?;

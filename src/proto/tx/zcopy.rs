@@ -1,8 +1,8 @@
 //! Zero-copy transfers: devices access user memory directly until the transfer is complete or the lane is closed.
 //!
-//! A cancelled request completes for its user not before its last work request is complete, or the queue pair is
-//! destroyed, which fails with its peer. A sender that writes into a receiver's memory reports the end by the same
-//! queue pair, and a cancel too: the message arrives after all data that were written.
+//! A cancelled request completes for its user when its last work request is complete, or when the queue pair of a
+//! failed peer is destroyed. A sender that writes into a receiver's memory reports the end by the same queue pair, and
+//! a cancel too: the message arrives after all data that were written.
 
 use super::{control, ib_stripe, iov_sge, rma_ib, set_message};
 use crate::ctypes::*;
@@ -102,7 +102,7 @@ pub(super) unsafe fn advance(
     req: *mut Request,
     key: Option<u32>,
 ) -> Option<bool> {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller's request is valid, and no other thread uses it.
     let r = unsafe { &mut *req };
     let (data, reads) = (r.data.as_contig(), !r.stream);
     let len = length(r);
@@ -194,7 +194,7 @@ pub(super) unsafe fn post_with_imm(
     req: *mut Request,
     word: u32,
 ) -> bool {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller's request is valid, and no other thread uses it.
     let r = unsafe { &mut *req };
     let (len, keys) = (r.data.len(), keys_of(r));
     let (Some(ptr), Some(Extra::Transfer(t))) = (r.data.as_contig(), r.extra.as_deref_mut()) else {
@@ -351,12 +351,12 @@ fn set_state(req: *mut Request, fate: ZcopyState) {
 /// # Safety
 /// The caller owns the request, which is of this peer and not complete.
 pub unsafe fn detach(peer: &Peer, req: *mut Request, status: ucs_status_t) -> bool {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller's request is valid, and no other thread uses it.
     if unsafe { (*req).transfer() }.is_none() {
         return false;
     }
     let _tx = peer.tx.lock();
-    // SAFETY: the caller's request.
+    // SAFETY: the caller's request is valid, and no other thread uses it.
     let r = unsafe { &mut *req };
     let flying = r.transfer().is_some_and(|t| t.in_flight > 0);
     if flying {
