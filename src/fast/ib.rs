@@ -94,7 +94,8 @@ pub unsafe fn am_send(
     }
 }
 
-/// `ucp_put_nbx` of a contiguous buffer to memory that the peer's HCA may have registered.
+/// `ucp_put_nbx` of a contiguous buffer: by RC if the rkey has device keys and nothing is pending, else on the slow
+/// path.
 ///
 /// # Safety
 /// The requirements of [`super::put`].
@@ -176,7 +177,8 @@ unsafe fn put_now(
     }
 }
 
-/// `ucp_get_nbx` into a contiguous buffer from memory that the peer's HCA may have registered.
+/// `ucp_get_nbx` into a contiguous buffer: by RC if the rkey has device keys and nothing is pending, else on the slow
+/// path.
 ///
 /// # Safety
 /// The requirements of [`super::get`].

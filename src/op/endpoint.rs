@@ -81,7 +81,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     };
     // Client and server both acknowledge an orderly close.
     let in_order = e.session != 0 && !force && !busy && failure == UCS_OK;
-    // SAFETY: new requests; `ep` is not used in them.
+    // SAFETY: new requests that name no endpoint.
     let answer = unsafe {
         match if force { UCS_OK } else { failure } {
             status if busy => after_handler(worker, ep, status, p),
@@ -225,7 +225,8 @@ fn retire(worker: &Worker, ep: *mut Endpoint) {
     worker.progress_flags.raise_chores();
 }
 
-/// Frees the endpoints that were closed. The caller holds `rx` and uses none of them.
+/// Frees the endpoints that were closed. The caller holds `rx`, or is the only user of the worker, and uses none of
+/// them.
 pub fn free_retired(worker: &Worker) {
     let retired = std::mem::take(&mut *worker.closed_eps.lock());
     for ep in retired {
