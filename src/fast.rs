@@ -1,9 +1,9 @@
-//! THE HOT PATH, in reading order: send a tagged message, post a receive, send an active message, write remote memory;
-//! then progress: arrival, matching, completion. Atomic operations are in [`atomics`], puts with a signal in
-//! [`signals`]; what goes by queue pairs is in [`ib`], over the Tofu interconnect in [`tofu`].
+//! Hot path, in reading order: tagged send, tagged receive, active message, RMA; then progress: arrival, matching,
+//! completion. Atomic operations are in [`atomics`], puts with a signal in [`signals`], operations over RC and UD in
+//! [`ib`], over Tofu in [`tofu`].
 //!
-//! In single-thread mode: no allocation, no system call, no lock, no atomic read-modify-write.
-//! Whatever is not the common case is somebody else's function, called out of line.
+//! In single-thread mode: no allocation, no system call, no lock, no atomic read-modify-write. Less frequent cases are
+//! in functions of other modules, called out of line.
 
 pub mod atomics;
 pub mod ib;
@@ -42,36 +42,36 @@ use std::mem;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Most calls between two looks at the clock. Few enough that a caller who begins to call only every 10 ms hears of
-/// a death in time; a look costs about 25 ns.
+/// Maximum number of progress calls between two reads of the clock. Small enough that the death of a peer is detected
+/// in time by a program that begins to call only every 10 ms; a read costs about 25 ns.
 const CLOCK_EVERY: u32 = 64;
 
-/// With none of these bits in its mask an operation is as simple as its function's name.
+/// Bits of `op_attr_mask` that exclude the fast path, unless [`bytes_of`] finds their values to be simple.
 const SPECIAL: u32 = UCP_OP_ATTR_FIELD_DATATYPE as u32
     | UCP_OP_ATTR_FIELD_MEMORY_TYPE as u32
     | UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32
     | HINTS;
 
-/// As [`SPECIAL`], of active messages.
+/// [`SPECIAL`] for active messages, whose `flags` field excludes the fast path too.
 const SPECIAL_AM: u32 = SPECIAL | UCP_OP_ATTR_FIELD_FLAGS as u32;
 
-/// What the caller cares for most; MPI's blocking sends say the first. What is short ends inside of the call and
-/// fast, whatever they say; only both at once is a mistake, to be told of on the long way.
+/// The caller's hints; blocking sends of MPI set `FAST_CMPL`. Short messages ignore them: they complete inside of the
+/// call. Both at once are an error, which the slow path reports.
 const HINTS: u32 = UCP_OP_ATTR_FLAG_FAST_CMPL as u32 | UCP_OP_ATTR_FLAG_MULTI_SEND as u32;
 
-/// Bytes of `count` elements, if the buffer is one piece and nothing is special; else `None`.
+/// Bytes of `count` elements, if the buffer is contiguous and no bit of [`SPECIAL`] matters; else `None`.
 #[inline(always)]
 fn plain_length(p: &Param, count: usize) -> Option<usize> {
     bytes_of(p, count, SPECIAL)
 }
 
-/// As [`bytes_of`]; what is too long for the shortest way, instead of `None`.
+/// Bytes of `count` elements as [`bytes_of`] computes them; `usize::MAX` instead of `None`, which no fast path accepts.
 #[inline(always)]
 fn tiny_length(p: &Param, count: usize, special: u32) -> usize {
     bytes_of(p, count, special).unwrap_or(usize::MAX)
 }
 
-/// As [`plain_length`]; `special`: the bits that make an operation so.
+/// Bytes of `count` elements, if the buffer is contiguous host memory and no bit of `special` matters; else `None`.
 #[inline(always)]
 fn bytes_of(p: &Param, count: usize, special: u32) -> Option<usize> {
     if p.mask & special == 0 {
@@ -91,7 +91,7 @@ fn bytes_of(p: &Param, count: usize, special: u32) -> Option<usize> {
 /// `ucp_tag_send_nbx`
 ///
 /// # Safety
-/// As there.
+/// The parameters are valid as UCP requires.
 #[inline(always)]
 pub unsafe fn tag_send(
     ep: *const Endpoint,
@@ -100,7 +100,7 @@ pub unsafe fn tag_send(
     tag: u64,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and structure; `len` bytes of his buffer.
+    // SAFETY: the caller's endpoint and structure are valid; the user's buffer has `len` bytes.
     unsafe {
         let p = Param::new(param, 0);
         if !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_TAG)
@@ -118,18 +118,18 @@ pub unsafe fn tag_send(
     }
 }
 
-/// What became of the shortest way.
+/// Result of [`send_tiny`].
 enum TinyResult {
     Sent,
-    /// Not by a ring: a queue pair leads there.
+    /// Not sent: the lane is IB.
     Queues,
-    /// As little: the Tofu interconnect does.
+    /// Not sent: the lane is Tofu.
     Tofu,
     No,
 }
 
-/// Puts up to [`TINY`] bytes into the ring of the endpoint's peer, in single-thread mode: no more than loads and
-/// stores. What is made only when nothing is in the way any more, as `imm`, needs no register until then.
+/// Copies up to [`TINY`] bytes into the shared-memory ring of the endpoint's peer, in single-thread mode, by loads and
+/// stores only. `imm` is called when all checks have passed, so that its value occupies no register before.
 #[inline(always)]
 unsafe fn send_tiny(
     ep: *const Endpoint,
@@ -138,7 +138,7 @@ unsafe fn send_tiny(
     buffer: *const c_void,
     len: usize,
 ) -> TinyResult {
-    // SAFETY: the caller's endpoint, whose flags say single-thread mode; no callback runs here.
+    // SAFETY: the caller's endpoint is valid, and its flags say single-thread mode; no callback runs here.
     let tx = unsafe { (*ep).peer().tx.alone() };
     let Some(Lane::Shm(outbox)) = tx.lane.as_mut() else {
         return match tx.lane {
@@ -147,20 +147,20 @@ unsafe fn send_tiny(
             _ => TinyResult::No,
         };
     };
-    // The box is looked into once.
+    // The `Box` is dereferenced once.
     let outbox = outbox.as_mut();
-    // SAFETY: the user's buffer.
+    // SAFETY: the user's buffer has `len` bytes.
     if !tx.pending.is_empty() || !unsafe { outbox.send_tiny(kind as u8, imm, buffer.cast(), len) } {
         return TinyResult::No;
     }
-    // SAFETY: as above.
+    // SAFETY: the caller's endpoint is valid, and its peer outlives it.
     let stats = unsafe { (*ep).peer() }.stats();
     outbox.look_ahead(stats.received.messages());
     stats.of(StatProtocol::Short).add(len);
     TinyResult::Sent
 }
 
-/// As [`send_tiny`], of the first message since another sender has sent one to the same receiver: a new epoch begins.
+/// Sends up to [`TINY`] bytes that begin a new epoch: another sender has sent to this receiver since the last message.
 #[inline(always)]
 unsafe fn send_in_turn(
     ep: *const Endpoint,
@@ -169,7 +169,8 @@ unsafe fn send_in_turn(
     buffer: *const c_void,
     len: usize,
 ) -> bool {
-    // SAFETY: as in `send_tiny`, of which this is the second try.
+    // SAFETY: `send_tiny` was called before with these arguments: single-thread mode, no callback runs here, and the
+    // user's buffer has `len` bytes.
     unsafe {
         let (tx, stats) = ((*ep).peer().tx.alone(), (*ep).peer().stats());
         let Some(Lane::Shm(outbox)) = tx.lane.as_mut() else {
@@ -193,7 +194,7 @@ unsafe fn tag_send_in_turn(
     param: *const ucp_request_param_t,
     len: usize,
 ) -> ucs_status_ptr_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promises are those that the callees require.
     unsafe {
         match send_in_turn(ep, Kind::TagEager, tag, buffer, len) {
             true => std::ptr::null_mut(),
@@ -211,18 +212,18 @@ unsafe fn am_send_in_turn(
     param: *const ucp_request_param_t,
     len: usize,
 ) -> ucs_status_ptr_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promises are those that the callees require.
     unsafe {
         let imm = am::plain_imm(id, (*ep).remote_sn);
         match send_in_turn(ep, Kind::AmEager, imm, buffer, len) {
             true => std::ptr::null_mut(),
-            // Neither a header nor an id of more than 16 bits: the caller has looked.
+            // The caller has checked that there is no header, and that the id fits into 16 bits.
             false => am_send_slow(ep, id, std::ptr::null(), 0, buffer, count, param),
         }
     }
 }
 
-/// Longer ones up to the rendezvous threshold, and workers that threads share.
+/// Tagged send of up to the rendezvous threshold, in any thread mode; longer messages go to [`tag::send`].
 #[inline(never)]
 unsafe fn tag_send_slow(
     ep: *const Endpoint,
@@ -231,7 +232,7 @@ unsafe fn tag_send_slow(
     tag: u64,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it; his structure and buffer.
+    // SAFETY: the caller's endpoint, structure and buffer are valid; worker and peer outlive the endpoint.
     unsafe {
         let (e, worker, peer) = (&*ep, &*(*ep).worker, (*ep).peer());
         let p = Param::new(param, worker.extra_op_flags());
@@ -247,7 +248,7 @@ unsafe fn tag_send_slow(
     }
 }
 
-/// Copies a message into the peer's ring, if it is short enough and nothing waits in front of it.
+/// Copies a message into the lane, if it is eager and the pending queue is empty. False: nothing was sent.
 #[inline(always)]
 unsafe fn send_eager(
     worker: &Worker,
@@ -263,11 +264,12 @@ unsafe fn send_eager(
     } else {
         StatProtocol::Eager
     };
-    // SAFETY: passed on.
+    // SAFETY: the caller's buffer has `len` bytes.
     fits && unsafe { send_now(peer, kind, imm, buffer, len, counted) }
 }
 
-/// As `send_eager`, of a length that fits into a record.
+/// Copies a message of a length that fits into a record into the lane, if the pending queue is empty. False: nothing
+/// was sent.
 #[inline(always)]
 unsafe fn send_now(
     peer: &Peer,
@@ -287,19 +289,19 @@ unsafe fn send_now(
                 // SAFETY: the record has room for `len` bytes, as many as the user's buffer has.
                 unsafe { copy::to_shared(record, buffer.cast(), len) };
             });
-            // Where threads share the peer the next message begins with an atomic exchange, which waits for lines under
-            // way.
+            // No prefetch in a peer that threads share: its next message begins with an atomic exchange, which would
+            // wait for the cache lines that are being fetched.
             if sent == Ok(true) && !peer.tx.is_shared() {
                 outbox.look_ahead_of_long(peer.stats().received.messages());
             }
             sent == Ok(true)
         }
         Some(Lane::Ib(sender)) => sender.send(kind as u8, 0, imm, len, |record| {
-            // SAFETY: as above.
+            // SAFETY: the record has room for `len` bytes, as many as the user's buffer has.
             unsafe { copy::short(record, buffer.cast(), len) };
         }),
         Some(Lane::Tofu(sender)) => sender.send(kind as u8, 0, imm, len, |record| {
-            // SAFETY: as above.
+            // SAFETY: the record has room for `len` bytes, as many as the user's buffer has.
             unsafe { copy::short(record, buffer.cast(), len) };
         }),
         _ => false,
@@ -311,14 +313,14 @@ unsafe fn send_now(
     true
 }
 
-/// What makes a receive more than a buffer that waits for a message.
+/// Bits of `op_attr_mask` that exclude the fast path of a receive.
 const SPECIAL_RECEIVE: u32 =
     SPECIAL & !(UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32) | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL as u32;
 
-/// `ucp_tag_recv_nbx`: posts, if no message waits.
+/// `ucp_tag_recv_nbx`: posts the receive, if no unexpected message waits.
 ///
 /// # Safety
-/// As there.
+/// The parameters are valid as UCP requires.
 #[inline(always)]
 pub unsafe fn tag_recv(
     worker: &Worker,
@@ -328,8 +330,8 @@ pub unsafe fn tag_recv(
     mask: u64,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's structure and memory. The flag says single-thread mode: no callback runs
-    // here. The request stays in its place while it is posted.
+    // SAFETY: the caller's structure and memory are valid. `short_way_recv` says single-thread mode: no callback runs
+    // here. The request is not moved while it is posted.
     unsafe {
         let p = Param::new(param, 0);
         if worker.short_way_recv()
@@ -359,7 +361,7 @@ unsafe fn tag_recv_slow(
     mask: u64,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's structure; the rest is passed on.
+    // SAFETY: the caller's structure is valid, and its other promises are those that the callees require.
     unsafe {
         let p = Param::new(param, worker.extra_op_flags());
         if worker.ctx.has(UCP_FEATURE_TAG)
@@ -380,7 +382,7 @@ unsafe fn tag_recv_slow(
     }
 }
 
-/// Posts a receive in a worker that threads share, if no message waits and the pool has a request.
+/// Posts a receive in a worker that threads share, if no unexpected message waits and the pool has a free request.
 unsafe fn post_shared(
     worker: &Worker,
     data: Data,
@@ -392,7 +394,7 @@ unsafe fn post_shared(
     if !matcher.can_post() {
         return None;
     }
-    // SAFETY: the caller's memory. The request stays in its place while it is posted.
+    // SAFETY: the caller's memory is valid. The request is not moved while it is posted.
     unsafe {
         let memory = request::memory_no_alloc(worker, p.external())?;
         let req = request::fill_receive(worker, memory, data);
@@ -405,7 +407,7 @@ unsafe fn post_shared(
 /// `ucp_am_send_nbx`
 ///
 /// # Safety
-/// As there.
+/// The parameters are valid as UCP requires.
 #[inline(always)]
 pub unsafe fn am_send(
     ep: *const Endpoint,
@@ -416,12 +418,12 @@ pub unsafe fn am_send(
     count: usize,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and structure; `len` bytes of his buffer.
+    // SAFETY: the caller's endpoint and structure are valid; the user's buffer has `len` bytes.
     unsafe {
         let p = Param::new(param, 0);
         if !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_AM)
             && let len @ ..=TINY = tiny_length(&p, count, SPECIAL_AM)
-            // Neither a header nor an id of more than 16 bits.
+            // No header, and an id of at most 16 bits.
             && header_len | (id >> 16) as usize == 0
             && (len == 0 || !buffer.is_null())
         {
@@ -449,7 +451,7 @@ unsafe fn am_send_slow(
     count: usize,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it; his structure and buffer.
+    // SAFETY: the caller's endpoint, structure and buffer are valid; worker and peer outlive the endpoint.
     unsafe {
         let (e, worker, peer) = (&*ep, &*(*ep).worker, (*ep).peer());
         let p = Param::new(param, worker.extra_op_flags());
@@ -481,7 +483,7 @@ unsafe fn am_send_slow(
 /// `ucp_stream_send_nbx`
 ///
 /// # Safety
-/// As there.
+/// The parameters are valid as UCP requires.
 #[inline(always)]
 pub unsafe fn stream_send(
     ep: *const Endpoint,
@@ -489,9 +491,9 @@ pub unsafe fn stream_send(
     count: usize,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it.
+    // SAFETY: the caller's endpoint is valid; worker and peer outlive it.
     let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
-    // SAFETY: the caller's structure.
+    // SAFETY: the caller's structure is valid.
     let p = unsafe { Param::new(param, worker.extra_op_flags()) };
     if let Some(len @ 1..=select::MAX_EAGER) = plain_length(&p, count)
         && !e.has(endpoint::SPECIAL)
@@ -499,12 +501,12 @@ pub unsafe fn stream_send(
         && !buffer.is_null()
     {
         let (kind, imm) = (Kind::StreamData, stream::imm(e));
-        // SAFETY: `len` bytes of the user's buffer.
+        // SAFETY: the user's buffer has `len` bytes.
         if unsafe { send_now(peer, kind, imm, buffer, len, StatProtocol::Stream) } {
             return std::ptr::null_mut();
         }
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller's promises are those that the callee requires.
     unsafe { stream_send_slow(ep, buffer, count, &p) }
 }
 
@@ -516,14 +518,14 @@ unsafe fn stream_send_slow(
     count: usize,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promises are those that the callee requires.
     unsafe { stream::send(ep, buffer, count, p) }
 }
 
-/// Whether an access with this key may be a plain one.
+/// Whether RMA with this key can take the fast path.
 #[inline(always)]
 unsafe fn is_plain(ep: *const Endpoint, rkey: *const Rkey) -> bool {
-    // SAFETY: the caller's endpoint.
+    // SAFETY: the caller's endpoint is valid; its worker outlives it.
     let (e, worker) = unsafe { (&*ep, &*(*ep).worker) };
     !rkey.is_null()
         && !e.has(endpoint::SPECIAL | endpoint::LONG_WAY_RMA)
@@ -533,7 +535,7 @@ unsafe fn is_plain(ep: *const Endpoint, rkey: *const Rkey) -> bool {
 /// `ucp_put_nbx`
 ///
 /// # Safety
-/// As there.
+/// The parameters are valid as UCP requires.
 #[inline(always)]
 pub unsafe fn put(
     ep: *const Endpoint,
@@ -543,9 +545,10 @@ pub unsafe fn put(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's structure. An option that adds to the flags sends the endpoint's accesses the long way.
+    // SAFETY: the caller's structure is valid. With a configuration that adds flags, `LONG_WAY_RMA` is set in the
+    // endpoint.
     let p = unsafe { Param::new(param, 0) };
-    // SAFETY: the caller's key; the rest is passed on.
+    // SAFETY: the caller's key is valid, and its other promises are those that the callees require.
     unsafe {
         if rkey.is_null() {
             return put_slow(ep, buffer, count, addr, rkey, param);
@@ -555,11 +558,11 @@ pub unsafe fn put(
         }
     }
     let len = plain_length(&p, count).unwrap_or(0);
-    // SAFETY: the caller's endpoint, key and buffer; the peer outlives its endpoints.
+    // SAFETY: the caller's endpoint, key and buffer are valid; the peer outlives its endpoints.
     unsafe {
         if len != 0 && !buffer.is_null() && is_plain(ep, rkey) {
             if let Some(local) = (*rkey).local(addr, len) {
-                // Counted before what may be a call.
+                // Counted before the copy, which may be a function call.
                 (*ep).peer().stats().of(StatProtocol::RmaMapped).add(len);
                 return copied(local, buffer.cast(), len);
             }
@@ -571,7 +574,7 @@ pub unsafe fn put(
             }
         }
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller's promises are those that the callee requires.
     unsafe { put_slow(ep, buffer, count, addr, rkey, param) }
 }
 
@@ -585,7 +588,8 @@ unsafe fn put_slow(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker outlives it, and structure; the rest is passed on.
+    // SAFETY: the caller's endpoint and structure are valid, the worker outlives the endpoint, and the caller's other
+    // promises are those that the callees require.
     unsafe {
         let p = &Param::new(param, (*(*ep).worker).extra_op_flags());
         if sgl::is(p) {
@@ -598,7 +602,7 @@ unsafe fn put_slow(
 /// `ucp_get_nbx`
 ///
 /// # Safety
-/// As there.
+/// The parameters are valid as UCP requires.
 #[inline(always)]
 pub unsafe fn get(
     ep: *const Endpoint,
@@ -608,10 +612,11 @@ pub unsafe fn get(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's structure. An option that adds to the flags sends the endpoint's accesses the long way.
+    // SAFETY: the caller's structure is valid. With a configuration that adds flags, `LONG_WAY_RMA` is set in the
+    // endpoint.
     let p = unsafe { Param::new(param, 0) };
     let len = plain_length(&p, count).unwrap_or(0);
-    // SAFETY: the caller's endpoint, key and buffer; the peer outlives its endpoints.
+    // SAFETY: the caller's endpoint, key and buffer are valid; the peer outlives its endpoints.
     unsafe {
         if len != 0
             && !p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)
@@ -619,7 +624,7 @@ pub unsafe fn get(
             && is_plain(ep, rkey)
         {
             if let Some(local) = (*rkey).local(addr, len) {
-                // Counted before what may be a call.
+                // Counted before the copy, which may be a function call.
                 (*ep).peer().stats().of(StatProtocol::RmaMapped).add(len);
                 return copied(buffer.cast(), local, len);
             }
@@ -631,7 +636,7 @@ pub unsafe fn get(
             }
         }
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller's promises are those that the callee requires.
     unsafe { get_slow(ep, buffer, count, addr, rkey, param) }
 }
 
@@ -645,7 +650,8 @@ unsafe fn get_slow(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker outlives it, and structure; the rest is passed on.
+    // SAFETY: the caller's endpoint and structure are valid, the worker outlives the endpoint, and the caller's other
+    // promises are those that the callees require.
     unsafe {
         let p = &Param::new(param, (*(*ep).worker).extra_op_flags());
         if sgl::is(p) {
@@ -655,11 +661,11 @@ unsafe fn get_slow(
     }
 }
 
-/// Copies, and answers that all is done. Words are moved whole, because programs poll on them; anything else as memory.
-/// The ranges can be the same memory when a program accesses its own.
+/// Copies, and returns the value of a completed operation. Words of 4 and 8 bytes are moved by one access, because
+/// programs poll on them; other lengths as memory. The ranges may overlap: a program can access its own memory.
 #[inline(always)]
 unsafe fn copied(dst: *mut u8, src: *const u8, len: usize) -> ucs_status_ptr_t {
-    // SAFETY: the caller's ranges.
+    // SAFETY: the caller's ranges have `len` bytes.
     unsafe {
         if len == 8 {
             dst.cast::<u64>()
@@ -674,16 +680,16 @@ unsafe fn copied(dst: *mut u8, src: *const u8, len: usize) -> ucs_status_ptr_t {
     std::ptr::null_mut()
 }
 
-/// Not inline: words need no stack then.
+/// Not inlined, so that copies of words need no stack frame.
 #[inline(never)]
 unsafe fn copied_slow(dst: *mut u8, src: *const u8, len: usize) -> ucs_status_ptr_t {
-    // SAFETY: the caller's ranges.
+    // SAFETY: the caller's ranges have `len` bytes.
     unsafe { std::ptr::copy(src, dst, len) };
     std::ptr::null_mut()
 }
 
-/// `ucp_worker_progress`: number of things that happened. Another thread that is at it, or a
-/// callback that calls it, makes it return 0 at once.
+/// `ucp_worker_progress`: returns the number of events. Returns 0 at once in a callback of progress, and while another
+/// thread progresses the worker.
 #[inline(always)]
 pub fn progress(worker: &Worker) -> u32 {
     if worker.rx.is_held() {
@@ -692,7 +698,7 @@ pub fn progress(worker: &Worker) -> u32 {
             false => 0,
         };
     }
-    // SAFETY: single-thread mode, and nobody up the stack has it.
+    // SAFETY: single-thread mode, and `is_held` is false: no progress call up the stack borrows `rx`.
     let rx = unsafe { worker.rx.alone() };
     rx.calls -= 1;
     if !worker.progress_flags.none() || has_flags(rx) {
@@ -701,13 +707,13 @@ pub fn progress(worker: &Worker) -> u32 {
     shm::poll_few(worker, rx)
 }
 
-/// Whether there may be more to do than to take messages from a few rings and ports.
+/// Whether the clock is due, or there are more rings than [`shm::poll_few`] polls.
 #[inline(always)]
 fn has_flags(rx: &Rx) -> bool {
     rx.calls == 0 || rx.shm_rings.len() > HOT
 }
 
-/// As [`progress`], for workers with ports, which is all that is special.
+/// Progress when flags are raised: the fast path of a worker with IB ports and nothing else to do.
 #[inline(never)]
 fn progress_ib(worker: &Worker, rx: &mut Rx) -> u32 {
     if !worker.progress_flags.only_ib() || rx.calls == 0 || worker.doorbell.has_new_ring() {
@@ -716,13 +722,14 @@ fn progress_ib(worker: &Worker, rx: &mut Rx) -> u32 {
     if rx.shm_rings.is_empty()
         && let Some(iface) = rx.ib.as_deref().and_then(IbWorker::sole)
     {
-        // SAFETY: single-thread mode, and nobody up the stack has what progress has; the interface is its ports'.
+        // SAFETY: single-thread mode, no caller uses its borrow of `rx` after this call, and the interface belongs to
+        // `rx.ib`.
         return unsafe { ib::poll(worker, iface) };
     }
     progress_shm(worker, rx)
 }
 
-/// As [`progress_ib`], for workers with the Tofu interconnect and nothing else.
+/// Fast path of a worker with Tofu interfaces and nothing else to do; otherwise all of progress.
 #[inline(never)]
 fn progress_tofu(worker: &Worker, rx: &mut Rx) -> u32 {
     if !worker.progress_flags.only_tofu()
@@ -730,18 +737,18 @@ fn progress_tofu(worker: &Worker, rx: &mut Rx) -> u32 {
         || worker.doorbell.has_new_ring()
         || !rx.shm_rings.is_empty()
     {
-        // A child that was forked in a callback comes here once that has returned.
+        // A child that was forked in a callback gets here when the callback has returned.
         if worker.progress_flags.is_inherited() {
             worker.rx.hold(true);
             return 0;
         }
         return move_on::<false>(worker);
     }
-    // SAFETY: single-thread mode, and nobody up the stack has what progress has.
+    // SAFETY: single-thread mode, and no progress call up the stack borrows `rx`.
     unsafe { tofu::poll(worker, rx) }
 }
 
-/// The same, where there are rings, too, or several ports.
+/// Progress of a worker with IB ports and shared-memory rings, or with several ports.
 #[inline(never)]
 fn progress_shm(worker: &Worker, rx: &mut Rx) -> u32 {
     if rx.shm_rings.len() > HOT {
@@ -749,14 +756,15 @@ fn progress_shm(worker: &Worker, rx: &mut Rx) -> u32 {
     }
     let rings = shm::poll_few(worker, rx);
     let came = match rx.ib.as_deref().and_then(IbWorker::sole) {
-        // SAFETY: as above.
+        // SAFETY: single-thread mode, no caller uses its borrow of `rx` after this call, and the interface belongs to
+        // `rx.ib`.
         Some(iface) => unsafe { ib::poll(worker, iface) },
         None => poll_ib(worker, rx),
     };
     rings + came
 }
 
-/// Handles what has come through all ports. In single-thread mode.
+/// Handles arrivals and send completions of all ports, in single-thread mode.
 #[allow(
     clippy::redundant_closure,
     reason = "a closure is inlined, as a function that two places name is not"
@@ -772,7 +780,8 @@ fn poll_ib(worker: &Worker, rx: &mut Rx) -> u32 {
     count
 }
 
-/// A message that came through a queue pair; false: it is none of the most frequent.
+/// Handles a message that arrived over IB or Tofu. False: it is of another kind than the most frequent ones, and
+/// nothing was done.
 #[inline(always)]
 fn on_packet<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
     if m.kind != Kind::TagEager as u8 {
@@ -786,7 +795,7 @@ fn on_packet<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
     true
 }
 
-/// As [`on_eager`], in a worker that threads share.
+/// Handles an eager tagged message in a worker that threads share.
 #[inline(never)]
 fn on_shared_eager(worker: &Worker, m: RingMessage) {
     let mut matcher = worker.matcher.lock();
@@ -796,7 +805,7 @@ fn on_shared_eager(worker: &Worker, m: RingMessage) {
         return unsafe { tag::add_unexpected_eager(worker, &mut matcher, m.imm, m.record, m.len) };
     }
     drop(matcher);
-    // SAFETY: out of the matcher: ours. The record is readable during the call.
+    // SAFETY: the matcher has removed the request: this thread owns it. The record is readable during the call.
     unsafe { deliver::<true>(posting, m.imm, m.record, m.len) };
 }
 
@@ -853,18 +862,18 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
     count
 }
 
-/// Whether progress was called for long, and neither anything came nor did the worker anything else.
+/// Whether the worker has been polled for long without an arrival and without an operation of the caller.
 #[inline(never)]
 fn is_polled_in_vain(worker: &Worker, rx: &mut Rx) -> bool {
     rx.idle_yield.is_over(|| {
-        // With more rings than these, messages of all of them are in `events`.
+        // `events` counts the messages of all rings where there are more rings than these.
         let taken = rx.shm_rings.iter().take(HOT).map(|c| c.consumer.taken());
         let others = rx.events.wrapping_add(worker.stats.operations());
         taken.fold(others, u64::wrapping_add)
     })
 }
 
-/// Lets others run on this core, if there are any. How long it took goes to the account of who asked.
+/// Yields the core, and adds the time that this took to the account of the caller.
 #[cold]
 #[inline(never)]
 fn offer_core(worker: &Worker, account: fn(&mut Rx, Duration)) {
@@ -882,12 +891,12 @@ fn offer_core(worker: &Worker, account: fn(&mut Rx, Duration)) {
     }
 }
 
-/// As many failed compare-and-swaps that a look at them is due: executes what peers wait for, if the caller does not,
-/// and offers the core to others. Inside of a callback, and while another thread progresses, it does only the latter.
+/// Called after many failed compare-and-swaps: progresses the worker if the caller does not, so that peers get their
+/// answers, and yields the core. In a callback, and while another thread progresses, it only yields.
 #[cold]
 #[inline(never)]
 pub fn back_off(worker: &Worker, failures: u32) {
-    /// Failures before each offer of a caller that cannot look at the account.
+    /// Failures between two yields of a caller that cannot lock the account.
     const BLIND: u32 = 1024;
     let operations = worker.stats.atomics();
     let Some(mut rx) = worker.rx.try_lock() else {
@@ -911,21 +920,22 @@ pub fn back_off(worker: &Worker, failures: u32) {
     }
 }
 
-/// A tagged message that is all here: into the receive that waits for it, or aside. In single-thread mode.
+/// Copies a complete tagged message into the matching receive, or adds it to the unexpected ones. In single-thread
+/// mode.
 #[inline(always)]
 fn on_eager(worker: &Worker, m: RingMessage) {
-    // SAFETY: single-thread mode; nothing of the user's runs meanwhile.
+    // SAFETY: single-thread mode; no callback of the user runs while `matcher` is borrowed.
     let matcher = unsafe { worker.matcher.alone() };
     let posting = matcher.arrive(m.imm);
     if posting.is_null() {
         // SAFETY: the record is readable until `advance`.
         return unsafe { tag::add_unexpected_eager(worker, matcher, m.imm, m.record, m.len) };
     }
-    // SAFETY: out of the matcher: ours. The record is readable until `advance`.
+    // SAFETY: the matcher has removed the request: this thread owns it. The record is readable until `advance`.
     unsafe { deliver::<false>(posting, m.imm, m.record, m.len) };
 }
 
-/// A message into the receive that it matched.
+/// Copies a message into the receive that it matched, and completes the receive.
 #[inline(always)]
 unsafe fn deliver<const MT: bool>(
     posting: *mut PostedRecv,
@@ -934,7 +944,7 @@ unsafe fn deliver<const MT: bool>(
     len: usize,
 ) {
     let req = Request::of_posting(posting);
-    // SAFETY: the caller's request and record.
+    // SAFETY: the caller's request is owned by this thread, and the record has `len` bytes.
     unsafe {
         let r = &mut *req;
         r.info.sender_tag = tag;
@@ -950,21 +960,21 @@ unsafe fn deliver<const MT: bool>(
     }
 }
 
-/// A receive that is no single piece, or too short.
+/// Completes a receive whose buffer is not contiguous or too short.
 #[inline(never)]
 unsafe fn fill(req: *mut Request, bytes: *const u8, len: usize) {
-    // SAFETY: the caller's request; the record is readable until `advance`.
+    // SAFETY: the caller's request is owned by this thread; the record is readable until `advance`.
     unsafe {
         let status = tag::fill(&mut *req, bytes, len);
         request::complete(req, status);
     }
 }
 
-/// A plain active message to a plain handler; false if it is not.
+/// Calls the handler of an eager active message without flags. False: nothing was done, the slow path handles it.
 #[inline(always)]
 fn on_am<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
     let imm = AmImm::from_u64(m.imm);
-    // SAFETY: `MT` is the worker's mode; nothing of the user's runs under the lock.
+    // SAFETY: `MT` is the worker's mode; no code of the user runs under the lock.
     let handler = unsafe {
         worker
             .am
@@ -978,7 +988,7 @@ fn on_am<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
     };
     let misaligned = m.record as usize & (worker.params.am_alignment - 1);
     let header_len = usize::from(imm.header_len);
-    // One test for three.
+    // One branch for three tests.
     if usize::from(imm.flags) | usize::from(handler.persistent) | misaligned != 0
         || m.len < header_len
     {
@@ -989,8 +999,8 @@ fn on_am<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
         reply_ep: std::ptr::null_mut(),
     };
     let (data, data_len) = (m.record.cast_mut(), m.len - header_len);
-    // SAFETY: the user's function with what UCP says it gets; the record is readable until `advance`.
-    // Whatever he returns, the data is gone afterwards.
+    // SAFETY: the user's function gets what UCP documents; the record is readable until `advance`. The returned status
+    // is ignored, because the data are not kept without `UCP_AM_RECV_ATTR_FLAG_DATA`.
     unsafe {
         let header = data.add(data_len).cast();
         let _ = function(
@@ -1005,7 +1015,7 @@ fn on_am<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
     true
 }
 
-/// What is seldom to be done: receives that copy, peers that were lost, error handlers.
+/// Executes less frequent work: rendezvous copies, failed peers, error handlers.
 #[cold]
 #[inline(never)]
 fn chores(worker: &Worker, rx: &mut Rx) -> u32 {
@@ -1026,19 +1036,19 @@ fn chores(worker: &Worker, rx: &mut Rx) -> u32 {
     failure::call_handlers(worker) + 1
 }
 
-/// Now and then: are the peers still there, which rings are finished? What happens on the way counts: a caller who
-/// hears of nothing goes to sleep.
+/// Periodic work: finds dead peers and frees finished rings. Returns the number of events, which count as progress: a
+/// program may sleep when progress returns 0.
 #[cold]
 #[inline(never)]
 fn on_tick<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     let mut count = 0;
     let now = clock::coarse_ms();
     let ticked = now != rx.last_tick;
-    // The caller is no slower for what others took.
+    // The time in which other processes had the core is not the caller's.
     let spent = now.saturating_sub(rx.last_tick + mem::take(&mut rx.yielded_ms));
     rx.clock_interval = clock_interval(rx.clock_interval, spent);
     (rx.calls, rx.last_tick) = (rx.clock_interval, now);
-    // A callback has forked, here and below, and this is the child.
+    // True in a child that was forked in a callback; tested again below.
     if worker.progress_flags.is_inherited() {
         return count;
     }
@@ -1048,7 +1058,7 @@ fn on_tick<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     if let Some(ports) = rx.ib.as_deref_mut() {
         count += match ticked {
             true => ib_rx::tick(worker, ports, now),
-            // Who wants to connect does not wait for the clock.
+            // Connection requests do not wait for the clock.
             false => ib_rx::poll(worker, ports, on_packet::<MT>),
         };
     }
@@ -1076,8 +1086,8 @@ fn on_tick<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
             .shm_rings
             .iter_mut()
             .filter(|c| std::ptr::eq(c.peer, peer));
-        // What it sent before it died is in its ring by now. It has its turn among the messages of others, and the loss
-        // comes behind it.
+        // Messages sent before the peer died are still in its ring. They are handled in the order of all senders, and
+        // the failure follows them.
         if rings.any(|c| !c.consumer.is_empty()) {
             rx.last_failure_check = 0;
             continue;
@@ -1097,8 +1107,8 @@ fn on_tick<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     count
 }
 
-/// How many calls to wait for the next look at the clock, when the last `calls` took so long: a slow caller looks
-/// more often.
+/// Progress calls until the next read of the clock, if the last `calls` took so many milliseconds: fewer for a slow
+/// caller.
 fn clock_interval(calls: u32, milliseconds: u64) -> u32 {
     match milliseconds {
         0..8 => (2 * calls).min(CLOCK_EVERY),
@@ -1107,26 +1117,27 @@ fn clock_interval(calls: u32, milliseconds: u64) -> u32 {
     }
 }
 
-/// Gives back rings that nothing will come through any more.
+/// Frees rings whose sender has closed them or is dead.
 fn drop_finished(worker: &Worker, rx: &mut Rx) {
     let Some(inbox) = rx.inbox.as_mut() else {
         return;
     };
     rx.shm_rings.retain_mut(|c| {
-        // A sender that lives can still write: its ring is not for others yet.
+        // A sender that is alive may still write, so that its ring cannot be given to another one.
         // SAFETY: peers that lists of progress name are not freed.
         let gone = c.consumer.is_stopped() && failure::is_dead(worker, unsafe { &*c.peer });
         let finished = gone || (c.consumer.closed() && matches!(c.consumer.peek(), Ok(None)));
         if finished {
             // SAFETY: peers that lists of progress name are not freed.
             let peer = unsafe { &*c.peer };
-            // A sender that is destroyed closes its ring: it need not wait for its turn to be looked at.
+            // A sender that is destroyed closes its ring: its failure is raised without waiting for the next liveness
+            // check.
             if !gone && failure::is_dead(worker, peer) {
                 tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
             }
             let withdrawals = c.consumer.withdrawals();
             let ours = &peer.cancels;
-            // A peer that has come back has another ring.
+            // A peer that has connected again uses another ring.
             if ours.load(Ordering::Relaxed) == withdrawals {
                 ours.store(std::ptr::null_mut(), Ordering::Release);
                 split_copy::drop_push(worker, peer);

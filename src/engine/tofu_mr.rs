@@ -1,8 +1,7 @@
-//! Memory of the user's that the adapter of the Tofu interconnect reads and writes in place.
+//! Registration of user memory that the TNI accesses directly (zcopy).
 //!
-//! What is registered already is used as it is: memory of `ucp_mem_map`, which is registered as a whole when it is
-//! first used, and what the queue's cache has kept. Other memory is registered for transfers that are worth it
-//! (`UCX_TOFU_ZCOPY_THRESH`).
+//! Existing registrations are used: memory of `ucp_mem_map`, which is registered as a whole on first use, and entries
+//! of the VCQ's registration cache. Other memory is registered for transfers of `UCX_TOFU_ZCOPY_THRESH` bytes or more.
 
 use super::worker::Worker;
 use crate::sys::log;
@@ -12,7 +11,8 @@ use crate::tl::tofu::mr::{MrCache, TofuMr};
 use std::io;
 
 impl Worker {
-    /// Lets the adapter use memory of the user's, which it `writes` or only reads. `None`: it is copied.
+    /// The registration of user memory for the worker's VCQ; `writes`: the TNI writes the memory. `None`: the data are
+    /// copied.
     pub fn register_tofu(
         &self,
         ptr: *const u8,
@@ -23,7 +23,7 @@ impl Worker {
         self.register_tofu_in(&iface.store, (ptr, len), writes)
     }
 
-    /// The same for a rail, by its place. `None`: others move its part.
+    /// The registration of user memory for a rail, by its index. `None`: other VCQs move its part.
     pub fn register_tofu_rail(
         &self,
         rail: usize,
@@ -44,7 +44,7 @@ impl Worker {
         let ctx = self.ctx;
         let how = || {
             let mut policy = CachePolicy::read(&ctx.options, "");
-            // Whatever cannot be registered is copied.
+            // Memory that cannot be registered is copied: that is not logged.
             policy.spared = usize::MAX;
             (policy, mem_monitor::watch(&ctx.options).clone())
         };
@@ -75,7 +75,7 @@ impl Worker {
         }
     }
 
-    /// Deregisters what has been unmapped. To be called now and then.
+    /// Deregisters unmapped memory. Called periodically.
     pub fn trim_tofu_mrs(&self) {
         if let Some(iface) = &self.tofu_iface {
             iface.store.trim();

@@ -1,4 +1,4 @@
-//! A worker's rings over the Tofu interconnect: those that peers have in our memory, and its own at peers.
+//! A worker's Tofu state: rings in its memory that peers write, and its connections to rings at peers.
 
 use crate::engine::peer::Peer;
 use crate::sys::fork::DisabledInChild;
@@ -23,62 +23,63 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Behind a ring of so many bytes the memory for long records is kept.
+/// Bytes of a ring from which on the memory for its long records is kept.
 const KEEPING: u32 = 64 << 10;
-/// Frames that may be under way to a ring, at least.
+/// Minimum number of frames that may be in flight to a ring.
 const LEAST_WINDOW: u32 = 8;
 
-/// How far it is to a ring at a peer.
+/// State of a connection until there is a ring at the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TofuConnPhase {
-    /// A ticket is asked for.
+    /// A ticket is requested.
     Asking,
-    /// It has one, and its turn is still to come.
+    /// The connection has a ticket, whose turn has not come.
     Waiting { ticket: u32 },
-    /// The greeting is in its place.
+    /// The ring request is in the ticket's slot.
     Said { ticket: u32 },
-    /// There is a ring.
+    /// The peer has granted a ring.
     Open,
-    /// The peer is lost, and a read behind all that was written for the connection was posted: nothing more is.
+    /// The peer has failed, and a read is posted behind all puts of the connection: it is the last operation.
     Closing,
 }
 
-/// Our way to a ring at a peer, as the progressing thread sees it.
+/// A connection to a ring at a peer, as the progress thread sees it.
 pub struct TofuConn {
     pub peer: *const Peer,
     pub ctrl_word: CtrlWord,
     pub mark: OpTag,
-    /// What the grant has to present.
+    /// Random number that the grant has to contain.
     pub proof: u32,
     pub flow: Arc<TxAcks>,
     pub phase: TofuConnPhase,
-    /// When to look again, coarse milliseconds, and since when it is tried.
+    /// When to query the ticket queue again, coarse milliseconds, and when the connection was begun.
     pub due: u64,
     pub since: u64,
-    /// It was told that it takes long.
+    /// The delay was logged.
     pub late: bool,
-    /// When the peer was last asked whether it is there.
+    /// When the peer was last probed.
     pub probed: u64,
 }
 
-/// A peer's ring in our memory.
+/// A ring in this worker's memory, which a peer writes.
 pub struct RxConn {
     pub peer: *const Peer,
     pub ring: RxRing,
     pub assembly: Reassembly,
-    /// Where the peer is told how far we are, and what it knows the ring by.
+    /// The peer's control words, to which credits go, and the proof in its grant, which names the ring.
     pub cell: RemoteAddr,
     pub proof: u32,
-    /// No notices come with its frames.
+    /// Frames come without notices: the writer counts them.
     pub counted: bool,
-    /// Nothing more comes: the peer has gone, or was lost.
+    /// No more frames are read: the peer has closed or failed.
     pub ended: bool,
-    /// When the writer was last asked whether it is there, coarse milliseconds.
+    /// When the writer was last probed, coarse milliseconds.
     pub probed: u64,
 }
 
 impl RxConn {
-    /// A frame was seen to: where peers are many, what long records are put together in is kept for none of them.
+    /// Called after a frame: where there are many peers, and rings are short, memory for long records is not kept per
+    /// peer.
     #[inline(never)]
     pub fn settle(&mut self) {
         if self.ring.shape().size < KEEPING && self.assembly.is_empty() {
@@ -87,18 +88,18 @@ impl RxConn {
     }
 }
 
-/// What a piece of our memory is, that peers write to.
+/// Registered memory that a peer has written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionKind {
-    /// Somebody asks for a ring, in this place of the hall.
+    /// This slot of the ticket queue: a ring request.
     Hall(u32),
-    /// The cell of this link.
+    /// The control words of this connection.
     Cell(u32),
     /// This incoming ring.
     Ring(u32),
 }
 
-/// Whose a registered region is.
+/// Use of a registered region.
 #[derive(Clone, Copy, Debug)]
 enum RegionOwner {
     Hall,
@@ -106,52 +107,53 @@ enum RegionOwner {
     Ring(u32),
 }
 
-/// The progressing thread's.
+/// Used by the progress thread only.
 pub struct TofuWorker {
-    /// What is polled.
+    /// The calls that poll the VCQ.
     pub line: VcqOps,
-    /// The call of progress that last heard of something, by the calls until the next look at the clock.
+    /// The call of progress that took the last notice: its value of `Rx::calls`, which counts down.
     pub credited_at: u32,
     pub secret: u64,
     links: Vec<Option<Box<TofuConn>>>,
     free_conns: Vec<u32>,
-    /// The link of a cell, by its steering address.
+    /// Connections by the steering addresses of their control words.
     by_ctrl_word: BTreeMap<u64, u32>,
     incoming: Vec<Option<Box<RxConn>>>,
     free_incoming: Vec<u32>,
-    /// Numbers of rings that were taken out, until nothing that the queue tells of names them.
+    /// Numbers of dropped rings that an outstanding operation or a queued event may name.
     retired: Vec<u32>,
-    /// Regions by the steering addresses that they begin with, and their lengths.
+    /// Regions by the steering addresses of their first bytes, with their lengths.
     regions: BTreeMap<u64, (u64, RegionOwner)>,
-    /// The last one that was looked up: mostly it is the same again.
+    /// The ring that was found last: address, length and number. Usually it is the next one, too.
     last: (u64, u64, u32),
     ctrl_words: CtrlWords,
     ring_pool: RingPool,
     /// Bytes of the incoming rings.
     ring_bytes: u64,
-    /// Links that were made, modulo 2^32.
+    /// Connections made, modulo 2^32.
     made: u32,
-    /// Notices of frames that are not promised to any peer.
+    /// MRQ notices for frames that are not reserved for a peer.
     pub notices: u32,
     counted: Vec<u32>,
     ack_pending: Option<u32>,
-    /// The queue of notices has failed, or is another process's: this is a forked child.
+    /// The MRQ has failed, or belongs to another process: this is a forked child.
     mrq_failed: AtomicBool,
     /// See [`has_budget`](Self::has_budget).
     budgeted: AtomicBool,
-    /// Tickets that were served.
+    /// The tickets that were served.
     pub turns: TicketTracker,
-    /// The place that others wait behind, and since when, coarse milliseconds.
+    /// The slot that tickets wait for, and since when, coarse milliseconds.
     pub blocked_by: u32,
     pub blocked_since: u64,
-    /// Nobody has come either of those who could when the ones that did not come were served.
+    /// The tickets released by the last timeout also went unused.
     pub unused_tickets: bool,
-    /// So many were served as the word of the hall says, and so many in fact; since when that is so and cannot be.
+    /// Numbers of served tickets by the word of the ticket queue, and by this worker, when they last changed; and since
+    /// when the word has been wrong, coarse milliseconds.
     pub repaired_word: (u32, u32),
     pub repaired_since: u64,
-    /// Last: the queue outlives what is registered for it.
+    /// Below all fields with registrations: the VCQ is freed after them.
     pub iface: Arc<TofuIface>,
-    /// Disables it in children.
+    /// Disables the value in forked children.
     in_children: OnceCell<DisabledInChild>,
 }
 
@@ -159,22 +161,22 @@ impl TofuWorker {
     pub fn new(iface: TofuIface) -> Box<TofuWorker> {
         let rings = Box::new(TofuWorker::of(iface));
         let place = NonNull::from(&*rings).cast();
-        // SAFETY: the box keeps its place; it is taken back when the value is dropped.
+        // SAFETY: the box keeps the value's address, and the registration ends when the value is dropped.
         let disabled =
             unsafe { DisabledInChild::new(place, size_of::<TofuWorker>(), Self::disable) };
         let _ = rings.in_children.set(disabled);
         rings
     }
 
-    /// Disables it in a forked child: nothing that comes for the parent is looked at.
+    /// Disables the value in a forked child, which handles no arrivals of its parent.
     ///
     /// # Safety
-    /// A value that is not dropped yet.
+    /// `this` is a [`TofuWorker`] that is not dropped yet.
     unsafe fn disable(this: NonNull<()>, _: usize) {
         let this = this.cast::<TofuWorker>().as_ptr();
-        // SAFETY: the caller's promise; both are atomics.
+        // SAFETY: the caller's value; both fields are atomics.
         let (deaf, calm) = unsafe { (&(*this).mrq_failed, &(*this).budgeted) };
-        // Relaxed, here and below: the progress thread alone uses them, and a child has no other.
+        // Relaxed, here and below: only the progress thread accesses them, and a child has no other thread.
         deaf.store(true, Ordering::Relaxed);
         calm.store(false, Ordering::Relaxed);
     }
@@ -213,20 +215,20 @@ impl TofuWorker {
         }
     }
 
-    /// Whether notices tell of all that comes, and nothing is owed: nothing else is to be looked at.
+    /// Whether every arrival produces a notice and no credit is scheduled: polling the MRQ is enough.
     #[inline(always)]
     pub fn has_budget(&self) -> bool {
         self.budgeted.load(Ordering::Relaxed)
     }
 
-    /// Something of what decides about [`has_budget`](Self::has_budget) has changed.
+    /// Updates [`has_budget`](Self::has_budget) after a change.
     fn update_budget(&mut self) {
         let tells = !self.mrq_failed() && self.counted.is_empty() && self.iface.rails.is_empty();
         let is_calm = tells && self.ack_pending.is_none();
         self.budgeted.store(is_calm, Ordering::Relaxed);
     }
 
-    /// Nothing can be heard any more. False: that was so already.
+    /// The MRQ is not polled any more. False: that was so before.
     pub fn fail_mrq(&mut self) -> bool {
         let before = self.mrq_failed.swap(true, Ordering::Relaxed);
         self.update_budget();
@@ -242,15 +244,15 @@ impl TofuWorker {
         &self.counted
     }
 
-    /// The writer of this incoming ring, or of none, is to be told how far we are, as soon as nothing else has come.
-    /// Who was to be told until now.
+    /// Schedules a credit to the writer of this incoming ring, or of none, for when nothing else has arrived. Returns
+    /// the ring scheduled before.
     pub fn schedule_ack(&mut self, number: Option<u32>) -> Option<u32> {
         let before = std::mem::replace(&mut self.ack_pending, number);
         self.update_budget();
         before
     }
 
-    /// What the worker's address says.
+    /// The Tofu section of the worker's address.
     pub fn locator(&self) -> TofuLocator {
         TofuLocator {
             secret: self.secret,
@@ -261,10 +263,10 @@ impl TofuWorker {
         }
     }
 
-    /// A new link to a peer, with nothing said yet. Its number.
+    /// Adds a connection to a peer, for which nothing is posted yet. Returns its number.
     ///
     /// # Errors
-    /// No cell can be had.
+    /// Control words cannot be registered.
     pub fn new_conn(&mut self, peer: &Peer, now: u64) -> io::Result<u32> {
         let (cell, made) = self.ctrl_words.take(&self.iface.vcq)?;
         if let Some(region) = made {
@@ -299,14 +301,14 @@ impl TofuWorker {
         self.links.get_mut(number as usize)?.as_deref_mut()
     }
 
-    /// All that are there, with their numbers.
+    /// All connections, with their numbers.
     pub fn links(&mut self) -> impl Iterator<Item = (u32, &mut TofuConn)> {
         let links = self.links.iter_mut().enumerate();
         links.filter_map(|(i, link)| Some((i as u32, link.as_deref_mut()?)))
     }
 
-    /// Takes a link out of which nothing is under way, and whose sender is gone. Its cell is not used again: the peer
-    /// may still write there.
+    /// Removes a connection without outstanding operations, whose sender is dropped. Its control words are not used
+    /// again, as the peer may still write there.
     pub fn drop_conn(&mut self, number: u32) {
         if let Some(link) = self.links.get_mut(number as usize).and_then(Option::take) {
             self.by_ctrl_word.remove(&link.ctrl_word.stadd());
@@ -317,15 +319,14 @@ impl TofuWorker {
         }
     }
 
-    /// The peers that connections name: those that this worker has rings at, or wants one at, and those that have one
-    /// here.
+    /// The peers of all connections and of all incoming rings.
     pub fn peers(&self) -> impl Iterator<Item = *const Peer> {
         let links = self.links.iter().flatten().map(|link| link.peer);
         let incoming = self.incoming.iter().flatten();
         links.chain(incoming.map(|incoming| incoming.peer))
     }
 
-    /// Takes a peer's ring in. Its number.
+    /// Adds a peer's ring. Returns its number.
     pub fn insert(&mut self, incoming: RxConn) -> u32 {
         let number = self.free_incoming.pop().unwrap_or_else(|| {
             self.incoming.push(None);
@@ -350,13 +351,13 @@ impl TofuWorker {
         self.incoming.get_mut(number as usize)?.as_deref_mut()
     }
 
-    /// All that are there, with their numbers.
+    /// All incoming rings, with their numbers.
     pub fn all_incoming(&mut self) -> impl Iterator<Item = (u32, &mut RxConn)> {
         let all = self.incoming.iter_mut().enumerate();
         all.filter_map(|(i, incoming)| Some((i as u32, incoming.as_deref_mut()?)))
     }
 
-    /// Takes a peer's ring out: what is written there from now on is refused by the adapter, or nobody's.
+    /// Removes a peer's ring: later puts there are refused by the TNI, or have no effect.
     pub fn drop_incoming(&mut self, number: u32) {
         let slot = self.incoming.get_mut(number as usize);
         let Some(incoming) = slot.and_then(Option::take) else {
@@ -373,7 +374,7 @@ impl TofuWorker {
         self.retired.push(number);
     }
 
-    /// Lets numbers of rings that were taken out be used again, of which the queue has nothing more to tell.
+    /// Frees the numbers of dropped rings that no outstanding operation or queued event names any more.
     pub fn reuse_numbers(&mut self) {
         let (iface, free) = (&self.iface, &mut self.free_incoming);
         self.retired.retain(|&number| {
@@ -385,7 +386,7 @@ impl TofuWorker {
         });
     }
 
-    /// Gives the memory back that the lists of connections have had when there were many more of them.
+    /// Releases memory of the lists of connections and rings, when they were much longer before.
     pub fn trim(&mut self) {
         trim(&mut self.links, &mut self.free_conns);
         if self.retired.is_empty() {
@@ -393,7 +394,7 @@ impl TofuWorker {
         }
     }
 
-    /// What lies at, or ends at, this address of ours.
+    /// What lies at, or ends at, this steering address.
     #[inline]
     pub fn place(&mut self, stadd: u64) -> Option<RegionKind> {
         let (from, len, ring) = self.last;
@@ -413,7 +414,7 @@ impl TofuWorker {
         match part {
             RegionOwner::Hall => crate::wire::tofu_msg::place_of(at as usize).map(RegionKind::Hall),
             RegionOwner::Cells => {
-                // A grant ends where the next cell begins.
+                // A grant ends where the next control words begin, and its notice may name that address.
                 let begins = from + (at.saturating_sub(1)) / CELL as u64 * CELL as u64;
                 self.by_ctrl_word
                     .get(&begins)
@@ -426,16 +427,15 @@ impl TofuWorker {
         }
     }
 
-    /// Memory for a peer's ring, and how it is used: with notices as long as the queue of notices has room for all
-    /// frames that may come. Whether their number is written behind them instead. `packet`: the longest frame of both
-    /// ends.
+    /// Allocates a ring for a peer: with notices as long as the MRQ has room for all frames that may be in flight, else
+    /// a counted one (true). `packet`: bytes of the longest frame that both ends allow.
     ///
     /// # Errors
-    /// What the library says.
+    /// The system's or the library's error; `InvalidInput`: the ring would be too short.
     pub fn make_ring(&mut self, packet: u32) -> io::Result<(RxRing, bool)> {
         let tuning = &self.iface.tuning;
         let wanted = tuning.window.max(LEAST_WINDOW);
-        // Later ones get less, so that many have some.
+        // Later rings have smaller windows, so that more of them have notices.
         let share = (self.notices / 8).max(LEAST_WINDOW).min(wanted);
         let counted = share > self.notices;
         let size = sizing::ring(tuning.ring_size, tuning.ring_memory, self.ring_bytes);
@@ -452,9 +452,10 @@ impl TofuWorker {
     }
 }
 
-/// Shortens a list of which few places, by numbers that are not `free`, are taken, and most behind them are not.
+/// Truncates a list behind the last entry in use, if few entries are in use and at least half lie behind it. `free`:
+/// numbers of the other entries.
 fn trim<T>(list: &mut Vec<Option<Box<T>>>, free: &mut Vec<u32>) {
-    /// A list of so many places is not worth it.
+    /// Lists of up to this length are left as they are.
     const FEW: usize = 64;
     if list.len() <= FEW || list.len() - free.len() > list.len() / 8 {
         return;

@@ -1,5 +1,5 @@
-//! THE HOT PATH of atomic operations. A word of mapped memory is changed by the processor, inside of the call and in
-//! any thread mode; what a device or an adapter executes is in [`ib`] and [`tofu`].
+//! Hot path of atomic operations. The processor changes a word of mapped memory inside of the call, in any thread mode;
+//! operations executed by an HCA or a TNI are in [`ib`] and [`tofu`].
 
 use super::{ib, tofu};
 use crate::ctypes::*;
@@ -15,13 +15,13 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-/// What an atomic operation that goes the shortest way may have in its mask, besides the datatype that it must have.
+/// Bits of `op_attr_mask` that the fast path accepts, besides the datatype, which must be there.
 const SIMPLE: u32 = UCP_OP_ATTR_FIELD_REPLY_BUFFER as u32
     | UCP_OP_ATTR_FIELD_REQUEST as u32
     | UCP_OP_ATTR_FIELD_CALLBACK as u32
     | UCP_OP_ATTR_FIELD_USER_DATA as u32;
 
-/// Numbers of operations, as the caller gives them.
+/// Numbers of operations, as in [`ucp_atomic_op_t`].
 const ADD: u32 = amo::ADD as u32;
 const SWAP: u32 = amo::SWAP as u32;
 const CSWAP: u32 = amo::CSWAP as u32;
@@ -30,7 +30,7 @@ const XOR: u32 = amo::XOR as u32;
 /// `ucp_atomic_op_nbx`
 ///
 /// # Safety
-/// As there.
+/// The parameters are valid as UCP requires.
 #[inline(always)]
 pub unsafe fn atomic(
     ep: *const Endpoint,
@@ -41,7 +41,7 @@ pub unsafe fn atomic(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: passed on; a key is the caller's.
+    // SAFETY: a key that is not null is valid; the caller's other promises are those that the callees require.
     unsafe {
         match rkey.as_ref().map(|key| key.executor) {
             Some(AmoExecutor::Processor) => mapped(ep, op, buffer, count, addr, rkey, param),
@@ -50,7 +50,7 @@ pub unsafe fn atomic(
     }
 }
 
-/// As [`atomic`], with a key of memory whose words processors change.
+/// [`atomic`] with a key of memory whose words are changed by processors.
 #[inline(never)]
 unsafe fn mapped(
     ep: *const Endpoint,
@@ -61,7 +61,7 @@ unsafe fn mapped(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, buffers, key and structure.
+    // SAFETY: the caller's endpoint, buffers, key and structure are valid.
     unsafe {
         let p = Param::new(param, 0);
         if is_simple(&p, buffer, count)
@@ -73,13 +73,13 @@ unsafe fn mapped(
     }
 }
 
-/// Whether there is nothing about an operation that only the long way knows.
+/// Whether the fast path handles an operation with these parameters.
 #[inline(always)]
 fn is_simple(p: &Param, buffer: *const c_void, count: usize) -> bool {
     p.mask & !SIMPLE == UCP_OP_ATTR_FIELD_DATATYPE as u32 && count == 1 && !buffer.is_null()
 }
 
-/// As [`atomic`], if processors do not change the words that the key leads to.
+/// [`atomic`] with a null key, or one of memory whose words are not changed by processors.
 #[inline(never)]
 unsafe fn atomic_remote(
     ep: *const Endpoint,
@@ -90,7 +90,7 @@ unsafe fn atomic_remote(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, buffers, key and structure.
+    // SAFETY: the caller's endpoint, buffers and structure are valid, and its key is null or valid.
     unsafe {
         let p = Param::new(param, 0);
         let key = rkey.as_ref().filter(|_| is_simple(&p, buffer, count));
@@ -103,7 +103,7 @@ unsafe fn atomic_remote(
         };
         match handle {
             Some(handle) => handle,
-            // A count that need not be kept: it is one.
+            // The count is one: the variable need not be kept in a register.
             None => atomic_slow(ep, op, buffer, 1, addr, rkey, param),
         }
     }
@@ -120,11 +120,12 @@ unsafe fn atomic_slow(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker outlives it; the rest is passed on.
+    // SAFETY: the caller's endpoint is valid, its worker outlives it, and the caller's other promises are those that
+    // the callee requires.
     unsafe {
         let worker = &*(*ep).worker;
         let p = Param::new(param, worker.extra_op_flags());
-        // Relaxed, here and below: a number that nothing hangs on.
+        // Relaxed, here and below: the counter orders no other data.
         let before = worker.failed_swaps.load(Ordering::Relaxed);
         let result = amo::atomic(ep, op, buffer, count, addr, rkey, &p);
         let failures = worker.failed_swaps.load(Ordering::Relaxed);
@@ -135,22 +136,22 @@ unsafe fn atomic_slow(
     }
 }
 
-/// A compare-and-swap has found another value than it wanted.
+/// Counts a compare-and-swap that found another value than the expected one.
 #[cold]
 #[inline(never)]
 fn note_failure(worker: &Worker) {
     back_off_at_times(worker, amo::count_failure(worker));
 }
 
-/// One failed compare-and-swap in many asks what is to be done about it.
+/// Backs off at one of [`FAILURES_PER_LOOK`] failed compare-and-swaps.
 fn back_off_at_times(worker: &Worker, failures: u32) {
     if failures % FAILURES_PER_LOOK == 0 {
         super::back_off(worker, failures);
     }
 }
 
-/// As [`atomic`], of a simple operation on a word of mapped memory: what the call returns. `None`: something is wrong
-/// or in the way, and nothing was done.
+/// Executes an operation on a word of mapped memory: the value that the call returns. `None`: the parameters are
+/// invalid or the operation has to wait, and nothing was done.
 #[inline(always)]
 unsafe fn by_processor(
     ep: *const Endpoint,
@@ -162,7 +163,7 @@ unsafe fn by_processor(
 ) -> Option<ucs_status_ptr_t> {
     const FOUR: u64 = 4 << 3;
     const EIGHT: u64 = 8 << 3;
-    // SAFETY: passed on.
+    // SAFETY: the caller's promises are those that the callees require.
     unsafe {
         match p.datatype() {
             EIGHT => change::<8>(ep, op, operand, addr, rkey, p),
@@ -172,7 +173,7 @@ unsafe fn by_processor(
     }
 }
 
-/// As [`by_processor`], on a word of `SIZE` bytes, 4 or 8.
+/// [`by_processor`] for a word of `SIZE` bytes, 4 or 8.
 #[inline(always)]
 unsafe fn change<const SIZE: u8>(
     ep: *const Endpoint,
@@ -186,7 +187,7 @@ unsafe fn change<const SIZE: u8>(
         4 => endpoint::LONG_WAY_AMO32,
         _ => endpoint::LONG_WAY_AMO64,
     };
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it.
+    // SAFETY: the caller's endpoint is valid; worker and peer outlive it.
     let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
     if e.has(endpoint::SPECIAL | long_way)
         || !peer.is_connected()
@@ -200,9 +201,8 @@ unsafe fn change<const SIZE: u8>(
     if reply.is_null() && needed {
         return None;
     }
-    // SAFETY: the caller's buffers, of `SIZE` bytes, of which that of the reply holds the new value of a
-    // compare-and-swap. The word is aligned, in a region that is mapped as long as its key lives, and only processors
-    // change it.
+    // SAFETY: the caller's buffers have `SIZE` bytes; that of the reply holds the new value of a compare-and-swap. The
+    // word is aligned, in a region that is mapped as long as its key exists, and only processors change it.
     unsafe {
         let operand = amo::load(operand, SIZE);
         let (op, value, compare) = match op {
@@ -225,13 +225,13 @@ unsafe fn change<const SIZE: u8>(
     }
 }
 
-/// Changes a word and counts it: what was there.
+/// Changes a word and counts the operation. Returns the previous value.
 ///
 /// # Safety
-/// A word of `change.size` bytes, and a reply of as many or null.
+/// `word` has `change.size` bytes; `reply` as many, or it is null.
 #[inline(always)]
 unsafe fn execute(peer: &Peer, word: *mut u8, change: AmoOp, reply: *mut c_void) -> u64 {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promises are those that the callees require.
     let old = unsafe {
         let old = amo::execute(word, change);
         amo::store(reply, old, change.size);
@@ -243,10 +243,10 @@ unsafe fn execute(peer: &Peer, word: *mut u8, change: AmoOp, reply: *mut c_void)
     old
 }
 
-/// As [`change`], by the operations that are less frequent, never [`CSWAP`].
+/// [`change`] for the less frequent operations, never [`CSWAP`].
 ///
 /// # Safety
-/// As there: a word of `SIZE` bytes, and a reply if the operation needs one.
+/// `word` has `SIZE` bytes; `reply` too, or it is null where the operation needs none.
 #[inline(never)]
 unsafe fn change_otherwise<const SIZE: u8>(
     peer: &Peer,
@@ -261,7 +261,7 @@ unsafe fn change_otherwise<const SIZE: u8>(
         value,
         compare: 0,
     };
-    // SAFETY: the caller's word and buffer.
+    // SAFETY: the caller's word and buffer are valid.
     unsafe { execute(peer, word, change, reply) };
     ptr::null_mut()
 }

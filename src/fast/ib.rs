@@ -1,5 +1,5 @@
-//! THE HOT PATH by queue pairs: what is short goes in a work request that is prepared, and what somebody waits for
-//! takes a place of the connection's. In single-thread mode; what is not the common case is handed back.
+//! Hot path over IB queue pairs: short messages go in a prepared work request, and operations that complete take one of
+//! the connection's op slots. In single-thread mode; less frequent cases are left to the slow path.
 
 use super::{am_send_slow, get_slow, on_packet, put_slow, tag_send_slow, tofu};
 use crate::ctypes::*;
@@ -30,11 +30,10 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 
-/// What sends by a queue pair, if nothing waits in front of it, and where what goes that way is counted. In
-/// single-thread mode.
+/// The IB sender of the peer and its statistics, if the pending queue is empty. In single-thread mode.
 #[inline(always)]
 unsafe fn queue_of<'a>(ep: *const Endpoint) -> Option<(&'a mut IbSender, &'a PeerEntry)> {
-    // SAFETY: the caller's endpoint, whose flags say single-thread mode; no callback runs here.
+    // SAFETY: the caller's endpoint is valid, and its flags say single-thread mode; no callback runs here.
     let (tx, stats) = unsafe { ((*ep).peer().tx.alone(), (*ep).peer().stats()) };
     match tx.lane.as_mut() {
         Some(Lane::Ib(sender)) if tx.pending.is_empty() => Some((sender.as_mut(), stats)),
@@ -42,10 +41,10 @@ unsafe fn queue_of<'a>(ep: *const Endpoint) -> Option<(&'a mut IbSender, &'a Pee
     }
 }
 
-/// As [`super::tag_send`], of `len` bytes that fit there, to a peer that a queue pair leads to.
+/// Tagged send of `len` bytes, at most [`TINY`], to a peer whose lane is IB.
 ///
 /// # Safety
-/// As there.
+/// The requirements of [`super::tag_send`].
 #[inline(never)]
 pub unsafe fn tag_send(
     ep: *const Endpoint,
@@ -55,7 +54,7 @@ pub unsafe fn tag_send(
     param: *const ucp_request_param_t,
     len: usize,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and buffer; the rest is passed on.
+    // SAFETY: the caller's endpoint and buffer are valid, and its other promises are those that the callees require.
     unsafe {
         if let Some((sender, stats)) = queue_of(ep)
             && sender.has_inline_budget()
@@ -68,10 +67,10 @@ pub unsafe fn tag_send(
     }
 }
 
-/// As [`super::am_send`], of `len` bytes that fit there and no header, to a peer that a queue pair leads to.
+/// Sends an active message of `len` bytes, at most [`TINY`], without a header, to a peer whose lane is IB.
 ///
 /// # Safety
-/// As there.
+/// The requirements of [`super::am_send`].
 #[inline(never)]
 pub unsafe fn am_send(
     ep: *const Endpoint,
@@ -81,7 +80,7 @@ pub unsafe fn am_send(
     param: *const ucp_request_param_t,
     len: usize,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and buffer; the rest is passed on.
+    // SAFETY: the caller's endpoint and buffer are valid, and its other promises are those that the callees require.
     unsafe {
         if let Some((sender, stats)) = queue_of(ep)
             && sender.has_inline_budget()
@@ -95,10 +94,11 @@ pub unsafe fn am_send(
     }
 }
 
-/// As [`super::put`], of a buffer that is one piece, where a device may reach the memory.
+/// `ucp_put_nbx` of a contiguous buffer: by RC if the rkey has device keys and nothing is pending, else on the slow
+/// path.
 ///
 /// # Safety
-/// As there.
+/// The requirements of [`super::put`].
 #[inline(never)]
 pub unsafe fn put(
     ep: *const Endpoint,
@@ -108,9 +108,10 @@ pub unsafe fn put(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, key and buffer; the rest is passed on.
+    // SAFETY: the caller's endpoint, key and buffer are valid, and its other promises are those that the callees
+    // require.
     unsafe {
-        // What is mapped needs no lock, so that the endpoint's flags do not say whether threads overlap.
+        // The flags of an endpoint do not say whether threads share the peer: access to mapped memory needs no lock.
         if len <= TINY
             && !(*ep).peer().tx.is_shared()
             && let Some(keys) = (*rkey).device_keys(addr, len)
@@ -128,7 +129,7 @@ pub unsafe fn put(
     }
 }
 
-/// As [`put`], of what is copied into a registered buffer.
+/// Puts `len` bytes that are copied into a registered buffer, if there is one.
 #[inline(never)]
 unsafe fn put_bcopy(
     ep: *const Endpoint,
@@ -138,7 +139,8 @@ unsafe fn put_bcopy(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose peer outlives it, key and buffer; the rest is passed on.
+    // SAFETY: the caller's endpoint, key and buffer are valid, the peer outlives the endpoint, and the caller's other
+    // promises are those that the callees require.
     unsafe {
         if !(*ep).peer().tx.is_shared()
             && let Some(keys) = (*rkey).device_keys(addr, len)
@@ -153,7 +155,7 @@ unsafe fn put_bcopy(
     }
 }
 
-/// As [`put_slow`], in any mode, if nothing has to be waited for.
+/// Puts `len` bytes in any thread mode; takes the slow path if the operation would have to wait.
 #[inline(never)]
 unsafe fn put_now(
     ep: *const Endpoint,
@@ -163,7 +165,8 @@ unsafe fn put_now(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: as there.
+    // SAFETY: the caller's endpoint, key and buffer are valid, and its other promises are those that the callees
+    // require.
     unsafe {
         if let Some(keys) = (*rkey).device_keys(addr, len)
             && rma_ib::write_now((*ep).peer(), keys, addr, buffer.cast(), len)
@@ -174,10 +177,11 @@ unsafe fn put_now(
     }
 }
 
-/// As [`super::get`], of a buffer that is one piece, where a device may reach the memory.
+/// `ucp_get_nbx` into a contiguous buffer: by RC if the rkey has device keys and nothing is pending, else on the slow
+/// path.
 ///
 /// # Safety
-/// As there.
+/// The requirements of [`super::get`].
 #[inline(never)]
 pub unsafe fn get(
     ep: *const Endpoint,
@@ -187,7 +191,8 @@ pub unsafe fn get(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, key, buffer and structure; the rest is passed on.
+    // SAFETY: the caller's endpoint, key, buffer and structure are valid, and its other promises are those that the
+    // callees require.
     unsafe {
         if let Some(handle) = get_short(ep, buffer, len, addr, &*rkey, param) {
             return handle;
@@ -199,15 +204,16 @@ pub unsafe fn get(
     }
 }
 
-/// The shortest way by a queue pair for something that somebody waits for, as [`queue_of`].
+/// The IB sender of the peer and its RC connection, which has a free op slot, if the pending queue is empty. In
+/// single-thread mode.
 #[inline(always)]
 unsafe fn slot_of(peer: &Peer) -> Option<(*mut IbSender, *mut RcEp)> {
-    // SAFETY: as there.
+    // SAFETY: single-thread mode, as the caller has checked; no callback runs here.
     let tx = unsafe { peer.tx.alone() };
     match tx.lane.as_mut() {
         Some(Lane::Ib(sender)) if tx.pending.is_empty() => {
             let sender: *mut IbSender = sender.as_mut();
-            // SAFETY: the lane's. Who gets both uses one at a time.
+            // SAFETY: the sender belongs to the lane. The caller uses the two pointers one at a time.
             let line = unsafe { (*sender).rc_with_slot()? };
             Some((sender, line))
         }
@@ -215,10 +221,10 @@ unsafe fn slot_of(peer: &Peer) -> Option<(*mut IbSender, *mut RcEp)> {
     }
 }
 
-/// A request of the endpoint's, if one is at hand.
+/// A new request for an operation of the endpoint, if the pool has a free one or the user supplies it.
 #[inline(always)]
 pub(super) unsafe fn request_of(ep: *const Endpoint, p: &Param) -> Option<*mut Request> {
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it; a new request.
+    // SAFETY: the caller's endpoint is valid, and its worker and peer outlive it; the request is new.
     unsafe {
         let req = request::take_no_alloc(&*(*ep).worker, p.external())?;
         ((*req).peer, (*req).ep) = ((*ep).peer(), ep);
@@ -227,14 +233,14 @@ pub(super) unsafe fn request_of(ep: *const Endpoint, p: &Param) -> Option<*mut R
     }
 }
 
-/// Makes a request wait for `len` bytes that one work request brings to `into`.
+/// Prepares a request that ends when one work request has written `len` bytes to `into`.
 #[inline(always)]
 pub(super) fn arm_completion(r: &mut Request, into: *mut u8, len: usize) {
     r.data = Data::Contig { ptr: into, len };
     (r.sent, r.offset, r.remote, r.info.length) = (TxState::Await, len as u64, 1, len);
 }
 
-/// As [`get`], of what fits into one buffer of a device's, if nothing is in the way: the request's handle.
+/// `ucp_get_nbx` of a length that fits into one registered buffer: the request's handle. `None`: nothing was done.
 #[inline(always)]
 unsafe fn get_short(
     ep: *const Endpoint,
@@ -244,10 +250,10 @@ unsafe fn get_short(
     rkey: &Rkey,
     param: *const ucp_request_param_t,
 ) -> Option<ucs_status_ptr_t> {
-    // SAFETY: the caller's endpoint, buffer and structure; a new request.
+    // SAFETY: the caller's endpoint, buffer and structure are valid; the request is new.
     unsafe {
         let peer = (*ep).peer();
-        // What is mapped needs no lock, so that the endpoint's flags do not say whether threads overlap.
+        // The flags of an endpoint do not say whether threads share the peer: access to mapped memory needs no lock.
         if peer.tx.is_shared() {
             return None;
         }
@@ -275,10 +281,10 @@ unsafe fn get_short(
 /// `ucp_ep_flush_nbx`
 ///
 /// # Safety
-/// As there.
+/// The parameters are valid as UCP requires.
 #[inline(always)]
 pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it, and structure; a new request.
+    // SAFETY: the caller's endpoint and structure are valid, worker and peer outlive the endpoint; the request is new.
     unsafe {
         let peer = (*ep).peer();
         if !peer.tx.is_shared()
@@ -308,17 +314,17 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
     }
 }
 
-/// As [`flush()`], to a peer that only rings in memory lead to, or no lane yet, and nothing waits to be sent: what was
-/// written has arrived, and what is in a ring has left this process.
+/// Flush of a peer with a shared-memory lane, or without a lane, whose pending queue is empty. Nothing is left to wait
+/// for: data that were written to mapped memory have arrived, and messages in a ring have left this process.
 #[inline(always)]
 unsafe fn flush_without_marker(
     ep: *const Endpoint,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it, and structure.
+    // SAFETY: the caller's endpoint and structure are valid; worker and peer outlive the endpoint.
     unsafe {
         let peer = (*ep).peer();
-        // Through a placeholder nothing is connected yet, or what waited there has moved on.
+        // A stub peer is not connected yet, or its requests have moved to the peer that replaced it.
         if flush::is_answered_well(peer) && !peer.is_stub() && may_be_null(param) {
             (*(*ep).worker).progress_flags.clear_copied();
             return ptr::null_mut();
@@ -327,13 +333,13 @@ unsafe fn flush_without_marker(
     }
 }
 
-/// Whether a flush that has nothing to do answers NULL.
+/// Whether a flush that has nothing to do returns NULL.
 ///
 /// # Safety
-/// The caller's structure.
+/// `param` points to a readable structure.
 #[inline(always)]
 pub(super) unsafe fn may_be_null(param: *const ucp_request_param_t) -> bool {
-    // SAFETY: the mask is always there.
+    // SAFETY: the mask is readable in every parameter structure.
     let mask = unsafe { (*param).op_attr_mask };
     mask & UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32 == 0
 }
@@ -344,56 +350,56 @@ pub(super) unsafe fn flush_slow(
     ep: *const Endpoint,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promises are those that the callee requires.
     unsafe { endpoints::flush(ep, &Param::new(param, 0)) }
 }
 
-/// Takes what the only port tells, if nothing else is to be done.
+/// Polls the worker's only IB interface, if no other work waits. Returns the number of events.
 ///
 /// # Safety
-/// In single-thread mode, nobody up the stack has what progress has, and the interface is that of the worker's ports.
+/// Single-thread mode; no progress call up the stack borrows the worker's `rx`; `iface` belongs to the worker's ports.
 #[inline(never)]
 pub unsafe fn poll(worker: &Worker, iface: NonNull<IbIface>) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `iface` belongs to the worker's ports, which outlive this call.
     let iface = unsafe { iface.as_ref() };
     let mut wcs = [const { MaybeUninit::<ibv_wc>::uninit() }; ib_rx::BATCH];
-    // Mostly nothing has come, and to find that out is all that is to be done.
+    // Usually the CQ is empty, and this is all that the call does.
     let n = iface.arrived(&mut wcs);
     if n > 0 {
-        // SAFETY: the device has written so many; the rest is the caller's promise.
+        // SAFETY: the device has written `n` entries; the rest is the caller's promise.
         return unsafe { take_packets(worker, iface, wcs.get_unchecked(..n)) };
     }
     if iface.has_signaled() {
         let n = iface.ended(&mut wcs);
         if n > 0 {
-            // SAFETY: as above.
+            // SAFETY: the device has written `n` entries; the rest is the caller's promise.
             return unsafe { take_completions(worker, wcs.get_unchecked(..n)) };
         }
     }
     0
 }
 
-/// Handles what has come: all the short way, or from the first completion on that is something else the long one.
+/// Handles arrivals: on the fast path up to the first completion that it does not handle, the rest on the slow path.
 ///
 /// # Safety
-/// As [`poll`]; the completions were written.
+/// The requirements of [`poll`]; all entries of `wcs` were written.
 #[inline(never)]
 #[allow(
     clippy::redundant_closure,
     reason = "a closure is inlined, as a function that two places name is not"
 )]
 unsafe fn take_packets(worker: &Worker, iface: &IbIface, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: single-thread mode; no progress call up the stack borrows `rx`.
     let rx = unsafe { worker.rx.alone() };
     let Some(ports) = rx.ib.as_deref_mut() else {
         return 0;
     };
     worker.rx.hold(true);
     let mut rest = wcs;
-    // Ends come before arrivals, which the long way sees to.
+    // Send completions are handled before arrivals: `ib_rx::take` does that.
     if !iface.has_signaled() && !iface.has_own_receives() {
         while let [wc, others @ ..] = rest {
-            // SAFETY: the caller's promise.
+            // SAFETY: all entries of `wcs` were written.
             if !unsafe { take_packet(worker, iface, ports, wc.assume_init_ref()) } {
                 break;
             }
@@ -404,7 +410,7 @@ unsafe fn take_packets(worker: &Worker, iface: &IbIface, wcs: &[MaybeUninit<ibv_
     }
     let mut count = (wcs.len() - rest.len()) as u32;
     if !rest.is_empty() || ports.owing() > 0 {
-        // SAFETY: the caller's promise.
+        // SAFETY: all entries of `wcs` were written.
         count += unsafe { ib_rx::take(worker, ports, 0, rest, |w, m| on_packet::<false>(w, m)) };
     }
     worker.rx.hold(false);
@@ -412,8 +418,8 @@ unsafe fn take_packets(worker: &Worker, iface: &IbIface, wcs: &[MaybeUninit<ibv_
     count
 }
 
-/// A packet that is a whole message of the most frequent kinds, by the connection that was looked up last. False: it is
-/// something else, and nothing was done.
+/// Handles a packet that holds a whole message of the most frequent kinds, from the connection that was looked up last.
+/// False: it is something else, and nothing was done.
 #[inline(always)]
 unsafe fn take_packet(worker: &Worker, iface: &IbIface, ports: &mut IbWorker, wc: &ibv_wc) -> bool {
     if (wc.status, wc.opcode) != (IBV_WC_SUCCESS, IBV_WC_RECV) {
@@ -422,8 +428,8 @@ unsafe fn take_packet(worker: &Worker, iface: &IbIface, ports: &mut IbWorker, wc
     let Some(mut c) = ports.of_same_queue(0, wc.qp_num) else {
         return false;
     };
-    // SAFETY: connections stay in their places, and none is taken out while this is used. The interface told this
-    // completion, which is not done yet.
+    // SAFETY: connections are not moved, and none is removed while `c` is borrowed. The interface reported this
+    // completion, and its receive buffer is not returned yet.
     let (c, packet) = unsafe { (c.as_mut(), iface.packet_single_threaded(wc)) };
     let Some((head, bytes)) = split(packet) else {
         return false;
@@ -433,7 +439,7 @@ unsafe fn take_packet(worker: &Worker, iface: &IbIface, ports: &mut IbWorker, wc
         return false;
     }
     let flow = &*c.flow;
-    // Whoever looks at the packet again learns nothing new.
+    // The slow path may apply the same credit again: that has no effect.
     flow.credit(head.credit);
     let m = RingMessage {
         kind: head.kind,
@@ -446,7 +452,7 @@ unsafe fn take_packet(worker: &Worker, iface: &IbIface, ports: &mut IbWorker, wc
         return false;
     }
     flow.receive();
-    // SAFETY: peers that incoming rings and connections name are not freed; the packet is looked at no more.
+    // SAFETY: peers that incoming rings and connections name are not freed; the packet is not read after this.
     unsafe {
         (*c.peer).stats().received.add(bytes.len());
         iface.done_single_threaded(wc);
@@ -457,30 +463,30 @@ unsafe fn take_packet(worker: &Worker, iface: &IbIface, ports: &mut IbWorker, wc
     true
 }
 
-/// Handles ends of sends through the only port.
+/// Handles completions of sends of the worker's only IB interface.
 ///
 /// # Safety
-/// As [`take_packets`].
+/// The requirements of [`take_packets`].
 #[inline(never)]
 unsafe fn take_completions(worker: &Worker, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: single-thread mode; no progress call up the stack borrows `rx`.
     let rx = unsafe { worker.rx.alone() };
     let Some(ports) = rx.ib.as_deref_mut() else {
         return 0;
     };
     worker.rx.hold(true);
-    // SAFETY: the device has written all of them.
+    // SAFETY: the device has written all entries.
     let count = unsafe { ib_rx::take_these_ends(ports, 0, wcs) };
     worker.rx.hold(false);
     rx.events += u64::from(count);
     count
 }
 
-/// As [`super::atomics::atomic`], if a device of the peer's executes it and nothing is in the way: what the call
-/// returns.
+/// `ucp_atomic_op_nbx`, if the peer's HCA executes the operation and it can be posted now: the value that the call
+/// returns. `None`: nothing was done.
 ///
 /// # Safety
-/// As there. The operation is one, its operand not null, the memory not mapped here.
+/// The requirements of [`super::atomics::atomic`]. The count is one, the operand not null, the memory not mapped here.
 #[inline(always)]
 pub unsafe fn atomic(
     ep: *const Endpoint,
@@ -493,32 +499,33 @@ pub unsafe fn atomic(
     if p.datatype() != (size_of::<u64>() as u64) << 3 {
         return None;
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller's promises are those that the callees require.
     unsafe {
         let step = step_of(op, operand.cast(), p.reply_buffer().cast())?;
         atomic_short(ep, step, addr, rkey, p)
     }
 }
 
-/// What a device does of an operation on 8 bytes, with the operands where UCP has them.
+/// The HCA's operation for a UCP operation on 8 bytes, if it has one. The new value of a compare-and-swap is in
+/// `reply`.
 #[inline(always)]
 unsafe fn step_of(op: u32, operand: *const u64, reply: *const u64) -> Option<AmoDesc> {
     const ADD: u32 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u32;
     const CSWAP: u32 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u32;
-    // SAFETY: the caller's buffers.
+    // SAFETY: the caller's operand has 8 bytes.
     let operand = unsafe { operand.read_unaligned() };
     match op {
         ADD => Some(AmoDesc::Add(operand)),
         CSWAP if !reply.is_null() => Some(AmoDesc::CompareSwap {
             compare: operand,
-            // SAFETY: as above.
+            // SAFETY: the caller's reply buffer has 8 bytes.
             swap: unsafe { reply.read_unaligned() },
         }),
         _ => None,
     }
 }
 
-/// As [`atomic`], if a device of the peer's executes it and nothing is in the way: what the call returns.
+/// Posts an atomic operation to the peer's HCA, if that is possible now: the value that the call returns.
 #[inline(always)]
 unsafe fn atomic_short(
     ep: *const Endpoint,
@@ -528,14 +535,15 @@ unsafe fn atomic_short(
     p: &Param,
 ) -> Option<ucs_status_ptr_t> {
     const LEN: usize = size_of::<u64>();
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it, buffers and structure; a new request.
+    // SAFETY: the caller's endpoint, buffers and structure are valid, worker and peer outlive the endpoint; the request
+    // is new.
     unsafe {
         let (worker, peer) = (&*(*ep).worker, (*ep).peer());
-        // What is mapped needs no lock, so that the endpoint's flags do not say whether threads overlap.
+        // The flags of an endpoint do not say whether threads share the peer: access to mapped memory needs no lock.
         let plain = !peer.tx.is_shared()
             && !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_AMO64)
             && !worker.fenced.load(Ordering::Relaxed);
-        // What is under way by message is not for a device now.
+        // The HCA executes no atomics while RMA by message is outstanding.
         if !plain || addr % LEN as u64 != 0 || !peer.rma_idle() {
             return None;
         }
@@ -554,7 +562,7 @@ unsafe fn atomic_short(
         let at = RemoteMem { addr, key };
         let tally = peer.stats().of(StatProtocol::AmoMapped);
         if !fetches {
-            // Who is in the peer's place does nothing, as where memory is mapped.
+            // Counted as mapped: the target's processor executes nothing.
             tally.add(LEN);
             if !(*line).atomic_short(step, at, ptr::null_mut(), ptr::null_mut()) {
                 (*sender).fail();

@@ -1,8 +1,8 @@
-//! Arrivals through the rings of shared memory: which ring comes next, and what becomes of a message.
+//! Arrivals through shared-memory rings: which ring is polled next, and what happens with a message.
 //!
-//! Messages of several senders are handled in the order of [`order`]. A progress call of a
-//! worker that was idle handles one message, the next one twice as many, and so on: programs that look after each call
-//! at what has arrived see the arrivals one after the other.
+//! Messages of several senders are handled in the order of [`order`]. A progress call of a worker that was idle handles
+//! one message, the next one two, then four: a program that checks for arrivals after each call sees them one after the
+//! other.
 
 use super::{deliver, on_am, on_eager};
 use crate::engine::matcher::PostedRecv;
@@ -15,14 +15,14 @@ use crate::wire::header::Kind;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Most messages that are taken from one ring before its sender is told that there is room.
+/// Maximum number of messages taken from one ring before its sender gets credit for them.
 pub(super) const BATCH: u32 = 16;
-/// Most messages that one progress call handles where several rings have some.
+/// Maximum number of messages that one progress call handles where several rings have some.
 const MERGED: u32 = 64;
-/// Rings that are looked at in every call; further ones take turns.
+/// Number of rings that each progress call polls; the others are polled in turn.
 pub(super) const HOT: usize = 8;
-/// Calls in which all of those have their turn, and how many have it in one call at least. Fewer looks a call find what
-/// has come through the others later, and so after more looks in all.
+/// Number of progress calls in which all rings behind [`HOT`] are polled once, and minimum number of these polled in
+/// one call. Fewer would find their messages later, and after more polls in total.
 const CALLS: usize = 4;
 const TURNS: usize = 4;
 
@@ -42,11 +42,11 @@ impl RingSet for Vec<Box<ShmRx>> {
     }
 }
 
-/// Messages from at most [`HOT`] rings, in single-thread mode.
+/// Polls at most [`HOT`] rings, in single-thread mode.
 #[inline(always)]
 pub(super) fn poll_few(worker: &Worker, rx: &mut Rx) -> u32 {
     let ready = rx.shm_rings.iter().position(|c| !c.consumer.is_empty());
-    // What a new sender has sent before a message that is here comes before it.
+    // Messages of a new sender can precede the message that was found.
     if worker.doorbell.has_new_ring() {
         return poll_new(worker, rx);
     }
@@ -59,7 +59,7 @@ pub(super) fn poll_few(worker: &Worker, rx: &mut Rx) -> u32 {
     }
 }
 
-/// The same, where a sender has taken a ring.
+/// Polls all rings after the rings of new senders were added.
 #[cold]
 #[inline(never)]
 fn poll_new(worker: &Worker, rx: &mut Rx) -> u32 {
@@ -70,8 +70,8 @@ fn poll_new(worker: &Worker, rx: &mut Rx) -> u32 {
     count
 }
 
-/// Messages of at most [`HOT`] rings, of which the one of this number has some. Callbacks that call progress find it
-/// busy.
+/// Handles messages of at most [`HOT`] rings, of which ring `first` has some. While it runs, progress called by a
+/// callback returns 0.
 #[inline(never)]
 fn poll_ready(worker: &Worker, rx: &mut Rx, first: usize) -> u32 {
     worker.rx.hold(true);
@@ -83,14 +83,14 @@ fn poll_ready(worker: &Worker, rx: &mut Rx, first: usize) -> u32 {
     count
 }
 
-/// Messages from all rings.
+/// Polls all rings.
 #[inline(never)]
 pub(super) fn poll_all<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     let hot = rx.shm_rings.len().min(HOT);
     let mut first = rx.shm_rings[..hot]
         .iter()
         .position(|c| !c.consumer.is_empty());
-    // What comes before it is found when it is handled.
+    // Messages that precede it are found when it is handled.
     if first.is_none() && rx.shm_rings.len() > HOT {
         first = look_at_turns(rx);
     }
@@ -103,9 +103,8 @@ pub(super) fn poll_all<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     }
 }
 
-/// Rings behind the hot ones, a few in turn: the first one that has something takes the place of a hot one that has
-/// nothing, or stays where it is. Its number then; what else there is has its turn later, or is found when this is
-/// handled.
+/// Polls some of the rings behind the hot ones, in turn. The first one with a message changes places with a hot one
+/// that is empty, if there is one. Returns its number; messages in the other rings are found later.
 fn look_at_turns(rx: &mut Rx) -> Option<usize> {
     let others = rx.shm_rings.len() - HOT;
     let mut left = others.div_ceil(CALLS).max(TURNS).min(others);
@@ -129,7 +128,8 @@ fn look_at_turns(rx: &mut Rx) -> Option<usize> {
     None
 }
 
-/// The next call may handle twice as many messages if this one, which handled `count`, has used all of its budget.
+/// Doubles the budget of the next call, at most [`BATCH`], if this one, which handled `count` messages, has used all of
+/// it.
 #[inline(always)]
 fn grow_budget(rx: &mut Rx, count: u32) {
     if count >= rx.budget {
@@ -137,8 +137,8 @@ fn grow_budget(rx: &mut Rx, count: u32) {
     }
 }
 
-/// Messages of the only ring, which has some, in single-thread mode. No sender has taken another one before the caller
-/// saw that.
+/// Handles messages of the only ring, which has some, in single-thread mode. The caller has checked that no sender had
+/// taken a new ring before.
 #[inline(always)]
 fn poll_sole(worker: &Worker, rx: &mut Rx) -> u32 {
     let [channel] = &mut rx.shm_rings[..] else {
@@ -151,7 +151,7 @@ fn poll_sole(worker: &Worker, rx: &mut Rx) -> u32 {
     count
 }
 
-/// Messages of several rings: the first `at` these numbers has some, the others may have.
+/// Handles messages of the rings `at`: the first of them has some, the others may have.
 #[inline(never)]
 fn poll_several<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>) -> u32 {
     let ring = at.start;
@@ -166,7 +166,7 @@ fn poll_several<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>) 
     count
 }
 
-/// Further messages of the ring of this number, at most `most`, if no other ring has any.
+/// Handles up to `most` further messages of this ring, if no other ring has any.
 #[inline(never)]
 fn poll_behind<const MT: bool>(worker: &Worker, rx: &mut Rx, ring: usize, most: u32) -> u32 {
     match poll_lone(worker, rx, ring, most) {
@@ -175,8 +175,7 @@ fn poll_behind<const MT: bool>(worker: &Worker, rx: &mut Rx, ring: usize, most: 
     }
 }
 
-/// As [`order::lone`], and no sender has taken a new ring: what it has sent before these messages would come before
-/// them.
+/// [`order::lone`], but 0 if a sender has taken a new ring: messages in that ring could precede these.
 #[inline(always)]
 fn poll_lone(worker: &Worker, rx: &mut Rx, ring: usize, most: u32) -> u32 {
     let seen = order::lone(&mut rx.shm_rings, ring, most);
@@ -186,7 +185,7 @@ fn poll_lone(worker: &Worker, rx: &mut Rx, ring: usize, most: u32) -> u32 {
     }
 }
 
-/// Messages of several rings, of which some of those `at` these numbers have some.
+/// Handles messages of several rings in the order of their epochs; some of the rings `at` have messages.
 #[inline(never)]
 fn poll_merged<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>) -> u32 {
     let most = match rx.budget {
@@ -194,7 +193,7 @@ fn poll_merged<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>) -
         few => few,
     };
     let mut count = take_merged::<MT>(worker, rx, at, most);
-    // What came into rings that were not among those holds up the rest: then all are.
+    // A message in a ring outside of `at` precedes the rest: all rings are merged.
     if rx.merge.is_blocked() && count < most {
         let all = 0..rx.shm_rings.len();
         count += take_merged::<MT>(worker, rx, all, most - count);
@@ -203,10 +202,10 @@ fn poll_merged<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>) -
     count
 }
 
-/// Handles what the merge finds `at` these rings, at most `most` messages.
+/// Handles up to `most` messages that the merge finds in the rings `at`.
 fn take_merged<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>, most: u32) -> u32 {
     rx.merge.look(&mut rx.shm_rings, at, most);
-    // What a new sender has sent before these messages comes before them.
+    // Messages of a new sender can precede these.
     if worker.doorbell.has_new_ring() {
         resolve::accept(worker, rx);
     }
@@ -220,8 +219,8 @@ fn take_merged<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>, m
     count
 }
 
-/// Takes at most `most` messages from one ring, which is one at least. `goes_on`: asked of each but the first when it
-/// is there; false leaves it in the ring.
+/// Handles 1 to `most` messages of one ring. `goes_on` is called before each message but the first; false leaves the
+/// message in the ring.
 #[inline(always)]
 pub(super) fn poll<const MT: bool>(
     worker: &Worker,
@@ -270,8 +269,8 @@ pub(super) fn poll<const MT: bool>(
     count
 }
 
-/// Tagged messages that follow each other, at most [`BATCH`], in a worker that threads share: all are matched under one
-/// lock, then copied and ended without it. How many, and their bytes.
+/// Handles up to [`BATCH`] consecutive eager tagged messages in a worker that threads share: all are matched under one
+/// lock, then copied and completed without it. Returns their number and their bytes.
 #[inline(never)]
 fn on_eagers(
     worker: &Worker,
@@ -308,8 +307,8 @@ fn on_eagers(
     worker.receive_limit.set(found as u32);
     let mut next = 0;
     while next < worker.receive_limit.get() {
-        // SAFETY: one of the first `found`, which were written above; out of the matcher: ours. The record is readable
-        // until `release`.
+        // SAFETY: one of the first `found` entries, which the loop before has written. The matcher has removed the
+        // request: this thread owns it. The record is readable until `release`.
         unsafe {
             let (posting, m) = matched.get_unchecked(next as usize).assume_init_ref();
             deliver::<true>(*posting, m.imm, m.record, m.len);
@@ -319,7 +318,7 @@ fn on_eagers(
     (count, bytes)
 }
 
-/// Every other kind of message.
+/// Handles a message of any other kind.
 #[inline(never)]
 fn other(
     worker: &Worker,

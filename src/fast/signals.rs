@@ -1,5 +1,5 @@
-//! THE HOT PATH of put with signal: data of mapped memory is stored, and the entry of a completion queue of the
-//! target's is one message in the ring behind it. In single-thread mode; what is not the common case is handed back.
+//! Hot path of put with signal: data are stored into mapped memory, and the entry of a completion queue of the target
+//! is a message in the ring. In single-thread mode; less frequent cases are left to the slow path.
 
 use super::{SPECIAL, copied, is_plain};
 use crate::ctypes::*;
@@ -17,13 +17,14 @@ use std::sync::atomic::Ordering;
 
 const _: () = assert!(SignalHdr::SIZE <= INLINE);
 
-/// With one of these bits in its mask a put with signal goes the long way.
+/// Bits of `op_attr_mask` that exclude the fast path.
 const SPECIAL_SIGNAL: u32 = SPECIAL | UCP_OP_ATTR_FIELD_REMOTE_DATATYPE as u32;
 
-/// `ucpx_put_signal_nbx`, of a signal that was read, if all of it can be done at once: what the call returns.
+/// `ucpx_put_signal_nbx`, with the decoded signal, if all of it can be done at once: the value that the call returns.
+/// `None`: nothing was done.
 ///
 /// # Safety
-/// As there.
+/// The parameters are valid as UCPX requires.
 #[inline(always)]
 pub unsafe fn put(
     ep: *const Endpoint,
@@ -34,7 +35,7 @@ pub unsafe fn put(
     signal: Signal,
     param: *const ucp_request_param_t,
 ) -> Option<ucs_status_ptr_t> {
-    // SAFETY: passed on; a key is the caller's.
+    // SAFETY: a key that is not null is valid; the caller's other promises are those that the callee requires.
     unsafe {
         if rkey.is_null() || !(*rkey).is_mapped() {
             return None;
@@ -43,7 +44,7 @@ pub unsafe fn put(
     }
 }
 
-/// As [`put`], with a key of mapped memory.
+/// [`put`] with a key of mapped memory.
 #[inline(always)]
 unsafe fn put_mapped(
     ep: *const Endpoint,
@@ -56,9 +57,9 @@ unsafe fn put_mapped(
     let SignalAim::Queue(cq) = signal.aim else {
         return None;
     };
-    // SAFETY: passed on; the caller's endpoint, key and structure.
+    // SAFETY: the caller's endpoint, key and structure are valid.
     unsafe {
-        // An option that adds to the flags sends the endpoint's accesses the long way.
+        // With a configuration that adds flags, `LONG_WAY_RMA` is set in the endpoint.
         if Param::new(param, 0).mask & SPECIAL_SIGNAL != 0
             || count == 0
             || buffer.is_null()
@@ -74,8 +75,8 @@ unsafe fn put_mapped(
     }
 }
 
-/// Stores the data, and sends the signal. `None`: nothing was done; false: the data is stored, and the signal has found
-/// no room.
+/// Stores the data and sends the signal. `None`: nothing was done; false: the data are stored, and the ring has no room
+/// for the signal.
 #[inline(always)]
 unsafe fn put_and_notify(
     ep: *const Endpoint,
@@ -84,9 +85,9 @@ unsafe fn put_and_notify(
     cq: u8,
     value: u64,
 ) -> Option<bool> {
-    // SAFETY: the caller's endpoint, whose peer outlives it.
+    // SAFETY: the caller's endpoint is valid; its peer outlives it.
     let peer = unsafe { (*ep).peer() };
-    // What is mapped needs no lock, so that the endpoint's flags do not say whether threads overlap.
+    // The flags of an endpoint do not say whether threads share the peer: access to mapped memory needs no lock.
     if peer.tx.is_shared() || !peer.is_connected() {
         return None;
     }
@@ -99,7 +100,7 @@ unsafe fn put_and_notify(
         return None;
     }
     peer.stats().of(StatProtocol::RmaMapped).add(len);
-    // SAFETY: so many bytes of the user's, here and there.
+    // SAFETY: `local` and the user's buffer have `len` bytes.
     unsafe { copied(local, buffer.cast(), len) };
     let head = SignalHdr {
         addr,
@@ -109,15 +110,15 @@ unsafe fn put_and_notify(
         cq,
     };
     let head = head.encode();
-    // Counted before: the answer can be faster than this thread. Relaxed, and no read-modify-write: only who has `tx`
-    // counts here.
+    // Counted before the send: the reply can be handled before the store. Relaxed, and no read-modify-write: only the
+    // thread that borrows `tx` changes the counter.
     let before = peer.rma_sent.load(Ordering::Relaxed);
     peer.rma_sent.store(before + 1, Ordering::Relaxed);
     let sent = outbox.send(Kind::Signal as u8, 0, value, SignalHdr::SIZE, |record| {
         // SAFETY: the record has room for the header.
         unsafe { copy::to_shared(record, head.as_ptr(), SignalHdr::SIZE) };
     });
-    // What is wrong with the ring the long way sees as well.
+    // An error of the ring is found again by the slow path.
     let sent = sent == Ok(true);
     if !sent {
         peer.rma_sent.store(before, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! THE HOT PATH over the Tofu interconnect: what is short rides in a descriptor, straight from the call, as long as the
-//! connection is known to be calm. In single-thread mode; what is not the common case is handed back.
+//! THE HOT PATH over the Tofu interconnect, in single-thread mode: short operations are posted straight from the call
+//! in a descriptor, within the sender's budget. All other cases take the slow path.
 
 pub(super) mod atomics;
 
@@ -26,11 +26,11 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// What sends to the endpoint's peer, if nothing waits in front of it, and where what goes that way is counted. In
-/// single-thread mode.
+/// The sender to the endpoint's peer, if no request is pending, and the peer's statistics. Single-thread mode.
 #[inline(always)]
 unsafe fn vcq_ops_of<'a>(ep: *const Endpoint) -> Option<(&'a mut TofuSender, &'a PeerEntry)> {
-    // SAFETY: the caller's endpoint and mode; no callback runs here.
+    // SAFETY: the caller's endpoint, whose peer outlives it; single-thread mode, and no callback runs while the
+    // references live.
     let (tx, stats) = unsafe { ((*ep).peer().tx.alone(), (*ep).peer().stats()) };
     match tx.lane.as_mut() {
         Some(Lane::Tofu(sender)) if tx.pending.is_empty() => Some((sender.as_mut(), stats)),
@@ -38,10 +38,10 @@ unsafe fn vcq_ops_of<'a>(ep: *const Endpoint) -> Option<(&'a mut TofuSender, &'a
     }
 }
 
-/// As [`super::tag_send`], of `len` bytes that fit into a descriptor, to a peer that has a ring for us.
+/// `ucp_tag_send_nbx` of `len` bytes, which a descriptor carries behind the header, to a peer with a Tofu lane.
 ///
 /// # Safety
-/// As there.
+/// The arguments are those of `ucp_tag_send_nbx`; single-thread mode.
 #[inline(never)]
 pub unsafe fn tag_send(
     ep: *const Endpoint,
@@ -51,7 +51,7 @@ pub unsafe fn tag_send(
     param: *const ucp_request_param_t,
     len: usize,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and buffer; the rest is passed on.
+    // SAFETY: the caller's endpoint, and buffer, readable for `len` bytes; the slow path gets the caller's arguments.
     unsafe {
         if let Some((sender, stats)) = vcq_ops_of(ep)
             && sender.send_tiny(Kind::TagEager as u8, tag, buffer.cast(), len)
@@ -63,10 +63,10 @@ pub unsafe fn tag_send(
     }
 }
 
-/// As [`super::am_send`], as [`tag_send`], without a header.
+/// `ucp_am_send_nbx`, without a header, of `len` bytes, which a descriptor carries, to a peer with a Tofu lane.
 ///
 /// # Safety
-/// As there.
+/// The arguments are those of `ucp_am_send_nbx`; single-thread mode.
 #[inline(never)]
 pub unsafe fn am_send(
     ep: *const Endpoint,
@@ -76,7 +76,7 @@ pub unsafe fn am_send(
     param: *const ucp_request_param_t,
     len: usize,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and buffer; the rest is passed on.
+    // SAFETY: the caller's endpoint, and buffer, readable for `len` bytes; the slow path gets the caller's arguments.
     unsafe {
         if let Some((sender, stats)) = vcq_ops_of(ep) {
             let imm = am::plain_imm(id, (*ep).remote_sn);
@@ -89,11 +89,10 @@ pub unsafe fn am_send(
     }
 }
 
-/// As [`super::put`], of a buffer that is one piece, with a key that the adapter reaches memory by. In single-thread
-/// mode.
+/// `ucp_put_nbx` of a contiguous buffer, with a key by which the TNI accesses the memory.
 ///
 /// # Safety
-/// As there.
+/// The arguments are those of `ucp_put_nbx`; single-thread mode.
 #[inline(never)]
 pub unsafe fn put(
     ep: *const Endpoint,
@@ -103,7 +102,7 @@ pub unsafe fn put(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, key and buffer; the rest is passed on.
+    // SAFETY: the caller's endpoint, key and buffer; the slow path gets the caller's arguments.
     unsafe {
         if buffer.is_null() {
             return put_slow(ep, buffer, len, addr, rkey, param);
@@ -115,7 +114,7 @@ pub unsafe fn put(
     }
 }
 
-/// As [`put`], of a word or of the first half of one, if the connection is known to be calm. False: it has not gone.
+/// Puts 8 or 4 bytes, if the sender's budget allows it. False: they are not posted.
 #[inline(always)]
 unsafe fn put_word<const LEN: usize>(
     ep: *const Endpoint,
@@ -123,16 +122,17 @@ unsafe fn put_word<const LEN: usize>(
     addr: u64,
     rkey: *const Rkey,
 ) -> bool {
-    // SAFETY: as there.
+    // SAFETY: the caller's endpoint, key and buffer; single-thread mode.
     unsafe {
         let peer = (*ep).peer();
-        // A fence that finds something under way, and what waits, disturb the sender: no look at either here.
+        // A fence with outstanding operations, and requests that become pending, end the budget: neither is checked
+        // here.
         if !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_RMA)
             && let Some(stadd) = (*rkey).stadd_of_word(addr)
             && let Some(Lane::Tofu(sender)) = peer.tx.alone().lane.as_mut()
             && sender.take_budget()
         {
-            // Counted before: what is needed behind the call has to be kept.
+            // Counted before the put: nothing has to be saved across that call.
             peer.stats().of(StatProtocol::RmaCopy).add(LEN);
             sender.write_word::<LEN>(stadd, buffer);
             return true;
@@ -141,8 +141,7 @@ unsafe fn put_word<const LEN: usize>(
     }
 }
 
-/// As [`put`], of 4 bytes, or of whatever rides in a descriptor, and where it has to be seen whether the connection is
-/// calm.
+/// `ucp_put_nbx` of 4 bytes, or of what a descriptor carries, where the budget may have to be renewed first.
 #[inline(never)]
 unsafe fn put_short(
     ep: *const Endpoint,
@@ -152,7 +151,7 @@ unsafe fn put_short(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: as there.
+    // SAFETY: the caller's endpoint, key and buffer; single-thread mode; the slow path gets the caller's arguments.
     unsafe {
         if len == 4 && put_word::<4>(ep, buffer.cast(), addr, rkey) {
             return ptr::null_mut();
@@ -175,10 +174,11 @@ unsafe fn put_short(
     }
 }
 
-/// As [`put`], in any mode, if nothing has to be waited for, with an endpoint and a key that allow it.
+/// `ucp_put_nbx` in any thread mode, of a contiguous buffer, by an endpoint and a key that allow the fast path: posted
+/// at once if nothing is pending.
 ///
 /// # Safety
-/// As there.
+/// The arguments are those of `ucp_put_nbx`.
 #[inline(never)]
 pub unsafe fn put_bcopy(
     ep: *const Endpoint,
@@ -188,7 +188,7 @@ pub unsafe fn put_bcopy(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: as there.
+    // SAFETY: the caller's endpoint, key and buffer; the slow path gets the caller's arguments.
     unsafe {
         if let Some(stadd) = (*rkey).stadd(addr, len)
             && rma_tofu::write_now((*ep).peer(), stadd, buffer.cast(), len)
@@ -199,10 +199,10 @@ pub unsafe fn put_bcopy(
     }
 }
 
-/// As [`super::get`], of a buffer that is one piece, where the adapter reaches the memory.
+/// `ucp_get_nbx` into a contiguous buffer, where the TNI accesses the memory.
 ///
 /// # Safety
-/// As there.
+/// The arguments are those of `ucp_get_nbx`; single-thread mode.
 #[inline(never)]
 pub unsafe fn get(
     ep: *const Endpoint,
@@ -212,9 +212,9 @@ pub unsafe fn get(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, key, buffer and structure; the rest is passed on.
+    // SAFETY: the caller's endpoint, key, buffer and parameters; the slow path gets the caller's arguments.
     unsafe {
-        // What is longer may come to its place without a copy.
+        // The slow path can receive longer data without a copy.
         if len <= PIGGYBACK
             && let Some(stadd) = (*rkey).stadd(addr, len)
             && let Some((sender, stats)) = vcq_ops_of(ep)
@@ -230,13 +230,13 @@ pub unsafe fn get(
     }
 }
 
-/// As [`super::ib::flush`], by an endpoint that allows the short way, to a peer that is well.
+/// `ucp_ep_flush_nbx` by an endpoint that allows the fast path, to a peer that has not failed.
 ///
 /// # Safety
-/// As there. In single-thread mode.
+/// The arguments are those of `ucp_ep_flush_nbx`; single-thread mode.
 #[inline(never)]
 pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it, and structure; a new request.
+    // SAFETY: the caller's endpoint, whose worker and peer outlive it, and parameters; the request is new.
     unsafe {
         (*(*ep).worker).progress_flags.clear_copied();
         let Some((sender, _)) = vcq_ops_of(ep) else {
@@ -260,7 +260,7 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
     }
 }
 
-/// A request that waits for `len` bytes that come to `into` in one operation, if one is at hand.
+/// A request that waits for `len` bytes, which one operation brings to `into`, if one is free without allocation.
 #[inline(always)]
 unsafe fn reader(
     ep: *const Endpoint,
@@ -268,7 +268,7 @@ unsafe fn reader(
     len: usize,
     p: &Param,
 ) -> Option<*mut Request> {
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it; a new request.
+    // SAFETY: the caller's endpoint, whose worker and peer outlive it; the request is new.
     unsafe {
         let req = request_of(ep, p)?;
         arm_completion(&mut *req, into, len);
@@ -276,34 +276,34 @@ unsafe fn reader(
     }
 }
 
-/// Takes what the interconnect tells, if nothing else is to be done.
+/// Polls the MRQ, and other sources only if they may have something.
 ///
 /// # Safety
-/// In single-thread mode, and nobody up the stack has what progress has.
+/// Single-thread mode, and no caller holds progress, or a reference to the queue.
 #[inline(never)]
 pub unsafe fn poll(worker: &Worker, rx: &mut Rx) -> u32 {
     let Some(rings) = rx.tofu.as_deref_mut().filter(|rings| rings.has_budget()) else {
         return poll_all(worker, rx);
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: single-thread mode, and no other reference to the queue lives.
     let queue = unsafe { rings.iface.queue.alone() };
     if queue.has_more() {
         return poll_all(worker, rx);
     }
-    // Mostly nothing has come, and to find that out is all that is to be done.
+    // Usually nothing has arrived, and this poll is all there is to do.
     let mut notice = MaybeUninit::<MrqNotice>::uninit();
-    // SAFETY: the caller's promise; the interface keeps the queue.
+    // SAFETY: single-thread mode; the interface keeps the VCQ.
     let code = unsafe { rings.line.poll_mrq(&mut notice) };
     match code {
-        // Nobody tells of room for the rest of a record.
+        // No notice reports room for the rest of a record.
         NOT_FOUND if !queue.is_sending() && !rings.iface.has_unfinished() => 0,
         NOT_FOUND => poll_all(worker, rx),
-        // SAFETY: there is a notice.
+        // SAFETY: the library has written the notice.
         code => take(worker, rx, code, unsafe { notice.assume_init_ref() }),
     }
 }
 
-/// Looks at everything that may have come.
+/// Polls everything of the interconnect.
 #[inline(never)]
 fn poll_all(worker: &Worker, rx: &mut Rx) -> u32 {
     worker.rx.hold(true);
@@ -313,7 +313,7 @@ fn poll_all(worker: &Worker, rx: &mut Rx) -> u32 {
     count
 }
 
-/// Handles what a notice tells. Who is told of something in every call has more waiting: that is handled, too.
+/// Handles a notice. If the previous call has received one, too, more are likely to be there: they are handled at once.
 #[inline(never)]
 fn take(worker: &Worker, rx: &mut Rx, code: i32, notice: &MrqNotice) -> u32 {
     let calls = rx.calls;
@@ -331,7 +331,7 @@ fn take(worker: &Worker, rx: &mut Rx, code: i32, notice: &MrqNotice) -> u32 {
     count
 }
 
-/// Handles what one notice tells: how much.
+/// Handles one notice: returns the number of events.
 #[inline(always)]
 #[allow(
     clippy::redundant_closure,
@@ -341,7 +341,7 @@ fn handle(worker: &Worker, rings: &mut TofuWorker, code: i32, notice: &MrqNotice
     if (code, notice.notice_type) != (SUCCESS, RMT_PUT) {
         return tofu_rx::on_flush_reply(worker, rings, code, notice, on_packet::<false>);
     }
-    // SAFETY: single-thread mode, and nothing of the user's runs here.
+    // SAFETY: single-thread mode, and no callback runs while the reference lives.
     unsafe { rings.iface.queue.alone() }.has_reply();
     tofu_rx::arrived(worker, rings, notice.rmt_stadd, |w, m| {
         on_packet::<false>(w, m)
@@ -349,8 +349,8 @@ fn handle(worker: &Worker, rings: &mut TofuWorker, code: i32, notice: &MrqNotice
     1
 }
 
-/// Handles what other notices tell, and whatever else there is if it is not all of that kind. In single-thread mode, by
-/// who has what progress has.
+/// Handles further notices, and then, unless the MRQ is empty, everything else. Single-thread mode; the caller holds
+/// progress.
 #[inline(never)]
 fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
     let mut count = 0;
@@ -358,17 +358,17 @@ fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
         let Some(rings) = rx.tofu.as_deref_mut().filter(|rings| rings.has_budget()) else {
             break;
         };
-        // SAFETY: single-thread mode.
+        // SAFETY: single-thread mode, and no callback runs while the reference lives.
         if unsafe { rings.iface.queue.alone() }.has_more() {
             break;
         }
         let mut notice = MaybeUninit::<MrqNotice>::uninit();
-        // SAFETY: as above; the interface keeps the queue.
+        // SAFETY: single-thread mode; the interface keeps the VCQ.
         let code = unsafe { rings.line.poll_mrq(&mut notice) };
         if code == NOT_FOUND {
             return count;
         }
-        // SAFETY: there is a notice.
+        // SAFETY: the library has written the notice.
         count += handle(worker, rings, code, unsafe { notice.assume_init_ref() });
     }
     count + tofu_rx::progress(worker, rx, on_packet::<false>)

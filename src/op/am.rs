@@ -24,10 +24,10 @@ pub use fragments::on_fragment;
 
 const FEATURE: u64 = UCP_FEATURE_AM as u64;
 
-/// Bits of `AmImm::flags`: the handler gets an endpoint to answer on.
+/// Bit of `AmImm::flags`: the handler gets a reply endpoint.
 const REPLY: u8 = 1;
 
-/// What is sent.
+/// An active message to send.
 pub struct AmMessage {
     pub id: u32,
     pub header: *const c_void,
@@ -36,12 +36,12 @@ pub struct AmMessage {
     pub count: usize,
 }
 
-/// Sends.
+/// Sends an active message, by any protocol.
 ///
 /// # Safety
-/// As `ucp_am_send_nbx`.
+/// The parameters are those of `ucp_am_send_nbx`.
 pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, header and buffer.
+    // SAFETY: the caller's endpoint, header and buffer are valid.
     unsafe {
         let flags = p.flags();
         let prepared = param::open_endpoint(ep).and_then(|(worker, peer)| {
@@ -67,7 +67,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
         (r.data, r.peer, r.ep) = (data, peer, ep);
         (r.tail, r.tail_len) = (m.header.cast(), m.header_len as u32);
         let reply = if flags & UCP_AM_SEND_FLAG_REPLY as u32 != 0 {
-            // Relaxed: the close of the endpoint, which asks, comes behind this call.
+            // Relaxed: read by the close of the endpoint, which follows this call.
             (*ep).asked.store(true, Ordering::Relaxed);
             REPLY
         } else {
@@ -135,17 +135,17 @@ fn handler(worker: &Worker, id: u16) -> AmHandler {
     handler
 }
 
-/// A message that is all here: `data_len` bytes at `data`, the user's header behind them.
+/// Handles a complete message: `data_len` bytes at `data`, followed by the user's header.
 ///
 /// # Safety
-/// The bytes are readable during the call.
+/// The data and the header are readable during the call.
 pub unsafe fn on_eager(worker: &Worker, peer: &Peer, imm: AmImm, data: *const u8, data_len: usize) {
     let handler = handler(worker, imm.id);
-    // SAFETY: the header is behind the data.
+    // SAFETY: the header follows the data.
     let header = unsafe { data.add(data_len) };
     let kept = handler.persistent;
     if !kept && data as usize % worker.params.am_alignment == 0 {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller's bytes are readable.
         unsafe {
             call(
                 worker,
@@ -182,10 +182,10 @@ pub unsafe fn on_eager(worker: &Worker, peer: &Peer, imm: AmImm, data: *const u8
     }
 }
 
-/// A message whose data the sender keeps.
+/// Handles the RTS of an active message.
 ///
 /// # Safety
-/// The user's header is readable at `header`, what the offer has beside it at `beside`.
+/// The user's header is readable at `header`, the STADDs of the RTS at `beside`.
 pub unsafe fn on_rts(
     worker: &Worker,
     peer: &Peer,
@@ -193,7 +193,7 @@ pub unsafe fn on_rts(
     (source, beside): (RtsInfo, *const u8),
     header: *const u8,
 ) {
-    // An offer needs the endpoint as long as its data is not there.
+    // The endpoint must exist until the data are fetched.
     if cm::is_closed(peer, imm.sn) {
         return rndv::acknowledge(peer, source.req, UCS_ERR_CANCELED);
     }
@@ -202,7 +202,7 @@ pub unsafe fn on_rts(
         return rndv::acknowledge(peer, source.req, UCS_ERR_INVALID_PARAM);
     }
     if let AmFunction::Old(_) = handler.function {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller's bytes are readable.
         return unsafe { fetch_whole(worker, peer, imm, (source, beside), header) };
     }
     let (payload, room) = (AmPayload::Remote(peer, source), source.beside());
@@ -211,7 +211,7 @@ pub unsafe fn on_rts(
     };
     peer.hold();
     peer.held_rts.lock().hold(source.req);
-    // SAFETY: a new descriptor with so much room; the caller's bytes.
+    // SAFETY: a new descriptor with room for these bytes, which the caller has made readable.
     unsafe {
         std::ptr::copy_nonoverlapping(beside, AmDesc::data(desc), room);
         offer(
@@ -226,7 +226,7 @@ pub unsafe fn on_rts(
     };
 }
 
-/// Runs the handler on a descriptor and does with it as he says.
+/// Calls the handler with a descriptor, and keeps or releases the descriptor depending on the returned status.
 unsafe fn offer(
     worker: &Worker,
     peer: &Peer,
@@ -236,7 +236,7 @@ unsafe fn offer(
     desc: NonNull<AmDesc>,
     attr: u64,
 ) {
-    // SAFETY: the descriptor stays until `leave_handler`: neither release nor receive frees it.
+    // SAFETY: the descriptor is valid until `leave_handler`: neither release nor receive frees it before.
     unsafe {
         let (data, len) = (AmDesc::data(desc), desc.as_ref().len);
         let status = call(worker, peer, handler, imm, header, data, len, attr);
@@ -249,7 +249,7 @@ unsafe fn offer(
     }
 }
 
-/// Calls a handler; `attr` is what `recv_attr` says of the data.
+/// Calls a handler; `attr` describes the data in `recv_attr`.
 unsafe fn call(
     worker: &Worker,
     peer: &Peer,
@@ -261,16 +261,16 @@ unsafe fn call(
     attr: u64,
 ) -> ucs_status_t {
     let reply = if imm.flags & REPLY != 0 {
-        // Relaxed: looked at by this thread, or by one that has heard from the user.
+        // Relaxed: read by this thread, or by a thread that the user has synchronized with it.
         peer.answered.store(true, Ordering::Relaxed);
         let ep = resolve::reply_endpoint(worker, peer, imm.sn);
-        // SAFETY: a listed endpoint lives. Relaxed: progress alone asks.
+        // SAFETY: a listed endpoint is not freed. Relaxed: only progress reads it.
         unsafe { (*ep).given.store(true, Ordering::Relaxed) };
         ep.cast()
     } else {
         std::ptr::null_mut()
     };
-    // SAFETY: the user's function with what UCP says it gets.
+    // SAFETY: the user's function gets what UCP documents.
     let status = unsafe {
         match handler.function {
             AmFunction::None => return UCS_OK,
@@ -313,7 +313,7 @@ unsafe fn call(
     ucs_status_t::from_raw(status)
 }
 
-/// What a fetch of a whole message keeps until its end.
+/// State of the fetch of a whole message before its handler runs.
 struct AmFetch {
     desc: NonNull<AmDesc>,
     peer: *const Peer,
@@ -331,7 +331,7 @@ unsafe fn fetch_whole(
     let Some(desc) = worker.am_descs.get(AmPayload::Here, source.len, source.len) else {
         return rndv::acknowledge(peer, source.req, UCS_ERR_NO_MEMORY);
     };
-    // SAFETY: the caller's bytes; a new request of our own.
+    // SAFETY: the caller's bytes are readable; the request is new.
     unsafe {
         let header = std::slice::from_raw_parts(header, imm.header_len.into()).into();
         let req = request::take(worker, std::ptr::null_mut());
@@ -355,7 +355,7 @@ unsafe fn fetch_whole(
 }
 
 unsafe fn fetched(req: *mut Request, status: ucs_status_t) {
-    // SAFETY: made by `fetch_whole`; peers and workers outlive requests.
+    // SAFETY: `fetch_whole` made the request; peers and workers outlive requests.
     unsafe {
         let fetch = Box::from_raw((*req).user_data.cast::<AmFetch>());
         let worker = &*(*req).worker;
@@ -386,10 +386,10 @@ unsafe fn fetched(req: *mut Request, status: ucs_status_t) {
     }
 }
 
-/// Gives the data of a descriptor to a buffer.
+/// `ucp_am_recv_data_nbx`: receives the data of a descriptor into a buffer.
 ///
 /// # Safety
-/// As `ucp_am_recv_data_nbx`.
+/// The parameters are those of `ucp_am_recv_data_nbx`.
 pub unsafe fn recv_data(
     worker: &Worker,
     data_desc: *mut c_void,
@@ -397,7 +397,7 @@ pub unsafe fn recv_data(
     count: usize,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's descriptor and buffer.
+    // SAFETY: the caller's descriptor and buffer are valid.
     unsafe {
         let desc = AmDesc::of(data_desc);
         let target = p
@@ -419,7 +419,7 @@ pub unsafe fn recv_data(
         let r = &mut *req;
         (r.data, r.notify, r.user_data) = (target, p.notify_am_recv(), p.user_data());
         let ended = match payload {
-            // An empty target means that the data is not wanted.
+            // An empty buffer drops the data.
             AmPayload::Remote(peer, offer) if r.data.len() == 0 => {
                 rndv::acknowledge(&*peer, offer.req, UCS_OK);
                 (*peer).held_rts.lock().release(offer.req, false);
@@ -427,7 +427,7 @@ pub unsafe fn recv_data(
                 Some(UCS_OK)
             }
             AmPayload::Remote(peer, offer) => {
-                // Never at once, as in UCX: MPICH 5 would take a pointer of its own for a request.
+                // The call never completes inside, like UCX: MPICH 5 would mistake a pointer of its own for a request.
                 rndv::receive_later(worker, req, &*peer, offer, AmDesc::data(desc));
                 (*peer).held_rts.lock().release(offer.req, true);
                 (*peer).release();
@@ -446,12 +446,12 @@ pub unsafe fn recv_data(
     }
 }
 
-/// The user does not need a descriptor any more. Data that was never fetched is dropped.
+/// `ucp_am_data_release`: frees a descriptor. Data that were not fetched are dropped.
 ///
 /// # Safety
-/// As `ucp_am_data_release`.
+/// The parameters are those of `ucp_am_data_release`.
 pub unsafe fn release_data(worker: &Worker, data: *mut c_void) {
-    // SAFETY: the caller's descriptor.
+    // SAFETY: the caller's descriptor is valid.
     unsafe {
         let desc = AmDesc::of(data);
         if !worker.am_descs.take(desc) {
@@ -466,7 +466,7 @@ pub unsafe fn release_data(worker: &Worker, data: *mut c_void) {
     }
 }
 
-/// The immediate of a message without a header, to which nobody answers.
+/// The immediate of a message without a header and without a reply endpoint.
 #[inline(always)]
 pub fn plain_imm(id: u32, sn: u32) -> u64 {
     AmImm {

@@ -1,5 +1,5 @@
-//! Remote atomics: the processor's own where the memory is mapped, a device's or an adapter's where it does them in one
-//! step, the peer's by message elsewhere.
+//! Atomic operations: by the processor where the memory is mapped, by an HCA or a TNI that has the operation, else by a
+//! message that the peer executes.
 
 use super::param::{self, Param, status_ptr};
 use super::rma::{self, RmaPath};
@@ -19,7 +19,7 @@ use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Numbers of `ucp_atomic_op_t`, also on the wire.
+/// Numbers of `ucp_atomic_op_t`, also used on the wire.
 pub const ADD: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u8;
 pub const SWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_SWAP as u8;
 pub const CSWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u8;
@@ -27,7 +27,7 @@ pub const AND: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_AND as u8;
 pub const OR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_OR as u8;
 pub const XOR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_XOR as u8;
 
-/// What to do at the target.
+/// An operation as the target executes it.
 #[derive(Clone, Copy)]
 pub struct AmoOp {
     pub op: u8,
@@ -35,16 +35,16 @@ pub struct AmoOp {
     pub size: u8,
     /// Operand; for CSWAP the new value.
     pub value: u64,
-    /// For CSWAP what must be there.
+    /// Expected value of a CSWAP.
     pub compare: u64,
 }
 
 macro_rules! apply {
     ($atomic:ty, $int:ty, $ptr:expr, $amo:expr) => {{
-        // SAFETY: the caller of `execute` promises aligned, live memory.
+        // SAFETY: the caller of `execute` promises aligned, valid memory.
         let a = unsafe { <$atomic>::from_ptr($ptr.cast()) };
         let v = $amo.value as $int;
-        // AcqRel: users build locks from these; the partner is the same operation of another process.
+        // AcqRel: programs build locks from these; the partner is an atomic operation of another process on this word.
         let old = match $amo.op {
             ADD => a.fetch_add(v, Ordering::AcqRel),
             AND => a.fetch_and(v, Ordering::AcqRel),
@@ -59,10 +59,10 @@ macro_rules! apply {
     }};
 }
 
-/// Does it on memory of this process and returns what was there.
+/// Executes an operation on memory of this process. Returns the previous value.
 ///
 /// # Safety
-/// `ptr` is `size` live bytes, aligned to as many.
+/// `ptr` points to `size` valid bytes and is aligned to `size`.
 #[inline(always)]
 pub unsafe fn execute(ptr: *mut u8, amo: AmoOp) -> u64 {
     if amo.size == 4 {
@@ -72,23 +72,23 @@ pub unsafe fn execute(ptr: *mut u8, amo: AmoOp) -> u64 {
     }
 }
 
-/// Whether a compare-and-swap has found another value than it wanted.
+/// Whether a compare-and-swap found another value than the expected one.
 fn has_failed(amo: AmoOp, old: u64) -> bool {
     amo.op == CSWAP && old != amo.compare
 }
 
-/// Counts a compare-and-swap that has found another value; how many there have been.
+/// Counts a failed compare-and-swap. Returns their number.
 pub fn count_failure(worker: &Worker) -> u32 {
-    // Relaxed, a load and a store: that a few get lost does no harm.
+    // Relaxed, a load and a store: counts lost between threads do no harm.
     let failures = worker.failed_swaps.load(Ordering::Relaxed).wrapping_add(1);
     worker.failed_swaps.store(failures, Ordering::Relaxed);
     failures
 }
 
-/// One atomic operation. `op` and the operands are as `ucp_atomic_op_nbx` defines them.
+/// `ucp_atomic_op_nbx`: one atomic operation by any path.
 ///
 /// # Safety
-/// As there.
+/// The parameters are those of `ucp_atomic_op_nbx`.
 pub unsafe fn atomic(
     ep: *const Endpoint,
     op: u32,
@@ -98,7 +98,7 @@ pub unsafe fn atomic(
     rkey: *const Rkey,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, buffers and key.
+    // SAFETY: the caller's endpoint, buffers and key are valid.
     unsafe {
         let reply = p.reply_buffer();
         let checked = param::open_endpoint(ep).and_then(|(worker, peer)| {
@@ -179,10 +179,10 @@ pub unsafe fn atomic(
     }
 }
 
-/// The best way that is atomic to all others that lead to this memory.
+/// The fastest path on which an operation is atomic to all others on this memory.
 ///
 /// # Errors
-/// As [`rma::path`].
+/// Those of [`rma::path`].
 pub(super) fn path(
     worker: &Worker,
     peer: &Peer,
@@ -193,34 +193,36 @@ pub(super) fn path(
     let way = rma::path(worker, peer, rkey, addr, amo.size.into())?;
     if rkey.executor == AmoExecutor::Adapter {
         let reaches = rkey.stadd(addr, amo.size.into()).is_some() && offers(worker, amo);
-        // Not before those that go by message, as below.
+        // Not before operations by message are answered: operations on one address stay ordered.
         return Ok(match reaches && flush::is_answered(peer) {
             true => RmaPath::Device,
             false => RmaPath::Message,
         });
     }
-    // A device changes whole words of 8 bytes. In half of one it would write over what others do to the other half.
+    // An HCA changes whole words of 8 bytes: an operation on 4 bytes would overwrite the other half.
     let by = match (&rkey.device, amo.size) {
         (Some(keys), 8) => keys.atomics,
         _ => RkeyAtomics::default(),
     };
     Ok(match way {
         RmaPath::Direct(_) if by.alone => RmaPath::Message,
-        // Not before those that go by message: a program that orders nothing still expects that of one address.
+        // Not before operations by message are answered: a program that orders nothing still expects order for one
+        // address.
         RmaPath::Device if by.ports != 0 && flush::is_answered(peer) => RmaPath::Device,
         RmaPath::Device | RmaPath::Attach => RmaPath::Message,
         way => way,
     })
 }
 
-/// Whether adapters do it in one step.
+/// Whether TNIs of this context have the operation.
 fn offers(worker: &Worker, amo: AmoOp) -> bool {
     rma_tofu::verb(amo.op).is_some_and(|verb| worker.ctx.offered.has(verb))
 }
 
-/// Sends an operation whose operand is in the message: there is nothing to wait for, even if the message has to.
+/// Sends an operation without a result. It completes inside of the call, even if its message waits in the pending
+/// queue.
 unsafe fn post(req: *mut Request) -> ucs_status_ptr_t {
-    // SAFETY: the caller's new request, which nobody else knows.
+    // SAFETY: the caller's new request, which is in no list.
     unsafe {
         (*req).notify = Callback::Internal(request::discard);
         match tx::post(req) {
@@ -260,11 +262,11 @@ unsafe fn check(
     } else if !fetch && (op == u32::from(SWAP) || op == u32::from(CSWAP)) {
         "a swap without a reply buffer"
     } else {
-        // SAFETY: `size` bytes are the caller's promise.
+        // SAFETY: the caller promises `size` bytes.
         let operand = unsafe { load(buffer, size) };
-        // CSWAP: the buffer is what to compare with, the reply buffer holds the new value.
+        // CSWAP: `buffer` holds the expected value, the reply buffer the new one.
         let (value, compare) = if op == u32::from(CSWAP) {
-            // SAFETY: as above.
+            // SAFETY: the caller promises `size` bytes in the reply buffer.
             (unsafe { load(reply, size) }, operand)
         } else {
             (operand, 0)
@@ -280,10 +282,10 @@ unsafe fn check(
     Err(UCS_ERR_INVALID_PARAM)
 }
 
-/// An operand of 4 or 8 bytes.
+/// Reads an operand of 4 or 8 bytes.
 ///
 /// # Safety
-/// So many are readable.
+/// `ptr` has `size` readable bytes.
 #[inline(always)]
 pub unsafe fn load(ptr: *const c_void, size: u8) -> u64 {
     // SAFETY: `size` bytes are readable.
@@ -296,16 +298,16 @@ pub unsafe fn load(ptr: *const c_void, size: u8) -> u64 {
     }
 }
 
-/// Stores a result of 4 or 8 bytes, if it is wanted.
+/// Stores a result of 4 or 8 bytes, unless `ptr` is null.
 ///
 /// # Safety
-/// `ptr` is null or has room.
+/// `ptr` is null or has `size` writable bytes.
 #[inline(always)]
 pub unsafe fn store(ptr: *mut c_void, value: u64, size: u8) {
     if ptr.is_null() {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `ptr` has `size` writable bytes.
     unsafe {
         if size == 4 {
             ptr.cast::<u32>().write_unaligned(value as u32)

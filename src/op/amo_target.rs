@@ -1,6 +1,6 @@
-//! Atomic operations on memory of this process, for peers that cannot have them done and for itself: by whoever
-//! executes all of them there, which is a processor, a device (by a connection to itself) or the adapter of a worker's
-//! queue.
+//! Execution of atomic operations on memory of this process, for peers that send them by message and for the worker
+//! itself. One unit executes all operations on a region: the processor, the HCA (through a loopback queue pair) or the
+//! TNI of a worker.
 
 use super::amo::{self, ADD, AND, AmoOp, CSWAP, OR, XOR};
 use crate::ctypes::*;
@@ -20,13 +20,14 @@ use crate::wire::address::MAX_PORTS;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// What does some operations in one step, compare-and-swap at least.
+/// A unit that executes some operations in one step, at least compare-and-swap.
 trait AmoUnit {
-    /// Has one done and waits for it: what was there. `None`: it is not one step.
+    /// Executes an operation and waits for its result, the previous value. `None`: the unit does not have the
+    /// operation.
     fn step(&mut self, amo: AmoOp) -> Option<io::Result<u64>>;
 }
 
-/// A device, and where it finds the 8 bytes.
+/// An HCA, and the address and key of the 8 bytes.
 struct IbAmoUnit<'a> {
     device: &'a mut LoopbackQp,
     at: RemoteMem,
@@ -46,7 +47,7 @@ impl AmoUnit for IbAmoUnit<'_> {
     }
 }
 
-/// The adapter of a worker's queue.
+/// The TNI of a worker.
 struct TofuAmoUnit<'a> {
     iface: &'a TofuIface,
     offered: AmoCaps,
@@ -64,7 +65,7 @@ impl AmoUnit for TofuAmoUnit<'_> {
     }
 }
 
-/// What the memory holds after an operation on what it held; of 4 bytes the lower half counts.
+/// The value that an operation leaves where `old` was; of 4 bytes the lower half counts.
 fn outcome(amo: AmoOp, old: u64) -> u64 {
     match amo.op {
         ADD => old.wrapping_add(amo.value),
@@ -76,18 +77,19 @@ fn outcome(amo: AmoOp, old: u64) -> u64 {
     }
 }
 
-/// Has it done, and returns what was there. What is not one step is tried until nobody was between.
+/// Executes an operation and returns the previous value. Operations that the unit does not have are done by repeated
+/// compare-and-swap.
 ///
 /// # Errors
-/// The executor does not, or does not say whether it did.
+/// The unit failed, or it is unknown whether the operation was executed.
 ///
 /// # Safety
-/// `addr` is an address of as many live bytes as the operation is for, aligned to as many.
+/// `addr` points to `amo.size` valid bytes and is aligned to them.
 unsafe fn execute_by(executor: &mut impl AmoUnit, addr: u64, amo: AmoOp) -> io::Result<u64> {
     if let Some(done) = executor.step(amo) {
         return done;
     }
-    // SAFETY: the caller's memory. Relaxed: a guess.
+    // SAFETY: the caller's memory is valid. Relaxed: a first guess for the compare-and-swap.
     let mut expected = unsafe {
         match amo.size {
             4 => AtomicU32::from_ptr(addr as *mut u32)
@@ -113,20 +115,20 @@ unsafe fn execute_by(executor: &mut impl AmoUnit, addr: u64, amo: AmoOp) -> io::
     }
 }
 
-/// Does it on registered memory: by what peers have such things done by, where a processor must not.
+/// Executes an operation on registered memory by the unit that executes those of the peers.
 ///
 /// # Errors
-/// `UCS_ERR_IO_ERROR`: nobody knows whether it was done.
+/// `UCS_ERR_IO_ERROR`: it is unknown whether the operation was executed.
 ///
 /// # Safety
-/// `addr` is registered memory of this process, aligned.
+/// `addr` points to `amo.size` bytes of registered memory of this process and is aligned to them.
 pub(super) unsafe fn execute(
     worker: &Worker,
     peer: &Peer,
     addr: u64,
     amo: AmoOp,
 ) -> Result<u64, ucs_status_t> {
-    // SAFETY: the caller's memory.
+    // SAFETY: the caller's memory is valid.
     unsafe {
         let done = match worker.ctx.by_adapter {
             true => tofu_unit(worker, addr, amo),
@@ -136,7 +138,7 @@ pub(super) unsafe fn execute(
     }
 }
 
-/// `None`: no adapter reaches it.
+/// Executes an operation by the worker's TNI. `None`: no STADD covers the address.
 unsafe fn tofu_unit(worker: &Worker, addr: u64, amo: AmoOp) -> Option<Result<u64, ucs_status_t>> {
     let ctx = worker.ctx;
     let Some(iface) = worker.tofu_iface.as_deref() else {
@@ -154,7 +156,7 @@ unsafe fn tofu_unit(worker: &Worker, addr: u64, amo: AmoOp) -> Option<Result<u64
         offered: ctx.offered,
         there: ctx.regions.locate(addr, amo.size.into(), iface)?,
     };
-    // SAFETY: the caller's memory.
+    // SAFETY: the caller's memory is valid.
     let done = unsafe { execute_by(&mut adapter, addr, amo) };
     Some(done.map_err(|e| {
         log::error!("an atomic operation for a peer: {e}");
@@ -162,7 +164,7 @@ unsafe fn tofu_unit(worker: &Worker, addr: u64, amo: AmoOp) -> Option<Result<u64
     }))
 }
 
-/// `None`: no device does such ones.
+/// Executes an operation by the HCA. `None`: the processor executes operations on this memory.
 unsafe fn ib_unit(
     worker: &Worker,
     peer: &Peer,
@@ -180,19 +182,19 @@ unsafe fn ib_unit(
             other => other.insert(LoopbackQp::new(port)?),
         };
         let at = RemoteMem { addr, key };
-        // SAFETY: the caller's memory; the key of the region for the device of this port.
+        // SAFETY: the caller's memory is valid; the key is that of the region for the HCA of this port.
         unsafe { execute_by(&mut IbAmoUnit { device, at }, addr, amo) }
     };
     Some(attempt().map_err(|e| {
         log::error!("{}: an atomic operation for a peer: {e}", port.name);
-        // Of no use after an error: the next one gets another.
+        // A queue pair in error is unusable: the next operation creates another.
         *loopback = None;
         UCS_ERR_IO_ERROR
     }))
 }
 
-/// The port of the device that executes atomic operations. For a peer that comes by any port one that has a link; with
-/// none nobody else can have the device execute anything, and a processor may.
+/// The port whose HCA executes atomic operations. For a peer with failover, which may use any port, one that is active;
+/// without an active port no peer can use the HCA, and the processor may execute operations.
 fn executing_port<'a>(ctx: &'a Context, peer: &Peer) -> Option<&'a Port> {
     let ports = ctx.ports.iter().take(MAX_PORTS).enumerate();
     let mut behind = ports.filter(|(i, _)| ctx.atomics.ports >> i & 1 == 1);

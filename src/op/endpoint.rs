@@ -1,4 +1,4 @@
-//! Endpoints: closing and flushing.
+//! Endpoints: close and flush.
 
 use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
@@ -12,16 +12,16 @@ use crate::wire::header::{EpImm, Kind};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-/// Closes. The handle is invalid from now on.
+/// `ucp_ep_close_nbx`. The handle is invalid from now on.
 ///
 /// # Errors
-/// In the pointer: `UCS_ERR_INVALID_PARAM` for force without error handling,
-/// `UCS_ERR_NOT_CONNECTED` for one that is closed.
+/// In the pointer: `UCS_ERR_INVALID_PARAM` for a forced close without error handling, `UCS_ERR_NOT_CONNECTED` for an
+/// endpoint that is closed.
 ///
 /// # Safety
-/// `ep` came from this library; its worker lives.
+/// `ep` was returned by this library; its worker exists.
 pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr_t {
-    // SAFETY: endpoints stay allocated as long as the worker.
+    // SAFETY: endpoints stay allocated as long as their worker exists.
     let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
     if e.has(CLOSED) {
         log::error!("ucp_ep_close_nbx: endpoint {ep:p} is already closed");
@@ -34,13 +34,13 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     // SAFETY: the user's endpoint, which is not closed.
     unsafe { internal::forget(worker, peer, ep) };
     if !e.set(CLOSED) {
-        // It was internal, and its counterpart is closed.
+        // The endpoint was internal, and the peer's endpoint is closed.
         return status_ptr(UCS_ERR_NOT_CONNECTED);
     }
     let failure = failure_at_close(e, peer);
     if force {
         let taken = failure::take_requests(worker, peer, |r| std::ptr::eq(r.ep, ep));
-        // SAFETY: taken out of every list.
+        // SAFETY: the requests were removed from all lists: this thread owns them.
         unsafe { rndv_cancel::end_requests(peer, taken, UCS_ERR_CANCELED) };
     } else {
         failure::forget_endpoint(worker, peer, ep);
@@ -73,15 +73,15 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         flush::abandon(worker, peer);
     }
     let busy = silence(worker, ep);
-    // It may have failed only now.
+    // The endpoint may have failed after `failure` was read.
     let failure = if busy && failure == UCS_OK {
         failure_at_close(e, peer)
     } else {
         failure
     };
-    // Both ends of such a connection agree on its end.
+    // Client and server both acknowledge an orderly close.
     let in_order = e.session != 0 && !force && !busy && failure == UCS_OK;
-    // SAFETY: new requests, of no endpoint any more.
+    // SAFETY: new requests that name no endpoint.
     let answer = unsafe {
         match if force { UCS_OK } else { failure } {
             status if busy => after_handler(worker, ep, status, p),
@@ -97,7 +97,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     answer
 }
 
-/// Begins a flushing close of a client's or a server's endpoint. It ends when the other end has heard of it, too.
+/// Starts a flushing close of a client's or server's endpoint. It completes when the peer has acknowledged it.
 unsafe fn close_session(
     worker: &Worker,
     e: &Endpoint,
@@ -106,7 +106,7 @@ unsafe fn close_session(
     p: &Param,
 ) -> ucs_status_ptr_t {
     worker.progress_flags.clear_copied();
-    // SAFETY: a new request, complete before it is handed on.
+    // SAFETY: a new request, complete before it is stored.
     unsafe {
         let req = request::take(worker, p.external());
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
@@ -117,21 +117,21 @@ unsafe fn close_session(
     }
 }
 
-/// The error handler of a closed endpoint is not called any more. True if another thread is in it.
+/// Prevents further calls of the error handler of a closed endpoint. Returns whether another thread is in the handler.
 fn silence(worker: &Worker, ep: *const Endpoint) -> bool {
     let mut handlers = worker.err_handlers.lock();
     handlers.forget(ep);
     handlers.runs_elsewhere(ep, process::this_thread)
 }
 
-/// Ends a close as soon as the endpoint's error handler has returned, which another thread was in.
+/// Completes a close when the endpoint's error handler, which another thread runs, has returned.
 unsafe fn after_handler(
     worker: &Worker,
     ep: *const Endpoint,
     status: ucs_status_t,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    // SAFETY: a new request, complete before another thread sees it.
+    // SAFETY: a new request, complete before another thread can find it.
     unsafe {
         let req = request::take(worker, p.external());
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
@@ -145,8 +145,8 @@ unsafe fn after_handler(
     }
 }
 
-/// What a flushing close answers of an endpoint that has failed. That its counterpart was closed before it, and that
-/// the peer has gone since, is none, but for clients and servers.
+/// Status of a flushing close. An endpoint whose peer closed first and then failed gives `UCS_OK`, unless it is a
+/// client's or server's.
 fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
     if !e.reports_failures() || e.has(LEFT) && !e.has(FAILED) {
         UCS_OK
@@ -155,13 +155,14 @@ fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
     }
 }
 
-/// Tells the peer that an endpoint is closed, if both have met and handle errors, or are client and server, or if this
-/// one has asked for an answer: in order (`UCS_OK`), or what its counterpart fails with. A client and its server who
-/// have sent nothing have another way to say so. True if the peer is told by a message.
+/// Sends `EpClosed` to the peer, if both sides are connected and handle errors, or are client and server, or if an
+/// endpoint is internal at the peer. `status` is `UCS_OK` for an orderly close, else the status with which the peer's
+/// endpoint fails. A client and a server that have sent nothing close by the CM connection. Returns whether the message
+/// was sent.
 fn send_ep_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status_t) -> bool {
     let said = e.session == 0 && e.remote_err_mode != UNSAID;
     let met = said || peer.tx.lock().lane.is_some();
-    // An internal counterpart goes with it, whoever handles errors.
+    // An internal endpoint of the peer is closed with this one, whatever the error handling modes are.
     let answered = status == UCS_OK && e.asked.load(Ordering::Relaxed);
     let told = (e.reports_failures() || answered) && peer.status() == UCS_OK && met;
     if told {
@@ -177,11 +178,11 @@ fn send_ep_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status
     told
 }
 
-/// The worker goes with endpoints open: their other ends, which may sleep, are told.
+/// Sends `EpClosed` for each open endpoint of a worker that is destroyed: a peer that sleeps needs the message.
 pub fn send_disconnect(worker: &Worker, peer: &Peer) {
     let eps = peer.eps.lock().all().to_vec();
     for ep in eps {
-        // SAFETY: listed endpoints live.
+        // SAFETY: listed endpoints are not freed.
         let e = unsafe { &*ep };
         if !e.has(CLOSED | INTERNAL | FAILED) {
             send_ep_closed(worker, e, peer, UCS_ERR_CONNECTION_RESET);
@@ -189,12 +190,12 @@ pub fn send_disconnect(worker: &Worker, peer: &Peer) {
     }
 }
 
-/// Cancels the receives that wait for bytes.
+/// Cancels the stream receives of an endpoint.
 ///
 /// # Safety
-/// An endpoint that no message finds any more.
+/// The endpoint is valid, and no message can find it any more.
 pub unsafe fn close_stream(worker: &Worker, ep: *mut Endpoint) {
-    // SAFETY: the caller's endpoint; what was taken out of it is ours.
+    // SAFETY: the caller's endpoint is valid; the requests were removed from it: this thread owns them.
     unsafe {
         let waiting = worker.streams.lock().close(ep);
         for req in waiting {
@@ -203,19 +204,19 @@ pub unsafe fn close_stream(worker: &Worker, ep: *mut Endpoint) {
     }
 }
 
-/// Takes back an endpoint that the user never saw.
+/// Frees an endpoint that was not returned to the user.
 ///
 /// # Safety
-/// It is new: nothing was sent, nothing names it but its peer's list.
+/// The endpoint is new: nothing was sent, and only its peer's list names it.
 pub unsafe fn discard(worker: &Worker, ep: *mut Endpoint) {
-    // SAFETY: the caller's endpoint.
+    // SAFETY: the caller's endpoint is valid.
     unsafe {
         resolve::unlist((*ep).peer(), ep);
         retire(worker, ep);
     }
 }
 
-/// Gives the memory back, once progress (another thread's, or further up the stack) cannot be looking at it.
+/// Frees an endpoint when no progress call, of another thread or further up the stack, can use it.
 fn retire(worker: &Worker, ep: *mut Endpoint) {
     worker.closed_eps.lock().push(ep);
     if let Some(_alone) = worker.rx.try_lock() {
@@ -224,18 +225,20 @@ fn retire(worker: &Worker, ep: *mut Endpoint) {
     worker.progress_flags.raise_chores();
 }
 
-/// Frees the endpoints that were closed. The caller progresses, or keeps others from it, and looks at none.
+/// Frees the endpoints that were closed. The caller holds `rx`, or is the only user of the worker, and uses none of
+/// them.
 pub fn free_retired(worker: &Worker) {
     let retired = std::mem::take(&mut *worker.closed_eps.lock());
     for ep in retired {
-        // SAFETY: closed, and of nobody but us. `CLOSED` stays readable until the pool hands the memory out again.
+        // SAFETY: the endpoints are closed, and the list had the last use of them. `CLOSED` stays readable until the
+        // pool reuses the memory.
         unsafe {
-            // Progress may have put it into these while it was closed.
+            // Progress may have added the endpoint to these lists while it was being closed.
             resolve::unlist((*ep).peer(), ep);
             close_stream(worker, ep);
             worker.err_handlers.lock().forget(ep);
             close_grace::forget(worker, ep);
-            // Before its session goes, and with it the placeholder of one that never met its server.
+            // Before the session is freed, and with it the stub peer of an endpoint that was never connected.
             let peer = (*ep).peer();
             detach::note_idle(worker, peer);
             peer.release();
@@ -249,9 +252,9 @@ pub fn free_retired(worker: &Worker) {
 /// Flushes what was sent to the endpoint's peer.
 ///
 /// # Safety
-/// As `ucp_ep_flush_nbx`.
+/// The parameters are those of `ucp_ep_flush_nbx`.
 pub unsafe fn flush(ep: *const Endpoint, p: &Param) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint.
+    // SAFETY: the caller's endpoint is valid.
     match unsafe { param::open_endpoint(ep) } {
         // SAFETY: a new request.
         Ok((worker, peer)) => unsafe { flush_peer(worker, peer, ep, p) },
@@ -259,7 +262,7 @@ pub unsafe fn flush(ep: *const Endpoint, p: &Param) -> ucs_status_ptr_t {
     }
 }
 
-/// `ep`: whose end ends the flush; null if nobody's does.
+/// Flushes a peer. The flush fails with the failure of `ep`, unless that is null.
 unsafe fn flush_peer(
     worker: &Worker,
     peer: &Peer,
@@ -268,11 +271,11 @@ unsafe fn flush_peer(
 ) -> ucs_status_ptr_t {
     worker.progress_flags.clear_copied();
     if peer.status() != UCS_OK || flush::is_clean(peer) {
-        // What waited there may have moved on a moment ago.
+        // Requests may have moved from a stub peer to the peer that replaced it.
         return match peer.successor() {
-            // SAFETY: passed on.
+            // SAFETY: the caller's parameters are those that the callee requires.
             Some(successor) => unsafe { flush_peer(worker, successor, ep, p) },
-            // SAFETY: the parameters of a flush or a close.
+            // SAFETY: `p` has the parameters of a flush or a close.
             None => unsafe { param::end_immediately(worker, p, UCS_OK) },
         };
     }
@@ -291,7 +294,7 @@ unsafe fn flush_peer(
 /// Flushes all peers.
 ///
 /// # Safety
-/// As `ucp_worker_flush_nbx`.
+/// The parameters are those of `ucp_worker_flush_nbx`.
 pub unsafe fn flush_worker(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
     if worker.progress_flags.has_copied_or_is_inherited() {
         if worker.is_inherited() {
@@ -300,7 +303,7 @@ pub unsafe fn flush_worker(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
         worker.progress_flags.clear_copied();
     }
     if flush::all_clean(worker) {
-        // SAFETY: the parameters of a flush.
+        // SAFETY: `p` has the parameters of a flush.
         return unsafe { param::end_immediately(worker, p, UCS_OK) };
     }
     // SAFETY: a new request, complete before it is started.

@@ -1,5 +1,5 @@
-//! What a peer reads of this worker's memory by message: sent in parts, as it is when there is room for them, or as it
-//! was when the peer's next change of this memory, or its next fence, arrived.
+//! Replies to gets by message. The data are sent in parts, read from memory when there is room for them; if the peer's
+//! next change of this memory or its next fence arrives before, the rest is copied first.
 
 use super::rx_dispatch;
 use crate::ctypes::*;
@@ -14,7 +14,7 @@ use std::alloc::{self, Layout};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-/// Sends the memory that a peer wants to read.
+/// Sends the memory that a peer reads.
 pub fn send(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
     if !rx_dispatch::allowed(worker, peer, addr, h.len, "read") {
         let status = UCS_ERR_INVALID_ADDR as i8 as u8;
@@ -31,7 +31,7 @@ pub fn send(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
             ptr: addr as *mut u8,
             len: h.len as usize,
         };
-        // Relaxed: only the progress thread asks.
+        // Relaxed: only the progress thread reads it.
         peer.replies_in_place.fetch_add(1, Ordering::Relaxed);
         if !matches!(tx::post(req), PostResult::Queued) {
             peer.replies_in_place.fetch_sub(1, Ordering::Relaxed);
@@ -40,7 +40,7 @@ pub fn send(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
     }
 }
 
-/// The peer is about to change memory by message: its earlier reads do not see that.
+/// Called before a change of memory by a message of the peer: earlier gets of the peer must not see it.
 #[inline]
 pub fn keep_before_change(peer: &Peer) {
     if peer.replies_in_place.load(Ordering::Relaxed) != 0 {
@@ -48,30 +48,30 @@ pub fn keep_before_change(peer: &Peer) {
     }
 }
 
-/// The peer has come to a fence, or to a change: what is behind it must not be seen by what it has read before. So what
-/// waits for room is copied. (It could wait for its reads instead; but its own answers would have to pass what waits,
-/// or two peers would wait for each other.)
+/// Called at a fence or a change of the peer: gets before it must not see what follows it. The unsent rest of each
+/// reply is copied. (Waiting for the replies instead would block others behind them: two peers could wait for each
+/// other.)
 pub fn keep(peer: &Peer) {
     let mut tx = peer.tx.lock();
-    // SAFETY: queued requests live.
+    // SAFETY: queued requests are not freed.
     let lies = |&&req: &&*mut Request| lies_in_place(unsafe { &*req });
     let begun = tx.pending.front().is_some_and(|req| lies(&req));
     if begun && let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {
-        // A frame of it may be half written.
+        // A frame of the reply may be half written.
         sender.settle();
     }
     for &req in tx.pending.iter().filter(lies) {
-        // SAFETY: as above; the peer's lock is held.
+        // SAFETY: queued requests are not freed, and the peer's lock is held.
         keep_rest(peer, unsafe { &mut *req });
     }
 }
 
-/// Whether it is a reply that lies where it was read.
+/// Whether the request is a reply that is sent from the memory that the peer reads.
 fn lies_in_place(r: &Request) -> bool {
     r.stream && r.kind == Kind::GetRep as u8 && r.tail.is_null()
 }
 
-/// Copies what has not been sent of a reply; its `tail` is the copy. Without memory for it the read fails.
+/// Copies the unsent rest of a reply; `tail` points to the copy. Without memory for it the get fails.
 fn keep_rest(peer: &Peer, r: &mut Request) {
     let (sent, len) = (r.offset as usize, r.data.len());
     let Some(ptr) = r.data.as_contig().filter(|_| sent < len) else {
@@ -82,20 +82,20 @@ fn keep_rest(peer: &Peer, r: &mut Request) {
         return;
     };
     let copy = copy.as_ptr();
-    // SAFETY: registered memory of this process, and as much of our own.
+    // SAFETY: registered memory of this process, and a new block of `len` bytes.
     unsafe { std::ptr::copy_nonoverlapping(ptr.add(sent), copy.add(sent), len - sent) };
     (r.data, r.tail) = (Data::Contig { ptr: copy, len }, copy);
     peer.replies_in_place.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// For the whole, so that offsets stay what they are: the part that was sent is not touched, and takes no memory.
+/// Allocates memory for the whole reply, so that offsets stay valid. The sent part is not touched and uses no pages.
 fn room_for(len: usize) -> Option<NonNull<u8>> {
     let layout = Layout::array::<u8>(len).ok()?;
-    // SAFETY: there is something left to be sent: it is not empty.
+    // SAFETY: `len` is not 0: there is something left to send.
     NonNull::new(unsafe { alloc::alloc(layout) })
 }
 
-/// A reply is sent, or will not be.
+/// Frees the copy of a reply that is complete or has failed.
 unsafe fn ended(req: *mut Request, _status: ucs_status_t) {
     // SAFETY: a request of `send`; its copy, if there is one, is as long as its data.
     unsafe {

@@ -1,4 +1,4 @@
-//! The end of a worker's connections between queue pairs: what was sent arrives, as far as the peers are there.
+//! Drain of a destroyed worker's IB connections: waits until the peers that are alive have acknowledged what was sent.
 
 use crate::ctypes::*;
 use crate::engine::ib_worker::{IbConnPhase, IbWorker};
@@ -12,17 +12,17 @@ use crate::tl::ib::reorder::Arrival;
 use crate::wire::ib_packet::{ASKS, BYE, Datagram, HELLO, MOVED};
 use std::mem::MaybeUninit;
 
-/// How long a worker that goes waits for what it has sent to be confirmed, milliseconds.
+/// Maximum time to wait for acknowledgements, in milliseconds.
 pub const LINGER_MS: u64 = 1000;
-/// Completions taken at a time.
+/// Completions taken by one poll of a CQ.
 const BATCH: usize = 16;
 
-/// Ends all connections.
+/// Closes all connections.
 pub fn close(worker: &Worker, ports: &mut IbWorker) {
     for c in ports.iter().filter(|c| c.phase == IbConnPhase::Open) {
         c.with_sender(|sender| sender.send_disconnect());
     }
-    // The worker may have been about to sleep.
+    // Completions found when the worker was armed for sleep.
     let [arrived, ended] = ports.take_found().unwrap_or_default();
     arrived.iter().for_each(|(i, wc)| on_arrival(ports, *i, wc));
     for (i, wc) in ended {
@@ -44,7 +44,7 @@ pub fn close(worker: &Worker, ports: &mut IbWorker) {
     }
 }
 
-/// Whether something that was sent is not confirmed by a peer that is there. What is due is sent again.
+/// Whether a peer that is alive has not acknowledged everything. Retransmits what is due.
 fn waits(ports: &mut IbWorker) -> bool {
     let now = clock::coarse_ms();
     let mut waits = false;
@@ -57,37 +57,36 @@ fn waits(ports: &mut IbWorker) -> bool {
     waits
 }
 
-/// Takes what has come through an interface: acknowledgements and ends of sends. The rest is for nobody any more, but
-/// its sender hears that it came.
+/// Polls an interface for acknowledgements and send completions. Other arrivals are acknowledged and dropped.
 fn settle(ports: &mut IbWorker, i: usize) {
     let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
     let iface = ports.ifaces[i].clone();
     let n = iface.arrived(&mut wcs);
     for wc in &wcs[..n] {
-        // SAFETY: so many were written.
+        // SAFETY: the device has written `n` entries.
         on_arrival(ports, i, unsafe { wc.assume_init_ref() });
     }
     iface.refill();
     let n = iface.ended(&mut wcs);
     for wc in &wcs[..n] {
-        // SAFETY: as above.
+        // SAFETY: the device has written `n` entries.
         on_end(ports, &iface, unsafe { wc.assume_init_ref() });
     }
 }
 
 fn on_arrival(ports: &mut IbWorker, i: usize, wc: &ibv_wc) {
     let iface = ports.ifaces[i].clone();
-    // Anything else has no packet.
+    // Other completions have no packet.
     let whole = (wc.status, wc.opcode) == (IBV_WC_SUCCESS, IBV_WC_RECV);
     if whole && wc.qp_num == iface.ud_number {
-        // SAFETY: the interface told this completion, and it was not done yet.
+        // SAFETY: the interface reported this completion, and its receive buffer is not returned yet.
         on_datagram(ports, unsafe { iface.datagram(wc) }.unwrap_or_default());
     } else if whole && let Some(mut c) = ports.of_queue(i, wc.qp_num) {
-        // Who has gone confirms nothing any more.
-        // SAFETY: as above; nothing is taken out meanwhile.
+        // A peer that has disconnected acknowledges nothing any more.
+        // SAFETY: the interface reported this completion; no connection is removed while `c` is borrowed.
         unsafe { c.as_mut().ended |= is_disconnect(iface.packet(wc)) };
     }
-    // SAFETY: as above.
+    // SAFETY: the interface reported this completion, and its buffer is used no more.
     unsafe { iface.done(wc) };
 }
 
@@ -99,7 +98,7 @@ fn on_end(ports: &mut IbWorker, iface: &IbIface, wc: &ibv_wc) {
         };
     }
     if let Some(mut c) = ports.of_queue(iface.index.into(), wc.qp_num) {
-        // SAFETY: nothing is taken out meanwhile.
+        // SAFETY: no connection is removed while `c` is borrowed.
         let c = unsafe { c.as_mut() };
         c.with_sender(|sender| sender.ended(wc.wr_id, |_| {}));
         c.ended |= wc.status != IBV_WC_SUCCESS;

@@ -1,4 +1,4 @@
-//! What comes through queue pairs: packets, datagrams, the ends of sends.
+//! Arrivals over IB: RC packets, UD datagrams, completions of sends.
 
 use super::ud_rx::on_datagram;
 use super::{rx_dispatch, signal};
@@ -19,11 +19,11 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Completions taken from one queue before the next is looked at, as `UCX_IB_RX_MAX_POLL`.
+/// Maximum number of completions taken from one CQ before the next is polled: `UCX_IB_RX_MAX_POLL`.
 pub const BATCH: usize = 16;
 
-/// Moves connections and messages on. Called only while there are connections, or some are wanted. `short`: see
-/// [`poll`].
+/// Progresses IB connections and messages. Called only while there are connections, or some are to be made. `short`:
+/// see [`poll`].
 #[inline(always)]
 pub fn progress(
     worker: &Worker,
@@ -43,7 +43,8 @@ pub fn progress(
     count
 }
 
-/// Takes what has come: how much. `short` sees each message first, and says whether it has handled it.
+/// Polls all interfaces. Returns the number of events. `short` gets each message first, and returns whether it has
+/// handled it.
 #[inline(never)]
 pub fn poll(
     worker: &Worker,
@@ -54,13 +55,13 @@ pub fn poll(
     if let Some(found) = ports.take_found() {
         count += take_found(worker, ports, found);
     }
-    // A callback that forks ends this in the child: the queues are its parent's.
+    // A fork in a callback sets the limit to 0 in the child: the queues belong to the parent.
     worker.receive_limit.set(ports.ifaces.len() as u32);
     let mut i = 0;
     while i < worker.receive_limit.get() as usize {
         let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
         let n = ports.ifaces[i].arrived(&mut wcs);
-        // SAFETY: so many were written.
+        // SAFETY: the device has written `n` entries.
         count += unsafe { take_all(worker, ports, i, &wcs[..n], short) };
         i += 1;
     }
@@ -70,10 +71,10 @@ pub fn poll(
     count
 }
 
-/// Takes what has come through the interface with this number, the only one that anything is to be done for: how much.
+/// Handles arrivals of interface `i` and its send completions. Returns the number of events.
 ///
 /// # Safety
-/// The completions were written.
+/// The entries of `wcs` were written.
 #[inline(never)]
 pub unsafe fn take(
     worker: &Worker,
@@ -82,7 +83,7 @@ pub unsafe fn take(
     wcs: &[MaybeUninit<ibv_wc>],
     short: impl Fn(&Worker, RingMessage) -> bool + Copy,
 ) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the entries of `wcs` were written.
     let count = unsafe { take_all(worker, ports, i, wcs, short) };
     if ports.owing() > 0 {
         acknowledge(worker, ports, 0);
@@ -90,10 +91,10 @@ pub unsafe fn take(
     count
 }
 
-/// Takes what has come through an interface, and the ends of sends.
+/// Handles arrivals of interface `i` and its send completions, without acknowledgements. Returns the number of events.
 ///
 /// # Safety
-/// The completions were written.
+/// The entries of `wcs` were written.
 #[inline(always)]
 unsafe fn take_all(
     worker: &Worker,
@@ -103,13 +104,13 @@ unsafe fn take_all(
     short: impl Fn(&Worker, RingMessage) -> bool + Copy,
 ) -> u32 {
     let mut count = 0;
-    // Before what has arrived is handled: an answer to something behind a fence tells the user that what he read before
-    // it has come, and it is here that it comes.
+    // Before the arrivals are handled: the reply to an operation after a fence shows the user that a get before the
+    // fence is complete, and the get completes here.
     if ports.ifaces[i].has_signaled() {
         count += take_ends(ports, i);
     }
     if !wcs.is_empty() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the entries of `wcs` were written.
         let wcs = unsafe { std::slice::from_raw_parts(wcs.as_ptr().cast(), wcs.len()) };
         count += take_arrivals(worker, ports, i, wcs, short);
     }
@@ -125,18 +126,18 @@ fn take_arrivals(
     short: impl Fn(&Worker, RingMessage) -> bool + Copy,
 ) -> u32 {
     let iface: *const IbIface = Arc::as_ptr(&ports.ifaces[i]);
-    // SAFETY: interfaces stay as long as the ports.
+    // SAFETY: interfaces are not freed before the ports.
     let iface = unsafe { &*iface };
     let mut count = 0;
     for wc in wcs {
         count += match connection_of(ports, i, wc) {
             Some(c) => {
-                // SAFETY: the interface told this completion, and it is not done yet.
+                // SAFETY: the interface reported this completion, and its buffer is not returned yet.
                 on_packet(worker, ports, c, unsafe { iface.packet(wc) }, short)
             }
             None => on_other_arrival(worker, ports, i, wc),
         };
-        // SAFETY: as above.
+        // SAFETY: the interface reported this completion, and its buffer is used no more.
         unsafe { iface.done(wc) };
         if iface.has_own_receives() {
             give_back(worker, ports, i, wc.qp_num);
@@ -146,20 +147,20 @@ fn take_arrivals(
     count
 }
 
-/// As [`take`], of ends of sends, in single-thread mode.
+/// Handles completions of sends in single-thread mode.
 ///
 /// # Safety
-/// As there, and nobody up the stack has a peer's sending half.
+/// The entries of `wcs` were written, and no caller up the stack borrows a peer's `tx`.
 #[inline(always)]
 pub unsafe fn take_these_ends(ports: &mut IbWorker, i: usize, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
     for wc in wcs {
-        // SAFETY: the caller's promise.
+        // SAFETY: the entries of `wcs` were written, and no caller up the stack borrows a peer's `tx`.
         unsafe { on_end_alone(ports, i, wc.assume_init_ref()) };
     }
     wcs.len() as u32
 }
 
-/// Takes the ends of sends: how many.
+/// Polls for send completions. Returns their number.
 #[inline(never)]
 fn take_ends(ports: &mut IbWorker, i: usize) -> u32 {
     let mut count = 0;
@@ -167,7 +168,7 @@ fn take_ends(ports: &mut IbWorker, i: usize) -> u32 {
         let mut wcs = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
         let n = ports.ifaces[i].ended(&mut wcs);
         for wc in &wcs[..n] {
-            // SAFETY: so many were written.
+            // SAFETY: the device has written `n` entries.
             on_other_end(ports, i, unsafe { wc.assume_init_ref() });
         }
         count += n as u32;
@@ -177,7 +178,7 @@ fn take_ends(ports: &mut IbWorker, i: usize) -> u32 {
     }
 }
 
-/// What was found when the worker was about to sleep.
+/// Handles completions that were found when the worker was armed for sleep.
 #[cold]
 fn take_found(
     worker: &Worker,
@@ -198,7 +199,7 @@ fn take_found(
     count
 }
 
-/// The connection that a packet has come by.
+/// The RC connection on which a packet has arrived.
 #[inline(always)]
 fn connection_of(ports: &mut IbWorker, i: usize, wc: &ibv_wc) -> Option<NonNull<IbConn>> {
     if (wc.status, wc.opcode) != (IBV_WC_SUCCESS, IBV_WC_RECV) {
@@ -214,10 +215,10 @@ fn other_connection_of(ports: &mut IbWorker, i: usize, wc: &ibv_wc) -> Option<No
     (!datagram).then(|| ports.of_queue(i, wc.qp_num)).flatten()
 }
 
-/// A receive has ended: of no connection, or not well.
+/// Handles a receive completion of UD, with an immediate, or with an error.
 #[inline(never)]
 fn on_other_arrival(worker: &Worker, ports: &mut IbWorker, i: usize, wc: &ibv_wc) -> u32 {
-    // Others are those of a queue pair that is in error: what became of it the sends say.
+    // Receives of an RC queue pair in error are ignored: its sends report the error.
     if wc.status != IBV_WC_SUCCESS {
         if wc.qp_num == ports.ifaces[i].ud_number {
             ports.ifaces[i].revive(wc, true);
@@ -226,24 +227,24 @@ fn on_other_arrival(worker: &Worker, ports: &mut IbWorker, i: usize, wc: &ibv_wc
     }
     let iface = ports.ifaces[i].clone();
     if wc.qp_num == iface.ud_number {
-        // SAFETY: the interface told this completion, and it is not done yet.
+        // SAFETY: the interface reported this completion, and its buffer is not returned yet.
         let bytes = unsafe { iface.datagram(wc) };
         return bytes.map_or(0, |bytes| on_datagram(worker, ports, i, bytes));
     }
     match ports.of_queue(i, wc.qp_num) {
-        // SAFETY: connections stay in their places, and none is taken out while this is used.
+        // SAFETY: connections are not moved, and none is removed while `c` is borrowed.
         Some(mut c) => on_imm(worker, ports, unsafe { c.as_mut() }.number, wc),
         None => 0,
     }
 }
 
-/// The peer has written into our memory, and says so.
+/// Handles the immediate of a write by the peer.
 fn on_imm(worker: &Worker, ports: &mut IbWorker, number: u32, wc: &ibv_wc) -> u32 {
     let Some(c) = ports.get(number).filter(|c| !c.ended) else {
         return 0;
     };
     c.flow.receive();
-    // SAFETY: peers that lists of progress name are not freed; of such a completion it is this member.
+    // SAFETY: peers that lists of progress name are not freed; this completion has an immediate.
     let (peer, word) = unsafe { (&*c.peer, u32::from_be(wc.__bindgen_anon_1.imm_data)) };
     peer.stats().received.add(0);
     match SignalWord::decode(word) {
@@ -254,25 +255,25 @@ fn on_imm(worker: &Worker, ports: &mut IbWorker, number: u32, wc: &ibv_wc) -> u3
     1
 }
 
-/// Where connections have receives of their own: a spent one is posted again to the same.
+/// Where connections have receive queues of their own: posts the receive buffer to the same queue again.
 #[cold]
 fn give_back(worker: &Worker, ports: &mut IbWorker, i: usize, qpn: u32) {
     if worker.progress_flags.is_inherited() {
         return;
     }
-    // SAFETY: it is looked at before anything else is.
+    // SAFETY: `c` is read before any connection can be removed.
     let c = ports.of_queue(i, qpn).map(|c| unsafe { c.as_ref() });
-    // Receives of one that has ended are for the next connection.
+    // Receive buffers of a connection that has ended are left for the next connection.
     if let Some(qp) = c.filter(|c| !c.ended).and_then(|c| c.qp.clone()) {
         ports.ifaces[i].give_back(&qp);
     }
 }
 
-/// A send that tells of its end has ended. In single-thread mode.
+/// Handles a send completion in single-thread mode.
 #[inline(always)]
 unsafe fn on_end_alone(ports: &mut IbWorker, i: usize, wc: &ibv_wc) {
     match ports.of_same_queue(i, wc.qp_num) {
-        // SAFETY: nothing is taken out meanwhile; the rest is the caller's promise.
+        // SAFETY: no connection is removed while `c` is borrowed; the rest is the caller's promise.
         Some(mut c) if wc.status == IBV_WC_SUCCESS => unsafe {
             rma_ib::on_end_alone(c.as_mut(), wc.wr_id);
         },
@@ -280,7 +281,7 @@ unsafe fn on_end_alone(ports: &mut IbWorker, i: usize, wc: &ibv_wc) {
     }
 }
 
-/// The same, in any mode, not of the queue pair that was looked up last, or not well.
+/// Handles a send completion in any thread mode: also of UD and rails, and with an error.
 #[inline(never)]
 fn on_other_end(ports: &mut IbWorker, i: usize, wc: &ibv_wc) {
     let iface = &*ports.ifaces[i];
@@ -293,9 +294,9 @@ fn on_other_end(ports: &mut IbWorker, i: usize, wc: &ibv_wc) {
     let Some(mut c) = ports.of_queue(i, wc.qp_num) else {
         return on_rail_end(ports, i, wc);
     };
-    // SAFETY: nothing is taken out meanwhile.
+    // SAFETY: no connection is removed while `c` is borrowed.
     let c = unsafe { c.as_mut() };
-    // What was behind one that failed has not ended well.
+    // Operations after a failed one have not completed.
     if wc.status == IBV_WC_SUCCESS {
         rma_ib::on_end(c, wc.wr_id);
     } else {
@@ -304,7 +305,7 @@ fn on_other_end(ports: &mut IbWorker, i: usize, wc: &ibv_wc) {
     }
 }
 
-/// The same of a rail's.
+/// Handles a send completion of a rail.
 #[inline(never)]
 fn on_rail_end(ports: &mut IbWorker, i: usize, wc: &ibv_wc) {
     let Some(number) = ports.of_rail(i, wc.qp_num) else {
@@ -319,7 +320,7 @@ fn on_rail_end(ports: &mut IbWorker, i: usize, wc: &ibv_wc) {
     }
 }
 
-/// A packet of a connection by a queue pair of its own.
+/// Handles a packet of an RC connection.
 #[inline(always)]
 fn on_packet(
     worker: &Worker,
@@ -331,11 +332,11 @@ fn on_packet(
     let Some((head, bytes)) = split(packet) else {
         return 0;
     };
-    // SAFETY: connections stay in their places, and none is taken out while this is used.
+    // SAFETY: connections are not moved, and none is removed while `c` is borrowed.
     let c = unsafe { c.as_mut() };
     c.flow.credit(head.credit);
     if head.kind == CREDIT {
-        // Who waits for it is looked at by the next call: the caller must not go to sleep before.
+        // The next call sends what waits for this credit: the event keeps the program from sleeping.
         return u32::from(worker.progress_flags.backlog() != 0);
     }
     c.flow.receive();
@@ -357,7 +358,7 @@ fn on_packet(
     on_longer(worker, ports, number, head, bytes)
 }
 
-/// As [`on_packet`], of everything that is not most frequent.
+/// Handles a packet that `short` has not handled, or of a connection that is not open.
 #[inline(never)]
 fn on_longer(
     worker: &Worker,
@@ -377,7 +378,7 @@ fn on_longer(
     count
 }
 
-/// A connection may have something to tell its peer.
+/// Lists a connection that may have an acknowledgement to send.
 #[inline(always)]
 pub fn schedule_ack(ports: &mut IbWorker, number: u32) {
     if let Some(c) = ports.get(number)
@@ -388,9 +389,9 @@ pub fn schedule_ack(ports: &mut IbWorker, number: u32) {
     }
 }
 
-/// Tells peers what has been taken: where they wait for it, and of datagrams that came before this call and were not
-/// answered since. Who sent the others hears of it with what is sent next; a program that calls progress no more, as
-/// one does that has all it wants, must not leave its peers in doubt whether to send again.
+/// Sends acknowledgements where the peer waits for credit, and for datagrams that arrived before this call and are
+/// unacknowledged. Others travel with the next send; a program that stops calling progress must not leave datagrams
+/// unacknowledged, which peers would retransmit.
 #[inline(never)]
 fn acknowledge(worker: &Worker, ports: &mut IbWorker, before: usize) {
     if worker.progress_flags.is_inherited() {
@@ -414,7 +415,7 @@ fn acknowledge(worker: &Worker, ports: &mut IbWorker, before: usize) {
     }
 }
 
-/// A packet in its turn.
+/// Handles a packet that is next in order.
 pub fn deliver(
     worker: &Worker,
     ports: &mut IbWorker,
@@ -433,7 +434,7 @@ pub fn deliver(
     match c.assembly.take(head, bytes) {
         Ok(Some(m)) => {
             peer.stats().received.add(m.len);
-            // SAFETY: the record is in the packet, or in the assembly until the next packet.
+            // SAFETY: the record is in the packet, or in the reassembly buffer until the next packet.
             if unsafe { rx_dispatch::message(worker, peer, &m) }.is_err() {
                 c.ended = true;
                 failure::fail_corrupt(peer, "a message that makes no sense");
@@ -449,7 +450,7 @@ pub fn deliver(
     }
 }
 
-/// The peer's worker goes, in order: all that it sent has come.
+/// The peer's worker has closed the connection in order: everything that it sent has arrived.
 #[cold]
 fn is_gone(ports: &mut IbWorker, number: u32, peer: &Peer) -> bool {
     log::debug!("worker {:#x} has ended its connection", peer.uid);
@@ -461,7 +462,7 @@ fn is_gone(ports: &mut IbWorker, number: u32, peer: &Peer) -> bool {
     true
 }
 
-/// Does what is due, and finds out whether there is anything left to look at. Called when the clock has moved on.
+/// Periodic work; clears the progress flag when no connection needs polling. Called when the clock has advanced.
 #[cold]
 pub fn tick(worker: &Worker, ports: &mut IbWorker, now: u64) -> u32 {
     ports.stop_timer();

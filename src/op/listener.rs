@@ -1,4 +1,4 @@
-//! Listeners and clients: what the program does with them, and when it hears of them.
+//! Listeners and clients: calls of the user's connection handlers.
 
 use super::endpoint;
 use crate::ctypes::*;
@@ -8,7 +8,7 @@ use crate::engine::worker::Worker;
 use crate::proto::{cm, failure};
 use crate::sys::log;
 
-/// Moves connections on and calls the handlers that are due.
+/// Progresses connection establishment and calls the handlers of new connection requests.
 #[cold]
 #[inline(never)]
 pub fn progress(worker: &Worker) -> u32 {
@@ -19,7 +19,7 @@ pub fn progress(worker: &Worker) -> u32 {
             ConnHandler::Request(handler) => {
                 let handle = due.request.keep();
                 if let Some(cb) = handler.cb {
-                    // SAFETY: the user's function and argument.
+                    // SAFETY: the user's function and its argument.
                     unsafe { cb(handle as ucp_conn_request_h, handler.arg) };
                 }
             }
@@ -33,7 +33,7 @@ fn next_due(worker: &Worker) -> Option<(PendingAccept, ConnHandler)> {
     let mut guard = worker.cm.lock();
     let x = guard.as_deref_mut()?;
     let due = x.due.pop_front()?;
-    // A listener that goes takes what is due with it.
+    // The connection requests of a listener that was destroyed are dropped.
     match x.entries.get(&due.listener) {
         Some(&CmEntry::Listener { handler, .. }) => Some((due, handler)),
         _ => None,
@@ -41,11 +41,11 @@ fn next_due(worker: &Worker) -> Option<(PendingAccept, ConnHandler)> {
 }
 
 fn accept_at_once(worker: &Worker, request: ConnRequest, handler: ucp_listener_accept_handler_t) {
-    // SAFETY: the worker lives.
+    // SAFETY: the worker exists.
     match unsafe { accept(worker, request, None, |_| ()) } {
         Ok(ep) => {
             if let Some(cb) = handler.cb {
-                // SAFETY: the user's function and argument.
+                // SAFETY: the user's function and its argument.
                 unsafe { cb(ep.cast(), handler.arg) };
             }
         }
@@ -53,20 +53,21 @@ fn accept_at_once(worker: &Worker, request: ConnRequest, handler: ucp_listener_a
     }
 }
 
-/// Something that should not wait for the next look at the clock is under way.
+/// Whether connection establishment is in progress, which should not wait for the clock.
 pub fn is_busy(worker: &Worker) -> bool {
     worker.cm.lock().as_ref().is_some_and(|x| x.is_busy())
 }
 
-/// Accepts a client: an endpoint of this worker to it. `err_mode` is the error handling mode that the user gave, which
-/// must be the client's; `None` takes the client's. `fill_in` sets what else the user gave before anything can happen.
+/// Accepts a client: returns a new endpoint to it. `err_mode` is the error handling mode that the user gave, which must
+/// be the client's; `None` takes the client's. `fill_in` sets the user's other parameters before progress can use the
+/// endpoint.
 ///
 /// # Errors
-/// `UCS_ERR_UNSUPPORTED` if the modes differ: the client's endpoint fails. As [`cm::server_endpoint`] and
+/// `UCS_ERR_UNSUPPORTED` if the modes differ: the client's endpoint fails. Else those of [`cm::server_endpoint`] and
 /// [`cm::accept`].
 ///
 /// # Safety
-/// The worker lives.
+/// The worker exists.
 pub unsafe fn accept(
     worker: &Worker,
     mut request: ConnRequest,
@@ -83,7 +84,7 @@ pub unsafe fn accept(
         return Err(UCS_ERR_UNSUPPORTED);
     }
     let ep = cm::server_endpoint(worker, &mut request)?;
-    // SAFETY: a new endpoint, taken back if the client has gone.
+    // SAFETY: the endpoint is new, and discarded if the client has disconnected.
     unsafe {
         (*ep).err_mode = clients;
         fill_in(&mut *ep);

@@ -1,4 +1,4 @@
-//! What the user asks for: tagged messages, active messages, remote memory access, endpoints.
+//! Operations of the API: tagged messages, active messages, streams, RMA, atomics, endpoints.
 
 pub mod am;
 pub mod amo;

@@ -1,4 +1,4 @@
-//! The parameters of an operation as the caller gave them, and the ways in which one ends.
+//! Parameters of an operation as the caller gave them, and the ways in which an operation returns.
 
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, FRESH};
@@ -11,8 +11,8 @@ use crate::sys::log;
 use std::ffi::c_void;
 use std::ptr;
 
-/// `ucp_request_param_t` behind its mask: older callers pass shorter structures, and fields
-/// outside of the mask are not initialised, so that no reference to the whole is ever made.
+/// `ucp_request_param_t` behind its mask. Older programs pass shorter structures, and fields outside of the mask are
+/// not initialised: no reference to the whole structure is made.
 #[derive(Clone, Copy)]
 pub struct Param {
     raw: *const ucp_request_param_t,
@@ -37,10 +37,10 @@ const CONTIG_BYTES: u64 = 1 << 3;
 
 impl Param {
     /// # Safety
-    /// `raw` is a caller's parameter structure, valid as far as its mask says, during the call.
+    /// `raw` points to a parameter structure, valid as far as its mask says, during the call.
     #[inline(always)]
     pub unsafe fn new(raw: *const ucp_request_param_t, extra: u32) -> Self {
-        // SAFETY: the mask is always there.
+        // SAFETY: the mask is readable in every parameter structure.
         let mask = unsafe { (*raw).op_attr_mask } | extra;
         Self { raw, mask }
     }
@@ -50,7 +50,7 @@ impl Param {
         self.mask & bit as u32 != 0
     }
 
-    /// Memory for the request: the end of what the user gave, or null.
+    /// End of the user's memory for the request, or null.
     #[inline(always)]
     pub fn external(&self) -> *mut c_void {
         field!(self, UCP_OP_ATTR_FIELD_REQUEST, request, ptr::null_mut())
@@ -66,7 +66,7 @@ impl Param {
         field!(self, UCP_OP_ATTR_FIELD_FLAGS, flags, 0)
     }
 
-    /// Kind of memory of the buffer, as a number; host memory if nothing is said.
+    /// Memory type of the buffer, as a number; host memory by default.
     #[inline(always)]
     pub fn memory_type(&self) -> u32 {
         if !self.has(UCP_OP_ATTR_FIELD_MEMORY_TYPE) {
@@ -80,7 +80,7 @@ impl Param {
         field!(self, UCP_OP_ATTR_FIELD_REMOTE_DATATYPE, remote_datatype => Some, None)
     }
 
-    /// Description and number of pieces of remote memory, null and 0 if they were not given.
+    /// Description and number of pieces of remote memory, null and 0 by default.
     pub fn remote(&self) -> (*const c_void, usize) {
         let list = field!(self, UCP_OP_ATTR_FIELD_REMOTE, remote, ptr::null());
         let count = field!(self, UCP_OP_ATTR_FIELD_REMOTE_COUNT, remote_count, 0);
@@ -113,7 +113,7 @@ impl Param {
         field!(self, UCP_OP_ATTR_FIELD_RECV_INFO, recv_info => Some, None)
     }
 
-    /// Who hears of the end of a send, a flush, a remote access.
+    /// Callback of a send, a flush or RMA.
     pub fn notify_send(&self) -> Callback {
         // SAFETY: a send's callback is this member.
         self.callback()
@@ -142,7 +142,7 @@ impl Param {
             .map_or(Callback::Nobody, Callback::Length)
     }
 
-    /// Tells a tag receive that ends at once what it got, if it wants to know.
+    /// Stores the tag and length of a tag receive that completes immediately, if the caller has a place for them.
     pub fn store_tag_info(&self, info: ucp_tag_recv_info_t) {
         // SAFETY: a tag receive's structure is this member, null or writable.
         let tag_info = |i: ucp_request_param_recv_info| unsafe { i.tag_info.as_mut() };
@@ -151,7 +151,8 @@ impl Param {
         }
     }
 
-    /// Tells a receive of active message data that ends at once its length, if it wants to know.
+    /// Stores the length of a receive of active message data that completes immediately, if the caller has a place for
+    /// it.
     pub fn store_length(&self, length: usize) {
         // SAFETY: the member of such a receive, null or writable.
         if let Some(out) = self.recv_info().and_then(|i| unsafe { i.length.as_mut() }) {
@@ -159,11 +160,11 @@ impl Param {
         }
     }
 
-    /// What is wrong with the parameters, if anything.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// `UCS_ERR_INVALID_PARAM` for flags that exclude each other, `UCS_ERR_UNSUPPORTED` for memory of a
-    /// device, and in a forked child for a worker of its parent's.
+    /// `UCS_ERR_INVALID_PARAM` for flags that exclude each other, `UCS_ERR_UNSUPPORTED` for device memory, and in a
+    /// forked child for a worker of the parent.
     pub fn check(&self, worker: &Worker, feature: u64, what: &str) -> Result<(), ucs_status_t> {
         if worker.ctx.features & feature == 0 {
             log::error!("{what}: the context was created without the feature");
@@ -180,7 +181,7 @@ impl Param {
         self.check_memory(worker, what)
     }
 
-    /// Whether the buffer is in memory that this library can access.
+    /// Checks that this library can access the buffer's memory.
     ///
     /// # Errors
     /// `UCS_ERR_UNSUPPORTED` if it is not.
@@ -194,23 +195,23 @@ impl Param {
     }
 }
 
-/// A status as the operations return it.
+/// A status as operations return it.
 #[inline(always)]
 pub fn status_ptr(status: ucs_status_t) -> ucs_status_ptr_t {
     status as i8 as isize as ucs_status_ptr_t
 }
 
-/// The worker and the peer behind an endpoint that can still be used.
+/// The worker and the peer of an endpoint that can be used.
 ///
 /// # Errors
-/// `UCS_ERR_NOT_CONNECTED` after close, the status of its failure after that.
+/// `UCS_ERR_NOT_CONNECTED` after close; the status of its failure if it has failed.
 ///
 /// # Safety
-/// `ep` came from this library; its worker lives.
+/// `ep` was returned by this library; its worker exists.
 pub unsafe fn open_endpoint<'a>(
     ep: *const Endpoint,
 ) -> Result<(&'a Worker, &'a Peer), ucs_status_t> {
-    // SAFETY: the caller's promise; endpoints stay allocated until the worker goes.
+    // SAFETY: the caller's endpoint is valid; endpoints stay allocated as long as their worker exists.
     let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
     if e.has(CLOSED) {
         return Err(UCS_ERR_NOT_CONNECTED);
@@ -224,7 +225,7 @@ pub unsafe fn open_endpoint<'a>(
     Ok((worker, peer))
 }
 
-/// Why an endpoint cannot be used any more, `UCS_OK` if it can.
+/// Status of the failure of an endpoint, `UCS_OK` if it can be used.
 pub fn why_failed(e: &Endpoint, peer: &Peer) -> ucs_status_t {
     match e.failure() {
         UCS_OK => peer.status(),
@@ -232,13 +233,13 @@ pub fn why_failed(e: &Endpoint, peer: &Peer) -> ucs_status_t {
     }
 }
 
-/// Posts a request that is complete in all fields but `notify`, and answers as the API does.
+/// Posts a request that is complete in all fields but `notify`. Returns the operation's return value.
 ///
 /// # Safety
-/// The request is the caller's and in no list.
+/// The request is owned by the caller and in no list.
 pub unsafe fn start(req: *mut Request, p: &Param) -> ucs_status_ptr_t {
-    // SAFETY: the caller's request. It is filled in before it is posted: another thread may end
-    // it before `post` returns.
+    // SAFETY: the caller's request. All fields are set before it is posted: another thread may complete it before
+    // `post` returns.
     unsafe {
         let r = &mut *req;
         (r.notify, r.user_data) = (p.notify_send(), p.user_data());
@@ -260,26 +261,26 @@ pub unsafe fn start(req: *mut Request, p: &Param) -> ucs_status_ptr_t {
     }
 }
 
-/// Ends a request inside of the call that made it: without a trace, unless the user wants a
-/// request and a callback always.
+/// Completes a request inside of the call that made it. The request is freed, unless the user requires a request and a
+/// callback.
 ///
 /// # Safety
-/// The request is the caller's and has not ended.
+/// The request is owned by the caller and not complete.
 pub unsafe fn finish(req: *mut Request, p: &Param, status: ucs_status_t) -> ucs_status_ptr_t {
     if p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) {
-        // SAFETY: passed on. The user cannot have released a handle that he does not have yet.
+        // SAFETY: the caller's request. The user has not got its handle yet and cannot have freed it.
         unsafe { request::complete(req, status) };
         return Request::handle(req);
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller's request.
     unsafe { drop_request(req, status) }
 }
 
-/// Answers for an operation that has ended inside of its call without a request. With `NO_IMM_CMPL` one is made:
-/// complete, and its callback has been called. An error is returned as it is.
+/// Return value of an operation that completed without a request. With `NO_IMM_CMPL` a completed request is made, and
+/// its callback called. An error is returned as it is.
 ///
 /// # Safety
-/// The caller's parameters are those of a flush or a close: their callback is that of a send.
+/// The parameters are those of a flush or a close: their callback is that of a send.
 #[inline(always)]
 pub unsafe fn end_immediately(
     worker: &Worker,
@@ -289,15 +290,15 @@ pub unsafe fn end_immediately(
     if !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) || status != UCS_OK {
         return status_ptr(status);
     }
-    // SAFETY: the caller's parameters.
+    // SAFETY: the caller's parameters are those of a flush or a close.
     unsafe { end_with_request(worker, p) }
 }
 
-/// A complete request, whose callback has been called.
+/// Makes a completed request whose callback has been called.
 #[cold]
 #[inline(never)]
 unsafe fn end_with_request(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
-    // SAFETY: a new request, which no other thread sees before it has ended.
+    // SAFETY: a new request, which no other thread can find.
     unsafe {
         let req = request::take(worker, p.external());
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
@@ -305,12 +306,12 @@ unsafe fn end_with_request(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
     }
 }
 
-/// Frees a request that the user never sees, and answers with a status.
+/// Frees a request that was not returned to the user, and returns the status.
 ///
 /// # Safety
-/// As [`finish`].
+/// The request is owned by the caller and not complete.
 pub unsafe fn drop_request(req: *mut Request, status: ucs_status_t) -> ucs_status_ptr_t {
-    // SAFETY: the caller's request, ended here.
+    // SAFETY: the caller's request, which ends here.
     unsafe { request::abandon(req, status) };
     status_ptr(status)
 }

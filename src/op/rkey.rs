@@ -1,4 +1,4 @@
-//! Keys: what a region is called on the wire, and what such a name means here.
+//! Packing and unpacking of remote keys.
 
 use crate::ctypes::*;
 use crate::engine::endpoint::Endpoint;
@@ -13,7 +13,7 @@ use crate::tl::LaneTarget;
 use crate::wire::rkey::{self, DeviceKeys, PackedRkey};
 use crate::wire::rkey_tofu::{self, TofuRkey};
 
-/// The packed key of a region.
+/// Packs the key of a region.
 pub fn pack(memory: &MemHandle) -> Vec<u8> {
     let (plain, len) = pack_plain(memory);
     let device = memory.device_keys().filter(|_| memory.len > 0);
@@ -28,7 +28,7 @@ pub fn pack(memory: &MemHandle) -> Vec<u8> {
     }
 }
 
-/// What a packed key says.
+/// A decoded remote key.
 pub struct UnpackedRkey {
     packed: PackedRkey,
     device: Option<DeviceKeys>,
@@ -54,15 +54,15 @@ fn pack_plain(memory: &MemHandle) -> ([u8; rkey::MAX_LEN], usize) {
         .unwrap_or(([0; rkey::MAX_LEN], 0))
 }
 
-/// Reads a packed key of unknown length.
+/// Decodes a packed key of unknown length.
 ///
 /// # Errors
-/// `UCS_ERR_INVALID_ADDR` for what is none.
+/// `UCS_ERR_INVALID_ADDR` if the bytes are no key.
 ///
 /// # Safety
-/// `buffer` points to as many bytes as its first one says, or to one that says nothing sensible.
+/// `buffer` has as many readable bytes as its first byte says, at least one.
 pub unsafe fn decode(buffer: *const u8) -> Result<UnpackedRkey, ucs_status_t> {
-    // SAFETY: the caller's buffer: its first byte first, then what that says.
+    // SAFETY: the first byte is readable, and as many bytes as it says.
     let bytes = unsafe {
         rkey_tofu::total_len(|i| *buffer.add(i)).map(|len| std::slice::from_raw_parts(buffer, len))
     };
@@ -81,10 +81,10 @@ pub unsafe fn decode(buffer: *const u8) -> Result<UnpackedRkey, ucs_status_t> {
     })
 }
 
-/// What a packed key means to an endpoint: memory that it names is mapped here if that is possible.
+/// Unpacks a key for an endpoint: maps the memory that the key names, if that is possible.
 ///
 /// # Safety
-/// The endpoint lives.
+/// The endpoint exists.
 pub unsafe fn unpack(ep: &Endpoint, key: UnpackedRkey) -> Rkey {
     let UnpackedRkey {
         packed,
@@ -112,7 +112,7 @@ pub unsafe fn unpack(ep: &Endpoint, key: UnpackedRkey) -> Rkey {
     key
 }
 
-/// Maps a peer's memory, if that is possible: the key says where then.
+/// Maps a peer's memory, if that is possible, and stores the mapping in `key`.
 fn map(worker: &Worker, peer: &Peer, packed: PackedRkey, key: &mut Rkey) {
     let Some(inbox) = peer.inbox else { return };
     let (id, base, len) = match packed {
@@ -146,7 +146,7 @@ fn map(worker: &Worker, peer: &Peer, packed: PackedRkey, key: &mut Rkey) {
     }
 }
 
-/// Where the queue of the peer's that we know finds the memory.
+/// The STADDs of the region for the VCQs of the peer's target.
 fn steered(peer: &Peer, steering: &TofuRkey) -> Option<StaddRegion> {
     let Some(LaneTarget::Tofu(target)) = peer.target.as_deref() else {
         return None;
@@ -173,10 +173,10 @@ fn steered(peer: &Peer, steering: &TofuRkey) -> Option<StaddRegion> {
     })
 }
 
-/// The local address of a remote one, where loads and stores reach it.
+/// The local address of remote memory that is mapped here.
 ///
 /// # Errors
-/// `UCS_ERR_UNREACHABLE`.
+/// `UCS_ERR_UNREACHABLE` if it is not mapped.
 pub fn pointer(key: &Rkey, addr: u64) -> Result<*mut u8, ucs_status_t> {
     key.local(addr, 0)
         .or_else(|| (key.len == 0 && !key.empty && key.same_process).then_some(addr as *mut u8))

@@ -1,4 +1,4 @@
-//! Remote memory access: by loads and stores, by the kernel's copy between processes, or by message.
+//! RMA: by loads and stores, by CMA, by an HCA or TNI, or by messages that the peer executes.
 
 use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
@@ -24,19 +24,19 @@ use std::sync::atomic::Ordering;
 
 pub(super) const FEATURE: u64 = UCP_FEATURE_RMA as u64;
 
-/// How the bytes get there.
+/// Path of an RMA operation.
 pub enum RmaPath {
     /// The memory is mapped here.
     Direct(*mut u8),
-    /// The kernel copies.
+    /// The kernel copies (CMA).
     Attach,
-    /// A device does it.
+    /// An HCA or TNI accesses the memory.
     Device,
-    /// The peer does it.
+    /// The peer executes a message.
     Message,
 }
 
-/// The best way to `len` bytes at `addr` of the key's region.
+/// The fastest path for `len` bytes at `addr` of the key's region.
 ///
 /// # Errors
 /// `UCS_ERR_INVALID_PARAM` outside of the region.
@@ -50,8 +50,8 @@ pub fn path(
     if len == 0 {
         return Ok(RmaPath::Message);
     }
-    // After a fence nothing overtakes accesses by message that are under way or wait to be sent, which the peer
-    // executes in order: the next ones go by message too.
+    // After a fence nothing overtakes RMA by message that is outstanding or pending. The peer executes messages in
+    // order: RMA after the fence is sent by message too.
     let device = set_rma_ib(peer, rkey, addr, len) || rkey.stadd(addr, len).is_some();
     if !rkey.empty && worker.fenced.load(Ordering::Relaxed) {
         let settled = match device {
@@ -85,8 +85,7 @@ pub fn path(
     })
 }
 
-/// Whether short accesses that the kernel could make went by message and are not answered: what is behind them goes
-/// by message as well.
+/// Whether short RMA that CMA could do was sent by message and is not answered: what follows is sent by message too.
 fn has_unanswered_short(peer: &Peer) -> bool {
     if !peer.short_rma.is_used() {
         return false;
@@ -100,14 +99,14 @@ fn has_unanswered_short(peer: &Peer) -> bool {
     false
 }
 
-/// Whether so many bytes are moved from or to where they are.
+/// Whether transfers of `len` bytes use the user's memory in place.
 fn zcopy_capable(peer: &Peer, len: usize) -> bool {
     // SAFETY: peers do not outlive their worker.
     let policy = &unsafe { &*peer.worker }.ctx.policy;
     policy.ib.as_ref().is_some_and(|ib| len >= ib.in_place)
 }
 
-/// Whether a device of ours reaches these bytes through a queue pair that the peer has, or gets.
+/// Whether an HCA reaches these bytes through an RC queue pair to the peer that exists, or will be connected.
 fn set_rma_ib(peer: &Peer, rkey: &Rkey, addr: u64, len: usize) -> bool {
     peer.inbox.is_none()
         && rkey.device_keys(addr, len).is_some()
@@ -118,7 +117,7 @@ fn set_rma_ib(peer: &Peer, rkey: &Rkey, addr: u64, len: usize) -> bool {
         }
 }
 
-/// An access that is about to be made.
+/// RMA that is checked and not started.
 pub(super) struct RmaOp<'a> {
     worker: &'a Worker,
     peer: &'a Peer,
@@ -128,10 +127,10 @@ pub(super) struct RmaOp<'a> {
 }
 
 impl RmaOp<'_> {
-    /// Lets the kernel copy.
+    /// Copies the data by CMA, inside of the call.
     ///
     /// # Safety
-    /// The user's memory, here and there.
+    /// The local data and the remote memory at `addr` are valid.
     pub(super) unsafe fn attach(
         &self,
         direction: CmaDirection,
@@ -140,7 +139,7 @@ impl RmaOp<'_> {
         let (remote, len) = (CmaRemote::Piece(addr), self.data.len());
         let account = &self.peer.short_rma;
         let began = account.is_timed(len).then(clock::monotonic_ns);
-        // SAFETY: all of the user's memory.
+        // SAFETY: local and remote memory are the user's, valid during the call.
         let copied = unsafe { cma::copy(self.peer, direction, &self.data, remote, 0, len) };
         if let Some(began) = began {
             account.note_copy(clock::monotonic_ns() - began);
@@ -148,8 +147,8 @@ impl RmaOp<'_> {
         copied.map_err(CmaFault::status)
     }
 
-    /// Whether the kernel is to copy later, together with other accesses. Not after a fence that found messages under
-    /// way: what waits would make messages of those behind it.
+    /// Whether the copy by CMA is done later, together with others. Not after a fence that found outstanding messages:
+    /// queued copies would force RMA after them to go by message.
     fn waits(&self, p: &Param) -> bool {
         let duties = &self.worker.progress_flags;
         matches!(self.way, RmaPath::Attach)
@@ -161,7 +160,8 @@ impl RmaOp<'_> {
             && !self.worker.fenced.load(Ordering::Relaxed)
     }
 
-    /// The user's memory, registered, if the device is to work in it. Who wants a put to end soon has it copied.
+    /// Registers the user's memory for the HCA, if the transfer is to be in place. A put with `FAST_CMPL` is copied
+    /// instead.
     fn register_ib(&self, direction: CmaDirection, p: &Param) -> Option<Vec<Handle<IbMr>>> {
         let reads = direction == CmaDirection::Read;
         let in_place = self.worker.ctx.policy.ib.as_ref()?.in_place;
@@ -170,12 +170,12 @@ impl RmaOp<'_> {
             return None;
         }
         let by = if reads { MrUse::Write } else { MrUse::Read };
-        // SAFETY: a list of pieces is the user's promise.
+        // SAFETY: the user promises that a list of pieces is valid.
         unsafe { self.worker.register_ib_all(&self.data, by) }
     }
 
-    /// The user's memory, registered for the interconnect, if its adapter is to work in it. Who wants a put to end soon
-    /// has it copied.
+    /// Registers the user's memory for the TNIs, if the transfer is to be in place. A put with `FAST_CMPL` is copied
+    /// instead.
     fn register_tofu(
         &self,
         direction: CmaDirection,
@@ -190,7 +190,7 @@ impl RmaOp<'_> {
         }
     }
 
-    /// The rails that have parts of it.
+    /// The parts of the transfer that go by further rails.
     fn shares(&self, direction: CmaDirection, addr: u64) -> Vec<RailShare> {
         let (key, len) = (&self.rkey.stadds, self.data.len());
         match self.data.as_contig() {
@@ -202,10 +202,10 @@ impl RmaOp<'_> {
         }
     }
 
-    /// Makes the access a request, which waits for the kernel (`waits`), or for room and the peer's answer.
+    /// Makes a request and posts it: for a later copy by CMA (`waits`), or for an HCA, a TNI or a message.
     ///
     /// # Safety
-    /// The user's memory, until it ends.
+    /// The user's memory is valid until the request completes.
     pub(super) unsafe fn queue(
         self,
         ep: *const Endpoint,
@@ -214,14 +214,14 @@ impl RmaOp<'_> {
         addr: u64,
         waits: bool,
     ) -> ucs_status_ptr_t {
-        // SAFETY: passed on; the request is new.
+        // SAFETY: the caller's promise; the request is new.
         unsafe { param::start(self.request(ep, p, direction, addr, waits), p) }
     }
 
-    /// The request that [`queue`](Self::queue) starts.
+    /// Makes the request that [`queue`](Self::queue) posts.
     ///
     /// # Safety
-    /// As there.
+    /// The user's memory is valid until the request completes.
     pub(super) unsafe fn request(
         self,
         ep: *const Endpoint,
@@ -263,7 +263,7 @@ impl RmaOp<'_> {
     }
 }
 
-/// Whether a short access that the kernel can make goes by message: the peer is at work.
+/// Whether a short access that CMA could do is sent by message, because the peer progresses.
 fn goes_by_message(a: &RmaOp, p: &Param) -> bool {
     let (peer, len) = (a.peer, a.data.len());
     if !matches!(a.way, RmaPath::Attach)
@@ -278,15 +278,15 @@ fn goes_by_message(a: &RmaOp, p: &Param) -> bool {
     };
     let progressed_at = outbox.progressed_at();
     drop(tx);
-    // Relaxed: a number for the account.
+    // Relaxed: a number for the estimate only.
     let done = peer.rma_done.load(Ordering::Relaxed);
     peer.rma_idle() && peer.short_rma.choose(len, progressed_at, done)
 }
 
-/// Looks what is wrong with an access, and how it is made.
+/// Checks an access and chooses its path.
 ///
 /// # Safety
-/// A live endpoint; a live key, or null.
+/// The endpoint is valid; the key is valid or null.
 pub(super) unsafe fn prepare<'a>(
     ep: *const Endpoint,
     rkey: *const Rkey,
@@ -295,17 +295,17 @@ pub(super) unsafe fn prepare<'a>(
     what: &str,
     data: impl FnOnce() -> Result<Data, ucs_status_t>,
 ) -> Result<RmaOp<'a>, ucs_status_t> {
-    // SAFETY: the caller's endpoint and key.
+    // SAFETY: the caller's endpoint and key are valid.
     let (worker, peer) = unsafe { param::open_endpoint(ep) }?;
     p.check(worker, FEATURE, what)?;
-    // SAFETY: passed on.
+    // SAFETY: the caller's key is valid or null.
     unsafe { prepare_checked((worker, peer), rkey, addr, what, data) }
 }
 
-/// As [`prepare`], by an endpoint that can be used and with parameters that are right.
+/// Chooses the path of an access by a usable endpoint and with checked parameters.
 ///
 /// # Safety
-/// A live key, or null.
+/// The key is valid or null.
 pub(super) unsafe fn prepare_checked<'a>(
     (worker, peer): (&'a Worker, &'a Peer),
     rkey: *const Rkey,
@@ -313,14 +313,14 @@ pub(super) unsafe fn prepare_checked<'a>(
     what: &str,
     data: impl FnOnce() -> Result<Data, ucs_status_t>,
 ) -> Result<RmaOp<'a>, ucs_status_t> {
-    // SAFETY: the caller's key.
+    // SAFETY: the caller's key is valid or null.
     let Some(rkey) = (unsafe { rkey.as_ref() }) else {
         log::error!("{what}: no rkey");
         return Err(UCS_ERR_INVALID_PARAM);
     };
     let data = data()?;
     let way = path(worker, peer, rkey, addr, data.len()).inspect_err(|_| {
-        // SAFETY: made above, used no more.
+        // SAFETY: `data` was made in this call and is not used again.
         unsafe { data.finish() };
     })?;
     Ok(RmaOp {
@@ -332,10 +332,10 @@ pub(super) unsafe fn prepare_checked<'a>(
     })
 }
 
-/// Writes.
+/// `ucp_put_nbx` by any path.
 ///
 /// # Safety
-/// As `ucp_put_nbx`.
+/// The parameters are those of `ucp_put_nbx`.
 pub unsafe fn put(
     ep: *const Endpoint,
     buffer: *const c_void,
@@ -344,7 +344,7 @@ pub unsafe fn put(
     rkey: *const Rkey,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, buffer and key.
+    // SAFETY: the caller's endpoint, buffer and key are valid.
     unsafe {
         let access = prepare(ep, rkey, addr, p, "ucp_put_nbx", || {
             Data::for_send(buffer, count, p.datatype())
@@ -361,7 +361,7 @@ pub unsafe fn put(
         if goes_by_message(&a, p) {
             a.way = RmaPath::Message;
         }
-        // Asked once: other threads change the answer.
+        // Computed once: other threads can change the result.
         let waits = a.waits(p);
         let done = match a.way {
             RmaPath::Direct(local) => {
@@ -382,10 +382,10 @@ pub unsafe fn put(
     }
 }
 
-/// Reads what fits into one buffer of a device's, if nothing is in the way: the request's handle.
+/// Get of a length that fits into one registered buffer, if it can be posted now: the request's handle.
 ///
 /// # Safety
-/// As `ucp_get_nbx`. No option adds to the flags of operations, and there was no fence.
+/// The parameters are those of `ucp_get_nbx`. No option adds to the flags of operations, and there was no fence.
 pub unsafe fn read_now(
     ep: *const Endpoint,
     buffer: *mut c_void,
@@ -394,10 +394,10 @@ pub unsafe fn read_now(
     rkey: &Rkey,
     p: &Param,
 ) -> Option<ucs_status_ptr_t> {
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it.
+    // SAFETY: the caller's endpoint is valid; worker and peer outlive it.
     let (worker, peer) = unsafe { (&*(*ep).worker, (*ep).peer()) };
     let key = rma_ib::key_now(peer, rkey.device_keys(addr, len)?, len)?;
-    // SAFETY: a new request, given back if it was not needed.
+    // SAFETY: a new request, freed if nothing was posted.
     unsafe {
         let req = request::take(worker, p.external());
         ((*req).peer, (*req).ep) = (peer, ep);
@@ -412,10 +412,10 @@ pub unsafe fn read_now(
     }
 }
 
-/// Reads.
+/// `ucp_get_nbx` by any path.
 ///
 /// # Safety
-/// As `ucp_get_nbx`.
+/// The parameters are those of `ucp_get_nbx`.
 pub unsafe fn get(
     ep: *const Endpoint,
     buffer: *mut c_void,
@@ -424,7 +424,7 @@ pub unsafe fn get(
     rkey: *const Rkey,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, buffer and key.
+    // SAFETY: the caller's endpoint, buffer and key are valid.
     unsafe {
         let access = prepare(ep, rkey, addr, p, "ucp_get_nbx", || {
             Data::for_recv(buffer, count, p.datatype())
@@ -445,7 +445,7 @@ pub unsafe fn get(
         if goes_by_message(&a, p) {
             a.way = RmaPath::Message;
         }
-        // Asked once: other threads change the answer.
+        // Computed once: other threads can change the result.
         let waits = a.waits(p);
         let done = match a.way {
             RmaPath::Direct(local) => a.data.unpack(0, local, a.data.len()),
@@ -468,10 +468,10 @@ unsafe fn request_for(a: &RmaOp, ep: *const Endpoint, p: &Param) -> *mut Request
     }
 }
 
-/// An access that ended inside of the call.
+/// Return value of an access that completed inside of the call.
 ///
 /// # Safety
-/// Its endpoint is live.
+/// The endpoint is valid.
 pub(super) unsafe fn ended(
     a: &RmaOp,
     ep: *const Endpoint,
@@ -492,7 +492,7 @@ pub(super) unsafe fn ended(
     if status == UCS_ERR_CONNECTION_RESET {
         tx::fail_peer(a.peer, status);
     }
-    // SAFETY: a new request, or none.
+    // SAFETY: the request, if one is made, is new.
     unsafe {
         if !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) || status != UCS_OK {
             a.data.finish();

@@ -1,4 +1,4 @@
-//! What arrives: every kind of message and what it sets in motion. Bytes of peers are checked here.
+//! Dispatch of received messages by their kind. Values from peers are checked here.
 
 use super::amo::{self, AmoOp};
 use super::{am, amo_target, get_reply, signal, stream, tag};
@@ -19,17 +19,16 @@ use crate::wire::header::{
     RtrHdr, RtsHdr, ShareHdr, SignalHdr, SyncHdr, ValueHdr,
 };
 
-/// A message that no sender of this library writes.
+/// A message that no version of this library sends.
 pub struct Malformed;
 
-/// Fixed headers are at most this long; they are copied before they are looked at, because the
-/// sender could change them meanwhile.
+/// Maximum length of fixed headers. They are copied before they are read, because the sender could change them.
 const MAX_HEAD: usize = 40;
 
 /// Handles one message.
 ///
 /// # Errors
-/// [`Malformed`]: the sender is not to be trusted any more.
+/// [`Malformed`]: the connection to the sender must fail.
 ///
 /// # Safety
 /// The record of `m` is readable during the call.
@@ -38,12 +37,12 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &RingMessage) -> Result<(
     let head_len = kind.header_size();
     let body_len = m.len.checked_sub(head_len).ok_or(Malformed)?;
     let mut head = [0u8; MAX_HEAD];
-    // SAFETY: the record has `head_len + body_len` bytes; MAX_HEAD is the longest header.
+    // SAFETY: the record has `head_len + body_len` bytes; no header is longer than `MAX_HEAD`.
     let body = unsafe {
         std::ptr::copy_nonoverlapping(m.record, head.as_mut_ptr(), head_len.min(MAX_HEAD));
         m.record.add(head_len)
     };
-    // SAFETY: `body_len` bytes at `body`, as the functions ask for.
+    // SAFETY: `body` has `body_len` bytes.
     unsafe {
         match kind {
             Kind::TagEager => tag::on_message(
@@ -163,7 +162,7 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &RingMessage) -> Result<(
             }
             Kind::EpClosed => {
                 let status = final_status(m.aux);
-                // Closed by force, it may have left a message unfinished: it follows the fragments.
+                // A forced close may have left a message unfinished: this message follows its fragments.
                 worker.drop_partials(peer);
                 failure::on_ep_closed(worker, peer, EpImm::from_u64(m.imm).sn, status);
             }
@@ -186,11 +185,11 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &RingMessage) -> Result<(
     Ok(())
 }
 
-/// What a peer offers, and how many bytes of keys follow its header; the last of them are what is kept beside the
-/// offer.
+/// Decodes an RTS with `count` keys. Returns it and the number of bytes that the keys take in the body; the last of
+/// them are the sender's STADDs for further rails.
 ///
 /// # Safety
-/// The body has so many bytes.
+/// The body has `body_len` readable bytes.
 unsafe fn offered(
     worker: &Worker,
     peer: &Peer,
@@ -203,14 +202,14 @@ unsafe fn offered(
     if keys > body_len {
         return Err(Malformed);
     }
-    // SAFETY: the body has so many.
+    // SAFETY: the body is as long as the keys.
     if let Some((key, rails)) = unsafe { get_zcopy::key(worker, peer, body, count) } {
         (offer.pieces, offer.rails, offer.keyed) = (key, rails, true);
     }
     Ok((offer, keys))
 }
 
-/// A status byte of a peer's; "in progress" is no end.
+/// The final status in a message of a peer; `UCS_INPROGRESS` is none.
 fn final_status(aux: u8) -> ucs_status_t {
     match ucs_status_t::from_raw(aux as i8) {
         UCS_INPROGRESS => UCS_ERR_IO_ERROR,
@@ -218,7 +217,7 @@ fn final_status(aux: u8) -> ucs_status_t {
     }
 }
 
-/// Whether a peer may touch this memory; says so if not.
+/// Whether a peer may access this memory, which must be registered. Logs an error if not.
 pub(super) fn allowed(worker: &Worker, peer: &Peer, addr: u64, len: u64, what: &str) -> bool {
     let ok = worker.ctx.regions.permits(&worker.last_region, addr, len);
     if !ok {
@@ -230,7 +229,7 @@ pub(super) fn allowed(worker: &Worker, peer: &Peer, addr: u64, len: u64, what: &
     ok
 }
 
-/// Writes to this worker's memory for a peer; false if that is not registered.
+/// Writes to this worker's memory for a peer. False: the memory is not registered.
 ///
 /// # Safety
 /// `len` bytes are readable at `bytes`.
@@ -245,12 +244,12 @@ pub unsafe fn write(worker: &Worker, peer: &Peer, addr: u64, bytes: *const u8, l
 }
 
 unsafe fn put(worker: &Worker, peer: &Peer, addr: u64, bytes: *const u8, len: usize) {
-    // SAFETY: the caller's bytes.
+    // SAFETY: the caller's bytes are readable.
     let ok = unsafe { write(worker, peer, addr, bytes, len) };
     tx::answer_put(peer, if ok { UCS_OK } else { UCS_ERR_INVALID_ADDR });
 }
 
-/// An access was answered that no request waits for.
+/// Handles the answer to an access without a request.
 fn answered(peer: &Peer, status: ucs_status_t, what: &str) {
     if status != UCS_OK {
         log::error!("worker {:#x} refused a {what}: {status:?}", peer.uid);
@@ -258,7 +257,7 @@ fn answered(peer: &Peer, status: ucs_status_t, what: &str) {
     flush::notified(peer, status);
 }
 
-/// A part of what this worker wanted to read.
+/// Handles a part of the data of a get.
 unsafe fn got(
     worker: &Worker,
     peer: &Peer,
@@ -269,12 +268,12 @@ unsafe fn got(
 ) {
     let status = final_status(m.aux);
     if status == UCS_OK {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller's bytes are readable.
         return unsafe { req_lookup::on_part(worker, peer, m.imm, Kind::GetRep, h, bytes, len) };
     }
     let is_get = req_lookup::borrow(worker, peer, m.imm, Kind::GetRep).is_some();
     if is_get && let Some(req) = req_lookup::take(worker, peer, m.imm) {
-        // SAFETY: out of the table: ours.
+        // SAFETY: the request was removed from the table: this thread owns it.
         unsafe { request::complete(req, status) };
         flush::answered(peer);
     }
@@ -303,10 +302,10 @@ fn atomic(worker: &Worker, peer: &Peer, addr: u64, h: AmoHdr) -> Result<(), Malf
     Ok(())
 }
 
-/// Changes this worker's memory for a peer: what was there.
+/// Executes an atomic operation on this worker's memory for a peer. Returns the previous value.
 ///
 /// # Errors
-/// `UCS_ERR_INVALID_ADDR` if it is not registered or not aligned.
+/// `UCS_ERR_INVALID_ADDR` if the memory is not registered or the address not aligned.
 pub(super) fn change(
     worker: &Worker,
     peer: &Peer,
@@ -327,15 +326,15 @@ unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &RingMessage, value: u64)
     if m.imm == 0 {
         return answered(peer, status, "atomic operation");
     }
-    // SAFETY: requests in the table live; a fetch's data is its reply buffer.
+    // SAFETY: requests in the table are not freed; the data of a fetching operation are its reply buffer.
     let is_amo = worker
         .ids
         .lock()
         .get(m.imm)
         .is_some_and(|req| unsafe { (*req).kind } == Kind::AmoReq as u8);
-    // Only what is one is taken: the peer may name any request of ours.
+    // Only an atomic operation is removed: the peer may name any request of this worker.
     if is_amo && let Some(req) = req_lookup::take(worker, peer, m.imm) {
-        // SAFETY: out of the table: ours.
+        // SAFETY: the request was removed from the table: this thread owns it.
         unsafe {
             if let (UCS_OK, Some(reply)) = (status, (*req).data.as_contig()) {
                 amo::store(reply.cast(), value, (*req).data.len() as u8);

@@ -1,4 +1,4 @@
-//! Scatter-gather put and get: pieces of local memory, each with its own place and key at the peer.
+//! Scatter-gather put and get: pieces of local memory, each with an address and a key at the peer.
 
 use super::param::{self, Param, status_ptr};
 use super::rma::{self, RmaPath};
@@ -22,16 +22,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SGL: u64 = UCP_DATATYPE_SGL as u64;
 const FEATURE: u64 = UCP_FEATURE_RMA as u64;
 const NAME: &str = "scatter-gather access";
-/// What callers give for the remote address beside a list. For the key they give null.
+/// The remote address that callers give with a list; the key is null.
 const UCP_REMOTE_ADDR_INVALID: u64 = u64::MAX;
 
-/// Whether an access names its pieces in lists.
+/// Whether the buffer or the remote memory is a scatter-gather list.
 pub fn is(p: &Param) -> bool {
     p.datatype() & UCP_DATATYPE_CLASS_MASK == SGL || p.remote_datatype().is_some()
 }
 
-/// The caller's arrays: `count` elements, each of some blocks of equal length. The arrays are his until
-/// completion, and are read only during the call.
+/// The caller's arrays: `count` elements, each of some blocks of equal length. They belong to the caller until the
+/// operation completes, and are read only during the call.
 struct SglArrays {
     count: usize,
     buffers: *const *mut c_void,
@@ -39,7 +39,7 @@ struct SglArrays {
     /// Blocks of each element and the bytes from one to the next; null: one block each.
     counts: *const usize,
     strides: *const usize,
-    /// Handle of each element's memory; null: none were given.
+    /// Memory handle of each element; null: none were given.
     memhs: *const ucp_mem_h,
     addrs: *const u64,
     rkeys: *const ucp_rkey_h,
@@ -69,7 +69,7 @@ impl SglElement<'_> {
 
 impl SglArrays {
     /// # Errors
-    /// `UCS_ERR_INVALID_PARAM` if something is missing or both sides do not agree.
+    /// What is missing, or that the two sides do not agree.
     unsafe fn read(
         local: *const c_void,
         count: usize,
@@ -85,7 +85,7 @@ impl SglArrays {
         if local.is_null() || remote.is_null() || remote_count != count {
             return Err("a null list, or not as many elements at both sides");
         }
-        // SAFETY: the caller's structures; a field is used only if its bit is set.
+        // SAFETY: the caller's structures are valid; a field is used only if its bit is set.
         unsafe {
             let l = &*local.cast::<ucp_dt_local_sgl_t>();
             let r = &*remote.cast::<ucp_dt_remote_sgl_t>();
@@ -152,7 +152,7 @@ impl SglArrays {
         }
     }
 
-    /// An element, `None` if it is empty.
+    /// An element; `None` if it is empty.
     unsafe fn element(&self, i: usize) -> Result<Option<SglElement<'_>>, ucs_status_t> {
         // SAFETY: the caller's arrays have `count` entries.
         unsafe {
@@ -186,24 +186,25 @@ fn has<T>(mask: u64, bit: u64, array: *const T) -> *const T {
     }
 }
 
-/// An access under way.
+/// An access in progress.
 struct SglOp<'a> {
     worker: &'a Worker,
     peer: &'a Peer,
     ep: *const Endpoint,
     direction: CmaDirection,
     p: &'a Param,
-    /// Pieces for one call of the kernel's.
+    /// Pieces for one CMA call.
     local: Spans,
     remote: Spans,
-    /// What the user gets; made when a piece goes by message. Its `remote` counts those and us.
+    /// The user's request, made when the first piece is posted. Its `remote` counts posted pieces, plus one during the
+    /// call.
     parent: *mut Request,
 }
 
-/// Puts or gets.
+/// `ucp_put_nbx` and `ucp_get_nbx` with lists at both sides.
 ///
 /// # Safety
-/// As `ucp_put_nbx` with lists at both sides.
+/// The parameters are those of `ucp_put_nbx` or `ucp_get_nbx`.
 pub unsafe fn access(
     ep: *const Endpoint,
     direction: CmaDirection,
@@ -211,7 +212,7 @@ pub unsafe fn access(
     (addr, rkey): (u64, *const Rkey),
     p: &Param,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and lists.
+    // SAFETY: the caller's endpoint and lists are valid.
     unsafe {
         let prepared = param::open_endpoint(ep).and_then(|(worker, peer)| {
             p.check(worker, FEATURE, NAME)?;
@@ -239,7 +240,7 @@ pub unsafe fn access(
             remote: Spans::new(),
             parent: std::ptr::null_mut(),
         };
-        // Before anything is written: is every element inside of its region?
+        // All elements are checked before anything is written.
         if let Err(status) = t.check(&lists) {
             return status_ptr(status);
         }
@@ -249,13 +250,13 @@ pub unsafe fn access(
 }
 
 impl SglOp<'_> {
-    /// Whether an element's key and memory handle are those of its memory.
+    /// Checks that the key of an element is one of the peer, and that its memory handle covers its memory.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The text for the log.
     fn belongs(&self, e: &SglElement, mapped: &HashSet<usize>) -> Result<(), &'static str> {
         let (start, end) = e.extent().ok_or("blocks beyond the address space")?;
-        // A client's key can be older than what it knows of its server.
+        // A client can have unpacked the key before it had the server's uid.
         let (owner, server) = (e.rkey.identity.0, self.peer.uid);
         if owner != server && owner != 0 && server != 0 {
             return Err("a key for another peer");
@@ -264,7 +265,7 @@ impl SglOp<'_> {
         if !mapped.contains(&(memh as usize)) {
             return Err("a memory handle that is not mapped");
         }
-        // SAFETY: mapped, and it stays as long as the set is locked.
+        // SAFETY: the handle is mapped, and cannot be unmapped while the set is locked.
         let memory = unsafe { &*memh.cast::<MemHandle>() };
         let inside = memory.addr <= start && end <= memory.addr.saturating_add(memory.len as u64);
         inside.then_some(()).ok_or("memory outside of its handle")
@@ -274,7 +275,7 @@ impl SglOp<'_> {
         let at_once = self.p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL);
         let mapped = self.worker.ctx.handles.lock();
         for i in 0..lists.count {
-            // SAFETY: the caller's lists.
+            // SAFETY: the caller's lists are valid.
             let Some(e) = (unsafe { lists.element(i) })? else {
                 continue;
             };
@@ -292,24 +293,24 @@ impl SglOp<'_> {
 
     unsafe fn run(&mut self, lists: &SglArrays) -> Result<(), ucs_status_t> {
         for i in 0..lists.count {
-            // SAFETY: the caller's lists and memory.
+            // SAFETY: the caller's lists and memory are valid.
             unsafe {
                 if let Some(e) = lists.element(i)? {
                     self.element(&e)?;
                 }
             }
         }
-        // SAFETY: as above.
+        // SAFETY: the caller's lists and memory are valid.
         unsafe { self.flush() }
     }
 
     unsafe fn element(&mut self, e: &SglElement) -> Result<(), ucs_status_t> {
         let way = rma::path(self.worker, self.peer, e.rkey, e.addr, e.len * e.blocks)?;
         for block in 0..e.blocks {
-            // The blocks lie one after the other at the peer.
+            // The blocks of an element are contiguous at the peer.
             let (ptr, offset) = (e.buffer.wrapping_add(block * e.stride), block * e.len);
             let addr = e.addr.wrapping_add(offset as u64);
-            // SAFETY: the user's memory, and the peer's within its region.
+            // SAFETY: the user's memory is valid; the remote range was checked to be in its region.
             unsafe {
                 match way {
                     RmaPath::Direct(local) => self.direct(ptr, local.add(offset), e.len),
@@ -327,7 +328,7 @@ impl SglOp<'_> {
             CmaDirection::Write => (ptr, local),
             CmaDirection::Read => (local, ptr),
         };
-        // SAFETY: the caller's ranges. `copy`: a program may access its own memory.
+        // SAFETY: the caller's ranges are valid. `copy`: they can overlap in a program's own memory.
         unsafe { std::ptr::copy(src, dst, len) };
     }
 
@@ -338,7 +339,7 @@ impl SglOp<'_> {
         };
         let there = IoSpan { addr, len };
         if !self.local.push(here) {
-            // SAFETY: what was pushed is the user's.
+            // SAFETY: all pieces that were pushed are the user's memory.
             unsafe { self.flush() }?;
             self.local.push(here);
         }
@@ -346,18 +347,18 @@ impl SglOp<'_> {
         Ok(())
     }
 
-    /// Moves the collected pieces; by message if the kernel does not let us.
+    /// Copies the collected pieces by CMA; if the kernel does not allow it, posts them as messages.
     unsafe fn flush(&mut self) -> Result<(), ucs_status_t> {
         let (local, remote) = (&mut self.local, &mut self.remote);
-        // SAFETY: the caller's memory.
+        // SAFETY: the caller's memory is valid.
         let moved = unsafe { cma::transfer(self.peer, self.direction, local, remote) };
         if moved == Err(UCS_ERR_UNSUPPORTED) {
-            // The two lists were filled in pairs, and nothing of them has been moved.
+            // The two lists have equal pieces, and nothing was copied.
             let (mut local, mut remote) = (Spans::new(), Spans::new());
             std::mem::swap(&mut local, &mut self.local);
             std::mem::swap(&mut remote, &mut self.remote);
             for (l, r) in local.as_slice().iter().zip(remote.as_slice()) {
-                // SAFETY: as above.
+                // SAFETY: the caller's memory is valid.
                 unsafe { self.queue(l.addr as *mut u8, r.addr, l.len, None) }?;
             }
             return Ok(());
@@ -367,7 +368,7 @@ impl SglOp<'_> {
         moved
     }
 
-    /// By a device if there are keys for it, else by message.
+    /// Posts a piece by the HCA if there are keys for it, else by message.
     unsafe fn queue(
         &mut self,
         ptr: *mut u8,
@@ -375,7 +376,7 @@ impl SglOp<'_> {
         len: usize,
         keys: Option<&DeviceKeys>,
     ) -> Result<(), ucs_status_t> {
-        // SAFETY: new requests; the child is filled in before it is posted.
+        // SAFETY: new requests; all fields of the child are set before it is posted.
         unsafe {
             if self.parent.is_null() {
                 self.parent = request::take(self.worker, self.p.external());
@@ -402,13 +403,13 @@ impl SglOp<'_> {
         Ok(())
     }
 
-    /// The answer to the user.
+    /// Return value of the access.
     unsafe fn end(self, done: Result<(), ucs_status_t>) -> ucs_status_ptr_t {
         let status = done.err().unwrap_or(UCS_OK);
         if status == UCS_ERR_CONNECTION_RESET {
             tx::fail_peer(self.peer, status);
         }
-        // SAFETY: the parent is ours as long as we count; a new request otherwise.
+        // SAFETY: the parent is not freed before this call's count is dropped; otherwise the request is new.
         unsafe {
             if self.parent.is_null() {
                 if !self.p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) || status != UCS_OK {
@@ -419,7 +420,7 @@ impl SglOp<'_> {
                 return param::finish(req, self.p, status);
             }
             note(self.parent, status);
-            // AcqRel: pairs with the children's, so that the last one sees every status.
+            // AcqRel: the partner is `child_ended`; the last one to subtract sees every status.
             if pending(self.parent).fetch_sub(1, Ordering::AcqRel) == 1 {
                 return param::finish(self.parent, self.p, outcome(self.parent));
             }
@@ -428,40 +429,40 @@ impl SglOp<'_> {
     }
 }
 
-/// Pieces that have not ended.
+/// Number of pieces that have not completed, plus one during the call.
 unsafe fn pending<'a>(parent: *mut Request) -> &'a AtomicU64 {
-    // SAFETY: the caller's request, whose field is used in this way only; it is 8-byte aligned.
+    // SAFETY: the caller's request is valid; the field, which is 8-byte aligned, is accessed only by this atomic.
     unsafe { AtomicU64::from_ptr(&raw mut (*parent).remote) }
 }
 
 unsafe fn failure<'a>(parent: *mut Request) -> &'a AtomicU64 {
-    // SAFETY: as above.
+    // SAFETY: the caller's request is valid; the field, which is 8-byte aligned, is accessed only by this atomic.
     unsafe { AtomicU64::from_ptr(&raw mut (*parent).remote_id) }
 }
 
-/// Keeps the first failure.
+/// Stores the first failure.
 unsafe fn note(parent: *mut Request, status: ucs_status_t) {
     if status != UCS_OK {
         let raw = u64::from(status as i8 as u8);
-        // SAFETY: the caller counts. Relaxed: the count orders it.
+        // SAFETY: the caller holds a count. Relaxed: the count orders it.
         let field = unsafe { failure(parent) };
         let _ = field.compare_exchange(0, raw, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
 unsafe fn outcome(parent: *mut Request) -> ucs_status_t {
-    // SAFETY: nobody else counts any more.
+    // SAFETY: the count is 0. Relaxed: the count orders it.
     ucs_status_t::from_raw(unsafe { failure(parent) }.load(Ordering::Relaxed) as u8 as i8)
 }
 
-/// A piece has ended; the last one ends the whole.
+/// Completes a piece; the last one completes the user's request.
 unsafe fn child_ended(child: *mut Request, status: ucs_status_t) {
-    // SAFETY: made by `message`; the parent lives until the count is 0.
+    // SAFETY: made by `queue`; the parent is not freed before the count is 0.
     unsafe {
         let parent = (*child).user_data.cast::<Request>();
         request::recycle(child);
         note(parent, status);
-        // AcqRel: as in `end`.
+        // AcqRel: the partner is `end` or another `child_ended`; the last one to subtract sees every status.
         if pending(parent).fetch_sub(1, Ordering::AcqRel) == 1 {
             request::complete(parent, outcome(parent));
         }

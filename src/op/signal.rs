@@ -1,12 +1,11 @@
-//! Put with signal: an entry in a completion queue of the target's, or a change of a flag, which is visible only behind
+//! Put with signal: an entry in a completion queue of the target, or a change of a flag, which becomes visible after
 //! the data.
 //!
-//! Data that is in its place when the call returns is followed by the signal, a message or a change of mapped memory.
-//! Other data waits in the peer's queue, or is under way, and the signal is a message behind it: the peer executes
-//! messages in order, a queue pair keeps the order of writes and messages, and what rails move is waited for
-//! (`proto::tx`). What a reliable connection writes in one work request carries a short signal with it, if nothing is
-//! in its way (`SignalWord`); behind what the Tofu interconnect writes in one post a frame that rides in a descriptor
-//! tells of it (`NoteHdr`).
+//! If the data are in place when the call returns, the signal follows: a message, or a change of mapped memory.
+//! Otherwise the data are pending or outstanding, and the signal is a message behind them: the peer executes messages
+//! in order, a queue pair keeps the order of writes and messages, and transfers on other rails are waited for
+//! (`proto::tx`). An RC write in one work request carries a short signal as its immediate, if nothing is pending
+//! (`SignalWord`); a Tofu put in one post is followed by a piggyback frame with the signal (`NoteHdr`).
 
 use super::amo::{self, AmoOp};
 use super::param::{self, Param, status_ptr};
@@ -28,7 +27,7 @@ use std::ffi::c_void;
 
 const NAME: &str = "ucpx_put_signal_nbx";
 
-/// What becomes visible behind the data.
+/// A signal: what becomes visible after the data.
 #[derive(Clone, Copy)]
 pub struct Signal<'a> {
     pub value: u64,
@@ -37,7 +36,7 @@ pub struct Signal<'a> {
 
 #[derive(Clone, Copy)]
 pub enum SignalAim<'a> {
-    /// A completion queue of the target's.
+    /// A completion queue of the target.
     Queue(u8),
     /// A flag of 8 bytes.
     Flag {
@@ -47,19 +46,19 @@ pub enum SignalAim<'a> {
     },
 }
 
-/// A peer that is signalled to.
+/// The peer that gets a signal.
 struct SignalTarget<'a> {
     worker: &'a Worker,
     peer: &'a Peer,
     ep: *const Endpoint,
-    /// The flag, if it is mapped here and nothing has to go by message.
+    /// Local address of the flag, if it is mapped here and its operation needs no message.
     flag: Option<*mut u8>,
 }
 
-/// Signals behind `data`, address and bytes, that was written: an entry of a completion queue, by message.
+/// Posts the signal behind `data`, address and length, that were written: an entry of a completion queue, by message.
 ///
 /// # Safety
-/// The caller's endpoint can be used, and its structure asks for no request.
+/// The endpoint can be used, and the structure requires no request.
 #[inline(never)]
 pub unsafe fn behind(
     ep: *const Endpoint,
@@ -67,7 +66,7 @@ pub unsafe fn behind(
     signal: Signal,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it, and structure.
+    // SAFETY: the caller's endpoint and structure are valid; worker and peer outlive the endpoint.
     let (worker, peer, p) = unsafe { (&*(*ep).worker, (*ep).peer(), Param::new(param, 0)) };
     let target = SignalTarget {
         worker,
@@ -78,10 +77,10 @@ pub unsafe fn behind(
     status_ptr(target.post(signal, data, &p).err().unwrap_or(UCS_OK))
 }
 
-/// Puts, and signals behind that.
+/// Puts data and signals behind them.
 ///
 /// # Safety
-/// As `ucp_put_nbx`; the key may be null for no data.
+/// The parameters are those of `ucp_put_nbx`; the key may be null if there are no data.
 pub unsafe fn put(
     ep: *const Endpoint,
     (buffer, count): (*const c_void, usize),
@@ -94,7 +93,7 @@ pub unsafe fn put(
         log::error!("{NAME}: a scatter-gather list");
         return status_ptr(UCS_ERR_UNSUPPORTED);
     }
-    // SAFETY: the caller's endpoint, buffer and key.
+    // SAFETY: the caller's endpoint, buffer and key are valid.
     unsafe {
         let target = match resolve_target(ep, signal, p) {
             Ok(target) => target,
@@ -120,7 +119,7 @@ unsafe fn resolve_target<'a>(
     signal: Signal,
     p: &Param,
 ) -> Result<SignalTarget<'a>, ucs_status_t> {
-    // SAFETY: the caller's endpoint.
+    // SAFETY: the caller's endpoint is valid.
     let (worker, peer) = unsafe { param::open_endpoint(ep) }?;
     p.check(worker, rma::FEATURE, NAME)?;
     let flag = match signal.aim {
@@ -145,7 +144,7 @@ unsafe fn resolve_target<'a>(
     })
 }
 
-/// What is done to a flag.
+/// The operation on a flag.
 fn change(op: ucpx_signal_op_t, value: u64) -> AmoOp {
     let op = match op {
         UCPX_SIGNAL_OP_ADD => amo::ADD,
@@ -178,7 +177,7 @@ impl SignalTarget<'_> {
 
     unsafe fn write(&self, a: RmaOp, addr: u64, signal: Signal, p: &Param) -> ucs_status_ptr_t {
         let len = a.data.len();
-        // SAFETY: the caller's buffer and memory.
+        // SAFETY: the caller's buffer and memory are valid.
         unsafe {
             let done = match a.way {
                 RmaPath::Direct(local) => {
@@ -211,7 +210,7 @@ impl SignalTarget<'_> {
                 return rma::ended(&a, self.ep, p, done);
             }
             let req = a.request(self.ep, p, CmaDirection::Write, addr, false);
-            // Filled in before it is posted: another thread may end it at once.
+            // Set before the request is posted: another thread may complete it at once.
             ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
             if word.is_some_and(|word| rma_ib::post_zcopy_with_imm(req, word)) {
                 return Request::handle(req);
@@ -222,30 +221,28 @@ impl SignalTarget<'_> {
             }
             match self.post(signal, (addr, len), p) {
                 Err(status) if put.is_null() => status_ptr(status),
-                // The request tells of the peer's loss.
+                // The failure of the peer is reported by the request of the put.
                 _ => put,
             }
         }
     }
 
-    /// Writes short data, which is copied, by a device that tells the peer of it in the same work request. False: there
-    /// is none, or something is in the way.
+    /// Writes short data, which are copied, by RC with the signal as immediate. False: nothing was done.
     unsafe fn write_with_imm(&self, a: &RmaOp, addr: u64, word: u32) -> bool {
         let keys = a.rkey.device.as_ref();
         let keys = keys.filter(|_| matches!(a.way, RmaPath::Device));
         match (keys, a.data.as_contig()) {
             (Some(keys), Some(data)) => {
                 let (at, len) = ((addr, word), a.data.len());
-                // SAFETY: the caller's data.
+                // SAFETY: the caller's data are valid.
                 unsafe { rma_ib::write_with_imm(self.peer, keys, at, data, len) }
             }
             _ => false,
         }
     }
 
-    /// Writes short data by the adapter of the Tofu interconnect, and behind it a note for a completion queue, each in
-    /// one post. `None`: that is not how it goes, or something is in the way; false: the data is written, and nothing
-    /// is noted.
+    /// Writes short data by a Tofu put, followed by a frame with the signal for a completion queue, each in one post.
+    /// `None`: nothing was done; false: the data were written, and no signal was sent.
     unsafe fn write_with_tofu_imm(&self, a: &RmaOp, addr: u64, signal: Signal) -> Option<bool> {
         let (SignalAim::Queue(cq), RmaPath::Device) = (signal.aim, &a.way) else {
             return None;
@@ -254,21 +251,21 @@ impl SignalTarget<'_> {
         let stadd = a.rkey.stadd(addr, len)?;
         let len = len as u64;
         let note = (cq, signal.value, NoteHdr { addr, len });
-        // SAFETY: the caller's data.
+        // SAFETY: the caller's data are valid.
         unsafe { rma_tofu::write_with_imm(self.peer, stadd, data, note) }
     }
 
-    /// Signals behind data that is in its place.
+    /// Signals after data that are in place.
     fn signal(&self, signal: Signal, data: (u64, usize), p: &Param) -> Result<(), ucs_status_t> {
         if let (Some(flag), SignalAim::Flag { op, .. }) = (self.flag, signal.aim) {
-            // SAFETY: mapped memory of the region, aligned.
+            // SAFETY: the flag is aligned, in mapped memory of the region.
             unsafe { amo::execute(flag, change(op, signal.value)) };
             return Ok(());
         }
         self.post(signal, data, p)
     }
 
-    /// Sends the signal as a message, which may wait: it has all that it needs.
+    /// Sends the signal as a message. The message may become pending: it contains all that it needs.
     fn post(
         &self,
         signal: Signal,
@@ -286,12 +283,12 @@ impl SignalTarget<'_> {
             op,
             cq,
         };
-        // SAFETY: a new request, which nobody else knows until it is posted.
+        // SAFETY: a new request, which is in no list until it is posted.
         unsafe {
             let req = request::take(self.worker, std::ptr::null_mut());
             let r = &mut *req;
             tx::set_message(r, Kind::Signal, 0, signal.value, &head.encode());
-            // A forced close takes it with the data.
+            // A forced close cancels it together with the data.
             (r.peer, r.ep) = (self.peer, self.ep);
             r.notify = Callback::Internal(request::discard);
             let ended = match tx::post(req) {
@@ -307,12 +304,12 @@ impl SignalTarget<'_> {
     }
 }
 
-/// Whether an operation returned a status that is an error.
+/// Whether the return value of an operation is an error.
 fn is_error(result: ucs_status_ptr_t) -> bool {
     (result as isize) < 0 && result as isize >= isize::from(UCS_ERR_LAST as i8)
 }
 
-/// A peer's device has written so many bytes, and tells of it.
+/// Handles the immediate of a write of `len` bytes by the peer's HCA.
 pub(super) fn on_imm(worker: &Worker, peer: &Peer, word: SignalWord, len: usize) {
     notify(worker, peer, word.cq, word.value.into(), len, None);
 }
@@ -327,14 +324,14 @@ fn notify(worker: &Worker, peer: &Peer, cq: u8, value: u64, len: usize, addr: Op
     worker.cqs.notify(worker, cq, notice);
 }
 
-/// A peer's adapter has written what this notes, or has been refused: the connection ends then.
+/// Handles the signal that follows a put of the peer's TNI. If the put was refused, its connection fails.
 pub(super) fn on_note(worker: &Worker, peer: &Peer, cq: u8, value: u64, h: NoteHdr) {
     if rx_dispatch::allowed(worker, peer, h.addr, h.len, "signal behind") {
         notify(worker, peer, cq, value, h.len as usize, Some(h.addr));
     }
 }
 
-/// A peer's signal: what it has put before is in its place, unless it was refused.
+/// Handles a signal message. The data before it are in place, unless their write was refused.
 pub(super) fn on_message(worker: &Worker, peer: &Peer, value: u64, h: SignalHdr) {
     let refused = h.len > 0 && !rx_dispatch::allowed(worker, peer, h.addr, h.len, "signal behind");
     let done = match h.op {

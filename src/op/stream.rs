@@ -1,4 +1,4 @@
-//! Byte streams: sends, receives, and what arrives.
+//! Streams: sends, receives, arrivals.
 
 use super::param::{self, Param, status_ptr, why_failed};
 use crate::ctypes::*;
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 
 const FEATURE: u64 = UCP_FEATURE_STREAM as u64;
 
-/// The immediate of what an endpoint sends as a stream.
+/// The immediate of an endpoint's stream messages.
 #[inline(always)]
 pub fn imm(e: &Endpoint) -> u64 {
     EpImm {
@@ -28,17 +28,17 @@ pub fn imm(e: &Endpoint) -> u64 {
     .to_u64()
 }
 
-/// Sends, in the order of the calls.
+/// `ucp_stream_send_nbx`: sends bytes in the order of the calls.
 ///
 /// # Safety
-/// As `ucp_stream_send_nbx`.
+/// The parameters are those of `ucp_stream_send_nbx`.
 pub unsafe fn send(
     ep: *const Endpoint,
     buffer: *const c_void,
     count: usize,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and buffer.
+    // SAFETY: the caller's endpoint and buffer are valid.
     unsafe {
         let prepared = param::open_endpoint(ep).and_then(|(worker, peer)| {
             p.check(worker, FEATURE, "ucp_stream_send_nbx")?;
@@ -58,7 +58,7 @@ pub unsafe fn send(
         let r = &mut *req;
         (r.data, r.peer, r.ep, r.stream) = (data, peer, ep, parts);
         if data.len() == 0 {
-            // Nothing to say: a stream has no messages.
+            // A stream has no messages: there is nothing to send.
             (r.notify, r.user_data) = (p.notify_send(), p.user_data());
             return param::finish(req, p, UCS_OK);
         }
@@ -67,11 +67,11 @@ pub unsafe fn send(
     }
 }
 
-/// Receives what is there of the first message, at least an element, or waits. `length` is written if the receive
-/// ends at once.
+/// `ucp_stream_recv_nbx`: receives bytes that have arrived, at least one element, or posts the receive. `length` is
+/// written if the receive completes immediately.
 ///
 /// # Safety
-/// As `ucp_stream_recv_nbx`.
+/// The parameters are those of `ucp_stream_recv_nbx`.
 pub unsafe fn recv(
     ep: *mut Endpoint,
     buffer: *mut c_void,
@@ -79,7 +79,7 @@ pub unsafe fn recv(
     length: *mut usize,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and buffer; the worker outlives the endpoint.
+    // SAFETY: the caller's endpoint and buffer are valid; the worker outlives the endpoint.
     unsafe {
         let worker = &*(*ep).worker;
         if (*ep).has(CLOSED) {
@@ -128,7 +128,7 @@ pub unsafe fn recv(
     }
 }
 
-/// Bytes of an element of a contiguous type; others can be received in pieces of any length. Never 0.
+/// Bytes of an element of a contiguous type, at least 1. Other types are received in pieces of any length.
 fn element(datatype: u64) -> usize {
     match datatype & UCP_DATATYPE_CLASS_MASK {
         0 => ((datatype >> 3) as usize).max(1),
@@ -136,7 +136,8 @@ fn element(datatype: u64) -> usize {
     }
 }
 
-/// Fills memory in one piece from what waits, if that is enough: bytes. No request is needed then.
+/// Fills contiguous memory with unread bytes, if they are enough to complete the receive. Returns their number. Needs
+/// no request.
 unsafe fn take_immediately(
     worker: &Worker,
     ep: *mut Endpoint,
@@ -145,7 +146,7 @@ unsafe fn take_immediately(
     all: bool,
 ) -> Option<usize> {
     let mut streams = worker.streams.lock();
-    // SAFETY: the caller's endpoint; his memory has room for `n`.
+    // SAFETY: the caller's endpoint is valid; the user's memory has room for `n` bytes.
     unsafe {
         let s = streams.of(ep);
         if s.contended() {
@@ -157,14 +158,14 @@ unsafe fn take_immediately(
     }
 }
 
-/// Fills a new receive from what waits, or posts it.
+/// Completes a new receive with unread bytes, or posts it.
 unsafe fn take_now(
     worker: &Worker,
     ep: *mut Endpoint,
     req: *mut Request,
     only_now: bool,
 ) -> ucs_status_t {
-    // SAFETY: the caller's endpoint and new request.
+    // SAFETY: the caller's endpoint is valid, and its request is new.
     unsafe {
         let (r, e) = (&mut *req, &*ep);
         if r.data.len() == 0 {
@@ -186,7 +187,7 @@ unsafe fn take_now(
             return UCS_OK;
         }
         r.offset = 0;
-        // Bytes that came before a failure were given out first.
+        // Bytes that arrived before the failure were received before.
         if e.has(FAILED) {
             return why_failed(e, e.peer());
         }
@@ -198,9 +199,9 @@ unsafe fn take_now(
     }
 }
 
-/// Gives bytes to a receive of the user's own functions. Under no lock.
+/// Unpacks bytes into a receive with a generic datatype. The caller holds no lock.
 unsafe fn unpack(r: &mut Request, bytes: &[u8]) -> ucs_status_t {
-    // SAFETY: the receive has room for them, by `wanted`.
+    // SAFETY: the receive has room for the bytes: `wanted` has limited their number.
     let stored = unsafe {
         r.data
             .unpack(r.offset as usize, bytes.as_ptr(), bytes.len())
@@ -210,7 +211,7 @@ unsafe fn unpack(r: &mut Request, bytes: &[u8]) -> ucs_status_t {
     stored.err().unwrap_or(UCS_OK)
 }
 
-/// Bytes have come for an endpoint.
+/// Handles stream data of a peer.
 ///
 /// # Safety
 /// `len` bytes are readable at `src` during the call.
@@ -218,9 +219,10 @@ pub unsafe fn on_data(worker: &Worker, peer: &Peer, imm: u64, src: *const u8, le
     let sn = EpImm::from_u64(imm).sn;
     let mut done = 0;
     if worker.ctx.features & FEATURE == 0 {
-        return; // nobody could ever receive it
+        return; // no receive is possible
     }
-    // SAFETY: endpoints in lists live, and a stream lives under the lock; the caller's bytes.
+    // SAFETY: listed endpoints are not freed, and streams are not freed under the lock; the caller's bytes are
+    // readable.
     unsafe {
         while done < len {
             let mut streams = worker.streams.lock();
@@ -236,7 +238,7 @@ pub unsafe fn on_data(worker: &Worker, peer: &Peer, imm: u64, src: *const u8, le
             };
             let r = &mut *req;
             let n = wanted(r, len - done);
-            // What is not generic cannot fail.
+            // Only generic datatypes can fail.
             let _ = r.data.unpack(r.offset as usize, src.add(done), n);
             r.offset += n as u64;
             done += n;
@@ -250,21 +252,22 @@ pub unsafe fn on_data(worker: &Worker, peer: &Peer, imm: u64, src: *const u8, le
     }
 }
 
-/// The receive that bytes can be copied to where they are: nothing is before them, and nobody's function is called.
+/// The posted receive into which bytes can be copied directly: no unread bytes precede them, and it calls no function
+/// of the user.
 fn direct(s: &stream::RxStream, len: usize) -> Option<*mut Request> {
     if s.bytes() > 0 || s.filling {
         return None;
     }
     let req = *s.posted.front()?;
-    // SAFETY: posted requests live.
+    // SAFETY: posted requests are not freed.
     let r = unsafe { &*req };
     (!is_generic(&r.data) && wanted(r, len) > 0).then_some(req)
 }
 
-/// Fills the receives that wait, in order, from the bytes that wait. Only progress does: one thread at a time. The
-/// endpoint is looked for again after every call of the user's functions, which can close it.
+/// Fills posted receives with unread bytes, in order. Called by progress only: one thread at a time. The endpoint is
+/// looked up again after each call of the user's functions, which can close it.
 unsafe fn fill_posted(worker: &Worker, peer: &Peer, sn: u32) {
-    // SAFETY: as in `on_data`.
+    // SAFETY: listed endpoints are not freed, and streams are not freed under the lock.
     unsafe {
         loop {
             let mut streams = worker.streams.lock();
@@ -304,7 +307,7 @@ unsafe fn fill_posted(worker: &Worker, peer: &Peer, sn: u32) {
     }
 }
 
-/// A receive that the user's functions have filled goes back to wait for more. `Some`: it has ended.
+/// Posts a receive again that a generic datatype has partly filled. `Some`: the receive is complete.
 unsafe fn put_back(
     worker: &Worker,
     peer: &Peer,
@@ -313,7 +316,7 @@ unsafe fn put_back(
     status: ucs_status_t,
 ) -> Option<ucs_status_t> {
     let mut streams = worker.streams.lock();
-    // SAFETY: as in `on_data`; the request is ours.
+    // SAFETY: listed endpoints are not freed, and streams are not freed under the lock; this thread owns the request.
     unsafe {
         let done = (status != UCS_OK || is_done(&*req)).then_some(status);
         let Some(ep) = resolve::counterpart(worker, peer, sn) else {
@@ -329,12 +332,13 @@ unsafe fn put_back(
     }
 }
 
-/// Lends the user what waits, without a copy: a piece of it, null if there is nothing.
+/// `ucp_stream_recv_data_nb`: returns a block of unread bytes without a copy, null if there are none. The block belongs
+/// to the user until `release_data`.
 ///
 /// # Safety
-/// As `ucp_stream_recv_data_nb`.
+/// The parameters are those of `ucp_stream_recv_data_nb`.
 pub unsafe fn recv_data(ep: *mut Endpoint, length: *mut usize) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and pointer.
+    // SAFETY: the caller's endpoint and pointer are valid.
     unsafe {
         let (e, worker) = (&*ep, &*(*ep).worker);
         if e.has(CLOSED) {
@@ -356,12 +360,12 @@ pub unsafe fn recv_data(ep: *mut Endpoint, length: *mut usize) -> ucs_status_ptr
     }
 }
 
-/// The user gives back what `recv_data` lent him.
+/// `ucp_stream_data_release`: frees a block that `recv_data` returned.
 ///
 /// # Safety
-/// As `ucp_stream_data_release`.
+/// The parameters are those of `ucp_stream_data_release`.
 pub unsafe fn release_data(ep: *mut Endpoint, data: *mut c_void) {
-    // SAFETY: the caller's endpoint.
+    // SAFETY: the caller's endpoint is valid.
     let known = unsafe {
         let worker = &*(*ep).worker;
         worker.streams.lock().give_back(ep, data as usize)
@@ -371,7 +375,8 @@ pub unsafe fn release_data(ep: *mut Endpoint, data: *mut c_void) {
     }
 }
 
-/// Writes up to `max` endpoints with bytes that were not told of before, and says how many.
+/// `ucp_stream_worker_poll`: stores up to `max` endpoints with unread bytes that were not reported before. Returns
+/// their number.
 ///
 /// # Safety
 /// `max` entries are writable at `out`.
@@ -381,7 +386,7 @@ pub unsafe fn poll(worker: &Worker, out: *mut ucp_stream_poll_ep_t, max: usize) 
         let Some(ep) = streams.next_ready() else {
             return i;
         };
-        // SAFETY: the caller's entries; a listed endpoint lives.
+        // SAFETY: the caller's entries are writable; listed endpoints are not freed.
         unsafe {
             (*ep).given.store(true, Ordering::Relaxed);
             out.add(i).write(ucp_stream_poll_ep_t {
@@ -395,13 +400,13 @@ pub unsafe fn poll(worker: &Worker, out: *mut ucp_stream_poll_ep_t, max: usize) 
     max
 }
 
-/// An endpoint has become the user's: bytes that came before are his.
+/// Reports unread bytes of an internal endpoint that `ucp_ep_create` has returned to the user.
 ///
 /// # Safety
-/// A live endpoint.
+/// The endpoint is valid.
 pub unsafe fn adopted(worker: &Worker, ep: *mut Endpoint) {
     let mut streams = worker.streams.lock();
-    // SAFETY: the caller's endpoint.
+    // SAFETY: the caller's endpoint is valid.
     unsafe {
         if (*ep).stream.is_some() {
             streams.announce(ep);

@@ -21,10 +21,10 @@ pub use fragments::on_fragment;
 
 const FEATURE: u64 = UCP_FEATURE_TAG as u64;
 
-/// Sends. `sync`: the end means that the receiver has matched.
+/// Tagged send by any protocol. `sync`: it completes when the receiver has matched the message.
 ///
 /// # Safety
-/// As `ucp_tag_send_nbx`.
+/// The parameters are those of `ucp_tag_send_nbx`.
 pub unsafe fn send(
     ep: *const Endpoint,
     buffer: *const c_void,
@@ -33,7 +33,7 @@ pub unsafe fn send(
     p: &Param,
     sync: bool,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and buffer.
+    // SAFETY: the caller's endpoint and buffer are valid.
     unsafe {
         let (worker, peer) = match param::open_endpoint(ep) {
             Ok(ok) => ok,
@@ -64,7 +64,7 @@ pub unsafe fn send(
                 r.stream = true;
                 tx::set_message(r, Kind::TagFragment, 0, tag, &[]);
             }
-            // A synchronous send ends with the match, whichever it is.
+            // A synchronous send completes with the match in rendezvous, too.
             Protocol::Fragments | Protocol::Rendezvous => {
                 rndv::prepare(worker, req, Kind::TagRts, tag)
             }
@@ -73,10 +73,10 @@ pub unsafe fn send(
     }
 }
 
-/// Receives: takes a message that waits, or posts.
+/// Tagged receive: takes an unexpected message, or posts the receive.
 ///
 /// # Safety
-/// As `ucp_tag_recv_nbx`.
+/// The parameters are those of `ucp_tag_recv_nbx`.
 pub unsafe fn recv(
     worker: &Worker,
     buffer: *mut c_void,
@@ -85,7 +85,7 @@ pub unsafe fn recv(
     mask: u64,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's buffer.
+    // SAFETY: the caller's buffer is valid.
     unsafe {
         let data = match p
             .check(worker, FEATURE, "ucp_tag_recv")
@@ -99,7 +99,7 @@ pub unsafe fn recv(
         {
             return status_ptr(status);
         }
-        // Before the lock: making a request can call the user.
+        // Before the lock: making a request can call the user's `request_init`.
         let req = new_receive(worker, data, p);
         let mut matcher = worker.matcher.lock();
         if let Some((tag, message)) = matcher.take_unexpected(tag, mask) {
@@ -120,11 +120,11 @@ pub unsafe fn recv(
     }
 }
 
-/// Takes a message that is all here, if the first that matches is one and the user wants no request: none is made.
-/// `SHORT`: only one that the matcher keeps in place. `None`: the long way.
+/// Takes the first matching unexpected message, if it is eager and the user requires no request: none is made. `SHORT`:
+/// only a message that is stored in the matcher's node. `None`: nothing was done.
 ///
 /// # Safety
-/// As `ucp_tag_recv_nbx`, for `room` bytes and nothing special.
+/// The parameters are those of `ucp_tag_recv_nbx`, with a contiguous buffer of `room` bytes.
 #[inline(always)]
 pub unsafe fn take_immediately<const SHORT: bool>(
     worker: &Worker,
@@ -145,12 +145,12 @@ pub unsafe fn take_immediately<const SHORT: bool>(
         let apart = match &mut message.bytes {
             InlineOrHeap::InPlace(_, bytes) => {
                 let bytes = bytes.as_ptr().cast();
-                // SAFETY: not more than both have.
+                // SAFETY: the length is at most that of the message and of the buffer.
                 unsafe { copy::short(buffer, bytes, message.len.min(room)) };
                 None
             }
             InlineOrHeap::Apart(_) if SHORT => return None,
-            // What is longer is not copied under the lock.
+            // A longer message is copied without the lock.
             InlineOrHeap::Apart(bytes) => Some(std::mem::take(bytes)),
         };
         Some((tag, message.len, apart))
@@ -159,7 +159,7 @@ pub unsafe fn take_immediately<const SHORT: bool>(
     worker.stats.worker().set_unexpected(left);
     drop(matcher);
     if let Some(bytes) = apart {
-        // SAFETY: not more than both have.
+        // SAFETY: the length is at most that of the message and of the buffer.
         unsafe { copy::short(buffer, bytes.as_ptr(), len.min(room)) };
     }
     if len > room {
@@ -172,10 +172,10 @@ pub unsafe fn take_immediately<const SHORT: bool>(
     Some(UCS_OK)
 }
 
-/// Receives a message that a probe took out.
+/// Receives a message that a probe has removed.
 ///
 /// # Safety
-/// As `ucp_tag_msg_recv_nbx`; `removed` is consumed.
+/// The parameters are those of `ucp_tag_msg_recv_nbx`; `removed` is consumed, unless an error is returned.
 pub unsafe fn recv_removed(
     worker: &Worker,
     buffer: *mut c_void,
@@ -183,7 +183,7 @@ pub unsafe fn recv_removed(
     removed: Box<DetachedMsg>,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's buffer.
+    // SAFETY: the caller's buffer is valid.
     unsafe {
         match p
             .check(worker, FEATURE, "ucp_tag_msg_recv")
@@ -194,7 +194,7 @@ pub unsafe fn recv_removed(
                 deliver(worker, removed.tag, removed.message, req, p)
             }
             Err(status) => {
-                // The message is still the user's.
+                // The user keeps the message.
                 let _ = Box::into_raw(removed);
                 status_ptr(status)
             }
@@ -202,15 +202,15 @@ pub unsafe fn recv_removed(
     }
 }
 
-/// A request to receive into `data`.
+/// Makes a request to receive into `data`.
 #[inline(always)]
 unsafe fn new_receive(worker: &Worker, data: Data, p: &Param) -> *mut Request {
     let (notify, user_data) = (p.notify_tag_recv(), p.user_data());
-    // SAFETY: the caller's memory for the request, if he gives it.
+    // SAFETY: the user's memory for the request, if there is any, is valid.
     unsafe { request::take_receive(worker, p.external(), data, notify, user_data) }
 }
 
-/// Gives a message that waited to a receive that is being made.
+/// Completes or starts a receive with an unexpected message.
 unsafe fn deliver(
     worker: &Worker,
     tag: u64,
@@ -218,7 +218,7 @@ unsafe fn deliver(
     req: *mut Request,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    // SAFETY: a new request of the caller's; a message that waited has a reference to its peer.
+    // SAFETY: a new request of the caller; an unexpected message holds a reference to its peer.
     unsafe {
         let r = &mut *req;
         r.info = ucp_tag_recv_info_t {
@@ -249,8 +249,7 @@ unsafe fn deliver(
     }
 }
 
-/// Copies a whole message into a receive. The length that the user learns is the message's, even
-/// if he had less room.
+/// Copies a whole message into a receive. The reported length is that of the message, even if the buffer is shorter.
 ///
 /// # Safety
 /// `len` bytes are readable at `bytes`.
@@ -258,7 +257,7 @@ unsafe fn deliver(
 pub unsafe fn fill(r: &mut Request, bytes: *const u8, len: usize) -> ucs_status_t {
     r.info.length = len;
     let room = r.data.len();
-    // SAFETY: not more than both have.
+    // SAFETY: the length is at most that of the message and of the buffer.
     match unsafe { r.data.unpack(0, bytes, len.min(room)) } {
         Err(status) => status,
         Ok(()) if len > room => UCS_ERR_MESSAGE_TRUNCATED,
@@ -266,10 +265,10 @@ pub unsafe fn fill(r: &mut Request, bytes: *const u8, len: usize) -> ucs_status_
     }
 }
 
-/// A message has come whose payload waits at the sender, or whose sender waits for the match.
+/// Handles an eager, synchronous or rendezvous message.
 ///
 /// # Safety
-/// `here` bytes are readable at `bytes`: the payload, or what an offer has beside it.
+/// `here` bytes are readable at `bytes`: the payload, or the STADDs of an RTS.
 pub unsafe fn on_message(
     worker: &Worker,
     tag: u64,
@@ -282,12 +281,13 @@ pub unsafe fn on_message(
     let posting = matcher.arrive(tag);
     if posting.is_null() {
         source.hold();
-        // SAFETY: the caller's promise.
+        // SAFETY: `here` bytes are readable at `bytes`.
         return unsafe { add_unexpected(worker, &mut matcher, tag, source, len, bytes, here) };
     }
     drop(matcher);
     let req = Request::of_posting(posting);
-    // SAFETY: out of the matcher: ours. The message comes from the peer just now.
+    // SAFETY: the matcher has removed the request: this thread owns it. The message comes from a peer that is not
+    // freed.
     unsafe {
         let r = &mut *req;
         r.info = ucp_tag_recv_info_t {
@@ -308,11 +308,11 @@ pub unsafe fn on_message(
     }
 }
 
-/// Keeps a message that no receive waits for.
+/// Adds a message to the unexpected ones.
 ///
 /// # Safety
 /// `here` bytes are readable at `bytes`.
-#[inline(always)] // what is written depends on the source
+#[inline(always)] // the stored data depend on the source
 unsafe fn add_unexpected(
     worker: &Worker,
     matcher: &mut Matcher<UnexpectedTag>,
@@ -322,14 +322,14 @@ unsafe fn add_unexpected(
     bytes: *const u8,
     here: usize,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `here` bytes are readable at `bytes`.
     let bytes = unsafe { InlineOrHeap::copy(bytes, here) };
     matcher.push_unexpected(tag, UnexpectedTag { source, len, bytes });
     let waiting = matcher.unexpected_len();
     worker.stats.worker().note_unexpected(waiting);
 }
 
-/// As [`add_unexpected`], for a message that is all here.
+/// Adds a complete eager message to the unexpected ones.
 ///
 /// # Safety
 /// `len` bytes are readable at `bytes`.
@@ -341,25 +341,25 @@ pub unsafe fn add_unexpected_eager(
     bytes: *const u8,
     len: usize,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `len` bytes are readable at `bytes`.
     unsafe { add_unexpected(worker, matcher, tag, PayloadSource::Eager, len, bytes, len) };
 }
 
-/// Takes a receive back that nothing has matched, and ends it inside of the call.
+/// Cancels a receive that nothing has matched, and completes it inside of the call.
 ///
 /// # Safety
-/// A live request of this worker's.
+/// `req` is a valid request of this worker.
 pub unsafe fn cancel(worker: &Worker, req: *mut Request) {
-    // SAFETY: the caller's request lives; its posting is this worker's matcher's, or loose.
+    // SAFETY: the caller's request is valid; its node is in this worker's matcher or in no list.
     let taken = unsafe { worker.matcher.lock().cancel(&raw mut (*req).posting) };
     if taken {
-        // SAFETY: out of the matcher: ours.
+        // SAFETY: the matcher has removed the request: this thread owns it.
         unsafe { request::complete(req, UCS_ERR_CANCELED) };
     }
 }
 
-/// Looks for a message that waits, without progress. With `remove` it is the caller's, to be
-/// received by its handle; else the handle only says that there is one.
+/// Finds an unexpected message, without progress. With `remove` the caller owns it and receives it by its handle;
+/// otherwise the handle only shows that there is one.
 ///
 /// # Safety
 /// `info` is null or writable.
@@ -374,7 +374,7 @@ pub unsafe fn probe(
     let Some((sender_tag, message)) = matcher.probe(tag, mask) else {
         return std::ptr::null_mut();
     };
-    // SAFETY: the caller's structure.
+    // SAFETY: `info` is null or writable.
     if let Some(info) = unsafe { info.as_mut() } {
         *info = ucp_tag_recv_info_t {
             sender_tag,

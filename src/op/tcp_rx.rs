@@ -1,4 +1,4 @@
-//! What comes through sockets: connections, messages, and long payloads on their way to their place.
+//! Arrivals over TCP: connections, messages, and long payloads that go to their place.
 
 use super::{listener, rx_dispatch, tcp_rx_bulk};
 use crate::engine::ib_worker::IbWorker;
@@ -13,29 +13,29 @@ use crate::tl::tcp::receiver::{Buffered, PIECE, TcpReceiver};
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 
-/// So many open connections are read without asking first which of them are ready.
+/// Up to this number of open connections are read without `epoll_wait`.
 const DIRECT: usize = 2;
-/// Progress calls between two looks at the listening socket while connections are polled directly.
+/// Progress calls between two polls of the listening socket while connections are polled directly.
 const LISTEN_EVERY: u32 = 64;
-/// Where there are rings too, sockets get one progress call in so many, unless something of theirs was left: a look at
-/// a socket is a system call.
+/// Where there are shared-memory rings too, one of so many progress calls polls the sockets, unless unhandled messages
+/// were left: polling a socket is a system call.
 const SHARE: u32 = 8;
-/// Messages, and pieces of long ones, that one progress call takes in from all sockets together: a program that looks
-/// between two calls at what there is sees a backlog in portions.
+/// Maximum number of messages, and pieces of long ones, that one progress call handles from all sockets: a program that
+/// checks for arrivals between two calls sees a backlog in portions.
 const PORTION: u32 = 128;
-/// Messages that a connection gets of it at least. Where more connections are ready than that is enough for, some get
-/// their turn in the next calls: to go from one to another costs more than to handle a short message.
+/// Minimum number of them for one connection. If more connections are ready than the portion allows, some are handled
+/// in the next calls: a change of the connection costs more than a short message.
 const MIN_SHARE: u32 = 16;
-/// While the connections that are listed are enough for a whole portion, one look at the sockets in so many asks the
-/// epoll set: it reports each of them again, for some 100 ns.
+/// While the listed connections are enough for a whole portion, one of so many polls calls `epoll_wait`, which reports
+/// each of them again for some 100 ns.
 const ASK_EVERY: u32 = 8;
 
-/// Moves connections and messages on, and what waits to be sent. Called only while there are connections, or some are
-/// wanted.
+/// Progresses connections, messages and pending queues. Called only while there are connections, or some are to be
+/// made.
 #[inline(never)]
 pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
     let mut count = look(worker, rx);
-    // What users have collected, and what callbacks have just answered, does not wait for another call.
+    // Sends requests that callbacks have queued in this call.
     if worker.progress_flags.backlog() != 0 {
         count += tx::progress_backlog(worker);
     }
@@ -84,12 +84,12 @@ fn look(worker: &Worker, rx: &mut Rx) -> u32 {
     count
 }
 
-/// What each of so many sockets gets of this call's portion.
+/// The share of each of `ready` sockets in this call's portion.
 fn share(sockets: &TcpWorker, ready: usize) -> u32 {
     (sockets.portion / ready.max(1) as u32).max(MIN_SHARE)
 }
 
-/// As [`poll`], when progress looks at the clock: takes in what this call's portion has left.
+/// [`poll`] at a clock tick, with what this call's portion has left.
 #[cold]
 #[inline(never)]
 pub fn poll_by_clock(
@@ -98,12 +98,12 @@ pub fn poll_by_clock(
     ports: Option<&mut IbWorker>,
 ) -> u32 {
     let count = poll(worker, sockets, ports);
-    // The next look at the clock may be the next one at the sockets.
+    // There may be no other poll of the sockets before the next tick.
     sockets.portion = PORTION;
     count
 }
 
-/// Goes on with sockets of which an earlier call has left something, and asks the epoll set what is ready.
+/// Reads sockets with unhandled messages, and those that epoll reports.
 #[cold]
 #[inline(never)]
 fn poll(worker: &Worker, sockets: &mut TcpWorker, ports: Option<&mut IbWorker>) -> u32 {
@@ -125,7 +125,7 @@ fn poll(worker: &Worker, sockets: &mut TcpWorker, ports: Option<&mut IbWorker>) 
     count
 }
 
-/// Goes on with connections of which earlier calls have left something, each of them once at most.
+/// Reads the connections that earlier calls have listed, each of them once at most.
 fn go_on(worker: &Worker, sockets: &mut TcpWorker, share: u32) -> u32 {
     let mut count = 0;
     for _ in 0..sockets.behind() {
@@ -148,7 +148,7 @@ fn on_events(
 ) -> u32 {
     let mut count = 0;
     for &event in events {
-        // A callback has forked, and this is the child: its sockets are none.
+        // True in a child that was forked in a callback, which does not own the sockets.
         if worker.progress_flags.is_inherited() {
             return count;
         }
@@ -172,12 +172,12 @@ fn on_events(
             Some(_) if tcp_wireup::on_event(worker, sockets, event) => {
                 count += receive(worker, sockets, event.token, share);
             }
-            // A guest may have come with a letter.
+            // The socket may be one for IB wireup.
             Some(_) => ib_wireup_tcp::take(worker, sockets, ports.as_deref_mut(), event.token),
             None => {}
         }
     }
-    // Relaxed: set again by whoever wants a connection, under the lock of `dials`.
+    // Relaxed: a thread that queues a connection sets the flag again, under the lock of `connect_tcp`.
     let dials = worker.connect_tcp.lock();
     let calls = ports.is_some_and(|ports| !ports.calls.is_empty());
     let active = calls || !dials.is_empty() || !sockets.is_quiet() || listener::is_busy(worker);
@@ -197,7 +197,7 @@ fn on_open(worker: &Worker, sockets: &mut TcpWorker, event: SocketEvent, share: 
             sender.on_room();
         }
     }
-    // What is in the list has had its turn in this call, or comes first in the next one.
+    // A listed connection was read in this call, or is read first in the next one.
     if event.read && !sockets.is_listed(event.token) {
         receive(worker, sockets, event.token, share)
     } else {
@@ -207,21 +207,21 @@ fn on_open(worker: &Worker, sockets: &mut TcpWorker, event: SocketEvent, share: 
 
 /// Why a connection is not read any more.
 enum ReadEnd {
-    /// The peer has closed it, or is gone.
+    /// The peer has closed it, or is dead.
     Closed,
-    /// What came makes no sense.
+    /// The data are malformed.
     Malformed,
 }
 
-/// Reads what has come through an open connection and handles it: `share` messages at most, and no more than what this
-/// call's portion has left. A connection of which something may be left is listed.
+/// Reads an open connection and handles its messages: at most `share`, and no more than this call's portion has left.
+/// The connection is listed if some may be left.
 fn receive(worker: &Worker, sockets: &mut TcpWorker, token: u64, share: u32) -> u32 {
     let limit = share.min(sockets.portion);
     if limit == 0 {
         sockets.list(token);
         return 0;
     }
-    // A callback of an earlier one's has forked, and this is the child.
+    // A callback of an earlier connection may have forked: true in the child.
     if worker.progress_flags.is_inherited() {
         return 0;
     }
@@ -253,12 +253,12 @@ fn receive(worker: &Worker, sockets: &mut TcpWorker, token: u64, share: u32) -> 
     count + 1
 }
 
-/// What a connection has in its buffer after a turn.
+/// What the buffer of a connection contains after it was read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unread {
-    /// Nothing that could be handled.
+    /// No complete message.
     Nothing,
-    /// Perhaps more messages: the turn has ended by its limit.
+    /// Perhaps more messages: the limit was reached.
     Something,
 }
 
@@ -272,14 +272,14 @@ fn read(
     let peer = unsafe { &*peer };
     let mut left = worker.ctx.policy.connecting.max_poll;
     while left > 0 {
-        // There is no end for who asked for none.
+        // `UCX_TCP_MAX_POLL=inf` sets no limit.
         left -= u32::from(left != u32::MAX);
         let here = handle(worker, peer, receiver, count)?;
         if here == Unread::Something || *count >= worker.receive_limit.get() {
             return Ok(here);
         }
         let more = match tcp_rx_bulk::read(worker, peer, receiver) {
-            // What is in its place can have ended a request: callers look when progress says so.
+            // Payload in its place can have completed a request: the call counts as progress.
             Some(read) => {
                 *count += u32::from(read.is_ok());
                 read
@@ -296,7 +296,7 @@ fn read(
     handle(worker, peer, receiver, count)
 }
 
-/// Handles what is complete in the buffer, until `count` has come to the worker's `receive_limit`.
+/// Handles complete messages in the buffer, until `count` has reached the worker's `receive_limit`.
 fn handle(
     worker: &Worker,
     peer: &Peer,
@@ -317,7 +317,7 @@ fn handle(
             Buffered::PartialRecord => {
                 let left = receiver.bulk().map_or(0, |b| b.left());
                 let here = receiver.buffered().len().min(left);
-                // What goes through the buffer goes in pieces of a size that packing functions know.
+                // Payload that goes through the buffer is handled in pieces of a size that packing functions expect.
                 if here < left.min(PIECE) && !tcp_rx_bulk::is_one_piece(worker, peer, receiver)
                     || here == 0
                 {

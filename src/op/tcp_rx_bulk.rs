@@ -1,7 +1,7 @@
-//! Long payloads that come through a socket: each part goes to its place as it comes.
+//! Long payloads that arrive over TCP: each part is stored in its place when it arrives.
 //!
-//! Nothing is held between two parts: the request is looked up for each, so that it can end in any
-//! other way meanwhile, and the memory of a write is checked for each.
+//! No reference is held between two parts: the request is looked up for each, so that it can be cancelled meanwhile,
+//! and the memory of a write is checked for each.
 
 use super::{get_reply, rx_dispatch};
 use crate::ctypes::*;
@@ -13,12 +13,12 @@ use crate::tl::tcp::receiver::{PartialRecord, TcpReceiver};
 use crate::wire::header::Kind;
 use std::io;
 
-/// Where in its whole the next part belongs.
+/// Offset of the next part in the payload.
 fn offset(b: &PartialRecord) -> Option<usize> {
     (u64::from_le_bytes(b.head) as usize).checked_add(b.done)
 }
 
-/// The request that the next `n` bytes are for, if there is room in it.
+/// The request that receives the next `n` bytes, if it has room for them.
 fn borrow_target<'a>(
     worker: &'a Worker,
     peer: &'a Peer,
@@ -30,7 +30,7 @@ fn borrow_target<'a>(
     Some((lent, at))
 }
 
-/// Whether the payload goes to one piece of memory, or nowhere.
+/// Whether the payload goes to contiguous memory, or is dropped.
 pub fn is_one_piece(worker: &Worker, peer: &Peer, receiver: &mut TcpReceiver) -> bool {
     let Some(b) = receiver.bulk() else {
         return true;
@@ -47,7 +47,7 @@ pub fn piece(worker: &Worker, peer: &Peer, receiver: &mut TcpReceiver, n: usize)
     let bytes = receiver.buffered()[..n].as_ptr();
     let Some(b) = receiver.bulk() else { return };
     if b.frame.kind == Kind::PutReq {
-        // SAFETY: `n` buffered bytes.
+        // SAFETY: the buffer has `n` bytes.
         b.refused |= !unsafe {
             rx_dispatch::write(
                 worker,
@@ -60,7 +60,7 @@ pub fn piece(worker: &Worker, peer: &Peer, receiver: &mut TcpReceiver, n: usize)
     } else if b.frame.aux as i8 == UCS_OK as i8
         && let Some((mut lent, at)) = borrow_target(worker, peer, b, n)
     {
-        // SAFETY: inside the target by `has_room`; `n` buffered bytes.
+        // SAFETY: `has_room` has checked the range; the buffer has `n` bytes.
         let stored = unsafe { lent.data().unpack(at, bytes, n) };
         lent.received(n, stored);
     }
@@ -68,7 +68,7 @@ pub fn piece(worker: &Worker, peer: &Peer, receiver: &mut TcpReceiver, n: usize)
     received(peer, receiver, n);
 }
 
-/// Reads payload from the socket to its place. `None`: not now, or it has to go through the buffer.
+/// Reads payload from the socket into its place. `None`: it has to go through the buffer.
 pub fn read(worker: &Worker, peer: &Peer, receiver: &mut TcpReceiver) -> Option<io::Result<bool>> {
     let b = *receiver.bulk()?;
     let left = b.left();
@@ -88,7 +88,7 @@ pub fn read(worker: &Worker, peer: &Peer, receiver: &mut TcpReceiver) -> Option<
     } else {
         let (mut lent, at) = borrow_target(worker, peer, &b, left)?;
         let target = lent.data().as_contig()?;
-        // SAFETY: inside the target by `has_room`.
+        // SAFETY: `has_room` has checked the range.
         let got = unsafe { receiver.read_to(target.add(at), left) };
         if let Ok((n, _)) = got {
             lent.received(n, Ok(()));
@@ -101,7 +101,7 @@ pub fn read(worker: &Worker, peer: &Peer, receiver: &mut TcpReceiver) -> Option<
     }))
 }
 
-/// Counts what has been handled; a write is acknowledged when it is all there.
+/// Counts received bytes; a write is acknowledged when all of its bytes are stored.
 fn received(peer: &Peer, receiver: &mut TcpReceiver, n: usize) {
     let Some(b) = receiver.landed(n) else { return };
     peer.stats().received.add(b.frame.len);

@@ -1,4 +1,4 @@
-//! What comes over the Tofu interconnect: notices of frames in our rings, and of what was waited for.
+//! Receive path of the Tofu interconnect: notices of frames in this worker's rings, and completions of its operations.
 
 use super::rx_dispatch;
 use crate::ctypes::*;
@@ -20,14 +20,14 @@ use crate::wire::tofu_msg::{LEFT, LEFT_AT};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-/// Notices taken in one call.
+/// Notices taken per call.
 const BATCH: u32 = 16;
-/// Frames taken of one ring that has no notices, in one call.
+/// Frames taken per call from a ring without notices.
 const SOME: u32 = 8;
-/// How long a worker that goes waits until what it has sent has arrived, milliseconds.
+/// Time that the destruction of a worker waits until its sends have arrived, milliseconds.
 const LINGER_MS: u64 = 1000;
 
-/// Takes what has come: how much. `short` sees each message first, and says whether it has handled it.
+/// Polls and handles events: returns their number. `short` gets each message first; true: it has handled it.
 #[inline(never)]
 pub fn progress(
     worker: &Worker,
@@ -52,7 +52,7 @@ pub fn progress(
     if !rings.iface.rails.is_empty() {
         count += look_at_rails(worker, rings, short);
     }
-    // A callback has forked, and this is the child: the queues are its parent's.
+    // A callback has forked, and this is the child: the VCQs belong to its parent.
     if rings.mrq_failed() && worker.progress_flags.is_inherited() {
         return count;
     }
@@ -68,8 +68,7 @@ pub fn progress(
     count
 }
 
-/// Goes on with the records that connections are in the middle of, and with questions that could not be asked. How many
-/// have gone.
+/// Continues records that are not fully posted, and flush requests that could not be posted. Returns how many are done.
 #[cold]
 #[inline(never)]
 fn go_on_with_all(rings: &mut TofuWorker) -> u32 {
@@ -77,12 +76,12 @@ fn go_on_with_all(rings: &mut TofuWorker) -> u32 {
     links.map(|link| go_on(rings, link)).sum()
 }
 
-/// The same with that of one connection.
+/// Continues the record and the flush request of one connection. Returns 1 if both are done.
 fn go_on(rings: &mut TofuWorker, number: u32) -> u32 {
     let Some(peer) = rings.conn(number).map(|link| link.peer) else {
         return 0;
     };
-    // SAFETY: peers that lists of progress name are not freed.
+    // SAFETY: a peer is not freed while a list of the worker names it.
     let has_gone = match unsafe { &*peer }.tx.lock().lane.as_mut() {
         Some(Lane::Tofu(sender)) => sender.go_on(),
         _ => true,
@@ -94,7 +93,7 @@ fn go_on(rings: &mut TofuWorker, number: u32) -> u32 {
     has_gone.into()
 }
 
-/// Takes what rails have to tell.
+/// Polls the rails and handles their events.
 #[inline(never)]
 fn look_at_rails(
     worker: &Worker,
@@ -112,7 +111,7 @@ fn look_at_rails(
     count
 }
 
-/// Something has been written at, or before, this address of ours.
+/// A peer has written at, or before, this steering address.
 #[inline(always)]
 pub fn arrived(
     worker: &Worker,
@@ -125,7 +124,7 @@ pub fn arrived(
             take(worker, rings, number, u32::MAX, RxRing::note, short);
         }
         Some(RegionKind::Hall(place)) => {
-            // Who comes anew has said before it what it had to say.
+            // A peer that connects again has counted its last frames before the ring request.
             look_at_counts(worker, rings, short);
             tofu_listen::on_greeting(worker, rings, place);
         }
@@ -134,7 +133,7 @@ pub fn arrived(
     }
 }
 
-/// Handles what an answer to a poll, with this notice, tells: how much.
+/// Handles a result of `utofu_poll_mrq` and its notice: returns the number of events.
 #[inline(never)]
 pub fn on_flush_reply(
     worker: &Worker,
@@ -165,7 +164,7 @@ fn on_event(
         } => on_read(rings, link, whose, well),
         QueueEvent::Left { whose, well, .. } => on_done(whose, well),
         QueueEvent::Failed { whose, code } => {
-            // What the peer had counted before it went.
+            // The peer may have counted frames before it failed.
             look_at_counts(worker, rings, short);
             on_failure(rings, whose, code);
         }
@@ -173,7 +172,7 @@ fn on_event(
     }
 }
 
-/// What was read has come.
+/// A read, atomic operation or write by a rail has completed.
 fn on_read(rings: &mut TofuWorker, link: u32, whose: *mut c_void, well: bool) {
     let link = rings.conn(link).filter(|link| link.flow.read_done());
     let watched = link.map(|link| link.peer);
@@ -183,26 +182,26 @@ fn on_read(rings: &mut TofuWorker, link: u32, whose: *mut c_void, well: bool) {
     }
 }
 
-/// Ends the flushes of a peer of whom there is nothing to be waited for any more.
+/// Completes the flushes of a peer that have nothing left to wait for.
 fn end_flushes(peer: *const Peer) {
-    // SAFETY: peers that lists of progress name are not freed.
+    // SAFETY: a peer is not freed while a list of the worker names it.
     let peer = unsafe { &*peer };
     let next = || match peer.tx.lock().lane.as_mut() {
         Some(Lane::Tofu(sender)) => sender.next_flushed(),
         _ => None,
     };
     while let Some(owner) = next() {
-        // SAFETY: it waited, and is in no list any more.
+        // SAFETY: the request waited for this flush, and is in no list any more.
         unsafe { flush::marker_sent(owner.cast()) };
     }
 }
 
-/// The adapter has done something for a request.
+/// The TNI has completed an operation of a request.
 fn on_done(whose: *mut c_void, well: bool) {
     if whose.is_null() {
         return;
     }
-    // SAFETY: the queue has just said that it waited.
+    // SAFETY: the queue has just reported that the request waited for the operation.
     unsafe {
         match well {
             true => rma_ib::on_read(whose),
@@ -220,8 +219,8 @@ fn on_end(worker: &Worker, rings: &mut TofuWorker, owner: Completion, value: u64
                 end_flushes(link.peer);
             }
         }
-        // Told as what has come; of the worker's own one that nobody waits for any more; who waits for it looks at the
-        // queue.
+        // Reads and atomic operations are reported by `QueueEvent::Came`; the worker's own operation is polled for by
+        // its caller, which may have given up; disconnects are polled for by `is_disconnecting`.
         Completion::Reads(_)
         | Completion::Reply(_)
         | Completion::Changes(_)
@@ -231,7 +230,7 @@ fn on_end(worker: &Worker, rings: &mut TofuWorker, owner: Completion, value: u64
     }
 }
 
-/// Something has failed.
+/// An operation has failed.
 #[cold]
 fn on_failure(rings: &mut TofuWorker, whose: ErrSource, code: i32) {
     match whose {
@@ -254,7 +253,7 @@ fn on_failure(rings: &mut TofuWorker, whose: ErrSource, code: i32) {
     }
 }
 
-/// The ring whose writer was told something that did not arrive: the one whose cell is there.
+/// The incoming rings whose writers a put has not reached: those with control words at this address.
 fn writers(rings: &mut TofuWorker, there: RemoteAddr) -> Vec<u32> {
     let all = rings.all_incoming();
     let told = all.filter(|(_, incoming)| {
@@ -264,13 +263,12 @@ fn writers(rings: &mut TofuWorker, there: RemoteAddr) -> Vec<u32> {
     told.map(|(number, _)| number).collect()
 }
 
-/// The links of which something has failed: those of its colour, and of several the one to that queue, whose number
-/// uTofu does not promise to be the peer's. None: those that it can have been of are no more.
+/// The connections of which an operation may have failed: those of this generation; of several, the ones to this VCQ,
+/// if there are any, as uTofu does not promise that a notice names the peer's VCQ. Empty: the connection was dropped.
 fn overdue_writers(rings: &mut TofuWorker, colour: u8, there: RemoteAddr) -> Vec<u32> {
     let mut found: Vec<(u32, bool)> = Vec::new();
     for (number, link) in rings.links().filter(|(_, link)| link.mark.colour == colour) {
-        // Of a connection whose peer is lost, and whose sender is gone, what was posted before can fail still.
-        // SAFETY: peers that lists of progress name are not freed.
+        // Earlier posts can still fail when the peer has failed and the sender is dropped.
         let peer = unsafe { &*link.peer };
         let is_there = tofu_wireup::locator(peer).is_some_and(|l| l.vcq == there.vcq);
         found.push((number, is_there));
@@ -280,7 +278,7 @@ fn overdue_writers(rings: &mut TofuWorker, colour: u8, there: RemoteAddr) -> Vec
     found.map(|(number, _)| number).collect()
 }
 
-/// The queue of notices is of no use any more: nothing can be heard of anybody.
+/// The MRQ has failed: arrivals are not reported any more.
 #[cold]
 fn fail_mrq(worker: &Worker, rings: &mut TofuWorker, code: i32) {
     if !rings.fail_mrq() {
@@ -292,7 +290,7 @@ fn fail_mrq(worker: &Worker, rings: &mut TofuWorker, code: i32) {
          (UCX_TOFU_RX_QUEUE_LEN)",
         code_name(code)
     );
-    // What is sent still goes.
+    // Puts are still carried out.
     send_disconnect(worker);
     let mut told = writers_alone(rings);
     post_disconnect(rings, &mut told);
@@ -303,7 +301,7 @@ fn fail_mrq(worker: &Worker, rings: &mut TofuWorker, code: i32) {
     }
 }
 
-/// Rings without notices.
+/// Handles frames in the rings without notices: returns their number.
 fn look_at_counts(
     worker: &Worker,
     rings: &mut TofuWorker,
@@ -317,7 +315,7 @@ fn look_at_counts(
     count
 }
 
-/// Takes up to so many frames of a ring, which `hear` tells of more that have come: how many.
+/// Handles up to `most` frames of a ring, whose count of arrived frames is updated first: returns their number.
 #[inline(always)]
 fn take(
     worker: &Worker,
@@ -331,9 +329,9 @@ fn take(
         return 0;
     };
     let mut count = 0;
-    // SAFETY: rings stay in their places until the clock has moved on, and none is taken out while this is used.
+    // SAFETY: incoming rings are boxed, and dropped only when the clock ticks, not while this reference lives.
     let incoming = unsafe { &mut *incoming.as_ptr() };
-    // SAFETY: peers that lists of progress name are not freed.
+    // SAFETY: a peer is not freed while a list of the worker names it.
     let peer = unsafe { &*incoming.peer };
     hear(&mut incoming.ring);
     while count < most && !incoming.ended {
@@ -364,8 +362,8 @@ fn take(
     count
 }
 
-/// The writer of a ring is to be told how far we are. That takes a post, which whoever waits for the answer to what has
-/// come need not wait for: there is time for it when nothing more has come, but not for long.
+/// Schedules a credit to the writer of a ring. A reply to what has arrived is not to wait for this post: the credit is
+/// put when nothing else has arrived, or at once when half of the ring was read.
 #[inline(never)]
 fn schedule_credit(rings: &mut TofuWorker, number: u32) {
     if let Some(before) = rings.schedule_ack(Some(number))
@@ -380,9 +378,9 @@ fn schedule_credit(rings: &mut TofuWorker, number: u32) {
     }
 }
 
-/// Tells the writer of a ring how far we are.
+/// Puts a credit to the writer of a ring.
 fn send_credit(rings: &mut TofuWorker, number: u32) {
-    // In a forked child the queue is the parent's.
+    // In a forked child the VCQ belongs to the parent.
     if rings.mrq_failed() {
         return;
     }
@@ -390,19 +388,19 @@ fn send_credit(rings: &mut TofuWorker, number: u32) {
         return;
     };
     let (word, to) = (incoming.ring.send_credit(), incoming.cell);
-    // To a peer that is gone: whoever sends to it hears of that.
+    // Without a completion: that the peer is gone is detected by sends to it.
     let told = OpTag {
         link: CREDITS + number,
         colour: 0,
     };
     let mut queue = rings.iface.queue.lock();
     if let Err(code) = queue.put_word(told, word, to, None) {
-        // He waits for it: the connection is of no use to him any more.
+        // The writer waits for the credit: it cannot use the connection any more.
         queue.fail(CREDITS + number, code);
     }
 }
 
-/// A frame that is not all of a frequent message. True: nothing more comes.
+/// Handles a frame that `short` has not handled. True: no more frames are read.
 #[inline(never)]
 fn deliver(
     worker: &Worker,
@@ -419,7 +417,7 @@ fn deliver(
         Ok(None) => return false,
         Ok(Some(m)) => {
             peer.stats().received.add(m.len);
-            // SAFETY: the record is in the ring, or in the assembly until the next frame.
+            // SAFETY: the record is in the ring, or in the reassembly memory until the next frame.
             match unsafe { rx_dispatch::message(worker, peer, &m) } {
                 Ok(()) => return false,
                 Err(_) => "a message that makes no sense",
@@ -431,7 +429,7 @@ fn deliver(
     true
 }
 
-/// Nobody waits for what was sent to the peer of whom something has failed.
+/// Drops the lanes of peers of which an operation has failed: nothing waits for what was sent to them.
 fn forget(worker: &Worker, rings: &mut TofuWorker, whose: ErrSource) {
     let numbers = match whose {
         ErrSource::Link(number) => vec![number],
@@ -455,7 +453,7 @@ fn drop_lanes(worker: &Worker) {
         .for_each(|peer| tofu_close::drop_lane(peer));
 }
 
-/// Says by all connections that nothing more comes there.
+/// Sends BYE on all connections.
 fn send_disconnect(worker: &Worker) {
     with_senders(worker, &mut |sender| {
         sender.send_disconnect();
@@ -463,7 +461,7 @@ fn send_disconnect(worker: &Worker) {
     });
 }
 
-/// Does something with the sender to each peer that is well. Whether it was true of any.
+/// Calls `act` with the sender to each peer that has not failed. True: it has returned true for any.
 fn with_senders(worker: &Worker, act: &mut dyn FnMut(&mut TofuSender) -> bool) -> bool {
     let mut any = false;
     for peer in worker.all_peers() {
@@ -476,17 +474,17 @@ fn with_senders(worker: &Worker, act: &mut dyn FnMut(&mut TofuSender) -> bool) -
     any
 }
 
-/// The rings of peers to whom nothing was ever sent: no frame can tell them that we go.
+/// Rings of peers to which there is no lane: no frame can notify them that this worker closes.
 fn writers_alone(rings: &mut TofuWorker) -> Vec<u32> {
     let all = rings.all_incoming().filter(|(_, incoming)| {
-        // SAFETY: peers that lists of progress name are not freed.
+        // SAFETY: a peer is not freed while a list of the worker names it.
         let peer = unsafe { &*incoming.peer };
         !incoming.ended && peer.status() == UCS_OK && peer.tx.lock().lane.is_none()
     });
     all.map(|(number, _)| number).collect()
 }
 
-/// Tells as many of these writers as can be that nobody reads any more; those who remain are to be told later.
+/// Puts the disconnect word to as many of these writers as there is room for; the others remain in the list.
 fn post_disconnect(rings: &mut TofuWorker, writers: &mut Vec<u32>) {
     while let Some(&number) = writers.last() {
         let to = rings.incoming(number).map(|incoming| {
@@ -509,7 +507,7 @@ fn post_disconnect(rings: &mut TofuWorker, writers: &mut Vec<u32>) {
     }
 }
 
-/// Ends all connections: what was sent arrives, as far as the peers are there.
+/// Closes all connections, and waits until what was sent to peers that are alive has arrived.
 pub fn close(worker: &Worker, rings: &mut TofuWorker) {
     let mut writers = writers_alone(rings);
     let until = clock::coarse_ms() + LINGER_MS;
@@ -529,10 +527,10 @@ pub fn close(worker: &Worker, rings: &mut TofuWorker) {
         while let Some(event) = poll(rings) {
             match event {
                 QueueEvent::Ended { owner, value } => on_end(worker, rings, owner, value),
-                // Who has gone first takes nothing any more.
+                // A peer that has closed first receives nothing any more.
                 QueueEvent::Failed { whose, .. } => forget(worker, rings, whose),
                 QueueEvent::Deaf { .. } => return drop_lanes(worker),
-                // For nobody any more.
+                // The worker closes: arrivals are dropped.
                 QueueEvent::Arrived(_) => {}
                 QueueEvent::Came {
                     link, whose, well, ..

@@ -1,4 +1,4 @@
-//! Datagrams that arrive: greetings, acknowledgements, and packets that are put in order.
+//! Arrivals over UD: HELLO messages, acknowledgements, and packets, which are put in order.
 
 use super::ib_rx::{deliver, schedule_ack};
 use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker};
@@ -10,7 +10,7 @@ use crate::tl::ib::reorder::Arrival;
 use crate::wire::address::PortLocator;
 use crate::wire::ib_packet::{ASKS, Datagram, GAP, HELLO, MOVED, PONG};
 
-/// A datagram: of a connection, or a greeting.
+/// Handles a datagram: of a connection, or a HELLO.
 pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]) -> u32 {
     let Some((d, rest)) = Datagram::decode(bytes).zip(bytes.get(Datagram::SIZE..)) else {
         log::diag!(
@@ -74,7 +74,7 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
             Arrival::Early => {
                 c.with_sender(|sender| sender.acknowledge(true));
             }
-            // The acknowledgement was lost.
+            // Its acknowledgement was lost.
             Arrival::Again => c.flow.request_ack(),
         }
     }
@@ -82,7 +82,7 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
     count
 }
 
-/// The peer is reached at another port from now on, and wants to hear that we know.
+/// The peer has moved to another port: changes the path and acknowledges that.
 fn on_move(ports: &mut IbWorker, number: u32, i: usize, rest: &[u8]) -> u32 {
     if let Some((c, port)) = ports.get(number).zip(PortLocator::decode(rest)) {
         let by = c.with_sender(|sender| {
@@ -97,11 +97,11 @@ fn on_move(ports: &mut IbWorker, number: u32, i: usize, rest: &[u8]) -> u32 {
     0
 }
 
-/// The next packet, and those behind it that came earlier.
+/// Handles the next packet, and those behind it that arrived earlier.
 fn in_turn(worker: &Worker, ports: &mut IbWorker, number: u32, packet: &[u8]) -> u32 {
     let mut count = one(worker, ports, number, packet);
     while let Some(kept) = ports.get(number).and_then(|c| c.reorder.pop()) {
-        // A callback has forked, and this is the child.
+        // True in a child that was forked in a callback.
         if worker.progress_flags.is_inherited() {
             break;
         }

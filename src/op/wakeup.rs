@@ -1,4 +1,4 @@
-//! Going to sleep without missing what comes meanwhile.
+//! Arm and wait: a worker that sleeps without missing an event.
 
 use crate::ctypes::*;
 use crate::engine::peer_monitor::PeerMonitor;
@@ -7,8 +7,8 @@ use crate::engine::worker::Worker;
 use crate::proto::{close_grace, tx};
 use crate::sys::log;
 
-/// Asks the peers to wake this worker. `UCS_ERR_BUSY` if there is something to do first; `UCS_ERR_IO_ERROR` where the
-/// program has closed the descriptors.
+/// Arms the worker's wakeup. `UCS_ERR_BUSY` if there is something to do first; `UCS_ERR_IO_ERROR` where the program has
+/// closed the descriptors.
 pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
     if !wake.is_intact() {
         log::error!("ucp_worker_arm: the worker's descriptors were closed");
@@ -17,7 +17,7 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
     if wake.take_signal() {
         return UCS_ERR_BUSY;
     }
-    // Called from a callback, or while another thread progresses: there is something going on.
+    // Called in a callback, or while another thread progresses.
     let Some(mut rx) = worker.rx.try_lock() else {
         return UCS_ERR_BUSY;
     };
@@ -27,7 +27,7 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
         return UCS_ERR_BUSY;
     }
     if wake.watch().is_some_and(PeerMonitor::take) {
-        // The next progress looks at the peers.
+        // The next progress call checks the peers.
         (rx.calls, rx.last_failure_check) = (1, 0);
         return UCS_ERR_BUSY;
     }
@@ -38,7 +38,7 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
     }
     let keepalive = worker.ctx.policy.keepalive_ms;
     wake.arm();
-    // Only after arming: a message that was sent before a sender could see it is seen here.
+    // Checked after arming: a message whose sender did not see that this worker is armed is found here.
     let busy = is_stuck(worker)
         || worker.cqs.any_ready()
         || worker.progress_flags.chores()
@@ -54,7 +54,7 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
             .any(|c| !matches!(c.consumer.peek(), Ok(None)))
         || pending(worker, wake);
     if rx.ib.as_ref().is_some_and(|p| p.timed) {
-        // The next progress looks at the clock.
+        // The next progress call reads the clock.
         rx.calls = 1;
     }
     if !busy {
@@ -67,14 +67,14 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
     UCS_ERR_BUSY
 }
 
-/// Whether something is queued that only progress can move: nothing wakes the worker when it can go on.
+/// Whether a pending queue waits for room that no event reports: only progress can send it.
 fn is_stuck(worker: &Worker) -> bool {
     worker.progress_flags.backlog() != 0
         // SAFETY: peers that lists of progress name are not freed.
         && (worker.pending_peers.lock().iter()).any(|&peer| !tx::is_watched(unsafe { &*peer }))
 }
 
-/// Whether a descriptor is ready. The next progress call looks at them.
+/// Whether a descriptor is ready. Then the next progress call polls the interfaces.
 fn pending(worker: &Worker, wake: &Wakeup) -> bool {
     let pending = wake.pending();
     if pending {
@@ -87,7 +87,7 @@ fn pending(worker: &Worker, wake: &Wakeup) -> bool {
     pending
 }
 
-/// Sleeps, unless there is something to do.
+/// Sleeps until an event, unless there is something to do.
 pub fn wait(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
     match arm(worker, wake) {
         UCS_OK => {

@@ -1,4 +1,4 @@
-//! The end of a worker: everything that is open is cancelled and said.
+//! Worker destruction: cancels what is open and closes the connections.
 
 use super::ib_drain::LINGER_MS;
 use super::{endpoint, ib_drain, tofu_rx};
@@ -13,7 +13,7 @@ use crate::sys::log;
 /// Destroys a worker.
 ///
 /// # Safety
-/// The user calls nothing on it, its endpoints and requests any more.
+/// The user does not use the worker, its endpoints and requests any more.
 pub unsafe fn worker(worker: Box<Worker>) {
     let w = &*worker;
     proto_info::ending(w);
@@ -28,23 +28,23 @@ pub unsafe fn worker(worker: Box<Worker>) {
         w.drop_partials(peer);
         let taken = failure::take_requests(w, peer, |_| true);
         unflushed += taken.len();
-        // SAFETY: taken out of every list.
+        // SAFETY: the requests were removed from all lists: this thread owns them.
         let is_lent = |r: &*mut Request| unsafe { tx::zcopy::in_flight(&**r) };
         let (still, taken): (Vec<_>, Vec<_>) = taken.into_iter().partition(is_lent);
         lent.extend(still);
-        // SAFETY: taken out of every list.
+        // SAFETY: the requests were removed from all lists: this thread owns them.
         unsafe { rndv_cancel::end_requests(peer, taken, UCS_ERR_CANCELED) };
-        // What found no room goes with the worker.
+        // Requests that became pending meanwhile are cancelled.
         for req in failure::take_requests(w, peer, |_| true) {
-            // SAFETY: as above.
+            // SAFETY: the request was removed from all lists: this thread owns it.
             unsafe { request::complete(req, UCS_ERR_CANCELED) };
         }
         let eps = peer.eps.lock().take();
         for &ep in &eps {
-            // SAFETY: listed endpoints live; no message finds it any more.
+            // SAFETY: listed endpoints are not freed; no message finds this one any more.
             unsafe { endpoint::close_stream(w, ep) };
         }
-        // SAFETY: listed endpoints live. Their names are the only memory that they own.
+        // SAFETY: listed endpoints are not freed. Their names are the only memory that they own.
         open += eps
             .iter()
             .filter(|&&ep| unsafe { retire(&mut *ep) })
@@ -60,7 +60,7 @@ pub unsafe fn worker(worker: Box<Worker>) {
     }
     let posted = w.matcher.lock().drain_posted();
     for posting in posted {
-        // SAFETY: out of the matcher; what is posted lies in a request.
+        // SAFETY: the node was removed from the matcher; a posted node is part of a request.
         unsafe { request::complete(Request::of_posting(posting), UCS_ERR_CANCELED) };
     }
     let unexpected = w.matcher.lock().drain_unexpected();
@@ -82,11 +82,11 @@ pub unsafe fn worker(worker: Box<Worker>) {
         log::warn!("worker {w:p}: {} requests were not released", pool.in_use());
     }
     if let Some(cleanup) = w.ctx.request_cleanup {
-        // SAFETY: the user's function gets his area of every element, as `request_init` did.
+        // SAFETY: the user's function gets the user's area of every element, like `request_init`.
         pool.for_each(|element| unsafe { cleanup(Request::handle(element.cast())) });
     }
     drop(pool);
-    // Rings before the inbox that they are in; then the peers close theirs to us.
+    // Rings are closed before the inbox that contains them; then the peers close their rings to this worker.
     let mut rx = w.rx.lock();
     rx.shm_rings.clear();
     if let Some(sockets) = rx.tcp.as_deref_mut() {
@@ -97,18 +97,18 @@ pub unsafe fn worker(worker: Box<Worker>) {
     }
     close_lanes(w, &mut rx);
     drop(rx);
-    // Placeholders belong to sessions, and those to the exchange: nothing leads to them any more.
+    // Stub peers belong to CM sessions, and these to the CM state: nothing refers to them any more.
     if let (Some(wake), Some(x)) = (&w.wakeup, w.cm.lock().as_ref()) {
         wake.remove(x.epoll.fd());
     }
     if w.cm.lock().take().is_some() {
-        // Farewells and refusals arrive though nobody looks after their connections any more.
+        // Waits until disconnect messages and rejects are sent on connections that no worker progresses any more.
         crate::tl::cm::deferred_close::settle(LINGER_MS);
     }
     drop(worker);
 }
 
-/// Ends all connections between queue pairs.
+/// Closes all IB and Tofu connections.
 fn close_lanes(w: &Worker, rx: &mut Rx) {
     if let Some(mut ports) = rx.ib.take() {
         if let Some(wake) = &w.wakeup {
@@ -122,17 +122,17 @@ fn close_lanes(w: &Worker, rx: &mut Rx) {
     }
 }
 
-/// Ends requests whose memory devices have: when there is no connection any more by which they could use it.
+/// Completes zcopy requests, after the connections through which devices use their memory are closed.
 #[cold]
 fn end_zcopies(w: &Worker, lent: Vec<*mut Request>) {
     close_lanes(w, &mut w.rx.lock());
     for req in lent {
-        // SAFETY: taken out of every list by the caller.
+        // SAFETY: the caller has removed the requests from all lists: this thread owns them.
         unsafe { request::complete(req, UCS_ERR_CANCELED) };
     }
 }
 
-/// True for an endpoint of the user's.
+/// Frees the name of an endpoint. Returns whether the endpoint is not internal.
 fn retire(ep: &mut Endpoint) -> bool {
     ep.name = None;
     !ep.has(INTERNAL)

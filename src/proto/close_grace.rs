@@ -1,30 +1,30 @@
-//! Endpoints whose counterparts were closed in order: who closes his own end soon hears of no failure.
+//! Close grace: after the peer has closed its endpoint in order, the local endpoint may be closed without a failure.
 //!
-//! Two programs that are done close their endpoints at about the same time. One is first, and to the other one that is
-//! no failure unless he keeps his end: then it fails, after some looks at the clock or when the worker goes to sleep.
+//! Two programs that are done close their endpoints at about the same time, one of them first. For the other this is a
+//! failure only if its endpoint stays open: it fails after [`LOOKS`] liveness checks, or when the worker goes to sleep.
 
 use super::failure;
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, INTERNAL, LEFT};
 use crate::engine::worker::Worker;
 
-/// Looks at the clock, [`super::liveness::CHECK_INTERVAL_MS`] apart, until an endpoint that is not closed fails.
-/// Counted, because a process that was not running while the time passed could not close it.
+/// Number of liveness checks, [`super::liveness::CHECK_INTERVAL_MS`] apart, after which an open endpoint fails. Checks
+/// are counted instead of time, because a stopped process could not close the endpoint.
 const LOOKS: u32 = 3;
 
-/// The counterpart of an endpoint was closed in order.
+/// Starts the grace of an endpoint that the peer has closed in order.
 pub fn begin(worker: &Worker, ep: &mut Endpoint) {
     if !ep.has(CLOSED | INTERNAL) && ep.set(LEFT) {
         worker.grace_eps.lock().push((ep, 0));
     }
 }
 
-/// Another look at the clock.
+/// Counts a liveness check.
 pub fn tick(worker: &Worker) {
     advance(worker, 1);
 }
 
-/// The worker goes to sleep: nobody is about to close anything. True if progress has something to do first.
+/// Ends the grace of all endpoints: a program that goes to sleep closes none. True if progress has to fail an endpoint.
 pub fn expire_all(worker: &Worker) -> bool {
     advance(worker, LOOKS)
 }
@@ -39,7 +39,7 @@ fn advance(worker: &Worker, looks: u32) -> bool {
     due
 }
 
-/// Ends the endpoints whose time is up. Runs in progress.
+/// Fails the endpoints whose grace has expired. Called in progress.
 pub fn end_due(worker: &Worker) {
     loop {
         let mut left = worker.grace_eps.lock();
@@ -48,13 +48,14 @@ pub fn end_due(worker: &Worker) {
         };
         let (ep, _) = left.swap_remove(i);
         drop(left);
-        // SAFETY: the list names endpoints until they are closed; endpoints stay allocated as long as the worker.
+        // SAFETY: the list names endpoints until they are closed; endpoints stay allocated as long as their worker
+        // exists.
         let ep = unsafe { &mut *ep };
         failure::end_endpoint(worker, ep.peer(), ep, UCS_ERR_CONNECTION_RESET);
     }
 }
 
-/// An endpoint is closed.
+/// Removes an endpoint that was closed.
 pub fn forget(worker: &Worker, ep: *const Endpoint) {
     worker
         .grace_eps

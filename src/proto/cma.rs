@@ -1,4 +1,4 @@
-//! Copies by the kernel between this process's memory and a peer's, both in pieces (`process_vm_*`).
+//! CMA: copies by the kernel between memory of this process and of a peer, both in pieces (`process_vm_*`).
 
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
@@ -7,10 +7,10 @@ use crate::sys::cma::{self, IoSpan, Spans};
 use crate::sys::log;
 use std::sync::atomic::Ordering;
 
-/// Bytes of the buffer between a peer's memory and what only the user's functions can read or write.
+/// Bytes of the bounce buffer for data that only the user's functions can read or write.
 const BOUNCE: usize = 64 << 10;
 
-/// Which way.
+/// Direction of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CmaDirection {
     /// From the peer.
@@ -24,7 +24,7 @@ pub enum CmaDirection {
 pub enum CmaFault {
     /// The peer's memory cannot be reached.
     Access(ucs_status_t),
-    /// The user's `unpack` says so.
+    /// The user's `unpack` has returned an error.
     Unpack(ucs_status_t),
 }
 
@@ -36,12 +36,12 @@ impl CmaFault {
     }
 }
 
-/// Memory of a peer's.
+/// Memory of a peer.
 #[derive(Clone, Copy)]
 pub enum CmaRemote<'a> {
-    /// One piece, by its first address.
+    /// Contiguous memory at this address.
     Piece(u64),
-    /// One after the other.
+    /// A list of pieces.
     List(&'a [IoSpan]),
 }
 
@@ -73,11 +73,11 @@ impl CmaRemote<'_> {
 /// Copies `n` bytes at `offset` of `data` from or to the same offset of a peer's memory.
 ///
 /// # Errors
-/// As [`transfer`]; what the user's `unpack` returns.
+/// Those of [`transfer`], and what the user's `unpack` returns.
 ///
 /// # Safety
-/// `offset + n <= data.len()`; the user's memory is still his promise. In the same process the peer's
-/// memory is, too: its request keeps it until we answer.
+/// `offset + n <= data.len()`; the user's memory is valid. In the same process the peer's memory is valid too: its
+/// request is not completed before the answer.
 pub unsafe fn copy(
     peer: &Peer,
     direction: CmaDirection,
@@ -94,7 +94,7 @@ pub unsafe fn copy(
         there.clear();
         let mut part = n - done;
         remote.spans(offset + done, part, &mut there);
-        // SAFETY: inside of the data.
+        // SAFETY: the range is inside the data.
         if unsafe { data.spans(offset + done, part, &mut local) } {
             part = local.bytes();
         } else {
@@ -109,7 +109,7 @@ pub unsafe fn copy(
         if part == 0 {
             return Err(CmaFault::Access(UCS_ERR_IO_ERROR));
         }
-        // SAFETY: the pieces of both are as the caller promises; the buffer has room for a part.
+        // SAFETY: the caller promises that both lists are valid; the buffer has room for a part.
         unsafe {
             if !bounce.is_empty() && direction == CmaDirection::Write {
                 data.pack(offset + done, bounce.as_mut_ptr(), part);
@@ -125,15 +125,15 @@ pub unsafe fn copy(
     Ok(())
 }
 
-/// Copies one list to the other, as many bytes as the shorter one has; consumes them. Between workers
-/// of one process by loads and stores.
+/// Copies one list to the other, as many bytes as the shorter one has, and consumes them. Between workers of one
+/// process by loads and stores.
 ///
 /// # Errors
-/// `UCS_ERR_UNSUPPORTED`: not allowed here, use messages. `UCS_ERR_CONNECTION_RESET` when the peer is
-/// gone, `UCS_ERR_IO_ERROR` for memory that it does not have.
+/// `UCS_ERR_UNSUPPORTED`: not permitted, use messages. `UCS_ERR_CONNECTION_RESET` if the peer is dead,
+/// `UCS_ERR_IO_ERROR` for invalid remote memory.
 ///
 /// # Safety
-/// The local pieces are memory of this process; in the same process the others, too.
+/// The local pieces are valid memory of this process; in the same process the others too.
 pub unsafe fn transfer(
     peer: &Peer,
     direction: CmaDirection,
@@ -141,7 +141,7 @@ pub unsafe fn transfer(
     remote: &mut Spans,
 ) -> Result<(), ucs_status_t> {
     if peer.same_process {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that both lists are memory of this process.
         unsafe { copy_here(direction, local, remote) };
         return Ok(());
     }
@@ -150,7 +150,7 @@ pub unsafe fn transfer(
     };
     while local.bytes() > 0 && remote.bytes() > 0 {
         let (here, there) = (local.as_slice(), remote.as_slice());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the local pieces are valid; the kernel checks the remote ones.
         let moved = unsafe {
             match direction {
                 CmaDirection::Read => cma::read(inbox.id.pid, here, there),
@@ -174,7 +174,7 @@ unsafe fn copy_here(direction: CmaDirection, local: &mut Spans, remote: &mut Spa
         if direction == CmaDirection::Write {
             (src, dst) = (dst, src);
         }
-        // SAFETY: the caller's pieces. `copy`: a program may access its own memory.
+        // SAFETY: the caller's pieces are valid. `copy`: they can overlap in a program's own memory.
         unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, n) };
         local.advance(n);
         remote.advance(n);

@@ -1,15 +1,15 @@
-//! Detaching from peers that live: what shared memory holds for two workers goes when neither has an endpoint to the
-//! other and nothing is under way.
+//! Detaching from peers that are alive: shared memory that two workers hold for each other is freed when neither has an
+//! endpoint to the other and nothing is outstanding.
 //!
-//! A worker without an endpoint to a peer, all of whose messages that peer has handled, offers to close its ring in the
-//! peer's inbox ([`crate::tl::shm::close`]), and keeps the ring aside. It takes the offer back when it needs the ring
-//! again, which costs one exchange. The peer agrees if it has no endpoint to this worker either. It then forgets how
-//! many endpoints there have been between the two, and so does this worker when it sees the answer: the next endpoints
-//! are paired as the first ones were. Where the peer's user may still answer by an endpoint that has ended, the numbers
-//! are remembered, and the rings go all the same.
+//! A worker without an endpoint to a peer, all of whose messages the peer has handled, offers to close its ring in the
+//! peer's inbox ([`crate::tl::shm::close`]), and sets the ring aside. It withdraws the offer when it needs the ring
+//! again, by one atomic exchange. The peer agrees if it has no endpoint to this worker either. It then resets the count
+//! of endpoints between the two, and so does this worker when it sees the answer: the next endpoints are paired from
+//! the start. Where the peer's user may still send on an endpoint that is closed here, the count is kept, and only the
+//! rings are freed.
 //!
-//! Numbers are given out under the lock of `tx`, as the offer and its answer are: an endpoint is numbered before or
-//! after both have forgotten.
+//! Serial numbers are assigned under the lock of `tx`, under which the offer and its answer are handled too: an
+//! endpoint is numbered before or after both sides have reset the count.
 
 use super::{failure, release};
 use crate::ctypes::*;
@@ -21,12 +21,12 @@ use crate::tl::shm::outbox::Outbox;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-/// Peers without endpoints whose workers are looked for in one round: a look costs 1 to 2 us.
+/// Maximum number of idle peers whose workers are checked in one round: a check takes 1 to 2 us.
 const LOOKS: usize = 32;
 
-/// An endpoint to a peer has gone, or its ring in our inbox: it may be the last.
+/// Lists a peer as idle, of which an endpoint was freed or the incoming ring closed: it may have been the last.
 pub fn note_idle(worker: &Worker, peer: &Peer) {
-    // Relaxed: under the lock of the list where it matters.
+    // Relaxed: the lock of the list orders it where that matters.
     if (peer.inbox.is_some() || peer.has_rings())
         && peer.uid != worker.uid
         && !peer.is_stub()
@@ -36,7 +36,7 @@ pub fn note_idle(worker: &Worker, peer: &Peer) {
     }
 }
 
-/// An endpoint to this peer is about to be numbered, or a ring to be used. From here on the peer may know of it.
+/// Called before an endpoint to this peer is numbered or its ring used: withdraws an offer to close the ring.
 pub fn resume(peer: &Peer, tx: &mut PeerTx) {
     let Some(mut outbox) = tx.closing_outbox.take() else {
         return;
@@ -46,19 +46,19 @@ pub fn resume(peer: &Peer, tx: &mut PeerTx) {
             tx.lane = Some(Lane::Shm(outbox));
             tx.is_known = true;
         }
-        // Dropped, and so closed: the next message takes another ring.
+        // The outbox is dropped, which closes the ring: the next message takes another one.
         Err(answer) => settle(peer, tx, answer),
     }
 }
 
-/// The peer has agreed that the ring to it goes.
+/// Handles the peer's agreement to close the ring to it.
 fn settle(peer: &Peer, tx: &mut PeerTx, answer: CloseAnswer) {
     if answer == CloseAnswer::Forgotten {
         forget(peer, tx);
     }
 }
 
-/// Forgets how many endpoints there have been.
+/// Resets the count of endpoints between the two workers.
 fn forget(peer: &Peer, tx: &mut PeerTx) {
     tx.is_known = false;
     peer.eps.lock().next_sn = 0;
@@ -66,22 +66,22 @@ fn forget(peer: &Peer, tx: &mut PeerTx) {
     peer.answered.store(false, Ordering::Relaxed);
 }
 
-/// Whether nothing is under way to a peer, and nothing that it was asked for is outstanding. `named`: peers that lists
-/// of progress name.
+/// Whether nothing is pending or outstanding to a peer, in either direction. `named`: peers that lists of progress
+/// name.
 fn is_quiet(peer: &Peer, tx: &PeerTx, named: &HashSet<*const Peer>) -> bool {
     tx.pending.is_empty()
         && tx.flushes.is_empty()
         && !tx.in_pending_list
         && !tx.connecting
         && peer.rma_idle()
-        // Relaxed: a flush that is to tell of it has an endpoint, or looks later.
+        // Relaxed: a flush that has to report a refused access has an endpoint, or reads this later.
         && !peer.rma_refused.load(Ordering::Relaxed)
         && peer.replies_in_place.load(Ordering::Relaxed) == 0
         && !named.contains(&(&raw const *peer))
 }
 
-/// Puts the ring to a quiet peer aside and offers to close it. False: the peer has not handled everything yet, or
-/// another transport leads to it.
+/// Sets the ring to a quiet peer aside and offers to close it. False: the peer has not handled all messages yet, or its
+/// lane is another transport.
 fn set_aside(tx: &mut PeerTx) -> bool {
     match tx.lane.take() {
         None => true,
@@ -96,7 +96,7 @@ fn set_aside(tx: &mut PeerTx) -> bool {
     }
 }
 
-/// Answers the peers that offer to close their rings in our inbox. Runs in progress, now and then.
+/// Answers the peers that offer to close their rings in this worker's inbox. Called in progress, periodically.
 fn answer_offers(worker: &Worker, rx: &mut Rx, named: &HashSet<*const Peer>) {
     for c in &mut rx.shm_rings {
         if !c.consumer.is_close_offered() {
@@ -123,19 +123,19 @@ fn answer_offers(worker: &Worker, rx: &mut Rx, named: &HashSet<*const Peer>) {
     }
 }
 
-/// What becomes of a peer without endpoints in this round.
+/// Result of a round for a peer without endpoints.
 enum DetachStep {
-    /// It has endpoints again, sends to us, or is lost: other lists have it.
+    /// Remove it from the list: it has endpoints again, sends to this worker, or has failed.
     Drop,
-    /// It is looked at again.
+    /// Keep it for the next round.
     Keep,
-    /// Its worker should be looked for: nothing else tells of its end.
+    /// Check whether its worker is alive: no other event would report its death.
     Look,
-    /// Nothing is known of it and nothing names it.
+    /// Free it: nothing refers to it.
     Free,
 }
 
-/// Moves the end of what is held for peers without endpoints on. Runs in progress, now and then.
+/// One round for peers without endpoints. Called in progress, periodically.
 pub fn progress(worker: &Worker, rx: &mut Rx) {
     let offers = rx
         .shm_rings
@@ -169,7 +169,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
             DetachStep::Drop => p.is_idle.store(false, Ordering::Relaxed),
         }
     }
-    // Those that were looked at have their turn behind the others.
+    // Peers that were checked are checked again after the others.
     let mut idle = worker.idle.lock();
     kept.append(&mut looked_at);
     kept.append(&mut idle);
@@ -189,7 +189,7 @@ fn step(peer: &Peer, named: &HashSet<*const Peer>, senders: &HashSet<*const Peer
         let outbox: Option<Box<Outbox>> = tx.closing_outbox.take();
         settle(peer, &mut tx, answer);
         drop(tx);
-        // Unmapping takes long: not under the lock.
+        // Unmapping is slow: not under the lock.
         drop(outbox);
         return DetachStep::Keep;
     }
@@ -197,7 +197,7 @@ fn step(peer: &Peer, named: &HashSet<*const Peer>, senders: &HashSet<*const Peer
         return DetachStep::Look;
     }
     if matches!(tx.lane, Some(Lane::Tofu(_))) {
-        // The interconnect tells of its end, or a probe does.
+        // The TNI reports the peer's end, or a probe does.
         return DetachStep::Drop;
     }
     if tx.lane.is_some() {
@@ -209,7 +209,7 @@ fn step(peer: &Peer, named: &HashSet<*const Peer>, senders: &HashSet<*const Peer
     let is_unused = !tx.is_known && is_quiet(peer, &tx, named);
     drop(tx);
     match senders.contains(&(&raw const *peer)) {
-        // The end of that ring brings it back.
+        // The end of that ring lists the peer again.
         true => DetachStep::Drop,
         false if is_unused && !peer.is_held() => DetachStep::Free,
         false => DetachStep::Look,

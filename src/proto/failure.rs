@@ -1,4 +1,4 @@
-//! Peers that die or go: how they are noticed, and what becomes of everything that involves them.
+//! Failed and disconnected peers: detection, and the end of all operations that involve them.
 
 use super::{close_grace, cm, internal, release, resolve, rndv_cancel, split_copy, tx};
 use crate::ctypes::*;
@@ -14,18 +14,18 @@ use indexmap::IndexSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Whether a peer's worker or process is gone. A file system look-up.
+/// Whether a peer's worker or process is gone. Costs a file system look-up.
 pub fn is_dead(worker: &Worker, peer: &Peer) -> bool {
     peer.uid != worker.uid && peer.inbox.is_some_and(|l| l.is_dead(host::place()))
 }
 
-/// Whether the worker that an address names still exists; a peer that is connected to it is asked first.
+/// Checks that the worker of an address exists; first by a connection to it, if there is one.
 ///
 /// # Errors
-/// `UCS_ERR_UNREACHABLE`
+/// `UCS_ERR_UNREACHABLE` if it does not.
 pub fn exists(worker: &Worker, peer: &Peer) -> Result<(), ucs_status_t> {
     let now = clock::coarse_ms() as u32;
-    // Relaxed: it is a hint. A worker can be gone a moment after a look, too.
+    // Relaxed: a hint. The worker can die a moment after the check, too.
     let seen = peer.status() == UCS_OK && peer.probed_at.load(Ordering::Relaxed) == now;
     let connected = || peer.status() == UCS_OK && peer.tx.lock().lane.is_some();
     if seen || connected() {
@@ -40,8 +40,8 @@ pub fn exists(worker: &Worker, peer: &Peer) -> Result<(), ucs_status_t> {
     Err(UCS_ERR_UNREACHABLE)
 }
 
-/// Lets the death of a peer's process wake the worker when it sleeps, and the keepalive interval. For endpoints that
-/// handle errors.
+/// For endpoints that handle errors: lets the death of a peer's process, and the keepalive interval, wake the worker
+/// when it sleeps.
 pub fn watch(worker: &Worker, peer: &Peer) {
     let Some(wake) = worker.wakeup.as_ref() else {
         return;
@@ -50,13 +50,13 @@ pub fn watch(worker: &Worker, peer: &Peer) {
     let keepalive = (interval != u64::MAX).then(|| Duration::from_millis(interval));
     match wake.make_watch(keepalive) {
         Ok(watch) => {
-            // A process that other transports lead to is not seen; one's own needs no look.
+            // A process that is reached by other transports cannot be watched; this process needs no watch.
             let Some(inbox) = peer.inbox.filter(|_| !peer.same_process) else {
                 return watch.add_timed(peer.uid);
             };
             let process = inbox.process(host::place());
             watch.add(peer.uid, process.and_then(process_monitor::watch));
-            // It can have died, and its number be another's, before it was watched.
+            // The process may have died, and its pid may be another's, before it was watched.
             if is_dead(worker, peer) {
                 tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
             }
@@ -68,7 +68,7 @@ pub fn watch(worker: &Worker, peer: &Peer) {
     }
 }
 
-/// An endpoint is made. Its peer can be lost already: the handler hears of it from progress.
+/// Called for a new endpoint. If its peer has already failed, progress calls the error handler.
 pub fn begin(worker: &Worker, ep: &mut Endpoint, peer: &Peer) {
     if peer.status() != UCS_OK {
         if ep.reports_failures() {
@@ -84,14 +84,14 @@ pub fn begin(worker: &Worker, ep: &mut Endpoint, peer: &Peer) {
     }
 }
 
-/// The opposite of [`watch`].
+/// Ends what [`watch`] has started.
 pub fn unwatch(worker: &Worker, peer: &Peer) {
     if let Some(watch) = worker.wakeup.as_ref().and_then(|w| w.watch()) {
         watch.remove(peer.uid);
     }
 }
 
-/// Ends everything that involves peers that were lost. Runs in progress.
+/// Ends all operations, endpoints and unexpected messages of failed peers. Called in progress.
 #[cold]
 pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
     let lost = std::mem::take(&mut *worker.failed_peers.lock());
@@ -113,15 +113,15 @@ pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
         worker.stats.worker().set_unexpected(left);
         drop(matcher);
         dropped.iter().for_each(|(_, u)| u.source.release());
-        // First of all: whose memory a device writes must not get it back before that is over.
+        // First: memory that a device may still write must not be returned to the user before the lane is closed.
         let mut ended: IndexSet<_> = tx::zcopy::drop_lane(peer).into_iter().collect();
-        // Of which a part was posted it is in both.
+        // A request with a posted part is in both sets.
         ended.extend(take_requests(worker, peer, |_| true));
         for req in ended {
-            // SAFETY: taken out of every list.
+            // SAFETY: the request was removed from all lists: this thread owns it.
             unsafe {
                 let status = ending(&*req, peer.status());
-                // An adapter that works on its memory does so until it says that it has done.
+                // A TNI accesses the memory of an operation until it reports its completion.
                 if !tx::zcopy::detach(peer, req, status) {
                     request::complete(req, status);
                 }
@@ -131,9 +131,9 @@ pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
         internal::end_all(worker, peer);
         let eps = peer.eps.lock().all().to_vec();
         for ep in eps {
-            // SAFETY: listed endpoints live.
+            // SAFETY: listed endpoints are not freed.
             let ep = unsafe { &mut *ep };
-            // A peer that closed its end before it left is no failure for an endpoint that is being closed.
+            // For an endpoint that the peer had closed before, the failure is no error while it is in its close grace.
             if !ep.has(LEFT) {
                 fail_endpoint(worker, ep, peer.status());
             }
@@ -141,7 +141,7 @@ pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
     }
 }
 
-/// How a request ends with its peer: some had been ended before, but for the device.
+/// Status of a request of a failed peer: one that had failed before, and waited for its device, keeps that status.
 fn ending(r: &Request, status: ucs_status_t) -> ucs_status_t {
     match r.transfer().map(|t| t.fate) {
         Some(ZcopyState::Ends(earlier)) => earlier,
@@ -149,15 +149,15 @@ fn ending(r: &Request, status: ucs_status_t) -> ucs_status_t {
     }
 }
 
-/// Takes all requests of a peer that `wanted` selects out of the lists that they are in.
+/// Removes all requests of a peer that `wanted` selects from the lists that they are in.
 pub fn take_requests(
     worker: &Worker,
     peer: &Peer,
     wanted: impl Fn(&Request) -> bool,
 ) -> Vec<*mut Request> {
-    // SAFETY: requests in lists live.
+    // SAFETY: requests in lists are not freed.
     let wanted = |req: *mut Request| unsafe { std::ptr::eq((*req).peer, peer) && wanted(&*req) };
-    // A request can be in several of them, and there can be very many.
+    // A request can be in several lists, and there can be very many requests.
     let mut taken = IndexSet::new();
     let mut tx = peer.tx.lock();
     let before = tx.pending.len();
@@ -170,7 +170,7 @@ pub fn take_requests(
     });
     worker.progress_flags.dequeued(before - tx.pending.len());
     peer.stats().set_pending(tx.pending.len());
-    // A frame of the first one may be under way: the rest of it has to follow all the same.
+    // A frame of the first request may be half sent: the rest of it has to follow.
     if first != tx.pending.front().copied()
         && let Some(Lane::Tcp(sender)) = tx.lane.as_mut()
     {
@@ -200,7 +200,7 @@ pub fn take_requests(
         }
     });
     for &req in &pulls {
-        // SAFETY: out of the list: ours.
+        // SAFETY: the request was removed from the list: this thread owns it.
         split_copy::settle(worker, peer, unsafe { &mut *req });
     }
     taken.extend(pulls);
@@ -209,8 +209,8 @@ pub fn take_requests(
     for (id, req) in named {
         ids.remove(id);
         if !taken.insert(req) {
-            // Not sent yet: the peer does not know it by its name.
-            // SAFETY: taken out of every list.
+            // The request was not sent: the peer does not have its id.
+            // SAFETY: the request was removed from all lists: this thread owns it.
             unsafe { (*req).id = 0 };
         }
     }
@@ -218,10 +218,10 @@ pub fn take_requests(
     taken.into_iter().collect()
 }
 
-/// An endpoint goes and its requests go on: they must not be taken for those of another endpoint in its memory.
+/// Clears a closed endpoint in requests that continue: another endpoint may be allocated in its memory.
 pub fn forget_endpoint(worker: &Worker, peer: &Peer, ep: *const Endpoint) {
     let forget = |req: *mut Request| {
-        // SAFETY: requests in lists live, and stay there as long as their lock is held.
+        // SAFETY: requests in lists are not freed, and stay there as long as the list's lock is held.
         let r = unsafe { &mut *req };
         if std::ptr::eq(r.ep, ep) {
             r.ep = std::ptr::null();
@@ -244,7 +244,7 @@ pub fn forget_endpoint(worker: &Worker, peer: &Peer, ep: *const Endpoint) {
     worker.ids.lock().iter().for_each(|(_, r)| forget(r));
 }
 
-/// The way of an endpoint is gone: its handler is called from progress, once.
+/// Fails an endpoint. Progress calls its error handler, once.
 pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
     if ep.has(CLOSED | INTERNAL) || !ep.fail(status) {
         return;
@@ -266,21 +266,21 @@ pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
     cm::answer(worker, ep);
 }
 
-/// Ends the receives that wait for bytes from an endpoint that has failed. What has come stays to be received.
+/// Ends the posted stream receives of a failed endpoint. Bytes that have arrived can still be received.
 fn end_stream(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
     let mut streams = worker.streams.lock();
-    // SAFETY: the caller's endpoint lives.
+    // SAFETY: the caller's endpoint is valid.
     let stream = unsafe { streams.of(ep) };
     stream.ended = Some(status);
     let waiting = stream.drain();
     drop(streams);
     for req in waiting {
-        // SAFETY: out of the stream: ours.
+        // SAFETY: the request was removed from the stream: this thread owns it.
         unsafe { request::complete(req, status) };
     }
 }
 
-/// Calls the error handlers that are due.
+/// Calls pending error handlers. Returns their number.
 #[cold]
 pub fn call_handlers(worker: &Worker) -> u32 {
     let mut count = 0;
@@ -288,7 +288,7 @@ pub fn call_handlers(worker: &Worker) -> u32 {
         let Some((ep, status)) = worker.err_handlers.lock().begin(process::this_thread) else {
             return count;
         };
-        // SAFETY: an endpoint that was open a moment ago; only progress frees it.
+        // SAFETY: the endpoint was open when it was listed; only progress frees endpoints.
         unsafe {
             if let Some(cb) = (*ep).err_cb {
                 cb((*ep).user_data, ep.cast(), status);
@@ -297,16 +297,16 @@ pub fn call_handlers(worker: &Worker) -> u32 {
         }
         let closes = worker.err_handlers.lock().end();
         for (close, status) in closes {
-            // SAFETY: in no list any more.
+            // SAFETY: the request is in no list.
             unsafe { request::complete(close, status) };
         }
-        // SAFETY: only progress frees it, though its handler may have closed it.
+        // SAFETY: only progress frees the endpoint, though its handler may have closed it.
         cm::answer(worker, unsafe { &*ep });
     }
 }
 
-/// Tells the peer how an endpoint handles errors, or that it is the server's of a client. Others say nothing; it costs
-/// them nothing.
+/// Sends the endpoint's error handling mode to the peer, or the proof that it is the server's endpoint of a client.
+/// Called at the first use of a `FRESH` endpoint.
 #[cold]
 pub fn send_ep_info(worker: &Worker, ep: &Endpoint, peer: &Peer) {
     if ep.session == 0 {
@@ -314,7 +314,7 @@ pub fn send_ep_info(worker: &Worker, ep: &Endpoint, peer: &Peer) {
     } else {
         cm::send_cm_proof(worker, ep, peer);
     }
-    // Only now: what another thread sends meanwhile must not come first.
+    // Cleared last: messages of other threads must not precede this one.
     ep.clear(FRESH);
 }
 
@@ -326,10 +326,10 @@ fn send_err_mode(ep: &Endpoint, peer: &Peer) {
     tx::control(peer, Kind::EpInfo, 0, imm.to_u64(), &[]);
 }
 
-/// The peer says how its end of an endpoint handles errors.
+/// Handles the error handling mode of the peer's endpoint.
 pub fn on_ep_info(worker: &Worker, peer: &Peer, info: EpImm) {
     let ep = resolve::reply_endpoint(worker, peer, info.sn);
-    // SAFETY: listed endpoints live; progress is the only one that writes the field.
+    // SAFETY: listed endpoints are not freed; only progress writes the field.
     let ep = unsafe { &mut *ep };
     ep.remote_err_mode = info.err_mode;
     if !ep.has(INTERNAL) && ep.mismatched() {
@@ -337,7 +337,7 @@ pub fn on_ep_info(worker: &Worker, peer: &Peer, info: EpImm) {
     }
 }
 
-/// The two ends of an endpoint disagree about error handling: neither can be used.
+/// Fails an endpoint whose error handling mode differs from that of the peer's endpoint, on both sides.
 pub fn refuse(worker: &Worker, ep: &mut Endpoint, peer: &Peer) {
     log::error!(
         "endpoint {:p}: error handling mode {} here, {} at the peer",
@@ -359,48 +359,49 @@ pub fn refuse(worker: &Worker, ep: &mut Endpoint, peer: &Peer) {
     end_endpoint(worker, peer, ep, UCS_ERR_UNSUPPORTED);
 }
 
-/// The peer has closed its end of an endpoint: in order, by force (`UCS_ERR_CONNECTION_RESET`), or because it refuses
-/// it for another reason.
+/// Handles the close of the peer's endpoint: in order (`UCS_OK`), by force (`UCS_ERR_CONNECTION_RESET`), or with the
+/// status of a refusal.
 pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t) {
     let Some(ep) = peer.ep_by_sn(sn) else {
         return;
     };
-    // SAFETY: it was listed a moment ago, and progress, which frees endpoints, is here.
+    // SAFETY: the endpoint was listed before, and only progress, in which this runs, frees endpoints.
     unsafe { internal::end(worker, peer, ep) };
-    // SAFETY: listed endpoints live, and what was listed a moment ago does until progress frees it.
+    // SAFETY: the endpoint was listed before, and only progress, in which this runs, frees endpoints.
     let ep = unsafe { &mut *ep };
     match status {
         UCS_OK | UCS_ERR_CONNECTION_RESET if !ep.reports_failures() => {}
-        // Clients and servers hear of each other at once, as in UCX.
+        // Clients and servers are notified at once, like in UCX.
         UCS_OK if ep.session == 0 => close_grace::begin(worker, ep),
         UCS_OK => end_session(worker, peer, ep),
         status => end_endpoint(worker, peer, ep, status),
     }
 }
 
-/// Ends a client's or a server's endpoint whose other end was closed in order: what it offers that end drops.
+/// Fails a client's or a server's endpoint that its peer has closed in order: active messages announced by RTS are
+/// cancelled.
 pub fn end_session(worker: &Worker, peer: &Peer, ep: &mut Endpoint) {
     let own: *const Endpoint = ep;
     let is_offer = |r: &Request| std::ptr::eq(r.ep, own) && r.kind == Kind::AmRts as u8;
     let offers = take_requests(worker, peer, is_offer);
-    // SAFETY: taken out of every list.
+    // SAFETY: the requests were removed from all lists: this thread owns them.
     unsafe { rndv_cancel::end_requests(peer, offers, UCS_ERR_CANCELED) };
     end_endpoint(worker, peer, ep, UCS_ERR_CONNECTION_RESET);
 }
 
-/// Ends the requests of an endpoint and the endpoint.
+/// Ends the requests of an endpoint, and fails the endpoint.
 pub fn end_endpoint(worker: &Worker, peer: &Peer, ep: &mut Endpoint, status: ucs_status_t) {
     let own: *const Endpoint = ep;
     let taken = take_requests(worker, peer, |r| std::ptr::eq(r.ep, own));
-    // SAFETY: taken out of every list.
+    // SAFETY: the requests were removed from all lists: this thread owns them.
     unsafe { rndv_cancel::end_requests(peer, taken, status) };
     fail_endpoint(worker, ep, status);
 }
 
-/// A peer's ring holds what no sender writes: nothing of it is believed any more.
+/// Fails a peer that has sent malformed data.
 #[cold]
 pub fn fail_corrupt(peer: &Peer, what: &str) {
-    // In a forked child the memory that peers write to is empty.
+    // In a forked child the memory that peers write is empty, which is no error of the peer.
     // SAFETY: peers do not outlive their worker.
     if unsafe { &*peer.worker }.progress_flags.is_inherited() {
         return;

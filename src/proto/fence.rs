@@ -1,8 +1,8 @@
-//! Fence: what is done behind it takes effect after the remote accesses before it.
+//! Fence: operations after it take effect after the RMA and atomics before it.
 //!
-//! A peer executes messages in order, so that those behind a fence need nothing, and what needs none goes by message
-//! too as long as some are unanswered ([`flush::is_settled`]). But the answer to a read can wait at the peer for room
-//! on its way back, while what is behind it is executed: so the peer is told of the fence.
+//! A peer executes messages in order. RMA that needs no messages goes by message, too, as long as messages are
+//! unanswered ([`flush::is_settled`]). But the reply to a get can wait at the peer for room, while messages after it
+//! are executed: a `Fence` message makes the peer copy the data of its pending replies.
 
 use super::{flush, tx};
 use crate::ctypes::*;
@@ -13,8 +13,8 @@ use crate::tl::Lane;
 use crate::wire::header::Kind;
 use std::sync::atomic::{Ordering, fence};
 
-/// Remote accesses after this take effect after those before it. `UCS_ERR_UNSUPPORTED` in a forked child, for a worker
-/// of its parent's.
+/// Orders operations after this call behind those before it. `UCS_ERR_UNSUPPORTED` in a forked child, for a worker of
+/// the parent.
 #[inline]
 pub fn start(worker: &Worker) -> ucs_status_t {
     if worker.progress_flags.backlog() != 0 {
@@ -23,14 +23,14 @@ pub fn start(worker: &Worker) -> ucs_status_t {
         }
         tx::move_backlog(worker);
     }
-    // What still waits to be sent may be an access. The answer is noted under the locks, so that what another thread
-    // has found before this one's accesses does not replace what this one finds.
+    // A pending request may be RMA. The result is stored under the locks, so that a stale result of another thread does
+    // not replace it.
     let busy = worker.any_peer_then(
         |p| !flush::is_settled(p),
         |busy| worker.fenced.store(busy, Ordering::Relaxed),
     );
     if busy {
-        // Relaxed: read under the lock of the lane that is being made, behind which what waits is posted.
+        // Relaxed: read under the lock of a lane that is being opened, before pending requests are posted on it.
         worker.fences.store(true, Ordering::Relaxed);
         signal_all(worker);
     }
@@ -43,7 +43,7 @@ fn signal_all(worker: &Worker) {
     worker.all_peers().iter().for_each(|p| signal(p));
 }
 
-/// Tells a peer that may have reads to answer, unless it was told since the last of them.
+/// Sends a `Fence` to a peer that may have gets to answer, unless one was sent after the last of them.
 fn signal(peer: &Peer) {
     let mut tx = peer.tx.lock();
     if let Some(Lane::Ib(sender)) = tx.lane.as_mut() {
@@ -52,7 +52,7 @@ fn signal(peer: &Peer) {
     if let Some(Lane::Tofu(sender)) = tx.lane.as_mut() {
         sender.fence();
     }
-    // SAFETY: queued requests live.
+    // SAFETY: queued requests are not freed.
     let last = (tx.pending.iter().rev()).find_map(|&req| is_read_or_signaled(unsafe { &*req }));
     let answered = || peer.rma_idle() || !tx.unfenced_gets;
     let needed = last.unwrap_or_else(|| !answered());
@@ -66,7 +66,7 @@ fn signal(peer: &Peer) {
     }
 }
 
-/// Whether what waits to be sent is a read, or may become one, and no fence. `None`: neither.
+/// Whether a pending request is a get, or may become one (true), or a fence (false). `None`: neither.
 fn is_read_or_signaled(r: &Request) -> Option<bool> {
     match Kind::from_u8(r.kind) {
         Some(Kind::GetReq) => Some(true),

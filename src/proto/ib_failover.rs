@@ -1,9 +1,8 @@
-//! Connections that outlive a port: those of endpoints that ask for failover, where there is more than one way to the
-//! peer.
+//! IB connections with failover, for endpoints that request it and peers with more than one path.
 //!
-//! Their messages go by datagrams, which are counted and confirmed here, and so can be sent again by another port
-//! without being taken twice; a queue pair cannot say what has become of what it was given when it failed. What is long
-//! goes by rails, through every port, of which one may fail; while there is none it goes by messages, too.
+//! Their messages go by UD, because this side numbers and acknowledges UD packets itself: it can retransmit them by
+//! another port, and the receiver drops duplicates. RC cannot report which of the operations of a failed queue pair
+//! were executed. Long transfers use rails through all ports, any of which may fail; without a rail they go by UD, too.
 
 use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker, WireupChannel};
 use crate::engine::peer::Peer;
@@ -15,10 +14,10 @@ use crate::tl::ib::ud::{AddressHandle, AltPath};
 use crate::wire::address::{MAX_PORTS, PortLocator};
 use crate::wire::ib_packet::PortInfo;
 
-/// A greeting that nobody answers goes by other ways after so long, milliseconds.
+/// Time after which an unanswered HELLO is sent by another path, in milliseconds.
 const PATIENCE_MS: u64 = 250;
 
-/// The ways that a connection has which is about to be begun; none: it does not outlive its port.
+/// The port pairs of a connection that is about to be made; none: it has no failover.
 pub fn paths(ports: &IbWorker, peer: &Peer) -> Vec<PortPair> {
     match peer.target.as_deref() {
         Some(LaneTarget::Ib(target)) if peer.fails_over() && target.greeter.is_none() => {
@@ -28,7 +27,7 @@ pub fn paths(ports: &IbWorker, peer: &Peer) -> Vec<PortPair> {
     }
 }
 
-/// The same where the peer has told of its ports.
+/// The port pairs of a connection whose peer has sent its ports.
 pub fn paths_to(ports: &IbWorker, doors: &[PortInfo]) -> Vec<PortPair> {
     let theirs: Vec<PortLocator> = doors.iter().map(|door| door.port).collect();
     between(ports, &theirs)
@@ -39,7 +38,7 @@ fn between(ports: &IbWorker, theirs: &[PortLocator]) -> Vec<PortPair> {
     paths::between(ours.map(|iface| &*iface.port), theirs)
 }
 
-/// Where this worker is reached, for the peer of such a connection.
+/// The ports of this worker, for the peer of a connection with failover.
 pub fn ports_of(worker: &Worker, ports: &IbWorker) -> Vec<PortInfo> {
     let ifaces = ports.ifaces.iter().take(MAX_PORTS).enumerate();
     let doors = ifaces.map(|(i, iface)| PortInfo {
@@ -49,7 +48,7 @@ pub fn ports_of(worker: &Worker, ports: &IbWorker) -> Vec<PortInfo> {
     doors.collect()
 }
 
-/// Datagrams of a connection may come by each of its ways.
+/// Posts receives for the datagrams of a connection on each interface of its paths.
 pub fn expect(ports: &mut IbWorker, number: u32) {
     let Some(c) = ports.get(number) else { return };
     let (own, ways) = (c.iface, c.paths.clone());
@@ -60,7 +59,7 @@ pub fn expect(ports: &mut IbWorker, number: u32) {
     }
 }
 
-/// A connection's ways for the half that sends.
+/// The other paths of a connection for its sender.
 pub fn alt_paths(ports: &mut IbWorker, number: u32) -> Vec<AltPath> {
     let Some(c) = ports.get(number) else {
         return Vec::new();
@@ -76,7 +75,7 @@ pub fn alt_paths(ports: &mut IbWorker, number: u32) -> Vec<AltPath> {
     detours.collect()
 }
 
-/// The greeting of a connection is due again: by another way, if it was said in vain for some time.
+/// Changes the path of a connection whose HELLO is due again, if it was repeated in vain for some time.
 pub fn turn(worker: &Worker, ports: &mut IbWorker, number: u32, now: u64) {
     let waits = |c: &&mut IbConn| c.phase != IbConnPhase::Open && now - c.since >= PATIENCE_MS;
     let Some(c) = ports.get(number).filter(waits) else {

@@ -1,9 +1,9 @@
-//! Rails: who has something long to move to or from a peer that has further ports asks it for queue pairs between
-//! those, and shares what he moves out among them (`tx::ib_stripe`). The peer only holds its ends.
+//! Rails: a worker with long transfers to a peer asks it for further queue pairs between their other ports, and stripes
+//! the transfers among them (`tx::ib_stripe`). The peer only keeps its ends.
 //!
-//! Asked and answered in messages of the connection that there is: nothing of this can be lost. A rail that fails is
-//! given up: the peer is told, and when it has dropped its end, too, what was not moved goes by the others. After a
-//! while one is asked for again, when there is something for it.
+//! Requests and replies are messages of the existing connection: none is lost. A rail that fails is given up: the peer
+//! gets a message, and when it has dropped its end, too, the unfinished parts are moved by the other rails. After a
+//! pause another rail is requested, when there is a transfer for it.
 
 use super::tx;
 use super::tx::{ib_stripe, zcopy};
@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 const _: () = assert!(PortLocator::SIZE == Kind::RailAsk.header_size());
 
-/// Does what was left.
+/// Handles the queued rail events.
 pub fn start(worker: &Worker, ports: &mut IbWorker) {
     let tasks = std::mem::take(&mut *worker.rails.lock());
     for (peer, task) in tasks {
@@ -43,7 +43,7 @@ pub fn start(worker: &Worker, ports: &mut IbWorker) {
     }
 }
 
-/// Does something with the connection to a peer, if there is one.
+/// Calls a function with the IB sender of a peer, if there is one.
 fn with_sender<R>(peer: &Peer, act: impl FnOnce(&mut IbSender) -> R) -> Option<R> {
     match peer.tx.lock().lane.as_mut() {
         Some(Lane::Ib(sender)) => Some(act(sender)),
@@ -51,14 +51,14 @@ fn with_sender<R>(peer: &Peer, act: impl FnOnce(&mut IbSender) -> R) -> Option<R
     }
 }
 
-/// A queue pair that takes no messages.
+/// Makes a queue pair that receives no messages.
 fn queue(iface: &IbIface) -> io::Result<Arc<IbvQp>> {
     let qp = iface.new_qp()?;
     rc::begin(&qp, &iface.port)?;
     Ok(qp)
 }
 
-/// Asks for rails, one through each further port of ours that has none and does not rest.
+/// Requests rails, one through each further local port that has none and is not in its pause.
 fn request(worker: &Worker, ports: &IbWorker, peer: &Peer) {
     let policy = worker.ctx.policy.ib.as_ref();
     let most = policy.map_or(1, |ib| ib.rndv_rails.max(ib.rma_rails));
@@ -72,7 +72,7 @@ fn request(worker: &Worker, ports: &IbWorker, peer: &Peer) {
                     .rails
                     .request_by(others.take(most.saturating_sub(1)), now)
             }
-            // Whichever of them are left then share what is long.
+            // Without an RC main port the rails that remain carry all long transfers.
             None => sender.rails.request_by(all, now),
         }
     });
@@ -84,7 +84,7 @@ fn request(worker: &Worker, ports: &IbWorker, peer: &Peer) {
     }
 }
 
-/// Asks for one, by this interface.
+/// Requests a rail through this interface.
 fn request_by(peer: &Peer, i: usize, iface: &IbIface) -> io::Result<()> {
     if !iface.port.is_active() {
         return Err(io::Error::other("its link is down"));
@@ -104,7 +104,8 @@ fn request_by(peer: &Peer, i: usize, iface: &IbIface) -> io::Result<()> {
     Ok(())
 }
 
-/// Holds the other end of a rail of the peer's, through the port that suits best, but not the connection's own.
+/// Makes the local end of a rail that the peer has requested, through the most suitable port except the connection's
+/// own.
 fn hold(ports: &IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
     let state = with_sender(peer, |sender| (sender.main_port(), sender.rails.held()));
     let Some((main, held)) = state else {
@@ -112,8 +113,8 @@ fn hold(ports: &IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
     };
     let count = ports.ifaces.len();
     let wanted = usize::from(imm.far);
-    // Without a router, if that can be; ports of one number are cabled together; where that one is taken, another one
-    // that has least to do yet.
+    // Preferred are ports that need no router, then the port with the peer's number, which is usually on the same
+    // network, then the port with the fewest rails.
     let first = main.map_or(held, |main| main + 1 + held);
     let others = (0..count).map(|i| (first + i) % count);
     let all = std::iter::once(wanted).chain(others).enumerate();
@@ -151,7 +152,7 @@ fn held_end(iface: &IbIface, imm: RailImm, to: &PortLocator) -> io::Result<(Arc<
     Ok((qp, psn))
 }
 
-/// The peer holds the other end of a rail, or does not.
+/// Connects a rail, if the peer has made its end.
 fn join(ports: &mut IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
     let Some(number) = ports.to_peer(peer).map(|c| c.number) else {
         return;
@@ -192,7 +193,8 @@ fn join(ports: &mut IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
     }
 }
 
-/// The peer has given up a rail whose end we hold. It waits for our word, and so may what is in our queue for its.
+/// Handles the message that the peer has given up a rail. The reply is needed for the retry at the peer, and is sent
+/// before pending requests, which may wait for the peer's reply.
 pub fn on_gone(peer: &Peer, imm: RailImm) {
     match with_sender(peer, |sender| sender.rails.drop_held(imm.qpn)) {
         Some(false) => tx::fail_peer(peer, UCS_ERR_IO_ERROR),
@@ -200,7 +202,7 @@ pub fn on_gone(peer: &Peer, imm: RailImm) {
     }
 }
 
-/// Something by a rail has ended badly.
+/// Handles a completion with an error on a rail.
 #[cold]
 pub fn broken(ports: &mut IbWorker, number: u32, rail: (usize, u32), status: ibv_wc_status) {
     let why = ports.ifaces[rail.0].port.hca.verbs.status_text(status);
@@ -224,7 +226,7 @@ fn give_up(ports: &IbWorker, peer: &Peer, (iface, qpn): (usize, u32), why: &str)
     tx::control_first(peer, Kind::RailGone, name, &[]);
 }
 
-/// The peer has dropped its end of the rail with this name: the others go on with what it has not moved.
+/// Handles the message that the peer has dropped its end of a rail: the other rails move the unfinished parts.
 fn forget(ports: &mut IbWorker, peer: &Peer, name: u64) {
     let mut tx = peer.tx.lock();
     let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
@@ -240,7 +242,7 @@ fn forget(ports: &mut IbWorker, peer: &Peer, name: u64) {
     drop(tx);
     ports.forget_rail(iface, rail.line.qp.number);
     for req in ended {
-        // SAFETY: nothing of it is under way, and it is in no list.
+        // SAFETY: no part of the request is outstanding, and it is in no list.
         unsafe { zcopy::end(req) };
     }
 }

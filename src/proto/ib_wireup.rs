@@ -1,9 +1,9 @@
-//! How two workers get a connection between queue pairs: each says who it is, by datagrams that are repeated until it
-//! has heard of the other's being ready, and that the other has heard of its own. Where the user excludes datagrams it
-//! says so by `letters`.
+//! IB wireup: HELLO messages connect the queue pairs of two workers. Each side repeats its HELLO by UD until it has the
+//! peer's HELLO with READY, and with SEEN, which acknowledges its own READY. Where the user excludes UD, HELLOs go by
+//! TCP (`ib_wireup_tcp`).
 //!
-//! Of two that begin at the same time none has to give way: either greeting tells what the other one needs. Nothing is
-//! sent before the peer can take it.
+//! If both sides start at the same time, both HELLOs belong to the same connection. No message is sent before the peer
+//! can receive it.
 
 mod upkeep;
 
@@ -34,13 +34,14 @@ use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Longest wait between two greetings, milliseconds.
+/// Longest interval between two HELLOs, in milliseconds.
 const LONGEST_MS: u64 = 1000;
 
-/// Connections that peers have begun and that are not made yet, at most: who comes then has to come again.
+/// Maximum number of connections that peers have started and that are not established: further HELLOs are dropped, and
+/// repeated by their senders.
 const MOST_BEGUN: usize = 256;
 
-/// Begins the connections that are wanted.
+/// Starts the connections that were requested.
 pub fn start(worker: &Worker, ports: &mut IbWorker) {
     let wanted = std::mem::take(&mut *worker.connect_ib.lock());
     for peer in wanted {
@@ -50,7 +51,7 @@ pub fn start(worker: &Worker, ports: &mut IbWorker) {
             let tx = peer.tx.lock();
             tx.connecting && tx.lane.is_none()
         };
-        // The peer may have begun: that will do.
+        // No second connection if the peer has started one.
         if still && !ports.iter().any(|c| std::ptr::eq(c.peer, peer) && !c.ended) {
             connect(worker, ports, peer);
         }
@@ -76,14 +77,14 @@ fn connect(worker: &Worker, ports: &mut IbWorker, peer: &Peer) {
     }
 }
 
-/// A connection cannot be made: whoever started this process has to hear of it.
+/// Fails a peer to which no connection can be made. An error in the log: it concerns the configuration of the job.
 pub(super) fn fail(peer: &Peer, e: &io::Error) {
     log::error!("no connection to worker {:#x}: {e}", peer.uid);
     tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
 }
 
-/// A connection of which only our end is known. Its number. `ways`: it outlives a port, and goes by datagrams for that.
-/// `calls`: greetings do not go by datagrams.
+/// Makes the local half of a connection. Returns its number. `ways`: port pairs of a connection with failover, which
+/// uses UD. `calls`: HELLOs go by TCP.
 fn begin(
     ports: &mut IbWorker,
     peer: &Peer,
@@ -151,7 +152,7 @@ fn begin(
     Ok(number)
 }
 
-/// What this end can.
+/// Segment size and window of this side.
 fn own_limits(iface: &IbIface, by_queue: bool) -> NegotiatedLimits {
     let rc = &iface.port.tuning.rc;
     NegotiatedLimits {
@@ -163,11 +164,11 @@ fn own_limits(iface: &IbIface, by_queue: bool) -> NegotiatedLimits {
     }
 }
 
-/// What both can.
+/// Segment size and window that both sides support.
 fn agree(own: NegotiatedLimits, hello: &Hello, by_queue: bool) -> NegotiatedLimits {
     let packet = own.packet.min(hello.packet as usize);
     let window = match by_queue {
-        // A record waits until all of it has room.
+        // A record waits until all of its packets have room.
         true => own
             .window
             .min(hello.window)
@@ -191,7 +192,7 @@ fn queue(iface: &IbIface) -> io::Result<Arc<IbvQp>> {
     Ok(qp)
 }
 
-/// Says again what may not have arrived; what a socket has taken will, as long as it lives.
+/// Repeats a HELLO by UD. By TCP a new socket is requested if the last one was closed: data on a socket are not lost.
 fn repeat(worker: &Worker, ports: &mut IbWorker, number: u32) {
     let calls = ports.get(number).and_then(IbConn::calls);
     let Some(calls) = calls else {
@@ -203,7 +204,7 @@ fn repeat(worker: &Worker, ports: &mut IbWorker, number: u32) {
     }
 }
 
-/// Says who we are and how far.
+/// Sends a HELLO with the state of this side.
 pub(super) fn send_hello(worker: &Worker, ports: &mut IbWorker, number: u32) {
     let own_secret = ports.secret;
     let Some(index) = ports.get(number).map(|c| c.iface) else {
@@ -275,38 +276,38 @@ fn send_hello_datagram(iface: &IbIface, ah: &AddressHandle, qpn: u32, greeting: 
     iface.outgoing.lock().send(iface, ah, qpn, &bytes);
 }
 
-/// By both sockets, if each end has connected one: what comes twice is known.
+/// Writes a message to both sockets, if each side has connected one: the second copy has no effect.
 fn write_tcp_msg(calls: &TcpWireup, letter: &TcpWireupMsg) {
     let bytes = letter.encode();
     let ours = calls.ours.iter().filter(|_| calls.through);
     for link in ours.chain(&calls.theirs) {
-        // Where half of it or nothing fits the peer has not read for long: whoever has connected does so again.
+        // No room for the whole message: the peer has not read for long. The side that connected the socket connects
+        // another one.
         if tcp_wireup::send_hello(link, &bytes).is_err() {
             let _ = link.socket.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// What somebody says who introduces himself.
+/// A received HELLO.
 struct QpHello<'a> {
-    /// Number of the interface that it has come by, or is for.
+    /// Interface on which it arrived, or to which it is addressed.
     iface: usize,
     hello: &'a Hello,
-    /// Where it comes from.
+    /// Port from which it was sent.
     port: PortLocator,
-    /// Where else he is reached, if the connection is to outlive a port.
+    /// All ports of the sender, if the connection has failover.
     doors: Vec<PortInfo>,
 }
 
 impl QpHello<'_> {
-    /// Whether he wants that.
+    /// Whether the sender requests failover.
     fn outlives(&self) -> bool {
         self.hello.flags & FAILOVER != 0
     }
 }
 
-/// Somebody introduces himself, through the interface of this number. What strangers say, or what is out of date, has
-/// no consequence.
+/// Handles a HELLO that arrived on this interface. One without the secret, or an outdated one, is dropped.
 pub fn on_hello(worker: &Worker, ports: &mut IbWorker, iface: usize, bytes: &[u8]) {
     let Some((hello, port)) = Hello::read(bytes) else {
         return log::diag!(
@@ -327,10 +328,11 @@ pub fn on_hello(worker: &Worker, ports: &mut IbWorker, iface: usize, bytes: &[u8
     }
 }
 
-/// The same by a socket; `first`: of one that the peer has connected, who may not know what has been said before.
+/// Handles a HELLO that arrived by TCP. `first`: it is the first one on a socket that the peer has connected; it is
+/// answered in any case, because the peer may not have received earlier HELLOs.
 ///
 /// # Errors
-/// Why it has no consequence.
+/// Why it was dropped.
 pub fn on_tcp_msg(
     worker: &Worker,
     ports: &mut IbWorker,
@@ -350,7 +352,7 @@ pub fn on_tcp_msg(
     let is =
         |known: &Option<Arc<SharedSocket>>| known.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
     if !is(&calls.ours) && !is(&calls.theirs) {
-        // The peer connects again: the one before is none any more to him.
+        // The peer has connected again: its previous socket is of no use to it.
         if let Some(old) = calls.theirs.replace(link.clone()) {
             let _ = old.socket.shutdown(Shutdown::Both);
         }
@@ -359,7 +361,7 @@ pub fn on_tcp_msg(
     Ok(())
 }
 
-/// Why nobody listens to a greeting; nothing if somebody may.
+/// Why a HELLO is dropped, from its fields alone.
 fn refusal(worker: &Worker, ports: &IbWorker, hello: &Hello) -> Result<(), &'static str> {
     if hello.to != worker.uid {
         Err("it is for another worker")
@@ -372,10 +374,11 @@ fn refusal(worker: &Worker, ports: &IbWorker, hello: &Hello) -> Result<(), &'sta
     }
 }
 
-/// The connection that a greeting is about; a new one if it is the first. `link`: it came by that.
+/// The connection that a HELLO belongs to; a new one for the first HELLO of a peer. `link`: the socket on which it
+/// arrived.
 ///
 /// # Errors
-/// Why there is none.
+/// Why the HELLO is dropped.
 fn addressee(
     worker: &Worker,
     ports: &mut IbWorker,
@@ -397,7 +400,7 @@ fn addressee(
         return fits.then_some(c.number).ok_or(LATE);
     }
     let own = hello.from == worker.uid;
-    // To oneself there are two connections: who has begun does not answer.
+    // A worker has two connections to itself: the one that it started does not answer its own HELLO.
     let known = ports
         .iter()
         .find(|c| is_his(c) && (same(c) || !own && c.remote_qp.is_none()));
@@ -415,14 +418,14 @@ fn addressee(
                 hello.from
             );
             old.ended = true;
-            // SAFETY: as above.
+            // SAFETY: peers that lists of progress name are not freed.
             tx::fail_peer(unsafe { &*old.peer }, UCS_ERR_CONNECTION_RESET);
         }
     }
     answer(worker, ports, greeting, link)
 }
 
-/// A connection that the peer has begun.
+/// Makes the local half of a connection that the peer has started.
 fn answer(
     worker: &Worker,
     ports: &mut IbWorker,
@@ -459,7 +462,7 @@ fn answer(
             Ok(number)
         }
         Err(e) => {
-            // It comes again, and so may others.
+            // The peer repeats its HELLO, and other peers may fail too: only the first shortage is logged as an error.
             match ports.ifaces[greeting.iface].port.hca.is_first_shortage() {
                 true => log::error!("no connection from worker {:#x}: {e}", hello.from),
                 false => log::diag!("no connection from worker {:#x}: {e}", hello.from),
@@ -469,7 +472,7 @@ fn answer(
     }
 }
 
-/// A greeting for this connection; `answer`: it is to be answered in any case.
+/// Handles a HELLO of this connection; `answer`: it is answered in any case.
 fn on_bytes(worker: &Worker, ports: &mut IbWorker, number: u32, greeting: &QpHello, answer: bool) {
     let hello = greeting.hello;
     if let Err(e) = record_remote(worker, ports, number, greeting) {
@@ -480,7 +483,7 @@ fn on_bytes(worker: &Worker, ports: &mut IbWorker, number: u32, greeting: &QpHel
         }
         return;
     }
-    // Who learns only now that datagrams are to go names it later, and all of them.
+    // A peer that switched to UD after its first HELLO sends its keepalive ports later.
     if let Some(c) = ports.get(number) {
         if let Some(there) = c.remote_qp.as_mut() {
             there.pulse = hello.pulse;
@@ -502,7 +505,7 @@ fn on_bytes(worker: &Worker, ports: &mut IbWorker, number: u32, greeting: &QpHel
     disconnect(ports, number);
 }
 
-/// What two connected ends have to say needs no socket any more.
+/// Closes the sockets of a connection when both sides are connected and have acknowledged that.
 fn disconnect(ports: &mut IbWorker, number: u32) {
     if let Some(c) = ports.get(number)
         && c.is_settled()
@@ -512,7 +515,7 @@ fn disconnect(ports: &mut IbWorker, number: u32) {
     }
 }
 
-/// The peer knows that we are ready.
+/// Notes that the peer has acknowledged this side's READY.
 fn settle(ports: &mut IbWorker, number: u32) {
     if let Some(c) = ports.get(number)
         && !c.seen
@@ -524,7 +527,7 @@ fn settle(ports: &mut IbWorker, number: u32) {
     }
 }
 
-/// The peer's end is told for the first time.
+/// Stores the peer's side of the connection from its first HELLO, and connects the queue pair.
 fn record_remote(
     worker: &Worker,
     ports: &mut IbWorker,
@@ -546,7 +549,7 @@ fn record_remote(
         // SAFETY: peers that lists of progress name are not freed.
         unsafe { &*c.peer }.set_failover();
     }
-    // Who greets by another way has found that one.
+    // With failover the port pair is the one on which the peer's HELLO arrived.
     if !c.paths.is_empty() {
         c.iface = greeting.iface;
     }
@@ -600,7 +603,7 @@ fn record_remote(
     Ok(())
 }
 
-/// The peer is ready: what waits for it can be sent. True the first time.
+/// Opens the lane when the peer is ready to receive. True the first time.
 pub fn open(worker: &Worker, ports: &mut IbWorker, number: u32) -> bool {
     let Some(c) = ports.get(number).filter(|c| c.phase == IbConnPhase::Known) else {
         return false;
@@ -668,7 +671,7 @@ pub fn open(worker: &Worker, ports: &mut IbWorker, number: u32) -> bool {
     true
 }
 
-/// Asks whether a worker's process lives, for the connection of ours with this number and proof.
+/// A liveness probe of a worker's process, for the local connection with this number and proof.
 fn ping(iface: &IbIface, worker: u64, secret: u64, (number, proof): (u32, u32)) -> Vec<u8> {
     let ping = Ping {
         magic: Ping::magic(),
@@ -681,7 +684,8 @@ fn ping(iface: &IbIface, worker: u64, secret: u64, (number, proof): (u32, u32)) 
     [&ping.encode()[..], &port.encode()].concat()
 }
 
-/// Something has come from the peer, who sends nothing before he has seen that we are ready, and is ready himself.
+/// Called when a packet of the peer has arrived: the peer sends only when it is ready and has received this side's
+/// READY.
 #[cold]
 pub fn heard(worker: &Worker, ports: &mut IbWorker, number: u32) {
     settle(ports, number);

@@ -1,10 +1,9 @@
-//! Letters: what two queue pairs have to tell each other, by TCP where the user excludes the datagrams that carry it
-//! otherwise.
+//! IB wireup by TCP, where the user excludes UD.
 //!
-//! Who wants a connection connects a socket and says there what he would say by datagrams, once: as long as the socket
-//! lives it arrives. The answers come by the same socket. One that breaks is connected anew when a datagram would be
-//! repeated, and who waits in vain is as patient as with datagrams (`ib_wireup`). When both ends know that both are
-//! ready, whoever has connected hangs up.
+//! The side that needs a connection connects a socket and sends its HELLO once: TCP delivers it as long as the socket
+//! is open. The replies use the same socket. A socket that breaks is connected again when a HELLO would be repeated by
+//! UD, and the timeouts are those of UD (`ib_wireup`). When both sides have acknowledged READY, the side that connected
+//! the socket closes it.
 
 use super::{ib_wireup, tcp_wireup};
 use crate::engine::ib_worker::{IbConn, IbWorker, TcpWireup};
@@ -17,18 +16,18 @@ use crate::wire::tcp_hello::{Greeting, MAGIC, TO_QUEUES};
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-/// Nobody has more to say by one socket than so many letters: two ends that know nothing of each other need three.
+/// Maximum number of messages on one socket: three are needed if neither side has a connection yet.
 const MOST_LETTERS: u32 = 16;
-/// A socket of ours that has not been answered for so long makes room for another one, where there are too many,
-/// milliseconds.
+/// Time after which a socket of this side without an answer is closed to make room for others, in milliseconds.
 const TURN_MS: u64 = 1000;
 
-/// Connects the sockets that are wanted, as far as there is room. The others are wanted again when they are due.
+/// Connects the sockets that were requested, as far as there is room. The others are requested again when their HELLO
+/// is due.
 pub fn start(worker: &Worker, sockets: &mut TcpWorker, ports: &mut IbWorker) {
     let wanted = std::mem::take(&mut ports.calls);
     let mut room = socket::max_half_open().saturating_sub(sockets.wireups);
     if room < wanted.len() {
-        // What hangs up now leaves its place to those who come next.
+        // Places of sockets that are closed now are used by the next call.
         close_oldest(ports, wanted.len() - room);
     }
     for number in wanted {
@@ -38,7 +37,7 @@ pub fn start(worker: &Worker, sockets: &mut TcpWorker, ports: &mut IbWorker) {
     }
 }
 
-/// Ends calls of which nothing has been heard for long: their connections want another one when they are due.
+/// Closes sockets without an answer for long: their connections request others when a HELLO is due.
 fn close_oldest(ports: &mut IbWorker, most: usize) {
     let before = clock::coarse_ms().saturating_sub(TURN_MS);
     let all = ports.iter().filter_map(IbConn::calls);
@@ -46,8 +45,8 @@ fn close_oldest(ports: &mut IbWorker, most: usize) {
     old.take(most).for_each(TcpWireup::close);
 }
 
-/// Connects to the next address of a peer that can be tried, after one that has failed, if that is still wanted. True
-/// if a socket is on its way.
+/// Connects to the next address of a peer, after one that has failed, if the connection is still needed. Returns
+/// whether a socket is connecting.
 fn connect(
     worker: &Worker,
     sockets: &mut TcpWorker,
@@ -92,7 +91,7 @@ fn connect(
     false
 }
 
-/// Something happened to a socket for letters.
+/// Handles an event of a socket for wireup.
 pub fn on_event(
     worker: &Worker,
     sockets: &mut TcpWorker,
@@ -115,7 +114,7 @@ fn is(link: &Option<Arc<SharedSocket>>, token: u64) -> bool {
     link.as_ref().is_some_and(|link| link.token == token)
 }
 
-/// A socket is connected, or cannot be.
+/// Handles the end of a connect: success or failure.
 fn on_connected(
     worker: &Worker,
     sockets: &mut TcpWorker,
@@ -130,7 +129,7 @@ fn on_connected(
         .get(number)
         .map(|c| (c.peer, c.calls().filter(|calls| is(&calls.ours, token))));
     let Some((peer, Some(calls))) = connection else {
-        // It was hung up meanwhile.
+        // The socket was closed meanwhile.
         sockets.remove(token);
         return;
     };
@@ -170,7 +169,7 @@ fn on_connected(
     }
 }
 
-/// Letters may have come, or the end of them.
+/// Reads wireup messages, or the end of them.
 fn read(worker: &Worker, sockets: &mut TcpWorker, ports: &mut IbWorker, token: u64) {
     let Some(c) = sockets.get(token) else { return };
     match c.receiver.read(usize::MAX) {
@@ -190,7 +189,7 @@ fn read(worker: &Worker, sockets: &mut TcpWorker, ports: &mut IbWorker, token: u
     }
 }
 
-/// Hands over the letters that are there, if any can be. Who writes what is none is sent away.
+/// Handles the messages in the buffer, if the worker has IB interfaces. A malformed message closes the socket.
 pub fn take(worker: &Worker, sockets: &mut TcpWorker, ports: Option<&mut IbWorker>, token: u64) {
     let Some(ports) = ports else { return };
     loop {
@@ -205,7 +204,7 @@ pub fn take(worker: &Worker, sockets: &mut TcpWorker, ports: Option<&mut IbWorke
     }
 }
 
-/// One letter: whether there was one.
+/// Handles one message. False: none is complete.
 fn next(
     worker: &Worker,
     sockets: &mut TcpWorker,
@@ -238,7 +237,7 @@ fn next(
     Ok(true)
 }
 
-/// A socket is no more.
+/// Removes a closed socket from its connection.
 fn forget(ports: &mut IbWorker, token: u64) {
     for calls in ports.iter().filter_map(IbConn::calls) {
         if is(&calls.ours, token) {

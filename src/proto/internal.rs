@@ -1,25 +1,25 @@
-//! The end of internal endpoints, which were made because a message asked for a way back and which the user has not
-//! created himself: they go when the counterpart is closed or the peer is lost.
+//! The end of internal endpoints, which the library made because a message requested a reply endpoint: they are removed
+//! when the peer's endpoint is closed or the peer fails.
 //!
-//! The user may have been given one to answer by, and is not told of its end. So the last [`KEPT`] of those stay
-//! usable, and an answer that comes late does not go to another peer.
+//! A handler may have got one as reply endpoint, and the user is not notified of its end. So the last [`KEPT`] of those
+//! stay allocated, and a late reply does not go to another peer.
 
 use crate::engine::endpoint::{CLOSED, Endpoint, INTERNAL};
 use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
 use std::sync::atomic::Ordering;
 
-/// Ended endpoints that the user may still answer by, at most: 100 bytes each, and their peers.
+/// Maximum number of removed endpoints kept for replies: 100 bytes each, and their peers.
 const KEPT: usize = 256;
 
-/// The counterpart of an endpoint is closed. Nothing happens to one that the user has created, or can still create to
-/// receive what has come as a stream.
+/// Removes an internal endpoint whose peer's endpoint is closed; not one that the user has created, or can still create
+/// to receive stream data.
 ///
 /// # Safety
 /// The endpoint is listed.
 pub unsafe fn end(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
     let streams = worker.streams.lock();
-    // SAFETY: the caller's endpoint lives; the lock of its stream is held.
+    // SAFETY: the caller's endpoint is valid; the lock of its stream is held.
     let has_stream = unsafe { (*ep).stream.is_some() };
     drop(streams);
     if !has_stream {
@@ -27,7 +27,7 @@ pub unsafe fn end(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
     }
 }
 
-/// A peer is lost: nobody can create its internal endpoints any more.
+/// Removes the internal endpoints of a failed peer, which can no longer be created.
 pub fn end_all(worker: &Worker, peer: &Peer) {
     let all = peer.eps.lock().all().to_vec();
     for ep in all {
@@ -37,17 +37,17 @@ pub fn end_all(worker: &Worker, peer: &Peer) {
 
 fn remove(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
     let mut eps = peer.eps.lock();
-    // Under the lock: another thread may be making it the user's, or closing it.
-    // SAFETY: endpoints stay allocated as long as the worker; one that is removed here was listed and lives.
+    // Under the lock: another thread may be creating the endpoint for the user, or closing it.
+    // SAFETY: endpoints stay allocated as long as their worker exists.
     let e = unsafe { &*ep };
-    // SAFETY: as above.
+    // SAFETY: the endpoint was listed, and listed endpoints are not freed.
     if !e.is_internal() || !unsafe { eps.remove(ep) } {
         return;
     }
     eps.internal -= 1;
     peer.notify_endpoints(eps.all().len());
     let given = e.given.load(Ordering::Relaxed);
-    // Under the lock of `eps`, as in `forget`: it is always found in one of the two lists.
+    // Under the lock of `eps`, under which `forget` searches too: the endpoint is always in one of the two lists.
     if given {
         worker.ended.lock().push_back(ep);
     }
@@ -58,7 +58,7 @@ fn remove(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
     }
 }
 
-/// Has progress free an endpoint that is in no list, unless the user is closing it.
+/// Lets progress free an endpoint that is in no list, unless the user is closing it.
 fn retire(worker: &Worker, ep: *mut Endpoint) {
     // SAFETY: the caller's endpoint, which is not freed yet.
     if unsafe { (*ep).set(CLOSED) } {
@@ -67,7 +67,7 @@ fn retire(worker: &Worker, ep: *mut Endpoint) {
     }
 }
 
-/// Has progress free the ended endpoints that are kept for the user, but for the last `most`.
+/// Lets progress free the removed endpoints that are kept for replies, except the last `most`.
 pub fn retire_kept(worker: &Worker, most: usize) {
     loop {
         let mut ended = worker.ended.lock();
@@ -75,19 +75,19 @@ pub fn retire_kept(worker: &Worker, most: usize) {
             return;
         }
         if let Some(oldest) = ended.pop_front() {
-            // Under the lock: a close that finds it in no list any more finds it closed.
+            // Under the lock: a close that does not find the endpoint in a list finds it closed.
             retire(worker, oldest);
         }
     }
 }
 
-/// The user closes an internal endpoint, which he was given: it is an endpoint of his from here on.
+/// Makes an internal endpoint, which the user closes, an endpoint of the user.
 ///
 /// # Safety
 /// The endpoint is allocated.
 pub unsafe fn forget(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
     let mut eps = peer.eps.lock();
-    // SAFETY: the caller's endpoint.
+    // SAFETY: the caller's endpoint is allocated.
     let e = unsafe { &*ep };
     if !e.is_internal() {
         return;

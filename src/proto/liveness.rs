@@ -1,9 +1,9 @@
-//! Finds peers of this host that are dead without a message that says so. Called by progress, a few times a second.
+//! Detects dead peers of this host that have sent no disconnect. Called by progress, a few times a second.
 //!
-//! The process of a peer whose death matters (its endpoints handle errors, or a request needs it) is watched
-//! ([`process_monitor`]), and a worker that was destroyed while its process lives on is marked in the memory that is
-//! mapped here. Both cost next to nothing for each peer. Where neither is possible the peer is checked in turn, within
-//! a second. A few of all peers are checked in each round besides: that finds the other cases (a process that executed
+//! The process of a peer that is waited for (its endpoints handle errors, or a request needs it) is monitored
+//! ([`process_monitor`]), and a worker that was destroyed while its process is alive is marked in memory that is mapped
+//! here. Both cost very little for each peer. Where neither is possible the peer is checked in turn, within a second.
+//! In each round a few of all peers are checked besides: that finds the other cases (a process that has executed
 //! another program), and the death of peers that no endpoint or request needs.
 
 use super::failure::is_dead;
@@ -17,27 +17,27 @@ use crate::tl::Lane;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-/// Milliseconds between two rounds of a worker that is progressing.
+/// Milliseconds between two rounds of a worker that progresses.
 pub const CHECK_INTERVAL_MS: u64 = 200;
-/// Peers looked at in turn in each round: a look costs 1 to 2 us.
+/// Number of peers checked in turn in each round: a check takes 1 to 2 us.
 const LOOKS_PER_ROUND: usize = 8;
-/// Rounds in which all peers are checked whose death matters and whose processes cannot be watched.
+/// Number of rounds in which all peers are checked that are waited for and whose processes cannot be monitored.
 const ROUNDS_OF_BLIND: usize = 3;
-/// Processes that begin to be watched in one round.
+/// Maximum number of processes whose monitoring starts in one round.
 const MAX_NEW_PER_ROUND: usize = 64;
 
-/// What a round knows of a peer.
+/// State of a peer in a round.
 struct ProbedPeer<'a> {
     peer: &'a Peer,
-    /// A request or an endpoint that handles errors waits for its end.
+    /// A request, or an endpoint that handles errors, waits for it.
     is_urgent: bool,
-    /// Its inbox is mapped, so that it can be seen whether the worker was destroyed.
+    /// Its inbox is mapped, which shows whether the worker was destroyed.
     is_mapped: bool,
-    /// It was.
+    /// Its worker was destroyed.
     was_destroyed: bool,
 }
 
-/// Peers whose processes or workers are gone without a message that says so.
+/// Peers whose processes or workers have ended without a disconnect.
 pub fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<*const Peer> {
     process_monitor::poll();
     let peers = reachable_peers(worker, rx);
@@ -62,7 +62,7 @@ pub fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<*const Peer> {
                 let process = s.peer.inbox.and_then(|at| at.process(host::place()));
                 if let Some(watched) = process.and_then(process_monitor::watch) {
                     liveness.watch(s.peer, watched);
-                    // It can have died, and its number be another's, before it was watched.
+                    // The process may have died, and its pid may be another's, before it was monitored.
                     looks.insert(s.peer);
                     continue;
                 }
@@ -91,11 +91,11 @@ pub fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<*const Peer> {
     looks.into_iter().collect()
 }
 
-/// The peers that shared memory reaches and that are not lost, in the order of their identities. Unmaps the inboxes of
-/// destroyed workers that no message was sent to: mapped, their memory is not freed.
+/// The peers that are reached by shared memory and have not failed, in the order of their uids. Unmaps the inboxes of
+/// destroyed workers to which no message was sent: mapped memory is not freed.
 fn reachable_peers(worker: &Worker, rx: &Rx) -> Vec<*const Peer> {
     let mut known: Vec<*const Peer> = rx.shm_rings.iter().map(|c| c.peer).collect();
-    // Relaxed: `watch_death` is set once, and a round later will do.
+    // Relaxed: `watch_death` is set once; the next round sees it.
     known.extend(worker.all_peers().into_iter().filter_map(|p| match p {
         PeerHandle::Settled(ref p) => {
             let mut tx = p.tx.lock();
@@ -104,7 +104,7 @@ fn reachable_peers(worker: &Worker, rx: &Rx) -> Vec<*const Peer> {
                 p.watch_death.load(Ordering::Relaxed) || matches!(tx.lane, Some(Lane::Shm(_)));
             is_looked_at.then_some(&raw const **p)
         }
-        // A placeholder has no process behind it.
+        // A stub peer has no process.
         PeerHandle::Placeholder(_) => None,
     }));
     // SAFETY: peers that lists of progress name are not freed.
@@ -118,12 +118,12 @@ fn reachable_peers(worker: &Worker, rx: &Rx) -> Vec<*const Peer> {
     known
 }
 
-/// The peers that requests wait for: to be answered, or to have their memory copied.
+/// The peers for which requests wait: for an answer, or for the copy of their memory.
 fn waited_for(worker: &Worker) -> HashSet<*const Peer> {
-    // SAFETY: requests in lists live, and stay there as long as their lock is held.
+    // SAFETY: requests in lists are not freed, and stay there as long as the list's lock is held.
     let peer_of = |req: *mut Request| unsafe { (*req).peer };
     let mut peers: HashSet<_> = worker.cma_gets.lock().iter().map(|&r| peer_of(r)).collect();
-    // Most requests in a row are to one peer.
+    // Most consecutive requests are for one peer.
     let mut last = std::ptr::null();
     for (_, req) in worker.ids.lock().iter() {
         let peer = peer_of(req);

@@ -1,4 +1,4 @@
-//! How a message travels: choice of the protocol, the way out, rendezvous, wireup, failure.
+//! Protocols: selection, sending, rendezvous, wireup, failure handling.
 
 pub mod cma;
 pub mod detach;

@@ -13,7 +13,7 @@ use crate::tl::shm::ring::INLINE;
 use crate::wire::stats::{StatLane, StatProtocol};
 use std::fmt::Write;
 
-/// The sizes of one operation that are served alike.
+/// A range of sizes of one operation with the same protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProtoRange {
     /// Bytes.
@@ -23,7 +23,7 @@ pub struct ProtoRange {
     pub what: &'static str,
     /// Transport and device, as `posix/memory`.
     pub lane: String,
-    /// Under which the statistics count it.
+    /// The statistics entry that counts it.
     pub protocol: StatProtocol,
 }
 
@@ -39,11 +39,11 @@ pub struct ProtoTable {
 pub struct LaneNames {
     /// For messages.
     pub messages: String,
-    /// For copies between two address spaces; that for messages if nothing can.
+    /// For CMA copies; the lane for messages if there is no CMA.
     pub copies: String,
 }
 
-/// The lanes to a peer, as far as is known before it is connected.
+/// The lanes to a peer, as far as they are known before it is connected.
 pub fn lanes(peer: &Peer) -> LaneNames {
     let name = |lane: &LaneInfo| {
         let (transport, device) = (
@@ -56,16 +56,16 @@ pub fn lanes(peer: &Peer) -> LaneNames {
         }
     };
     let names: Vec<String> = lane_info::of(peer).iter().map(name).collect();
-    // A peer that connected to us has told no address.
+    // A peer that has connected to this worker has sent no address.
     let messages = names.first().cloned().unwrap_or_else(|| "tcp".into());
     let copies = names.get(1).unwrap_or(&messages).clone();
     LaneNames { messages, copies }
 }
 
-/// How one size is served.
+/// Protocol of one size.
 type Served = (&'static str, StatProtocol);
 
-/// The tables of all operations that the program asked for.
+/// The tables of all operations of the program's features.
 pub fn tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
     let lanes = &lanes(peer);
     let mut tables = Vec::new();
@@ -80,7 +80,7 @@ pub fn tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
         access(peer),
         ("executed by the peer", StatProtocol::AmoMessages),
     );
-    // What UCP allocated is mapped here, if shared memory reaches the peer.
+    // Memory allocated by UCP is mapped here, if shared memory reaches the peer.
     let mappable = peer.inbox.is_some();
     let mapped = |what| {
         let served = match mappable {
@@ -118,7 +118,7 @@ pub fn tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
     );
     for feature in [UCP_FEATURE_AMO32, UCP_FEATURE_AMO64] {
         if feature == UCP_FEATURE_AMO64 && by_queue(worker, peer) {
-            // Whose turn it is the key says.
+            // The key decides which of these executes it.
             add(feature, "ucp_atomic_op* of 8 bytes", &|_| {
                 ("by the device or by the peer", StatProtocol::AmoMapped)
             });
@@ -137,7 +137,7 @@ pub fn tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
     tables
 }
 
-/// How a message of a size travels: what `select` decides, and what the receiver can do then.
+/// Protocol of a message of a size: the choice of `select`, and what the receiver can do then.
 fn message(peer: &Peer, len: usize) -> Served {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
@@ -191,12 +191,12 @@ fn message(peer: &Peer, len: usize) -> Served {
     }
 }
 
-/// Whether a queue pair of its own leads to the peer.
+/// Whether an RC queue pair leads to the peer.
 fn by_queue(worker: &Worker, peer: &Peer) -> bool {
     peer.queues() == QpTransport::Own && peer.uid != worker.uid
 }
 
-/// How stream data of a size travels: whole, or cut into parts.
+/// Protocol of stream data of a size.
 fn stream(len: usize) -> Served {
     let what = match len {
         0..=INLINE => "short",
@@ -206,7 +206,7 @@ fn stream(len: usize) -> Served {
     (what, StatProtocol::Stream)
 }
 
-/// How memory that is mapped nowhere else is accessed.
+/// Path of RMA to memory that is not mapped here.
 fn access(peer: &Peer) -> Served {
     if peer.same_process {
         ("load and store", StatProtocol::RmaMapped)
@@ -219,7 +219,7 @@ fn access(peer: &Peer) -> Served {
     }
 }
 
-/// Asks about every size at which something can change, and joins equal neighbours.
+/// Computes the protocol at every size at which it can change, and joins equal neighbours.
 fn ranges(peer: &Peer, lanes: &LaneNames, served: &dyn Fn(usize) -> Served) -> Vec<ProtoRange> {
     // SAFETY: peers do not outlive their worker.
     let policy = unsafe { &(*peer.worker).ctx.policy };
@@ -237,7 +237,7 @@ fn ranges(peer: &Peer, lanes: &LaneNames, served: &dyn Fn(usize) -> Served) -> V
     let mut firsts: Vec<usize> = last_of_its_kind
         .iter()
         .filter_map(|last| last.checked_add(1))
-        // "inf" says that there is no such size.
+        // "inf" means that there is no such size.
         .filter(|&first| first < usize::MAX)
         .collect();
     firsts.push(0);
@@ -319,7 +319,7 @@ fn span(first: usize, last: usize) -> String {
     format!("{}..{}", size(first), size(last))
 }
 
-/// Whether somebody wants to see a table when the first endpoint of its kind connects.
+/// Whether `UCX_PROTO_INFO` selects a table for printing when the first endpoint of its kind connects.
 fn wanted(worker: &Worker, table: &ProtoTable) -> bool {
     match worker.ctx.options.proto_info.as_str() {
         "y" | "yes" | "on" | "1" => true,
@@ -329,7 +329,7 @@ fn wanted(worker: &Worker, table: &ProtoTable) -> bool {
     }
 }
 
-/// A peer is connected: prints its tables if `UCX_PROTO_INFO` asks for them, each once per worker.
+/// Prints a connected peer's tables if `UCX_PROTO_INFO` selects them, each once per worker.
 #[cold]
 pub fn connected(worker: &Worker, peer: &Peer) {
     for table in tables(worker, peer) {
@@ -346,7 +346,7 @@ pub fn connected(worker: &Worker, peer: &Peer) {
     }
 }
 
-/// The worker ends: prints what each peer's endpoints used, if `UCX_PROTO_INFO=used`.
+/// Prints what each peer's endpoints have used, if `UCX_PROTO_INFO=used`, when the worker is destroyed.
 #[cold]
 pub fn ending(worker: &Worker) {
     for peer in worker.all_peers() {
@@ -354,7 +354,7 @@ pub fn ending(worker: &Worker) {
     }
 }
 
-/// A peer is freed, or the worker ends: prints what its endpoints used, if `UCX_PROTO_INFO=used`.
+/// Prints what a peer's endpoints have used, if `UCX_PROTO_INFO=used`, when the peer is freed or the worker destroyed.
 #[cold]
 pub fn ended(worker: &Worker, peer: &Peer) {
     if worker.ctx.options.proto_info != "used" {
@@ -371,7 +371,7 @@ pub fn ended(worker: &Worker, peer: &Peer) {
     }
 }
 
-/// Where the peer is, in a word.
+/// Location of a peer, in one word.
 pub fn kind(worker: &Worker, peer: &Peer) -> &'static str {
     if peer.uid == worker.uid {
         "self"

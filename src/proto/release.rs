@@ -1,9 +1,10 @@
-//! What this worker holds for lost peers goes: the socket or the mapping of the peer's inbox, then the peer itself.
+//! Release of what this worker holds for failed peers: the socket or the mapping of the peer's inbox, then the peer
+//! itself.
 //!
-//! Pointers to a peer that are not counted are in lists that only progress follows, and in requests, all of which have
-//! ended with the loss or are in such lists. Everything else has a reference ([`crate::engine::peer::PeerRef`]). So
-//! progress takes a peer without references out of the worker's lists of peers, where other threads could find it, and
-//! frees it when its own lists do not name it.
+//! Uncounted pointers to a peer are in lists that only progress follows, and in requests, which have completed with the
+//! failure or are in such lists. All others are references ([`crate::engine::peer::PeerRef`]). So progress removes a
+//! peer without references from the worker's lists of peers, where other threads could find it, and frees it when no
+//! list of progress names it.
 
 use super::{failure, proto_info};
 use crate::engine::peer::Peer;
@@ -13,15 +14,15 @@ use crate::tl::Lane;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-/// A peer is lost and its requests have ended: its lane is dropped by [`progress`]. Runs in progress.
+/// Called when the requests of a failed peer are complete: [`progress`] drops its lane. Called in progress.
 pub fn begin(worker: &Worker, peer: &Peer) {
-    // Placeholders have no lane, and others free them.
+    // Stub peers have no lane, and the CM frees them.
     if !peer.is_stub() {
         worker.departing.lock().push(peer);
     }
 }
 
-/// Drops the lanes of lost peers. Runs in progress, after receives that shared copies with these peers have ended.
+/// Drops the lanes of failed peers. Called in progress, after receives with split copies from these peers have ended.
 pub fn progress(worker: &Worker) {
     if worker.departing.lock().is_empty() {
         return;
@@ -39,7 +40,7 @@ pub fn progress(worker: &Worker) {
     *worker.departing.lock() = departing;
 }
 
-/// Drops the lane to a lost peer. False if another thread still uses the ring: it is to be tried again.
+/// Drops the lane to a failed peer. False if another thread still uses the ring: it has to be tried again.
 fn detach(worker: &Worker, peer: &Peer) -> bool {
     let is_dead = failure::is_dead(worker, peer);
     let mut tx = peer.tx.lock();
@@ -53,27 +54,27 @@ fn detach(worker: &Worker, peer: &Peer) -> bool {
         return true;
     }
     match tx.lane.as_mut() {
-        // The socket is closed with the sending half, or when the receiving half has seen its end.
+        // The socket is closed with the sender, or when the receiver has read its end.
         Some(Lane::Tcp(sender)) => sender.shut(),
-        // Receives that began before the loss name shares in the ring's memory.
+        // Receives that were started before the failure have chunk boards in the ring's memory.
         Some(Lane::Shm(outbox)) if outbox.has_open_share() => return false,
         Some(Lane::Shm(outbox)) if is_dead => outbox.forsake(),
         Some(Lane::Shm(_)) => {}
         Some(Lane::Ib(_) | Lane::Tofu(_)) | None => return true,
     }
-    // Nothing is sent to a lost peer: no other lane takes its place.
+    // Nothing is sent to a failed peer: it gets no other lane.
     let lane = tx.lane.take();
     drop(tx);
-    // Unmapping takes long: not under the lock.
+    // Unmapping is slow: not under the lock.
     drop(lane);
     true
 }
 
-/// Takes a peer that lives and of which nothing is known out of the list in which other threads find it. False if
-/// another thread has found it before.
+/// Removes a detached peer that is alive from the list in which other threads find it. False if another thread has
+/// found it before.
 pub fn unlist_living(worker: &Worker, peer: &Peer) -> bool {
     let mut peers = worker.peers.lock();
-    // Under the lock of the peers: no thread gets a reference any more.
+    // Under the lock of the peers: no thread can get a new reference.
     if peer.is_held() {
         return false;
     }
@@ -86,7 +87,7 @@ pub fn unlist_living(worker: &Worker, peer: &Peer) -> bool {
     is_found
 }
 
-/// Frees the lost peers that nothing names any more. Runs in progress, now and then.
+/// Frees failed peers that nothing refers to. Called in progress, periodically.
 pub fn sweep(worker: &Worker, rx: &mut Rx) {
     unlist(worker);
     let mut unlisted = worker.unlisted.lock();
@@ -108,7 +109,7 @@ pub fn sweep(worker: &Worker, rx: &mut Rx) {
     trim(worker, rx);
 }
 
-/// Gives the memory back that lists of peers have had when there were many more of them.
+/// Frees the memory that lists of peers needed when there were many more peers.
 fn trim(worker: &Worker, rx: &mut Rx) {
     let mut peers = worker.peers.lock();
     if is_spare(peers.capacity(), peers.len()) {
@@ -138,7 +139,7 @@ fn is_spare(capacity: usize, len: usize) -> bool {
     capacity > 64 && capacity / 8 > len
 }
 
-/// Takes peers out of the lists in which other threads find them.
+/// Removes peers from the lists in which other threads find them.
 fn unlist(worker: &Worker) {
     let mut departed = worker.departed.lock();
     let due = |&peer: &*const Peer| {
@@ -154,7 +155,7 @@ fn unlist(worker: &Worker) {
     let mut unlisted = worker.unlisted.lock();
     let mut gone = HashSet::new();
     departed.retain(|peer| {
-        // Under the lock of the peers: no thread gets a reference any more.
+        // Under the lock of the peers: no thread can get a new reference.
         let goes = due(peer);
         if goes {
             gone.insert(*peer);
@@ -163,7 +164,7 @@ fn unlist(worker: &Worker) {
     });
     let is_gone = |peer: &Peer| gone.contains(&(&raw const *peer));
     for &peer in &gone {
-        // SAFETY: as above.
+        // SAFETY: peers are not freed before they have left this list.
         let uid = unsafe { (*peer).uid };
         if peers.get(&uid).is_some_and(|peer| is_gone(peer)) {
             unlisted.extend(peers.remove(&uid));
@@ -176,14 +177,14 @@ fn unlist(worker: &Worker) {
             false => i += 1,
         }
     }
-    // A peer that comes back is not taken for one that has not noticed an earlier loss.
+    // A peer that connects again must be distinguished from one that has not noticed an earlier failure.
     let most = unlisted.iter().map(|peer| peer.losses.saturating_add(1));
     if let Some(most) = most.max() {
         worker.losses.fetch_max(most, Ordering::Relaxed);
     }
 }
 
-/// Whether neither the user nor a queue needs a lost peer.
+/// Whether neither the user nor a queue needs a failed peer.
 fn is_unused(peer: &Peer) -> bool {
     let tx = peer.tx.lock();
     let idle =
@@ -192,8 +193,8 @@ fn is_unused(peer: &Peer) -> bool {
     idle && !peer.is_held()
 }
 
-/// Whether an endpoint can still be made to a lost peer that shared memory reaches. It would have to fail: the rings
-/// between the two workers are closed for good, and a second peer of the same name would wait for answers by them.
+/// Whether an endpoint can still be made to a failed peer with shared memory. It would have to fail: the rings between
+/// the two workers are closed for good, and a second peer with this uid would wait for answers on them.
 fn may_be_named_again(worker: &Worker, peer: &Peer) -> bool {
     peer.inbox.is_some() && !failure::is_dead(worker, peer)
 }
@@ -216,7 +217,7 @@ fn named(worker: &Worker, rx: &mut Rx) -> HashSet<*const Peer> {
     named
 }
 
-/// The peers of requests, of messages of which a part has come, and of what is to be done for either.
+/// The peers of requests, of partly received messages, and of pending work for either.
 pub fn named_by_requests(worker: &Worker) -> HashSet<*const Peer> {
     let mut named = HashSet::new();
     named.extend(worker.connect_tcp.lock().iter());
@@ -230,7 +231,7 @@ pub fn named_by_requests(worker: &Worker) -> HashSet<*const Peer> {
     named.extend(worker.rtr_races.lock().iter().map(|a| a.peer));
     named.extend(worker.partial_ams.lock().keys());
     named.extend(worker.partial_tags.lock().keys());
-    // SAFETY: requests in lists live, and stay there as long as their lock is held.
+    // SAFETY: requests in lists are not freed, and stay there as long as the list's lock is held.
     let peer_of = |&req: &*mut Request| unsafe { (*req).peer };
     named.extend(worker.cma_gets.lock().iter().map(peer_of));
     named.extend(worker.flushed_done.lock().iter().map(peer_of));

@@ -1,4 +1,5 @@
-//! Requests that a peer names in its messages: found in the table, taken out of it, or lent while data lands in them.
+//! Look-up of requests by the id in a peer's message: found in the table, removed from it, or borrowed while data are
+//! stored.
 
 use super::flush;
 use crate::ctypes::*;
@@ -11,14 +12,14 @@ use crate::wire::header::{DataHdr, Kind};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Of so many parts one is timed: two looks at the clock take a tenth of the time of a part.
+/// One of so many parts is timed: two reads of the clock take a tenth of the time of a part.
 const TIMED: u32 = 8;
-/// Of shorter ones the clock would take most of the time, bytes.
+/// Minimum length of timed parts, bytes: for shorter ones the clock would take most of the time.
 const LONG_PART: usize = 4 << 10;
 
-/// The request that a peer names, if it is that peer's business.
+/// The request with this id, if it is one of this peer.
 pub fn find(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
-    // SAFETY: requests in the table live.
+    // SAFETY: requests in the table are not freed.
     worker
         .ids
         .lock()
@@ -26,9 +27,9 @@ pub fn find(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
         .filter(|&req| std::ptr::eq(unsafe { (*req).peer }, peer))
 }
 
-/// Whether the request that a peer names offers it a rendezvous: the data of no other is the peer's to ask for.
+/// Whether the request with this id is a rendezvous announced to this peer: the peer may request the data of no other.
 pub fn is_offer(worker: &Worker, peer: &Peer, id: u64) -> bool {
-    // SAFETY: requests in the table live, as long as its lock is held.
+    // SAFETY: requests in the table are not freed while its lock is held.
     let offers = |req: *mut Request| unsafe {
         let kind = Kind::from_u8((*req).kind);
         std::ptr::eq((*req).peer, peer) && matches!(kind, Some(Kind::TagRts | Kind::AmRts))
@@ -36,21 +37,21 @@ pub fn is_offer(worker: &Worker, peer: &Peer, id: u64) -> bool {
     worker.ids.lock().get(id).is_some_and(offers)
 }
 
-/// Takes the request that a peer names out of the table. A peer cannot know the name of one that
-/// still waits to be sent: it guessed.
+/// Removes the request with this id from the table. A pending request is not removed: its id was not sent, the peer has
+/// guessed it.
 pub fn take(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
     let req = find(worker, peer, id)?;
     if peer.tx.lock().pending.contains(&req) {
         return None;
     }
     worker.ids.lock().remove(id)?;
-    // SAFETY: it lived in the table.
+    // SAFETY: the request was in the table: this thread owns it.
     unsafe { (*req).id = 0 };
     Some(req)
 }
 
-/// A request that a peer names, while a part of its data is put in place. Nobody else can end it
-/// meanwhile, because nobody finds it; so no part is written into memory that has gone back to the user.
+/// A request while a part of its data is stored. It cannot be found, and so not completed, meanwhile: no part is
+/// written into memory that was returned to the user.
 pub struct BorrowedReq<'a> {
     worker: &'a Worker,
     peer: &'a Peer,
@@ -58,7 +59,7 @@ pub struct BorrowedReq<'a> {
     req: *mut Request,
 }
 
-/// Takes the request that a message of this kind names for a moment.
+/// Borrows the request with the id in a message of this kind.
 pub fn borrow<'a>(
     worker: &'a Worker,
     peer: &'a Peer,
@@ -66,7 +67,7 @@ pub fn borrow<'a>(
     kind: Kind,
 ) -> Option<BorrowedReq<'a>> {
     let read = kind == Kind::GetRep;
-    // SAFETY: requests in the table live.
+    // SAFETY: requests in the table are not freed.
     let fits = |r: &*mut Request| unsafe {
         std::ptr::eq((**r).peer, peer) && ((**r).kind == Kind::GetReq as u8) == read
     };
@@ -81,16 +82,16 @@ pub fn borrow<'a>(
 
 impl BorrowedReq<'_> {
     fn request(&self) -> &Request {
-        // SAFETY: it lives, and is ours until it is given back.
+        // SAFETY: the request is not freed, and is this thread's until it is returned.
         unsafe { &*self.req }
     }
 
-    /// Where the data goes.
+    /// The memory for the data.
     pub fn data(&self) -> &Data {
         &self.request().data
     }
 
-    /// Whether `n` bytes at `offset` are inside of what is expected.
+    /// Whether `n` bytes at `offset` are inside the expected data.
     pub fn has_room(&self, offset: usize, n: usize) -> bool {
         let end = offset.checked_add(n);
         let ok = end.is_some_and(|end| end <= self.request().info.length);
@@ -103,10 +104,10 @@ impl BorrowedReq<'_> {
         ok
     }
 
-    /// A part of `n` bytes is in its place, or was refused by the user's own function. With the
-    /// last one the request ends.
+    /// Counts a part of `n` bytes that was stored, or refused by the user's function. With the last one the request
+    /// completes.
     pub fn received(&mut self, n: usize, stored: Result<(), ucs_status_t>) {
-        // SAFETY: as in `request`.
+        // SAFETY: the request is not freed, and is this thread's until it is returned.
         let r = unsafe { &mut *self.req };
         if let Err(status) = stored {
             r.status = status;
@@ -119,9 +120,9 @@ impl BorrowedReq<'_> {
         };
         let read = r.kind == Kind::GetReq as u8;
         self.return_borrowed();
-        // Another thread may have ended it since.
+        // Another thread may have completed it since.
         if whole && let Some(req) = take(self.worker, self.peer, self.id) {
-            // SAFETY: out of the table: ours.
+            // SAFETY: the request was removed from the table: this thread owns it.
             unsafe { request::complete(req, status) };
             if read {
                 flush::answered(self.peer);
@@ -143,7 +144,7 @@ impl Drop for BorrowedReq<'_> {
     }
 }
 
-/// DATA or the answer to a read: a part of what was asked for.
+/// Handles a DATA message, or the reply to a get.
 ///
 /// # Safety
 /// `n` bytes are readable at `bytes`.
@@ -159,7 +160,7 @@ pub unsafe fn on_part(
     let Some(mut lent) = borrow(worker, peer, id, kind) else {
         return;
     };
-    // Only progress writes it.
+    // Only progress writes the counter.
     let parts = peer.parts.load(Ordering::Relaxed).wrapping_add(1);
     peer.parts.store(parts, Ordering::Relaxed);
     let offset = hdr.offset as usize;
@@ -169,7 +170,7 @@ pub unsafe fn on_part(
             && peer.inbox.is_some()
             && lent.data().as_contig().is_some();
         let began = is_timed.then(Instant::now);
-        // SAFETY: the range is inside the target.
+        // SAFETY: `has_room` has checked the range.
         let stored = unsafe { lent.data().unpack(offset, bytes, n) };
         if let Some(began) = began {
             peer.note_copy_pace(n, began.elapsed());

@@ -1,4 +1,4 @@
-//! Who can be reached and how: peers from addresses, endpoints on peers, rings that peers open to us.
+//! Reachability: peers from worker addresses, endpoints of peers, and rings that peers take in this worker's inbox.
 
 use super::detach;
 use crate::ctypes::*;
@@ -16,14 +16,13 @@ use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, WorkerAddress};
 use crate::wire::header::SN_BITS;
 use std::sync::atomic::Ordering;
 
-/// Endpoints of which the two ends count how many there are have numbers below this one; above are those of
-/// clients and servers.
+/// Serial numbers below this one are counted by both sides; those of clients and servers are above.
 const COUNTED: u32 = 1 << (SN_BITS - 1);
 
-/// The peer that an address names.
+/// The peer of a worker address.
 ///
 /// # Errors
-/// `UCS_ERR_UNREACHABLE` if no transport that the options allow gets there.
+/// `UCS_ERR_UNREACHABLE` if no transport that the options allow reaches it.
 pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerRef, ucs_status_t> {
     if let Some(peer) = known_peer(worker, address) {
         prepare_inbox(worker, &peer, address);
@@ -68,11 +67,11 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerRef, ucs_
     Ok(peer)
 }
 
-/// Prepares a peer in whose inbox no ring is held for the first message.
+/// Prepares a peer with an inbox for the first message.
 ///
-/// Keeps where a TCP connection can be made: by then the ring may not be mappable any more, or the receiver may have no
-/// memory for another one. And maps the inbox, so that the message finds it mapped: a failure is silent, the message
-/// tries again. Not where address space is limited: endpoints that are not used need none.
+/// Keeps its TCP address as a fallback, because the ring may not be mappable later, or the receiver may have no memory
+/// for another one. Maps the inbox in advance; a failure is ignored, and the message tries again. Not where the address
+/// space is limited: endpoints that are not used need no mapping.
 fn prepare_inbox(worker: &Worker, peer: &Peer, address: &WorkerAddress) {
     let Some(inbox) = peer.inbox else { return };
     if !peer.uses_inbox() || peer.uid == worker.uid {
@@ -93,7 +92,7 @@ fn prepare_inbox(worker: &Worker, peer: &Peer, address: &WorkerAddress) {
     }
 }
 
-/// The peer, if it is known to be reached through the same inbox: no need to ask the kernel again whose that is.
+/// The peer, if it is known with this inbox: the kernel need not be queried again for its owner.
 fn known_peer(worker: &Worker, address: &WorkerAddress) -> Option<PeerRef> {
     let inbox = locator(address.shm?);
     let peers = worker.peers.lock();
@@ -102,8 +101,8 @@ fn known_peer(worker: &Worker, address: &WorkerAddress) -> Option<PeerRef> {
     same.then(|| PeerRef::new(peer))
 }
 
-/// Why the inbox of another worker cannot be mapped. Found out in advance only where address space is limited: the
-/// first operation maps it. An inbox that is gone can be found out later.
+/// Why the inbox of another worker cannot be mapped. Tried in advance only where the address space is limited;
+/// otherwise the first operation maps it. An inbox that does not exist any more is found later.
 fn mapping_error(worker: &Worker, uid: u64, inbox: InboxLocator) -> Option<std::io::Error> {
     if uid == worker.uid || !host::address_space_is_limited() {
         return None;
@@ -112,7 +111,7 @@ fn mapping_error(worker: &Worker, uid: u64, inbox: InboxLocator) -> Option<std::
     error.filter(|e| e.kind() != std::io::ErrorKind::NotFound)
 }
 
-/// Where a connection to the worker can be made.
+/// TCP address of the worker.
 fn tcp_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
     // Without a device there is no listening socket either.
     worker.tcp.as_ref()?;
@@ -126,14 +125,14 @@ fn target_at(locator: &TcpLocator) -> Option<tcp::TcpTarget> {
     })
 }
 
-/// Where a ring can be had over the Tofu interconnect.
+/// Tofu address of the worker.
 fn tofu_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
     worker.tofu.as_ref()?;
     let locator = address.tofu?;
     Some(LaneTarget::Tofu(tofu::TofuTarget { locator }))
 }
 
-/// Where a connection between queue pairs can be made.
+/// IB ports of the worker that this one can reach.
 fn ib_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
     let (ours, theirs) = (worker.ib.as_ref()?, address.ib.as_ref()?);
     let own = worker.ctx.ports.get(..ours.ports.len())?;
@@ -148,12 +147,12 @@ fn ib_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
     Some(LaneTarget::Ib(target))
 }
 
-/// Whether who has this address has queue pairs for datagrams.
+/// Whether every port in the address has a UD queue pair.
 fn takes_datagrams(locator: &IbLocator) -> bool {
     locator.ports.iter().all(|port| port.qpn != 0)
 }
 
-/// Where greetings by TCP can be brought, if both ends have sockets.
+/// TCP address for the IB wireup, if both sides have a listening socket.
 fn wireup_listener(worker: &Worker, address: &WorkerAddress) -> Option<tcp::TcpTarget> {
     worker.tcp.as_ref().or(worker.wireup_listener.as_ref())?;
     let locator = address.greeter.as_ref().or(address.tcp.as_ref())?;
@@ -161,7 +160,7 @@ fn wireup_listener(worker: &Worker, address: &WorkerAddress) -> Option<tcp::TcpT
 }
 
 fn shared_inbox(worker: &Worker, address: &WorkerAddress) -> Option<InboxLocator> {
-    // Without an inbox there is no way back.
+    // Without an inbox the peer could not reply.
     worker.locator?;
     let shm = address.shm.filter(|_| worker.ctx.policy.shm)?;
     let here = host::place();
@@ -227,8 +226,8 @@ fn unreachable_reason(worker: &Worker, address: &WorkerAddress) -> &'static str 
     }
 }
 
-/// A new endpoint of the user's to a peer. If the peer's counterpart has already asked for a way
-/// back, the endpoint that was made then becomes his.
+/// Makes an endpoint of the user. If a message of the peer has requested a reply endpoint before, that internal
+/// endpoint becomes the user's.
 pub fn new_endpoint(worker: &Worker, peer: &Peer, no_loopback: bool) -> *mut Endpoint {
     let mut tx = peer.tx.lock();
     detach::resume(peer, &mut tx);
@@ -239,11 +238,11 @@ pub fn new_endpoint(worker: &Worker, peer: &Peer, no_loopback: bool) -> *mut End
         let sn = take_numbers(&mut eps, 1);
         (sn, sn)
     };
-    // Looked for only if there can be one: programs make thousands of endpoints to one peer.
+    // Searched only if there can be one: programs make thousands of endpoints to one peer.
     let waiting = (eps.internal > 0).then(|| eps.by_sn(sn)).flatten();
     if let Some(ep) = waiting {
         eps.internal -= 1;
-        // SAFETY: listed endpoints live. A number that is new to the user is internal.
+        // SAFETY: listed endpoints are not freed. An endpoint with a number that is new to the user is internal.
         unsafe {
             (*ep).clear(INTERNAL);
             (*ep).remote_sn = remote_sn;
@@ -260,8 +259,8 @@ fn take_numbers(eps: &mut EpTable, count: u32) -> u32 {
     sn
 }
 
-/// Endpoints to oneself that are not to lead back to themselves pair up: the first of two takes the number
-/// of the second as well. Its own number and that of the other.
+/// Endpoints of a worker to itself without loopback form pairs: the first of two takes the number of the second as
+/// well. Returns its own number and that of the other.
 fn number_of_half(eps: &mut EpTable) -> (u32, u32) {
     let mask = COUNTED - 1;
     if let Some(sn) = eps.other_half.take() {
@@ -273,32 +272,32 @@ fn number_of_half(eps: &mut EpTable) -> (u32, u32) {
     (sn, other)
 }
 
-/// A new endpoint of the user's with numbers that client and server have agreed on.
+/// Makes an endpoint of the user with the numbers that client and server have agreed on.
 pub fn numbered_endpoint(worker: &Worker, peer: &Peer, sn: u32, remote_sn: u32) -> *mut Endpoint {
     let mut eps = peer.eps.lock();
     let ep = Endpoint::new(worker, peer, sn, remote_sn, 0);
     list(peer, &mut eps, ep)
 }
 
-/// Puts an endpoint that was taken out of one peer's list into that of another one.
+/// Adds an endpoint that was removed from one peer's list to that of another.
 ///
 /// # Safety
-/// The endpoint lives and is in no list.
+/// The endpoint is valid and in no list.
 pub unsafe fn move_to_peer(peer: &Peer, ep: *mut Endpoint) {
     let mut eps = peer.eps.lock();
-    // SAFETY: the caller's endpoint.
+    // SAFETY: the caller's endpoint is valid.
     unsafe { eps.insert(ep) };
     peer.notify_endpoints(eps.all().len());
 }
 
-/// The endpoint with number `sn` to a peer, for the user to answer on; made if there is none.
+/// The endpoint with number `sn` of a peer, as a reply endpoint; made if there is none.
 pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> *mut Endpoint {
     if let Some(ep) = peer.ep_by_sn(sn) {
         return ep;
     }
     let mut tx = peer.tx.lock();
     detach::resume(peer, &mut tx);
-    // The peer has given it a number.
+    // The peer has assigned the number.
     tx.is_known = true;
     let mut eps = peer.eps.lock();
     eps.internal += 1;
@@ -311,13 +310,13 @@ pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> *mut Endpoint {
     list(peer, &mut eps, ep)
 }
 
-/// The endpoint that the peer's endpoint number `sn` talks to: made if the user has not made it yet, none if he has
+/// The local endpoint of the peer's endpoint number `sn`: made if the user has not made it yet, `None` if the user has
 /// closed it.
 pub fn counterpart(worker: &Worker, peer: &Peer, sn: u32) -> Option<*mut Endpoint> {
     if let Some(ep) = peer.ep_by_sn(sn) {
         return Some(ep);
     }
-    // Clients and servers agree on theirs before they use them.
+    // Clients and servers agree on their numbers before they use them.
     if sn >= COUNTED {
         return None;
     }
@@ -326,7 +325,7 @@ pub fn counterpart(worker: &Worker, peer: &Peer, sn: u32) -> Option<*mut Endpoin
     let ahead = sn.wrapping_sub(eps.next_sn) % COUNTED;
     let awaited = eps.other_half == Some(sn);
     drop(eps);
-    // Numbers wrap: half of them are of the future.
+    // Numbers wrap: half of them count as future ones.
     (awaited || ahead < COUNTED / 2).then(|| reply_endpoint(worker, peer, sn))
 }
 
@@ -340,7 +339,7 @@ fn list(peer: &Peer, eps: &mut EpTable, ep: Endpoint) -> *mut Endpoint {
         .get(|_| ())
         .cast::<Endpoint>()
         .as_ptr();
-    // SAFETY: a fresh element of the right size, which the pool has back after it was unlisted.
+    // SAFETY: a new element of the right size, which the pool gets back after the endpoint was unlisted.
     unsafe {
         memory.write(ep);
         eps.insert(memory);
@@ -349,25 +348,25 @@ fn list(peer: &Peer, eps: &mut EpTable, ep: Endpoint) -> *mut Endpoint {
     memory
 }
 
-/// Takes an endpoint out of its peer's list, if it is in it.
+/// Removes an endpoint from its peer's list, if it is in it.
 ///
 /// # Safety
-/// The endpoint lives.
+/// The endpoint is valid.
 pub unsafe fn unlist(peer: &Peer, ep: *mut Endpoint) {
     let mut eps = peer.eps.lock();
-    // SAFETY: the caller's endpoint.
+    // SAFETY: the caller's endpoint is valid.
     if unsafe { eps.remove(ep) } {
         peer.notify_endpoints(eps.all().len());
     }
 }
 
-/// Begins to read the rings that peers have taken in our inbox.
+/// Starts to poll the rings that peers have taken in this worker's inbox.
 #[cold]
 pub fn accept(worker: &Worker, rx: &mut Rx) {
     let Some(ours) = rx.inbox.as_mut() else {
         return;
     };
-    // Before all rings are taken those that are closed are given back.
+    // Closed rings are freed before all are taken.
     if 4 * rx.shm_rings.len() >= 3 * inbox::RINGS {
         rx.last_failure_check = 0;
     }
@@ -386,12 +385,12 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
             sender.inbox.id.pid
         );
         peer.note_traffic(worker);
-        // SAFETY: the ring was zero when its sender took it; it lives as long as the inbox, which
-        // is dropped after the channels; this is its only consumer: `accept` reports it once.
+        // SAFETY: the ring was zero when its sender took it; it is valid as long as the inbox, which is dropped after
+        // the rings; this is its only consumer: `accept` reports it once.
         let consumer = unsafe { Consumer::new(ours.ring(index)).with_areas(ours.areas(index)) };
         let before = peer.cancels_seen.load(Ordering::Relaxed);
         peer.cancels_before.store(before, Ordering::Relaxed);
-        // Release: pairs with the Acquire load in `Copy::begin`.
+        // Release: pairs with the Acquire load in `CmaGuard::begin`.
         peer.cancels
             .store(consumer.withdrawals(), Ordering::Release);
         let board = consumer.board().as_ptr();

@@ -1,4 +1,4 @@
-//! Resources: what a context can use of this machine, transport by transport and device by device.
+//! Resources: what a context can use of this machine, by transport and device.
 
 use super::proto_info;
 use super::select::{self, FRAGMENT, MAX_EAGER};
@@ -16,11 +16,11 @@ pub struct Resource {
     pub transport: &'static str,
     pub device: String,
     pub kind: &'static str,
-    /// What it can, in the words of `ucx_info -d`.
+    /// Capabilities, with the names of `ucx_info -d`.
     pub capabilities: Vec<(&'static str, String)>,
 }
 
-/// What the options leave, best first.
+/// Resources that the options allow, preferred first.
 pub fn of(options: &Options, policy: &Policy) -> Vec<Resource> {
     let mut all = Vec::new();
     let memory = "memory".to_owned();
@@ -72,7 +72,7 @@ pub fn of(options: &Options, policy: &Policy) -> Vec<Resource> {
     all
 }
 
-/// What rings by a network interface of the Tofu interconnect can.
+/// Capabilities of rings over a TNI.
 fn engine(tni: &Tni) -> Resource {
     Resource {
         transport: "tofu",
@@ -91,7 +91,7 @@ fn engine(tni: &Tni) -> Resource {
     }
 }
 
-/// What queue pairs on a port can.
+/// Capabilities of queue pairs on a port.
 fn queues(transport: &'static str, port: &Port) -> Resource {
     let link = if port.ethernet {
         "Ethernet"
@@ -137,7 +137,7 @@ fn ring_capabilities() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The devices of TCP; none if the kernel does not tell them.
+/// TCP devices; none if the kernel does not list them.
 fn network(options: &Options, policy: &Policy, others: &[&str]) -> Vec<Resource> {
     let longest = |in_place| {
         let bytes = select::longest_by_socket(policy, in_place);

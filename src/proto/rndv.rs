@@ -1,10 +1,10 @@
-//! Rendezvous: the receiver copies from the sender's memory, or asks for the data in parts.
+//! Rendezvous: the receiver copies from the sender's memory, or requests the data in messages.
 //!
-//! RTS names the sender's request, the length and where the memory is, in one piece or by the user's list of pieces.
-//! The receiver copies with `process_vm_readv` and answers ATS, or it answers RTR and gets DATA through the ring. A
-//! sender that learns of the end by ATS completes with the receiver's status. Where a queue pair leads to the sender,
-//! the receiver's memory is registered, and the sender's device writes into it (`put_zcopy`), or the sender's was when
-//! it was offered, and the receiver's device reads it (`get_zcopy`).
+//! RTS has the id of the sender's request, the length and the address of the memory, or of the user's list of pieces.
+//! The receiver copies with `process_vm_readv` and answers ATS, or it answers RTR and gets DATA messages. A sender that
+//! gets an ATS completes with the receiver's status. Over RC the receiver registers its memory, and the sender's HCA
+//! writes into it (`put_zcopy`), or the sender has registered its memory for the RTS, and the receiver's HCA reads it
+//! (`get_zcopy`).
 
 mod rtr_race;
 pub mod put_zcopy;
@@ -28,11 +28,11 @@ use get_cma::GetStep;
 pub use get_cma::progress_gets;
 pub use rtr_race::{MAX as MAX_ASKED, may_race, progress_races};
 
-/// Longest list of pieces that is read by the peer; of longer ones the sender packs messages.
+/// Maximum number of pieces of a list that the peer reads; of longer ones the sender packs messages.
 const MAX_LISTED: usize = 4096;
 
-/// What a peer may read by itself: the address of the memory, or of the user's own list of pieces, which
-/// stays until the end of the operation as the memory does. 0 if only this process can.
+/// What a peer may read by CMA: the address of the memory, or of the user's list of pieces and their number. List and
+/// memory are valid until the operation completes. Address 0: only this process can access the data.
 fn readable_at(data: &Data) -> (u64, u32) {
     match *data {
         Data::Contig { ptr, .. } => (ptr as u64, 0),
@@ -43,7 +43,7 @@ fn readable_at(data: &Data) -> (u64, u32) {
     }
 }
 
-/// Makes a send request wait for the receiver, and the message an RTS.
+/// Makes a send request a rendezvous, and its message an RTS.
 ///
 /// # Safety
 /// The request is new.
@@ -63,17 +63,17 @@ pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) 
         waiting: waiting.try_into().unwrap_or(u32::MAX),
     };
     (r.sent, r.bare) = (TxState::Await, true);
-    // SAFETY: the caller's request, which names its peer.
+    // SAFETY: the caller's request, whose peer is set.
     let (keys, addr) = unsafe { get_zcopy::offer(worker, r, addr) };
     let head = RtsHdr { addr, ..head };
     tx::set_message(r, kind, keys, imm, &head.encode());
 }
 
-/// Starts to receive into `req`, whose data is the target. `Some(status)` if it has ended already;
-/// the request is then the caller's.
+/// Starts to receive into `req`, whose data is the target. `Some(status)` if it is complete; then the caller owns the
+/// request.
 ///
 /// # Safety
-/// The request is new or taken out of the matcher. What the offer has beside it is readable at `beside`.
+/// The request is new or removed from the matcher. The STADDs of the RTS are readable at `beside`.
 pub unsafe fn receive(
     worker: &Worker,
     req: *mut Request,
@@ -81,7 +81,7 @@ pub unsafe fn receive(
     offer: RtsInfo,
     beside: *const u8,
 ) -> Option<ucs_status_t> {
-    // SAFETY: the caller's request, which nobody else knows yet.
+    // SAFETY: the caller's request, which is in no list.
     match unsafe {
         fill_rndv(&mut *req, peer, offer, beside);
         get_cma::begin(worker, req)
@@ -95,11 +95,10 @@ pub unsafe fn receive(
     }
 }
 
-/// As [`receive`], but nothing is done before the next progress: the request never ends inside of the
-/// caller's call.
+/// [`receive`], starting with the next progress call: the request never completes inside of this call.
 ///
 /// # Safety
-/// As of [`receive`].
+/// The requirements of [`receive`].
 pub unsafe fn receive_later(
     worker: &Worker,
     req: *mut Request,
@@ -107,35 +106,35 @@ pub unsafe fn receive_later(
     offer: RtsInfo,
     beside: *const u8,
 ) {
-    // SAFETY: the caller's request, which nobody else knows yet.
+    // SAFETY: the caller's request, which is in no list.
     unsafe { fill_rndv(&mut *req, peer, offer, beside) };
     get_cma::go_on_later(worker, req);
 }
 
-/// Writes down what is to be received, of which nothing has been yet.
+/// Stores the RTS in a receive.
 ///
 /// # Safety
-/// As of [`receive`].
+/// The requirements of [`receive`].
 unsafe fn fill_rndv(r: &mut Request, peer: &Peer, offer: RtsInfo, beside: *const u8) {
     request::init_full(r);
     r.info.length = offer.len;
     r.peer = peer;
     (r.remote, r.remote_id) = (offer.addr, offer.req);
     match offer.keyed {
-        // SAFETY: the caller's promise.
+        // SAFETY: the STADDs of the RTS are readable at `beside`.
         true => unsafe { get_zcopy::keep_key(r, offer, beside) },
         false => r.listed = offer.pieces,
     }
     r.one_of_many = offer.one_of_many;
 }
 
-/// Asks the sender for the data in messages: in any case, or if it is faster than we are at claiming the share.
+/// Requests the data in messages: in any case, or only if the sender claims the chunk of `race` before this side does.
 fn request_data(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<OpenChunkBoard>) {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     r.offset = 0;
     let offer = r.remote_id;
-    // SAFETY: ours until it has a name.
+    // SAFETY: this thread owns the request until it has an id.
     let id = unsafe { request::name(worker, req) };
     let (generation, number) = race.map_or((0, 0), |s| (s.generation, s.number));
     if let Some(share) = race {
@@ -150,8 +149,8 @@ fn request_data(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<Op
     recheck_lost(worker, peer);
 }
 
-/// A request has got a name that a peer is to answer by. The peer can have been lost, and seen to, before it was in the
-/// table: once more.
+/// Called when a request has an id by which a peer answers. If the peer had failed before the request was in the table,
+/// its failure is handled again.
 pub(super) fn recheck_lost(worker: &Worker, peer: &Peer) {
     if peer.status() != UCS_OK {
         worker.failed_peers.lock().push(peer);
@@ -160,15 +159,16 @@ pub(super) fn recheck_lost(worker: &Worker, peer: &Peer) {
     }
 }
 
-/// Tells the sender how a rendezvous ended.
+/// Sends an ATS with the status of a rendezvous.
 pub fn acknowledge(peer: &Peer, req: u64, status: ucs_status_t) {
     tx::control(peer, Kind::Ats, status as i8 as u8, req, &[]);
 }
 
-/// ATS or the answer to a synchronous send: the receiver has what it wants.
+/// Handles an ATS, or the answer to a synchronous send: the receiver has the data.
 pub fn on_ats(worker: &Worker, peer: &Peer, id: u64, status: ucs_status_t) {
     if let Some(req) = req_lookup::take(worker, peer, id) {
-        // SAFETY: out of the table: ours. It has been sent: the peer knows its name.
+        // SAFETY: the request was removed from the table: this thread owns it. It was sent, because the peer has its
+        // id.
         unsafe {
             let kind = Kind::from_u8((*req).kind);
             if matches!(kind, Some(Kind::TagRts | Kind::AmRts)) && status == UCS_OK {
@@ -177,7 +177,7 @@ pub fn on_ats(worker: &Worker, peer: &Peer, id: u64, status: ucs_status_t) {
                     .add((*req).data.len());
             }
             let status = match (*req).transfer().map(|t| t.fate) {
-                // It was taken back, and was left to the receiver's device until now.
+                // The request was cancelled, and left to the receiver's device until now.
                 Some(ZcopyState::Ends(earlier)) => earlier,
                 _ => status,
             };
@@ -186,7 +186,7 @@ pub fn on_ats(worker: &Worker, peer: &Peer, id: u64, status: ucs_status_t) {
     }
 }
 
-/// RTR: the receiver wants the data in messages, perhaps only if we are in time.
+/// Handles an RTR: the receiver requests the data in messages, perhaps only if this side claims the chunk first.
 pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, hdr: RtrHdr) {
     let raced = hdr.generation != 0;
     if !req_lookup::is_offer(worker, peer, id)
@@ -197,7 +197,7 @@ pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, hdr: RtrHdr) {
     let Some(req) = req_lookup::take(worker, peer, id) else {
         return;
     };
-    // SAFETY: out of the table: ours.
+    // SAFETY: the request was removed from the table: this thread owns it.
     unsafe {
         let r = &mut *req;
         r.imm = hdr.recv;
@@ -206,12 +206,12 @@ pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, hdr: RtrHdr) {
     }
 }
 
-/// Posts what the receiver has asked for. `answered`: its end comes later, once all of it is posted.
+/// Posts the data that the receiver has requested. `answered`: the request completes later than the post.
 ///
 /// # Safety
 /// The request is complete in all fields and in no list.
 unsafe fn post(req: *mut Request, answered: bool) {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller owns the request.
     unsafe {
         match tx::post(req) {
             PostResult::Done if !answered => request::complete(req, UCS_OK),

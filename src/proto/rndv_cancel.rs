@@ -1,10 +1,11 @@
-//! Rendezvous that their senders take back: within a host a forced close gives the user his memory at once, while the
+//! Cancel of a rendezvous by the sender: within a host a forced close returns the user's memory at once, while the
 //! receiver may be copying from it.
 //!
-//! The sender counts in the ring what it takes back, before anybody is told that the memory is free, and says what it
-//! was in messages. A receiver trusts a copy only if the count was, before and after, that of the messages it has seen.
+//! The sender counts its cancels in the ring before the memory is returned, and sends the ids of the cancelled requests
+//! in messages. A receiver trusts a copy only if the count, before and after it, is the number of these messages that
+//! it has received.
 //!
-//! What the receiver's device may be reading the user gets back only when the receiver says that it does not.
+//! Memory that the receiver's device may be reading is returned only when the receiver has answered.
 
 use super::{failure, flush, rndv, tx};
 use crate::ctypes::*;
@@ -18,13 +19,13 @@ use crate::wire::header::{ASKED, Kind, OFFERED, SyncHdr};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Longest time to wait for a copy inside of this process. One takes well under a millisecond.
+/// Maximum time to wait for a copy in this process. One takes well under a millisecond.
 const COPY_TIME: Duration = Duration::from_millis(200);
 
-/// Ends requests that were taken out of every list before their time, and tells the peer of those that it works on.
+/// Completes requests that were removed from all lists, and notifies the peer of those on which it works.
 ///
 /// # Safety
-/// The requests are the caller's, of this peer, and have not ended.
+/// The caller owns the requests, which are of this peer and not complete.
 pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_status_t) {
     // SAFETY: the caller's requests.
     let offers = taken
@@ -37,21 +38,22 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
         count(peer, offers as u64);
     }
     for req in taken {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the request.
         unsafe {
             if cancel_remote(peer, req, status) {
                 continue;
             }
             let (told, railed) = (notice(&*req), tx::zcopy::is_railed(&*req));
             let left = tx::zcopy::detach(peer, req, status);
-            // What comes by rails is not in front of what would be said now: it is said when it has ended.
+            // A message sent now could overtake data on rails: it is sent when these are complete.
             if !(left && railed) {
                 notices.extend(told);
             }
             if left {
                 continue;
             }
-            // What comes for a read that has ended is not looked at. An atomic operation's answer counts all the same.
+            // Data that arrive for a get that has ended are dropped. The answer to an atomic operation counts
+            // nevertheless.
             if (*req).kind == Kind::GetReq as u8 && (*req).id != 0 {
                 flush::given_up(peer, &*req);
             }
@@ -65,16 +67,16 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
     }
 }
 
-/// Leaves a request to a receiver whose device may be reading its data, until he has answered: it ends with this status
-/// then, or with the connection. False: it is still the caller's.
+/// Leaves a request to a receiver whose device may be reading its data, until the receiver has answered: it completes
+/// with this status then, or with the failure of the peer. False: the caller still owns it.
 ///
 /// # Safety
-/// The request is the caller's, of this peer, and has not ended.
+/// The caller owns the request, which is of this peer and not complete.
 unsafe fn cancel_remote(peer: &Peer, req: *mut Request, status: ucs_status_t) -> bool {
     // SAFETY: the caller's request; peers do not outlive their worker.
     let (r, worker) = unsafe { (&mut *req, &*peer.worker) };
     let offered = r.id;
-    // Without a name it was never offered; where no device gets there, none reads.
+    // Without an id it was not announced; without such a lane no device reads it.
     let may_be_read = offered != 0 && (peer.has_rings() || tx::zcopy::is_possible(peer));
     let Some(t) = r.transfer_mut() else {
         return false;
@@ -83,10 +85,10 @@ unsafe fn cancel_remote(peer: &Peer, req: *mut Request, status: ucs_status_t) ->
         return false;
     }
     t.fate = ZcopyState::Ends(status);
-    // Its endpoint may be gone when it ends. Nobody may ask for the data any more.
+    // The endpoint may be freed before the request completes. The changed kind refuses an RTR.
     (r.ep, r.kind) = (std::ptr::null(), Kind::TakenBack as u8);
-    // SAFETY: ours until it has a name. A new one: what the peer says to the old one may be under way, and is no
-    // answer.
+    // SAFETY: this thread owns the request until it has an id. A new id: an answer to the old one may be in flight, and
+    // does not answer the cancel.
     let head = unsafe {
         SyncHdr {
             req: request::name(worker, req),
@@ -97,23 +99,23 @@ unsafe fn cancel_remote(peer: &Peer, req: *mut Request, status: ucs_status_t) ->
     true
 }
 
-/// What the peer knows a request by, if it is at work on it.
+/// The id by which the peer has a request, if it works on it.
 fn notice(r: &Request) -> Option<(u8, u64)> {
     match Kind::from_u8(r.kind) {
-        // Without a name it was never offered.
+        // Without an id it was not announced.
         Some(Kind::TagRts | Kind::AmRts) if r.id != 0 => Some((OFFERED, r.id)),
         Some(Kind::Data) => Some((ASKED, r.imm)),
         _ => None,
     }
 }
 
-/// From here on the peer trusts no copy that it makes of the memory. Within this process the memory could be gone while
-/// it copies: waits for that.
+/// Counts cancels: from here on the peer trusts no copy of the memory. In the same process the memory could be unmapped
+/// during a copy: waits for that.
 fn count(peer: &Peer, offers: u64) {
     let end = Instant::now() + COPY_TIME;
     let tx = peer.tx.lock();
     let Some(Lane::Shm(outbox)) = tx.lane.as_ref() else {
-        return; // nobody copies from memory on other hosts
+        return; // no CMA from other hosts
     };
     outbox.withdrawals().take_back(offers);
     while peer.same_process && outbox.withdrawals().is_copied() && Instant::now() < end {
@@ -121,29 +123,29 @@ fn count(peer: &Peer, offers: u64) {
     }
 }
 
-/// A copy from a peer's memory.
+/// A CMA copy from a peer's memory that detects cancels.
 pub struct CmaGuard<'a> {
     words: Option<&'a CancelCounter>,
     seen: u64,
 }
 
 impl<'a> CmaGuard<'a> {
-    /// Begins one. `None`: something was taken back and we have not been told what: later.
+    /// Starts a copy. `None`: a message was cancelled whose id has not been received: try later.
     pub fn begin(peer: &'a Peer) -> Option<Self> {
         // SAFETY: the ring is part of the inbox, which outlives the peers.
         let words = unsafe { peer.cancels.load(Ordering::Acquire).as_ref() };
-        // Acquire: pairs with the Release add in `on_cancelled`; what was taken back is remembered before.
+        // Acquire: pairs with the Release add in `on_cancelled`; cancelled ids are stored before it.
         let seen = peer.cancels_seen.load(Ordering::Acquire);
-        // Of this ring's. Relaxed: written before the ring is known.
+        // Counted for this ring. Relaxed: written before the ring is published.
         let seen = seen - peer.cancels_before.load(Ordering::Relaxed);
         let copy = Self { words, seen };
         if words.is_some_and(|w| w.begin_copy() != seen) {
-            return None; // dropped: the copy ends
+            return None; // dropping `copy` ends it
         }
         Some(copy)
     }
 
-    /// Ends it. Whether what was copied is what the sender offered.
+    /// Ends the copy. Returns whether it has copied what the sender offered.
     pub fn end(self) -> bool {
         self.words.is_none_or(|w| w.count() == self.seen)
     }
@@ -157,7 +159,7 @@ impl Drop for CmaGuard<'_> {
     }
 }
 
-/// Whether this offer was taken back while it was in no list; says so once.
+/// Whether the RTS with this id was cancelled while it was in no list; returns true once.
 pub fn was_cancelled(peer: &Peer, id: u64) -> bool {
     if peer.cancels_seen.load(Ordering::Acquire) == 0 {
         return false;
@@ -168,26 +170,27 @@ pub fn was_cancelled(peer: &Peer, id: u64) -> bool {
     is_withdrawn
 }
 
-/// The peer takes back what it has offered, or will not send what we asked for.
+/// Handles a cancel: of a message that the peer has announced, or of data that this side has requested.
 pub fn on_cancelled(worker: &Worker, peer: &Peer, aux: u8, id: u64) {
     if aux == ASKED {
         if let Some(req) = super::req_lookup::take(worker, peer, id) {
-            // SAFETY: out of the table: ours.
+            // SAFETY: the request was removed from the table: this thread owns it.
             unsafe { request::complete(req, UCS_ERR_CONNECTION_RESET) };
         }
         return;
     }
     for req in forget_offer(worker, peer, id) {
-        // SAFETY: taken out of every list.
+        // SAFETY: the request was removed from all lists: this thread owns it.
         unsafe { request::complete(req, UCS_ERR_CONNECTION_RESET) };
     }
 }
 
-/// The same of what our device may be reading: the peer waits to hear that it does not.
+/// Handles a cancel of a message that a device of this side may be reading: the peer waits for the answer.
 pub fn on_cancel_reply(worker: &Worker, peer: &Peer, id: u64, answer: u64) {
     let mut reads = false;
     for req in forget_offer(worker, peer, id) {
-        // SAFETY: taken out of every list. Whoever ends it says who is to hear of that: before it is left to him.
+        // SAFETY: the request was removed from all lists: this thread owns it. The id of the answer is set before the
+        // request is left to the device, whose completion sends the answer.
         unsafe {
             (*req).imm = answer;
             match tx::zcopy::detach(peer, req, UCS_ERR_CONNECTION_RESET) {
@@ -201,8 +204,8 @@ pub fn on_cancel_reply(worker: &Worker, peer: &Peer, id: u64, answer: u64) {
     }
 }
 
-/// What a peer has offered is not to be had any more: the receives of it, taken out of every list. A receive of what
-/// the user holds finds that it [`was_cancelled`].
+/// Removes a cancelled message: returns its receives, removed from all lists. A receive of a message that the user
+/// holds finds that it [`was_cancelled`].
 fn forget_offer(worker: &Worker, peer: &Peer, id: u64) -> Vec<*mut Request> {
     let receives = failure::take_requests(worker, peer, |r| tx::zcopy::is_receive_of(r, id));
     let mut matcher = worker.matcher.lock();

@@ -1,4 +1,4 @@
-//! Which protocol carries a message: a pure function of its size, the way to the peer and what the user asked for.
+//! Choice of the protocol of a message: a pure function of its size, the lane to the peer and the user's hints.
 #![forbid(unsafe_code)]
 
 use crate::engine::datatype::Data;
@@ -7,10 +7,10 @@ use crate::engine::policy::{MAX_SEG, Policy};
 use crate::engine::worker::{MAX_AM_HEADER, Worker};
 use crate::wire::frame::MAX_RECORD;
 
-/// Longest message that is copied through a ring whole, without the user header, bytes.
+/// Longest message that is sent in one record of a ring, without the user header, bytes.
 pub const MAX_EAGER: usize = 24 << 10;
-/// Longest part of a longer message that goes through a ring in one piece, bytes: from the second part on both ends
-/// copy at once, so that shorter parts overlap more of a message; half as long ones were no better.
+/// Longest part of a longer message in one record of a ring, bytes. From the second part on both sides copy at once, so
+/// that shorter parts overlap more of a message; parts of half this length were not faster.
 pub const FRAGMENT: usize = 8 << 10;
 
 /// How the payload gets to the receiver.
@@ -18,32 +18,32 @@ pub const FRAGMENT: usize = 8 << 10;
 pub enum Protocol {
     /// With the message, in one record.
     Eager,
-    /// With the message, in several records: the user wants it eager, and it is too long for one.
+    /// With the message, in several records: the user requires eager, and it is too long for one.
     Fragments,
-    /// When the receiver asks for it.
+    /// After the receiver's answer to an RTS.
     Rendezvous,
 }
 
-/// What the user says of the protocol.
+/// The user's choice of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
-    /// The threshold decides, which an option gives.
+    /// The threshold of an option decides.
     None,
-    /// Nothing (`UCX_RNDV_THRESH=auto`): eager below the threshold where one record takes the message.
+    /// None (`UCX_RNDV_THRESH=auto`): eager below the threshold where one record holds the message.
     Whole,
-    /// Of an active message: eager.
+    /// For an active message: eager.
     Eager,
-    /// Of an active message: rendezvous.
+    /// For an active message: rendezvous.
     Rendezvous,
 }
 
-/// No header of our own in front of a message is longer, bytes.
+/// Maximum length of the library's header of a message, bytes.
 const MAX_HEAD: usize = 64;
 const _: () = assert!(MAX_SEG + MAX_AM_HEADER + MAX_HEAD <= MAX_RECORD);
 const _: () = assert!(MAX_EAGER + MAX_AM_HEADER + MAX_HEAD <= crate::wire::ib_packet::MAX_RECORD);
 
-/// Longest message that a socket takes whole, bytes: what options call a segment, but never less than a ring.
-/// `in_place`: it is sent from where it lies.
+/// Longest message that is sent in one record of a socket, bytes: the segment size of the options, but at least
+/// [`MAX_EAGER`]. `in_place`: it is sent from user memory.
 pub fn longest_by_socket(policy: &Policy, in_place: bool) -> usize {
     let tcp = &policy.connecting;
     MAX_EAGER.max(if in_place {
@@ -53,17 +53,16 @@ pub fn longest_by_socket(policy: &Policy, in_place: bool) -> usize {
     })
 }
 
-/// Longest record that is sent through a socket whole, bytes.
+/// Longest record that is sent through a socket, bytes.
 pub fn longest_record(policy: &Policy) -> usize {
     let message = longest_by_socket(policy, true).max(longest_by_socket(policy, false));
     message + MAX_AM_HEADER + MAX_HEAD
 }
 
-/// Longest message that the way to a peer takes whole, bytes. `contig`: it lies in one piece.
+/// Longest message that is sent to a peer in one record, bytes. `contig`: its data are contiguous.
 pub fn longest(worker: &Worker, peer: &Peer, len: usize, contig: bool) -> usize {
     let policy = &worker.ctx.policy;
-    // Nobody knows yet what will lead to who takes a placeholder's place. What queue pairs and rings take is copied,
-    // too.
+    // The lane of the peer that will replace a stub peer is unknown. Other lanes than TCP copy all data of a message.
     if peer.is_stub() || !peer.has_socket() {
         MAX_EAGER
     } else {
@@ -82,7 +81,7 @@ pub fn to_peer(worker: &Worker, peer: &Peer, data: &Data, extra: usize, wish: Hi
     protocol(len, extra, thresh, max, wish)
 }
 
-/// What the options say of messages to a peer whose protocol the user leaves open.
+/// How the options choose the protocol of messages to a peer where the user leaves it open.
 pub fn by_threshold(worker: &Worker, peer: &Peer) -> Hint {
     let auto = worker.ctx.policy.rndv_auto;
     match if peer.inbox.is_some() { auto.0 } else { auto.1 } {
@@ -91,14 +90,14 @@ pub fn by_threshold(worker: &Worker, peer: &Peer) -> Hint {
     }
 }
 
-/// Whether a message without a header goes eager by any lane: what [`protocol`] decides where that is so.
+/// Whether a message without a header is eager on any lane, without the call of [`protocol`].
 #[inline(always)]
 pub fn is_eager(len: usize, thresh: usize) -> bool {
     len <= MAX_EAGER && len < thresh
 }
 
-/// `len`: bytes of the message; `extra`: of the user's header; `thresh`: bytes of the shortest rendezvous, both
-/// together, `usize::MAX` for none; `max`: longest message that the way takes whole.
+/// `len`: bytes of the message; `extra`: of the user's header; `thresh`: minimum of both together for a rendezvous,
+/// `usize::MAX` for none; `max`: longest message in one record of the lane.
 #[inline(always)]
 pub fn protocol(len: usize, extra: usize, thresh: usize, max: usize, wish: Hint) -> Protocol {
     let fits = len <= max && len + extra <= max + MAX_AM_HEADER;

@@ -1,9 +1,9 @@
-//! Long messages that both sides copy: the receiver reads pieces of the sender's memory while the sender
-//! writes others to the receiver's.
+//! Split copy: the receiver reads chunks of a long message from the sender's memory while the sender writes others into
+//! the receiver's.
 //!
-//! One core copies as fast as it can; two copy nearly twice as much. The receiver offers: it opens a
-//! share ([`crate::tl::shm::chunk_board`]), tells the sender with SHARE, and begins to copy. A sender that
-//! progresses joins in. One that does not, or may not write, or came too late, leaves all to the receiver.
+//! Two cores copy nearly twice as fast as one. The receiver opens a chunk board ([`crate::tl::shm::chunk_board`]),
+//! sends its number in a SHARE message, and starts to copy. A sender that progresses copies too. One that does not, may
+//! not write, or is late, leaves all chunks to the receiver.
 
 use super::cma::{self, CmaDirection};
 use super::failure;
@@ -18,22 +18,22 @@ use crate::wire::header::{Kind, ShareHdr};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-/// Shorter messages are copied by the time that the sender hears of it, bytes.
+/// Minimum length of a message, bytes: shorter ones are copied before the sender has received the SHARE.
 pub const MIN: usize = 32 << 10;
-/// Pieces: long enough to be worth a system call, short enough that nobody waits long for the other.
+/// Length of a chunk in bytes: long enough for a system call, short enough that neither side waits long for the other.
 const PIECE: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
-/// A message is cut into so many pieces, within those bounds.
+/// Number of chunks of a message, within those bounds.
 const PIECES: usize = 8;
-/// Pieces of a message that is one of many: each side copies others of them, whole if they are not longer than this.
-/// A piece costs a system call, and brings the lines of one more boundary into both caches.
+/// Maximum length of a chunk of one of many messages, bytes: each side copies others of them, whole if they are not
+/// longer. A chunk costs a system call, and one more boundary whose cache lines both caches need.
 const LONGEST_PIECE: usize = 1 << 20;
-/// Bytes that a sender copies in one progress call before it looks at anything else.
+/// Maximum number of bytes that a sender copies in one progress call.
 const STEP: usize = 512 << 10;
-/// Microseconds between two looks at a sender that has not finished a piece, and how many there are.
+/// Microseconds between two checks of a sender that has not finished a chunk, and maximum number of checks.
 const SETTLE_US: u32 = 50;
 const SETTLE_LOOKS: u32 = 20_000;
 
-/// Bytes of a piece of a message of `len` bytes, a multiple of 4096.
+/// Bytes of a chunk of a message of `len` bytes, a multiple of 4096.
 fn piece_of(len: usize, one_of_many: bool) -> usize {
     if one_of_many {
         return len.next_multiple_of(4096).min(LONGEST_PIECE);
@@ -44,7 +44,7 @@ fn piece_of(len: usize, one_of_many: bool) -> usize {
 }
 
 fn pieces_of(len: usize, piece: usize) -> u32 {
-    // A message that needs more pieces than there are numbers is longer than any address space.
+    // More chunks than there are numbers would exceed any address space.
     u32::try_from(len.div_ceil(piece)).unwrap_or(u32::MAX)
 }
 
@@ -56,15 +56,15 @@ fn range_of(index: u32, piece: usize, len: usize) -> Option<ByteRange> {
     (offset < len).then(|| (offset, piece.min(len - offset)))
 }
 
-/// The receiver: offers the sender of a rendezvous to copy a part, if that is worth while.
+/// At the receiver: offers a split copy to the sender of a rendezvous, if that is useful.
 ///
 /// # Safety
-/// The request is the caller's, in the state that `rndv::receive` gives it.
+/// The caller owns the request, which is in the state that `rndv::receive` gives it.
 pub unsafe fn offer(req: *mut Request, peer: &Peer) {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     let len = r.info.length;
-    // Only where reading is known to be allowed: nothing is to be taken back then.
+    // Only where CMA reads are known to be permitted: the offer need not be withdrawn.
     if len < MIN
         || r.listed != 0
         || peer.same_process
@@ -93,17 +93,17 @@ pub unsafe fn offer(req: *mut Request, peer: &Peer) {
     tx::control(peer, Kind::Share, 0, r.remote_id, &head.encode());
 }
 
-/// What a receiver that shares does next.
+/// Next step of a receiver with a split copy.
 pub enum NextPiece {
-    /// Copy this.
+    /// Copy this chunk.
     Copy(ByteRange),
-    /// Wait for the sender's pieces.
+    /// Wait for the sender's chunks.
     Wait,
-    /// Copy this too, which the sender could not; then it is over.
+    /// Copy this chunk, which the sender could not; then the copy is complete.
     Last(Option<ByteRange>),
 }
 
-/// The receiver: its next piece.
+/// At the receiver: claims its next chunk.
 pub fn next(r: &mut Request) -> NextPiece {
     let len = r.info.length;
     let piece = piece_of(len, r.one_of_many);
@@ -111,9 +111,9 @@ pub fn next(r: &mut Request) -> NextPiece {
     let Some(mut sharing) = r.sharing() else {
         return NextPiece::Last(None);
     };
-    // SAFETY: the ring outlives the transfer.
+    // SAFETY: the ring is mapped as long as the transfer exists.
     let share = unsafe { sharing.share.as_ref() };
-    // Not more than there are: what the sender writes there is not trusted.
+    // At most as many as there are: the sender's values are not trusted.
     if sharing.own < pieces
         && let ClaimResult::Piece(index) = share.claim(sharing.generation, pieces)
         && let Some(range) = range_of(index, piece, len)
@@ -129,12 +129,12 @@ pub fn next(r: &mut Request) -> NextPiece {
     NextPiece::Last(failed.and_then(|index| range_of(index, piece, len)))
 }
 
-/// The receiver: the sender could not write, and is not asked again.
+/// At the receiver: the sender could not write, and gets no further offers.
 pub fn refused(peer: &Peer) {
     peer.cma.store(CMA_ALONE, Ordering::Relaxed);
 }
 
-/// The receiver: the transfer is over, and the sender writes no more.
+/// At the receiver: closes the chunk board of a complete transfer.
 pub fn end(r: &mut Request, peer: &Peer) {
     let sharing = r.sharing();
     r.set_sharing(None);
@@ -143,19 +143,19 @@ pub fn end(r: &mut Request, peer: &Peer) {
     }
 }
 
-/// The receiver gives up: no piece is begun any more; [`next`] says when the sender's are done.
+/// At the receiver: prevents that further chunks are claimed; [`next`] shows when the sender's are complete.
 pub fn close(r: &mut Request) {
     let pieces = pieces_of(r.info.length, piece_of(r.info.length, r.one_of_many));
     if let Some(mut sharing) = r.sharing() {
-        // SAFETY: the ring outlives the transfer.
+        // SAFETY: the ring is mapped as long as the transfer exists.
         let taken = unsafe { sharing.share.as_ref() }.close(sharing.generation, pieces);
         sharing.own += pieces - taken.max(sharing.own);
         r.set_sharing(Some(sharing));
     }
 }
 
-/// The receiver's memory is about to become the user's again, whatever the sender does: waits for the
-/// piece that it is writing. A sender that is gone writes nothing.
+/// Called before the receiver's memory is returned to the user: waits for the chunk that the sender is writing. A dead
+/// sender writes nothing.
 pub fn settle(worker: &Worker, peer: &Peer, r: &mut Request) {
     if r.sharing().is_none() {
         return;
@@ -170,19 +170,19 @@ pub fn settle(worker: &Worker, peer: &Peer, r: &mut Request) {
     end(r, peer);
 }
 
-/// The share of a message of ours that its receiver calls by this number.
+/// The chunk state with this number on the peer's board, for a message that this worker sends.
 fn of_ours(peer: &Peer, number: u8) -> Option<&ChunkState> {
-    // SAFETY: the board is in our inbox as long as the pointer is there; its fields are atomics.
+    // SAFETY: the board is in this worker's inbox as long as the pointer is set; its fields are atomics.
     let board = unsafe { peer.board.load(Ordering::Relaxed).as_ref() };
     board.and_then(|board| board.share(number.into()))
 }
 
-/// The sender: takes all of a message, if the receiver has not done so.
+/// At the sender: claims all of a message, if the receiver has not.
 pub fn claim_whole(peer: &Peer, number: u8, generation: u32) -> bool {
     of_ours(peer, number).is_some_and(|share| share.claim(generation, 1) == ClaimResult::Piece(0))
 }
 
-/// SHARE: the receiver offers the sender to copy a part of message `id`.
+/// Handles SHARE: the receiver offers a split copy of message `id`.
 pub fn on_share(worker: &Worker, peer: &Peer, id: u64, hdr: ShareHdr) {
     let Some(share) = of_ours(peer, hdr.number) else {
         return;
@@ -204,7 +204,7 @@ pub fn on_share(worker: &Worker, peer: &Peer, id: u64, hdr: ShareHdr) {
     }
 }
 
-/// Copies some pieces of every message that receivers have offered to share. Whether more are left.
+/// Copies some chunks of every message with an accepted offer. Returns whether more are left.
 pub fn progress_split_pushes(worker: &Worker) -> bool {
     let mut pushes = std::mem::take(&mut *worker.split_pushes.lock());
     pushes.retain_mut(|push| advance(worker, push));
@@ -214,7 +214,7 @@ pub fn progress_split_pushes(worker: &Worker) -> bool {
     left
 }
 
-/// Forgets the messages to a peer whose ring is about to be given back, and the shares in it.
+/// Drops the messages to a peer whose ring is about to be freed, with their chunk boards.
 pub fn drop_push(worker: &Worker, peer: &Peer) {
     peer.board.store(ptr::null_mut(), Ordering::Relaxed);
     worker
@@ -223,16 +223,16 @@ pub fn drop_push(worker: &Worker, peer: &Peer) {
         .retain(|push| !ptr::eq(push.peer, peer));
 }
 
-/// Copies pieces of one message; false when there is no more to do.
+/// Copies chunks of one message; false when there is no more to do.
 fn advance(worker: &Worker, push: &mut SplitPush) -> bool {
-    // SAFETY: peers that lists of progress name are not freed; the share as long as the ring, before whose end the
-    // push is forgotten.
+    // SAFETY: peers that lists of progress name are not freed; the chunk state is mapped as long as the ring, and
+    // `drop_push` removes `push` before that is freed.
     let (peer, share): (&Peer, &ChunkState) = unsafe { (&*push.peer, push.share.as_ref()) };
-    // The user can have withdrawn the message meanwhile.
+    // The user may have cancelled the message meanwhile.
     let Some(req) = req_lookup::find(worker, peer, push.id) else {
         return false;
     };
-    // SAFETY: requests in the table live; progress is the only one that ends this one, but for a close.
+    // SAFETY: requests in the table are not freed; only progress and a close end this one.
     let r = unsafe { &*req };
     let Some(source) = r.data.as_contig().filter(|_| r.sent == TxState::Await) else {
         return false;
@@ -248,7 +248,7 @@ fn advance(worker: &Worker, push: &mut SplitPush) -> bool {
         };
         let mut target = Spans::one(push.target.wrapping_add(offset as u64), n);
         let mut source = Spans::one(source as u64 + offset as u64, n);
-        // SAFETY: the range is inside of the user's buffer.
+        // SAFETY: the range is inside the user's buffer.
         let copied = unsafe { cma::transfer(peer, CmaDirection::Write, &mut source, &mut target) };
         if copied != Ok(()) {
             share.give_up(index);

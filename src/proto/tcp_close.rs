@@ -1,10 +1,9 @@
-//! The end of a worker's TCP connections: what was sent arrives, as far as the peers are there.
+//! End of a worker's TCP connections: waits until the peers that are alive have received what was sent.
 //!
-//! A socket that is closed with something unread in it, or to which the peer sends later, drops what is still to be
-//! delivered. So the worker says that nothing more comes, and reads, and drops, what the peer sends until the peer
-//! answers with the end of its own stream: it has read everything then. A peer that does not progress does not answer:
-//! its kernel's acknowledgement, which can be delayed by 40 ms, will do. Nothing more comes of a peer that is gone or
-//! has reset the connection.
+//! A socket that is closed with unread data, or to which the peer sends later, resets the connection and drops unsent
+//! data. The worker shuts down the sending side, and reads and drops what the peer sends until the peer ends its own
+//! stream: then the peer has read everything. For a peer that does not progress the acknowledgement of its kernel is
+//! enough, which can be delayed by 40 ms. A dead peer, or one that has reset the connection, is not waited for.
 
 use crate::ctypes::UCS_OK;
 use crate::engine::tcp_worker::{TcpConn, TcpConnPhase, TcpWorker};
@@ -16,21 +15,21 @@ use crate::tl::tcp::receiver::TcpReceiver;
 use std::io::ErrorKind;
 use std::os::fd::RawFd;
 
-/// How long a worker that goes waits for its peers, all together, milliseconds.
+/// Maximum time to wait for all peers together, in milliseconds.
 const LINGER_MS: u64 = 1000;
-/// Milliseconds between two looks at what the kernels have acknowledged, which wakes nothing.
+/// Milliseconds between two reads of what the kernels have acknowledged, which is no event for `poll`.
 const LOOK_MS: i32 = 1;
-/// Reads of one socket before the next one's turn: a peer may send without end.
+/// Reads of one socket before the next one: a peer may send without end.
 const READS: usize = 16;
 
-/// Ends all connections.
+/// Closes all connections.
 pub fn all(worker: &Worker, sockets: &mut TcpWorker) {
     let until = clock::coarse_ms() + LINGER_MS;
     loop {
         let tokens: Vec<u64> = sockets.iter().map(|c| c.link.token).collect();
         for token in tokens {
             if sockets.get(token).is_some_and(|c| has_ended(worker, c)) {
-                // Now, because the peer may wait for the end of this stream.
+                // Closed at once, because the peer may wait for the end of this stream.
                 sockets.remove(token);
             }
         }
@@ -46,15 +45,14 @@ pub fn all(worker: &Worker, sockets: &mut TcpWorker) {
     }
     for peer in worker.all_peers() {
         let mut tx = peer.tx.lock();
-        // Other transports have a last word of their own to say.
+        // Lanes of other transports send their own disconnect.
         if matches!(tx.lane, Some(Lane::Tcp(_))) {
             tx.lane = None;
         }
     }
 }
 
-/// Moves the end of a connection on. True if there is nothing to wait for any more: the connection's halves are to be
-/// dropped.
+/// Progresses the end of a connection. True if there is nothing to wait for: the connection can be dropped.
 fn has_ended(worker: &Worker, c: &mut TcpConn) -> bool {
     if c.phase != TcpConnPhase::Open {
         return true;
@@ -69,7 +67,7 @@ fn has_ended(worker: &Worker, c: &mut TcpConn) -> bool {
         Some(Lane::Tcp(sender)) if sender.is_of(&c.link) => {
             !drop_incoming(&mut c.receiver) || sender.finish()
         }
-        // Nothing was sent by this connection.
+        // Nothing was sent on this connection.
         _ => return true,
     };
     if ended {
@@ -78,8 +76,7 @@ fn has_ended(worker: &Worker, c: &mut TcpConn) -> bool {
     ended
 }
 
-/// Reads and drops what has come. False if nothing more comes: the peer has ended its stream, or the connection is
-/// gone.
+/// Reads and drops arrived data. False if no more arrive: the peer has ended its stream, or the connection is lost.
 fn drop_incoming(receiver: &mut TcpReceiver) -> bool {
     for _ in 0..READS {
         receiver.take(receiver.buffered().len());
@@ -104,7 +101,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::sync::Arc;
 
-    /// Both halves of a connection, and its other end.
+    /// Both halves of a connection, and the peer's socket.
     fn connection() -> (TcpSender, TcpReceiver, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -122,7 +119,7 @@ mod tests {
         )
     }
 
-    /// Sends more than the other end's kernel takes.
+    /// Sends more than the peer's kernel takes.
     fn fill(sender: &mut TcpSender) {
         let record = [7; 4096];
         for _ in 0..64 << 10 {
@@ -141,7 +138,7 @@ mod tests {
         peer.write_all(&[1; 1000]).unwrap();
         let reader = std::thread::spawn(move || {
             let read = std::io::copy(&mut peer, &mut std::io::sink()).unwrap();
-            // What it says last is the end of its stream.
+            // The end of the stream is the last thing that the peer sends.
             drop(peer);
             read
         });
@@ -162,7 +159,7 @@ mod tests {
             "the peer has not ended its stream"
         );
         assert!(sender.send(Kind::TagEager as u8, 0, 0, 0, |_| ()));
-        // The answer confirms what it answers.
+        // The peer's data acknowledge what it has read.
         peer.read_exact(&mut [0; 16]).unwrap();
         peer.write_all(&[1]).unwrap();
         while !sender.finish() {
@@ -174,12 +171,12 @@ mod tests {
     fn a_reset_ends_the_wait() {
         let (mut sender, mut receiver, peer) = connection();
         let record = [7; 4096];
-        // Not all of it is read, so that the peer's socket resets the connection when it is closed.
+        // A part stays unread, so that the peer's socket resets the connection when it is closed.
         assert!(sender.send_parts(Kind::TagEager as u8, 0, 0, [&record, &[], &[]]));
         let mut peer = peer;
         peer.read_exact(&mut [0; 16]).unwrap();
         drop(peer);
-        // No limit of time: it takes one look at a loopback connection.
+        // No time limit: one read of a loopback connection is enough.
         while drop_incoming(&mut receiver) {
             wakeup::poll(&[receiver.link().fd()], LOOK_MS);
         }

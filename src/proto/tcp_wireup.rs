@@ -1,8 +1,7 @@
-//! How two workers get a connection: dialling, greeting, and which one stays when both dial.
+//! TCP connection establishment: connect, hello, answer, and simultaneous connects.
 //!
-//! Of two connections that cross, that of the worker with the larger uid stays if it got as far as
-//! his greeting; the other end finds it among its guests. No message is sent before the answer to
-//! a greeting, so that none is lost with the connection that goes.
+//! If both workers connect at once, the connection of the worker with the larger uid stays if its hello has arrived. No
+//! message is sent before the answer to a hello, so that none is lost with the connection that is closed.
 
 use super::{lane_info, select, tx};
 use crate::ctypes::*;
@@ -23,16 +22,16 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-/// A guest who has not said who he is after so many milliseconds is sent away.
+/// Time after which an accepted connection without a complete hello is closed, in milliseconds.
 const GUEST_MS: u64 = 5000;
-/// Connections accepted in one progress call.
+/// Maximum number of connections accepted in one progress call.
 const ACCEPTS: usize = 32;
-/// Milliseconds before an attempt that the peer dropped is repeated.
+/// Milliseconds before a connect that the peer has dropped is repeated, times the number of drops.
 const REDIAL_MS: u64 = 10;
-/// Milliseconds after which a connection that the peer has announced is no longer waited for.
+/// Milliseconds to wait for the connection that a peer has announced by `CROSSED`.
 const CROSSED_MS: u64 = 2000;
 
-/// Starts the connections that are wanted and due.
+/// Starts the connections that are requested or due, and closes half-open ones that have expired.
 pub fn start(worker: &Worker, sockets: &mut TcpWorker) {
     let wanted = std::mem::take(&mut *worker.connect_tcp.lock());
     for peer in wanted {
@@ -72,7 +71,7 @@ pub fn start(worker: &Worker, sockets: &mut TcpWorker) {
     }
 }
 
-/// Connects to the next address of a peer that can be tried.
+/// Connects to the next address of a peer.
 fn connect(
     worker: &Worker,
     sockets: &mut TcpWorker,
@@ -99,7 +98,7 @@ fn connect(
             .and_then(|s| sockets.add(s, TcpConnPhase::Dialing(attempt), peer, true));
         match made {
             Ok(_) => return,
-            // Nothing to do with the peer: whoever started this process has to hear of it.
+            // The process is out of descriptors: an error in the log, because it does not concern the peer.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
                 log::error!("no connection to worker {:#x} at {to}: {e}", p.uid);
             }
@@ -111,12 +110,11 @@ fn connect(
     tx::fail_peer(p, UCS_ERR_UNREACHABLE);
 }
 
-/// The connection that a peer has made while messages to it went by a ring in its inbox. A second one would be
-/// rejected.
+/// The connection that a peer has made while messages to it went by shared memory. The peer would reject a second one.
 fn link_from(worker: &Worker, sockets: &TcpWorker, peer: &Peer) -> Option<Arc<SharedSocket>> {
     let mut all = sockets.iter();
     let open = all.find(|c| c.phase == TcpConnPhase::Open && std::ptr::eq(c.peer, peer))?;
-    // To itself a worker sends by the end that has connected.
+    // Of a connection to itself a worker sends on the end that has connected.
     (peer.uid != worker.uid).then(|| open.link.clone())
 }
 
@@ -127,7 +125,7 @@ fn still_wanted(peer: &Peer) -> bool {
     }
 }
 
-/// Something happened to a connection that is not open. True if it is open now.
+/// Handles an event of a connection that is not open. True if it is open now.
 pub fn on_event(worker: &Worker, sockets: &mut TcpWorker, event: SocketEvent) -> bool {
     let Some(c) = sockets.get(event.token) else {
         return false;
@@ -141,7 +139,7 @@ pub fn on_event(worker: &Worker, sockets: &mut TcpWorker, event: SocketEvent) ->
     false
 }
 
-/// A socket is connected, or cannot be.
+/// Handles the end of a connect: success or failure.
 fn on_connected(worker: &Worker, sockets: &mut TcpWorker, token: u64, attempt: ConnectAttempt) {
     let Some(c) = sockets.get(token) else { return };
     // SAFETY: peers that lists of progress name are not freed.
@@ -177,9 +175,9 @@ fn on_connected(worker: &Worker, sockets: &mut TcpWorker, token: u64, attempt: C
     }
 }
 
-/// Sends what is short enough to fit into the buffer of a fresh socket.
+/// Sends bytes that fit into the send buffer of a new socket.
 pub(super) fn send_hello(link: &SharedSocket, bytes: &[u8]) -> io::Result<()> {
-    // SAFETY: readable bytes.
+    // SAFETY: `bytes` is readable during the call.
     let sent = unsafe {
         libc::send(
             link.socket.as_raw_fd(),
@@ -195,10 +193,10 @@ pub(super) fn send_hello(link: &SharedSocket, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Reads until `size` bytes are there; none if that takes longer.
+/// Reads until `size` bytes are in the buffer; `None`: more have to arrive.
 fn recv_hello(c: &mut TcpConn, size: usize, limit: usize) -> io::Result<Option<&[u8]>> {
     let missing = limit.saturating_sub(c.receiver.buffered().len());
-    // To read nothing would look like the end of it.
+    // A read of 0 bytes would look like the end of the stream.
     if missing > 0 {
         match c.receiver.read(missing) {
             Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
@@ -208,7 +206,7 @@ fn recv_hello(c: &mut TcpConn, size: usize, limit: usize) -> io::Result<Option<&
     Ok(c.receiver.buffered().get(..size))
 }
 
-/// The peer says whether our connection is to stay.
+/// Handles the peer's answer to a hello.
 fn on_answer(
     worker: &Worker,
     sockets: &mut TcpWorker,
@@ -260,8 +258,8 @@ fn on_answer(
     }
 }
 
-/// The peer took the connection and closed it without an answer: too many guests, or it is not
-/// the worker that it was.
+/// Repeats a connect that the peer has accepted and closed without an answer: it has too many half-open connections, or
+/// is another worker than before.
 fn retry(sockets: &mut TcpWorker, peer: &Peer, attempt: ConnectAttempt) {
     let dropped = attempt.dropped + 1;
     // SAFETY: peers do not outlive their worker.
@@ -277,7 +275,7 @@ fn retry(sockets: &mut TcpWorker, peer: &Peer, attempt: ConnectAttempt) {
     });
 }
 
-/// Makes a connection the way to a peer. Always true.
+/// Makes a connection the lane to a peer. Always true.
 fn open(worker: &Worker, peer: &Peer, link: Arc<SharedSocket>) -> bool {
     let mut tx = peer.tx.lock();
     tx.connecting = false;
@@ -294,16 +292,16 @@ fn open(worker: &Worker, peer: &Peer, link: Arc<SharedSocket>) -> bool {
     true
 }
 
-/// Lets in who knocks, as far as there is room.
+/// Accepts connections, as far as there is room for half-open ones.
 pub fn accept(sockets: &mut TcpWorker) {
     for _ in 0..ACCEPTS {
         let (socket, from) = match socket::accept(&sockets.listener, &sockets.tuning) {
             Ok(accepted) => accepted,
             Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-            // Descriptors may run out: what waits is still there later.
+            // Descriptors may run out: the connections in the backlog are accepted later.
             Err(e) => return log::debug!("cannot accept a connection: {e}"),
         };
-        // The socket listens everywhere; devices that are not to be used are as if it did not.
+        // The socket listens on all devices; connections to addresses of other devices than the worker's are closed.
         let local = socket.local_addr().ok().and_then(|a| a.as_socket());
         let ip = local.map(|a| a.ip().to_canonical());
         if !ip.is_some_and(|ip| sockets.own.contains(&ip)) {
@@ -334,7 +332,7 @@ fn text(from: Option<SocketAddr>) -> String {
     from.map_or_else(|| "?".to_owned(), |a| a.to_string())
 }
 
-/// A guest is not, or no longer, welcome.
+/// Closes an accepted connection.
 pub(super) fn reject(sockets: &mut TcpWorker, token: u64, why: &str) {
     if let Some(c) = sockets.remove(token) {
         let from = c.link.socket.peer_addr().ok().and_then(|a| a.as_socket());
@@ -342,7 +340,7 @@ pub(super) fn reject(sockets: &mut TcpWorker, token: u64, why: &str) {
     }
 }
 
-/// A guest says who he is.
+/// Handles a hello.
 fn on_hello(worker: &Worker, sockets: &mut TcpWorker, token: u64) -> bool {
     let secret = sockets.secret;
     let Some(c) = sockets.get(token) else {
@@ -385,7 +383,7 @@ fn on_hello(worker: &Worker, sockets: &mut TcpWorker, token: u64) -> bool {
     }
 }
 
-/// A guest who knows the secret has something to say to a queue pair. He is none of the house before he has.
+/// Handles the hello of a connection for IB wireup. The connection stays half-open until its first complete HELLO.
 fn accept_greeting(worker: &Worker, sockets: &mut TcpWorker, token: u64) {
     let Some(c) = sockets.get(token) else { return };
     let size = Greeting::SIZE + TcpWireupMsg::SIZE;
@@ -403,7 +401,7 @@ fn accept_greeting(worker: &Worker, sockets: &mut TcpWorker, token: u64) {
     }
 }
 
-/// A guest knows the secret: the connection stays unless ours does.
+/// Answers a hello with the right secret: the connection stays, unless that of this side does.
 fn send_answer(worker: &Worker, sockets: &mut TcpWorker, token: u64, g: Greeting) -> bool {
     let own = g.from == worker.uid;
     if !own {
@@ -429,17 +427,17 @@ fn send_answer(worker: &Worker, sockets: &mut TcpWorker, token: u64, g: Greeting
         return false;
     }
     if own {
-        // The end that was dialled sends; this one receives.
+        // Of a connection to itself a worker sends on the end that has connected, and receives on this one.
         sockets.set_open(token, peer);
         return true;
     }
     drop_attempts(sockets, peer);
     sockets.set_open(token, peer);
-    // Messages to a peer by a ring in its inbox go on that way.
+    // Messages to a peer with an inbox go by shared memory.
     peer.uses_inbox() || open(worker, peer, link)
 }
 
-/// Ends the connections that a guest has lost already: here nothing has been noticed yet.
+/// Closes connections that the peer has lost already, which was not noticed here.
 fn end_lost(sockets: &mut TcpWorker, g: &Greeting) {
     let lost = |c: &TcpConn| {
         c.phase == TcpConnPhase::Open
@@ -468,7 +466,7 @@ fn answer(worker: &Worker, peer: &Peer, verdict: u32) -> [u8; Answer::SIZE] {
     .encode()
 }
 
-/// Whether a connection of ours to this peer is there, or will be.
+/// Whether a connection that this side has made, or is making, stays.
 fn ours_stays(worker: &Worker, sockets: &TcpWorker, peer: &Peer) -> bool {
     let ours = |phase| match phase {
         TcpConnPhase::Open => true,
@@ -480,7 +478,7 @@ fn ours_stays(worker: &Worker, sockets: &TcpWorker, peer: &Peer) -> bool {
         .any(|c| std::ptr::eq(c.peer, peer) && ours(c.phase))
 }
 
-/// Gives up what we began to a peer that was faster.
+/// Drops the attempts to connect to a peer whose own connection is accepted.
 fn drop_attempts(sockets: &mut TcpWorker, peer: &Peer) {
     let begun: Vec<u64> = sockets
         .iter()
@@ -493,7 +491,7 @@ fn drop_attempts(sockets: &mut TcpWorker, peer: &Peer) {
     sockets.retries.retain(|r| !std::ptr::eq(r.peer, peer));
 }
 
-/// An open connection is gone, or what came through it made no sense.
+/// Closes an open connection that has failed or carried malformed data, and fails the peer.
 pub fn close(sockets: &mut TcpWorker, token: u64) {
     let Some(c) = sockets.remove(token) else {
         return;

@@ -1,6 +1,6 @@
-//! Connections over the Tofu interconnect whose peers are lost, or may be: peers that no operation is posted to are
-//! probed, and what a connection to a lost peer holds (sender, cell, numbers, the peer's ring) is released once nothing
-//! that a queue tells of names it.
+//! Connections over the Tofu interconnect whose peers have failed, or may have: peers that no operation is posted to
+//! are probed, and what a connection to a failed peer holds (sender, control words, numbers, the peer's ring) is
+//! released once no outstanding operation or queued event names it.
 
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
@@ -12,8 +12,8 @@ use crate::tl::tofu::op_queue::{CREDITS, Completion, OpTag};
 use crate::tl::tofu::vcq::RemoteAddr;
 use std::sync::atomic::Ordering;
 
-/// Releases what there is of the connections in `over`, whose peers are lost, and of the rings of lost peers; probes
-/// the writers that only their rings tell of. `now`: coarse milliseconds.
+/// Releases the connections `over`, whose peers have failed, and the rings of failed peers; probes peers that have only
+/// a ring here. `now`: coarse milliseconds.
 pub fn tick(worker: &Worker, rings: &mut TofuWorker, over: Vec<u32>, now: u64) {
     for number in over {
         close(rings, number);
@@ -23,18 +23,18 @@ pub fn tick(worker: &Worker, rings: &mut TofuWorker, over: Vec<u32>, now: u64) {
     rings.reuse_numbers();
 }
 
-/// Ends the connection to a lost peer: its sender goes when no request waits for what that has posted; a read is posted
-/// behind that; and when the queues have told of all of it the number is free for another peer, which nothing late is
-/// taken for.
+/// Closes the connection to a failed peer, a step per call: drops the sender when no request waits for its operations;
+/// posts a read behind them; and when the queues have reported all of it, frees the number for another peer, which then
+/// gets no late notice.
 fn close(rings: &mut TofuWorker, number: u32) {
     let Some(link) = rings.conn(number) else {
         return;
     };
-    // SAFETY: peers that lists of progress name are not freed.
+    // SAFETY: a peer is not freed while a list of the worker names it.
     let peer = unsafe { &*link.peer };
     let phase = link.phase;
     if phase != TofuConnPhase::Closing {
-        // A request that waits is found by the sender until it has been told.
+        // The sender lists a waiting request until it is completed.
         let waits = matches!(&peer.tx.lock().lane, Some(Lane::Tofu(s)) if !s.waiting().is_empty());
         if waits {
             return;
@@ -52,15 +52,15 @@ fn close(rings: &mut TofuWorker, number: u32) {
     }
 }
 
-/// Posts a read behind what was written to the peer, if there can be something: a lost peer that lives lets it be read,
-/// another one answers with an error. False: not now.
+/// Posts a read behind all puts to the peer, if there may be any: it completes if the peer is alive, else it fails.
+/// False: no room now.
 fn read_behind(rings: &mut TofuWorker, number: u32, phase: TofuConnPhase, peer: &Peer) -> bool {
     let Some(there) = tofu_wireup::locator(peer) else {
         return true;
     };
     let vcq = match phase {
         TofuConnPhase::Closing => return true,
-        // It may have been greeted with an earlier ticket.
+        // An earlier ring request may have been put, by the default path.
         TofuConnPhase::Asking | TofuConnPhase::Waiting { .. } | TofuConnPhase::Said { .. } => {
             there.vcq
         }
@@ -70,23 +70,23 @@ fn read_behind(rings: &mut TofuWorker, number: u32, phase: TofuConnPhase, peer: 
         vcq,
         stadd: there.hall,
     };
-    // What is refused at once is not under way.
+    // A read that is refused is not outstanding.
     (rings.iface.queue.lock().read_behind(number, from)).unwrap_or(true)
 }
 
-/// Nothing more goes to a peer.
+/// Drops the sender to a peer.
 pub fn drop_lane(peer: &Peer) {
     let mut tx = peer.tx.lock();
     let lane = tx.lane.take_if(|lane| matches!(lane, Lane::Tofu(_)));
     drop(tx);
-    // It takes the lock of the queue.
+    // Without the peer's lock: it takes the lock of the queue.
     drop(lane);
 }
 
-/// Gives back the rings of peers that are gone.
+/// Drops the rings of peers that have closed or failed.
 fn drop_ended(rings: &mut TofuWorker) {
     let ended = rings.all_incoming().filter(|(_, incoming)| {
-        // SAFETY: peers that lists of progress name are not freed.
+        // SAFETY: a peer is not freed while a list of the worker names it.
         incoming.ended || unsafe { &*incoming.peer }.status() != UCS_OK
     });
     let ended: Vec<u32> = ended.map(|(number, _)| number).collect();
@@ -95,14 +95,14 @@ fn drop_ended(rings: &mut TofuWorker) {
     }
 }
 
-/// Asks whether the peer of an open connection is there, each keepalive interval: an endpoint that handles errors wants
-/// to know, or the user has none any more, and only the peer's end lets go what is held for it.
+/// Probes the peer of an open connection, each keepalive interval, if an endpoint watches for its death, or if there is
+/// no open endpoint: then only the peer's close releases what is held for it.
 pub fn probe(worker: &Worker, link: &mut TofuConn, peer: &Peer, now: u64) {
     if now - link.probed < worker.ctx.policy.keepalive_ms {
         return;
     }
     link.probed = now;
-    // Relaxed: set once, and a round later will do.
+    // Relaxed: set once; the next tick sees it.
     if !peer.watch_death.load(Ordering::Relaxed) && peer.eps.lock().any_open() {
         return;
     }
@@ -111,8 +111,7 @@ pub fn probe(worker: &Worker, link: &mut TofuConn, peer: &Peer, now: u64) {
     }
 }
 
-/// Asks whether those peers are there, each keepalive interval, that have a ring here and to which there is no
-/// connection: each is told once more how far its ring is read.
+/// Probes, each keepalive interval, peers that have a ring here and to which there is no lane, by another credit.
 fn probe_writers(worker: &Worker, rings: &mut TofuWorker, now: u64) {
     let keepalive = worker.ctx.policy.keepalive_ms;
     let mut due = Vec::new();
@@ -121,7 +120,7 @@ fn probe_writers(worker: &Worker, rings: &mut TofuWorker, now: u64) {
             continue;
         }
         incoming.probed = now;
-        // SAFETY: peers that lists of progress name are not freed.
+        // SAFETY: a peer is not freed while a list of the worker names it.
         let peer = unsafe { &*incoming.peer };
         let tx = peer.tx.lock();
         let is_connected = tx.lane.is_some() || tx.connecting;

@@ -1,9 +1,10 @@
-//! The hall of a worker over the Tofu interconnect, as its owner keeps it: who greets with a good ticket is admitted.
+//! Wireup over the Tofu interconnect, listening side: a worker serves its ticket queue, and grants rings to peers with
+//! a valid ticket and ring request.
 //!
-//! Anybody who knows the address can write there. Greetings are good once, and only with the secret of the address;
-//! what else is written has no consequence. Who has taken a ticket and dies holds up those 64 behind it, until the
-//! owner sees that nothing comes and serves it all the same. Who adds to the word what no ticket is holds up newcomers
-//! as long; nobody else notices.
+//! Each process that has the address can write to the ticket queue. Ring requests are valid once, and only with the
+//! secret of the address; everything else that is written is dropped. A peer that takes a ticket and dies blocks the
+//! tickets from the 64th behind it on, until the owner serves its slot after a timeout. A process that adds other
+//! values to the word delays new peers as long; nothing else is affected.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -19,14 +20,14 @@ use crate::tl::tofu::vcq::RemoteAddr;
 use crate::tl::tofu::vcq_ops::read_before_post;
 use crate::wire::tofu_msg::{Greeting, PLACE, SERVED, TicketWord, place_at};
 
-/// A ticket whose greeting does not come is served all the same when others wait, milliseconds.
+/// When others wait, a ticket without a ring request is served after this time, milliseconds.
 const NO_SHOW_MS: u64 = 1000;
-/// The same where nobody of those came either who could then: there is nobody to wait for.
+/// The timeout if the tickets released by the last one also went unused, milliseconds.
 const NOBODY_MS: u64 = 100;
-/// A word that is wrong for so long is not on its way to be right, milliseconds.
+/// A word that is wrong for this long is repaired, milliseconds: no addition that corrects it is in flight.
 const AMENDS_MS: u64 = 100;
 
-/// Somebody has written into this place of the hall.
+/// A peer has written to this slot of the ticket queue.
 #[cold]
 pub fn on_greeting(worker: &Worker, rings: &mut TofuWorker, place: u32) {
     let greeting = Greeting::decode(&take(rings, place));
@@ -50,10 +51,10 @@ pub fn on_greeting(worker: &Worker, rings: &mut TofuWorker, place: u32) {
     }
 }
 
-/// What is in this place, where nobody else reads it then: it has the secret.
+/// Takes the contents of a slot, and clears it: they include the secret.
 fn take(rings: &TofuWorker, place: u32) -> [u8; PLACE] {
     let mut bytes = [0u8; PLACE];
-    // SAFETY: inside of the hall. Whoever writes there may go on doing so: a copy is looked at.
+    // SAFETY: the slot is within the ticket queue. Peers may write to it meanwhile: the copy is what is checked.
     unsafe {
         let at = rings.iface.hall.ptr().add(place_at(place));
         dma_mem::writes(at, PLACE);
@@ -63,7 +64,8 @@ fn take(rings: &TofuWorker, place: u32) -> [u8; PLACE] {
     bytes
 }
 
-/// If the greeting was written over of who has the ticket for this place, it sees so, and takes another one.
+/// Serves a slot with an invalid request, if its ticket is taken: the request of that ticket may have been overwritten,
+/// and its peer takes another ticket when it sees the slot served.
 fn reissue_ticket(rings: &mut TofuWorker, place: u32) {
     let ticket = rings.turns.ticket(place);
     let turn = TicketWord::read(rings.iface.turn());
@@ -73,15 +75,15 @@ fn reissue_ticket(rings: &mut TofuWorker, place: u32) {
     }
 }
 
-/// A place is free again: who waits for it sees that.
+/// Frees a slot: the peer with the slot's next ticket sees it in the word.
 fn serve(rings: &mut TofuWorker, place: u32) {
     let more = rings.turns.serve(place);
-    // Whoever has the next ticket for it may write there.
+    // The peer with the slot's next ticket may overwrite it from now on.
     read_before_post();
     signal_ticket(rings, SERVED.wrapping_mul(more.into()));
 }
 
-/// Adds to the word of the hall, as others do.
+/// Adds to the word of the ticket queue, by the TNI as peers do.
 fn signal_ticket(rings: &mut TofuWorker, what: u64) {
     if what == 0 {
         return;
@@ -96,12 +98,12 @@ fn signal_ticket(rings: &mut TofuWorker, what: u64) {
     }
 }
 
-/// Sees to those who do not come, and to the word; `now`: coarse milliseconds.
+/// Serves expired tickets, and repairs the word; `now`: coarse milliseconds.
 pub fn tick(rings: &mut TofuWorker, now: u64) {
     let turn = TicketWord::read(rings.iface.turn());
     let served = rings.turns.served();
     let amends = turn.repair_word(served);
-    // Tickets are taken all the time.
+    // The number of tickets is not compared: it changes all the time.
     let seen = (turn.served, served);
     if amends == 0 || seen != rings.repaired_word {
         (rings.repaired_word, rings.repaired_since) = (seen, now);
@@ -113,7 +115,7 @@ pub fn tick(rings: &mut TofuWorker, now: u64) {
     expire_tickets(rings, turn, now);
 }
 
-/// Serves tickets whose greetings do not come, when others wait behind them for a place.
+/// Serves tickets without ring requests, when others wait for their slots.
 fn expire_tickets(rings: &mut TofuWorker, turn: TicketWord, now: u64) {
     let awaited = rings.turns.outstanding();
     let crowd = turn.max_waiting().filter(|_| awaited == rings.blocked_by);
@@ -137,7 +139,7 @@ fn expire_tickets(rings: &mut TofuWorker, turn: TicketWord, now: u64) {
             serve(rings, place);
         }
     } else if turn.served == rings.turns.served() {
-        // Nobody stands behind so many numbers, or they all take others, in turn.
+        // No peer holds these tickets, or those that do take others.
         rings.turns.skip(crowd);
         signal_ticket(rings, SERVED.wrapping_mul(crowd.into()));
     }

@@ -1,8 +1,8 @@
-//! How a worker gets a ring at a peer over the Tofu interconnect: a ticket, its turn, a greeting, a grant; and how it
-//! gives one.
+//! Wireup over the Tofu interconnect: a worker gets a ring at a peer by a ticket, its turn, a ring request and a grant;
+//! and grants rings to peers.
 //!
-//! Rings are one-directional and the receiver's, as within a host: two that open at once are two rings. Who may come
-//! when is the [`tofu_listen`]'s.
+//! Rings are one-directional and belong to the receiver, as in shared memory: if two workers connect at once there are
+//! two rings. The ticket queue is served by [`tofu_listen`].
 
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
@@ -22,25 +22,25 @@ use crate::wire::tofu_msg::{COUNTED, GRANT_AT, Grant, Greeting, TicketWord, plac
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Between two looks whether our turn has come, milliseconds.
+/// Interval of queries whether a ticket's turn has come, milliseconds.
 const TURN_MS: u64 = 1;
-/// After which who greets asks whether the greeting was overlooked, milliseconds.
+/// Time without a grant after which the ticket queue is queried whether the ring request was dropped, milliseconds.
 const ANSWER_MS: u64 = 500;
-/// A peer that grants nothing for so long is worth a line, or lost where errors are handled, milliseconds.
+/// Time without a grant after which the peer fails, if its death is watched for, or a message is logged, milliseconds.
 const PATIENCE_MS: u64 = 30_000;
 
-/// Of what is said to those who ask.
+/// Grants belong to no connection.
 const OWN: OpTag = OpTag {
     link: NO_LINK,
     colour: 0,
 };
 
-/// Begins with the peers that a ring is wanted at.
+/// Begins connections to the peers that requests wait for.
 #[cold]
 pub fn start(worker: &Worker, rings: &mut TofuWorker) {
     let peers = std::mem::take(&mut *worker.connect_tofu.lock());
     for peer in peers {
-        // SAFETY: peers that lists of progress name are not freed.
+        // SAFETY: a peer is not freed while a list of the worker names it.
         let peer = unsafe { &*peer };
         if peer.status() != UCS_OK {
             continue;
@@ -67,7 +67,7 @@ fn open(rings: &mut TofuWorker, peer: &Peer) {
     }
 }
 
-/// Where the peer of a link is.
+/// The Tofu section of a peer's address.
 pub fn locator(peer: &Peer) -> Option<TofuLocator> {
     match peer.target.as_deref() {
         Some(tl::LaneTarget::Tofu(target)) => Some(target.locator),
@@ -75,12 +75,12 @@ pub fn locator(peer: &Peer) -> Option<TofuLocator> {
     }
 }
 
-/// Takes a ticket, or looks how far they are.
+/// Takes a ticket, or, for a connection that has one, reads the word of the ticket queue.
 fn take_ticket(rings: &mut TofuWorker, number: u32) {
     let Some(link) = rings.conn(number) else {
         return;
     };
-    // SAFETY: peers that lists of progress name are not freed.
+    // SAFETY: a peer is not freed while a list of the worker names it.
     let peer = unsafe { &*link.peer };
     let Some(there) = locator(peer) else {
         return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
@@ -95,7 +95,7 @@ fn take_ticket(rings: &mut TofuWorker, number: u32) {
     drop(queue);
     match asked {
         Ok(true) => set_due(rings, number, u64::MAX),
-        // Too many ask.
+        // No edata tag is free.
         Ok(false) => set_due(rings, number, clock::coarse_ms() + TURN_MS),
         Err(code) => fail(rings, number, code),
     }
@@ -107,18 +107,18 @@ fn set_due(rings: &mut TofuWorker, number: u32, due: u64) {
     }
 }
 
-/// The interconnect has refused something of a link: its peer cannot be reached that way any more.
+/// An operation of a connection has failed: its peer cannot be reached any more.
 pub fn fail(rings: &mut TofuWorker, number: u32, code: i32) {
     if let Some(link) = rings.conn(number) {
-        // SAFETY: peers that lists of progress name are not freed.
+        // SAFETY: a peer is not freed while a list of the worker names it.
         fail_peer(unsafe { &*link.peer }, code);
     }
 }
 
-/// The same of what the writer of this ring is told.
+/// A put to the writer of this ring has failed: the peer cannot be reached any more.
 pub fn fail_writer(rings: &mut TofuWorker, number: u32, code: i32) {
     if let Some(incoming) = rings.incoming(number) {
-        // SAFETY: as above.
+        // SAFETY: a peer is not freed while a list of the worker names it.
         fail_peer(unsafe { &*incoming.peer }, code);
     }
 }
@@ -135,18 +135,18 @@ fn fail_peer(peer: &Peer, code: i32) {
     tx::fail_peer(peer, status_of(code));
 }
 
-/// What a code of uTofu's means to an endpoint.
+/// The status of an endpoint for a code of uTofu.
 fn status_of(code: i32) -> ucs_status_t {
     match code {
-        // The node, or the process there, is gone.
+        // The remote node, or the process there, is gone.
         utofu::MRQ_PEER => UCS_ERR_CONNECTION_RESET,
-        // The queue takes nothing more.
+        // The VCQ does not accept posts any more.
         utofu::BUSY => UCS_ERR_ENDPOINT_TIMEOUT,
         _ => UCS_ERR_IO_ERROR,
     }
 }
 
-/// The word of the peer's hall has come.
+/// The word of the peer's ticket queue was fetched.
 pub fn on_ticket(worker: &Worker, rings: &mut TofuWorker, number: u32, word: u64) {
     let turn = TicketWord::read(word);
     let Some(link) = rings.conn(number) else {
@@ -155,8 +155,8 @@ pub fn on_ticket(worker: &Worker, rings: &mut TofuWorker, number: u32, word: u64
     let ticket = match link.phase {
         TofuConnPhase::Asking => turn.tickets,
         TofuConnPhase::Waiting { ticket } => ticket,
-        // Whether a greeting was read that nobody answers: its place was another's, and it is said again with a new
-        // ticket.
+        // A request that was read without a grant was overwritten in its slot by another one: it is put again, with a
+        // new ticket.
         TofuConnPhase::Said { ticket } => {
             let lost = turn.is_past(ticket);
             if lost {
@@ -168,7 +168,7 @@ pub fn on_ticket(worker: &Worker, rings: &mut TofuWorker, number: u32, word: u64
         TofuConnPhase::Open | TofuConnPhase::Closing => return,
     };
     if turn.is_past(ticket) {
-        // It was served though we have not come: with a new one it is not.
+        // The ticket expired before its use: a new one is taken.
         link.phase = TofuConnPhase::Asking;
         return set_due(rings, number, clock::coarse_ms() + TURN_MS);
     }
@@ -180,14 +180,14 @@ pub fn on_ticket(worker: &Worker, rings: &mut TofuWorker, number: u32, word: u64
     }
 }
 
-/// Writes the greeting into the place of this ticket.
+/// Puts the ring request into the slot of this ticket.
 fn send_greeting(worker: &Worker, rings: &mut TofuWorker, number: u32, ticket: u32) {
     let own = rings.locator();
     let packet = rings.iface.tuning.packet;
     let Some(link) = rings.conn(number) else {
         return;
     };
-    // SAFETY: peers that lists of progress name are not freed.
+    // SAFETY: a peer is not freed while a list of the worker names it.
     let peer = unsafe { &*link.peer };
     let Some(there) = locator(peer) else { return };
     let mut greeting = Greeting {
@@ -224,7 +224,7 @@ fn send_greeting(worker: &Worker, rings: &mut TofuWorker, number: u32, ticket: u
     }
 }
 
-/// Writes something to a peer that has a notice of it. False: not now, or it has failed.
+/// Puts a message to a peer, with a notice there. False: no buffer is free now, or the put has failed.
 fn send(rings: &mut TofuWorker, number: u32, bytes: &[u8], to: RemoteAddr) -> bool {
     let Some(mark) = rings.conn(number).map(|link| link.mark) else {
         return false;
@@ -239,7 +239,7 @@ fn send(rings: &mut TofuWorker, number: u32, bytes: &[u8], to: RemoteAddr) -> bo
         set_due(rings, number, clock::coarse_ms() + TURN_MS);
         return false;
     };
-    // SAFETY: the shortest buffer has room for the longest of what is said.
+    // SAFETY: the shortest buffer has room for the longest wireup message.
     unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     let sent = queue.send(mark, buffer, bytes.len(), to, REMOTE_MRQ_NOTICE);
     drop(queue);
@@ -249,7 +249,7 @@ fn send(rings: &mut TofuWorker, number: u32, bytes: &[u8], to: RemoteAddr) -> bo
     sent.is_ok()
 }
 
-/// Gives a peer a ring.
+/// Grants a peer a ring, or refuses one.
 pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &Greeting) {
     let locator = TofuLocator {
         secret: g.back,
@@ -281,7 +281,7 @@ pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &Greeting) {
         Ok(number) => granted(rings, number),
         Err(e) => {
             log::error!("no ring for worker {:#x}: {e} (UCX_TOFU_RING_SIZE)", g.from);
-            // It may be known for its greeting alone.
+            // The peer may be known only by its ring request.
             detach::note_idle(worker, peer);
             None
         }
@@ -307,7 +307,7 @@ pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &Greeting) {
     }
 }
 
-/// Who asks for another ring has given up the one before.
+/// Ends the peer's earlier rings: with the request for another one it has given them up.
 fn end_former(rings: &mut TofuWorker, peer: *const Peer) {
     for (_, incoming) in rings.all_incoming() {
         incoming.ended |= std::ptr::eq(incoming.peer, peer);
@@ -322,7 +322,7 @@ fn make(
 ) -> std::io::Result<u32> {
     let packet = g.packet.min(rings.iface.tuning.packet);
     let (ring, counted) = rings.make_ring(packet)?;
-    // SAFETY: peers that lists of progress name are not freed.
+    // SAFETY: a peer is not freed while a list of the worker names it.
     let known = unsafe { &*peer };
     // SAFETY: peers do not outlive their worker.
     known.note_traffic(unsafe { &*known.worker });
@@ -352,14 +352,14 @@ fn granted(rings: &mut TofuWorker, number: u32) -> Option<Grant> {
     })
 }
 
-/// Something was written into the cell of a link: its grant, or that there is no reader any more.
+/// A peer has written to the control words of a connection: a grant, or that the reader has closed.
 #[cold]
 pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
     let (iface, own_packet) = (rings.iface.clone(), rings.iface.tuning.packet);
     let Some(link) = rings.conn(number) else {
         return;
     };
-    // SAFETY: peers that lists of progress name are not freed.
+    // SAFETY: a peer is not freed while a list of the worker names it.
     let peer = unsafe { &*link.peer };
     if link.phase == TofuConnPhase::Open && link.ctrl_word.has_left(link.proof) {
         log::debug!("worker {:#x} has ended its connection", peer.uid);
@@ -406,12 +406,12 @@ pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
     }
 }
 
-/// Does what is due at this time, coarse milliseconds, and ends what is over.
+/// Does what is due at `now`, coarse milliseconds, and releases connections to failed peers.
 #[cold]
 pub fn tick(worker: &Worker, rings: &mut TofuWorker, now: u64) {
     let (mut due, mut over) = (Vec::new(), Vec::new());
     for (number, link) in rings.links() {
-        // SAFETY: peers that lists of progress name are not freed.
+        // SAFETY: a peer is not freed while a list of the worker names it.
         let peer = unsafe { &*link.peer };
         if peer.status() != UCS_OK {
             over.push(number);
@@ -421,14 +421,14 @@ pub fn tick(worker: &Worker, rings: &mut TofuWorker, now: u64) {
             tofu_close::probe(worker, link, peer, now);
             continue;
         }
-        // Relaxed: set once, and a round later will do.
+        // Relaxed: set once; the next tick sees it.
         let guarded = peer.watch_death.load(Ordering::Relaxed);
         let waited = now - link.since;
         if waited >= PATIENCE_MS && guarded {
             log::diag!("worker {:#x} does not answer: no ring", peer.uid);
             tx::fail_peer(peer, UCS_ERR_ENDPOINT_TIMEOUT);
         } else if waited >= PATIENCE_MS && !std::mem::replace(&mut link.late, true) {
-            // It may compute. Nobody asked to hear of its death.
+            // The peer may be computing, and no endpoint watches for its death.
             log::error!(
                 "worker {:#x} has not answered for {waited} ms: waiting for it",
                 peer.uid
@@ -443,7 +443,7 @@ pub fn tick(worker: &Worker, rings: &mut TofuWorker, now: u64) {
     }
     tofu_close::tick(worker, rings, over, now);
     worker.trim_tofu_mrs();
-    // What failed and had no buffer is told there, too.
+    // Reports failed operations that had no buffer, too.
     rings.iface.reap();
     tofu_listen::tick(rings, now);
 }

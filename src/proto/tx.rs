@@ -1,4 +1,4 @@
-//! The way out: requests become messages in a peer's ring, or wait for room there.
+//! Sending: requests become messages on a peer's lane, or wait in its pending queue.
 
 pub mod rma_sw;
 mod pending;
@@ -26,62 +26,62 @@ use std::sync::atomic::Ordering;
 pub use connect::{connect_eagerly, log_lanes};
 pub use pending::{end_moved, is_watched, move_backlog, progress_backlog};
 
-/// What became of a posted request.
+/// Result of posting a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostResult {
-    /// Every message of it is in the ring. The request is the caller's, unless its `sent` says
-    /// that the peer answers.
+    /// All of it is sent. The caller owns the request, unless its `sent` says that it waits for an answer.
     Done,
-    /// It waits in the peer's queue.
+    /// It is in the peer's pending queue.
     Queued,
-    /// The peer cannot be reached. The request is the caller's.
+    /// The peer cannot be reached. The caller owns the request.
     Failed(ucs_status_t),
 }
 
-/// Sends a request's messages, behind those that wait already.
+/// Sends a request's messages, behind the pending ones.
 ///
 /// # Safety
 /// The request is complete in all fields and in no queue.
 pub unsafe fn post(req: *mut Request) -> PostResult {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a complete request that is in no queue.
     unsafe { submit(req, false) }
 }
 
-/// As [`post`], for a request that a user waits for and therefore progresses: it may stay in the queue until then, to
-/// leave together with others.
+/// [`post`] for a request that its user waits for by progress: it may stay pending until then, to be sent together with
+/// others.
 ///
 /// # Safety
-/// As [`post`].
+/// The requirements of [`post`].
 pub unsafe fn post_deferrable(req: *mut Request) -> PostResult {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a complete request that is in no queue.
     unsafe { submit(req, true) }
 }
 
 unsafe fn submit(req: *mut Request, patient: bool) -> PostResult {
-    // SAFETY: the request is ours.
+    // SAFETY: this thread owns the request.
     let (peer, mut tx) = unsafe { queue_of(req) };
     if peer.status() != UCS_OK {
         return PostResult::Failed(peer.status());
     }
-    // SAFETY: the request is ours.
+    // SAFETY: this thread owns the request.
     if unsafe { (*req).sent } == TxState::Await {
-        // SAFETY: it is complete, and was never posted before.
+        // SAFETY: the request is complete, and was never posted before.
         unsafe { assign_id(req) };
     }
-    // SAFETY: the request is ours.
+    // SAFETY: this thread owns the request.
     let r = unsafe { &*req };
     let collected = r.sent == TxState::Copy || patient && am::is_collected(&tx, r);
     if tx.pending.is_empty() && !collected {
-        // SAFETY: the request is ours.
+        // SAFETY: this thread owns the request.
         match unsafe { advance(peer, &mut tx, req) } {
             Ok(true) => {
-                // SAFETY: the request is ours.
+                // SAFETY: this thread owns the request.
                 count_message(peer, unsafe { &*req });
                 return PostResult::Done;
             }
             Ok(false) => {}
             Err(status) => {
-                // SAFETY: nothing of it was sent. Before the lock is given up, or the loss would end it, too.
+                // SAFETY: nothing of the request was sent. Under the lock, or the handling of the failed peer would
+                // complete it, too.
                 unsafe { release_id(req) };
                 drop(tx);
                 fail_peer(peer, status);
@@ -89,22 +89,23 @@ unsafe fn submit(req: *mut Request, patient: bool) -> PostResult {
             }
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a complete request that is in no queue.
     unsafe { enqueue(peer, &mut tx, req) };
     PostResult::Queued
 }
 
-/// The queue of a request's peer, or of who has taken that peer's place: its peer from now on.
+/// Locks the queue of a request's peer, or of the peer that has replaced that one, which becomes the request's peer.
 ///
 /// # Safety
 /// The request is in no queue.
 pub unsafe fn queue_of<'a>(req: *mut Request) -> (&'a Peer, MtGuard<'a, PeerTx>) {
-    // SAFETY: a peer is not freed before its requests have ended, nor a placeholder before the endpoint of the request.
+    // SAFETY: a peer is not freed before its requests have completed, nor a stub peer before the endpoint of the
+    // request.
     let mut peer: &Peer = unsafe { &*(*req).peer };
     let mut tx = peer.tx.lock();
     while let Some(successor) = peer.successor() {
         drop(tx);
-        // SAFETY: the request is ours.
+        // SAFETY: this thread owns the request.
         unsafe { (*req).peer = successor };
         peer = successor;
         tx = peer.tx.lock();
@@ -112,8 +113,8 @@ pub unsafe fn queue_of<'a>(req: *mut Request) -> (&'a Peer, MtGuard<'a, PeerTx>)
     (peer, tx)
 }
 
-/// Names a request in its message. The peer's lock is held: whoever sees to a loss finds it named and queued, or not at
-/// all.
+/// Assigns an id to a request and stores it in its message. The peer's lock is held, so that the handling of a failed
+/// peer finds the request with its id and in the queue, or not at all.
 unsafe fn assign_id(req: *mut Request) {
     // SAFETY: the caller's request; requests do not outlive their worker.
     unsafe {
@@ -122,9 +123,9 @@ unsafe fn assign_id(req: *mut Request) {
     }
 }
 
-/// Takes the name back of a request that was not sent.
+/// Releases the id of a request that was not sent.
 unsafe fn release_id(req: *mut Request) {
-    // SAFETY: as above.
+    // SAFETY: the caller's request; requests do not outlive their worker.
     unsafe {
         if (*req).id != 0 {
             request::clear_wire_id(&*(*req).worker, req);
@@ -132,28 +133,28 @@ unsafe fn release_id(req: *mut Request) {
     }
 }
 
-/// Puts a request at the end of a peer's queue.
+/// Appends a request to a peer's pending queue.
 ///
 /// # Safety
 /// The request is complete in all fields and in no queue.
 pub unsafe fn enqueue(peer: &Peer, tx: &mut PeerTx, req: *mut Request) {
-    // A peer can be listed, and its queue empty: what waited there was taken back.
+    // A listed peer can have an empty queue, if its requests were removed.
     let wakes = tx.pending.is_empty() || !tx.in_pending_list;
     tx.pending.push_back(req);
     on_enqueued(peer, tx, wakes);
 }
 
-/// Puts a request in front of a peer's queue: what waits there waits for it. Not where the first may be half in a
-/// socket.
+/// Inserts a request at the head of a peer's pending queue, because the others wait for it. Not for a TCP lane, where
+/// the first request may be half sent.
 ///
 /// # Safety
-/// As [`enqueue`].
+/// The requirements of [`enqueue`].
 pub unsafe fn enqueue_first(peer: &Peer, tx: &mut PeerTx, req: *mut Request) {
     tx.pending.push_front(req);
     on_enqueued(peer, tx, true);
 }
 
-/// One more request is in a peer's queue.
+/// Called when a request was added to a peer's queue.
 fn on_enqueued(peer: &Peer, tx: &mut PeerTx, wakes: bool) {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
@@ -171,32 +172,32 @@ fn on_enqueued(peer: &Peer, tx: &mut PeerTx, wakes: bool) {
     }
 }
 
-/// Takes a request back that was queued last, if it has not begun. True if it was there.
+/// Removes the request that was queued last, if nothing of it was sent. True if it was in the queue.
 ///
 /// # Safety
 /// `req` was queued on `peer`.
 pub unsafe fn unqueue(peer: &Peer, req: *mut Request) -> bool {
     let mut tx = peer.tx.lock();
-    // SAFETY: a queued request lives. What has begun has an offset.
+    // SAFETY: a queued request is not freed. A partly sent one has an offset.
     let found = tx
         .pending
         .iter()
         .rposition(|&r| r == req && unsafe { (*r).offset } == 0);
     if let Some(i) = found {
         tx.pending.remove(i);
-        // SAFETY: it lives, and nothing of it was sent.
+        // SAFETY: the request is owned by this thread, and nothing of it was sent.
         unsafe { release_id(req) };
         peer.stats().set_pending(tx.pending.len());
-        // SAFETY: as in `enqueue`.
+        // SAFETY: peers do not outlive their worker.
         unsafe { &*peer.worker }.progress_flags.dequeued(1);
     }
     found.is_some()
 }
 
-/// Sends a message of the library's own: `kind`, `aux` and `imm` as `wire::header` says, `head`
-/// its fixed header. If there is no room a request is made for it.
+/// Sends a message of the library: `kind`, `aux` and `imm` as in `wire::header`, `head` is its fixed header. Without
+/// room for it a request is queued.
 pub fn control(peer: &Peer, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
-    // SAFETY: peers do not outlive their worker; the request is filled in before it is posted.
+    // SAFETY: peers do not outlive their worker; all fields of the request are set before it is posted.
     unsafe {
         let req = request::take(&*peer.worker, std::ptr::null_mut());
         let r = &mut *req;
@@ -209,8 +210,7 @@ pub fn control(peer: &Peer, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
     }
 }
 
-/// Answers a put, or a signal, of the peer's. In single-thread mode one that went well takes a slot of a ring without a
-/// request.
+/// Answers a put or a signal of the peer. In single-thread mode a success takes a slot of the ring without a request.
 pub fn answer_put(peer: &Peer, status: ucs_status_t) {
     if status == UCS_OK && !peer.tx.is_shared() && peer.is_connected() {
         // SAFETY: single-thread mode; no callback runs here.
@@ -226,13 +226,13 @@ pub fn answer_put(peer: &Peer, status: ucs_status_t) {
     control(peer, Kind::PutAck, status as i8 as u8, 0, &[]);
 }
 
-/// As [`control`], in front of all that waits by queue pairs, which may be waiting for the answer.
+/// [`control`] at the head of the queue of an IB lane, whose pending requests may wait for the answer.
 #[cold]
 pub fn control_first(peer: &Peer, kind: Kind, imm: u64, head: &[u8]) {
     if !matches!(peer.tx.lock().lane, Some(Lane::Ib(_))) {
         return control(peer, kind, 0, imm, head);
     }
-    // SAFETY: as in `control`.
+    // SAFETY: peers do not outlive their worker; all fields of the request are set before it is queued.
     unsafe {
         let req = request::take(&*peer.worker, std::ptr::null_mut());
         let r = &mut *req;
@@ -247,10 +247,10 @@ pub fn control_first(peer: &Peer, kind: Kind, imm: u64, head: &[u8]) {
     }
 }
 
-/// Has what is behind this wait for what is before it, as far as that or itself goes by rails.
+/// Queues a fence: operations behind it wait for those before it, where either use rails.
 #[cold]
 pub fn queue_fence(peer: &Peer) {
-    // SAFETY: as in `control`.
+    // SAFETY: peers do not outlive their worker; all fields of the request are set before it is posted.
     unsafe {
         let req = request::take(&*peer.worker, std::ptr::null_mut());
         let r = &mut *req;
@@ -261,7 +261,7 @@ pub fn queue_fence(peer: &Peer) {
     }
 }
 
-/// Fills in what goes in front of a request's data.
+/// Sets the header of a request's message.
 #[inline]
 pub fn set_message(r: &mut Request, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
     r.kind = kind as u8;
@@ -271,12 +271,12 @@ pub fn set_message(r: &mut Request, kind: Kind, aux: u8, imm: u64, head: &[u8]) 
     r.head[..head.len()].copy_from_slice(head);
 }
 
-/// Moves a request on as far as there is room; true when all of it has been sent.
+/// Sends as much of a request as there is room for; true when all of it is sent.
 unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<bool, ucs_status_t> {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller's request is valid, and the peer's lock is held.
     let r = unsafe { &mut *req };
     if r.sent == TxState::Flush {
-        // Of a peer that was only written to there is no lane.
+        // A peer whose memory was only accessed by mappings has no lane.
         return Ok((tx.lane.as_mut()).map_or_else(|| !peer.awaits_server(), Lane::drain));
     }
     if tx.lane.is_none() && !connect::connect(peer, tx)? {
@@ -294,44 +294,44 @@ unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<boo
     }
     if r.sent == TxState::Device {
         let posted = match tx.lane.as_mut() {
-            // SAFETY: the request's data is the user's promise.
+            // SAFETY: the user promises that the request's memory is valid.
             Some(Lane::Ib(sender)) => unsafe { rma_ib::advance(peer, sender, req) },
-            // SAFETY: as above.
+            // SAFETY: the user promises that the request's memory is valid.
             Some(Lane::Tofu(sender)) => unsafe { rma_tofu::advance(peer, sender, req) },
             _ => None,
         };
         if let Some(all) = posted {
             return Ok(all);
         }
-        // SAFETY: the caller's request.
+        // SAFETY: the caller's request is valid, and the peer's lock is held.
         let r = unsafe { &mut *req };
         let in_place = r.transfer().is_some();
         rma_ib::give_up(r);
         if r.sent == TxState::Await {
-            // SAFETY: complete, and never named.
+            // SAFETY: the request is complete, and had no id before.
             unsafe { assign_id(req) };
         }
         if in_place {
-            // Whoever posts it expects it to be answered, and takes it for that: from the queue it ends by itself.
+            // Callers expect zcopy to complete asynchronously: the request stays queued, and progress sends it.
             return Ok(false);
         }
     }
-    // SAFETY: the caller's request.
+    // SAFETY: the caller's request is valid, and the peer's lock is held.
     let r = unsafe { &mut *req };
     let Some(lane) = tx.lane.as_mut() else {
         return Ok(false);
     };
-    // What rails have been given before it is in front of it.
+    // Parts on rails precede the signal.
     if r.kind == am::SIGNAL && !are_rails_done(lane) {
         return Ok(false);
     }
-    // Counted before: the answer can be faster than this thread.
+    // Counted before the send: the reply can be handled before the count.
     let counted = matches!(r.kind, am::GET | am::AMO | am::SIGNAL);
     if counted {
         let before = peer.rma_sent.fetch_add(1, Ordering::Relaxed);
         flush::set_turn(r, before + 1);
     }
-    // SAFETY: the request's data is the user's promise.
+    // SAFETY: the user promises that the request's memory is valid.
     let sent = unsafe { am::send(peer, lane, r) };
     if counted && !matches!(sent, Ok(true)) {
         peer.rma_sent.fetch_sub(1, Ordering::Relaxed);
@@ -347,7 +347,7 @@ unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<boo
     })
 }
 
-/// Whether all that rails were given is in its place.
+/// Whether all transfers on rails are complete.
 fn are_rails_done(lane: &mut Lane) -> bool {
     match lane {
         Lane::Ib(sender) => sender.rails.is_drained(),
@@ -356,8 +356,8 @@ fn are_rails_done(lane: &mut Lane) -> bool {
     }
 }
 
-/// Counts what the user asked for once all of it has been sent. A rendezvous counts when it is known
-/// how the data went, a put or get of the user's here.
+/// Counts a user's request when all of it is sent. A rendezvous is counted when its path is known, a put or get by
+/// message here.
 fn count_message(peer: &Peer, r: &Request) {
     let len = r.data.len();
     let (protocol, bytes) = match Kind::from_u8(r.kind) {
@@ -389,7 +389,7 @@ fn count_message(peer: &Peer, r: &Request) {
     peer.stats().of(protocol).add(bytes);
 }
 
-/// Gives up on a peer; progress sees to the consequences.
+/// Fails a peer; progress ends its requests and endpoints.
 #[cold]
 pub fn fail_peer(peer: &Peer, status: ucs_status_t) {
     if peer.set_failed(status) {

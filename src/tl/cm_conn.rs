@@ -1,5 +1,5 @@
-//! What a client and a listener know each other by: a socket, or a connection of librdmacm. To both ends it is a stream
-//! of a few bytes, and an end that is noticed.
+//! The connection of a client and a listener: a socket, or a connection of librdmacm. To both ends it is a stream of a
+//! few bytes whose end is detected.
 
 use super::cm::{RdmaCmConn, RdmaCmListener, rdmacm_conn};
 use super::ib::port::Port;
@@ -13,10 +13,10 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-/// How clients and listeners meet.
+/// The transport between clients and listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CmTransport {
-    /// By librdmacm, over RDMA devices.
+    /// librdmacm, over RDMA devices.
     Rdma,
     Tcp,
 }
@@ -30,10 +30,10 @@ pub enum CmConn {
 pub use rdmacm_conn::RdmaConnectStep;
 
 impl CmConn {
-    /// Moves an attempt to connect on, by one of these ports or by a socket.
+    /// Advances an attempt to connect, by one of `ports` or by a socket.
     ///
     /// # Errors
-    /// Why it failed.
+    /// Why the attempt failed.
     pub fn connected(&mut self, ports: &[Arc<Port>]) -> io::Result<RdmaConnectStep> {
         match self {
             CmConn::Rdma(link) => link.connected(ports),
@@ -45,10 +45,10 @@ impl CmConn {
         }
     }
 
-    /// Sends what is short enough to fit into the buffer of a fresh connection.
+    /// Sends `bytes`, which fit into the send buffer of a new connection.
     ///
     /// # Errors
-    /// `WriteZero` if it does not fit; the other end has gone.
+    /// `WriteZero` if they do not fit; an error of the socket or of the queue pair if the connection has ended.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             CmConn::Rdma(link) => link.send(bytes),
@@ -59,7 +59,7 @@ impl CmConn {
         }
     }
 
-    /// How many descriptors it has.
+    /// The number of file descriptors that the connection uses.
     pub fn descriptors(&self) -> usize {
         match self {
             CmConn::Rdma(_) => 2,
@@ -67,7 +67,7 @@ impl CmConn {
         }
     }
 
-    /// Whether the other end is there and has said nothing that was not read.
+    /// Whether the connection is open and everything that has arrived was read.
     pub fn is_idle(&mut self) -> bool {
         match self {
             CmConn::Rdma(link) => link.is_idle(),
@@ -78,7 +78,8 @@ impl CmConn {
         }
     }
 
-    /// Wants a sign of life of the other end's host. The kernel probes sockets by itself.
+    /// Requests an acknowledgment from the remote host, which detects that the host is gone. The kernel probes sockets
+    /// by itself.
     pub fn probe(&mut self) {
         if let CmConn::Rdma(link) = self {
             link.probe();
@@ -101,10 +102,10 @@ impl CmConn {
         }
     }
 
-    /// Watches it. `attempt`: until it is connected.
+    /// Adds the connection to the epoll set. `attempt`: it is not connected yet.
     ///
     /// # Errors
-    /// As [`Epoll::add`].
+    /// Those of [`Epoll::add`].
     pub fn watch(&self, epoll: &Epoll, token: u64, attempt: bool) -> io::Result<()> {
         match self {
             CmConn::Rdma(link) => (link.events().into_iter())
@@ -114,10 +115,10 @@ impl CmConn {
         }
     }
 
-    /// An attempt that was watched has led to a connection.
+    /// Watches a connection for arrivals after an attempt that was watched has succeeded.
     ///
     /// # Errors
-    /// As [`Epoll::add`].
+    /// Those of [`Epoll::add`].
     pub fn watch_answers(&self, epoll: &Epoll, token: u64) -> io::Result<()> {
         match self {
             CmConn::Rdma(link) => {
@@ -130,7 +131,7 @@ impl CmConn {
         }
     }
 
-    /// The opposite of [`watch`](Self::watch). `attempt`: it is not connected yet.
+    /// Removes the connection from the epoll set. `attempt`: it is not connected yet.
     pub fn unwatch(&self, epoll: &Epoll, attempt: bool) {
         match self {
             CmConn::Rdma(link) => (link.events().into_iter())
@@ -142,7 +143,7 @@ impl CmConn {
 }
 
 impl Read for CmConn {
-    /// 0 bytes when nothing comes any more, `WouldBlock` if nothing has yet.
+    /// 0 at the end of the stream, `WouldBlock` if nothing has arrived.
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             CmConn::Rdma(link) => link.read(into),
@@ -151,37 +152,38 @@ impl Read for CmConn {
     }
 }
 
-/// Ports that are tried until one is free for both ways.
+/// Number of TCP ports that are tried until one is free for both transports.
 const PORTS: usize = 64;
 
-/// What a listener listens with: both have the same address.
+/// The listening objects of a listener: both have the same address.
 pub struct CmListener {
     rdma: Option<RdmaCmListener>,
     tcp: Option<OwnedDescriptor<Socket>>,
     pub address: SocketAddr,
 }
 
-/// How a door is opened.
+/// How to listen.
 pub struct ListenParams<'a> {
     pub rdma: bool,
     pub tcp: bool,
     pub tuning: &'a SocketTuning,
-    /// An address that is still in use by old connections will do.
+    /// Allows a TCP address that old connections still use (`SO_REUSEADDR`).
     pub reuse: bool,
-    /// The same by RDMA.
+    /// Allows an address of librdmacm that is in use (`RDMA_OPTION_ID_REUSEADDR`).
     pub reuse_rdma: bool,
-    /// Connections that may wait.
+    /// Maximum number of connections that wait to be accepted.
     pub backlog: i32,
 }
 
 impl CmListener {
-    /// Listens at an address; port 0 for one of the configured range. By RDMA only where devices have the address,
-    /// unless that is the only way.
+    /// Listens at an address; port 0 selects one of the configured range. librdmacm is used only where a device has the
+    /// address, unless it is the only transport requested.
     ///
     /// # Errors
-    /// `AddrInUse`; whatever else the system says.
+    /// `AddrInUse`; other errors of the system.
     pub fn open(at: SocketAddr, how: &ListenParams) -> io::Result<CmListener> {
-        // Those that turned out to be of no use stay taken until one is found.
+        // Sockets whose port is taken for RDMA stay open until a port is found, so that the kernel does not select them
+        // again.
         let mut useless = Vec::new();
         loop {
             let tcp = match how.tcp {
@@ -198,7 +200,7 @@ impl CmListener {
                     let address = rdma.address;
                     (Some(rdma), address)
                 }
-                // Others have it: whom a client would meet there is not us.
+                // Another process listens there by RDMA, and RDMA clients would reach that process.
                 Some(Err(e)) if e.kind() == ErrorKind::AddrInUse => {
                     useless.extend(tcp);
                     if at.port() != 0 || useless.is_empty() || useless.len() >= PORTS {
@@ -217,15 +219,15 @@ impl CmListener {
         }
     }
 
-    /// Watches for those who knock.
+    /// Adds the listening descriptors to the epoll set.
     ///
     /// # Errors
-    /// As [`Epoll::add`].
+    /// Those of [`Epoll::add`].
     pub fn watch(&self, epoll: &Epoll, token: u64) -> io::Result<()> {
         self.fds().try_for_each(|fd| epoll.add(fd, token, false))
     }
 
-    /// The opposite of [`watch`](Self::watch).
+    /// Removes the listening descriptors from the epoll set.
     pub fn unwatch(&self, epoll: &Epoll) {
         self.fds().for_each(|fd| epoll.remove(fd, false));
     }
@@ -235,10 +237,10 @@ impl CmListener {
         tcp.chain(self.rdma.iter().map(RdmaCmListener::fd))
     }
 
-    /// The next one who knocks, by a socket or by one of these ports.
+    /// Accepts the next connection, by a socket or by one of `ports`.
     ///
     /// # Errors
-    /// `WouldBlock` if nobody does.
+    /// `WouldBlock` if no connection waits.
     pub fn accept(&self, ports: &[Arc<Port>], tuning: &SocketTuning) -> io::Result<CmConn> {
         if let Some(Ok(link)) = self.rdma.as_ref().map(|rdma| rdma.accept(ports)) {
             return Ok(CmConn::Rdma(link));
@@ -248,8 +250,8 @@ impl CmListener {
         Ok(CmConn::Tcp(OwnedDescriptor::new(socket)))
     }
 
-    /// Tells those who wait in front of it that they are not let in, with this status; `say` tells those who wait for
-    /// an answer.
+    /// Rejects the connections that wait to be accepted: those of librdmacm with `status`, and those of TCP by `say`,
+    /// which sends the reply.
     pub fn close(&self, status: i8, say: impl Fn(&mut CmConn)) {
         if let Some(rdma) = &self.rdma {
             rdma.reject(status);
@@ -267,7 +269,8 @@ impl ListenParams<'_> {
         Ok(socket)
     }
 
-    /// At one address; without TCP, which would have chosen, at the first free port of the configured range.
+    /// Listens at one address by librdmacm. Port 0 remains only without TCP, which otherwise has selected the port: it
+    /// is then the first free port of the configured range.
     fn listen_by_rdma(&self, at: SocketAddr) -> io::Result<RdmaCmListener> {
         let (first, last) = match (at.port(), self.tuning.ports) {
             (0, (first, last)) => (first, last.max(first)),

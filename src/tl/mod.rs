@@ -1,4 +1,4 @@
-//! Transports: how bytes get from one worker to another. They know nothing of matching or requests.
+//! Transports: how bytes get from one worker to another. They do not depend on matching or on requests.
 
 pub mod shm;
 pub mod tcp;
@@ -10,23 +10,25 @@ pub mod cm_conn;
 use shm::outbox::Outbox;
 use std::ffi::c_void;
 
-/// The way from a worker to a peer. Whoever sends holds the peer's lock, so that one thread at a time does.
+/// The transport to a peer, with its state. The sending thread holds the peer's lock, so that one thread at a time
+/// sends.
 pub enum Lane {
     /// A ring in the peer's shared memory.
     Shm(Box<Outbox>),
     /// The sending half of a connection between two queue pairs.
     Ib(Box<ib::sender::IbSender>),
-    /// A ring in the peer's memory, written by the interconnect.
+    /// A ring in the peer's memory, written by the Tofu interconnect.
     Tofu(Box<tofu::sender::TofuSender>),
-    /// The sending half of a connection.
+    /// The sending half of a TCP connection.
     Tcp(Box<tcp::sender::TcpSender>),
 }
 
 impl Lane {
-    /// Whether everything that was accepted has left this process; has arrived, where the transport can tell.
+    /// Whether everything that was accepted has left this process; whether it has arrived, where the transport reports
+    /// arrival.
     pub fn is_drained(&self) -> bool {
         match self {
-            // What is in the ring is in the receiver's memory.
+            // The contents of the ring are in the receiver's memory.
             Lane::Shm(_) => true,
             Lane::Ib(sender) => sender.is_drained(),
             Lane::Tofu(sender) => sender.is_drained(),
@@ -34,7 +36,8 @@ impl Lane {
         }
     }
 
-    /// The same, for somebody who waits for it: what can be done for it is.
+    /// [`is_drained`](Self::is_drained) for a caller that waits for it: also posts what the transport needs to get
+    /// there.
     pub fn drain(&mut self) -> bool {
         match self {
             Lane::Ib(sender) => sender.drain(),
@@ -43,8 +46,8 @@ impl Lane {
         }
     }
 
-    /// Has `owner` told when all that was accepted has arrived, whatever is accepted afterwards. False: there is
-    /// nothing to wait for, or this lane does not tell.
+    /// Reports `owner` as complete when all that was accepted so far has arrived, whatever is accepted afterwards.
+    /// False: there is nothing to wait for, or this transport does not report arrival.
     pub fn mark(&mut self, owner: *mut c_void) -> bool {
         match self {
             Lane::Ib(sender) => {
@@ -60,7 +63,7 @@ impl Lane {
     }
 }
 
-/// Where a worker is to be connected to that shared memory does not lead to.
+/// Where a worker is to be connected to that cannot be reached by shared memory.
 #[derive(Clone, Debug)]
 pub enum LaneTarget {
     Ib(ib::IbTarget),

@@ -1,20 +1,20 @@
-//! What the options say about the Tofu interconnect.
+//! Settings of the Tofu interconnect, from the options.
 
 use crate::options::Options;
 use crate::tl::tofu::{TofuTuning, sizing};
 use crate::wire::tofu_msg::MOST_RAILS;
 
-/// Frames are no shorter: all that is said before the first fits, bytes.
+/// Minimum bytes of a frame: the longest wireup message fits into a buffer.
 const LEAST_PACKET: usize = 256;
-/// Nor longer: one buffer of each worker's is as long, bytes.
+/// Maximum bytes of a frame, which is also the length of a worker's buffers.
 const MOST_PACKET: usize = 1 << 20;
-/// Rings are no longer, bytes.
+/// Maximum bytes of a ring.
 const MOST_RING: usize = 1 << 30;
-/// If nothing is said: of a ring, and of all, bytes.
+/// Defaults: bytes of a ring, and of all rings.
 const RING: usize = 64 << 10;
 const MEMORY: usize = 1 << 30;
 
-/// What the options of a context say, made so that the longest record has room.
+/// The settings of a context, corrected such that the longest record fits.
 pub fn tuning(options: &Options) -> TofuTuning {
     let packet = options.tofu_seg_size.bytes().unwrap_or(4096);
     let packet = packet.clamp(LEAST_PACKET, MOST_PACKET) / LEAST_PACKET * LEAST_PACKET;
@@ -36,9 +36,10 @@ pub fn tuning(options: &Options) -> TofuTuning {
     }
 }
 
-/// Number of the process among those of its node, as its launcher tells it; else one that others of the node have not.
+/// Rank of the process on its node, from the launcher's environment variables; else the process id, which no other
+/// process of the node has.
 fn place(told: impl Fn(&str) -> Option<String>) -> usize {
-    /// Open MPI's and Fujitsu's, MPICH's, Slurm's.
+    /// Of Open MPI and Fujitsu MPI, of MPICH, of Slurm.
     const TOLD: [&str; 3] = [
         "OMPI_COMM_WORLD_LOCAL_RANK",
         "MPI_LOCALRANKID",
@@ -48,9 +49,9 @@ fn place(told: impl Fn(&str) -> Option<String>) -> usize {
     all.next().unwrap_or(std::process::id() as usize)
 }
 
-/// Queues of a process that are alone, at most, if no option says how many: one of so many processes of a node with so
-/// many network interfaces. An interface of Tofu D has nine control queues for programs, one of which stays for those
-/// that share. Where there are others, only parts are not alike.
+/// Maximum number of exclusive VCQs of a process, if no option sets it: an equal share for each of `processes`
+/// processes on a node with `tnis` TNIs. A TNI of Tofu D has nine control queues for programs; one of them is left for
+/// shared VCQs. On hardware with another number, the shares are merely unequal.
 pub fn fair_part(tnis: usize, processes: usize) -> usize {
     const ALONE: usize = 8;
     (ALONE * tnis).div_ceil(processes.max(1))

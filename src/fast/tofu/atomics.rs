@@ -1,5 +1,4 @@
-//! THE HOT PATH of atomic operations that adapters of the Tofu interconnect execute. In single-thread mode; what is not
-//! the common case is handed back.
+//! THE HOT PATH of atomic operations that TNIs execute, in single-thread mode. All other cases take the slow path.
 
 use super::super::ib::{arm_completion, request_of};
 use crate::ctypes::*;
@@ -14,11 +13,11 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-/// As [`crate::fast::atomics::atomic`], if an adapter of the peer's executes it and nothing is in the way: what the
-/// call returns.
+/// `ucp_atomic_op_nbx`, if a TNI of the peer executes it and nothing has to be waited for. `None`: the slow path is to
+/// be taken.
 ///
 /// # Safety
-/// As there. The operation is one, its operand not null.
+/// The arguments are those of `ucp_atomic_op_nbx`, with a count of 1 and an operand that is not null.
 #[inline(always)]
 pub unsafe fn atomic(
     ep: *const Endpoint,
@@ -36,13 +35,13 @@ pub unsafe fn atomic(
         _ => return None,
     };
     let len = width.bytes();
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it, buffers and structure; a new request.
+    // SAFETY: the caller's endpoint, whose worker and peer outlive it, buffers and parameters; the request is new.
     unsafe {
         let (worker, peer) = (&*(*ep).worker, (*ep).peer());
         let plain = !peer.tx.is_shared()
             && !(*ep).has(endpoint::SPECIAL | long_way)
             && !worker.fenced.load(Ordering::Relaxed);
-        // What is under way by message is not for an adapter now.
+        // The TNI would overtake outstanding operations that are emulated by messages.
         if !plain || addr % len as u64 != 0 || !peer.rma_idle() {
             return None;
         }
@@ -54,7 +53,7 @@ pub unsafe fn atomic(
         if !p.has(UCP_OP_ATTR_FIELD_REPLY_BUFFER) {
             return rma_tofu::change_now(peer, step, stadd).then_some(ptr::null_mut());
         }
-        // The user's `request_init` may run here, which must not call us.
+        // The user's `request_init` may run here; it must not call UCP functions.
         let req = request_of(ep, p)?;
         arm_completion(&mut *req, p.reply_buffer().cast(), len);
         if !rma_tofu::fetch_now(peer, req, step, stadd) {
@@ -65,7 +64,7 @@ pub unsafe fn atomic(
     }
 }
 
-/// The operation, with the operands where UCP has them; `None`: it is none, or has not what it needs.
+/// The operation with its operands. `None`: it is unknown, or lacks a reply buffer that it needs.
 #[inline(always)]
 unsafe fn step(op: u32, width: AmoWidth, operand: *const c_void, p: &Param) -> Option<TofuAmo> {
     let (verb, reply) = (rma_tofu::verb(u8::try_from(op).ok()?)?, p.reply_buffer());
@@ -73,7 +72,7 @@ unsafe fn step(op: u32, width: AmoWidth, operand: *const c_void, p: &Param) -> O
     if fetches == reply.is_null() || !fetches && verb.needs_reply() {
         return None;
     }
-    // SAFETY: the caller's buffers. Of a compare-and-swap that of the reply holds the new value.
+    // SAFETY: the caller's buffers, readable for the width. The reply buffer of a compare-and-swap holds the new value.
     let (value, compare) = unsafe {
         let operand = amo::load(operand, width.bytes() as u8);
         match verb {

@@ -1,8 +1,8 @@
-//! Long eager active messages at the receiver: fragments are collected until the last one has come, then the handler
+//! Long eager active messages at the receiver: fragments are collected until the last one has arrived, then the handler
 //! runs.
 //!
-//! The fragments of a message follow each other on the lane, and so the handler of a long message runs before that of
-//! every message behind it.
+//! The fragments of a message follow each other on the lane: the handler of a long message runs before that of each
+//! message sent after it.
 
 use super::{handler, offer};
 use crate::ctypes::*;
@@ -13,7 +13,7 @@ use crate::op::rx_dispatch::Malformed;
 use crate::sys::log;
 use crate::wire::header::{AmImm, FragmentHdr};
 
-/// Stores a fragment: `body_len` bytes of data, behind the message's last data the user's header.
+/// Stores a fragment: `body_len` bytes of data; in the last fragment the user's header follows the data.
 ///
 /// # Errors
 /// [`Malformed`]: the fragment is not the next one of its message.
@@ -31,7 +31,7 @@ pub unsafe fn on_fragment(
     let from: *const Peer = peer;
     let mut partials = worker.partial_ams.lock();
     if h.offset == 0 {
-        // A forced close of the sender's endpoint leaves the message before unfinished.
+        // A forced close of the sender's endpoint can leave the previous message unfinished.
         let unfinished = partials.insert(from, begin(worker, imm, h.total)?);
         worker.am_descs.discard(unfinished);
     }
@@ -47,7 +47,8 @@ pub unsafe fn on_fragment(
     }
     let data_len = if last { left } else { body_len };
     if let Some(desc) = message.desc {
-        // SAFETY: the descriptor has room for `total` bytes, of which `left` are missing; the caller's bytes.
+        // SAFETY: the descriptor has room for `total` bytes, of which `left` are missing; the caller's bytes are
+        // readable.
         unsafe {
             let at = AmDesc::data(desc).add(message.received as usize);
             at.copy_from_nonoverlapping(body, data_len);
@@ -65,14 +66,14 @@ pub unsafe fn on_fragment(
             } else {
                 0
             };
-            // SAFETY: the header is behind the data of the last fragment; the descriptor is complete.
+            // SAFETY: the header follows the data of the last fragment; the descriptor is complete.
             unsafe { offer(worker, peer, handler, imm, body.add(data_len), desc, attr) };
         }
     }
     Ok(())
 }
 
-/// A message of which nothing was stored yet.
+/// The state of a message of which nothing was stored yet.
 fn begin(worker: &Worker, imm: AmImm, total: u64) -> Result<PartialAm, Malformed> {
     let len = usize::try_from(total).map_err(|_| Malformed)?;
     if len == 0 {

@@ -1,8 +1,8 @@
-//! Long eager tagged messages at the receiver: fragments are collected until the last one has come, then the message
-//! arrives.
+//! Long eager tagged messages at the receiver: fragments are collected until the last one has arrived, then the message
+//! is matched.
 //!
-//! The fragments of a message follow each other on the lane, and so it arrives before every message behind
-//! it, whether or not a receive waits.
+//! The fragments of a message follow each other on the lane: the message is matched before each message sent after it,
+//! whether or not a receive is posted.
 
 use super::fill;
 use crate::engine::peer::Peer;
@@ -13,8 +13,7 @@ use crate::op::rx_dispatch::Malformed;
 use crate::sys::{copy, log};
 use crate::wire::header::FragmentHdr;
 
-/// Stores a fragment of a long eager message. The message arrives with its last one: fragments follow each other on the
-/// lane, so that it stays in its place among the sender's messages.
+/// Stores a fragment of a long eager message; with the last one the message is matched.
 ///
 /// # Errors
 /// [`Malformed`]: the fragment is not the next one of its message.
@@ -41,7 +40,7 @@ pub unsafe fn on_fragment(
                 None
             }
         };
-        // In the place of one that a forced close of the sender's endpoint has left unfinished.
+        // Replaces a message that a forced close of the sender's endpoint has left unfinished.
         let partial = PartialTag {
             tag,
             total,
@@ -58,7 +57,7 @@ pub unsafe fn on_fragment(
     }
     message.received += len;
     if let Some(bytes) = &mut message.bytes {
-        // SAFETY: the vector has room for `left` bytes more; the caller's bytes.
+        // SAFETY: the vector has room for `left` more bytes; the caller's bytes are readable.
         unsafe {
             copy::from_shared(bytes.as_mut_ptr().add(so_far), body, len);
             bytes.set_len(so_far + len);
@@ -74,7 +73,7 @@ pub unsafe fn on_fragment(
     Ok(())
 }
 
-/// A message that was collected from fragments has come.
+/// Matches a message that was collected from fragments.
 fn arrive_whole(worker: &Worker, tag: u64, bytes: Vec<u8>) {
     let mut matcher = worker.matcher.lock();
     let posting = matcher.arrive(tag);
@@ -87,7 +86,7 @@ fn arrive_whole(worker: &Worker, tag: u64, bytes: Vec<u8>) {
     }
     drop(matcher);
     let req = Request::of_posting(posting);
-    // SAFETY: out of the matcher: ours.
+    // SAFETY: the matcher has removed the request: this thread owns it.
     unsafe {
         (*req).info.sender_tag = tag;
         let status = fill(&mut *req, bytes.as_ptr(), bytes.len());

@@ -1,4 +1,4 @@
-//! The client's side: an endpoint that dials a server, asks, and has its answer.
+//! Client side of the CM: an endpoint that connects to a server, sends a hello and receives the reply.
 
 use super::hello::{read_reply, reported, seen_address};
 use super::{CLIENT, CmOutcome, SERVER, disconnect, exchange, stub_peer, transports, tuning};
@@ -20,11 +20,11 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// An attempt that has not succeeded after so many milliseconds is given up, if there is another way: nobody may be
-/// there to answer it.
+/// Time after which an attempt to connect is given up, in milliseconds, if there is another transport: it may never be
+/// answered.
 const ATTEMPT_MS: u64 = 1000;
 
-/// An endpoint that leads nowhere yet. [`connect`] connects it to a server.
+/// Makes an endpoint that is not connected. [`connect`] connects it to a server.
 ///
 /// # Errors
 /// When the system is out of descriptors.
@@ -63,10 +63,10 @@ pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
     Ok(ep)
 }
 
-/// Begins to connect a client's endpoint. If it fails, now or later, the endpoint does.
+/// Starts to connect a client's endpoint. If that fails, now or later, the endpoint fails.
 ///
 /// # Safety
-/// The endpoint came from [`client_endpoint`] and is not dialled yet.
+/// The endpoint was made by [`client_endpoint`] and is not connecting yet.
 pub unsafe fn connect(
     worker: &Worker,
     ep: *mut Endpoint,
@@ -74,7 +74,7 @@ pub unsafe fn connect(
     from: Option<SocketAddr>,
     client_id: u64,
 ) {
-    // SAFETY: the caller's endpoint.
+    // SAFETY: the caller's endpoint is valid.
     let (token, err_mode) = unsafe { ((*ep).session, (*ep).err_mode) };
     let mut guard = worker.cm.lock();
     let Some(x) = guard.as_deref_mut() else {
@@ -103,7 +103,7 @@ enum ConnectError {
 }
 
 impl ConnectError {
-    /// What the client's endpoint fails with.
+    /// Status with which the client's endpoint fails.
     fn status(&self) -> ucs_status_t {
         match self {
             ConnectError::Bind(_) => UCS_ERR_IO_ERROR,
@@ -132,13 +132,13 @@ impl fmt::Display for ConnectError {
     }
 }
 
-/// Whether an error concerns the local address, and not the way to the server.
+/// Whether an error concerns the local address, and not the path to the server.
 fn is_of_local_address(e: &io::Error, from: SocketAddr, to: SocketAddr) -> bool {
     from.is_ipv4() != to.is_ipv4()
         || matches!(e.kind(), ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse)
 }
 
-/// Begins with the next way that leads somewhere.
+/// Starts to connect by the next transport that does not fail at once.
 fn start_connect(worker: &Worker, x: &mut CmState, token: u64) -> Result<(), ConnectError> {
     let mut error = ConnectError::Connect(ErrorKind::Unsupported.into());
     loop {
@@ -198,7 +198,7 @@ fn begin(
     }
 }
 
-/// What a client's attempt has come to nothing for: the next way, or the end.
+/// Handles a failed attempt: tries the next transport, or fails the endpoint.
 fn go_on(worker: &Worker, x: &mut CmState, token: u64, e: ConnectError) -> CmOutcome {
     let Some(session) = x.session(token) else {
         return CmOutcome::Nothing;
@@ -216,14 +216,14 @@ fn go_on(worker: &Worker, x: &mut CmState, token: u64, e: ConnectError) -> CmOut
     }
 }
 
-/// Those whose attempts have lasted too long.
+/// Removes and returns the sessions whose attempts have expired.
 pub(super) fn late(x: &mut CmState) -> Vec<u64> {
     let now = clock::coarse_ms();
     let due = x.attempts.partition_point(|&(until, _)| until <= now);
     x.attempts.drain(..due).map(|(_, token)| token).collect()
 }
 
-/// An attempt has lasted too long, if it still lasts.
+/// Handles the expiry of an attempt, if it is still in progress.
 pub(super) fn on_late(worker: &Worker, token: u64) {
     let mut guard = worker.cm.lock();
     let Some(x) = guard.as_deref_mut() else {
@@ -245,18 +245,18 @@ pub(super) fn on_late(worker: &Worker, token: u64) {
     }
 }
 
-/// A client's attempt has failed: what waits for it ends, and the close of an endpoint that was closed meanwhile.
+/// Fails the requests that wait for a client's connection, and a close that waits for it.
 pub(super) fn fail_attempt(worker: &Worker, token: u64, nobody: *const Peer, status: ucs_status_t) {
     stub_peer::fail(nobody, status);
     disconnect::on_lost(worker, token, status);
 }
 
-/// Progress is to look at once.
+/// Lets progress poll the CM at once.
 fn expire_attempts(worker: &Worker) {
     worker.progress_flags.raise_network();
 }
 
-/// A client's attempt is over. Gives its placeholder.
+/// Ends a client's connection. Returns its stub peer.
 fn end_client(x: &mut CmState, token: u64) -> *const Peer {
     let session = match x.entries.get_mut(&token) {
         Some(CmEntry::CmSession(session)) => session,
@@ -271,7 +271,7 @@ fn end_client(x: &mut CmState, token: u64) -> *const Peer {
     session.stub.as_deref().map_or(std::ptr::null(), |p| p)
 }
 
-/// The connection of a client comes on, is there, or cannot be.
+/// Handles an event of a client's connection: it proceeds, is established, or has failed.
 pub(super) fn on_connected(worker: &Worker, x: &mut CmState, token: u64) -> CmOutcome {
     let Some(session) = x.session(token) else {
         return CmOutcome::Nothing;
@@ -292,7 +292,7 @@ pub(super) fn on_connected(worker: &Worker, x: &mut CmState, token: u64) -> CmOu
     }
 }
 
-/// There is a connection: the client says who it is.
+/// Sends the client's hello on an established connection.
 fn send_request(worker: &Worker, x: &mut CmState, token: u64) -> io::Result<()> {
     let Some(CmEntry::CmSession(session)) = x.entries.get_mut(&token) else {
         return Err(ErrorKind::NotConnected.into());
@@ -314,7 +314,7 @@ fn send_request(worker: &Worker, x: &mut CmState, token: u64) -> io::Result<()> 
     contact.watch_answers(&x.epoll, token)
 }
 
-/// The server's answer, or a part of it.
+/// Handles the server's reply, or a part of it.
 pub(super) fn on_answer(worker: &Worker, x: &mut CmState, token: u64) -> CmOutcome {
     let Some(session) = x.session(token) else {
         return CmOutcome::Nothing;
@@ -342,7 +342,7 @@ pub(super) fn on_answer(worker: &Worker, x: &mut CmState, token: u64) -> CmOutco
     }
 }
 
-/// The server is known: the endpoint leads there from now on, and what waited sets out.
+/// Handles an accepting reply: moves the endpoint and its pending requests to the server's peer.
 pub(super) fn on_accepted(worker: &Worker, token: u64, address: &WorkerAddress) {
     let found = resolve::peer_of(worker, address);
     let mut guard = worker.cm.lock();
@@ -366,11 +366,11 @@ pub(super) fn on_accepted(worker: &Worker, token: u64, address: &WorkerAddress) 
     };
     let nobody = session.stub.take();
     drop(guard);
-    // None: a message was faster than the answer.
+    // `None`: a message of the server arrived before the reply.
     if let Some(nobody) = nobody {
         stub_peer::settle(worker, token, ep, nobody, &peer);
     }
-    // SAFETY: the endpoint lives as long as the session names it.
+    // SAFETY: the endpoint is not freed while the session names it.
     match unsafe { ep.as_mut() } {
         Some(ep) => {
             if !std::ptr::eq(ep.peer(), &*peer) {
@@ -378,7 +378,7 @@ pub(super) fn on_accepted(worker: &Worker, token: u64, address: &WorkerAddress) 
                 failure::end_endpoint(worker, ep.peer(), ep, UCS_ERR_CONNECTION_RESET);
             }
         }
-        // It was closed meanwhile.
+        // The endpoint was closed meanwhile.
         None => disconnect::send_closed(worker, token, &peer, number | SERVER),
     }
 }

@@ -1,8 +1,8 @@
-//! How a connection ends. Each end says that its endpoint is closed; a flushing close waits until the other end says
-//! so.
+//! Disconnect of a CM connection. Each side sends that its endpoint is closed; a flushing close waits until the other
+//! side has sent that, too.
 //!
-//! The other end answers when its error handler has returned, at once where there is none, or by the close of its own
-//! endpoint. Its host or process may go instead, which ends the close with an error.
+//! The other side answers when its error handler has returned, at once if it has none, or by the close of its own
+//! endpoint. If its host or process fails, the close ends with an error.
 
 use super::CmOutcome;
 use super::hello::recv;
@@ -17,10 +17,10 @@ use crate::tl::cm_conn::CmConn;
 use crate::wire::cm_msg::{BYE, BYE_BEHIND, FORCED, FORCED_BEHIND};
 use crate::wire::header::{EpImm, Kind};
 
-/// A flushing close that has ended, and how.
+/// The request of a completed flushing close, and its status.
 pub(super) type EndedClose = (*mut Request, ucs_status_t);
 
-/// The other end says that its endpoint is closed, or is not there any more.
+/// Handles the peer's disconnect byte, or the loss of the connection.
 pub(super) fn on_disconnect(x: &mut CmState, token: u64) -> CmOutcome {
     let Some(session) = x.session(token) else {
         return CmOutcome::Nothing;
@@ -32,7 +32,7 @@ pub(super) fn on_disconnect(x: &mut CmState, token: u64) -> CmOutcome {
     let said = match recv(contact, &mut word, 1) {
         Ok(false) => return CmOutcome::Nothing,
         Ok(true) => Some(word[0]),
-        // Killed: if there is another connection to it, what came through that comes first.
+        // The peer was killed: messages that have arrived by another connection are handled first.
         Err(_) => None,
     };
     if session.state == SessionState::FlushClose {
@@ -44,7 +44,7 @@ pub(super) fn on_disconnect(x: &mut CmState, token: u64) -> CmOutcome {
         return on_answer(x, token, status).map_or(CmOutcome::Nothing, CmOutcome::Closed);
     }
     let (ep, contact) = (session.ep, session.contact.take());
-    // Nothing else is to come but the end of the connection, which is of no interest.
+    // Only the end of the connection can follow, which needs no handling.
     if let Some(contact) = &contact {
         contact.unwatch(&x.epoll, false);
     }
@@ -57,9 +57,9 @@ pub(super) fn on_disconnect(x: &mut CmState, token: u64) -> CmOutcome {
     CmOutcome::Gone(ep, said)
 }
 
-/// The endpoint fails, unless a message brings the news. `said`: what the other end has said, if it was not killed.
+/// Fails the endpoint, unless a message reports the close. `said`: the peer's disconnect byte, `None` if it was killed.
 pub(super) fn on_gone(worker: &Worker, ep: *mut Endpoint, said: Option<u8>) {
-    // SAFETY: the endpoint lives as long as its session names it.
+    // SAFETY: the endpoint is not freed while its session names it.
     let Some(ep) = (unsafe { ep.as_mut() }) else {
         return;
     };
@@ -72,7 +72,8 @@ pub(super) fn on_gone(worker: &Worker, ep: *mut Endpoint, said: Option<u8>) {
     answer(worker, ep);
 }
 
-/// Answers the other end's farewell, if it has come and the error handler of this end has returned or there is none.
+/// Answers the peer's disconnect, if it has arrived and the error handler of this endpoint has returned or there is
+/// none.
 pub fn answer(worker: &Worker, ep: &Endpoint) {
     if ep.session == 0 || !ep.has(FAILED) || worker.err_handlers.lock().is_pending(ep) {
         return;
@@ -83,30 +84,30 @@ pub fn answer(worker: &Worker, ep: &Endpoint) {
     {
         session.state = SessionState::Ended;
         if let Some(mut contact) = session.contact.take() {
-            // The other end may have gone without waiting for it.
+            // The peer may have disconnected without waiting for the answer.
             let _ = contact.send(&[BYE]);
         }
     }
 }
 
-/// The user closes an endpoint by force, or one that has failed. `behind`: a message says so, too. Called after the
-/// endpoint was taken out of its peer's list.
+/// Handles a forced close, or the close of a failed endpoint. `behind`: a message reports the close, too. Called after
+/// the endpoint was removed from its peer's list.
 pub fn close_idle(worker: &Worker, ep: &Endpoint, behind: bool, force: bool) {
     if ep.session != 0
         && let Some(x) = worker.cm.lock().as_deref_mut()
     {
-        // A failed endpoint is one that the other end may wait for, whose farewell can have come by a message before
-        // the one on the connection: this is the answer.
+        // The peer may wait for the close of a failed endpoint: its own close can have been reported by a message
+        // before the byte on the connection. This is the answer.
         end(x, ep.session, behind, force && !ep.has(FAILED));
     }
 }
 
-/// The user closes an endpoint in order. `behind`: a message says so, too. The status if that has ended already: the
-/// request is then the caller's. Called after the endpoint was taken out of its peer's list, and before its memory goes
-/// back.
+/// Handles an orderly close. `behind`: a message reports the close, too. Returns the status if the close is complete;
+/// then the caller owns the request. Called after the endpoint was removed from its peer's list, and before it is
+/// freed.
 ///
 /// # Safety
-/// A new request that is complete in all fields; the peer is that of the endpoint.
+/// The request is new and complete in all fields; the peer is that of the endpoint.
 pub unsafe fn close(
     worker: &Worker,
     ep: &Endpoint,
@@ -128,7 +129,7 @@ pub unsafe fn close(
         });
     }
     begin_disconnect(worker, token, behind);
-    // SAFETY: a new request of our own. The peer lives at least as long as the endpoint.
+    // SAFETY: the request is new. The peer exists at least as long as the endpoint.
     let flushed = unsafe {
         let child = request::take(worker, std::ptr::null_mut());
         (*child).peer = peer;
@@ -141,7 +142,7 @@ pub unsafe fn close(
     on_flushed(worker, token, flushed).map(|(_, status)| status)
 }
 
-/// Tells the other end that an endpoint is closed in order, if there is a connection by now; its answer is awaited.
+/// Sends that an endpoint is closed in order, if there is a connection. The answer is awaited.
 fn begin_disconnect(worker: &Worker, token: u64, behind: bool) {
     let mut guard = worker.cm.lock();
     let Some(x) = guard.as_deref_mut() else {
@@ -160,7 +161,7 @@ fn begin_disconnect(worker: &Worker, token: u64, behind: bool) {
         }
         return;
     };
-    // An end that has gone is noticed as one that goes now.
+    // The failure of the connection is noticed when the answer is read.
     let _ = contact.send(&[if behind { BYE_BEHIND } else { BYE }]);
     if session.state == SessionState::Open {
         session.state = SessionState::FlushClose;
@@ -175,12 +176,12 @@ fn begin_disconnect(worker: &Worker, token: u64, behind: bool) {
     }
 }
 
-/// The end of the flush that a close has begun.
+/// Handles the end of the flush that a close has started.
 ///
 /// # Safety
-/// As `Callback::Internal`; a request of [`close`].
+/// The requirements of `Callback::Internal`; the request was made by [`close`].
 unsafe fn flush_ended(child: *mut Request, status: ucs_status_t) {
-    // SAFETY: a request of this module's, whose worker lives; the close's request is out of its session.
+    // SAFETY: a request of this module, whose worker exists; the request of the close was removed from its session.
     unsafe {
         let (worker, token) = (&*(*child).worker, (*child).imm);
         request::recycle(child);
@@ -190,7 +191,7 @@ unsafe fn flush_ended(child: *mut Request, status: ucs_status_t) {
     }
 }
 
-/// What was sent before a close has been flushed, or is lost.
+/// Handles the flush of what was sent before a close, or its failure.
 fn on_flushed(worker: &Worker, token: u64, status: ucs_status_t) -> Option<EndedClose> {
     let mut guard = worker.cm.lock();
     let x = guard.as_deref_mut()?;
@@ -203,7 +204,7 @@ fn on_flushed(worker: &Worker, token: u64, status: ucs_status_t) -> Option<Ended
     }
 }
 
-/// The other end has answered a close, or has gone.
+/// Handles the peer's answer to a close, or the loss of the connection.
 fn on_answer(x: &mut CmState, token: u64, status: ucs_status_t) -> Option<EndedClose> {
     let closing = x.session(token)?.closing.as_mut()?;
     if status != UCS_OK || closing.flushed {
@@ -227,18 +228,18 @@ fn ended(x: &mut CmState, token: u64, status: ucs_status_t) -> Option<EndedClose
     Some((request, status))
 }
 
-/// A client's attempt has come to nothing, and with it the close of its endpoint, if the user has closed it.
+/// Completes the close of a client's endpoint whose connection has failed, if the user has closed it.
 pub(super) fn on_lost(worker: &Worker, token: u64, status: ucs_status_t) {
     let mut guard = worker.cm.lock();
     let lost = (guard.as_deref_mut()).and_then(|x| ended(x, token, status));
     drop(guard);
     if let Some((req, status)) = lost {
-        // SAFETY: it is out of its session.
+        // SAFETY: the request was removed from its session: this thread owns it.
         unsafe { request::complete(req, status) };
     }
 }
 
-/// The worker goes: closes end that wait for other ends.
+/// Cancels the closes that wait for their peers, when the worker is destroyed.
 pub fn end_all(worker: &Worker) {
     let mut guard = worker.cm.lock();
     let Some(x) = guard.as_deref_mut() else {
@@ -254,7 +255,7 @@ pub fn end_all(worker: &Worker) {
         .collect();
     drop(guard);
     for (req, status) in closes {
-        // SAFETY: it is out of its session.
+        // SAFETY: the request was removed from its session: this thread owns it.
         unsafe { request::complete(req, status) };
     }
 }
@@ -280,7 +281,7 @@ fn end(x: &mut CmState, token: u64, behind: bool, force: bool) {
                 behind,
                 force && session.state == SessionState::Open,
             );
-            // An end that has gone already does not hear it.
+            // A peer that has disconnected does not receive it.
             let _ = contact.send(&[word]);
         }
     }
@@ -289,8 +290,8 @@ fn end(x: &mut CmState, token: u64, behind: bool, force: bool) {
     }
 }
 
-/// What an end sends that does not wait for an answer. A forced close behind the other end's farewell is an answer to
-/// that.
+/// The disconnect byte of a side that does not wait for an answer. A forced close after the peer's disconnect answers
+/// that one.
 fn disconnect_byte(contact: &mut CmConn, behind: bool, force: bool) -> u8 {
     let alone = force && !matches!(recv(contact, &mut Vec::new(), 1), Ok(true));
     match (alone, behind) {
@@ -301,10 +302,10 @@ fn disconnect_byte(contact: &mut CmConn, behind: bool, force: bool) -> u8 {
     }
 }
 
-/// A client's endpoint was closed before its server was known, which it is now: what it had sent goes first.
+/// Disconnects a client's endpoint that was closed before its server was known: messages that it had sent precede that.
 pub(super) fn send_closed(worker: &Worker, token: u64, peer: &Peer, sn: u32) {
     let behind = peer.status() == UCS_OK && {
-        // SAFETY: queued requests live, and stay in the queue as long as its lock is held.
+        // SAFETY: queued requests are not freed, and stay in the queue as long as its lock is held.
         let is_message = |&req: &*mut Request| unsafe { (*req).sent } != TxState::Flush;
         let tx = peer.tx.lock();
         tx.lane.is_some() || tx.pending.iter().any(is_message)

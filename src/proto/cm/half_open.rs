@@ -6,7 +6,7 @@ use crate::engine::worker::Worker;
 use crate::sys::{clock, log};
 use std::io::ErrorKind;
 
-/// A guest who has not said who he is after so many milliseconds is sent away.
+/// Time after which a connection without a complete hello is closed, in milliseconds.
 pub(super) const GUEST_MS: u64 = 5000;
 
 pub(super) fn take(x: &mut CmState, token: u64) -> Option<HalfOpen> {
@@ -18,7 +18,7 @@ pub(super) fn take(x: &mut CmState, token: u64) -> Option<HalfOpen> {
     Some(guest)
 }
 
-/// A guest is not, or no longer, welcome.
+/// Closes a half-open connection.
 pub(super) fn reject(x: &mut CmState, token: u64, why: &str) {
     if let Some(guest) = take(x, token) {
         let from = guest
@@ -29,7 +29,7 @@ pub(super) fn reject(x: &mut CmState, token: u64, why: &str) {
     }
 }
 
-/// Sends away who takes too long to say who he is.
+/// Closes the connections that have sent no complete hello in time.
 pub(super) fn expire(x: &mut CmState) {
     while let Some(&token) = x.half_open.front() {
         match x.entries.get(&token) {
@@ -39,7 +39,7 @@ pub(super) fn expire(x: &mut CmState) {
     }
 }
 
-/// A guest says who he is, or a part of it.
+/// Reads a hello, or a part of it.
 pub(super) fn on_readable(worker: &Worker, x: &mut CmState, token: u64) {
     let Some(CmEntry::HalfOpen(guest)) = x.entries.get_mut(&token) else {
         return;

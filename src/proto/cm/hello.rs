@@ -1,4 +1,4 @@
-//! What the two ends of a connection say to each other first, and the addresses that they make of it.
+//! First messages of a CM connection, and the worker addresses that they contain.
 
 use crate::engine::worker::Worker;
 use crate::tl::cm_conn::CmConn;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 /// Speed of a device of which nothing is known but that it works, Mb/s.
 const UNKNOWN_MBPS: u32 = 1;
 
-/// Reads until the buffer holds `size` bytes; false if that takes longer.
+/// Reads until the buffer holds `size` bytes. False: more have to arrive.
 pub(super) fn recv(contact: &mut CmConn, buffer: &mut Vec<u8>, size: usize) -> io::Result<bool> {
     while buffer.len() < size {
         let mut bytes = [0; 256];
@@ -26,7 +26,7 @@ pub(super) fn recv(contact: &mut CmConn, buffer: &mut Vec<u8>, size: usize) -> i
     Ok(true)
 }
 
-/// The client's question, once all of it is here.
+/// Reads the client's hello; `None` until it is complete.
 pub(super) fn read_hello(
     contact: &mut CmConn,
     buffer: &mut Vec<u8>,
@@ -51,7 +51,7 @@ pub(super) fn read_hello(
     Ok(Some((hello, address)))
 }
 
-/// The server's answer, once all of it is here; without an address it is a refusal.
+/// Reads the server's reply; `None` until it is complete. Without an address it is a reject.
 pub(super) fn read_reply(
     contact: &mut CmConn,
     buffer: &mut Vec<u8>,
@@ -72,7 +72,7 @@ pub(super) fn read_reply(
     Ok(Some((reply, Some(address))))
 }
 
-/// What a worker tells the other end of a connection.
+/// The worker address that this side sends.
 pub(super) fn reported(worker: &Worker, contact: &CmConn) -> Vec<u8> {
     let mut address = worker.address(false);
     if let CmConn::Rdma(link) = contact {
@@ -89,7 +89,7 @@ pub(super) fn reported(worker: &Worker, contact: &CmConn) -> Vec<u8> {
     address.encode()
 }
 
-/// The address of a worker together with that at which it was met, which is known to work.
+/// The peer's worker address with the address of the connection, which is known to work.
 pub(super) fn seen_address(
     worker: &Worker,
     mut address: WorkerAddress,
@@ -112,8 +112,8 @@ pub(super) fn seen_address(
     address
 }
 
-/// The same where they have met by RDMA: by the port with this GID, or by whatever ports there are. TCP stays where it
-/// connects queue pairs.
+/// [`restrict`] for a connection by rdma_cm: to the port with this GID, or to all ports. TCP stays where it is used for
+/// the wireup of queue pairs.
 fn restrict_to_rdma(worker: &Worker, address: &mut WorkerAddress, gid: Option<[u8; 16]>) {
     let Some(ib) = &mut address.ib else {
         return;
@@ -132,8 +132,8 @@ fn restrict_to_rdma(worker: &Worker, address: &mut WorkerAddress, gid: Option<[u
     }
 }
 
-/// Leaves a worker's address only the way by the device that two workers have met through, if
-/// `UCX_CM_USE_ALL_DEVICES=n` and messages can go there. Workers that know each other already keep the way they have.
+/// Restricts a worker address to the device of the connection, if `UCX_CM_USE_ALL_DEVICES=n` and messages can use it.
+/// Workers that are connected already keep their lane.
 fn restrict(worker: &Worker, address: &mut WorkerAddress, to: NetAddress) {
     if worker.ctx.policy.sockaddr.all_devices || worker.tcp.is_none() {
         return;

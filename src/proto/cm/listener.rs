@@ -1,4 +1,4 @@
-//! Listening: where clients connect, until it ends.
+//! Listeners, and the connections that clients open to them.
 
 use super::{exchange, transports, tuning};
 use super::{half_open, server};
@@ -11,13 +11,13 @@ use crate::tl::tcp::socket;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 
-/// Connections accepted in one progress call.
+/// Maximum number of connections accepted in one progress call.
 const ACCEPTS: usize = 32;
 
-/// Begins to listen.
+/// Starts to listen.
 ///
 /// # Errors
-/// `UCS_ERR_BUSY` if the address is in use, `UCS_ERR_IO_ERROR` for whatever else the system says.
+/// `UCS_ERR_BUSY` if the address is in use, `UCS_ERR_IO_ERROR` for other errors of the system.
 pub fn listen(
     worker: &Worker,
     at: SocketAddr,
@@ -62,7 +62,7 @@ pub fn listen(
     }))
 }
 
-/// Ends listening. Who has connected and was not shown to the program is rejected.
+/// Stops listening. Clients that were not reported to the program are rejected.
 pub fn unlisten(worker: &Worker, token: u64) {
     let mut guard = worker.cm.lock();
     let Some(x) = guard.as_deref_mut() else {
@@ -96,7 +96,7 @@ fn reject(contact: &mut CmConn) {
     server::reject(contact, UCS_ERR_REJECTED);
 }
 
-/// Lets in who knocks at a listener, as far as there is room.
+/// Accepts connections to a listener, as far as there is room for half-open ones.
 pub(super) fn accept(worker: &Worker, x: &mut CmState, token: u64) {
     let tuning = tuning(worker);
     for _ in 0..ACCEPTS {
@@ -106,7 +106,7 @@ pub(super) fn accept(worker: &Worker, x: &mut CmState, token: u64) {
         let contact = match door.accept(&worker.ctx.ports, &tuning) {
             Ok(accepted) => accepted,
             Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-            // Descriptors may run out: what waits is still there later.
+            // Descriptors may run out: the connections in the backlog are accepted later.
             Err(e) => return log::debug!("cannot accept a client: {e}"),
         };
         log::trace!(

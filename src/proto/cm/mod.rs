@@ -1,9 +1,9 @@
-//! How clients and servers find each other: a connection to a listener, a question, an answer, a farewell.
+//! Sockaddr connection management: a connection to a listener, a hello, a reply, and disconnect bytes.
 //!
-//! The connection carries no messages: once both sides know each other's workers these take the ways that worker
-//! addresses name, shared memory on one host. It stays as long as the endpoints do, so that the end of an endpoint
-//! that was never used is noticed, too. Until the answer comes a client's endpoint leads to a placeholder, where
-//! requests wait.
+//! The connection carries no messages: once both sides have each other's worker addresses, messages go by the
+//! transports that these name, shared memory on one host. The connection stays open as long as the endpoints, so that
+//! the close or death of a peer that has sent nothing is noticed. Until the reply arrives a client's endpoint has a
+//! stub peer, where requests wait.
 
 mod client;
 mod disconnect;
@@ -36,12 +36,12 @@ pub use listener::{listen, unlisten};
 pub use server::{accept, reject, send_cm_proof, server_endpoint};
 pub use stub_peer::on_proof;
 
-/// Serial numbers of the endpoints of clients and of servers, beyond those that count endpoints.
+/// Flags of the serial numbers of clients' and servers' endpoints, which no counted number has.
 const CLIENT: u32 = 0b10 << NUMBER_BITS;
 const SERVER: u32 = 0b11 << NUMBER_BITS;
 const _: () = assert!(NUMBER_BITS + 2 == SN_BITS);
 
-/// The worker's exchange, made if it is the first time.
+/// The worker's CM state, made on the first call.
 fn exchange(worker: &Worker) -> Result<MtGuard<'_, Option<Box<CmState>>>, ucs_status_t> {
     let mut guard = worker.cm.lock();
     if guard.is_none() {
@@ -64,29 +64,29 @@ fn tuning(worker: &Worker) -> SocketTuning {
     policy.connecting.tuning(policy.keepalive_ms)
 }
 
-/// How clients and listeners of a worker meet, best first.
+/// CM transports of a worker, preferred first.
 fn transports(worker: &Worker) -> Vec<CmTransport> {
     let by_rdma = !worker.ctx.ports.is_empty();
     let ways = worker.ctx.policy.sockaddr.ways.iter().copied();
-    // Who has no device does not load the library.
+    // Without a port the library is not loaded.
     ways.filter(|&way| way != CmTransport::Rdma || (by_rdma && Rdmacm::get().is_some()))
         .collect()
 }
 
-/// What an event leads to outside of the exchange's lock.
+/// What is done after an event, when the CM's lock is released.
 enum CmOutcome {
     Nothing,
-    /// A client's attempt has failed.
+    /// A client's connection has failed.
     Lost(*const Peer, ucs_status_t),
-    /// A client has an answer.
+    /// A client was accepted.
     Accepted(Box<WorkerAddress>),
-    /// The other end's endpoint is closed: what it has said, if it was not killed.
+    /// The peer's endpoint is closed: its disconnect byte, `None` if it was killed.
     Gone(*mut Endpoint, Option<u8>),
-    /// A flushing close has ended.
+    /// A flushing close is complete.
     Closed(disconnect::EndedClose),
 }
 
-/// Looks at all connections. Returns the number of events.
+/// Polls all CM connections. Returns the number of events.
 pub fn progress(worker: &Worker) -> u32 {
     let (ready, late): (Vec<u64>, Vec<u64>) = match worker.cm.lock().as_deref_mut() {
         Some(x) => {
@@ -96,7 +96,7 @@ pub fn progress(worker: &Worker) -> u32 {
             x.probe();
             let ready = match x.epoll.poll() {
                 Some(events) => events.map(|event| event.token).collect(),
-                // The program has closed the set: whether the others can still be used is seen when they are.
+                // The program has closed the epoll descriptor: errors of the others are found by using them.
                 None => x.entries.keys().copied().collect(),
             };
             (ready, client::late(x))
@@ -141,18 +141,18 @@ fn on_event(worker: &Worker, token: u64) {
         CmOutcome::Lost(nobody, status) => client::fail_attempt(worker, token, nobody, status),
         CmOutcome::Accepted(address) => client::on_accepted(worker, token, &address),
         CmOutcome::Gone(ep, said) => disconnect::on_gone(worker, ep, said),
-        // SAFETY: the close is out of its session.
+        // SAFETY: the request was removed from its session: this thread owns it.
         CmOutcome::Closed((req, status)) => unsafe { request::complete(req, status) },
     }
 }
 
-/// Whether a number is that of a client's or a server's endpoint that the user has closed.
+/// Whether a serial number is that of a client's or server's endpoint that the user has closed.
 pub fn is_closed(peer: &Peer, sn: u32) -> bool {
     const NUMBERED: u32 = CLIENT & SERVER;
     sn & NUMBERED != 0 && peer.ep_by_sn(sn).is_none()
 }
 
-/// The memory of an endpoint is about to be another's: nobody reads where it leads.
+/// Called before the memory of an endpoint is reused: marks its session, and frees stub peers to which nothing refers.
 pub fn endpoint_freed(worker: &Worker, token: u64) {
     if token == 0 {
         return;
@@ -163,7 +163,7 @@ pub fn endpoint_freed(worker: &Worker, token: u64) {
     }
 }
 
-/// The two ends of an endpoint's connection.
+/// Local and remote address of an endpoint's CM connection.
 pub fn addresses(worker: &Worker, ep: &Endpoint) -> Option<(Option<SocketAddr>, SocketAddr)> {
     let mut guard = worker.cm.lock();
     let session = guard.as_deref_mut()?.session(ep.session)?;

@@ -1,4 +1,4 @@
-//! The server's side: an endpoint for a client that asked, or a refusal.
+//! Server side of the CM: an endpoint for a client that has sent a hello, or a reject.
 
 use super::hello::{reported, seen_address};
 use super::{CLIENT, SERVER, exchange};
@@ -13,16 +13,16 @@ use crate::tl::cm_conn::CmConn;
 use crate::wire::cm_msg::{MAGIC, Reply};
 use crate::wire::header::Kind;
 
-/// An endpoint to a client that asked. [`accept`] tells the client.
+/// Makes an endpoint to a client. [`accept`] sends the reply.
 ///
 /// # Errors
-/// `UCS_ERR_CONNECTION_RESET` if it has gone, `UCS_ERR_UNREACHABLE` if nothing leads to it.
+/// `UCS_ERR_CONNECTION_RESET` if the client has disconnected, `UCS_ERR_UNREACHABLE` if no transport reaches it.
 pub fn server_endpoint(
     worker: &Worker,
     request: &mut ConnRequest,
 ) -> Result<*mut Endpoint, ucs_status_t> {
     if !request.contact.is_idle() {
-        // It says farewell, or nothing any more.
+        // Readable means a disconnect byte or the end of the connection.
         log::debug!("the client at {} has gone", request.remote);
         return Err(UCS_ERR_CONNECTION_RESET);
     }
@@ -40,13 +40,13 @@ pub fn server_endpoint(
     ))
 }
 
-/// Tells a client that its endpoint has a counterpart.
+/// Sends the reply that accepts a client.
 ///
 /// # Errors
-/// `UCS_ERR_CONNECTION_RESET` if it has gone; the endpoint is the caller's.
+/// `UCS_ERR_CONNECTION_RESET` if the client has disconnected; the caller keeps the endpoint.
 ///
 /// # Safety
-/// The endpoint came from [`server_endpoint`], for this request.
+/// The endpoint was made by [`server_endpoint`] for this request.
 pub unsafe fn accept(
     worker: &Worker,
     mut request: ConnRequest,
@@ -60,7 +60,7 @@ pub unsafe fn accept(
         magic: MAGIC,
         address_len: address.len() as u16,
         status: 0,
-        // SAFETY: the caller's endpoint.
+        // SAFETY: the caller's endpoint is valid.
         err_mode: unsafe { (*ep).err_mode },
     };
     let told = (request.contact)
@@ -70,7 +70,7 @@ pub unsafe fn accept(
         log::debug!("the client at {} has gone: {e}", request.remote);
         return Err(UCS_ERR_CONNECTION_RESET);
     }
-    // SAFETY: as above. Its messages may be faster than the answer.
+    // SAFETY: the caller's endpoint is valid. Its messages can arrive before the reply.
     unsafe {
         (*ep).session = token;
         (*ep).set(FRESH);
@@ -97,7 +97,7 @@ pub unsafe fn accept(
     Ok(())
 }
 
-/// Tells a client that it is not accepted. The connection is closed by the caller.
+/// Sends a reply that rejects a client. The caller closes the connection.
 pub fn reject(contact: &mut CmConn, status: ucs_status_t) {
     let reply = Reply {
         magic: MAGIC,
@@ -110,7 +110,7 @@ pub fn reject(contact: &mut CmConn, status: ucs_status_t) {
     }
 }
 
-/// A server's endpoint is about to send for the first time: the client may not have its worker's answer yet.
+/// Called before a server's endpoint sends for the first time: the client may not have received the reply yet.
 pub fn send_cm_proof(worker: &Worker, ep: &Endpoint, peer: &Peer) {
     let mut guard = worker.cm.lock();
     let session = guard.as_deref_mut().and_then(|x| x.session(ep.session));

@@ -1,4 +1,4 @@
-//! What a client's endpoint leads to until its server is known: what waits there sets out then, or is lost with it.
+//! Stub peers: where a client's requests wait until the server's worker address is known, or the connection fails.
 
 use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, SessionState};
@@ -10,8 +10,8 @@ use crate::proto::{failure, resolve, tx};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A worker has accepted a client of this one, and its message is faster than its answer: the client's endpoint
-/// leads there from now on. Its number alone would not do: who knows this worker can guess it.
+/// Handles the proof of a server that has accepted a client of this worker, when a message arrives before the CM reply:
+/// the client's endpoint moves to that peer. The secret is checked because the endpoint's number can be guessed.
 pub fn on_proof(worker: &Worker, peer: &Peer, secret: u64) {
     let mut guard = worker.cm.lock();
     let Some(x) = guard.as_deref_mut() else {
@@ -33,7 +33,7 @@ pub fn on_proof(worker: &Worker, peer: &Peer, secret: u64) {
     settle(worker, token, ep, nobody, peer);
 }
 
-/// A client's endpoint leads to its server from now on.
+/// Connects a client's endpoint to the server's peer.
 pub(super) fn settle(
     worker: &Worker,
     token: u64,
@@ -42,7 +42,7 @@ pub(super) fn settle(
     peer: &Peer,
 ) {
     migrate(worker, ep, &nobody, peer);
-    // SAFETY: the endpoint lives as long as its session names it.
+    // SAFETY: the endpoint is not freed while its session names it.
     if let Some(ep) = unsafe { ep.as_mut() } {
         failure::begin(worker, ep, peer);
     }
@@ -51,11 +51,11 @@ pub(super) fn settle(
     }
 }
 
-/// Moves an endpoint and its requests from the placeholder to the peer.
+/// Moves an endpoint and its requests from the stub peer to the server's peer.
 fn migrate(worker: &Worker, ep: *mut Endpoint, nobody: &Peer, peer: &Peer) {
-    // SAFETY: the endpoint lives as long as its session names it, and is in the placeholder's list.
+    // SAFETY: the endpoint is not freed while its session names it, and is in the stub peer's list.
     if let Some(e) = unsafe { ep.as_ref() } {
-        // SAFETY: as above.
+        // SAFETY: the endpoint is not freed while its session names it, and is in the stub peer's list.
         unsafe {
             resolve::unlist(nobody, ep);
             resolve::move_to_peer(peer, ep);
@@ -66,7 +66,7 @@ fn migrate(worker: &Worker, ep: *mut Endpoint, nobody: &Peer, peer: &Peer) {
     }
     let mut from = nobody.tx.lock();
     let mut to = peer.tx.lock();
-    // Until the placeholder is freed.
+    // Released when the stub peer is freed.
     peer.hold();
     // Release: pairs with the Acquire load in `Peer::successor`.
     nobody
@@ -75,7 +75,7 @@ fn migrate(worker: &Worker, ep: *mut Endpoint, nobody: &Peer, peer: &Peer) {
     let waiting = std::mem::take(&mut from.pending);
     worker.progress_flags.dequeued(waiting.len());
     for req in waiting {
-        // SAFETY: a queued request lives.
+        // SAFETY: a queued request is not freed.
         unsafe {
             (*req).peer = peer;
             tx::enqueue(peer, &mut to, req);
@@ -83,21 +83,21 @@ fn migrate(worker: &Worker, ep: *mut Endpoint, nobody: &Peer, peer: &Peer) {
     }
     drop((from, to));
     if peer.status() != UCS_OK {
-        // It failed while the server was asked: what came after its end is ended here.
+        // The peer had failed before: requests added to it after that are completed here.
         for req in failure::take_requests(worker, peer, |_| true) {
-            // SAFETY: taken out of every list.
+            // SAFETY: the request was removed from all lists: this thread owns it.
             unsafe { request::complete(req, peer.status()) };
         }
-        // SAFETY: as above.
+        // SAFETY: the endpoint is not freed while its session names it.
         if let Some(e) = unsafe { ep.as_mut() } {
             failure::fail_endpoint(worker, e, peer.status());
         }
     }
 }
 
-/// A client's attempt has failed, and with it what waits.
+/// Fails the stub peer of a client's connection, and the requests that wait there.
 pub(super) fn fail(nobody: *const Peer, status: ucs_status_t) {
-    // SAFETY: placeholders live as long as something leads to them.
+    // SAFETY: stub peers are not freed as long as something refers to them.
     if let Some(peer) = unsafe { nobody.as_ref() } {
         tx::fail_peer(peer, status);
     }

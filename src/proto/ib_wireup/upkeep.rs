@@ -1,5 +1,5 @@
-//! Connections from tick to tick: greetings that are repeated, packets that are sent again, peers that are gone, and
-//! the end of what nothing refers to any more.
+//! Periodic work on IB connections: repeats HELLOs, retransmits packets, detects failed peers, and frees connections
+//! that nothing refers to any more.
 
 use super::{LONGEST_MS, disconnect, ib_failover, repeat, settle, tx};
 use crate::ctypes::*;
@@ -13,20 +13,20 @@ use crate::tl::ib::bindings::{
 };
 use std::sync::atomic::Ordering;
 
-/// What a tick does with a connection, behind what it does with all of them.
+/// What a tick does with a connection after the work on all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Nothing, or all of it is done.
+    /// Nothing.
     Keep,
-    /// The greeting is repeated.
+    /// Repeat the HELLO.
     Repeat,
-    /// The peer has not confirmed that it is ready; messages go to it all the same.
+    /// The peer has not acknowledged this side's READY: regard it as acknowledged, because messages are sent anyway.
     Settle,
-    /// It has ended, and nothing is sent by it any more.
+    /// Free the connection: it has ended and sends nothing any more.
     Retire,
 }
 
-/// Does what is due at this time, coarse milliseconds: greetings, packets and acknowledgements; ends what is over.
+/// Periodic work at this time, in coarse milliseconds.
 #[cold]
 pub fn tick(worker: &Worker, ports: &mut IbWorker, now: u64) {
     let (timeout, keepalive) = (ports.longest_silence(), worker.ctx.policy.keepalive_ms);
@@ -39,7 +39,7 @@ pub fn tick(worker: &Worker, ports: &mut IbWorker, now: u64) {
         // SAFETY: peers that lists of progress name are not freed.
         let is_over = c.ended || unsafe { &*c.peer }.status() != UCS_OK;
         if is_over {
-            // What the device works on for a peer that is lost is ended first (`failure::reap`).
+            // Requests of a failed peer whose memory a device uses are ended first (`failure::handle_failed`).
             step = match c.ended && c.is_cut() {
                 true => Step::Retire,
                 false => Step::Keep,
@@ -67,7 +67,7 @@ pub fn tick(worker: &Worker, ports: &mut IbWorker, now: u64) {
     ports.retire(&over);
 }
 
-/// Whether the user has no endpoint to a peer by which its loss would be noticed.
+/// Whether the user has no open endpoint to a peer by which its failure would be noticed.
 fn has_no_endpoint(peer: &Peer) -> bool {
     !peer.eps.lock().any_open()
 }
@@ -77,27 +77,27 @@ fn is_unwanted(peer: &Peer) -> bool {
     !peer.is_held() && peer.inbox.is_none() && peer.tx.lock().pending.is_empty()
 }
 
-/// A greeting may be due again, or have been in vain for as long as a peer may be silent.
+/// Decides whether a HELLO is due again, or has been repeated for as long as a peer may be silent.
 fn greet(c: &mut IbConn, now: u64, timeout: u64) -> Step {
     // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*c.peer };
     if c.ended || peer.status() != UCS_OK || c.is_settled() || now < c.due {
         return Step::Keep;
     }
-    // While nobody looked here, an answer that had come was not seen either.
+    // A time in which the worker was not progressed does not count: an answer that had arrived was not read either.
     c.since += now - c.due;
     if now - c.since >= timeout {
-        // Messages can go: whether the peer lives, they find out.
+        // Messages can be sent, and their acknowledgements show whether the peer is alive.
         if c.phase == IbConnPhase::Open {
             return Step::Settle;
         }
-        // Relaxed: set once, and a round later will do.
+        // Relaxed: set once; the next round sees it.
         if peer.watch_death.load(Ordering::Relaxed) || !c.answered && is_unwanted(peer) {
             log::diag!("worker {:#x} does not answer: no connection", peer.uid);
             tx::fail_peer(peer, UCS_ERR_ENDPOINT_TIMEOUT);
             return Step::Keep;
         }
-        // It may compute. Nobody asked to hear of its death.
+        // The peer may be computing, and no endpoint handles errors: keep waiting.
         if !c.answered && !std::mem::replace(&mut c.late, true) {
             let waited = now - c.since;
             log::error!(
@@ -111,8 +111,8 @@ fn greet(c: &mut IbConn, now: u64, timeout: u64) -> Step {
     Step::Repeat
 }
 
-/// Sends what is due by an open connection, and finds out whether the peer is there: an endpoint wants to hear of its
-/// loss, or there is none that would notice it, and the connection stays as long as the peer.
+/// Sends what is due on an open connection, and probes the peer: if an endpoint handles errors, or if there is no
+/// endpoint that would notice its failure, so that the connection would exist for ever.
 fn look_at(c: &mut IbConn, now: u64, keepalive: u64, timeout: u64) {
     // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*c.peer };
@@ -149,8 +149,8 @@ fn look_at(c: &mut IbConn, now: u64, keepalive: u64, timeout: u64) {
     }
 }
 
-/// Whether one more peer may begin a connection, of so many. Those that have, and have been silent for as long as a
-/// peer may be, make room.
+/// Whether one more peer may start a connection, with at most `most` of them incomplete. Incomplete ones that have been
+/// silent for as long as a peer may be are ended.
 pub(super) fn has_room(ports: &mut IbWorker, most: usize) -> bool {
     if ports.unsettled < most {
         return true;
@@ -173,7 +173,7 @@ pub(super) fn has_room(ports: &mut IbWorker, most: usize) -> bool {
     begun < most
 }
 
-/// Where no error handler hears of it nobody else says why the program waits for ever.
+/// Logs a failed connection, as an error if no error handler is called: the log alone explains why the program hangs.
 fn tell_of_loss(peer: &Peer, why: &str) {
     let uid = peer.uid;
     // Relaxed: set once, before anything is sent that the user waits for.
@@ -185,7 +185,7 @@ fn tell_of_loss(peer: &Peer, why: &str) {
     }
 }
 
-/// A send through a connection has ended badly: its peer is lost.
+/// Fails the peer of a connection after a completion with an error.
 #[cold]
 pub fn broken(ports: &mut IbWorker, number: u32, status: ibv_wc_status) {
     let Some((iface, ended, peer)) = ports.get(number).map(|c| (c.iface, c.ended, c.peer)) else {
@@ -193,7 +193,7 @@ pub fn broken(ports: &mut IbWorker, number: u32, status: ibv_wc_status) {
     };
     // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*peer };
-    // What was behind the one that failed says no more than that.
+    // Flush errors of later operations give no further information.
     if peer.status() != UCS_OK || status == IBV_WC_WR_FLUSH_ERR && ended {
         return;
     }
@@ -204,7 +204,7 @@ pub fn broken(ports: &mut IbWorker, number: u32, status: ibv_wc_status) {
         match status {
             IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => UCS_ERR_ENDPOINT_TIMEOUT,
             IBV_WC_REM_ACCESS_ERR | IBV_WC_REM_INV_REQ_ERR => UCS_ERR_IO_ERROR,
-            // Among them one that the other end could not carry out any more: its process goes.
+            // Among them an operation that the peer could not execute any more, because its process exits.
             _ => UCS_ERR_CONNECTION_RESET,
         },
     );

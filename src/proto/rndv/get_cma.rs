@@ -1,4 +1,4 @@
-//! Pulls: receives that copy from the sender's memory, a piece in each progress.
+//! Receives that copy from the sender's memory by CMA, a piece in each progress call.
 
 use super::{MAX_LISTED, acknowledge, get_zcopy, put_zcopy, request_data, rtr_race};
 use crate::ctypes::*;
@@ -10,22 +10,22 @@ use crate::proto::rndv_cancel::{self, CmaGuard};
 use crate::proto::split_copy::{self, NextPiece};
 use crate::sys::cma::{IoSpan, Spans};
 
-/// Bytes that one progress call copies at most, so that other messages are not held up.
+/// Maximum number of bytes that one progress call copies, so that other messages are not delayed.
 const PULL_STEP: usize = 512 << 10;
 
-/// What became of a receive after a piece.
+/// State of a receive after a piece.
 pub(super) enum GetStep {
-    /// The request is the caller's.
+    /// The receive is complete; the caller owns the request.
     Ended(ucs_status_t),
-    /// The request is the caller's, and has more to copy.
+    /// There is more to copy; the caller owns the request.
     More,
-    /// It went over to messages, which may have ended it by now.
+    /// An answer of the sender is awaited, which may have completed the request already.
     Asked,
 }
 
-/// The first step of a receive: decides how it goes, and copies a first piece if it is by copying.
+/// First step of a receive: chooses the scheme, and copies a first piece if that is CMA.
 pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> GetStep {
-    // SAFETY: the caller's request, whose peer is not freed before it has ended.
+    // SAFETY: the caller's request, whose peer is not freed before it completes.
     let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
     r.begun = true;
     if r.info.length > r.data.len() {
@@ -43,11 +43,11 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> GetStep {
         if rndv_cancel::was_cancelled(peer, r.remote_id) {
             return GetStep::Ended(UCS_ERR_CONNECTION_RESET);
         }
-        // SAFETY: as above; it is large enough.
+        // SAFETY: the caller's request, which is large enough for the message.
         if let Some(read) = unsafe { get_zcopy::begin(worker, req, peer) } {
             return read;
         }
-        // SAFETY: as above.
+        // SAFETY: the caller's request, which is large enough for the message.
         if unsafe { !put_zcopy::invite(worker, req, peer) } {
             request_data(worker, req, peer, None);
         }
@@ -59,21 +59,22 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> GetStep {
         request_data(worker, req, peer, Some(race));
         return GetStep::Asked;
     }
-    // SAFETY: as above.
+    // SAFETY: the caller owns the request.
     unsafe { copy(worker, req) }
 }
 
-/// The first step of a receive that copies.
+/// First step of a receive that copies by CMA.
 pub(super) unsafe fn copy(worker: &Worker, req: *mut Request) -> GetStep {
-    // SAFETY: the caller's request, whose peer is not freed before it has ended.
+    // SAFETY: the caller's request, whose peer is not freed before it completes.
     let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
     if rndv_cancel::was_cancelled(peer, r.remote_id) {
         return GetStep::Ended(UCS_ERR_CONNECTION_RESET);
     }
-    // SAFETY: as above.
+    // SAFETY: the caller's request, in the state that `rndv::receive` gives it.
     unsafe {
         split_copy::offer(req, peer);
-        // Of many the sender may take this one, and we another: first those that have come are offered.
+        // Of many messages the sender may copy this one, and the receiver another: first all that have arrived are
+        // offered.
         if r.one_of_many && r.sharing().is_some() {
             return GetStep::More;
         }
@@ -81,23 +82,23 @@ pub(super) unsafe fn copy(worker: &Worker, req: *mut Request) -> GetStep {
     }
 }
 
-/// The next progress copies on.
+/// Lets the next progress call copy.
 pub(super) fn go_on_later(worker: &Worker, req: *mut Request) {
     worker.cma_gets.lock().push_back(req);
     worker.progress_flags.raise_chores();
     worker.wake();
 }
 
-/// Moves every receive that copies on by a piece. Returns whether any is left.
+/// Copies a piece of every receive in the list. Returns whether any is left.
 pub fn progress_gets(worker: &Worker) -> bool {
     let batch = worker.cma_gets.lock().len();
     for _ in 0..batch {
         let Some(req) = worker.cma_gets.lock().pop_front() else {
             break;
         };
-        // SAFETY: out of the list: ours.
+        // SAFETY: the request was removed from the list: this thread owns it.
         let step = unsafe {
-            // Once only: who asks or offers again for as long as a copy is not to be trusted floods the sender.
+            // Once only: repeated requests and offers, while copies are not trusted, would flood the sender.
             if (*req).begun {
                 copy_piece(worker, req)
             } else {
@@ -109,10 +110,10 @@ pub fn progress_gets(worker: &Worker) -> bool {
     !worker.cma_gets.lock().is_empty()
 }
 
-/// What follows from a step that progress has made.
+/// Handles the result of a step in progress.
 pub(super) fn go_on(worker: &Worker, req: *mut Request, step: GetStep) {
     match step {
-        // SAFETY: in no list.
+        // SAFETY: the request is in no list.
         GetStep::Ended(status) => unsafe { request::complete(req, status) },
         GetStep::More => worker.cma_gets.lock().push_back(req),
         GetStep::Asked => {}
@@ -121,13 +122,13 @@ pub(super) fn go_on(worker: &Worker, req: *mut Request, step: GetStep) {
 
 /// Copies the next piece.
 unsafe fn copy_piece(worker: &Worker, req: *mut Request) -> GetStep {
-    // SAFETY: the caller's request, whose peer is not freed before it has ended.
+    // SAFETY: the caller's request, whose peer is not freed before it completes.
     let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
     if r.sharing().is_some() {
-        // SAFETY: as above.
+        // SAFETY: the caller owns the request.
         return unsafe { copy_split(worker, req, peer) };
     }
-    // It can have been lost, and seen to, before the receive was in the list.
+    // The peer may have failed before the receive was in the list.
     if peer.status() != UCS_OK {
         return GetStep::Ended(peer.status());
     }
@@ -144,8 +145,8 @@ unsafe fn copy_piece(worker: &Worker, req: *mut Request) -> GetStep {
             Some(list) => CmaRemote::List(list),
             None => CmaRemote::Piece(r.remote),
         };
-        // SAFETY: the range is inside the target by the check in `begin`. In the same process the
-        // sender's request keeps its memory until we acknowledge.
+        // SAFETY: `begin` has checked that the range is inside the target. In the same process the sender's memory is
+        // valid until the ATS.
         unsafe { cma::copy(peer, CmaDirection::Read, &r.data, remote, offset, n) }
     });
     if !copy.end() {
@@ -168,7 +169,7 @@ unsafe fn copy_piece(worker: &Worker, req: *mut Request) -> GetStep {
             acknowledge(peer, r.remote_id, status);
             GetStep::Ended(status)
         }
-        // What the receiver's own functions refuse is no business of the sender's.
+        // An error of the receiver's unpack function does not concern the sender.
         Err(CmaFault::Unpack(status)) => {
             acknowledge(peer, r.remote_id, UCS_OK);
             GetStep::Ended(status)
@@ -178,7 +179,7 @@ unsafe fn copy_piece(worker: &Worker, req: *mut Request) -> GetStep {
 
 /// Copies the next pieces of a message that the sender copies too.
 unsafe fn copy_split(worker: &Worker, req: *mut Request, peer: &Peer) -> GetStep {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     let mut moved = 0;
     while moved < PULL_STEP {
@@ -204,10 +205,10 @@ unsafe fn copy_split(worker: &Worker, req: *mut Request, peer: &Peer) -> GetStep
     GetStep::More
 }
 
-/// The message is not to be trusted as it was copied: something was taken back meanwhile, perhaps it.
+/// Status of a copy that cannot be trusted: a message was cancelled meanwhile, perhaps this one.
 const DOUBTFUL: ucs_status_t = UCS_ERR_NO_PROGRESS;
 
-/// Copies a part. [`DOUBTFUL`]: see there.
+/// Copies a part. `Err` with [`DOUBTFUL`] if the copy cannot be trusted.
 unsafe fn copy_trusted(
     peer: &Peer,
     r: &Request,
@@ -216,7 +217,7 @@ unsafe fn copy_trusted(
 ) -> Result<(), ucs_status_t> {
     let copy = CmaGuard::begin(peer).ok_or(DOUBTFUL)?;
     let remote = CmaRemote::Piece(r.remote);
-    // SAFETY: the caller's promise: the range is inside of the target.
+    // SAFETY: the caller's promise: the range is inside the target.
     let copied = unsafe { cma::copy(peer, CmaDirection::Read, &r.data, remote, offset, n) };
     if copy.end() {
         copied.map_err(CmaFault::status)
@@ -226,17 +227,17 @@ unsafe fn copy_trusted(
 }
 
 fn end_shared(worker: &Worker, req: *mut Request, peer: &Peer) -> GetStep {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     split_copy::end(r, peer);
     let trusted = CmaGuard::begin(peer).is_some_and(CmaGuard::end);
     match std::mem::replace(&mut r.status, UCS_INPROGRESS) {
-        // The right to copy was withdrawn meanwhile.
+        // The permission for CMA was lost meanwhile.
         UCS_ERR_UNSUPPORTED => {
             request_data(worker, req, peer, None);
             GetStep::Asked
         }
-        // Once more, alone, unless it ends as withdrawn before.
+        // The message is copied again, without the sender, unless its cancel is received before.
         DOUBTFUL => GetStep::More,
         UCS_INPROGRESS if !trusted => GetStep::More,
         UCS_INPROGRESS => {
@@ -250,7 +251,7 @@ fn end_shared(worker: &Worker, req: *mut Request, peer: &Peer) -> GetStep {
     }
 }
 
-/// Fetches the list of the sender's pieces, if there is one and it is not here yet.
+/// Fetches the list of the sender's pieces, if there is one and it was not fetched before.
 fn fetch_list(peer: &Peer, r: &mut Request) -> Result<(), CmaFault> {
     let count = r.listed as usize;
     if count == 0 || r.pieces().is_some() {
@@ -263,8 +264,8 @@ fn fetch_list(peer: &Peer, r: &mut Request) -> Result<(), CmaFault> {
     let bytes = count * size_of::<IoSpan>();
     let mut here = Spans::one(list.as_mut_ptr() as u64, bytes);
     let mut there = Spans::one(r.remote, bytes);
-    // SAFETY: the list has room for what is fetched, and any bytes are spans. In the same process the
-    // sender keeps its list until we answer.
+    // SAFETY: the list has room for the bytes, and any bytes are valid spans. In the same process the sender's list is
+    // valid until the answer.
     unsafe { cma::transfer(peer, CmaDirection::Read, &mut here, &mut there) }
         .map_err(CmaFault::Access)?;
     r.extra = Some(Box::new(Extra::Pieces(list.into())));

@@ -1,11 +1,9 @@
-//! Rendezvous by reading: the sender registers its memory before it is offered, and the offer says by which keys it can
-//! be read. The receiver's device reads it, and the acknowledgement that ends every rendezvous follows: the sender need
-//! not progress meanwhile.
+//! Rendezvous by get_zcopy: the sender registers its memory, and the RTS has its keys. The receiver's HCA or TNI reads
+//! it, and an ATS follows: the sender need not progress meanwhile.
 //!
-//! Where memory cannot be registered, or no queue pair leads to the sender, the receiver asks as it does without keys.
-//! Over the Tofu interconnect an offer names the memory by its steering address for the sender's queue, and in place of
-//! keys come a mark for that and the steering addresses for the sender's rails (`wire::rts_keys`), which are kept
-//! beside the offer until somebody receives it.
+//! Where memory cannot be registered, or no queue pair leads to the sender, the receiver answers as without keys. Over
+//! Tofu the RTS has the STADD of the memory for the sender's VCQ, and in place of keys a mark for that and the STADDs
+//! for the sender's rails (`wire::rts_keys`), which are kept with the RTS until a receive matches.
 
 use super::get_cma::GetStep;
 use crate::engine::ib_mr::MrUse;
@@ -22,18 +20,19 @@ use crate::wire::rts_keys::{self, RailStadds};
 /// Bytes of a key.
 const KEY: usize = size_of::<u32>();
 
-/// Bytes that so many keys take in an offer.
+/// Bytes that the keys take in an RTS.
 pub const fn bytes(count: u8) -> usize {
     count as usize * KEY
 }
 
-/// Registers what is to be offered for the receiver's device and puts the keys in front of the user's header: how many,
-/// one for each of our ports; 0: it is not offered that way. And where the receiver finds the memory that is at `addr`.
+/// Registers the data of a request for the receiver's device and inserts the keys before the user's header. Returns
+/// their number, one for each local port, 0 if the data cannot be read by a device; and the address or STADD of the
+/// data for the RTS.
 ///
 /// # Safety
 /// The request is new, its data and peer are set, and `tail_len` bytes are readable at `tail`.
 pub(super) unsafe fn offer(worker: &Worker, r: &mut Request, addr: u64) -> (u8, u64) {
-    // SAFETY: the peer of a request is not freed before the request has ended.
+    // SAFETY: the peer of a request is not freed before the request completes.
     let peer = unsafe { &*r.peer };
     if peer.has_rings() {
         let Some((memory, source)) = register_tofu(worker, peer, r) else {
@@ -45,7 +44,7 @@ pub(super) unsafe fn offer(worker: &Worker, r: &mut Request, addr: u64) -> (u8, 
         transfer.shares = tofu_stripe::to_offer(worker, peer, (source, r.data.len()));
         let there = transfer.shares.iter().map(|s| (s.rail, s.there));
         let keys = RailStadds::of(there).encode();
-        // SAFETY: the caller's promise.
+        // SAFETY: `tail_len` bytes are readable at `tail`.
         return (unsafe { put_keys(r, keys, transfer) }, addr);
     }
     if !worker.ctx.policy.rndv_reads || !may_be_read(worker, peer) {
@@ -61,11 +60,11 @@ pub(super) unsafe fn offer(worker: &Worker, r: &mut Request, addr: u64) -> (u8, 
     let count = worker.ctx.ports.len().min(MAX_PORTS);
     let transfer = Zcopy::new(vec![memory], ZcopyRole::Offer, 0);
     let keys = keys[..count].iter().flat_map(|k| k.to_le_bytes());
-    // SAFETY: the caller's promise.
+    // SAFETY: `tail_len` bytes are readable at `tail`.
     (unsafe { put_keys(r, keys.collect(), transfer) }, addr)
 }
 
-/// What is to be offered over the Tofu interconnect, registered for our queue, and where it begins.
+/// Registers the data of a request for the local VCQ. Returns the registration and the address of the data.
 fn register_tofu(worker: &Worker, peer: &Peer, r: &Request) -> Option<(Handle<TofuMr>, *const u8)> {
     let source = r.data.as_contig()?;
     if worker.ctx.policy.rndv_by_messages || peer.uid == worker.uid {
@@ -75,15 +74,15 @@ fn register_tofu(worker: &Worker, peer: &Peer, r: &Request) -> Option<(Handle<To
     Some((memory, source))
 }
 
-/// Puts keys in front of the user's header: how many.
+/// Inserts keys before the user's header. Returns their number.
 ///
 /// # Safety
-/// As of [`offer`].
+/// `tail_len` bytes are readable at `tail`.
 unsafe fn put_keys(r: &mut Request, keys: Vec<u8>, transfer: Zcopy) -> u8 {
     let count = keys.len() / KEY;
     let mut tail = keys;
     if r.tail_len > 0 {
-        // SAFETY: the caller's promise.
+        // SAFETY: `tail_len` bytes are readable at `tail`.
         tail.extend(unsafe { std::slice::from_raw_parts(r.tail, r.tail_len as usize) });
     }
     r.tail_len = tail.len() as u32;
@@ -93,14 +92,14 @@ unsafe fn put_keys(r: &mut Request, keys: Vec<u8>, transfer: Zcopy) -> u8 {
     count as u8
 }
 
-/// Whether a queue pair leads to a peer, or will, as far as is known. What a worker sends to itself is copied.
+/// Whether RC is the lane to a peer, or will be, as far as is known. Messages of a worker to itself are copied.
 fn may_be_read(worker: &Worker, peer: &Peer) -> bool {
     let by_queue = matches!(peer.queues(), QpTransport::Unknown | QpTransport::Own);
     by_queue && peer.inbox.is_none() && peer.uid != worker.uid
 }
 
-/// Of the keys of an offer the one for the port that our connection to its sender leads to, and the rails whose
-/// addresses are the last of the keys; `None`: we cannot read, or shall not.
+/// The key of an RTS for the port to which the connection to its sender leads, and the rails whose STADDs are the last
+/// of the keys; `None`: this side cannot read the data by a device, or an option excludes that.
 ///
 /// # Safety
 /// `count` keys are readable.
@@ -112,7 +111,7 @@ pub unsafe fn key(worker: &Worker, peer: &Peer, keys: *const u8, count: u8) -> O
         true => 0,
         false => zcopy::port(peer).filter(|&port| port < count.into())?,
     };
-    // SAFETY: inside of the keys. Once only: the sender could change it.
+    // SAFETY: inside the keys. Read once: the sender could change it.
     let key = unsafe { keys.add(port * KEY).cast::<u32>().read_unaligned() };
     let key = u32::from_le(key);
     let rails = match peer.has_rings() {
@@ -122,16 +121,16 @@ pub unsafe fn key(worker: &Worker, peer: &Peer, keys: *const u8, count: u8) -> O
     (key != 0).then_some((key, rails))
 }
 
-/// Writes the key of an offer, and what is beside it, into the receive that it is for, until [`begin`].
+/// Stores the key and the STADDs of an RTS in its receive, until [`begin`].
 ///
 /// # Safety
-/// What the offer has beside it is readable at `beside`.
+/// The STADDs of the RTS are readable at `beside`.
 pub(super) unsafe fn keep_key(r: &mut Request, offer: RtsInfo, beside: *const u8) {
     r.head[..KEY].copy_from_slice(&offer.pieces.to_le_bytes());
     r.head_len = 1;
     if offer.rails != 0 {
         let mut bytes = [0; rts_keys::MOST];
-        // SAFETY: the caller's promise; no more than all rails have.
+        // SAFETY: the STADDs are readable at `beside`; they take no more than those of all rails.
         unsafe { beside.copy_to_nonoverlapping(bytes.as_mut_ptr(), offer.beside()) };
         let rails = RailStadds::read(offer.rails, &bytes);
         r.extra = Some(Box::new(Extra::Rails(rails)));
@@ -143,12 +142,12 @@ fn kept_key(r: &Request) -> Option<u32> {
     (r.head_len > 0).then_some(u32::from_le_bytes(key))
 }
 
-/// Reads a message into the receive's memory. `None`: that cannot be done, and nothing was.
+/// Starts to read a message into the receive's memory. `None`: it is not possible, and nothing was done.
 ///
 /// # Safety
-/// The receive is the caller's until it is posted; it is large enough.
+/// The caller owns the receive until it is posted; it is large enough.
 pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> Option<GetStep> {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     let key = kept_key(r)?;
     let target = r.data.as_contig()?;
@@ -161,7 +160,7 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> O
         let memory = worker.register_ib(target, r.info.length, MrUse::Write)?;
         zcopy::start_get(r, (port, key), memory);
     }
-    // SAFETY: complete, and in no queue.
+    // SAFETY: the request is complete, and in no queue.
     match unsafe { tx::post(req) } {
         PostResult::Failed(status) => Some(GetStep::Ended(status)),
         PostResult::Done | PostResult::Queued => Some(GetStep::Asked),

@@ -1,7 +1,7 @@
-//! Rendezvous by device: the receiver registers its memory and says where it is, the sender's device writes straight
-//! into it from the sender's memory, and a message behind that, by the same queue pair, tells the receiver.
+//! Rendezvous by put_zcopy: the receiver registers its memory and sends its address and keys, the sender's HCA writes
+//! into it from the sender's memory, and a message on the same queue pair reports the end.
 //!
-//! Where memory cannot be registered, at either end, messages carry the data as they do by datagrams.
+//! Where memory cannot be registered, at either end, messages carry the data.
 
 use super::{post, recheck_lost};
 use crate::ctypes::*;
@@ -18,14 +18,15 @@ use crate::wire::header::{Kind, RtrDeviceHdr};
 const KEY_BITS: usize = u32::BITS as usize;
 const _: () = assert!(MAX_PORTS * KEY_BITS <= u128::BITS as usize);
 
-/// Lets the sender of a message write it into the receive's memory. False: it cannot, and nothing was done.
+/// Requests a put into the receive's memory from the sender of a message. False: it is not possible, and nothing was
+/// done.
 ///
 /// # Safety
-/// The receive is the caller's until it is invited; it is large enough.
+/// The caller owns the receive until the request is sent; it is large enough.
 pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> bool {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
-    // No address: the sender wants messages.
+    // Without an address the sender requires messages.
     let is_known = r.remote != 0 && !worker.ctx.policy.rndv_by_messages;
     let Some(target) = r.data.as_contig().filter(|_| is_known) else {
         return false;
@@ -40,7 +41,7 @@ pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> 
     let offer = r.remote_id;
     let transfer = Zcopy::new(vec![memory], ZcopyRole::Receive, 0);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
-    // SAFETY: ours until it has a name.
+    // SAFETY: this thread owns the request until it has an id.
     let recv = unsafe { request::name(worker, req) };
     let head = RtrDeviceHdr {
         recv,
@@ -59,7 +60,7 @@ fn packed(keys: [u32; MAX_PORTS]) -> u128 {
     })
 }
 
-/// The receiver of a rendezvous lets us write it.
+/// Handles the receiver's request for a put.
 pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, to: RtrDeviceHdr) {
     if !req_lookup::is_offer(worker, peer, id) {
         return;
@@ -67,7 +68,7 @@ pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, to: RtrDeviceHdr) {
     let Some(req) = req_lookup::take(worker, peer, id) else {
         return;
     };
-    // SAFETY: out of the table: ours.
+    // SAFETY: the request was removed from the table: this thread owns it.
     unsafe {
         let r = &mut *req;
         let memory = worker.register_ib_all(&r.data, MrUse::Read);
@@ -83,21 +84,21 @@ pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, to: RtrDeviceHdr) {
     }
 }
 
-/// The sender has written all of a message, as the receive with this name let it.
+/// Handles the end of a put: the sender has written all of the message into the receive with this id.
 pub fn on_written(worker: &Worker, peer: &Peer, id: u64) {
-    // SAFETY: requests in the table live, as long as its lock is held.
+    // SAFETY: requests in the table are not freed while its lock is held.
     let is_receive = |req: *mut Request| unsafe {
         let role = (*req).transfer().map(|t| t.role);
         std::ptr::eq((*req).peer, peer) && role == Some(ZcopyRole::Receive)
     };
     let invited = worker.ids.lock().get(id).is_some_and(is_receive);
     if invited && let Some(req) = req_lookup::take(worker, peer, id) {
-        // SAFETY: out of the table: ours.
+        // SAFETY: the request was removed from the table: this thread owns it.
         unsafe { request::complete(req, UCS_OK) };
     }
 }
 
-/// The same, said with the last bytes: by the name in brief.
+/// Handles the immediate of the last write, which has the short form of the receive's id.
 pub fn on_word(worker: &Worker, peer: &Peer, word: u32) {
     let id = worker.ids.lock().of_brief(word);
     if let Some(id) = id {

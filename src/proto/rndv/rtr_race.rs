@@ -1,10 +1,11 @@
-//! Receives of middle size within a host: the sender is asked for messages, and copied from if it does not come.
+//! Receives of medium size within a host: RTR with a fallback to CMA if the sender does not answer.
 //!
-//! Two copies through the ring, by two cores at once and in a cache that they share, take a third of the time of one by
-//! the kernel. That needs a sender that progresses now. So the question names a share of one piece: the sender claims
-//! it before it sends. If nothing comes for a while we do, and copy by ourselves.
+//! Two copies through the ring, by two cores at once and in a cache that they share, take a third of the time of one
+//! CMA copy. That needs a sender that progresses now. So the RTR names a chunk board with one chunk, which the sender
+//! claims before it sends. If nothing arrives for a while, the receiver claims it and copies by CMA.
 //!
-//! Cores that share no cache are slow at this. The pace at which parts come out of the ring tells which they are.
+//! Cores that share no cache are slow at this: the time in which parts are copied out of the ring shows whether they
+//! do.
 
 use super::get_cma;
 use crate::engine::peer::Peer;
@@ -16,32 +17,32 @@ use crate::tl::shm::outbox::OpenChunkBoard;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Longest message that is asked for, bytes: with an area and nothing else in the ring, all of it goes there at once,
-/// with parts in every slot, and a sender that leaves again is not waited for.
+/// Longest message for which an RTR is sent, bytes: with an area and an empty ring all of it fits, with parts in every
+/// slot, and a sender that stops progressing is not waited for.
 pub const MAX: usize = 1 << 20;
-/// The same where it is not known how near the peer is.
+/// Limit in bytes where the copy time of the peer is not known.
 const UNKNOWN: usize = 256 << 10;
-/// If the message is one of many: then each core copies others of them.
+/// Limit in bytes for one of many messages: each core copies others of them.
 const UNKNOWN_OF_MANY: usize = 64 << 10;
-/// From and to distant cores.
+/// Limits in bytes for peers on distant cores.
 const FAR: usize = 64 << 10;
 const FAR_OF_MANY: usize = 32 << 10;
-/// Nanoseconds for a MiB of parts between near cores at most: 25 to 40 us where they share a cache and an area is the
-/// ring's, 75 where it has none, 300 and more where they share none. Both sides' copies by the kernel take 50 together.
+/// Maximum copy time of near cores, in nanoseconds for a MiB of parts: 25 to 40 us where they share a cache and the
+/// ring has an area, 75 without an area, 300 and more where they share none. CMA copies by both sides take 50 together.
 const NEAR: u32 = 55_000;
-/// Of so many messages that are not asked for one is, to see whether that is right: processes move.
+/// One of so many messages beyond the limit is tried, because processes move to other cores.
 const TRIED: u8 = 16;
-/// A sender that progresses answers within a few handoffs of a cache line, 0.1 to 0.3 us each; what it loses of a
-/// sender that does not is a fifth of the time that the copy takes.
+/// Time without a part after which the receiver claims the message. A sender that progresses answers within a few
+/// transfers of a cache line, 0.1 to 0.3 us each; of a sender that does not, a fifth of the time of the copy is lost.
 const PATIENCE: Duration = Duration::from_micros(2);
 
-/// Whether the sender of a message of `len` bytes can be asked for it.
+/// Whether an RTR race is possible for a message of `len` bytes.
 pub fn may_race(worker: &Worker, peer: &Peer, len: usize) -> bool {
     let by_ring = peer.inbox.is_some() && !peer.same_process;
     len <= MAX && by_ring && worker.ctx.policy.rndv_by_size
 }
 
-/// Whether it is, by what is known of the way to it. `one_of_many`: it sends others at the same time.
+/// Whether an RTR race is expected to be faster, or is tried. `one_of_many`: the sender sends others at the same time.
 pub(super) fn is_racing(worker: &Worker, peer: &Peer, len: usize, one_of_many: bool) -> bool {
     may_race(worker, peer, len) && (len <= limit(peer, one_of_many) || is_tried(peer))
 }
@@ -56,7 +57,7 @@ fn limit(peer: &Peer, one_of_many: bool) -> usize {
     }
 }
 
-/// Whether it is the turn of a message that would not be asked for. Threads may lose each other's counts: no matter.
+/// Whether it is the turn of a message beyond the limit. Threads may lose each other's counts, which does no harm.
 fn is_tried(peer: &Peer) -> bool {
     let left = peer.probe_skip.load(Ordering::Relaxed);
     let next = if left == 0 { TRIED } else { left - 1 };
@@ -64,7 +65,7 @@ fn is_tried(peer: &Peer) -> bool {
     left == 0
 }
 
-/// From now on progress looks whether the sender comes. Before it is asked.
+/// Lists a race for progress, before the RTR is sent.
 pub(super) fn watch(worker: &Worker, peer: &Peer, id: u64, share: OpenChunkBoard) {
     worker.rtr_races.lock().push(RtrRace {
         peer,
@@ -77,7 +78,7 @@ pub(super) fn watch(worker: &Worker, peer: &Peer, id: u64, share: OpenChunkBoard
     worker.wake();
 }
 
-/// Looks after those that were asked. Whether any of them may still be late.
+/// Handles the races in the list. Returns whether any is still open.
 pub fn progress_races(worker: &Worker) -> bool {
     let mut asked = worker.rtr_races.lock();
     if asked.is_empty() {
@@ -95,14 +96,14 @@ pub fn progress_races(worker: &Worker) -> bool {
     let left = !asked.is_empty();
     drop(asked);
     for req in late {
-        // SAFETY: out of the table: ours.
+        // SAFETY: the request was removed from the table: this thread owns it.
         let step = unsafe { get_cma::copy(worker, req) };
         get_cma::go_on(worker, req, step);
     }
     left
 }
 
-/// Whether the sender still has time. As long as parts come it is at work, on this message or on one before.
+/// Whether the sender still has time. Parts of any message show that it progresses.
 fn is_awaited(worker: &Worker, a: &mut RtrRace, now: Instant) -> bool {
     if worker.ids.lock().get(a.id).is_none() {
         return false;
@@ -115,9 +116,10 @@ fn is_awaited(worker: &Worker, a: &mut RtrRace, now: Instant) -> bool {
     now.duration_since(a.since) < PATIENCE
 }
 
-/// The wait is over. The request, if the sender has not begun: it is the caller's then.
+/// Ends a race. Returns the request if the sender has not claimed it; then the caller owns it.
 fn close(worker: &Worker, a: &RtrRace) -> Option<*mut Request> {
-    // SAFETY: peers that lists of progress name are not freed; the ring to them as long as the share is open.
+    // SAFETY: peers that lists of progress name are not freed; the ring to them is mapped as long as the chunk board is
+    // open.
     let (peer, share) = unsafe { (&*a.peer, a.share.share.as_ref()) };
     let ours = share.claim(a.share.generation, 1) == ClaimResult::Piece(0);
     peer.close_share(a.share.share);

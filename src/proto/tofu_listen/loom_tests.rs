@@ -1,4 +1,4 @@
-//! A hall under loom: strangers write greetings by their adapters, and the owner's counts those that were served.
+//! A ticket queue under loom: peers' TNIs put ring requests, and the owner's TNI counts the served slots.
 
 use super::*;
 use crate::tl::tofu::model::{self, Adapter, explore, spawn};
@@ -8,7 +8,7 @@ fn greeting(n: u8) -> [u8; PLACE] {
     [n + 1; PLACE]
 }
 
-/// The next greeting is written into a place when the one before has been read there.
+/// The next ring request is put into a slot after the one before was read there.
 #[test]
 fn loom_a_place_is_served_when_it_was_read() {
     explore(3, || {

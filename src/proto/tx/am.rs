@@ -1,4 +1,4 @@
-//! Messages: a request's header, data and tail, whole or in parts, in a ring or through a socket.
+//! Messages on a lane: a request's header, data and tail, in one record or several.
 
 use crate::engine::datatype::Data;
 use crate::engine::peer::{Peer, PeerTx};
@@ -11,12 +11,12 @@ use crate::tl::{Lane, ib, tofu};
 use crate::wire::header::{DataHdr, FragmentHdr, Kind};
 use std::sync::atomic::Ordering;
 
-/// Longest part of a longer message that goes through a socket in one piece, bytes.
+/// Longest part of a longer message that is sent from user memory through a socket, bytes.
 const TCP_PART: usize = 1 << 20;
-/// Of what is packed first or is part of a stream, bytes.
+/// Longest part of packed or stream data through a socket, bytes.
 const TCP_PACKED: usize = 16 << 10;
 
-/// Longer messages do not wait for others, bytes.
+/// Maximum length of messages that wait for others, bytes.
 const COLLECTED: usize = 16 << 10;
 
 const PUT: u8 = Kind::PutReq as u8;
@@ -28,17 +28,18 @@ const STREAM: u8 = Kind::StreamData as u8;
 const AM_FRAGMENT: u8 = Kind::AmFragment as u8;
 const TAG_FRAGMENT: u8 = Kind::TagFragment as u8;
 
-/// Why nothing can be sent by a lane any more.
+/// Why a lane can send nothing any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendFailed {
-    /// The peer has written nonsense into the ring in shared memory, or the ring cannot be mapped, which is logged.
+    /// The peer has written malformed data into the ring in shared memory, or the ring cannot be mapped, which is
+    /// logged.
     Unusable,
-    /// The lane has taken no record, though it had said that there is room.
+    /// The lane has not taken a record for which it had reported room.
     Refused,
 }
 
 impl SendFailed {
-    /// What the peer, or the lane to it, has done.
+    /// Text for the log.
     pub(super) fn text(self) -> &'static str {
         match self {
             SendFailed::Unusable => {
@@ -55,16 +56,16 @@ impl From<Unusable> for SendFailed {
     }
 }
 
-/// Sends a request's messages as far as there is room; true when all of them are on their way.
+/// Sends a request's messages as far as there is room; true when all of them are sent.
 ///
 /// # Safety
-/// What the request's data and tail name is readable.
+/// The memory of the request's data and tail is readable.
 pub(super) unsafe fn send(
     peer: &Peer,
     lane: &mut Lane,
     r: &mut Request,
 ) -> Result<bool, SendFailed> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that data and tail are readable.
     unsafe {
         match lane {
             Lane::Shm(outbox) if r.stream => send_parts(peer, &mut **outbox, r),
@@ -79,15 +80,15 @@ pub(super) unsafe fn send(
     }
 }
 
-/// What takes records that are copied into it: a ring, or packets.
+/// A lane that copies records: a ring, or packets.
 trait RecordSink {
-    /// What it means that a record is not taken that there was room for.
+    /// Error if a record is not taken for which there was room.
     const UNSENT: SendFailed;
 
-    /// Whether a record of `len` bytes, or any shorter one, can be sent now: it is sent next.
+    /// Whether a record of up to `len` bytes can be sent now, as the next one.
     fn has_room(&mut self, len: usize) -> Result<bool, SendFailed>;
 
-    /// Sends one, which `fill` writes; false if there is no room: `fill` was not called.
+    /// Sends a record, which `fill` writes; false if there is no room: `fill` was not called.
     fn send(
         &mut self,
         kind: u8,
@@ -160,8 +161,8 @@ impl RecordSink for tofu::sender::TofuSender {
     }
 }
 
-/// Whether a message waits for those that come behind it: the socket has got one since the last progress call, so
-/// that the peer is busy with that, and a system call for several costs little more than for one.
+/// Whether a message waits to be sent together with those behind it: the socket has sent one since the last progress
+/// call, which the peer handles now, and a system call for several costs little more than for one.
 pub(super) fn is_collected(tx: &PeerTx, r: &Request) -> bool {
     match &tx.lane {
         Some(Lane::Tcp(sender)) => sender.has_written() && whole_len(r) <= COLLECTED,
@@ -169,7 +170,7 @@ pub(super) fn is_collected(tx: &PeerTx, r: &Request) -> bool {
     }
 }
 
-/// One message: header, data, tail.
+/// Sends one message: header, data, tail.
 unsafe fn send_whole(outbox: &mut impl RecordSink, r: &Request) -> Result<bool, SendFailed> {
     outbox.send(r.kind, r.aux, r.imm, whole_len(r), |dst| {
         // SAFETY: the record has room for the three parts.
@@ -185,7 +186,7 @@ fn whole_len(r: &Request) -> usize {
 unsafe fn write_whole(r: &Request, dst: *mut u8) {
     let len = if r.bare { 0 } else { r.data.len() };
     let (head, tail) = (r.head_len as usize, r.tail_len as usize);
-    // SAFETY: the caller has room for the three parts.
+    // SAFETY: `dst` has room for the three parts.
     unsafe {
         dst.copy_from_nonoverlapping(r.head.as_ptr(), head);
         r.data.pack(0, dst.add(head), len);
@@ -195,7 +196,7 @@ unsafe fn write_whole(r: &Request, dst: *mut u8) {
     }
 }
 
-/// What has become of a record that there was room for.
+/// Checks that a record was taken for which there was room.
 fn taken<R: RecordSink>(sent: bool) -> Result<(), SendFailed> {
     match sent {
         true => Ok(()),
@@ -203,7 +204,8 @@ fn taken<R: RecordSink>(sent: bool) -> Result<(), SendFailed> {
     }
 }
 
-/// Messages of up to [`FRAGMENT`] bytes of data each; behind the last of an active message comes the user's header.
+/// Sends messages of up to [`FRAGMENT`] bytes of data each; the user's header of an active message follows its last
+/// data.
 unsafe fn send_parts<R: RecordSink>(
     peer: &Peer,
     outbox: &mut R,
@@ -212,7 +214,7 @@ unsafe fn send_parts<R: RecordSink>(
     let total = r.data.len();
     loop {
         let offset = r.offset as usize;
-        // Packing functions are called in order, each byte once: not before there is room.
+        // Packing functions are called in order, once for each byte: not before there is room.
         if !outbox.has_room(FRAGMENT + FragmentHdr::SIZE + r.tail_len as usize)? {
             return Ok(false);
         }
@@ -222,7 +224,7 @@ unsafe fn send_parts<R: RecordSink>(
             // SAFETY: the record has room for the part.
             unsafe { part.write(r, dst) }
         })?;
-        // What is packed is not packed again.
+        // Packed data cannot be packed again: a refusal is an error.
         taken::<R>(sent)?;
         if r.kind == PUT {
             peer.rma_sent.fetch_add(1, Ordering::Relaxed);
@@ -234,12 +236,12 @@ unsafe fn send_parts<R: RecordSink>(
     }
 }
 
-/// One message through a socket.
+/// Sends one message through a socket.
 unsafe fn tcp_whole(sender: &mut TcpSender, r: &Request) -> bool {
     let len = whole_len(r);
     match r.data.as_contig() {
         Some(data) if !r.bare && r.data.len() >= in_place(r) => {
-            // SAFETY: the user's data and header.
+            // SAFETY: the user's data and header are readable.
             let (data, tail) = unsafe {
                 let tail = if r.tail_len > 0 {
                     r.tail
@@ -261,20 +263,20 @@ unsafe fn tcp_whole(sender: &mut TcpSender, r: &Request) -> bool {
     }
 }
 
-/// From this size on data is given to the socket where it lies, bytes.
+/// Minimum length of data that are sent from user memory, bytes.
 fn in_place(r: &Request) -> usize {
     // SAFETY: requests do not outlive their worker.
     unsafe { &*r.worker }.ctx.policy.zcopy_thresh
 }
 
-/// Longest fragment of an eager message that is sent from where it lies, bytes. No longer than a whole message, so that
-/// the sender's buffer has room for it.
+/// Longest fragment of an eager message that is sent from user memory, bytes. At most a whole message, for which the
+/// sender's buffer has room.
 fn longest_fragment(r: &Request) -> usize {
     // SAFETY: requests do not outlive their worker.
     longest_by_socket(&unsafe { &*r.worker }.ctx.policy, true)
 }
 
-/// Messages through a socket: long ones from the user's memory, if that is one piece.
+/// Sends messages through a socket: long contiguous ones from user memory.
 unsafe fn tcp_parts(peer: &Peer, sender: &mut TcpSender, r: &mut Request) -> bool {
     let total = r.data.len();
     loop {
@@ -288,7 +290,7 @@ unsafe fn tcp_parts(peer: &Peer, sender: &mut TcpSender, r: &mut Request) -> boo
         if offset > 0 && offset >= total {
             return true;
         }
-        // SAFETY: the request's data is the user's promise until it ends; what ends it early settles first.
+        // SAFETY: the user's memory is valid until the request completes; a request that is cancelled is settled first.
         let Some(n) = (unsafe { tcp_part(sender, r, offset, total - offset) }) else {
             return false;
         };
@@ -302,7 +304,7 @@ unsafe fn tcp_parts(peer: &Peer, sender: &mut TcpSender, r: &mut Request) -> boo
     }
 }
 
-/// One part: how many bytes it has, if there was room.
+/// Sends one part. Returns its bytes of data, if there was room.
 unsafe fn tcp_part(
     sender: &mut TcpSender,
     r: &Request,
@@ -318,7 +320,7 @@ unsafe fn tcp_part(
         };
         let n = max.min(left);
         let part = Fragment::of(r, n, Vec::new());
-        // SAFETY: inside the user's data and header.
+        // SAFETY: the ranges are inside the user's data and header.
         let sent = unsafe {
             let payload = std::slice::from_raw_parts(data.add(offset), n);
             if matches!(r.kind, STREAM | AM_FRAGMENT | TAG_FRAGMENT) {
@@ -330,7 +332,7 @@ unsafe fn tcp_part(
         };
         return sent.then_some(n);
     }
-    // Packing functions are called in order, each byte once: not before there is room.
+    // Packing functions are called in order, once for each byte: not before there is room.
     if !sender.has_room(TCP_PACKED + FragmentHdr::SIZE + r.tail_len as usize) {
         return None;
     }
@@ -344,15 +346,15 @@ unsafe fn tcp_part(
 }
 
 /// One record of a request that has several. The user's packing functions decide where a part ends: some (yaksa,
-/// MPICH's) cannot cut an element, so that what they pack has to be known before room is taken.
+/// MPICH's) cannot split an element, so that their data are packed before room is taken.
 struct Fragment {
     imm: u64,
     head: [u8; FragmentHdr::SIZE],
     head_len: usize,
     data_len: usize,
-    /// What the user's functions have packed; empty: the data is packed into the record.
+    /// Data packed by the user's functions; empty: the data are packed into the record.
     packed: Vec<u8>,
-    /// Bytes of the user's header behind the data.
+    /// Bytes of the user's header after the data.
     tail_len: usize,
 }
 
@@ -360,7 +362,7 @@ impl Fragment {
     /// The next part of a request's data, at most `max` bytes.
     ///
     /// # Safety
-    /// The request's data is readable, and `max` bytes are left of it.
+    /// The request's data are readable, and `max` bytes are left.
     unsafe fn cut(r: &Request, max: usize) -> Fragment {
         let Data::Generic { .. } = r.data else {
             return Self::of(r, max, Vec::new());
@@ -374,8 +376,8 @@ impl Fragment {
         Self::of(r, len, packed)
     }
 
-    /// The part of `len` bytes at the request's offset. A put names the address in its immediate, a stream needs no
-    /// more than the order, the others name the offset in their header.
+    /// The part of `len` bytes at the request's offset. A put has the address in its immediate, a stream needs only the
+    /// order, other kinds have the offset in their header.
     fn of(r: &Request, data_len: usize, packed: Vec<u8>) -> Fragment {
         let (offset, total) = (r.offset, r.data.len() as u64);
         let imm = if r.kind == PUT { r.imm + offset } else { r.imm };
@@ -413,7 +415,7 @@ impl Fragment {
         if self.tail_len == 0 {
             return &[];
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the tail is readable.
         unsafe { std::slice::from_raw_parts(r.tail, self.tail_len) }
     }
 

@@ -1,4 +1,4 @@
-//! The lane that a peer's messages take: opened by the first of them, or before it.
+//! The lane of a peer, opened by the first message or before it.
 
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
@@ -10,8 +10,8 @@ use crate::tl::shm::outbox::Outbox;
 use std::fmt::Arguments;
 use std::io::ErrorKind;
 
-/// Takes a ring in the peer's inbox, or has a connection made where that is how messages go to it. False: there is no
-/// lane yet, the caller tries again later.
+/// Takes a ring in the peer's inbox, or requests a connection for the other transports. False: there is no lane yet,
+/// the caller tries again later.
 #[cold]
 pub(super) fn connect(peer: &Peer, tx: &mut PeerTx) -> Result<bool, ucs_status_t> {
     // SAFETY: peers do not outlive their worker.
@@ -40,7 +40,7 @@ pub(super) fn connect(peer: &Peer, tx: &mut PeerTx) -> Result<bool, ucs_status_t
         }
         Err(e) if e.kind() == ErrorKind::WouldBlock => {
             if tx.waiting.as_ref().is_some_and(|w| w.is_receiver_full()) {
-                // Without a fallback a ring is waited for: another sender may release one.
+                // Without a fallback the request waits for a ring: another sender may release one.
                 let reason = format_args!("it has no shared memory for more peers");
                 switch_to_fallback(worker, peer, tx, reason);
             }
@@ -65,9 +65,9 @@ pub(super) fn connect(peer: &Peer, tx: &mut PeerTx) -> Result<bool, ucs_status_t
     }
 }
 
-/// Has a TCP connection made to a peer in whose inbox no ring can be had. False: TCP is not allowed, or leads not
-/// there. The order of messages is kept: those sent by an earlier ring were handled before it was closed, and from now
-/// on none is sent by a ring.
+/// Requests a TCP connection to a peer in whose inbox no ring is available. False: TCP is not allowed, or does not
+/// reach the peer. The order of messages is kept: messages on an earlier ring were handled before it was closed, and no
+/// further one is sent on a ring.
 #[cold]
 fn switch_to_fallback(worker: &Worker, peer: &Peer, tx: &mut PeerTx, reason: Arguments) -> bool {
     let Some(target) = tx.fallback_target.take() else {
@@ -85,7 +85,7 @@ fn switch_to_fallback(worker: &Worker, peer: &Peer, tx: &mut PeerTx, reason: Arg
     true
 }
 
-/// Has a connection made to a peer that only one shows the end of: nothing need be sent first.
+/// Requests a connection to a peer whose death only a connection shows, before anything is sent.
 pub fn connect_eagerly(peer: &Peer) {
     let mut tx = peer.tx.lock();
     if peer.target.is_some() && tx.lane.is_none() && !tx.connecting {
@@ -95,7 +95,7 @@ pub fn connect_eagerly(peer: &Peer) {
     }
 }
 
-/// Says which lanes serve a peer: to people, and to the statistics.
+/// Logs the lanes of a peer, and stores them for the statistics.
 pub fn log_lanes(worker: &Worker, peer: &Peer) {
     let proto_info::LaneNames { messages, copies } = proto_info::lanes(peer);
     peer.stats().set_lanes(&messages, &copies);

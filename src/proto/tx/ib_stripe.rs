@@ -1,8 +1,7 @@
-//! Long transfers that are spread over the connection and its rails, in pieces.
+//! Striping of long transfers over the connection's queue pair and its rails.
 //!
-//! Pieces by different queue pairs come in any order. So whoever has to come behind such a transfer waits for all of
-//! it: a message that says it is there (`lent::end`), and, of puts and gets, what is behind a fence, which has its turn
-//! in the queue then ([`is_to_wait`]).
+//! Parts on different queue pairs complete in any order. Operations that must follow such a transfer wait for all of
+//! it: the message that reports its end (`zcopy::end`), and RMA behind a fence, which is queued then ([`is_to_wait`]).
 
 use super::enqueue_first;
 use crate::engine::ib_worker::RailEvent;
@@ -13,11 +12,11 @@ use crate::tl::Lane;
 use crate::tl::ib::rc::ZcopyDesc;
 use crate::tl::ib::sender::IbSender;
 
-/// From this length on a transfer is shared out to rails, bytes: below that one port is as fast as two that have to be
-/// waited for.
+/// Transfers of at least this length are striped, bytes: below that one port is as fast as two that have to be waited
+/// for.
 const SHARED: usize = 256 << 10;
 
-/// Ports that share such a transfer, at most.
+/// Maximum number of ports that share a transfer.
 fn most(peer: &Peer, role: ZcopyRole) -> usize {
     // SAFETY: peers do not outlive their worker.
     let ctx = unsafe { &*peer.worker }.ctx;
@@ -29,17 +28,17 @@ fn most(peer: &Peer, role: ZcopyRole) -> usize {
     })
 }
 
-/// Whether the connection alone moves a transfer, as long as it has a queue pair.
+/// Whether the connection's queue pair alone moves a transfer, if there is one.
 pub fn one_suffices(peer: &Peer, role: ZcopyRole, len: usize, keys: &[u32]) -> bool {
     let theirs = keys.iter().filter(|&&key| key != 0).count();
     len < SHARED || theirs < 2 || most(peer, role) < 2
 }
 
-/// Decides whether a transfer that begins is spread, and has rails made for it and those behind it. False: it is, when
-/// what is in front of it has ended.
+/// Decides whether a new transfer is striped, and requests rails for it and later ones. False: it will be striped, when
+/// the transfers before it are complete.
 pub fn begin(peer: &Peer, sender: &mut IbSender, t: &mut Zcopy, len: usize, keys: &[u32]) -> bool {
     let suffices = one_suffices(peer, t.role, len, keys);
-    // Not in the middle: what the connection has got until then does not tell of its end.
+    // Not in the middle of a transfer: the parts posted before report no completion.
     if t.on_rails || t.in_flight > 0 || len == 0 || suffices && sender.is_connected() {
         return true;
     }
@@ -50,7 +49,7 @@ pub fn begin(peer: &Peer, sender: &mut IbSender, t: &mut Zcopy, len: usize, keys
     t.on_rails
 }
 
-/// Whether there are rails now. They are asked for, if it is time for that.
+/// Whether there are rails. Requests them, if that is due.
 fn has_rails(peer: &Peer, sender: &mut IbSender) -> bool {
     if sender.rails.are_due(clock::coarse_ms()) {
         // SAFETY: peers do not outlive their worker.
@@ -59,8 +58,8 @@ fn has_rails(peer: &Peer, sender: &mut IbSender) -> bool {
     sender.rails.any_open()
 }
 
-/// Shares out what is left of a transfer among the connection and its rails, as far as there is room; true if that was
-/// all. `whole`: what it moves, with no key.
+/// Posts what is left of a transfer on the connection and its rails, as far as there is room; true if that was all.
+/// `whole`: local memory of the transfer, without a key.
 pub fn share_out(
     peer: &Peer,
     sender: &mut IbSender,
@@ -106,8 +105,8 @@ pub fn share_out(
     all
 }
 
-/// Whether a fence has to have its turn in the queue, because of rails, or of adapters whose reads are in no order with
-/// writes: what is in front of it has not ended.
+/// Whether a fence has to be queued, because of rails, or of TNIs, whose reads are not ordered with writes: operations
+/// before it are not complete.
 pub fn is_to_wait(peer: &Peer, tx: &PeerTx) -> bool {
     let is_busy = match &tx.lane {
         Some(Lane::Ib(sender)) => !tx.pending.is_empty() || !sender.is_drained(),
@@ -118,13 +117,13 @@ pub fn is_to_wait(peer: &Peer, tx: &PeerTx) -> bool {
     is_busy && (most(peer, ZcopyRole::Access) > 1 || by_rails_alone || peer.has_rings())
 }
 
-/// What a rail that was given up has not moved goes by the others, before anything else does. The requests that have
-/// ended by that.
+/// Queues the parts of a rail that was given up for the other rails, before all pending requests. Returns the requests
+/// that are complete without them.
 pub fn move_again(peer: &Peer, tx: &mut PeerTx, lost: &[ZcopyDesc]) -> Vec<*mut Request> {
     let mut ended = Vec::new();
     for piece in lost {
         let req = piece.owner.cast::<Request>();
-        // SAFETY: what the device worked on lives, and the lock is held.
+        // SAFETY: requests of outstanding work requests are not freed, and the lock is held.
         let r = unsafe { &mut *req };
         let Some(data) = r.data.as_contig() else {
             continue;
@@ -137,8 +136,8 @@ pub fn move_again(peer: &Peer, tx: &mut PeerTx, lost: &[ZcopyDesc]) -> Vec<*mut 
                 if t.fate == ZcopyState::Posted {
                     t.fate = ZcopyState::Going;
                     r.sent = TxState::Device;
-                    // A fence may wait there until all of it has been moved.
-                    // SAFETY: complete, and in no queue: all of it was posted.
+                    // A fence may be queued that waits for all of the transfer.
+                    // SAFETY: the request is complete in all fields, and in no queue: all of it was posted.
                     unsafe { enqueue_first(peer, tx, req) };
                 }
             }

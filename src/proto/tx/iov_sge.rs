@@ -1,4 +1,4 @@
-//! Lists of pieces that a device gathers, or scatters into: as many in one work request as that names.
+//! Gather and scatter lists: pieces of user memory as SGEs of work requests.
 
 use crate::engine::datatype::Data;
 use crate::sys::cma::{IoSpan, Spans};
@@ -8,14 +8,14 @@ use crate::tl::ib::mr::IbMr;
 use crate::tl::ib::rc::{RemoteMem, ZcopyDesc};
 use crate::tl::ib::sender::IbSender;
 
-/// No work request names more of them here.
+/// Maximum number of SGEs of a work request.
 const MOST: usize = 16;
 
-/// Posts the pieces from `offset` on that one work request takes; `memory`: the registrations of all that are not
-/// empty. How many bytes they have, 0 if there is no room now. `None`: the device does not know them.
+/// Posts the pieces from `offset` on that one work request takes; `memory`: the registrations of all pieces that are
+/// not empty. Returns their bytes, 0 if there is no room now. `None`: a piece has no key for the port.
 ///
 /// # Safety
-/// The list of pieces is still the user's promise.
+/// The user's list of pieces is valid.
 pub(super) unsafe fn post_iov(
     sender: &mut IbSender,
     (data, memory): (&Data, &[Handle<IbMr>]),
@@ -25,7 +25,7 @@ pub(super) unsafe fn post_iov(
     word: Option<u32>,
 ) -> Option<usize> {
     let mut spans = Spans::new();
-    // SAFETY: the caller's promise.
+    // SAFETY: the user's list of pieces is valid.
     unsafe { data.spans(0, data.len(), &mut spans) };
     let port = sender.local_port();
     let (count, bytes) = sender.zcopy_limits();
@@ -34,7 +34,7 @@ pub(super) unsafe fn post_iov(
     let (used, n) = take(spans.as_slice(), offset as usize, bytes, room);
     let pieces = list.get_mut(..used)?;
     for piece in &mut *pieces {
-        // Until here it has the piece's number.
+        // Until here `lkey` is the number of the piece.
         let region = memory.get(piece.lkey as usize)?.region();
         piece.lkey = region.local_key(port)?;
     }
@@ -43,8 +43,8 @@ pub(super) unsafe fn post_iov(
     Some(if posted { n } else { 0 })
 }
 
-/// Puts what is behind the first `offset` bytes into a list, each with the number of its piece as its key: as many as
-/// there is room for, and no more than so many bytes. How many there are, and their bytes.
+/// Fills a list with the pieces after the first `offset` bytes, each with its number as key: as many as there is room
+/// for, and at most `bytes` bytes. Returns their number and their bytes.
 fn take(pieces: &[IoSpan], offset: usize, bytes: usize, list: &mut [ibv_sge]) -> (usize, usize) {
     let (mut at, mut used, mut n) = (0, 0, 0);
     for (number, piece) in pieces.iter().enumerate() {
@@ -72,7 +72,7 @@ fn take(pieces: &[IoSpan], offset: usize, bytes: usize, list: &mut [ibv_sge]) ->
 mod tests {
     use super::*;
 
-    /// Addresses, lengths and numbers of what is taken.
+    /// Addresses, lengths and numbers of the pieces, and their bytes.
     fn taken(offset: usize, bytes: usize, room: usize) -> (Vec<(u64, u32, u32)>, usize) {
         let pieces = [(100, 10), (200, 20), (300, 30)].map(|(addr, len)| IoSpan { addr, len });
         let mut list = [ibv_sge::default(); 4];

@@ -1,4 +1,4 @@
-//! Requests that wait in their peers' queues: moved on when there is room.
+//! Pending queues: requests of a peer that are sent when there is room.
 
 use super::{advance, count_message, fail_peer, rma_sw};
 use crate::ctypes::*;
@@ -9,20 +9,20 @@ use crate::proto::flush;
 use crate::sys::cma::MAX_SPANS;
 use crate::tl::Lane;
 
-/// Messages of one peer that are sent under one lock.
+/// Maximum number of requests of one peer that are sent under one lock.
 const BATCH: usize = 16;
 
-/// Requests that have been sent under one lock, or copied.
+/// Requests that were sent under one lock, or copied.
 type SentRequests = [*mut Request; MAX_SPANS];
 
-/// Moves what waits for room, and ends what has moved. Returns the number of requests that got somewhere.
+/// Sends what waits for room, and completes what was sent. Returns the number of requests that were sent.
 #[cold]
 pub fn progress_backlog(worker: &Worker) -> u32 {
     let mut count = 0;
     if worker.progress_flags.is_inherited() {
         return count;
     }
-    // Those that go on waiting are put back behind them.
+    // Peers that stay in the list are appended to it.
     let peers = worker.pending_peers.lock().len();
     for _ in 0..peers {
         let Some(peer) = worker.pending_peers.lock().pop_front() else {
@@ -30,7 +30,7 @@ pub fn progress_backlog(worker: &Worker) -> u32 {
         };
         // SAFETY: peers that lists of progress name are not freed.
         count += progress_peer(worker, unsafe { &*peer });
-        // A callback has forked, and this is the child.
+        // True in a child that was forked in a callback.
         if worker.progress_flags.is_inherited() {
             break;
         }
@@ -38,8 +38,8 @@ pub fn progress_backlog(worker: &Worker) -> u32 {
     count
 }
 
-/// Moves what waits outside of progress, where no callback may run: the next progress ends what has moved. All peers
-/// are looked at: one that another thread's progress has in hand is in no list.
+/// Sends what waits outside of progress, where no callback may run: the next progress call completes what was sent. All
+/// peers are tried: one that progress handles on another thread is in no list.
 #[cold]
 pub fn move_backlog(worker: &Worker) {
     for peer in worker.all_peers() {
@@ -54,8 +54,8 @@ pub fn move_backlog(worker: &Worker) {
             let n;
             (n, verdict) = advance_some(worker, peer, &mut tx, &mut moved);
             if n > 0 {
-                // What the peer answers is the answer's to end, which can come as soon as the lock is given up.
-                // SAFETY: out of the queue: ours.
+                // Requests with an answer are completed by it, possibly as soon as the lock is released.
+                // SAFETY: the requests were removed from the queue: this thread owns them.
                 let ends = |&&req: &&*mut Request| unsafe { (*req).sent } != TxState::Await;
                 let mut list = worker.flushed_done.lock();
                 list.extend(moved[..n].iter().filter(ends));
@@ -70,11 +70,11 @@ pub fn move_backlog(worker: &Worker) {
     worker.wake();
 }
 
-/// Ends what [`move_backlog`] has moved. Runs in progress.
+/// Completes what [`move_backlog`] has sent. Called in progress.
 pub fn end_moved(worker: &Worker) {
     let moved = std::mem::take(&mut *worker.flushed_done.lock());
     for req in moved {
-        // SAFETY: out of its queue: ours.
+        // SAFETY: the request was removed from its queue: this thread owns it.
         unsafe { sent(req) };
     }
 }
@@ -82,7 +82,7 @@ pub fn end_moved(worker: &Worker) {
 fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
     let mut count = 0;
     let mut tx = peer.tx.lock();
-    // What callbacks send meanwhile waits for the next call, or this one might never end.
+    // Requests that callbacks queue meanwhile wait for the next call, or this one might not end.
     let mut left = tx.pending.len();
     cork(&mut tx, true);
     drop(tx);
@@ -104,7 +104,7 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
         drop(tx);
         count += n as u32;
         for &req in &ended[..n] {
-            // SAFETY: out of the queue: ours.
+            // SAFETY: the request was removed from the queue: this thread owns it.
             unsafe { sent(req) };
         }
         match verdict {
@@ -118,8 +118,8 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
     }
 }
 
-/// Moves the first requests of a queue on and takes out those that have been sent: how many, and whether there was
-/// room for all that were looked at.
+/// Sends the first requests of a queue and removes those that are sent: their number, and whether there was room for
+/// all that were tried.
 fn advance_some(
     worker: &Worker,
     peer: &Peer,
@@ -134,7 +134,7 @@ fn advance_some(
     (n, verdict)
 }
 
-/// As [`advance_some`], which counts them.
+/// [`advance_some`] without the counters.
 fn advance_first(
     peer: &Peer,
     tx: &mut PeerTx,
@@ -144,7 +144,7 @@ fn advance_first(
         let Some(&req) = tx.pending.front() else {
             return (n, Ok(true));
         };
-        // SAFETY: a queued request lives.
+        // SAFETY: a queued request is not freed.
         if unsafe { (*req).sent } == TxState::Copy {
             if n > 0 {
                 return (n, Ok(true));
@@ -152,11 +152,11 @@ fn advance_first(
             let (copied, all) = rma_sw::copy_some(peer, tx, ended);
             return (copied, all.map(|()| true));
         }
-        // SAFETY: a queued request lives.
+        // SAFETY: a queued request is not freed.
         match unsafe { advance(peer, tx, req) } {
             Ok(true) => {
                 tx.pending.pop_front();
-                // SAFETY: out of the queue: ours.
+                // SAFETY: the request was removed from the queue: this thread owns it.
                 count_message(peer, unsafe { &*req });
                 ended[n] = req;
             }
@@ -166,37 +166,37 @@ fn advance_first(
     (BATCH, Ok(true))
 }
 
-/// Whether a descriptor of the worker's becomes ready when what waits in a peer's queue can go on: room in a socket, a
-/// connection. Rings are looked at, nobody tells of room in them.
+/// Whether a descriptor of the worker becomes readable when the pending queue of a peer can progress: room in a socket,
+/// an established connection. Room in a ring causes no event.
 pub fn is_watched(peer: &Peer) -> bool {
     let tx = peer.tx.lock();
     let watched = match &tx.lane {
         Some(Lane::Tcp(sender)) => sender.is_watched(),
         Some(Lane::Shm(_) | Lane::Tofu(_)) => false,
-        // What they wait for comes with a completion, or a timer.
+        // Completions or a timer make the descriptor readable.
         Some(Lane::Ib(_)) => true,
         None => tx.connecting,
     };
     watched || tx.pending.is_empty()
 }
 
-/// Several messages go to a socket together.
+/// Lets a socket collect several messages.
 fn cork(tx: &mut PeerTx, on: bool) {
     if let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {
         if on { sender.cork() } else { sender.uncork() }
     }
 }
 
-/// A queued request has been sent.
+/// Handles a queued request that was sent.
 unsafe fn sent(req: *mut Request) {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller owns the request.
     match unsafe { (*req).sent } {
-        // SAFETY: in no queue any more.
+        // SAFETY: the request is in no queue.
         TxState::Complete | TxState::Fence => unsafe { request::complete(req, UCS_OK) },
-        // SAFETY: as above.
+        // SAFETY: the request is in no queue.
         TxState::Flush => unsafe { flush::marker_sent(req) },
         TxState::Await | TxState::Device => {}
-        // SAFETY: as above.
+        // SAFETY: the request is in no queue.
         TxState::Copy => unsafe { request::complete(req, (*req).status) },
     }
 }

@@ -1,9 +1,9 @@
-//! Remote accesses that a device carries out: queued as messages are, because a queue pair has to be there and to have
-//! room, and posted in their turn.
+//! RMA and atomics executed by the HCA. They are queued like messages, because a queue pair has to be connected and to
+//! have room, and posted in their turn.
 //!
-//! Short data is copied through registered buffers: what is written has ended when it is copied, what is read when it
-//! has come. Longer data is written and read in place (`zcopy`). A flush waits for all of it, as for everything that
-//! was posted.
+//! Short data are copied through registered buffers: a put completes when its data are copied, a get when they have
+//! arrived. Longer data are transferred in place (`zcopy`). A flush waits for all of it, as for everything that was
+//! posted.
 
 use super::{rma_sw, zcopy};
 use crate::ctypes::*;
@@ -24,8 +24,7 @@ use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::ptr;
 
-/// Makes a request, whose data (one piece, if it is not worked on [in place](in_place)) and peer are set, an access of
-/// the device's.
+/// Makes a request, whose data (contiguous, unless it is [in place](in_place)) and peer are set, RMA by the HCA.
 pub fn set_rma_ib(r: &mut Request, direction: CmaDirection, addr: u64, keys: &DeviceKeys) {
     (r.sent, r.imm, r.kind) = (TxState::Device, addr, 0);
     r.stream = direction == CmaDirection::Write;
@@ -37,8 +36,8 @@ pub fn set_rma_ib(r: &mut Request, direction: CmaDirection, addr: u64, keys: &De
     }
 }
 
-/// Makes a request, whose data (where the result goes, or nothing) and peer are set, an atomic operation of the
-/// device's. False: no device does such a one.
+/// Makes a request, whose data (the result buffer, or none) and peer are set, an atomic operation of the peer's HCA.
+/// False: no HCA has the operation.
 pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, keys: &DeviceKeys) -> bool {
     let port = keys.atomics.ports.trailing_zeros() as usize;
     let (Some(key), Some(_)) = (keys.of_port(port), step(head)) else {
@@ -53,8 +52,8 @@ pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, keys: &DeviceKeys) -> b
     true
 }
 
-/// Makes a request an atomic operation that whoever has this key carries out, or a message if that is not how it is
-/// reached.
+/// Makes a request an atomic operation of the HCA or TNI for which `key` is valid; it becomes a message if the lane
+/// does not reach that one.
 pub(super) fn set_atomic(r: &mut Request, addr: u64, head: &AmoHdr, key: u64) {
     super::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
     r.sent = TxState::Device;
@@ -63,8 +62,8 @@ pub(super) fn set_atomic(r: &mut Request, addr: u64, head: &AmoHdr, key: u64) {
     r.remote_id = key;
 }
 
-/// An atomic operation was posted: from here on it is no message. Who is in the peer's place does nothing, as where
-/// memory is mapped.
+/// Called when an atomic operation was posted: from here on it is no message. Counted as mapped, because the target's
+/// processor executes nothing.
 pub(super) fn atomic_posted(peer: &Peer, r: &mut Request, len: usize) {
     peer.stats().of(StatProtocol::AmoMapped).add(len);
     r.kind = 0;
@@ -76,7 +75,7 @@ pub(super) fn atomic_posted(peer: &Peer, r: &mut Request, len: usize) {
     };
 }
 
-/// What devices can do of the operations, in one step.
+/// The HCA operation for an atomic operation, if HCAs have it.
 pub fn step(head: &AmoHdr) -> Option<AmoDesc> {
     const ADD: u32 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u32;
     const CSWAP: u32 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u32;
@@ -94,14 +93,14 @@ pub(super) fn is_atomic(r: &Request) -> bool {
     r.kind == Kind::AmoReq as u8
 }
 
-/// The key of a request for a port of the peer's.
+/// The key of a request for a port of the peer.
 pub(super) fn key(r: &Request, port: usize) -> Option<u32> {
     let keys = r.head.chunks_exact(size_of::<u32>());
     let key = keys.take(r.head_len.into()).nth(port)?;
     Some(u32::from_le_bytes(*key.first_chunk()?))
 }
 
-/// Writes what fits into one buffer at once. False: it has to wait, or cannot be done this way.
+/// Writes data that fit into one registered buffer, if that is possible now. False: nothing was done.
 ///
 /// # Safety
 /// `len` bytes are readable at `data`.
@@ -119,7 +118,7 @@ pub unsafe fn write_now(
     let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
         return false;
     };
-    // SAFETY: the caller's bytes.
+    // SAFETY: `data` has `len` bytes.
     let fill = |to: *mut u8, n: usize| unsafe { to.copy_from_nonoverlapping(data, n) };
     let written = sender.write(RemoteMem { addr, key }, len, fill) == len;
     if written {
@@ -128,10 +127,10 @@ pub unsafe fn write_now(
     written
 }
 
-/// As [`write_now`], with a word, which the peer gets behind the data.
+/// [`write_now`] with an immediate.
 ///
 /// # Safety
-/// As there.
+/// `len` bytes are readable at `data`.
 pub unsafe fn write_with_imm(
     peer: &Peer,
     keys: &DeviceKeys,
@@ -146,30 +145,29 @@ pub unsafe fn write_with_imm(
     let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
         return false;
     };
-    // SAFETY: the caller's bytes.
+    // SAFETY: `data` has `len` bytes.
     let fill = |to: *mut u8| unsafe { to.copy_from_nonoverlapping(data, len) };
     sender.write_with_imm(RemoteMem { addr, key }, len, word, fill)
 }
 
-/// Posts a put in the user's memory in one work request, and a word, which the peer gets behind the data. False: it has
-/// to wait, or takes more than one.
+/// Posts a put in place in one work request with an immediate. False: it has to wait, or needs more than one.
 ///
 /// # Safety
-/// The request is complete in all fields, in no queue, and has been made one of a device's.
+/// The request is complete in all fields, in no queue, and was made RMA by the HCA.
 pub unsafe fn post_zcopy_with_imm(req: *mut Request, word: u32) -> bool {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller's request is valid, and no other thread uses it.
     let (peer, mut tx) = unsafe { super::queue_of(req) };
     let tx = &mut *tx;
     match tx.lane.as_mut() {
         Some(Lane::Ib(sender)) if tx.pending.is_empty() && sender.is_connected() => {
-            // SAFETY: passed on.
+            // SAFETY: the caller's request; the peer's lock is held.
             peer.status() == UCS_OK && unsafe { zcopy::post_with_imm(peer, sender, req, word) }
         }
         _ => false,
     }
 }
 
-/// The key for accesses of `len` bytes that need not wait, if that is how it is now.
+/// The key for accesses of `len` bytes that can be posted now.
 pub fn key_now(peer: &Peer, keys: &DeviceKeys, len: usize) -> Option<u32> {
     key_of(&peer.tx.lock(), keys, len)
 }
@@ -184,13 +182,13 @@ fn key_of(tx: &PeerTx, keys: &DeviceKeys, len: usize) -> Option<u32> {
     }
 }
 
-/// Reads into the one piece of a request's data, which fits into one buffer. False: it has to wait.
+/// Gets into the contiguous memory of a request that fits into one registered buffer. False: it has to wait.
 ///
 /// # Safety
 /// The request is new, and its data and peer are set.
 pub unsafe fn read_now(peer: &Peer, req: *mut Request, addr: u64, key: u32) -> bool {
     let mut tx = peer.tx.lock();
-    // SAFETY: the caller's request.
+    // SAFETY: the caller's request is valid, and no other thread uses it.
     let r = unsafe { &mut *req };
     let (Some(Lane::Ib(sender)), Some(data)) = (tx.lane.as_mut(), r.data.as_contig()) else {
         return false;
@@ -204,13 +202,13 @@ pub unsafe fn read_now(peer: &Peer, req: *mut Request, addr: u64, key: u32) -> b
     read
 }
 
-/// Lets an access work in the user's memory, which is registered.
+/// Makes RMA in place: the user's memory is registered.
 pub fn in_place(r: &mut Request, memory: Vec<Handle<IbMr>>) {
     let transfer = Zcopy::new(memory, ZcopyRole::Access, r.imm);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
-/// Makes it an access by message, or a rendezvous by messages: there is no queue pair that could do it.
+/// Makes a request RMA or a rendezvous by messages, because no queue pair can execute it.
 pub(super) fn give_up(r: &mut Request) {
     if is_atomic(r) {
         let fetch = !r.stream;
@@ -236,16 +234,16 @@ pub(super) fn give_up(r: &mut Request) {
     rma_sw::set_am(r, direction, r.imm);
 }
 
-/// Posts as much of a request as there is room for; true when that was all of it. `None`: it cannot be done this way.
+/// Posts as much of a request as there is room for; true when that was all of it. `None`: the lane cannot execute it.
 ///
 /// # Safety
-/// The request's memory is the user's promise until it ends.
+/// The user's memory is valid until the request completes.
 pub(super) unsafe fn advance(
     peer: &Peer,
     sender: &mut IbSender,
     req: *mut Request,
 ) -> Option<bool> {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller's request is valid, and no other thread uses it.
     let r = unsafe { &mut *req };
     if is_atomic(r) {
         return post_atomic(peer, sender, r);
@@ -256,7 +254,7 @@ pub(super) unsafe fn advance(
         false => return None,
     };
     if r.transfer().is_some() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the user's memory is valid until the request completes.
         return unsafe { zcopy::advance(peer, sender, req, key) };
     }
     let key = key?;
@@ -267,7 +265,7 @@ pub(super) unsafe fn advance(
             addr: r.imm.wrapping_add(r.offset),
             key,
         };
-        // SAFETY: inside of the user's memory.
+        // SAFETY: the range is inside the user's memory.
         let n = unsafe {
             let here = data.add(at);
             match r.stream {
@@ -282,7 +280,7 @@ pub(super) unsafe fn advance(
         r.remote += u64::from(!r.stream);
     }
     peer.stats().of(StatProtocol::RmaCopy).add(len);
-    // The end of a read is the device's to tell.
+    // The completion of a get is reported by the HCA.
     r.sent = if r.stream {
         TxState::Complete
     } else {
@@ -291,10 +289,10 @@ pub(super) unsafe fn advance(
     Some(true)
 }
 
-/// As [`advance`], of an atomic operation.
+/// [`advance`] for an atomic operation.
 fn post_atomic(peer: &Peer, sender: &mut IbSender, r: &mut Request) -> Option<bool> {
     let step = AmoHdr::decode(&r.head).as_ref().and_then(step)?;
-    // Only one of the peer's devices does it, which may be behind other ports.
+    // Only one HCA of the peer executes it, which this connection may not reach.
     let is_behind = r.remote_id >> sender.remote_port() & 1 == 1;
     if !is_behind || !sender.has_atomics() {
         return None;
@@ -315,13 +313,14 @@ fn post_atomic(peer: &Peer, sender: &mut IbSender, r: &mut Request) -> Option<bo
     Some(true)
 }
 
-/// A send of this number has ended, and what is before it: ends the requests that waited for no more, and flushes.
+/// Handles the completion of send `number`, and of all before it: completes requests that waited for no more, and
+/// flushes.
 #[inline(never)]
 pub fn on_end(connection: &mut IbConn, number: u64) {
     if connection.reply_tx.is_some() {
         return on_end_behind(connection, number);
     }
-    // SAFETY: peers that connections lead to are not freed, connections are.
+    // SAFETY: peers that connections name are not freed before them.
     let mut tx = unsafe { &*connection.peer }.tx.lock();
     let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
         return;
@@ -332,19 +331,19 @@ pub fn on_end(connection: &mut IbConn, number: u64) {
     ends.finish();
 }
 
-/// As [`on_end`], in single-thread mode: nobody has to be remembered until a lock is free.
+/// [`on_end`] in single-thread mode: requests are completed directly, because no lock is held.
 ///
 /// # Safety
-/// In single-thread mode, and nobody up the stack has the peer's sending half.
+/// Single-thread mode, and no caller up the stack borrows the peer's `tx`.
 #[inline(always)]
 pub unsafe fn on_end_alone(connection: &mut IbConn, number: u64) {
-    // SAFETY: peers that connections lead to are not freed, connections are. Who is told may change the lane: it is
-    // looked for anew.
+    // SAFETY: peers that connections name are not freed before them; single-thread mode. A callback may change the
+    // lane: it is looked up each time.
     let line = || match unsafe { (*connection.peer).tx.alone().lane.as_mut() } {
         Some(Lane::Ib(sender)) => sender.rc(),
         _ => None,
     };
-    // What came through buffers is where it goes before anybody is told.
+    // Data that came through registered buffers are copied before any request is completed.
     if connection.reply_tx.is_some() || line().is_none_or(|line| line.has_descs()) {
         return on_end(connection, number);
     }
@@ -353,7 +352,7 @@ pub unsafe fn on_end_alone(connection: &mut IbConn, number: u64) {
     }
     while let Some(line) = line() {
         match line.next_completed() {
-            // SAFETY: single-thread mode; who waits lives, and is in no list any more.
+            // SAFETY: single-thread mode; the owner of a slot is not freed before it, and is in no list.
             Some(wait) if !wait.owner.is_null() => unsafe {
                 end_wait(wait.what, wait.owner.cast())
             },
@@ -364,11 +363,11 @@ pub unsafe fn on_end_alone(connection: &mut IbConn, number: u64) {
     }
 }
 
-/// Ends the request that had a place. In single-thread mode.
+/// Completes the request of an op slot, in single-thread mode.
 #[inline(always)]
 unsafe fn end_wait(what: OpKind, req: *mut Request) {
-    // SAFETY: the caller's request. What reads by a place, or has something done atomically, is the user's, and one
-    // such work request is all of it.
+    // SAFETY: the caller's request. A get or an atomic in an op slot is a user's request, and one such work request is
+    // all of it.
     unsafe {
         match what {
             OpKind::Mark => flush::marker_sent(req),
@@ -377,7 +376,7 @@ unsafe fn end_wait(what: OpKind, req: *mut Request) {
     }
 }
 
-/// The rest of an end: those who wait for what is still under way.
+/// The rest of a completion: flush markers that wait for other outstanding operations.
 #[inline(never)]
 fn let_go(connection: &mut IbConn) {
     let mut ends = EndedRequests::default();
@@ -389,7 +388,7 @@ fn let_go(connection: &mut IbConn) {
     ends.finish();
 }
 
-/// The same where the half that sends is not the peer's way.
+/// [`on_end`] where the sender is not the peer's lane.
 #[inline(never)]
 fn on_end_behind(connection: &mut IbConn, number: u64) {
     let mut ends = EndedRequests::default();
@@ -397,13 +396,13 @@ fn on_end_behind(connection: &mut IbConn, number: u64) {
     ends.finish();
 }
 
-/// One of the reads that a request has posted has come.
+/// Handles the arrival of the data of one get of a request.
 ///
 /// # Safety
 /// The request waits for it.
 pub unsafe fn on_read(owner: *mut c_void) {
     let mut ends = EndedRequests::default();
-    // SAFETY: the waiting request lives; its peer is not freed before it has ended.
+    // SAFETY: the waiting request is not freed; its peer is not freed before it completes.
     let peer = unsafe { &*(*owner.cast::<Request>()).peer };
     let tx = peer.tx.lock();
     ends.add(owner);
@@ -411,31 +410,32 @@ pub unsafe fn on_read(owner: *mut c_void) {
     ends.finish();
 }
 
-/// What a request has posted in its own memory has failed: the device has done with that. The request ends as its peer.
+/// Handles the failure of an operation in place: the device no longer accesses the memory. The request fails with the
+/// status of its peer.
 ///
 /// # Safety
-/// As [`on_read`].
+/// The request waits for the operation.
 #[cold]
 pub unsafe fn on_failed(owner: *mut c_void) {
-    // SAFETY: the waiting request lives; its peer is not freed before it has ended.
+    // SAFETY: the waiting request is not freed; its peer is not freed before it completes.
     let peer = unsafe { &*(*owner.cast::<Request>()).peer };
     let tx = peer.tx.lock();
     let status = match peer.status() {
         UCS_OK => UCS_ERR_IO_ERROR,
         status => status,
     };
-    // SAFETY: as above; the lock is held.
+    // SAFETY: the waiting request is not freed, and the lock is held.
     if let Some(t) = unsafe { (*owner.cast::<Request>()).transfer_mut() }
         && matches!(t.fate, ZcopyState::Posted)
     {
         t.fate = ZcopyState::Ends(status);
     }
     drop(tx);
-    // SAFETY: passed on.
+    // SAFETY: the request waits for the operation.
     unsafe { on_read(owner) }
 }
 
-/// The same of a rail: the number of its interface, and of its queue pair.
+/// [`on_end`] for a rail, by the numbers of its interface and queue pair.
 pub fn on_rail_end(connection: &mut IbConn, (iface, qpn): (usize, u32), number: u64) {
     let mut ends = EndedRequests::default();
     connection.with_sender(|sender| {
@@ -447,8 +447,8 @@ pub fn on_rail_end(connection: &mut IbConn, (iface, qpn): (usize, u32), number: 
     ends.finish();
 }
 
-/// Requests that have ended, linked by `remote_id`, which none of them needs any more: they are told without the peer's
-/// lock.
+/// Completed requests, linked by `remote_id`, which none of them needs any more: their callbacks are called without the
+/// peer's lock.
 struct EndedRequests {
     first: *mut Request,
     last: *mut Request,
@@ -464,35 +464,35 @@ impl Default for EndedRequests {
 }
 
 impl EndedRequests {
-    /// Something that this request waits for has come. The peer's lock is held.
+    /// Counts a completed operation of a request. The peer's lock is held.
     #[inline(always)]
     fn add(&mut self, owner: *mut c_void) {
         let req = owner.cast::<Request>();
-        // SAFETY: who waits lives; the peer's lock is held, as where reads are posted.
+        // SAFETY: the waiting request is not freed; the peer's lock is held, under which gets are posted, too.
         if !unsafe { has_ended(&mut *req) } {
             return;
         }
         if self.last.is_null() {
             self.first = req;
         } else {
-            // SAFETY: as above.
+            // SAFETY: the requests in the list are not freed before `finish`.
             unsafe { (*self.last).remote_id = req as u64 };
         }
         self.last = req;
     }
 
-    /// Tells them.
+    /// Completes the requests.
     #[inline(always)]
     fn finish(self) {
         let mut next = self.first;
         while !next.is_null() {
-            // SAFETY: in no list any more: ours.
+            // SAFETY: the request is in no other list: this thread owns it.
             unsafe {
                 let req = next;
                 next = (*req).remote_id as *mut Request;
                 match (*req).sent {
                     TxState::Flush => flush::marker_sent(req),
-                    // What has no extra and waits for a device has nothing to free.
+                    // Without an extra there is nothing to free.
                     _ if (*req).extra.is_none() => request::complete_plain(req, UCS_OK),
                     _ => zcopy::end(req),
                 }
@@ -501,7 +501,7 @@ impl EndedRequests {
     }
 }
 
-/// Something that a request waits for has come; whether it was the last.
+/// Counts a completed operation of a request. Returns whether it was the last.
 #[inline(always)]
 fn has_ended(r: &mut Request) -> bool {
     r.remote_id = 0;

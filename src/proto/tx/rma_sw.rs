@@ -1,9 +1,9 @@
-//! Remote accesses that wait in a peer's queue: the kernel copies several of them in one call, or the peer executes
-//! them.
+//! RMA that waits in a peer's pending queue: by CMA, several requests in one system call, or by messages that the peer
+//! executes.
 //!
-//! A call of `process_vm_*` for 8 bytes takes 1.6 us on the machine of docs/PERFORMANCE.md, one for 64 pieces of as
-//! many requests 24 us: 0.4 us each. So the first access since the last progress call is copied at once, and those
-//! behind it wait for the next: whoever waits for them calls it.
+//! A `process_vm_*` call for 8 bytes takes 1.6 us on the machine of docs/PERFORMANCE.md, one for 64 requests 24 us: 0.4
+//! us each. So the first access since the last progress call is copied at once, and those behind it wait for the next
+//! call, which a program makes to complete them.
 
 use super::{assign_id, set_message};
 use crate::ctypes::*;
@@ -14,13 +14,13 @@ use crate::sys::cma::{IoSpan, MAX_SPANS, Spans};
 use crate::wire::header::{GetHdr, Kind, UNNAMED};
 use crate::wire::stats::StatProtocol;
 
-/// Longer accesses do not wait for others, bytes: the call is the smaller part of them.
+/// Maximum length of accesses that wait for others, bytes: for longer ones the system call is the smaller part.
 pub const GATHERED: usize = 8 << 10;
 
-/// Requests of a worker that may wait for others, so that who never waits for them does not fill his memory.
+/// Maximum number of requests of a worker that wait for others: bounds memory if the user never progresses.
 pub const MOST: usize = 1024;
 
-/// Makes a request, whose data and peer are set, an access that the peer executes.
+/// Makes a request, whose data and peer are set, RMA by message.
 pub fn set_am(r: &mut Request, direction: CmaDirection, addr: u64) {
     if direction == CmaDirection::Write {
         (r.sent, r.stream) = (TxState::Complete, true);
@@ -36,7 +36,7 @@ pub fn set_am(r: &mut Request, direction: CmaDirection, addr: u64) {
     set_message(r, Kind::GetReq, 0, addr, &head.encode());
 }
 
-/// Makes a request, whose data (one piece) and peer are set, an access that the kernel executes when its turn comes.
+/// Makes a request, whose data (contiguous) and peer are set, a queued CMA copy.
 pub fn set_cma(r: &mut Request, direction: CmaDirection, addr: u64) {
     (r.sent, r.imm) = (TxState::Copy, addr);
     r.stream = direction == CmaDirection::Write;
@@ -50,12 +50,12 @@ fn direction(r: &Request) -> CmaDirection {
     }
 }
 
-/// Copies for the first requests of a queue that want the same direction, takes them out into `ended` and leaves in
-/// each what it ended with: how many. For those for which the kernel does not let us the peer is asked, in their
-/// places.
+/// Copies for the first requests of a queue that have the same direction. Removes them, stores them in `ended` with
+/// their status, and returns their number. Where CMA is not permitted they become messages, in their places in the
+/// queue.
 ///
 /// # Errors
-/// `UCS_ERR_CONNECTION_RESET` if the peer is gone; those that were taken out say so.
+/// `UCS_ERR_CONNECTION_RESET` if the peer is dead; it is also the status of the requests that were removed.
 pub fn copy_some(
     peer: &Peer,
     tx: &mut PeerTx,
@@ -65,12 +65,12 @@ pub fn copy_some(
     let mut way = None;
     let mut n = 0;
     for &req in tx.pending.iter().take(MAX_SPANS) {
-        // SAFETY: queued requests live.
+        // SAFETY: queued requests are not freed.
         let r = unsafe { &mut *req };
         if r.sent != TxState::Copy || *way.get_or_insert(direction(r)) != direction(r) {
             break;
         }
-        // As many pieces as requests at most: there is room.
+        // There are at most as many pieces as requests: the lists have room.
         let (here, there) = pieces(r);
         local.extend(here);
         remote.extend(there);
@@ -79,13 +79,13 @@ pub fn copy_some(
     }
     let Some(way) = way else { return (0, Ok(())) };
     let total = local.bytes();
-    // SAFETY: the users' memory until their requests end.
+    // SAFETY: the user's memory is valid until its request completes.
     let copied = unsafe { cma::transfer(peer, way, &mut local, &mut remote) };
     let moved = total - local.bytes();
     let mut end = 0;
     let mut all = Ok(());
     for &req in &ended[..n] {
-        // SAFETY: as above.
+        // SAFETY: queued requests are not freed.
         let r = unsafe { &mut *req };
         end += r.data.len();
         r.status = match copied {
@@ -94,13 +94,13 @@ pub fn copy_some(
             Err(UCS_ERR_UNSUPPORTED) => {
                 set_am(r, way, r.imm);
                 if r.sent == TxState::Await {
-                    // SAFETY: complete, and never named.
+                    // SAFETY: the request is complete, and had no id before.
                     unsafe { assign_id(req) };
                 }
                 continue;
             }
             Err(UCS_ERR_CONNECTION_RESET) => UCS_ERR_CONNECTION_RESET,
-            // One of them has no memory there: the others have.
+            // One of them has an invalid remote address: the others are copied one by one.
             Err(_) => copy_one(peer, way, r),
         };
         match r.status {
@@ -110,8 +110,8 @@ pub fn copy_some(
         }
     }
     if copied == Err(UCS_ERR_UNSUPPORTED) {
-        // Those whose memory was moved before the right was lost.
-        // SAFETY: as above.
+        // Removes those that were copied before the permission was lost.
+        // SAFETY: queued requests are not freed.
         n = (ended[..n]
             .iter()
             .take_while(|&&req| unsafe { (*req).sent } == TxState::Copy))
@@ -121,7 +121,7 @@ pub fn copy_some(
     (n, all)
 }
 
-/// A request's memory here and there.
+/// Local and remote memory of a request.
 fn pieces(r: &Request) -> (IoSpan, IoSpan) {
     let len = r.data.len();
     let here = r.data.as_contig().map_or(0, |data| data as u64);
@@ -134,7 +134,7 @@ fn copy_one(peer: &Peer, way: CmaDirection, r: &Request) -> ucs_status_t {
         Spans::one(here.addr, here.len),
         Spans::one(there.addr, there.len),
     );
-    // SAFETY: the user's memory until the request ends.
+    // SAFETY: the user's memory is valid until its request completes.
     let copied = unsafe { cma::transfer(peer, way, &mut here, &mut there) };
     copied.err().unwrap_or(UCS_OK)
 }

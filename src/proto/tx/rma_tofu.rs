@@ -1,5 +1,5 @@
-//! Remote accesses that the adapter of the Tofu interconnect carries out: queued as messages are, because a ring has to
-//! be there, and posted in their turn. What is written goes by the queues that messages go by, in order with them.
+//! RMA and AMO that TNIs of the Tofu interconnect execute: queued like messages, because a ring has to be granted
+//! first, and posted in order. Puts use the VCQ of messages, and are ordered with them.
 
 use super::{rma_ib, tofu_stripe, zcopy};
 use crate::ctypes::*;
@@ -14,10 +14,10 @@ use crate::tl::tofu::sender::TofuSender;
 use crate::wire::header::{AmoHdr, Kind, NoteHdr};
 use crate::wire::stats::StatProtocol;
 
-/// Where a request keeps the steering address.
+/// Bytes of a request's header that hold the remote steering address.
 const STADD: std::ops::Range<usize> = 0..8;
 
-/// Makes a request, whose data (one piece) and peer are set, an access of the adapter's.
+/// Makes a request, whose data (contiguous) and peer are set, a put or get of the TNI.
 pub fn set_rma_tofu(r: &mut Request, direction: CmaDirection, addr: u64, stadd: u64) {
     (r.sent, r.imm, r.kind) = (TxState::Device, addr, 0);
     r.stream = direction == CmaDirection::Write;
@@ -27,7 +27,7 @@ pub fn set_rma_tofu(r: &mut Request, direction: CmaDirection, addr: u64, stadd: 
     r.head[STADD].copy_from_slice(&stadd.to_le_bytes());
 }
 
-/// What adapters call an operation, by its number in `ucp_atomic_op_t`.
+/// The TNI's operation for a number of `ucp_atomic_op_t`.
 pub fn verb(op: u8) -> Option<AmoVerb> {
     const ADD: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u8;
     const SWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_SWAP as u8;
@@ -46,7 +46,7 @@ pub fn verb(op: u8) -> Option<AmoVerb> {
     })
 }
 
-/// An operation on 4 or 8 bytes as adapters do it.
+/// A TNI's atomic operation on 4 or 8 bytes.
 pub fn step(op: u8, size: u8, value: u64, compare: u64) -> Option<TofuAmo> {
     let width = match size {
         4 => AmoWidth::Four,
@@ -61,8 +61,8 @@ pub fn step(op: u8, size: u8, value: u64, compare: u64) -> Option<TofuAmo> {
     })
 }
 
-/// Makes a request, whose data (the place of the reply, if one is wanted) and peer are set, an atomic operation of the
-/// adapter's, which offers it. False: it is none that adapters know.
+/// Makes a request, whose data (the reply buffer, if there is one) and peer are set, an atomic operation of the TNI,
+/// which supports it. False: TNIs have no such operation.
 pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, stadd: u64) -> bool {
     let known = step(head.op, head.size, head.value, head.compare).is_some();
     if known {
@@ -71,7 +71,7 @@ pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, stadd: u64) -> bool {
     known
 }
 
-/// The sender of a peer whom nothing waits for.
+/// The sender to a peer, if no request is pending.
 fn sender_now(tx: &mut PeerTx) -> Option<&mut TofuSender> {
     match tx.lane.as_mut() {
         Some(Lane::Tofu(sender)) if tx.pending.is_empty() => Some(sender),
@@ -79,7 +79,7 @@ fn sender_now(tx: &mut PeerTx) -> Option<&mut TofuSender> {
     }
 }
 
-/// Has an operation done at once whose reply nobody wants. False: it has to wait.
+/// Posts a non-fetching operation at once. False: it has to wait.
 pub fn change_now(peer: &Peer, step: TofuAmo, stadd: u64) -> bool {
     let mut tx = peer.tx.lock();
     let sender = sender_now(&mut tx);
@@ -92,10 +92,11 @@ pub fn change_now(peer: &Peer, step: TofuAmo, stadd: u64) -> bool {
     posted
 }
 
-/// The same with a reply, which a request waits for: its data. False: it has to wait, and the request is the caller's.
+/// Posts a fetching operation at once; the fetched value goes to the request's data. False: it has to wait, and the
+/// request remains the caller's.
 ///
 /// # Safety
-/// The request is new, complete in all fields, and has room for the reply.
+/// The request is new, complete in all fields, and has room for the fetched value.
 pub unsafe fn fetch_now(peer: &Peer, req: *mut Request, step: TofuAmo, stadd: u64) -> bool {
     let mut tx = peer.tx.lock();
     // SAFETY: the caller's request.
@@ -112,7 +113,7 @@ pub unsafe fn fetch_now(peer: &Peer, req: *mut Request, step: TofuAmo, stadd: u6
     posted
 }
 
-/// Posts it. False: not now.
+/// Posts an atomic operation. False: no room now; `None`: TNIs have no such operation.
 fn post_atomic(peer: &Peer, sender: &mut TofuSender, r: &mut Request) -> Option<bool> {
     let head = AmoHdr::decode(&r.head)?;
     let step = step(head.op, head.size, head.value, head.compare)?;
@@ -128,26 +129,26 @@ fn post_atomic(peer: &Peer, sender: &mut TofuSender, r: &mut Request) -> Option<
     Some(posted)
 }
 
-/// Has the adapter work in the request's memory, which is registered. Rails move their shares.
+/// Makes the TNI access the request's registered memory directly (zcopy). Rails move their shares.
 pub fn in_place(r: &mut Request, memory: Handle<TofuMr>, shares: Vec<RailShare>) {
     let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Access, r.imm);
     (transfer.steered, transfer.shares) = (Some(memory), shares);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
-/// Makes a receive one that reads the sender's memory into its own, which is registered. Rails move their shares.
+/// Makes a receive a zcopy get from the sender's memory. Rails move their shares.
 pub fn fetch(r: &mut Request, memory: Handle<TofuMr>, shares: Vec<RailShare>) {
     r.head[STADD].copy_from_slice(&r.remote.to_le_bytes());
     (r.sent, r.stream, r.kind, r.offset) = (TxState::Device, false, 0, 0);
     r.head_len = 0;
-    // `remote_id` is a link when the adapter has done.
+    // When the request completes, `remote_id` links it to others: the id moves to `imm`.
     (r.imm, r.remote_id) = (r.remote_id, 0);
     let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Fetch, r.remote);
     (transfer.steered, transfer.shares) = (Some(memory), shares);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
-/// Writes what one operation does at once. False: it has to wait, or is longer.
+/// Posts a put at once. False: it has to wait, or one operation cannot carry it.
 ///
 /// # Safety
 /// `len` bytes are readable at `data`.
@@ -158,11 +159,11 @@ pub unsafe fn write_now(peer: &Peer, stadd: u64, data: *const u8, len: usize) ->
     sender.is_some_and(|sender| unsafe { write_by(peer, sender, stadd, data, len) })
 }
 
-/// As [`write_now`], with a note of it behind it for a completion queue. `None`: it has to wait, or is longer; false:
-/// only the note has.
+/// Posts a put at once, and behind it a NOTE message for a completion queue. `None`: the put has to wait, or one
+/// operation cannot carry it; false: the put is posted, and the message has to wait.
 ///
 /// # Safety
-/// As there.
+/// `note.len` bytes are readable at `data`.
 pub unsafe fn write_with_imm(
     peer: &Peer,
     stadd: u64,
@@ -174,7 +175,7 @@ pub unsafe fn write_with_imm(
     // SAFETY: the caller's bytes.
     unsafe { write_by(peer, sender, stadd, data, note.len as usize) }.then(|| {
         let noted = sender.send(Kind::Note as u8, cq, value, NoteHdr::SIZE, |to| {
-            // SAFETY: the frame has room for it.
+            // SAFETY: the frame has room for the header of a NOTE.
             unsafe { to.cast::<[u8; NoteHdr::SIZE]>().write(note.encode()) };
         });
         if noted {
@@ -185,7 +186,7 @@ pub unsafe fn write_with_imm(
 }
 
 /// # Safety
-/// As of [`write_now`].
+/// `len` bytes are readable at `data`.
 unsafe fn write_by(
     peer: &Peer,
     sender: &mut TofuSender,
@@ -207,10 +208,10 @@ fn stadd(r: &Request) -> u64 {
     bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Posts as much of a request as there is room for; true when that was all of it. `None`: it cannot be done this way.
+/// Posts as much of a request as there is room for. True: all of it; `None`: it cannot be posted on this lane.
 ///
 /// # Safety
-/// The request's memory is the user's promise until it ends.
+/// The request lives, and the user keeps its memory until it completes.
 pub(super) unsafe fn advance(
     peer: &Peer,
     sender: &mut TofuSender,
@@ -223,13 +224,13 @@ pub(super) unsafe fn advance(
     }
     let (data, len) = (r.data.as_contig()?, r.data.len());
     if r.transfer().is_some() {
-        // SAFETY: passed on.
+        // SAFETY: the caller's request, whose memory is `len` bytes at `data`.
         return unsafe { post_zcopy(peer, sender, req, data, zcopy::length(r)) };
     }
     while (r.offset as usize) < len {
         let (at, left) = (r.offset as usize, len - r.offset as usize);
         let there = stadd(r).wrapping_add(r.offset);
-        // SAFETY: inside of the user's memory.
+        // SAFETY: the part is within the user's memory.
         let n = unsafe {
             let here = data.add(at);
             match r.stream {
@@ -244,7 +245,7 @@ pub(super) unsafe fn advance(
         r.remote += u64::from(!r.stream);
     }
     peer.stats().of(StatProtocol::RmaCopy).add(len);
-    // The end of a read is the adapter's to tell.
+    // A notice completes a read.
     r.sent = match r.stream {
         true => TxState::Complete,
         false => TxState::Await,
@@ -252,10 +253,10 @@ pub(super) unsafe fn advance(
     Some(true)
 }
 
-/// As [`advance`], in the request's own memory.
+/// Posts as much of a zcopy request as there is room for. True: all of it; `None`: its memory is not registered.
 ///
 /// # Safety
-/// As there; `len` bytes at `data` are its memory.
+/// The request lives, and the user keeps its memory, `len` bytes at `data`, until it completes.
 unsafe fn post_zcopy(
     peer: &Peer,
     sender: &mut TofuSender,
@@ -306,11 +307,11 @@ unsafe fn post_zcopy(
         *offset += n as u64;
         t.in_flight += 1;
     }
-    // What is fetched its sender counts.
+    // The sender of a fetched message counts it.
     if t.role == ZcopyRole::Access {
         peer.stats().of(StatProtocol::RmaCopy).add(len);
     }
-    // The end is the adapter's to tell.
+    // Notices and TCQ entries complete the request.
     (t.fate, r.sent) = (ZcopyState::Posted, TxState::Await);
     Some(true)
 }

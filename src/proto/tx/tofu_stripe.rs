@@ -1,9 +1,8 @@
-//! Long transfers, puts, gets and messages, over several network interfaces of the Tofu interconnect: the connection's
-//! own queue moves a part, and each rail.
+//! Striping over the Tofu interconnect: the connection's own VCQ and the rails each move a part of a long put, get or
+//! message.
 //!
-//! What goes by different queues is in no order. So what a rail has written counts as a read does: a notice says that
-//! it is there, a flush waits for that, and nothing goes behind a fence, and no signal behind its data, before it has
-//! come.
+//! VCQs are not ordered with each other. So a write by a rail counts as a read: a notice reports its arrival, a flush
+//! waits for that, and nothing behind a fence, and no signal behind its data, is posted before it.
 
 use crate::engine::peer::Peer;
 use crate::engine::request::RailShare;
@@ -13,15 +12,15 @@ use crate::tl::LaneTarget;
 use crate::tl::tofu::{TofuTuning, mr};
 use crate::wire::rts_keys::RailStadds;
 
-/// From this length on a transfer is shared out, bytes: an interface moves so much in 10 us, several times what it
-/// takes to post to others and to hear of them.
+/// Bytes from which on a transfer is striped: a TNI moves them in 10 us, several times the cost of posting to others
+/// and of their notices.
 const SHARED: usize = 64 << 10;
-/// A part is no shorter, bytes: an interface is at it for 2.4 us, about as long as its notice takes.
+/// Minimum bytes of a part: a TNI moves them in 2.4 us, about as long as its notice takes.
 const LEAST_PART: usize = 16 << 10;
 /// Parts are whole lines of the processor's cache, bytes.
 const LINE: usize = 256;
 
-/// The rails that share a put (it only reads the memory) or get of the user's with the connection, most of them none.
+/// The rails that share a put (`writes` is false: local memory is only read) or get with the connection; usually none.
 pub fn of_access(
     worker: &Worker,
     (ptr, len): (*const u8, usize),
@@ -34,7 +33,8 @@ pub fn of_access(
     share(worker, (ptr, len), writes, |t| t.rma_rails, there)
 }
 
-/// The rails by which a peer may read a message from our memory, where theirs find it: as many as it has itself.
+/// The rails through which a peer may read a message from this worker's memory, with the memory's steering addresses:
+/// as many as the peer has itself.
 pub fn to_offer(worker: &Worker, peer: &Peer, memory: (*const u8, usize)) -> Vec<RailShare> {
     let Some(LaneTarget::Tofu(target)) = peer.target.as_deref() else {
         return Vec::new();
@@ -47,7 +47,7 @@ pub fn to_offer(worker: &Worker, peer: &Peer, memory: (*const u8, usize)) -> Vec
     shares
 }
 
-/// The rails that share the reading of a message, which the sender's have there, into our memory.
+/// The rails that share the get of a message into this worker's memory; `there`: its steering addresses at the sender.
 pub fn of_message(
     worker: &Worker,
     memory: (*const u8, usize),
@@ -56,8 +56,8 @@ pub fn of_message(
     share(worker, memory, true, |t| t.rndv_rails, there.iter())
 }
 
-/// Of the rails that find the peer's memory `there`, which is in their order, those for which ours can be registered:
-/// no more interfaces than `most` of the settings.
+/// Of the rails with a remote steering address in `there`, which is in their order, those for which the local memory
+/// can be registered; with the connection's VCQ no more than `most`, from the settings.
 fn share(
     worker: &Worker,
     (ptr, len): (*const u8, usize),
@@ -66,7 +66,7 @@ fn share(
     there: impl Iterator<Item = Option<u64>>,
 ) -> Vec<RailShare> {
     let most = worker.tofu_iface.as_ref().map_or(1, |i| most(&i.tuning));
-    // Where one reaches less others move more.
+    // Where a rail cannot access the memory, the others move more.
     let shares = there.enumerate().filter_map(|(rail, there)| {
         Some(RailShare {
             rail,
@@ -77,7 +77,7 @@ fn share(
     shares.take(rails(len, most)).collect()
 }
 
-/// How many rails share so many bytes, if no more than `most` interfaces do.
+/// Number of rails that share `len` bytes, if no more than `most` TNIs do.
 fn rails(len: usize, most: usize) -> usize {
     match len {
         SHARED.. => (len / LEAST_PART).min(most).saturating_sub(1),
@@ -85,7 +85,7 @@ fn rails(len: usize, most: usize) -> usize {
     }
 }
 
-/// Bytes of a part, if so many rails have shares and one operation moves no more than `longest`, whole [`LINE`]s.
+/// Bytes of a part, in whole [`LINE`]s, if `rails` rails have shares and one operation moves no more than `longest`.
 pub(super) fn part(len: usize, rails: usize, longest: usize) -> usize {
     match rails {
         0 => len.max(1),
@@ -93,7 +93,7 @@ pub(super) fn part(len: usize, rails: usize, longest: usize) -> usize {
     }
 }
 
-/// Whose the bytes from `offset` on are, and how many: 0 the connection's own, else a rail's.
+/// Which VCQ moves the bytes from `offset` on (0: the connection's own, else a rail's), and how many.
 pub(super) fn next(offset: usize, len: usize, part: usize, rails: usize) -> (usize, usize) {
     let left = part - offset % part;
     (offset / part % (rails + 1), left.min(len - offset))

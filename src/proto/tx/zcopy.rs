@@ -1,9 +1,8 @@
-//! Transfers in the user's own memory: he has left it to the device, and gets it back when that has done, or can do
-//! nothing any more.
+//! Zero-copy transfers: devices access user memory directly until the transfer is complete or the lane is closed.
 //!
-//! A request that is ended before its time ends for its user no sooner than its last work request, or the queue pair,
-//! which fails with a peer that is lost. Who writes into a receiver's memory says so by the same queue pair, and so
-//! does who writes no more: what it says arrives behind all that it has written.
+//! A cancelled request completes for its user when its last work request is complete, or when the queue pair of a
+//! failed peer is destroyed. A sender that writes into a receiver's memory reports the end by the same queue pair, and
+//! a cancel too: the message arrives after all data that were written.
 
 use super::{control, ib_stripe, iov_sge, rma_ib, set_message};
 use crate::ctypes::*;
@@ -22,8 +21,8 @@ use crate::wire::stats::StatProtocol;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-/// Whether a device works straight in this peer's memory, and its device in ours. What a worker sends to itself comes
-/// back by another queue pair, which would have to go, too, before memory is given back.
+/// Whether the HCAs of this process and of the peer can access each other's memory. Not for a worker's connection to
+/// itself: the other queue pair would have to be destroyed too before memory is returned.
 pub fn is_possible(peer: &Peer) -> bool {
     // SAFETY: peers do not outlive their worker.
     let own = unsafe { &*peer.worker }.uid;
@@ -31,7 +30,7 @@ pub fn is_possible(peer: &Peer) -> bool {
     peer.uid != own && peer.tx.lock().lane.as_ref().is_some_and(lends)
 }
 
-/// The port of the peer's that the connection's own queue pair leads to, if it is possible by that.
+/// The port of the peer to which the connection's own queue pair leads, if zcopy is possible.
 pub fn port(peer: &Peer) -> Option<usize> {
     // SAFETY: peers do not outlive their worker.
     let own = unsafe { &*peer.worker }.uid;
@@ -43,7 +42,7 @@ pub fn port(peer: &Peer) -> Option<usize> {
     }
 }
 
-/// Makes a request whose offer was taken a transfer into the receiver's memory. Its data is registered.
+/// Makes a request whose RTS was answered a put into the receiver's memory. Its data are registered.
 pub fn start_put(r: &mut Request, to: RtrDeviceHdr, memory: Vec<Handle<IbMr>>) {
     set_message(r, Kind::Data, 0, to.recv, &to.keys.to_le_bytes());
     (r.sent, r.stream, r.bare, r.offset) = (TxState::Device, true, true, 0);
@@ -51,20 +50,20 @@ pub fn start_put(r: &mut Request, to: RtrDeviceHdr, memory: Vec<Handle<IbMr>>) {
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
-/// Makes a receive one that reads the sender's memory, by this key for this port of the sender's, into its own, which
-/// is registered.
+/// Makes a receive a get from the sender's memory, by this key for this port of the sender, into its own registered
+/// memory.
 pub fn start_get(r: &mut Request, (port, key): (usize, u32), memory: Handle<IbMr>) {
     const KEY: usize = size_of::<u32>();
     r.head[port * KEY..][..KEY].copy_from_slice(&key.to_le_bytes());
     r.head_len = port as u8 + 1;
     (r.sent, r.stream, r.kind, r.offset) = (TxState::Device, false, 0, 0);
-    // `remote_id` is a link when the device has done.
+    // `remote_id` links completed requests.
     (r.imm, r.remote_id) = (r.remote_id, 0);
     let transfer = Zcopy::new(vec![memory], ZcopyRole::Fetch, r.remote);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
-/// Makes such a one a question for messages, and their receive.
+/// Makes such a receive one by messages: an RTR that requests them.
 pub(super) fn rtr_am(r: &mut Request) {
     let offer = r.imm;
     let head = RtrHdr {
@@ -77,14 +76,14 @@ pub(super) fn rtr_am(r: &mut Request) {
     r.extra = None;
 }
 
-/// Whether it is the receive of what its sender offered by this name.
+/// Whether a request is the receive of the message with this RTS id.
 pub fn is_receive_of(r: &Request, offer: u64) -> bool {
     let fetches = || r.transfer().is_some_and(|t| t.role == ZcopyRole::Fetch);
     let asks = r.kind == Kind::Rtr as u8;
     (r.kind == 0 || asks) && r.remote_id == offer || r.imm == offer && fetches()
 }
 
-/// Makes it one by messages.
+/// Makes a put of a rendezvous one by messages.
 pub fn fall_back_to_am(r: &mut Request) {
     let recv = r.imm;
     set_message(r, Kind::Data, 0, recv, &[]);
@@ -92,18 +91,18 @@ pub fn fall_back_to_am(r: &mut Request) {
     r.extra = None;
 }
 
-/// Posts as much of a transfer as there is room for, by this key of the peer's if the connection has a queue pair; true
-/// when that was all of it. `None`: no device does that.
+/// Posts as much of a transfer as there is room for, with this key of the peer if the connection has a queue pair; true
+/// when that was all of it. `None`: the lane cannot execute it.
 ///
 /// # Safety
-/// The request's memory is the user's promise until it ends.
+/// The user's memory is valid until the request completes.
 pub(super) unsafe fn advance(
     peer: &Peer,
     sender: &mut IbSender,
     req: *mut Request,
     key: Option<u32>,
 ) -> Option<bool> {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller's request is valid, and no other thread uses it.
     let r = unsafe { &mut *req };
     let (data, reads) = (r.data.as_contig(), !r.stream);
     let len = length(r);
@@ -131,7 +130,7 @@ pub(super) unsafe fn advance(
         return Some(posted);
     }
     let key = key?;
-    // With the last bytes goes the word that all are there, if the name of the receive is short enough for that.
+    // The last write carries an immediate that reports the end, if the id of the receive is short enough.
     let word = match t.role {
         ZcopyRole::Deliver if len > 0 => ptr_map::brief(recv),
         _ => None,
@@ -152,7 +151,7 @@ pub(super) unsafe fn advance(
             Some(_) => sender.post_zcopy(here, there, word),
             None => {
                 let list = (&r.data, &t.memory[..]);
-                // SAFETY: the list is the user's promise, as the memory is.
+                // SAFETY: the user promises that the list and the memory are valid.
                 unsafe { iov_sge::post_iov(sender, list, *offset, here, there, word) }?
             }
         };
@@ -170,11 +169,11 @@ pub(super) unsafe fn advance(
             Some(StatProtocol::RndvCopy)
         }
         ZcopyRole::Access => Some(StatProtocol::RmaCopy),
-        // Its sender counts it.
+        // The sender counts it.
         ZcopyRole::Fetch | ZcopyRole::Receive | ZcopyRole::Offer => None,
     };
     t.fate = ZcopyState::Posted;
-    // The end is the device's to tell, unless it has told.
+    // The completion is reported by the device, unless all of it is complete.
     r.sent = match t.in_flight {
         0 => TxState::Complete,
         _ => TxState::Await,
@@ -185,18 +184,17 @@ pub(super) unsafe fn advance(
     Some(true)
 }
 
-/// Posts a put in one work request, and the word that the peer gets behind it; false if it takes more, or there is no
-/// room now.
+/// Posts a put in one work request with an immediate; false if it needs more, or there is no room now.
 ///
 /// # Safety
-/// The request is new, its data one piece; the peer's lock is held.
+/// The request is new, its data contiguous; the peer's lock is held.
 pub(super) unsafe fn post_with_imm(
     peer: &Peer,
     sender: &mut IbSender,
     req: *mut Request,
     word: u32,
 ) -> bool {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller's request is valid, and no other thread uses it.
     let r = unsafe { &mut *req };
     let (len, keys) = (r.data.len(), keys_of(r));
     let (Some(ptr), Some(Extra::Transfer(t))) = (r.data.as_contig(), r.extra.as_deref_mut()) else {
@@ -231,7 +229,7 @@ pub(super) unsafe fn post_with_imm(
     true
 }
 
-/// Bytes of a transfer: a receive's memory may be longer.
+/// Bytes of a transfer: the memory of a receive may be longer.
 pub(super) fn length(r: &Request) -> usize {
     match r.transfer().map(|t| t.role) {
         Some(ZcopyRole::Fetch) => r.info.length,
@@ -244,14 +242,14 @@ fn keys_of(r: &Request) -> [u32; MAX_PORTS] {
     std::array::from_fn(|port| rma_ib::key(r, port).unwrap_or(0))
 }
 
-/// Ends a request that the device has done with. The peer hears of what was read of its memory, and of what went by
-/// rails, as it does of the rest by what is posted behind it.
+/// Completes a request whose operations are complete. The peer is notified of a get of its memory, and of transfers on
+/// rails; others are reported by a message that was posted behind them.
 ///
 /// # Safety
-/// The request is in no list, and nothing of it is under way.
+/// The request is in no list, and none of its operations is outstanding.
 #[inline(never)]
 pub unsafe fn end(req: *mut Request) {
-    // SAFETY: the caller's request, whose peer is not freed before it has ended.
+    // SAFETY: the caller's request, whose peer is not freed before it completes.
     unsafe {
         let r = &*req;
         let peer = &*r.peer;
@@ -272,25 +270,26 @@ pub unsafe fn end(req: *mut Request) {
             }
         }
         request::complete(req, outcome(r));
-        // Relaxed: set by the close that left the request to the device, or that one ends what waits here.
+        // Relaxed: set by the close that has left the request to the device, or that close completes the flushes
+        // itself.
         if peer.force_closed.load(Ordering::Relaxed) {
             flush::abandon(&*peer.worker, peer);
         }
     }
 }
 
-/// Whether parts of a request went by rails.
+/// Whether parts of a request were posted on rails.
 pub fn is_railed(r: &Request) -> bool {
     r.transfer().is_some_and(|t| t.on_rails)
 }
 
-/// A work request has ended; whether the request waited for no more.
+/// Counts a completed work request. Returns whether the request waits for no more.
 pub(super) fn wr_done(t: &mut Zcopy) -> bool {
     t.in_flight = t.in_flight.saturating_sub(1);
     t.in_flight == 0 && matches!(t.fate, ZcopyState::Posted | ZcopyState::Ends(_))
 }
 
-/// How a request ends of which nothing is under way any more.
+/// Status of a request without outstanding operations.
 pub fn outcome(r: &Request) -> ucs_status_t {
     match r.transfer().map(|t| t.fate) {
         Some(ZcopyState::Ends(status)) => status,
@@ -298,12 +297,11 @@ pub fn outcome(r: &Request) -> ucs_status_t {
     }
 }
 
-/// Takes out the requests whose memory the device works on and that `wanted` selects. The caller sees to their ends, by
-/// [`detach`] first.
+/// Removes the requests with outstanding transfers that `wanted` selects. The caller ends them, by [`detach`] first.
 pub fn take(tx: &PeerTx, wanted: impl Fn(*mut Request) -> bool) -> Vec<*mut Request> {
     let mut taken = Vec::new();
     for req in zcopy_owners(tx) {
-        // SAFETY: what the device works on lives; the lock is held.
+        // SAFETY: requests of outstanding transfers are not freed; the lock is held.
         let transfer = unsafe { (*req).transfer() };
         if transfer.is_some_and(may_be_taken) && wanted(req) {
             set_state(req, ZcopyState::Taken);
@@ -313,8 +311,8 @@ pub fn take(tx: &PeerTx, wanted: impl Fn(*mut Request) -> bool) -> Vec<*mut Requ
     taken
 }
 
-/// What an adapter of the Tofu interconnect works on after it has ended keeps the end that it was given: the adapter
-/// tells of it.
+/// Whether a request may be ended early. A put or get of a TNI that was ended before keeps its status: the TNI reports
+/// its completion.
 fn may_be_taken(t: &Zcopy) -> bool {
     match t.fate {
         ZcopyState::Taken => false,
@@ -323,12 +321,12 @@ fn may_be_taken(t: &Zcopy) -> bool {
     }
 }
 
-/// Whether a device works on memory of requests.
+/// Whether devices access memory of requests.
 pub fn any(tx: &PeerTx) -> bool {
     !zcopy_owners(tx).is_empty()
 }
 
-/// Requests whose memory the device works on, some of them more than once.
+/// Requests with outstanding transfers, some of them more than once.
 fn zcopy_owners(tx: &PeerTx) -> Vec<*mut Request> {
     match &tx.lane {
         Some(Lane::Ib(sender)) => sender.zcopy_owners().map(|owner| owner.cast()).collect(),
@@ -341,46 +339,46 @@ fn zcopy_owners(tx: &PeerTx) -> Vec<*mut Request> {
 }
 
 fn set_state(req: *mut Request, fate: ZcopyState) {
-    // SAFETY: a request of the caller's, whose peer's lock is held.
+    // SAFETY: the caller's request; its peer's lock is held.
     if let Some(t) = unsafe { (*req).transfer_mut() } {
         t.fate = fate;
     }
 }
 
-/// Leaves a request that was taken out to the device, if that still works on its memory: it ends with this status
-/// afterwards. False: it is still the caller's.
+/// Leaves a removed request to the device, if that still accesses its memory: it completes with this status afterwards.
+/// False: the caller still owns it.
 ///
 /// # Safety
-/// The request is the caller's, of this peer, and has not ended.
+/// The caller owns the request, which is of this peer and not complete.
 pub unsafe fn detach(peer: &Peer, req: *mut Request, status: ucs_status_t) -> bool {
-    // SAFETY: the caller's request.
+    // SAFETY: the caller's request is valid, and no other thread uses it.
     if unsafe { (*req).transfer() }.is_none() {
         return false;
     }
     let _tx = peer.tx.lock();
-    // SAFETY: as above.
+    // SAFETY: the caller's request is valid, and no other thread uses it.
     let r = unsafe { &mut *req };
     let flying = r.transfer().is_some_and(|t| t.in_flight > 0);
     if flying {
-        // Its endpoint may be gone when it ends.
+        // The endpoint may be freed before the request completes.
         r.ep = ptr::null();
         set_state(req, ZcopyState::Ends(status));
     }
     flying
 }
 
-/// Whether a device, ours or the peer's, may still be at work on the memory of a request that was taken out.
+/// Whether a device of this process or of the peer may still access the memory of a removed request.
 pub fn in_flight(r: &Request) -> bool {
     r.transfer().is_some_and(|t| match t.role {
         ZcopyRole::Receive => true,
-        // Without a name nobody was offered it.
+        // Without an id it was not announced to the peer.
         ZcopyRole::Offer => r.id != 0,
         _ => t.in_flight > 0,
     })
 }
 
-/// Drops the lane of a peer that is lost: nothing that it or we have posted takes effect any more. The requests that
-/// waited for the device, which nobody else has taken.
+/// Closes the lane of a failed peer: no posted operation of either side takes effect any more. Returns the requests
+/// that waited for the device and are in no other list.
 pub fn drop_lane(peer: &Peer) -> Vec<*mut Request> {
     let mut tx = peer.tx.lock();
     let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
@@ -390,10 +388,10 @@ pub fn drop_lane(peer: &Peer) -> Vec<*mut Request> {
     let mut left: Vec<*mut Request> = waiting.map(|owner| owner.cast()).collect();
     let mut lenders = zcopy_owners(&tx);
     lenders.dedup();
-    // The queue pair is reset by that.
+    // That destroys the queue pair.
     tx.lane = None;
     lenders.retain(|&req| {
-        // SAFETY: what the device worked on lives until the lock is free.
+        // SAFETY: requests of outstanding transfers are not freed while the lock is held.
         let transfer = unsafe { (*req).transfer_mut() };
         transfer.is_some_and(|t| {
             t.in_flight = 0;

@@ -1,4 +1,4 @@
-//! The queue pair of a connection: what few records it carries, as a stream of bytes.
+//! The queue pair of a connection: carries a few records as a stream of bytes.
 
 use super::id::CmId;
 use crate::tl::ib::bindings::*;
@@ -11,17 +11,17 @@ use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-/// Each end speaks twice: who it is, and farewell.
+/// Each end sends two records: its hello or reply, and its disconnect record.
 const RECORDS: usize = 2;
 
-/// What completions are called: of records that were said, and of probes.
+/// Work request ids of sends and of probes; smaller ids are receive buffers.
 const SAID: u64 = RECORDS as u64;
 const PROBE: u64 = SAID + 1;
 
-/// Bytes of both.
+/// Bytes of both records: the disconnect record has one byte.
 const ROOM: usize = LONGEST + 1;
 
-/// Field order: queue pairs go before their queues, and before the buffers.
+/// Field order: the queue pair is dropped before its completion queue, and both before the buffers.
 pub struct CmQp {
     qp: IbvQp,
     cq: Arc<IbvCq>,
@@ -29,25 +29,25 @@ pub struct CmQp {
     received: [Buffer; RECORDS],
     spoken: Buffer,
     _buffers: BufferPool,
-    /// Bytes of `spoken` that were said.
+    /// Bytes of the send buffer that were sent.
     said: usize,
-    /// Records that the other end has not confirmed.
+    /// Sends whose completion has not been polled.
     unconfirmed: usize,
-    /// A probe is under way.
+    /// A probe is posted and not completed.
     probing: bool,
-    /// What has come and was not read.
+    /// Received bytes that were not read.
     unread: Vec<u8>,
-    /// Until a packet is sent again, as the device counts.
+    /// The local ACK timeout, in the encoding of the device.
     timeout: u8,
-    /// Nothing comes any more.
+    /// No more records arrive.
     pub ended: bool,
 }
 
 impl CmQp {
-    /// On the port to which the identifier is bound, ready to be connected.
+    /// Creates a queue pair on the port to which the identifier is bound, with its receives posted (state INIT).
     ///
     /// # Errors
-    /// What the device says; limits of memory and descriptors.
+    /// Errors of the device; limits of memory and descriptors.
     pub fn new(port: &Arc<Port>, id: &CmId) -> io::Result<CmQp> {
         let hca = &port.hca;
         let channel = CompChannel::new(hca)?;
@@ -86,15 +86,15 @@ impl CmQp {
         Ok(queue)
     }
 
-    /// Gets into a state by what the identifier knows of the other end.
+    /// Moves the queue pair to a state, with the attributes that the identifier has of the remote end.
     ///
     /// # Errors
-    /// The other end has gone.
+    /// The remote end has closed the connection.
     pub fn enter(&mut self, id: &CmId, state: ibv_qp_state) -> io::Result<()> {
         let (mut attr, mask) = id.attributes(state)?;
-        // The connection manager waits for seconds where a path may be long.
+        // The connection manager's timeout is seconds where a path may be long.
         attr.timeout = self.timeout;
-        // A probe writes nothing; nobody is told a key for anything else.
+        // A probe is a write of 0 bytes, which needs no key; this connection sends no key for other writes.
         attr.qp_access_flags |= IBV_ACCESS_REMOTE_WRITE;
         self.qp.modify(&mut attr, mask)
     }
@@ -112,7 +112,7 @@ impl CmQp {
                 num_sge: 1,
                 ..Default::default()
             };
-            // SAFETY: a registered buffer, which is the device's until it says otherwise.
+            // SAFETY: the buffer is registered, and only the device accesses it until the receive completes.
             let ret = unsafe { self.qp.post_receives(&mut wr, &mut std::ptr::null_mut()) };
             if ret != 0 {
                 return Err(io::Error::from_raw_os_error(ret.abs()));
@@ -125,7 +125,7 @@ impl CmQp {
         self.qp.number
     }
 
-    /// Readable when something has come, or the connection is broken.
+    /// The descriptor of the completion channel: readable when a record has arrived, or the connection has failed.
     pub fn fd(&self) -> i32 {
         self.channel.fd()
     }
@@ -133,14 +133,14 @@ impl CmQp {
     /// Sends a record.
     ///
     /// # Errors
-    /// `WriteZero` if it is longer than what an end has to say, `BrokenPipe`.
+    /// `WriteZero` if it does not fit into what is left of the buffer, `BrokenPipe` if the connection has failed.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.len() > ROOM - self.said {
             return Err(ErrorKind::WriteZero.into());
         }
-        // SAFETY: there is room; what was said before lies in front of it.
+        // SAFETY: the buffer has `ROOM` bytes, of which the first `said` are used, and `bytes` fits behind them.
         let at = unsafe { self.spoken.ptr.add(self.said) };
-        // SAFETY: as above.
+        // SAFETY: `at` is writable for `bytes.len()` bytes, and the device reads only the bytes in front of it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
         let mut sge = ibv_sge {
             addr: at as u64,
@@ -163,7 +163,8 @@ impl CmQp {
         Ok(())
     }
 
-    /// Wants a sign of life of the other end's device, unless one is due anyhow. If none comes the queue ends.
+    /// Requests an acknowledgment from the remote device, unless one is outstanding. If none arrives the queue pair
+    /// fails, and the stream ends.
     pub fn probe(&mut self) {
         if self.probing || self.unconfirmed > 0 || self.ended {
             return;
@@ -177,7 +178,8 @@ impl CmQp {
         self.probing = self.qp.post_send(&mut wr);
     }
 
-    /// Takes what has come, one record at most, unless some is unread. The descriptor is quiet only when nothing had.
+    /// Takes at most one record that has arrived, unless one is unread. The completion channel is drained and armed
+    /// only if none had arrived.
     pub fn recv(&mut self) {
         self.take();
         if self.unread.is_empty() {
@@ -187,11 +189,11 @@ impl CmQp {
         }
     }
 
-    /// Takes completions until there is something to read.
+    /// Polls completions until there is a record to read.
     fn take(&mut self) {
         let mut wc = [MaybeUninit::uninit()];
         while self.unread.is_empty() && self.cq.poll(&mut wc) == 1 {
-            // SAFETY: the queue has written one.
+            // SAFETY: `poll` returned 1, so it has written the entry.
             let wc = unsafe { wc[0].assume_init_ref() };
             if wc.status != IBV_WC_SUCCESS {
                 self.ended = true;
@@ -200,7 +202,8 @@ impl CmQp {
             match self.received.get(wc.wr_id as usize) {
                 Some(buffer) => {
                     let len = (wc.byte_len as usize).min(ROOM);
-                    // SAFETY: the device has written so many bytes, and will not again.
+                    // SAFETY: the device has written `byte_len` bytes, at most the `ROOM` bytes of the buffer, and does
+                    // not write again.
                     let bytes = unsafe { std::slice::from_raw_parts(buffer.ptr, len) };
                     self.unread.extend_from_slice(bytes);
                 }
@@ -210,12 +213,12 @@ impl CmQp {
         }
     }
 
-    /// Whether something was said that the other end's device has not confirmed.
+    /// Whether the remote device has not acknowledged a record that was sent.
     pub fn is_unconfirmed(&self) -> bool {
         self.unconfirmed > 0 && !self.ended
     }
 
-    /// Takes confirmations; what has come is nobody's any more.
+    /// Polls completions of sends, and discards what was received.
     pub fn settle(&mut self) {
         self.unread.clear();
         self.recv();
@@ -225,7 +228,7 @@ impl CmQp {
         !self.unread.is_empty()
     }
 
-    /// Moves what has come: how many bytes.
+    /// Moves received bytes into `into`; returns their number.
     pub fn read(&mut self, into: &mut [u8]) -> usize {
         let n = into.len().min(self.unread.len());
         into[..n].copy_from_slice(&self.unread[..n]);

@@ -1,23 +1,23 @@
-//! Connections whose owners have let go of them while something that they had said was on its way: they stay until the
-//! other end's device has it, which takes a round trip and nothing of the other end's program.
+//! Connections that were dropped before a record that they had sent was acknowledged. They are kept until the remote
+//! device acknowledges it, which takes a round trip and no action of the remote process.
 
 use super::rdmacm_conn::RdmaCmInner;
 use crate::sys::clock;
 use crate::sys::fork::{Lock, Mutex, Origin};
 use std::mem;
 
-/// How long a connection that was let go waits, milliseconds.
+/// How long a dropped connection is kept at most, milliseconds.
 const LINGER_MS: u64 = 5000;
 
-/// Each until when, coarse milliseconds, and in which process.
+/// The connections, each with its deadline, coarse milliseconds, and its process.
 static LINGERING: Mutex<Vec<(u64, Origin, Box<RdmaCmInner>)>> = Mutex::new(Vec::new());
 
-/// What a fork waits for.
+/// The lock of the connections, which a fork waits for.
 pub fn lock_to_watch() -> &'static Lock {
     LINGERING.lock_to_watch()
 }
 
-/// Takes a connection over until what was said has arrived.
+/// Keeps a connection until its records are acknowledged.
 pub fn defer(mut line: Box<RdmaCmInner>) {
     if line.defer_close() {
         let until = clock::coarse_ms() + LINGER_MS;
@@ -25,10 +25,10 @@ pub fn defer(mut line: Box<RdmaCmInner>) {
     }
 }
 
-/// Ends those that have nothing to wait for any more. False if some have.
+/// Drops the connections without unacknowledged records, or whose deadline has passed. True if none is left.
 pub fn reap() -> bool {
     let mut lingering = LINGERING.lock();
-    // A forked child leaves its parent's connections alone, which includes that they are not dropped.
+    // A forked child must not drop its parent's connections: it forgets them.
     if lingering.iter().any(|(_, origin, _)| origin.is_inherited()) {
         let is_inherited = |(_, origin, _): &(u64, Origin, Box<RdmaCmInner>)| origin.is_inherited();
         let (inherited, own): (Vec<_>, Vec<_>) = mem::take(&mut *lingering)
@@ -42,7 +42,7 @@ pub fn reap() -> bool {
     lingering.is_empty()
 }
 
-/// Waits until all have arrived, so many milliseconds at most.
+/// Waits until all connections are closed, `patience_ms` milliseconds at most.
 pub fn settle(patience_ms: u64) {
     let until = clock::coarse_ms() + patience_ms;
     while !reap() && clock::coarse_ms() < until {

@@ -1,4 +1,4 @@
-//! An identifier of librdmacm: one end of a connection, or what listens, with a channel of its own for events.
+//! An identifier of librdmacm (`rdma_cm_id`): one end of a connection, or a listener, with an event channel of its own.
 
 use super::library::Rdmacm;
 use crate::sys::log;
@@ -12,7 +12,7 @@ use std::mem::size_of;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Where events come from.
+/// An event channel of librdmacm. Its descriptor does not block.
 struct EventChannel {
     cm: &'static Rdmacm,
     raw: *mut rdma_event_channel,
@@ -20,10 +20,10 @@ struct EventChannel {
 
 impl EventChannel {
     fn new(cm: &'static Rdmacm) -> io::Result<EventChannel> {
-        // SAFETY: takes nothing.
+        // SAFETY: the function takes no argument.
         let raw = made(unsafe { (cm.create_event_channel)() })?;
         let channel = EventChannel { cm, raw };
-        // SAFETY: its own descriptor.
+        // SAFETY: the descriptor belongs to the new channel; `fcntl` accesses no memory.
         let set = unsafe {
             let flags = libc::fcntl(channel.fd(), libc::F_GETFL);
             libc::fcntl(channel.fd(), libc::F_SETFL, flags | libc::O_NONBLOCK)
@@ -35,52 +35,52 @@ impl EventChannel {
     }
 
     fn fd(&self) -> i32 {
-        // SAFETY: open as long as this lives.
+        // SAFETY: `raw` is a valid channel until `self` is dropped.
         unsafe { (*self.raw).fd }
     }
 }
 
 impl Drop for EventChannel {
     fn drop(&mut self) {
-        // SAFETY: its identifiers are gone, and all events acknowledged.
+        // SAFETY: the identifiers of the channel are destroyed, and all its events are acknowledged.
         unsafe { (self.cm.destroy_event_channel)(self.raw) };
     }
 }
 
-/// Destroyed with its owner, which ends the connection and tells the other end so.
+/// An `rdma_cm_id`. Dropping it destroys the identifier, which disconnects and notifies the remote end.
 pub struct CmId {
     raw: *mut rdma_cm_id,
     channel: EventChannel,
 }
 
-// SAFETY: librdmacm is thread-safe; the pointers are not changed.
+// SAFETY: librdmacm is thread-safe; the pointers do not change.
 unsafe impl Send for CmId {}
 
-/// Something that has happened.
+/// A connection manager event.
 pub struct CmEvent {
     pub kind: rdma_cm_event_type,
-    /// Why, where it is a failure: a negative error number, or the reason of a rejection.
+    /// Of a failure: a negative error number, or the reason of a rejection.
     pub status: i32,
-    /// What the other end had to say: at least what it sent, and zeros behind that.
+    /// Private data of the remote end, padded with zeros by the connection manager.
     pub said: Vec<u8>,
-    /// Who asks for a connection.
+    /// Of a connection request: the identifier of the new connection.
     pub guest: Option<CmId>,
 }
 
 impl CmId {
-    /// One that leads nowhere.
+    /// Creates an identifier that is neither bound nor connected.
     ///
     /// # Errors
     /// `ENODEV`, `ENOENT` where the kernel has no connection manager, `EMFILE` and the like.
     pub fn new(cm: &'static Rdmacm) -> io::Result<CmId> {
         let channel = EventChannel::new(cm)?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the channel lives longer than what is made on it; `raw` is writable.
+        // SAFETY: the channel is destroyed after the identifier made on it; `raw` is writable.
         check(unsafe { (cm.create_id)(channel.raw, &mut raw, std::ptr::null_mut(), RDMA_PS_TCP) })?;
         Ok(CmId { raw, channel })
     }
 
-    /// Readable when something has happened.
+    /// The descriptor of the event channel: readable when an event waits.
     pub fn fd(&self) -> i32 {
         self.channel.fd()
     }
@@ -89,11 +89,12 @@ impl CmId {
         self.channel.cm
     }
 
-    /// What has happened, if something has.
+    /// Takes the next event; None if there is none.
     pub fn next(&self) -> Option<CmEvent> {
         let cm = self.cm();
         let mut event = std::ptr::null_mut();
-        // SAFETY: its own channel, which does not block; an event is valid until it is acknowledged, once.
+        // SAFETY: the channel is valid and does not block; the event is valid until it is acknowledged, which happens
+        // once.
         let (told, guest) = unsafe {
             if (cm.get_event)(self.channel.raw, &mut event) != 0 {
                 return None;
@@ -114,11 +115,11 @@ impl CmId {
         })
     }
 
-    /// Gives somebody who asks a channel of his own.
+    /// Moves the identifier of a connection request to an event channel of its own.
     fn take_over(&self, raw: *mut rdma_cm_id) -> Option<CmId> {
         let cm = self.cm();
         let moved = EventChannel::new(cm).and_then(|channel| {
-            // SAFETY: an identifier that an event has given to us.
+            // SAFETY: `raw` comes from a connection request event and is owned by this function; the channel is valid.
             check(unsafe { (cm.migrate_id)(raw, channel.raw) })?;
             Ok(channel)
         });
@@ -126,14 +127,14 @@ impl CmId {
             Ok(channel) => Some(CmId { raw, channel }),
             Err(e) => {
                 log::debug!("cannot watch a client: {e}");
-                // SAFETY: as above; nobody else knows it. That rejects the client.
+                // SAFETY: `raw` is owned by this function and not used afterwards. Destroying it rejects the client.
                 unsafe { (cm.destroy_id)(raw) };
                 None
             }
         }
     }
 
-    /// Listens there, with so many connections waiting.
+    /// Binds to `at` and listens; `backlog` is the maximum number of requests that wait.
     ///
     /// # Errors
     /// `ENODEV`, `EADDRNOTAVAIL`: no device has the address; `EADDRINUSE`.
@@ -141,23 +142,23 @@ impl CmId {
         if reuse {
             self.set(RDMA_OPTION_ID_REUSEADDR, 1i32)?;
         }
-        // SAFETY: its own identifier; an address of its family's length.
+        // SAFETY: the identifier is valid; the address has the length of its family.
         check(unsafe { (self.cm().bind_addr)(self.raw, address(at).as_ptr().cast_mut().cast()) })?;
-        // SAFETY: as above.
+        // SAFETY: the identifier is valid.
         check(unsafe { (self.cm().listen)(self.raw, backlog) })
     }
 
     fn set<T>(&self, option: u32, mut value: T) -> io::Result<()> {
         let (level, option) = (RDMA_OPTION_ID as c_int, option as c_int);
         let value = (&raw mut value).cast::<c_void>();
-        // SAFETY: its own identifier; a readable value.
+        // SAFETY: the identifier is valid; `value` points to `size_of::<T>()` readable bytes.
         check(unsafe { (self.cm().set_option)(self.raw, level, option, value, size_of::<T>()) })
     }
 
-    /// Begins to find out by which device an address is reached, from an address if one is given.
+    /// Starts to resolve which device reaches `to`, from the source address `from` if one is given.
     ///
     /// # Errors
-    /// `ENODEV`: by none.
+    /// `ENODEV`: no device does.
     pub fn resolve_address(
         &self,
         to: SocketAddr,
@@ -167,82 +168,83 @@ impl CmId {
         let (from, to) = (from.map(address), address(to));
         let from = (from.as_ref()).map_or(std::ptr::null_mut(), |a| a.as_ptr().cast_mut().cast());
         let to = to.as_ptr().cast_mut().cast();
-        // SAFETY: its own identifier; addresses of their families' lengths, or null.
+        // SAFETY: the identifier is valid; the addresses have the lengths of their families, or are null.
         check(unsafe { (self.cm().resolve_addr)(self.raw, from, to, timeout_ms) })
     }
 
-    /// Begins to find out how to get there.
+    /// Starts to resolve the route to the resolved address.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn resolve_route(&self, timeout_ms: i32) -> io::Result<()> {
-        // SAFETY: its own identifier.
+        // SAFETY: the identifier is valid.
         check(unsafe { (self.cm().resolve_route)(self.raw, timeout_ms) })
     }
 
-    /// What a queue pair needs to know to get into a state.
+    /// The attributes, and their mask, with which a queue pair enters a state.
     ///
     /// # Errors
-    /// The connection is not there, or not any more.
+    /// The connection does not exist, or does not exist any more.
     pub fn attributes(&self, state: ibv_qp_state) -> io::Result<(ibv_qp_attr, u32)> {
         let mut attr = ibv_qp_attr {
             qp_state: state,
             ..Default::default()
         };
         let mut mask = 0;
-        // SAFETY: its own identifier; writable structures.
+        // SAFETY: the identifier is valid; both structures are writable.
         check(unsafe { (self.cm().init_qp_attr)(self.raw, &mut attr, &mut mask) })?;
         Ok((attr, mask as u32))
     }
 
-    /// Asks for a connection with a queue pair, and says so much.
+    /// Sends a connection request with the number of a queue pair and private data.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn connect(&self, port: &Port, qpn: u32, said: &[u8]) -> io::Result<()> {
-        // SAFETY: its own identifier; what is said is copied.
+        // SAFETY: the identifier is valid; librdmacm copies the private data during the call.
         check(unsafe { (self.cm().connect)(self.raw, &mut parameters(port, qpn, said)) })
     }
 
-    /// Accepts one that asks.
+    /// Accepts a connection request, with the number of a queue pair and private data.
     ///
     /// # Errors
-    /// It has gone.
+    /// The client has closed the connection.
     pub fn accept(&self, port: &Port, qpn: u32, said: &[u8]) -> io::Result<()> {
-        // SAFETY: as above.
+        // SAFETY: the identifier is valid; librdmacm copies the private data during the call.
         check(unsafe { (self.cm().accept)(self.raw, &mut parameters(port, qpn, said)) })
     }
 
-    /// The queue pair of who has connected is ready.
+    /// Completes the connection at the client, after its queue pair is ready to send (RTS).
     ///
     /// # Errors
-    /// The other end has gone.
+    /// The remote end has closed the connection.
     pub fn establish(&self) -> io::Result<()> {
-        // SAFETY: its own identifier.
+        // SAFETY: the identifier is valid.
         check(unsafe { (self.cm().establish)(self.raw) })
     }
 
-    /// Tells one that asks why it is not let in.
+    /// Rejects a connection request; the private data has the reason.
     pub fn reject(&self, said: &[u8]) {
-        // SAFETY: its own identifier; what is said is copied. Who has gone does not hear it.
+        // SAFETY: the identifier is valid; librdmacm copies the private data during the call. An error means that the
+        // client has closed the connection, which needs no reply.
         unsafe { (self.cm().reject)(self.raw, said.as_ptr().cast(), said.len() as u8) };
     }
 
     /// The address of this end.
     pub fn local(&self) -> Option<SocketAddr> {
-        // SAFETY: its own structure; the union is storage for every family.
+        // SAFETY: the identifier is valid; the union is storage for an address of any family.
         unsafe { socket_address(&(*self.raw).route.addr.__bindgen_anon_1.src_storage) }
     }
 
     /// The address of the other end.
     pub fn remote(&self) -> Option<SocketAddr> {
-        // SAFETY: as above.
+        // SAFETY: the identifier is valid; the union is storage for an address of any family.
         unsafe { socket_address(&(*self.raw).route.addr.__bindgen_anon_2.dst_storage) }
     }
 
-    /// Which of these ports it is bound to.
+    /// The one of `ports` that the identifier is bound to.
     pub fn port<'a>(&self, ports: &'a [Arc<Port>]) -> Option<&'a Arc<Port>> {
-        // SAFETY: its own structure. The library has opened the device itself, and keeps it.
+        // SAFETY: the identifier is valid. librdmacm has opened the device itself and does not close it.
         unsafe {
             let verbs = (*self.raw).verbs.as_ref()?;
             ports.iter().find(|p| {
@@ -255,7 +257,7 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        // SAFETY: all its events are acknowledged; nobody else knows it.
+        // SAFETY: all events of the identifier are acknowledged, and no other reference to it exists.
         unsafe { (self.cm().destroy_id)(self.raw) };
     }
 }
@@ -265,7 +267,7 @@ fn parameters(port: &Port, qpn: u32, said: &[u8]) -> rdma_conn_param {
     rdma_conn_param {
         private_data: said.as_ptr().cast(),
         private_data_len: said.len() as u8,
-        // Three bits each.
+        // The fields of the wire format have three bits each.
         retry_count: tuning.retries.min(7),
         rnr_retry_count: tuning.rnr_retries.min(7),
         qp_num: qpn,
@@ -274,12 +276,12 @@ fn parameters(port: &Port, qpn: u32, said: &[u8]) -> rdma_conn_param {
 }
 
 /// # Safety
-/// Of an event that was not acknowledged.
+/// The parameters are those of an event that is not acknowledged.
 unsafe fn private_data(said: &rdma_conn_param) -> Vec<u8> {
     if said.private_data.is_null() {
         return Vec::new();
     }
-    // SAFETY: as many bytes as said, the event's.
+    // SAFETY: by the caller, the event is valid, and its private data has `private_data_len` bytes.
     unsafe {
         let bytes = said.private_data.cast::<u8>();
         std::slice::from_raw_parts(bytes, said.private_data_len.into()).to_vec()
@@ -292,7 +294,7 @@ fn address(of: SocketAddr) -> SockAddr {
 
 fn socket_address(raw: &sockaddr_storage) -> Option<SocketAddr> {
     const _: () = assert!(size_of::<sockaddr_storage>() == size_of::<SockAddrStorage>());
-    // SAFETY: of the same size; any bytes are one.
+    // SAFETY: both types have the same size, and any bytes are a valid `SockAddrStorage`.
     let known = unsafe {
         let storage = (&raw const *raw).cast::<SockAddrStorage>().read();
         SockAddr::new(storage, size_of::<SockAddrStorage>() as libc::socklen_t)
@@ -300,10 +302,10 @@ fn socket_address(raw: &sockaddr_storage) -> Option<SocketAddr> {
     known.as_socket()
 }
 
-/// Why an attempt to connect has failed, as sockets say it.
+/// The error of a failed attempt to connect, as a socket would return it.
 pub fn failure(event: &CmEvent) -> io::Error {
     match event.kind {
-        // Nobody listens there, or somebody who does not like us.
+        // No listener has the address, or the listener rejected without private data.
         RDMA_CM_EVENT_REJECTED => ErrorKind::ConnectionRefused.into(),
         RDMA_CM_EVENT_DISCONNECTED => ErrorKind::ConnectionReset.into(),
         _ if event.status < 0 => io::Error::from_raw_os_error(-event.status),

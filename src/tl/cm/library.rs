@@ -1,4 +1,4 @@
-//! librdmacm, opened at run time: a host without it meets by TCP, and nothing else changes.
+//! librdmacm, opened at run time. On a host without it listeners and clients connect by TCP alone.
 
 use crate::sys::library::{Library, functions};
 use crate::sys::log;
@@ -6,11 +6,11 @@ use crate::sys::sync::OnceLock;
 use crate::tl::ib::bindings::*;
 use std::ffi::{CStr, c_int, c_void};
 
-/// The name that every version of rdma-core gives it.
+/// The file name in every version of rdma-core.
 const LIBRARY: &CStr = c"librdmacm.so.1";
 
 functions! {
-    /// The functions that are called.
+    /// The functions that rucp calls.
     pub struct Rdmacm;
     create_event_channel = c"rdma_create_event_channel": fn() -> *mut rdma_event_channel;
     destroy_event_channel = c"rdma_destroy_event_channel": fn(*mut rdma_event_channel);
@@ -33,7 +33,7 @@ functions! {
 }
 
 impl Rdmacm {
-    /// The library, if this host has it. It stays loaded.
+    /// The library, if this host has it. It is never unloaded.
     pub fn get() -> Option<&'static Rdmacm> {
         static RDMACM: OnceLock<Option<Rdmacm>> = OnceLock::new();
         let open = || {
@@ -41,7 +41,7 @@ impl Rdmacm {
                 log::diag!("no librdmacm: listeners and clients are reached by TCP alone");
                 return None;
             };
-            // SAFETY: librdmacm.
+            // SAFETY: the library is librdmacm, whose functions have the declared types.
             let found = unsafe { Rdmacm::resolve(library) };
             if found.is_none() {
                 log::diag!("librdmacm is too old: listeners and clients are reached by TCP alone");

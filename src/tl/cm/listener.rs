@@ -1,4 +1,4 @@
-//! Where connections by librdmacm come from.
+//! A listener of librdmacm.
 
 use super::id::CmId;
 use super::library::Rdmacm;
@@ -12,14 +12,14 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// Listens on the devices that have an address, on all of them at the address of any.
+/// Listens on the devices that have `address`; on all devices if it is the unspecified address.
 pub struct RdmaCmListener {
     id: CmId,
     pub address: SocketAddr,
 }
 
 impl RdmaCmListener {
-    /// Begins to listen, with so many connections waiting. Port 0: one that is free.
+    /// Starts to listen; `backlog` is the maximum number of requests that wait. Port 0 selects a free port.
     ///
     /// # Errors
     /// `Unsupported` where there is no librdmacm, `ENODEV`, `EADDRNOTAVAIL` if no device has the address, `EADDRINUSE`.
@@ -30,19 +30,20 @@ impl RdmaCmListener {
         Ok(RdmaCmListener { id, address })
     }
 
-    /// Readable when somebody asks.
+    /// The descriptor of the event channel: readable when a connection request waits.
     pub fn fd(&self) -> RawFd {
         self.id.fd()
     }
 
-    /// Lets in who asks, by one of these ports. Who speaks something else is turned away.
+    /// Accepts the next connection request that came by one of `ports`. A request without the private data of rucp is
+    /// refused.
     ///
     /// # Errors
-    /// `WouldBlock` if nobody asks.
+    /// `WouldBlock` if no request waits.
     pub fn accept(&self, ports: &[Arc<Port>]) -> io::Result<RdmaCmConn> {
         while let Some(guest) = self.next_conn() {
             let from = guest.remote();
-            // Others refuse by dropping it: who asks tries another way then.
+            // Dropping the identifier refuses the request; the client then tries another transport.
             let Some(port) = guest.port(ports) else {
                 log::debug!("{from:?} has come by a device that the options leave out");
                 continue;
@@ -55,7 +56,7 @@ impl RdmaCmListener {
         Err(ErrorKind::WouldBlock.into())
     }
 
-    /// The next one who asks, and speaks as we do.
+    /// The next connection request whose private data has the magic number of rucp.
     fn next_conn(&self) -> Option<CmId> {
         while let Some(event) = self.id.next() {
             if event.kind != RDMA_CM_EVENT_CONNECT_REQUEST {
@@ -74,7 +75,7 @@ impl RdmaCmListener {
         None
     }
 
-    /// Tells all who ask that they are not let in.
+    /// Rejects all requests that wait, with `status`.
     pub fn reject(&self, status: i8) {
         let said = Refusal {
             magic: MAGIC,

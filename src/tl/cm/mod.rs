@@ -1,9 +1,9 @@
-//! Connections by socket address over RDMA: librdmacm finds the device that an address belongs to, and connects queue
-//! pairs there.
+//! Sockaddr connections over RDMA: librdmacm finds the device that an address belongs to and connects queue pairs on
+//! it.
 //!
-//! `library` is librdmacm, opened at run time, an `id` one of its identifiers with a channel of its own for events. A
-//! `rdmacm_conn` is a connection, a stream of bytes as a socket is, by the `cm_qp` that it has; a `listener` is where
-//! links come from. What was said on a link that is dropped is waited for by `deferred_close`.
+//! `library` is librdmacm, opened at run time; an `id` is one of its identifiers with an event channel of its own. An
+//! `rdmacm_conn` is a connection, a stream of bytes like a socket, carried by its `cm_qp`; a `listener` accepts such
+//! connections. `deferred_close` keeps a dropped connection until its last record is acknowledged.
 
 pub mod id;
 pub mod library;

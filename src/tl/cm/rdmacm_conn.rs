@@ -1,4 +1,4 @@
-//! A connection by librdmacm: to whoever reads and writes it, a stream of bytes as a socket is.
+//! A connection by librdmacm: a stream of bytes like a socket.
 
 use super::cm_qp::CmQp;
 use super::deferred_close;
@@ -13,36 +13,37 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One end of a connection. What was said when it is dropped arrives all the same, as far as the other end is there.
+/// One end of a connection. A record sent before the drop still arrives if the remote end exists.
 pub struct RdmaCmConn {
-    /// None once it lingers. Boxed: there are sockets in its place.
+    /// None after the drop has begun. Boxed so that the enum [`CmConn`](crate::tl::cm_conn::CmConn) stays as small as a
+    /// socket.
     line: Option<Box<RdmaCmInner>>,
 }
 
-/// Field order: the queue pair goes before the identifier, which tells the other end.
+/// Field order: the queue pair is dropped before the identifier, whose destruction notifies the remote end.
 pub struct RdmaCmInner {
     queue: Option<CmQp>,
     id: CmId,
-    /// For a client that is on its way.
+    /// Of a client that connects: the timeout of address and route resolution, milliseconds.
     timeout_ms: i32,
 }
 
-/// How an attempt to connect goes.
+/// State of an attempt to connect.
 pub enum RdmaConnectStep {
-    /// It is under way.
+    /// The attempt goes on.
     Pending,
-    /// There is a connection.
+    /// The connection is established.
     Open,
     /// The listener refuses, with this status.
     Refused(i8),
 }
 
 impl RdmaCmConn {
-    /// Begins to connect, from an address if one is given; events tell how that goes on. `timeout`: of what has to be
-    /// found out about the way.
+    /// Starts to connect to `to`, from the source address `from` if one is given; events report the progress.
+    /// `timeout`: of address and route resolution.
     ///
     /// # Errors
-    /// `Unsupported` where there is no librdmacm; what the system knows at once.
+    /// `Unsupported` where there is no librdmacm; errors that the system returns at once.
     pub fn dial(
         to: SocketAddr,
         from: Option<SocketAddr>,
@@ -54,10 +55,10 @@ impl RdmaCmConn {
         Ok(RdmaCmConn::of(id, None, timeout_ms))
     }
 
-    /// Accepts somebody who asks.
+    /// Accepts a connection request.
     ///
     /// # Errors
-    /// He has gone; what the device says.
+    /// The client has closed the connection; errors of the device.
     pub fn accept(id: CmId, port: &Arc<Port>) -> io::Result<RdmaCmConn> {
         let mut queue = CmQp::new(port, &id)?;
         queue.enter(&id, IBV_QPS_RTR)?;
@@ -83,27 +84,27 @@ impl RdmaCmConn {
             .ok_or(ErrorKind::NotConnected.into())
     }
 
-    /// Moves an attempt to connect on, by one of these ports.
+    /// Advances an attempt to connect, by one of `ports`.
     ///
     /// # Errors
-    /// Why it failed: `ConnectionRefused` if nobody listens there.
+    /// Why the attempt failed: `ConnectionRefused` if no listener has the address.
     pub fn connected(&mut self, ports: &[Arc<Port>]) -> io::Result<RdmaConnectStep> {
         self.line()?.connected(ports)
     }
 
-    /// Sends what an end has to say: who it is, or farewell.
+    /// Sends a record: the first one of this end, or its disconnect record.
     ///
     /// # Errors
-    /// `WriteZero` if that is too long, `BrokenPipe` if the connection is.
+    /// `WriteZero` if it is too long, `BrokenPipe` if the connection has failed.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let queue = self.line()?.queue.as_mut();
         queue.ok_or(ErrorKind::NotConnected)?.send(bytes)
     }
 
-    /// Reads what has come: 0 bytes when nothing comes any more.
+    /// Reads what has arrived: 0 at the end of the stream.
     ///
     /// # Errors
-    /// `WouldBlock` if nothing has yet.
+    /// `WouldBlock` if nothing has arrived.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let line = self.line()?;
         line.recv();
@@ -114,7 +115,7 @@ impl RdmaCmConn {
         }
     }
 
-    /// Whether the other end is there and has said nothing that was not read.
+    /// Whether the connection is open and everything that has arrived was read.
     pub fn is_idle(&mut self) -> bool {
         let Ok(line) = self.line() else {
             return false;
@@ -123,7 +124,7 @@ impl RdmaCmConn {
         (line.queue.as_ref()).is_some_and(|queue| !queue.ended && !queue.has_unread())
     }
 
-    /// Wants a sign of life of the other end's host: without one nothing comes any more.
+    /// Requests an acknowledgment from the remote host; without one the stream ends.
     pub fn probe(&mut self) {
         let line = self.line.as_mut();
         if let Some(queue) = line.and_then(|line| line.queue.as_mut()) {
@@ -141,12 +142,13 @@ impl RdmaCmConn {
         self.line.as_ref()?.id.remote()
     }
 
-    /// Readable when an attempt has come on, or the other end has gone.
+    /// Descriptor of connection manager events: readable when an attempt has advanced, or the remote end has
+    /// disconnected.
     pub fn events(&self) -> Option<RawFd> {
         Some(self.line.as_ref()?.id.fd())
     }
 
-    /// Readable when there is something to read. None before there is a connection.
+    /// Descriptor of completions: readable when there is something to read. None before the connection is established.
     pub fn arrivals(&self) -> Option<RawFd> {
         Some(self.line.as_ref()?.queue.as_ref()?.fd())
     }
@@ -187,9 +189,9 @@ impl RdmaCmInner {
         Ok(RdmaConnectStep::Pending)
     }
 
-    /// The way is known.
+    /// The route is resolved: creates the queue pair and sends the connection request.
     fn send_first(&mut self, ports: &[Arc<Port>]) -> io::Result<()> {
-        // A device that the options leave out.
+        // The options exclude the device.
         let port = self.id.port(ports).ok_or(ErrorKind::NetworkUnreachable)?;
         let queue = CmQp::new(port, &self.id)?;
         let said = Knock { magic: MAGIC }.encode();
@@ -198,7 +200,7 @@ impl RdmaCmInner {
         Ok(())
     }
 
-    /// The listener has accepted.
+    /// The listener has accepted: brings the queue pair to RTS and completes the connection.
     fn enter(&mut self, said: &[u8]) -> io::Result<()> {
         Knock::decode(said).ok_or(ErrorKind::ConnectionRefused)?;
         let queue = self.queue.as_mut().ok_or(ErrorKind::NotConnected)?;
@@ -207,7 +209,8 @@ impl RdmaCmInner {
         self.id.establish()
     }
 
-    /// Takes what has come, and notices the end. What was sent before the end comes before it.
+    /// Takes one record that has arrived, and checks for a disconnect. Records sent before the disconnect are delivered
+    /// before the end of the stream.
     fn recv(&mut self) {
         let Some(queue) = &mut self.queue else {
             return;
@@ -224,7 +227,7 @@ impl RdmaCmInner {
         }
     }
 
-    /// Whether something was said that the other end's device has not confirmed.
+    /// Takes events and acknowledgments; whether a record that was sent is still unacknowledged.
     pub fn defer_close(&mut self) -> bool {
         while let Some(event) = self.id.next() {
             if let Some(queue) = &mut self.queue {

@@ -1,4 +1,4 @@
-//! Registered buffers of one size, made in chunks when they are needed.
+//! Registered buffers of one size, allocated in chunks when they are needed.
 
 use super::bindings::*;
 use super::hca::{Hca, HcaMr};
@@ -8,9 +8,9 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Buffers begin at multiples of a cache line.
+/// Buffers start at multiples of a cache line.
 const ALIGN: usize = 64;
-/// Chunks are whole pages: what is registered is pinned page by page.
+/// Chunks are whole pages: registration pins whole pages.
 const PAGE: usize = 4096;
 
 /// Registered memory for one packet.
@@ -20,10 +20,10 @@ pub struct Buffer {
     pub lkey: u32,
 }
 
-// SAFETY: memory that one owner at a time has.
+// SAFETY: the memory has one owner at a time.
 unsafe impl Send for Buffer {}
 
-/// The buffers of one purpose. Those that are out must not be used any more when this is dropped.
+/// The buffers of one purpose. Buffers that were taken must not be used after the pool is dropped.
 pub struct BufferPool {
     hca: Arc<Hca>,
     size: usize,
@@ -32,10 +32,11 @@ pub struct BufferPool {
     chunks: Vec<BufferChunk>,
 }
 
-/// Field order: unregistered, and given to children again, before it is freed.
+/// Field order: the memory is deregistered, and inherited by forked children again, before it is freed.
 struct BufferChunk {
     _region: HcaMr,
-    /// What has come for the parent is none of a child's, and the device's pages are copied for none.
+    /// A forked child gets zeroed pages: the parent's packets are not copied to it, and the registered pages are not
+    /// subject to copy-on-write.
     _in_children: Wiped,
     _memory: RegisteredChunk,
 }
@@ -45,7 +46,7 @@ struct RegisteredChunk {
     layout: Layout,
 }
 
-// SAFETY: memory that is only freed.
+// SAFETY: the pointer is only used to free the memory.
 unsafe impl Send for RegisteredChunk {}
 
 impl Drop for RegisteredChunk {
@@ -56,7 +57,7 @@ impl Drop for RegisteredChunk {
 }
 
 impl BufferPool {
-    /// None yet. `size`: bytes of each; `per_chunk`: made together.
+    /// Creates an empty pool. `size`: bytes of a buffer; `per_chunk`: buffers allocated together.
     pub fn new(hca: &Arc<Hca>, size: usize, per_chunk: usize) -> Self {
         Self {
             hca: hca.clone(),
@@ -67,7 +68,7 @@ impl BufferPool {
         }
     }
 
-    /// Makes sure that so many can be taken; false if no more can be registered.
+    /// Ensures that `n` buffers can be taken; false if no more can be registered.
     #[inline]
     pub fn reserve(&mut self, n: usize) -> bool {
         while self.free.len() < n {
@@ -78,7 +79,7 @@ impl BufferPool {
         true
     }
 
-    /// One that nobody uses.
+    /// Takes a free buffer; None if no more can be registered.
     #[inline(always)]
     pub fn get(&mut self) -> Option<Buffer> {
         match self.free.pop() {
@@ -93,7 +94,7 @@ impl BufferPool {
         self.free.pop()
     }
 
-    /// The opposite of [`get`](Self::get).
+    /// Returns a buffer to the pool.
     #[inline]
     pub fn put(&mut self, buffer: Buffer) {
         self.free.push(buffer);
@@ -114,20 +115,20 @@ impl BufferPool {
     fn chunk(&mut self) -> io::Result<()> {
         let bytes = (self.size * self.per_chunk).next_multiple_of(PAGE);
         let layout = Layout::from_size_align(bytes, PAGE).map_err(io::Error::other)?;
-        // SAFETY: not of size 0.
+        // SAFETY: `bytes` is not 0.
         let ptr = unsafe { alloc(layout) };
         if ptr.is_null() {
             handle_alloc_error(layout);
         }
         let memory = RegisteredChunk { ptr, layout };
         let start = NonNull::new(ptr).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: allocated, private, and freed after it.
+        // SAFETY: the pages are allocated and private, and freed after the value is dropped.
         let in_children = unsafe { Wiped::new(start, bytes) };
-        // SAFETY: freed after the region.
+        // SAFETY: the memory is freed after the region is deregistered.
         let region = unsafe { self.hca.register(ptr, bytes, IBV_ACCESS_LOCAL_WRITE) }?;
         let lkey = region.lkey();
         let buffers = (0..self.per_chunk).rev().map(|i| Buffer {
-            // SAFETY: inside of the chunk.
+            // SAFETY: the offset is inside of the chunk.
             ptr: unsafe { ptr.add(i * self.size) },
             lkey,
         });

@@ -1,4 +1,4 @@
-//! A device that a context has opened, with the protection domain that all its queue pairs and memory are in.
+//! A device that a context has opened, with the protection domain of all its queue pairs and memory.
 
 use super::bindings::*;
 use super::verbs::{self, Verbs, check, made};
@@ -8,14 +8,14 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// An open device. Threads may use it at the same time, as libibverbs promises.
+/// An open device. Threads may use it concurrently, as libibverbs guarantees.
 pub struct Hca {
     pub verbs: &'static Verbs,
     pub name: String,
     pub limits: ibv_device_attr,
-    /// What it can do with memory whose pages it asks for when it needs them.
+    /// Its on-demand paging capabilities.
     demand: ibv_odp_caps,
-    /// A limit was told of. Relaxed: nothing hangs on it.
+    /// A shortage was logged. Relaxed: it orders no other memory.
     told: AtomicBool,
     context: *mut ibv_context,
     pd: *mut ibv_pd,
@@ -23,31 +23,31 @@ pub struct Hca {
 
 // SAFETY: libibverbs is thread-safe (ibv_get_device_list(3), rdma-core's documentation); the pointers are not changed.
 unsafe impl Send for Hca {}
-// SAFETY: as above.
+// SAFETY: libibverbs is thread-safe, and the pointers do not change.
 unsafe impl Sync for Hca {}
 
 impl Hca {
-    /// Every device of this host that can be opened and that `wanted` does not refuse by its name.
+    /// Opens the devices of this host whose names `wanted` accepts.
     pub fn all(wanted: impl Fn(&str) -> bool) -> Vec<Arc<Hca>> {
         let Some(verbs) = Verbs::get() else {
             return Vec::new();
         };
         let mut count = 0;
-        // SAFETY: a writable number. A null list is empty.
+        // SAFETY: `count` is writable. A null list is empty.
         let list = unsafe { (verbs.get_device_list)(&mut count) };
         if list.is_null() {
             return Vec::new();
         }
-        // SAFETY: as many entries as said; strings of the devices'.
+        // SAFETY: the list has `count` entries, valid until it is freed.
         let devices = unsafe { std::slice::from_raw_parts(list, count.max(0) as usize) };
         let open = |&device: &*mut ibv_device| {
-            // SAFETY: a device of the list.
+            // SAFETY: `device` is in the list, and its name is a string that the device owns.
             let name = unsafe { CStr::from_ptr((verbs.get_device_name)(device)) };
             let name = name.to_string_lossy().into_owned();
             if !wanted(&name) {
                 return None;
             }
-            // SAFETY: a device of the list.
+            // SAFETY: `device` is in the list, which is not freed yet.
             match unsafe { Hca::open(verbs, device, name.clone()) } {
                 Ok(hca) => Some(Arc::new(hca)),
                 Err(e) => {
@@ -57,7 +57,7 @@ impl Hca {
             }
         };
         let opened = devices.iter().filter_map(open).collect();
-        // SAFETY: the list; devices that are open stay.
+        // SAFETY: the list is not used afterwards; open devices stay valid.
         unsafe { (verbs.free_device_list)(list) };
         opened
     }
@@ -69,7 +69,8 @@ impl Hca {
         device: *mut ibv_device,
         name: String,
     ) -> io::Result<Hca> {
-        // SAFETY: the caller's device; objects that were just made; what is made is freed by `drop`.
+        // SAFETY: by the caller, `device` is valid; the other arguments were just created. `drop` frees what is
+        // created.
         unsafe {
             let context = made((verbs.open_device)(device))?;
             let mut hca = Hca {
@@ -90,30 +91,30 @@ impl Hca {
         }
     }
 
-    /// Whether it executes atomic operations, and lets others' be executed.
+    /// Whether the device executes atomic operations, as initiator and as target.
     pub fn has_atomics(&self) -> bool {
         let reads = self.limits.max_qp_rd_atom > 0 && self.limits.max_qp_init_rd_atom > 0;
         self.limits.atomic_cap != IBV_ATOMIC_NONE && reads
     }
 
-    /// Whether what it executes is atomic to processors, too.
+    /// Whether its atomic operations are atomic with those of processors, too.
     pub fn has_global_atomics(&self) -> bool {
         self.limits.atomic_cap == IBV_ATOMIC_GLOB
     }
 
-    /// Whether it reads and writes any memory of the process by one registration, and fetches pages when it needs them.
+    /// Whether it accesses any memory of the process by one registration, with on-demand paging.
     pub fn has_demand(&self) -> bool {
         let general = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
         self.knows_demand(general, IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ)
     }
 
-    /// Whether peers can write, read and change memory that was registered without being pinned.
+    /// Whether peers can write, read and execute atomics on memory that is registered without being pinned.
     pub fn has_parts_on_demand(&self) -> bool {
         let operations = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
         self.knows_demand(IBV_ODP_SUPPORT, operations)
     }
 
-    /// All of these, in general and by connections of reliable queue pairs.
+    /// Whether the device has all of these on-demand paging capabilities, `by_connection` for reliable connections.
     fn knows_demand(&self, general: u32, by_connection: u32) -> bool {
         let caps = &self.demand;
         let general = u64::from(general);
@@ -121,37 +122,37 @@ impl Hca {
             && caps.per_transport_caps.rc_odp_caps & by_connection == by_connection
     }
 
-    /// For calls of [`Verbs`] on this device.
+    /// The context, for calls of [`Verbs`] on this device.
     pub fn context(&self) -> *mut ibv_context {
         self.context
     }
 
-    /// The same for what lies in the protection domain.
+    /// The protection domain, for calls of [`Verbs`] on it.
     pub fn pd(&self) -> *mut ibv_pd {
         self.pd
     }
 
-    /// The functions of the paths: posting and polling.
+    /// The functions of the data path: posting and polling.
     #[inline(always)]
     pub fn ops(&self) -> &ibv_context_ops {
-        // SAFETY: open as long as this lives; the library does not change it.
+        // SAFETY: the context is open as long as self, and the library does not change `ops`.
         unsafe { &(*self.context).ops }
     }
 
-    /// Registers memory. `access`: of `ibv_access_flags`.
+    /// Registers memory. `access`: bits of `ibv_access_flags`.
     ///
     /// # Errors
-    /// `ENOMEM`, `EAGAIN`: a limit is reached (`ulimit -l`); `EFAULT`, `EINVAL`: not such memory.
+    /// `ENOMEM`, `EAGAIN`: a limit is reached (`ulimit -l`); `EFAULT`, `EINVAL`: the memory cannot be registered.
     ///
     /// # Safety
-    /// The memory stays mapped as long as the region, or nobody uses it after that.
+    /// The memory stays mapped as long as the region exists, or no work request uses the region afterwards.
     pub unsafe fn register(
         self: &Arc<Self>,
         addr: *mut u8,
         len: usize,
         access: u32,
     ) -> io::Result<HcaMr> {
-        // SAFETY: the caller's memory; the library checks it.
+        // SAFETY: by the caller, the memory stays mapped while it is used; the library checks the range.
         let mr = made(unsafe {
             (self.verbs.reg_mr)(self.pd, addr.cast::<c_void>(), len, access as c_int)
         })?;
@@ -161,13 +162,13 @@ impl Hca {
         })
     }
 
-    /// Whether no limit of it was told of before.
+    /// Whether this is the first shortage of the device that is logged.
     #[cold]
     pub fn is_first_shortage(&self) -> bool {
         !self.told.swap(true, Ordering::Relaxed)
     }
 
-    /// Says which limit it was that memory could not be registered for, once per device.
+    /// Logs that memory could not be registered, and which limit to raise, once per device.
     #[cold]
     pub fn report_limit(&self, what: &str, bytes: usize, e: &io::Error) {
         if !self.is_first_shortage() {
@@ -180,7 +181,7 @@ impl Hca {
         );
     }
 
-    /// Why a queue of any kind cannot be had, in words that say which limits there are and how to raise them.
+    /// The reason why a queue could not be created, with the limits that may be reached and how to raise them.
     #[cold]
     pub fn explain(&self, e: &io::Error) -> String {
         if !regcache::is_shortage(e) {
@@ -203,7 +204,7 @@ impl Hca {
 
 impl Drop for Hca {
     fn drop(&mut self) {
-        // SAFETY: nothing refers to them: what is made of them holds this device.
+        // SAFETY: no object refers to them: each object made on the device holds a reference to self.
         unsafe {
             if !self.pd.is_null() {
                 (self.verbs.dealloc_pd)(self.pd);
@@ -219,28 +220,28 @@ pub struct HcaMr {
     mr: *mut ibv_mr,
 }
 
-// SAFETY: as of `Hca`.
+// SAFETY: libibverbs is thread-safe, and the pointer does not change.
 unsafe impl Send for HcaMr {}
-// SAFETY: as of `Hca`.
+// SAFETY: libibverbs is thread-safe, and the pointer does not change.
 unsafe impl Sync for HcaMr {}
 
 impl HcaMr {
-    /// What peers' work requests name it by.
+    /// The remote key: names the memory in work requests of peers.
     pub fn rkey(&self) -> u32 {
-        // SAFETY: registered as long as this lives.
+        // SAFETY: the region is registered as long as self exists.
         unsafe { (*self.mr).rkey }
     }
 
-    /// What work requests name it by.
+    /// The local key: names the memory in work requests of this process.
     pub fn lkey(&self) -> u32 {
-        // SAFETY: registered as long as this lives.
+        // SAFETY: the region is registered as long as self exists.
         unsafe { (*self.mr).lkey }
     }
 }
 
 impl Drop for HcaMr {
     fn drop(&mut self) {
-        // SAFETY: no work request uses it any more, as whoever dropped it promised.
+        // SAFETY: by the promise to `register`, no work request uses the region any more.
         unsafe { (self.hca.verbs.dereg_mr)(self.mr) };
     }
 }

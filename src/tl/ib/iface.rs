@@ -1,7 +1,7 @@
-//! What a worker has of a port: completion queues, receives, and the queue pair for datagrams.
+//! A worker's objects on a port: completion queues, receives, and the UD queue pair.
 //!
-//! One completion queue takes what arrives, by connections and as datagrams, so that nothing is polled for connecting
-//! alone; another one takes the ends of sends, and is looked at only while sends are outstanding that will tell theirs.
+//! One completion queue takes arrivals, of RC connections and of datagrams, so that wireup needs no polling of its own;
+//! another one takes completions of sends, and is polled only while signaled sends are outstanding.
 
 use super::bindings::*;
 use super::buffers::BufferPool;
@@ -20,76 +20,77 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Bytes that the device puts in front of a datagram it has received: a global header, or nothing that means anything.
+/// Bytes that the device puts in front of a received datagram: a global route header, or bytes without meaning.
 pub const GRH: usize = 40;
-/// Buffers for sends that are made together.
+/// Send buffers that are allocated together.
 const TOGETHER: usize = 64;
-/// Receives that are posted together, at most: a call of the device's for each would cost as much as the message.
+/// Maximum number of receives that are posted together: a call of the device for each would cost as much as the
+/// message.
 const POSTED: usize = 8;
-/// Receives that a new connection adds, as long as there are fewer than the option says: as many packets as may be on
-/// the way to us. A packet that finds none is sent again after `UCX_RC_RNR_TIMEOUT`, and what is behind it waits.
+/// Receives that a new connection adds, as long as there are fewer than the option allows: as many as the packets that
+/// may be in flight to this worker. A packet that finds none is retransmitted after `UCX_RC_RNR_TIMEOUT`, and delays
+/// those behind it.
 const PER_CONNECTION: usize = 64;
-/// Receives that are there besides: those that are being looked at, that wait to be posted with others, and that
-/// credits take.
+/// Further receives: for packets that are being handled, for receives that wait to be posted with others, and for
+/// credit messages.
 const SPARE: usize = 32;
-/// Connections that the queue of arrivals is made for where each has receives of its own: as many as get a queue pair
-/// by default (`UCX_RC_MAX_NUM_EPS`).
+/// Connections for which the receive completion queue is sized where each has receives of its own: as many as get a
+/// queue pair by default (`UCX_RC_MAX_NUM_EPS`).
 const ALONE: usize = 256;
-/// Bytes in a work request that are asked for: two cache lines with the header in front.
+/// Wanted bytes of inline data: two cache lines with the header in front.
 const INLINE: u32 = 128;
-/// Pieces of memory that a send names: as many as there is room for beside the bytes above, in a work request of
-/// mlx5's.
+/// Wanted SGEs of a send: as many as fit beside [`INLINE`] bytes in a work request of mlx5.
 const PIECES: u32 = 6;
 
-/// A worker's share of a port. Dropped when the worker and its last sender are gone.
+/// A worker's objects on a port. Dropped when the worker and its last sender are dropped.
 pub struct IbIface {
-    /// Its datagrams' queue pair, if there is one.
+    /// The send queue of datagrams.
     pub outgoing: MtLock<UdTxQueue>,
-    /// Number of that queue pair; 0: there is none.
+    /// Number of the UD queue pair; 0: there is none.
     pub ud_number: u32,
     receives: MtLock<ReceiveSide>,
     pub send_cq: Arc<IbvCq>,
     recv_cq: Arc<IbvCq>,
     srq: Option<Arc<IbvSrq>>,
-    /// Most receives for packets and for datagrams that the device's queues take.
+    /// Maximum number of receives for packets and for datagrams that the device's queues hold.
     most_packets: usize,
     most_datagrams: usize,
     /// Queue pairs that have receives of their own.
     own: MtLock<Vec<Weak<IbvQp>>>,
     channel: Option<Arc<CompChannel>>,
     pub port: Arc<Port>,
-    /// The process that made it.
+    /// The process that created it.
     origin: Origin,
-    /// Disables it in children, from when it has its place.
+    /// Disables the interface in forked children; set once its address is final.
     in_children: OnceLock<DisabledInChild>,
-    /// Its number among the worker's.
+    /// Its index among the worker's interfaces.
     pub index: u8,
-    /// Threads may send at the same time.
+    /// Several threads may send at the same time.
     pub mt: bool,
-    /// Sends that will tell when they have ended, and have not. Relaxed: it says only whether a look is worth while.
+    /// Number of signaled sends that are not completed. Relaxed: it only decides whether to poll.
     telling: AtomicU32,
-    /// Connections that send, and how many sends each of them may have outstanding. Relaxed: only numbers.
+    /// Number of connections, and of sends that each of them may have outstanding. Relaxed: they order no other memory.
     lines: AtomicU32,
     share: AtomicU32,
-    /// What each has in any case.
+    /// Minimum of `share`.
     least: AtomicU32,
-    /// Buffers for packets of connections that are being sent.
+    /// Buffers for packets that connections send.
     pub packets: MtLock<BufferPool>,
-    /// The same of connections for what is short and read.
+    /// Buffers for the op slots of connections.
     pub places: MtLock<BufferPool>,
 }
 
-/// What waits for packets and datagrams, or is being looked at.
+/// Receives for packets and datagrams, posted or being handled.
 struct ReceiveSide {
     packets: RxPool,
     datagrams: RxPool,
 }
 
 impl IbIface {
-    /// Queues on a port; `wakes`: with a descriptor to sleep on.
+    /// Creates the queues on a port; `wakes`: with a completion channel to sleep on.
     ///
     /// # Errors
-    /// What the device says.
+    /// Errors of the device.
     pub fn new(port: &Arc<Port>, index: u8, mt: bool, wakes: bool) -> io::Result<Arc<IbIface>> {
         let (hca, tuning) = (&port.hca, &port.tuning);
         let channel = wakes.then(|| CompChannel::new(hca)).transpose()?;
@@ -102,7 +103,7 @@ impl IbIface {
                 .min(most_cqe / 2),
             false => 0,
         };
-        // Without one every connection has receives of its own.
+        // Without a shared receive queue every connection has receives of its own.
         let srq = IbvSrq::new(hca, rc.rx_queue_len.min(most_cqe - datagrams)).ok();
         let packets = match srq {
             Some(_) => rc.rx_queue_len.min(limits.max_srq_wr.max(1) as u32),
@@ -134,7 +135,7 @@ impl IbIface {
                         rc.seg_size,
                         (packets as usize / 8).clamp(1, POSTED),
                     ),
-                    // Each is counted on: a datagram that finds none is lost.
+                    // Every receive is needed: a datagram that finds none is lost.
                     datagrams: RxPool::new(port, GRH + port.mtu_bytes(), 1),
                 },
             ),
@@ -158,14 +159,14 @@ impl IbIface {
             places: MtLock::new(mt, BufferPool::new(hca, op_slots::BYTES, TOGETHER)),
         });
         let place = NonNull::from(&*iface).cast();
-        // SAFETY: the interface stays there; taken back when it is dropped.
+        // SAFETY: the interface stays at this address; the registration is withdrawn when it is dropped.
         let disabled = unsafe { DisabledInChild::new(place, size_of::<IbIface>(), Self::disable) };
         let _ = iface.in_children.set(disabled);
         if ud.used {
             let first = ud.rx_queue_first.min(datagrams) as usize;
             let mut receives = iface.receives.lock();
             receives.datagrams.grow(first);
-            // Nobody could connect, and nobody would hear why.
+            // Without receives no peer could connect, and no error would be reported.
             if first > 0 && receives.datagrams.count() == 0 {
                 return Err(no_buffers("datagrams", GRH + port.mtu_bytes()));
             }
@@ -174,67 +175,68 @@ impl IbIface {
         Ok(iface)
     }
 
-    /// In a forked child: no ends of sends are looked for.
+    /// Disables the interface in a forked child: completions of sends are not polled.
     ///
     /// # Safety
-    /// An interface that is not dropped yet.
+    /// `this` is an interface that is not dropped.
     unsafe fn disable(this: NonNull<()>, _: usize) {
-        // SAFETY: the caller's promise; an atomic.
+        // SAFETY: by the caller, the interface exists; the field is an atomic.
         unsafe { this.cast::<Self>().as_ref() }
             .telling
             .store(0, Ordering::Relaxed);
     }
 
-    /// Readable when something has come into an armed queue.
+    /// The completion channel, readable when a completion has arrived in an armed queue.
     pub fn channel(&self) -> Option<&CompChannel> {
         self.channel.as_deref()
     }
 
-    /// The next completion of either queue wakes. What is there already may not.
+    /// Requests an event for the next completion of either queue. Completions that are already in the queues may cause
+    /// none.
     pub fn arm(&self) {
         self.recv_cq.arm();
         self.send_cq.arm();
     }
 
-    /// Takes what has arrived: how many were written.
+    /// Polls completions of arrivals into `into`; returns their number.
     #[inline(always)]
     pub fn arrived(&self, into: &mut [MaybeUninit<ibv_wc>]) -> usize {
         self.recv_cq.poll(into)
     }
 
-    /// There are so many sends more that will tell of their ends, or fewer.
+    /// Adds `change` to the number of signaled sends that are outstanding.
     #[inline(always)]
     pub fn add_signaled(&self, change: i32) {
         let change = change as u32;
         if self.mt {
             self.telling.fetch_add(change, Ordering::Relaxed);
         } else {
-            // An exchange would wait for all stores before it.
+            // An atomic addition would wait for all stores before it.
             let before = self.telling.load(Ordering::Relaxed);
             self.telling
                 .store(before.wrapping_add(change), Ordering::Relaxed);
         }
     }
 
-    /// Whether sends are outstanding that will tell of their ends.
+    /// Whether signaled sends are outstanding.
     #[inline(always)]
     pub fn has_signaled(&self) -> bool {
         self.telling.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes the ends of sends: how many were written.
+    /// Polls completions of sends into `into`; returns their number.
     pub fn ended(&self, into: &mut [MaybeUninit<ibv_wc>]) -> usize {
         self.send_cq.poll(into)
     }
 
-    /// Sends that each connection may have outstanding: when peers die all of them tell of their ends, also those that
-    /// were not to, and the queue of ends has to have room for that.
+    /// Sends that each connection may have outstanding: when peers die all sends complete with an error, also
+    /// unsignaled ones, and the completion queue must have room for that.
     #[inline(always)]
     pub fn share(&self) -> u32 {
         self.share.load(Ordering::Relaxed)
     }
 
-    /// There are so many connections more, or fewer.
+    /// Adds `change` to the number of connections, and updates the share of each.
     pub fn share_among(&self, change: i32) {
         let before = self.lines.fetch_add(change as u32, Ordering::Relaxed);
         let lines = before.wrapping_add(change as u32).max(1);
@@ -244,11 +246,11 @@ impl IbIface {
             .store((all / lines).max(least), Ordering::Relaxed);
     }
 
-    /// A connection has packets of so many bytes: a record has to fit in any case, and half of the sends may have ended
-    /// without a word.
+    /// Prepares for a connection with packets of `packet` bytes: a record must always fit into half of the sends,
+    /// because the other half may have completed without a signal.
     ///
     /// # Errors
-    /// There is no room for so many packets.
+    /// The send queue has no room for so many packets, or no buffer can be registered.
     pub fn expect_segments(&self, packet: usize) -> io::Result<()> {
         let least = sends_for(packet);
         let most = self.port.hca.limits.max_qp_wr.max(1) as u32;
@@ -259,7 +261,7 @@ impl IbIface {
                  (UCX_RC_TX_QUEUE_LEN; the device has {most} at most) or packets, at both ends (UCX_IB_SEG_SIZE)"
             )));
         }
-        // Without any it would wait for ever for one to come back.
+        // Without any buffer a sender would wait forever for one to be returned.
         if !self.packets.lock().reserve(1) {
             return Err(no_buffers("what is sent", self.port.tuning.rc.seg_size));
         }
@@ -268,15 +270,15 @@ impl IbIface {
         Ok(())
     }
 
-    /// A queue pair for a connection, not connected.
+    /// Creates a queue pair for a connection, not connected.
     ///
     /// # Errors
-    /// `ENOMEM` and the like: there are no more.
+    /// `ENOMEM` and the like: no more can be created.
     pub fn new_qp(&self) -> io::Result<Arc<IbvQp>> {
         let rc = &self.port.tuning.rc;
         let mut own = self.own.lock();
         own.retain(|qp| qp.strong_count() > 0);
-        // What arrives must find room in the queue of arrivals, or that breaks for all.
+        // Arrivals must fit into the receive completion queue: an overrun breaks it for all connections.
         let all = (own.len() + 1) * (PER_CONNECTION + SPARE);
         if all > self.most_packets && self.srq.is_none() {
             let text = format!("{} have as many receives as the device takes", own.len());
@@ -305,10 +307,10 @@ impl IbIface {
         Ok(qp)
     }
 
-    /// A connection is made: there are receives for all of them. `qp`: its own; `others`: how many others there are.
+    /// Posts the receives of a new connection. `qp`: its queue pair; `others`: number of other connections.
     ///
     /// # Errors
-    /// There are none at all: the peer would try for ever.
+    /// There are no receives at all: the peer would retry forever.
     pub fn expect_packets(&self, qp: &IbvQp, others: usize) -> io::Result<()> {
         let (most, rc) = (self.most_packets, &self.port.tuning.rc);
         let mut receives = self.receives.lock();
@@ -316,16 +318,16 @@ impl IbIface {
         let enough = match &self.srq {
             Some(srq) => {
                 pile.grow(((others + 1) * PER_CONNECTION + SPARE).min(most));
-                // SAFETY: receives of the pile's.
+                // SAFETY: the requests are receives of the pool, whose buffers are registered.
                 pile.post(|wr, bad| unsafe { srq.post(wr, bad) });
                 pile.count() > 0
             }
             None => {
-                // Those of connections that have ended wait to be posted again.
+                // Receives of closed connections wait to be posted again.
                 let own = PER_CONNECTION + SPARE;
                 pile.grow(pile.count() + own.saturating_sub(pile.spent()));
                 let waiting = pile.spent();
-                // SAFETY: as above.
+                // SAFETY: the requests are receives of the pool, whose buffers are registered.
                 pile.post_some(own, |wr, bad| unsafe { qp.post_receives(wr, bad) });
                 pile.spent() < waiting
             }
@@ -336,8 +338,8 @@ impl IbIface {
         }
     }
 
-    /// A connection by datagrams is made: there are receives for all of them, as far as the option allows. `others`:
-    /// how many others there are.
+    /// Posts the receives of a new UD connection, as far as the option allows. `others`: number of other UD
+    /// connections.
     pub fn expect_datagrams(&self, others: usize) {
         let first = self.port.tuning.ud.rx_queue_first as usize;
         let more = first + (others + 1) * self.datagram_window() as usize;
@@ -351,64 +353,66 @@ impl IbIface {
         let mut receives = self.receives.lock();
         let outgoing = self.outgoing.lock();
         if let Some(qp) = &outgoing.qp {
-            // SAFETY: receives of the pile's.
+            // SAFETY: the requests are receives of the pool, whose buffers are registered.
             receives
                 .datagrams
                 .post(|wr, bad| unsafe { qp.post_receives(wr, bad) });
         }
     }
 
-    /// The bytes of a packet that has arrived by a connection, until [`done`](Self::done).
+    /// The bytes of a packet that has arrived by an RC connection, valid until [`done`](Self::done).
     ///
     /// # Safety
-    /// The completion is one that [`arrived`](Self::arrived) told, of a connection.
+    /// [`arrived`](Self::arrived) has returned the completion, which is of an RC connection.
     pub unsafe fn packet(&self, wc: &ibv_wc) -> &[u8] {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller, a completion of a receive of `packets`.
         unsafe { self.receives.lock().packets.bytes(wc, 0) }
     }
 
-    /// As [`packet`](Self::packet), without a lock: what it looks at changes only when it is posted.
+    /// The bytes of a packet that has arrived by an RC connection, valid until [`done`](Self::done). Takes no lock: the
+    /// receive does not change until it is posted again.
     ///
     /// # Safety
-    /// As there.
+    /// [`arrived`](Self::arrived) has returned the completion, which is of an RC connection.
     #[inline(always)]
     pub unsafe fn packet_single_threaded(&self, wc: &ibv_wc) -> &[u8] {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller, a completion of a receive of `packets`.
         unsafe { RxPool::all_bytes(wc) }
     }
 
-    /// As [`done`](Self::done), of a packet in single-thread mode.
+    /// Marks the packet of a completion as handled, in single-thread mode.
     ///
     /// # Safety
-    /// As there; it came by a connection.
+    /// Those of [`done`](Self::done), in single-thread mode; the packet has arrived by an RC connection.
     #[inline(always)]
     pub unsafe fn done_single_threaded(&self, wc: &ibv_wc) {
-        // SAFETY: the caller's promise; nobody up the stack has the receives, since no callback runs while they are
-        // looked at.
+        // SAFETY: by the caller, a completion of `packets` in single-thread mode. No other reference to the receives
+        // exists: no callback runs while one does.
         unsafe { self.receives.alone().packets.done(wc) };
     }
 
-    /// The same of a datagram. `None`: it is of before the queue pair was begun anew, and posted again already.
+    /// The bytes of a datagram that has arrived, valid until [`done`](Self::done). `None`: it arrived before the queue
+    /// pair was reset, and its receive is posted again already.
     ///
     /// # Safety
-    /// As [`packet`](Self::packet), of the queue pair for datagrams.
+    /// [`arrived`](Self::arrived) has returned the completion, which is of the UD queue pair.
     pub unsafe fn datagram(&self, wc: &ibv_wc) -> Option<&[u8]> {
         let receives = self.receives.lock();
         let wc = receives.datagrams.of_this_life(wc)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller, a completion of a receive of `datagrams`, of this generation.
         Some(unsafe { receives.datagrams.bytes(&wc, GRH) })
     }
 
-    /// The packet of a completion has been looked at.
+    /// Marks the packet of a completion as handled: its receive will be posted again.
     ///
     /// # Safety
-    /// [`arrived`](Self::arrived) told it, and this was not said of it.
+    /// [`arrived`](Self::arrived) has returned the completion; called once for each.
     pub unsafe fn done(&self, wc: &ibv_wc) {
         if wc.qp_num != self.ud_number {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the caller, a completion of `packets`, marked once.
             return unsafe { self.receives.lock().packets.done(wc) };
         }
-        // SAFETY: as above.
+        // SAFETY: by the caller, a completion of `datagrams`, marked once.
         unsafe { self.datagram_done(wc) };
     }
 
@@ -416,13 +420,14 @@ impl IbIface {
     unsafe fn datagram_done(&self, wc: &ibv_wc) {
         let mut receives = self.receives.lock();
         if let Some(wc) = receives.datagrams.of_this_life(wc) {
-            // SAFETY: the caller's promise, and it is not posted.
+            // SAFETY: by the caller, a completion of `datagrams`, which is of this generation, so its receive is not
+            // posted.
             unsafe { receives.datagrams.done(&wc) };
         }
     }
 
-    /// A datagram could not be sent or received: most devices take no more until their queue pair is begun anew. What
-    /// was on its way is lost. `arrival`: it was to be received, which completions that tell of failures do not say.
+    /// Resets the UD queue pair after a send or receive has failed: most devices take no further work requests before.
+    /// Datagrams in flight are lost. `arrival`: the failure is of a receive; error completions do not say so.
     #[cold]
     pub fn revive(&self, wc: &ibv_wc, arrival: bool) {
         let mut receives = self.receives.lock();
@@ -431,7 +436,7 @@ impl IbIface {
             true => receives.datagrams.of_this_life(wc).is_some(),
             false => !outgoing.has_ended(wc.wr_id),
         };
-        // The rest of what went with an earlier failure.
+        // Another completion of an earlier failure.
         if !own {
             return;
         }
@@ -448,7 +453,7 @@ impl IbIface {
         self.post_datagrams();
     }
 
-    /// Posts the receives again whose packets are done, when there are enough.
+    /// Posts handled receives again when a batch of them waits.
     pub fn refill(&self) {
         let receives = self.receives.lock();
         let due = receives.packets.is_due() || receives.datagrams.is_due();
@@ -458,13 +463,14 @@ impl IbIface {
         }
     }
 
-    /// As [`refill`](Self::refill), where only packets have come.
+    /// Posts handled receives of packets again when a batch of them waits; for callers that have received no datagrams.
     ///
     /// # Safety
     /// In single-thread mode.
     #[inline(always)]
     pub unsafe fn refill_single_threaded(&self) {
-        // SAFETY: as in `done_single_threaded`.
+        // SAFETY: by the caller, single-thread mode. No other reference to the receives exists: no callback runs while
+        // one does.
         if unsafe { self.receives.alone().packets.is_due() } {
             self.post_again();
         }
@@ -472,13 +478,13 @@ impl IbIface {
 
     #[inline(never)]
     fn post_again(&self) {
-        // A callback has forked, and this is the child: the queues are its parent's.
+        // In a child that a callback has forked the queues belong to the parent.
         if self.origin.is_inherited() {
             return;
         }
         let mut receives = self.receives.lock();
         if let Some(srq) = &self.srq {
-            // SAFETY: receives of the pile's.
+            // SAFETY: the requests are receives of the pool, whose buffers are registered.
             receives
                 .packets
                 .post(|wr, bad| unsafe { srq.post(wr, bad) });
@@ -490,24 +496,25 @@ impl IbIface {
         }
     }
 
-    /// Posts a receive again to the queue pair that it was for, where connections have their own.
+    /// Posts a receive again to the queue pair that it was for, where connections have their own receives.
     pub fn give_back(&self, qp: &IbvQp) {
         let mut receives = self.receives.lock();
-        // SAFETY: receives of the pile's.
+        // SAFETY: the requests are receives of the pool, whose buffers are registered.
         receives
             .packets
             .post_some(1, |wr, bad| unsafe { qp.post_receives(wr, bad) });
     }
 
-    /// Packets that one peer may have on the way by a connection: no more than receives that its connection adds.
+    /// Packets that one peer may have in flight by an RC connection: no more than the receives that its connection
+    /// adds.
     pub fn packet_window(&self) -> u32 {
         let receives = self.most_packets.saturating_sub(SPARE);
         let window = self.port.tuning.rc.window as usize;
         window.min(receives.clamp(1, PER_CONNECTION)) as u32
     }
 
-    /// Datagrams that one peer may have on the way: as many receives as its connection adds, so that they are not lost
-    /// where the other end does the same; no less than the longest record takes.
+    /// Datagrams that one peer may have in flight: as many as the receives that its connection adds, so that none is
+    /// lost if the peer does the same; no fewer than the longest record takes.
     #[inline]
     pub fn datagram_window(&self) -> u32 {
         let window = self.port.tuning.ud.window.min(PER_CONNECTION as u32);
@@ -520,7 +527,7 @@ impl IbIface {
     }
 }
 
-/// Not even the first buffers of so many bytes could be registered.
+/// The error if not even the first buffers of `size` bytes could be registered.
 #[cold]
 fn no_buffers(what: &str, size: usize) -> io::Error {
     let cure = regcache::cure(TOGETHER * size);
@@ -528,10 +535,10 @@ fn no_buffers(what: &str, size: usize) -> io::Error {
     io::Error::new(io::ErrorKind::OutOfMemory, text)
 }
 
-/// Sends that a record may take in packets of so many bytes, twice.
+/// Twice the number of sends that a record may take in packets of `packet` bytes.
 fn sends_for(packet: usize) -> u32 {
     2 * most_packets(packet - HEAD) as u32
 }
 
-/// Completions of sends that a worker's queue has room for, as `UCX_RC_VERBS_TX_CQ_LEN`.
+/// Entries of a worker's completion queue for sends: the default value of `UCX_RC_VERBS_TX_CQ_LEN`.
 const SEND_CQ: u32 = 4096;

@@ -1,8 +1,8 @@
-//! A thread that says of a process that it lives: who computes for long confirms no datagrams, and is not dead for
-//! that.
+//! A thread that replies to liveness probes for its process: a process that computes for long acknowledges no
+//! datagrams, and must not be treated as dead.
 //!
-//! A connection by a queue pair of its own has no need of it: there the device confirms. The thread sleeps until
-//! somebody asks, and touches nothing of the workers but their names.
+//! An RC connection does not need it: there the device acknowledges. The thread sleeps until a probe arrives, and
+//! accesses no state of the workers but their uids and secrets.
 
 use super::bindings::*;
 use super::buffers::{Buffer, BufferPool};
@@ -21,19 +21,19 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-/// Questions that wait, and answers under way, per port.
+/// Per port: receives for probes, and replies that can be outstanding.
 const SLOTS: usize = 64;
-/// Completions taken at a time.
+/// Completions polled at a time.
 const BATCH: usize = 16;
 /// Bytes of the thread's stack.
 const STACK: usize = 128 << 10;
 
-/// Workers of this process, with the secrets of their addresses.
+/// Workers of this process: uid and secret of each.
 type ProcessNames = Arc<Mutex<HashMap<u64, u64>>>;
 
-/// The thread and what it answers for. It ends when this is dropped.
+/// The thread and the workers that it replies for. Dropping it stops the thread.
 pub struct KeepaliveThread {
-    /// Queue pairs of the ports, in their order.
+    /// Numbers of the queue pairs, one per port.
     numbers: Vec<u32>,
     names: ProcessNames,
     stop: Arc<OwnedFd>,
@@ -41,17 +41,17 @@ pub struct KeepaliveThread {
 }
 
 impl KeepaliveThread {
-    /// Answers at these ports, for nobody yet.
+    /// Starts a thread that receives probes at these ports, with no worker yet.
     ///
     /// # Errors
-    /// What a device says, or `EAGAIN`: no thread.
+    /// Errors of a device, or `EAGAIN`: no thread can be created.
     pub fn new(ports: &[Arc<Port>]) -> io::Result<KeepaliveThread> {
-        // SAFETY: no memory involved.
+        // SAFETY: `eventfd` accesses no memory.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a fresh descriptor.
+        // SAFETY: the descriptor is new and owned by nothing else.
         let stop = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
         let names = ProcessNames::default();
         let posts = ports.iter().map(|port| Responder::new(port, names.clone()));
@@ -72,13 +72,14 @@ impl KeepaliveThread {
         })
     }
 
-    /// Answers for a worker from now on. The number of the queue pair that is asked at the port with this number.
+    /// Adds a worker to reply for. Returns the number of the queue pair that receives probes at the port with this
+    /// index.
     pub fn add_worker(&self, worker: u64, secret: u64, port: usize) -> u32 {
         self.names.lock().insert(worker, secret);
         self.numbers.get(port).copied().unwrap_or(0)
     }
 
-    /// That worker is no more.
+    /// Stops replying for a worker.
     pub fn remove_worker(&self, worker: u64) {
         self.names.lock().remove(&worker);
     }
@@ -86,7 +87,7 @@ impl KeepaliveThread {
 
 impl Drop for KeepaliveThread {
     fn drop(&mut self) {
-        // SAFETY: 8 readable bytes.
+        // SAFETY: the array is readable for 8 bytes.
         unsafe {
             libc::write(
                 self.stop.as_raw_fd(),
@@ -100,7 +101,7 @@ impl Drop for KeepaliveThread {
     }
 }
 
-/// Sleeps until something comes. False: it is over.
+/// Sleeps until a probe arrives. False: the thread has to stop.
 fn wait(posts: &[Responder], stop: &OwnedFd) -> bool {
     let fds = posts.iter().map(|post| post.channel.fd());
     let mut fds: Vec<libc::pollfd> = std::iter::once(stop.as_raw_fd())
@@ -111,22 +112,22 @@ fn wait(posts: &[Responder], stop: &OwnedFd) -> bool {
             revents: 0,
         })
         .collect();
-    // SAFETY: as many valid entries as said.
+    // SAFETY: `fds` is valid and has the length that is passed.
     unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) };
     fds[0].revents == 0
 }
 
-/// What answers at a port. Field order: the queue pair goes before its queues, those before the channel.
+/// The queue pair of a port. Field order: it is dropped before its completion queues, those before the channel.
 struct Responder {
     qp: IbvQp,
     asked: Arc<IbvCq>,
     answered: Arc<IbvCq>,
     channel: Arc<CompChannel>,
     questions: RxPool,
-    /// What answers are sent from, and those of them that are not under way.
+    /// Buffers of replies, and the indexes of those that are not outstanding.
     answers: Vec<Buffer>,
     free: Vec<u64>,
-    /// How often the queue pair was begun anew.
+    /// The generation: how often the queue pair was reset after a failure.
     life: u64,
     _buffers: BufferPool,
     port: Arc<Port>,
@@ -173,7 +174,7 @@ impl Responder {
         Ok(post)
     }
 
-    /// Answers what was asked; what comes after that wakes.
+    /// Replies to the probes that have arrived; later ones wake the thread.
     fn serve(&mut self) {
         self.channel.drain();
         self.asked.arm();
@@ -181,11 +182,11 @@ impl Responder {
             let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
             let n = self.asked.poll(&mut wcs);
             for wc in &wcs[..n] {
-                // SAFETY: so many were written.
+                // SAFETY: `poll` has written `n` entries.
                 self.on_arrival(unsafe { wc.assume_init_ref() });
             }
             let qp = &self.qp;
-            // SAFETY: receives of the pile's.
+            // SAFETY: the requests are receives of the pool, whose buffers are registered.
             self.questions
                 .post(|wr, bad| unsafe { qp.post_receives(wr, bad) });
             if n < BATCH {
@@ -201,17 +202,18 @@ impl Responder {
         if wc.status != IBV_WC_SUCCESS {
             return self.revive();
         }
-        // SAFETY: a receive of the pile's, and not posted again before it is done.
+        // SAFETY: a completion of a receive of the pool in this generation, which is not posted again before `done`.
         let bytes = unsafe { self.questions.bytes(&wc, GRH) };
         let life = self.life;
         self.hear(bytes);
         if self.life == life {
-            // SAFETY: as above, once.
+            // SAFETY: a completion of a receive of the pool in this generation, marked once.
             unsafe { self.questions.done(&wc) };
         }
     }
 
-    /// After a failure devices take no more until their queue pair is begun anew. If it cannot be, nobody is answered.
+    /// Resets the queue pair after a failure: most devices take no further work requests before. If that fails no probe
+    /// is replied to.
     #[cold]
     fn revive(&mut self) {
         if self
@@ -226,7 +228,7 @@ impl Responder {
         }
     }
 
-    /// A question, or something else, which has no consequence.
+    /// Replies to a probe; ignores everything else.
     fn hear(&mut self, bytes: &[u8]) {
         let Some((ping, from)) = Ping::read(bytes) else {
             return;
@@ -247,13 +249,13 @@ impl Responder {
         self.answer(slot, &ah, from.qpn, &answer.encode());
     }
 
-    /// Answers that have left, or failed to, make room.
+    /// Frees the buffers of replies that were sent or have failed.
     fn take_ends(&mut self) {
         let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
         loop {
             let n = self.answered.poll(&mut wcs);
             for wc in &wcs[..n] {
-                // SAFETY: so many were written.
+                // SAFETY: `poll` has written `n` entries.
                 let wc = unsafe { wc.assume_init_ref() };
                 if wc.wr_id >> 32 != self.life {
                     continue;
@@ -271,7 +273,7 @@ impl Responder {
 
     fn answer(&mut self, slot: u64, ah: &AddressHandle, qpn: u32, bytes: &[u8]) {
         let buffer = self.answers[slot as usize];
-        // SAFETY: a buffer that is not under way, as long as an answer.
+        // SAFETY: the buffer is not outstanding and has room for a reply.
         unsafe {
             buffer
                 .ptr

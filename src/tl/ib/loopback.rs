@@ -1,5 +1,5 @@
-//! A connection to oneself: a device executes atomic operations on memory of its own process, so that they are atomic
-//! to those that peers have it execute.
+//! A queue pair connected to itself: a device executes atomic operations on memory of its own process, so that they are
+//! atomic with those that peers post to the device.
 
 use super::bindings::*;
 use super::buffers::{Buffer, BufferPool};
@@ -12,28 +12,28 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Looks for the end before others are let run: a device takes a microsecond or two.
+/// Polls before the thread yields: a device takes a microsecond or two.
 const LOOKS: u32 = 1000;
-/// A device that has not told of an end by now never will: errors come sooner.
+/// A device that has not reported a completion by now never will: errors are reported sooner.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// One operation at a time. Of no use any more after an error.
+/// A loopback queue pair. It executes one operation at a time, and none after an error.
 pub struct LoopbackQp {
-    /// Number of its port at the device.
+    /// Number of its port on the device.
     port: u8,
-    /// In front of the buffers, which it must not outlive.
+    /// Declared before the buffers: it must be dropped first.
     qp: IbvQp,
     cq: Arc<IbvCq>,
-    /// Where the device writes what was there.
+    /// Where the device writes the old value.
     old: Buffer,
     _buffers: BufferPool,
 }
 
 impl LoopbackQp {
-    /// A queue pair on this port, connected to itself.
+    /// Creates a queue pair on this port, connected to itself.
     ///
     /// # Errors
-    /// What the device says: there are no more, or a port does not reach itself.
+    /// Errors of the device: no queue pair is left, or the port does not reach itself.
     pub fn new(port: &Port) -> io::Result<LoopbackQp> {
         let cq = IbvCq::new(&port.hca, 1, None)?;
         let parts = QpInit {
@@ -60,15 +60,15 @@ impl LoopbackQp {
         })
     }
 
-    /// Whether it is on this one of the device's ports.
+    /// Whether the queue pair is on this port of its device.
     pub fn is_on(&self, port: &Port) -> bool {
         self.port == port.number
     }
 
-    /// Has it done, and returns what was there. Waits for the device, a microsecond or two.
+    /// Executes an operation and returns the old value. Waits for the device, a microsecond or two.
     ///
     /// # Errors
-    /// The device refuses, or is gone.
+    /// The device refuses the operation, or is gone.
     pub fn execute(&mut self, step: AmoDesc, at: RemoteMem) -> io::Result<u64> {
         let mut sge = ibv_sge {
             addr: self.old.ptr as u64,
@@ -87,7 +87,7 @@ impl LoopbackQp {
             return Err(ErrorKind::BrokenPipe.into());
         }
         self.wait()?;
-        // SAFETY: a buffer of 8 bytes, aligned to a cache line, that the device has written.
+        // SAFETY: the buffer has 8 bytes, aligned to a cache line, that the device has written.
         Ok(unsafe { self.old.ptr.cast::<u64>().read_volatile() })
     }
 
@@ -97,7 +97,7 @@ impl LoopbackQp {
         loop {
             for _ in 0..LOOKS {
                 if self.cq.poll(&mut wc) == 1 {
-                    // SAFETY: the queue has written one.
+                    // SAFETY: `poll` returned 1, so it has written the entry.
                     return match unsafe { wc[0].assume_init_ref() }.status {
                         IBV_WC_SUCCESS => Ok(()),
                         status => Err(io::Error::other(self.cq.status_text(status))),

@@ -1,11 +1,12 @@
-//! InfiniBand and RoCE by libibverbs: reliable connections, and datagrams that are made reliable here.
+//! InfiniBand and RoCE by libibverbs: reliable connections, and datagrams that this module makes reliable.
 //!
-//! `verbs` is the library, opened at run time, `hca` an open device, `port` one of its ports and where it is in the
-//! network. An `iface` is what a worker has of a port: queues and registered buffers. Whoever holds the peer's lock
-//! sends through a `sender`, by a queue pair of its own (`rc`) or by the worker's one for datagrams (`ud`); what
-//! arrives is put together by an `reassembly`, after `reorder` where it was datagrams; a `keepalive` answers for a
-//! process that takes none; `paths` lead to it by other ports. A `loopback` has a device execute atomics here. What two
-//! workers say before anything else, and what is in front of each packet, is in `wire::packet`.
+//! `verbs` is the library, opened at run time, `hca` an open device, `port` one of its ports with its network
+//! addresses. An `iface` has a worker's objects on a port: queues and registered buffers. The thread that holds the
+//! peer's lock sends through a `sender`, by a queue pair of its own (`rc`) or by the worker's queue pair for datagrams
+//! (`ud`); `reorder` sorts datagrams that arrive, and `reassembly` joins packets to records. `keepalive` replies to
+//! liveness probes for a process that does not progress; `paths` are the pairs of ports that connect two workers;
+//! `rails` are additional queue pairs between other ports. A `loopback` queue pair lets a device execute atomics on
+//! memory of this process. The wireup messages of two workers, and the header of each packet, are in `wire::ib_packet`.
 
 #[allow(
     non_camel_case_types,
@@ -43,87 +44,87 @@ use std::time::Duration;
 /// Settings of the transport, from the options.
 #[derive(Clone, Debug)]
 pub struct IbTuning {
-    /// Index of the port's GID; `None`: the best.
+    /// Index of the port's GID; `None`: the best one.
     pub gid_index: Option<u32>,
-    /// Partition key; `None`: the first that is valid.
+    /// Partition key; `None`: the first valid one.
     pub pkey: Option<u16>,
-    /// Packets have a global header even inside of a subnet.
+    /// Packets have a global route header even inside of a subnet.
     pub global: bool,
-    /// Largest packet, bytes; `None`: what the port says.
+    /// Maximum packet size, bytes; `None`: the active MTU of the port.
     pub path_mtu: Option<u32>,
     pub service_level: u8,
-    /// `None`: as is usual for the kind of link.
+    /// `None`: the default of the kind of link.
     pub traffic_class: Option<u8>,
     pub hop_limit: u8,
-    /// Which RoCE ports of peers are reached.
+    /// Which RoCE ports of peers are reachable.
     pub reach: roce_reach::ReachPolicy,
     pub rc: RcTuning,
     pub ud: UdTuning,
 }
 
-/// Of reliable connections.
+/// Settings of reliable connections.
 #[derive(Clone, Debug)]
 pub struct RcTuning {
-    /// Bytes of a buffer: a packet is as long at most.
+    /// Bytes of a buffer, the maximum of a packet.
     pub seg_size: usize,
     pub tx_queue_len: u32,
     /// Receives that all connections of a worker share.
     pub rx_queue_len: u32,
-    /// Packets that may be sent before the receiver has told that it took some.
+    /// Packets that may be sent before the receiver has returned credits.
     pub window: u32,
-    /// Bytes that one work request moves from or to the user's memory, at most; `None`: what the port takes.
+    /// Maximum bytes that one work request moves from or to the user's memory; `None`: the port's limit.
     pub zcopy_seg: Option<usize>,
-    /// Until a packet is sent again.
+    /// Time until a packet is retransmitted.
     pub timeout: Duration,
     pub retries: u8,
-    /// Until a packet is sent again that found no receive.
+    /// Time until a packet that found no receive is retransmitted.
     pub rnr_timeout: Duration,
     pub rnr_retries: u8,
 }
 
-/// Of datagrams.
+/// Settings of datagrams.
 #[derive(Clone, Debug)]
 pub struct UdTuning {
-    /// Whether workers have a queue pair for them, for messages or for greetings only.
+    /// Whether workers have a UD queue pair, for messages or for wireup only.
     pub used: bool,
     pub tx_queue_len: u32,
-    /// Receives at the start, and when there are many peers.
+    /// Receives at the start, and with many peers.
     pub rx_queue_first: u32,
     pub rx_queue_len: u32,
-    /// Most packets that are not acknowledged.
+    /// Maximum number of unacknowledged packets.
     pub window: u32,
-    /// A peer that acknowledges nothing for so long is lost.
+    /// A peer that acknowledges nothing for this time is dead.
     pub timeout: Duration,
-    /// Until a packet is sent again, the first time.
+    /// Time until a packet is retransmitted for the first time.
     pub tick: Duration,
-    /// Growth of that wait.
+    /// Factor by which that time grows.
     pub backoff: f64,
 }
 
-/// What both ends of a connection keep to: the smaller of what each of them says.
+/// Limits of a connection: the smaller of the values of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NegotiatedLimits {
-    /// Longest packet by a queue pair of its own, bytes.
+    /// Longest packet on an RC queue pair, bytes.
     pub packet: usize,
-    /// Packets that may be sent before the receiver has told that it took some.
+    /// Packets that may be sent before the receiver has returned credits.
     pub window: u32,
 }
 
-/// Where a worker is reached by queue pairs, as its address says, and from where.
+/// How a worker is reached by queue pairs: the IB section of its address, and the port to use.
 #[derive(Clone, Debug)]
 pub struct IbTarget {
-    /// The best way.
+    /// The best path.
     pub way: PortPair,
-    /// The peer's ports, in the order of its address, if there are other ways.
+    /// The peer's ports, in the order of its address, if there are other paths.
     pub ports: Box<[PortLocator]>,
-    /// What a stranger does not know.
+    /// The secret of the worker's address.
     pub secret: u64,
-    /// Where greetings are taken, if one of the two has no queue pair for datagrams.
+    /// Where wireup messages are accepted by TCP, if one of the two workers has no UD queue pair.
     pub greeter: Option<tcp::TcpTarget>,
 }
 
 impl IbTarget {
-    /// Where there is a way between ports of ours and of a peer's.
+    /// The target, if there is a path between one of `ports` and one of the peer's.
     pub fn choose(
         ports: &[Arc<Port>],
         remote: &IbLocator,

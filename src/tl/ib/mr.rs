@@ -1,4 +1,4 @@
-//! Memory of users that a context's devices may read and write in place: what its cache of registrations keeps.
+//! User memory that a context's devices may access: what its registration cache keeps.
 
 use super::bindings::*;
 use super::hca::{Hca, HcaMr};
@@ -7,31 +7,31 @@ use crate::sys::regcache::Registrar;
 use std::io;
 use std::sync::Arc;
 
-/// What devices, here and at peers, may do with it.
+/// What the devices of this process and of peers may do with the memory.
 const ALL: u32 = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-/// The same with memory that nobody may write.
+/// [`ALL`] for memory that may not be written.
 const READ_ONLY: u32 = IBV_ACCESS_REMOTE_READ;
 
-/// The devices of a context: each of them registers what any of them may use.
+/// The devices of a context: each of them registers memory that any of them may access.
 #[derive(Clone)]
 pub struct Devices {
     hcas: Vec<Arc<Hca>>,
     of_port: Arc<[usize]>,
-    /// Of `ibv_access_flags`, besides.
+    /// Further bits of `ibv_access_flags`.
     flags: u32,
 }
 
 /// Registered memory.
 pub struct IbMr {
-    /// One for each device.
+    /// One region for each device.
     regions: Vec<HcaMr>,
-    /// The number of each port's device.
+    /// The index of each port's device.
     of_port: Arc<[usize]>,
     writable: bool,
 }
 
 impl Devices {
-    /// Those that these ports belong to.
+    /// The devices of these ports.
     pub fn of(ports: &[Arc<Port>]) -> Self {
         let mut hcas: Vec<Arc<Hca>> = Vec::new();
         let mut number = |port: &Arc<Port>| {
@@ -49,7 +49,8 @@ impl Devices {
         }
     }
 
-    /// The same, but nothing is pinned: they fetch pages when they need them. `None`: not all of them can.
+    /// The devices with on-demand paging: registered memory is not pinned, and they fetch pages when they access them.
+    /// `None`: not all of them support it.
     pub fn on_demand(&self) -> Option<Self> {
         let can = !self.hcas.is_empty() && self.hcas.iter().all(|hca| hca.has_demand());
         can.then(|| Devices {
@@ -58,11 +59,11 @@ impl Devices {
         })
     }
 
-    /// All memory of the process, for these devices and not for peers. Of those that are
+    /// Registers all memory of the process, for local access only. The devices are those of
     /// [`on_demand`](Self::on_demand).
     ///
     /// # Errors
-    /// What a device says.
+    /// Errors of a device.
     pub fn whole(&self) -> io::Result<IbMr> {
         let regions = self.with_access(0, usize::MAX, IBV_ACCESS_LOCAL_WRITE)?;
         Ok(self.pinned(regions, true))
@@ -78,7 +79,8 @@ impl Devices {
 
     fn with_access(&self, addr: usize, len: usize, access: u32) -> io::Result<Vec<HcaMr>> {
         let register = |hca: &Arc<Hca>| {
-            // SAFETY: whoever has a handle keeps the memory mapped, or lets nobody use the registration any more.
+            // SAFETY: the holder of the registration keeps the memory mapped, or lets no work request use the
+            // registration afterwards.
             unsafe { hca.register(addr as *mut u8, len, access | self.flags) }
         };
         self.hcas.iter().map(register).collect()
@@ -90,7 +92,7 @@ impl Registrar for Devices {
 
     fn register(&self, addr: usize, len: usize) -> io::Result<IbMr> {
         let regions = self.with_access(addr, len, ALL);
-        // Constants can be sent, too.
+        // Read-only memory can be sent, too.
         let (regions, writable) = match regions {
             Err(e) if is_refused(&e) => (self.with_access(addr, len, READ_ONLY)?, false),
             regions => (regions?, true),
@@ -99,7 +101,7 @@ impl Registrar for Devices {
     }
 }
 
-/// Whether it is the memory that does not allow it, as pages that cannot be written do.
+/// Whether the error means that the memory does not allow the access, as for pages that are not writable.
 fn is_refused(e: &io::Error) -> bool {
     matches!(
         e.raw_os_error(),
@@ -108,7 +110,7 @@ fn is_refused(e: &io::Error) -> bool {
 }
 
 impl IbMr {
-    /// Whether devices may write it.
+    /// Whether devices may write the memory.
     pub fn is_writable(&self) -> bool {
         self.writable
     }
@@ -117,12 +119,12 @@ impl IbMr {
         self.regions.get(*self.of_port.get(port)?)
     }
 
-    /// What work requests through this port of ours name it by.
+    /// The local key of the memory for work requests through this port.
     pub fn local_key(&self, port: usize) -> Option<u32> {
         self.of_port(port).map(HcaMr::lkey)
     }
 
-    /// What peers' work requests name it by, for the first ports; 0 where there are none.
+    /// The remote keys of the memory, for the first `N` ports; 0 where there is no port.
     pub fn remote_keys<const N: usize>(&self) -> [u32; N] {
         std::array::from_fn(|port| self.of_port(port).map_or(0, HcaMr::rkey))
     }

@@ -1,8 +1,8 @@
-//! What somebody waits for that is short: marks, gets and atomic operations.
+//! Op slots: short operations of a connection that have to be reported as complete: flush markers, gets and atomics.
 //!
-//! A ring of places, and a work request of their own in which only a few words change. A place has registered bytes for
-//! what is as short as a word; longer reads bring a buffer. A connection by which nothing is read has few places and no
-//! such memory.
+//! A circular table of slots, and a prepared work request in which only a few words change. A slot has registered bytes
+//! for results as short as [`TINY`]; longer reads use a buffer. A connection that reads nothing has few slots and no
+//! registered bytes.
 
 use super::bindings::*;
 use super::buffers::Buffer;
@@ -10,48 +10,50 @@ use super::rc::{AmoDesc, RemoteMem};
 use crate::sys::copy::{self, TINY};
 use std::ffi::c_void;
 
-/// Places, and those of who only marks; powers of two. Twice as many reads as devices have under way for a queue pair.
+/// Slots of a connection, and of one that only has flush markers; powers of two. Twice as many as the reads that
+/// devices have outstanding per queue pair.
 const PLACES: usize = 32;
 const MARKS: usize = 4;
-/// Bytes of a place.
+/// Bytes of a slot.
 const PLACE: usize = 32;
-/// Of all of them.
+/// Bytes of all slots.
 pub const BYTES: usize = PLACES * PLACE;
-/// Of operations whose result nobody wants, one in so many tells of its end: what is silent keeps its place.
+/// Of the operations without a wanted result one in this many is signaled: an unsignaled one keeps its slot until a
+/// later completion.
 const TELLS: usize = 16;
 const _: () = assert!(TINY <= PLACE && size_of::<u64>() <= TINY && TELLS <= PLACES);
 
-/// What a place is taken for.
+/// Kind of the operation of a slot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum OpKind {
-    /// All that was posted before.
+    /// A flush marker: the completion of all that was posted before.
     Mark,
     Read,
     Atomic,
 }
 
-/// Something that has not ended.
+/// An operation that is not completed.
 #[derive(Clone, Copy)]
 struct PendingOp {
-    /// Of the send whose end ends it.
+    /// Number of the send whose completion completes it.
     number: u64,
-    /// Not followed here. Null: nobody any more.
+    /// The request to complete; not dereferenced here. Null: none any more.
     owner: *mut c_void,
-    /// Where what is read goes.
+    /// Where the result is copied to.
     into: *mut u8,
-    /// The buffer that it comes into; null: the bytes of the place.
+    /// The buffer that the device writes the result to; null: the bytes of the slot.
     through: *mut u8,
     lkey: u32,
     len: u32,
     what: OpKind,
 }
 
-/// One that has ended. What it has brought is where it goes.
+/// A completed operation. Its result is copied already.
 pub struct EndedOp {
     pub what: OpKind,
-    /// Null: nobody waited.
+    /// The request to complete; null: none.
     pub owner: *mut c_void,
-    /// Comes back to where it was taken.
+    /// The buffer that was used, to be returned to the interface.
     pub buffer: Option<Buffer>,
 }
 
@@ -74,24 +76,25 @@ impl PendingOp {
     }
 }
 
-/// The places of one connection. Whoever holds the peer's lock.
+/// The op slots of one connection, used by the thread that holds the peer's lock.
 pub struct OpSlots {
     wr: ibv_send_wr,
     sge: ibv_sge,
-    /// The first place's bytes, null for none, and by which key the device knows them.
+    /// Registered bytes of the first slot, null for none, and their local key.
     bytes: *mut u8,
     lkey: u32,
     places: Box<[PendingOp]>,
-    /// The oldest and the next place, counted without an end.
+    /// Numbers of the oldest and the next slot, which only grow.
     first: usize,
     next: usize,
 }
 
-// SAFETY: whoever ends a wait says what may be done with its pointers; the others lead to what is its own.
+// SAFETY: owners are only stored here, and the code that completes an operation ensures that its target may be
+// accessed; the other pointers lead to memory that the value owns.
 unsafe impl Send for OpSlots {}
 
 impl OpSlots {
-    /// Of those who only mark.
+    /// Creates slots for flush markers only.
     pub fn new() -> Box<OpSlots> {
         let mut waits = Box::new(OpSlots {
             wr: ibv_send_wr::default(),
@@ -106,7 +109,7 @@ impl OpSlots {
         waits
     }
 
-    /// Places with bytes, in a registered buffer of [`BYTES`].
+    /// Adds slots with bytes, in a registered buffer of [`BYTES`].
     pub fn use_buffer(&mut self, buffer: Buffer) {
         let old = std::mem::replace(&mut self.places, vec![NOTHING; PLACES].into());
         for n in self.first..self.next {
@@ -116,7 +119,7 @@ impl OpSlots {
         (self.bytes, self.lkey) = (buffer.ptr, buffer.lkey);
     }
 
-    /// The buffer of the places.
+    /// The buffer of the slots' bytes.
     pub fn buffer(&self) -> Option<Buffer> {
         (!self.bytes.is_null()).then_some(Buffer {
             ptr: self.bytes,
@@ -130,18 +133,18 @@ impl OpSlots {
         taken.filter_map(|wait| wait.buffer())
     }
 
-    /// Whether there is a place with bytes.
+    /// Whether a slot with bytes is free.
     #[inline(always)]
     pub fn has_bytes(&self) -> bool {
         self.has_place() && !self.bytes.is_null()
     }
 
-    /// Whether places have bytes, those that are taken now, too.
+    /// Whether slots have bytes, be they free or not.
     pub fn is_to_read(&self) -> bool {
         !self.bytes.is_null()
     }
 
-    /// Whether there is a place.
+    /// Whether a slot is free.
     #[inline(always)]
     pub fn has_place(&self) -> bool {
         self.next - self.first < self.places.len()
@@ -152,7 +155,7 @@ impl OpSlots {
         n & (self.places.len() - 1)
     }
 
-    /// Takes the next place, of which there is one.
+    /// Takes the next slot. The caller has checked that one is free.
     #[inline(always)]
     fn take(&mut self, wait: PendingOp) -> usize {
         let at = self.at(self.next);
@@ -161,7 +164,8 @@ impl OpSlots {
         at
     }
 
-    /// `owner` waits for the end of the send with this number and of all before it. There is a place.
+    /// Records that `owner` waits for the completion of the send with this number and of all before it. The caller has
+    /// checked that a slot is free.
     #[inline(always)]
     pub fn mark(&mut self, number: u64, owner: *mut c_void) {
         self.take(PendingOp {
@@ -171,7 +175,7 @@ impl OpSlots {
         });
     }
 
-    /// The work request of a write of nothing, which tells of its end.
+    /// The work request of a signaled write of 0 bytes.
     #[inline(always)]
     pub fn probe(&mut self) -> &mut ibv_send_wr {
         (self.wr.opcode, self.wr.send_flags) = (IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED);
@@ -180,8 +184,8 @@ impl OpSlots {
         &mut self.wr
     }
 
-    /// The work request of a read of up to [`TINY`] bytes, or as many as the buffer takes, for `owner`. There is a
-    /// place with bytes.
+    /// The work request of a read of up to [`TINY`] bytes, or of as many as the buffer has, for `owner`. The caller has
+    /// checked that a slot with bytes is free.
     #[inline(always)]
     pub fn read(
         &mut self,
@@ -211,8 +215,8 @@ impl OpSlots {
         &mut self.wr
     }
 
-    /// As [`read`](Self::read), of an atomic operation, and whether it tells of its end: if nobody waits for the
-    /// result, `into` and `owner` are null, it need not always.
+    /// The work request of an atomic operation, and whether it is signaled: if the result is not wanted, `into` and
+    /// `owner` are null, and it need not be. The caller has checked that a slot with bytes is free.
     #[inline(always)]
     pub fn atomic(
         &mut self,
@@ -246,17 +250,17 @@ impl OpSlots {
         (self.sge.length, self.sge.lkey, self.wr.num_sge) = (wait.len, wait.lkey, 1);
     }
 
-    /// Where what is read comes into.
+    /// Where the device writes the result.
     #[inline(always)]
     fn place(&self, at: usize, wait: &PendingOp) -> *mut u8 {
         match wait.through.is_null() {
-            // SAFETY: inside of the buffer.
+            // SAFETY: the slot is inside of the registered buffer.
             true => unsafe { self.bytes.add(at * PLACE) },
             false => wait.through,
         }
     }
 
-    /// The oldest one that ends with this send, if one does.
+    /// Takes the oldest operation that completes with this send, if there is one, and copies its result.
     #[inline(always)]
     pub fn ended(&mut self, number: u64) -> Option<EndedOp> {
         if self.first == self.next {
@@ -269,8 +273,8 @@ impl OpSlots {
         }
         self.first += 1;
         if !wait.into.is_null() {
-            // SAFETY: the owner keeps the memory until he is told or has disowned the read; the place is in the buffer,
-            // or is one.
+            // SAFETY: the owner keeps the memory until the operation completes or is detached from it; the source is a
+            // slot of the registered buffer, or a buffer, of at least `len` bytes.
             unsafe { copy::short(wait.into, self.place(at, &wait), wait.len as usize) };
         }
         Some(EndedOp {
@@ -280,7 +284,8 @@ impl OpSlots {
         })
     }
 
-    /// Those of whom this is true wait no more: they are told to `found`, once for each place.
+    /// Detaches the owners for which `wanted` is true: they are passed to `found`, once for each slot, and their
+    /// results are dropped.
     pub fn disown(
         &mut self,
         wanted: impl Fn(*mut c_void) -> bool,
@@ -296,7 +301,7 @@ impl OpSlots {
         }
     }
 
-    /// Those who wait, once for each place.
+    /// The owners of the slots, once for each slot.
     pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
         let waits = (self.first..self.next).map(|n| self.places[self.at(n)].owner);
         waits.filter(|owner| !owner.is_null())
@@ -367,10 +372,10 @@ mod tests {
         let mut waits = with_bytes(&mut memory);
         let from = RemoteMem { addr: 1, key: 2 };
         let wr = waits.read(1, from, (word.as_mut_ptr(), 8), None, owner(1));
-        // SAFETY: a work request of ours.
+        // SAFETY: the work request points to the `sge` of `waits`.
         let sge = unsafe { *wr.sg_list };
         assert_eq!((sge.length, sge.lkey), (8, KEY));
-        // SAFETY: the place's bytes, as the device writes them.
+        // SAFETY: the slot's bytes, in `memory`, written as the device does.
         unsafe { (sge.addr as *mut [u8; 8]).write([3; 8]) };
         let buffer = Buffer {
             ptr: long.as_mut_ptr(),

@@ -1,21 +1,21 @@
-//! The ways from ports of ours to ports of a peer's.
+//! The paths from the ports of this worker to the ports of a peer.
 
 use super::port::Port;
 use crate::wire::address::PortLocator;
 use std::cmp::Reverse;
 
-/// One of them.
+/// One such path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortPair {
-    /// Number of the own interface.
+    /// Index of the own interface.
     pub iface: usize,
-    /// Number of the port among those of the peer's address.
+    /// Index of the port in the peer's address.
     pub far: u8,
     pub port: PortLocator,
 }
 
-/// All there are, the best first: fast ones, then those without a router, then those between ports of the same number,
-/// because they are cabled so.
+/// All paths, the best first: by speed, then those without a router, then those between ports of the same index, which
+/// are usually cabled to each other.
 pub fn between<'a>(
     ours: impl IntoIterator<Item = &'a Port>,
     theirs: &[PortLocator],

@@ -1,4 +1,4 @@
-//! A port of a device: where it is in its network, and how a packet gets from there to another one.
+//! A port of a device: its addresses in the network, and the address vectors to other ports.
 
 use super::IbTuning;
 use super::bindings::*;
@@ -12,14 +12,14 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// What networks are set up for that lose no RoCE packets: DSCP 26 (AF31, priority 3), able to tell of congestion
-/// (ECN).
+/// Default traffic class of RoCE v2: DSCP 26 (AF31, priority 3), for which lossless networks are usually configured,
+/// and ECN-capable.
 const ROCE_CLASS: u8 = 26 << 2 | 2;
 
-/// `UCX_RMA_ZCOPY_MAX_SEG_SIZE` makes no shorter pieces than this, bytes: each costs a work request.
+/// `UCX_RMA_ZCOPY_MAX_SEG_SIZE` makes no shorter segments than this, bytes: each costs a work request.
 const LEAST_PIECE: usize = 4 << 10;
 
-/// The address of a port, and its place in the port's table.
+/// The GID of a port, and its index in the port's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gid {
     pub raw: [u8; 16],
@@ -31,27 +31,27 @@ pub struct Gid {
 pub struct Port {
     pub hca: Arc<Hca>,
     pub number: u8,
-    /// As `UCX_NET_DEVICES` calls it: `mlx5_0:1`.
+    /// Its name in `UCX_NET_DEVICES`: `mlx5_0:1`.
     pub name: String,
     pub ethernet: bool,
-    /// Inside of an InfiniBand subnet.
+    /// Address inside of an InfiniBand subnet.
     pub lid: u16,
     pub gid: Gid,
-    /// Where that is in an IP network; `None` of InfiniBand.
+    /// IP address and device of the GID; `None` of InfiniBand.
     place: Option<RocePlace>,
     pub pkey_index: u16,
-    /// Largest packet, of `ibv_mtu`.
+    /// Maximum packet size, as `ibv_mtu`.
     pub mtu: ibv_mtu,
-    /// Of the link, Mb/s.
+    /// Speed of the link, Mb/s.
     pub mbps: u32,
-    /// Bytes that one work request moves at most.
+    /// Maximum bytes of one work request.
     pub longest: usize,
     pub tuning: IbTuning,
 }
 
 /// The ports of this host's devices that are up and that the options allow.
 pub fn usable(filter: &DeviceFilter, tuning: &IbTuning) -> Vec<Arc<Port>> {
-    // A list of devices names ports, or devices for all of their ports.
+    // The list names ports, or devices for all of their ports.
     let hcas =
         Hca::all(|name| filter.is_all() || (1..=4).any(|n| filter.allows(&format!("{name}:{n}"))));
     let ports = hcas
@@ -60,7 +60,7 @@ pub fn usable(filter: &DeviceFilter, tuning: &IbTuning) -> Vec<Arc<Port>> {
     ports.map(Arc::new).collect()
 }
 
-/// The ports of a device that are up and that `wanted` does not refuse by their names.
+/// The ports of a device that are up and whose names `wanted` accepts.
 fn all(hca: &Arc<Hca>, tuning: &IbTuning, wanted: impl Fn(&str) -> bool) -> Vec<Port> {
     let numbers = 1..=hca.limits.phys_port_cnt;
     let named = numbers.map(|number| (number, format!("{}:{number}", hca.name)));
@@ -70,7 +70,7 @@ fn all(hca: &Arc<Hca>, tuning: &IbTuning, wanted: impl Fn(&str) -> bool) -> Vec<
             |(number, name)| match Port::query(hca, number, &name, tuning) {
                 Ok(port) => Some(port),
                 Err(e) => {
-                    // Somebody has named what is not there.
+                    // The options select a GID or a partition key that does not exist.
                     let named = tuning.gid_index.is_some() || tuning.pkey.is_some();
                     match named && e.kind() == ErrorKind::NotFound {
                         true => log::error!("InfiniBand port {name} is not used: {e}"),
@@ -83,7 +83,7 @@ fn all(hca: &Arc<Hca>, tuning: &IbTuning, wanted: impl Fn(&str) -> bool) -> Vec<
         .collect()
 }
 
-/// Bytes of the longest work request: what the port says, if it does, and the option.
+/// Maximum bytes of a work request: the limit of the port, if it has one, and the option.
 fn longest(port: u32, wanted: Option<usize>) -> usize {
     let most = match port {
         0 => 1 << 30,
@@ -93,18 +93,18 @@ fn longest(port: u32, wanted: Option<usize>) -> usize {
 }
 
 impl Port {
-    /// Whether its link is up now. Asks the device.
+    /// Whether the link is up now. Queries the device.
     pub fn is_active(&self) -> bool {
         let mut attr = ibv_port_attr::default();
         let hca = &self.hca;
-        // SAFETY: as in `query`.
+        // SAFETY: the device is open; `attr` is writable, and longer than what the function writes.
         let answer = unsafe { (hca.verbs.query_port)(hca.context(), self.number, &mut attr) };
         answer == 0 && attr.state == IBV_PORT_ACTIVE
     }
 
     fn query(hca: &Arc<Hca>, number: u8, name: &str, tuning: &IbTuning) -> io::Result<Port> {
         let mut attr = ibv_port_attr::default();
-        // SAFETY: an open device; the structure is writable, and longer than what the function knows of it.
+        // SAFETY: the device is open; `attr` is writable, and longer than what the function writes.
         check(unsafe { (hca.verbs.query_port)(hca.context(), number, &mut attr) })?;
         if attr.state != IBV_PORT_ACTIVE {
             return Err(io::Error::other("its link is down"));
@@ -131,7 +131,7 @@ impl Port {
         })
     }
 
-    /// What a worker tells of it. `qpn`: of its queue pair for datagrams; 0: it has none.
+    /// The port's entry in a worker address. `qpn`: of the worker's UD queue pair; 0: it has none.
     pub fn locator(&self, qpn: u32) -> PortLocator {
         let mut flags = 0;
         if self.ethernet {
@@ -150,8 +150,9 @@ impl Port {
         }
     }
 
-    /// How packets get from here to there, as far as the addresses and the kernel tell: by links of the same kind, and
-    /// inside of InfiniBand in the same subnet. RoCE v2 is routed as IP is, inside of its family. `None`: not at all.
+    /// The distance to another port, from the addresses and the kernel's routes: the links must be of one kind,
+    /// InfiniBand ports in one subnet. RoCE v2 is routed like IP, within one address family. `None`: the port is not
+    /// reachable.
     pub fn distance(&self, to: &PortLocator) -> Option<RoceDistance> {
         let there = to.gid.to_be_bytes();
         let alike = match self.ethernet {
@@ -167,22 +168,22 @@ impl Port {
         }
     }
 
-    /// Whether they do.
+    /// Whether the other port is reachable.
     pub fn reaches(&self, to: &PortLocator) -> bool {
         self.distance(to).is_some()
     }
 
-    /// Largest packet on the way to another port.
+    /// Maximum packet size on the path to another port.
     pub fn mtu_to(&self, to: &PortLocator) -> ibv_mtu {
         self.mtu.min(to.mtu.into()).clamp(IBV_MTU_256, IBV_MTU_4096)
     }
 
-    /// Bytes of its own largest packet.
+    /// Bytes of the port's maximum packet.
     pub fn mtu_bytes(&self) -> usize {
         mtu_bytes(self.mtu)
     }
 
-    /// How a packet gets there.
+    /// The address vector to another port.
     pub fn path(&self, to: &PortLocator) -> ibv_ah_attr {
         let tuning = &self.tuning;
         let mut path = ibv_ah_attr {
@@ -214,7 +215,8 @@ fn mtu_code(bytes: u32) -> ibv_mtu {
     codes.rev().find(fits).unwrap_or(IBV_MTU_256)
 }
 
-/// Widths are bits for 1, 4, 8, 12 and 2 lanes, speeds bits for the rate of one (`ibv_query_port(3)`).
+/// Speed of a link in Mb/s. Widths are bits for 1, 4, 8, 12 and 2 lanes, speeds bits for the rate of one lane
+/// (`ibv_query_port(3)`).
 fn mbps(speed: u8, width: u8) -> u32 {
     let lane = match speed {
         1 => 2_500,
@@ -236,7 +238,7 @@ fn mbps(speed: u8, width: u8) -> u32 {
     lane * lanes
 }
 
-/// The address that a GID is.
+/// The IP address of a GID.
 fn ip(gid: &[u8; 16]) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from(*gid)).to_canonical()
 }
@@ -246,7 +248,7 @@ fn is_v4(gid: &[u8; 16]) -> bool {
     ip(gid).is_ipv4()
 }
 
-/// Index of the network device that a GID belongs to.
+/// Index of the network device of a GID.
 fn net_device(hca: &str, port: u8, gid: u8) -> Option<u32> {
     let path = format!("/sys/class/infiniband/{hca}/ports/{port}/gid_attrs/ndevs/{gid}");
     let name = std::fs::read_to_string(path).ok()?;
@@ -254,8 +256,8 @@ fn net_device(hca: &str, port: u8, gid: u8) -> Option<u32> {
     index.trim().parse().ok()
 }
 
-/// Better GIDs are larger: those that are routed before those of one link, RoCE v2 before v1, IPv4 before IPv6 as
-/// addresses are given out to hosts. Of equal ones the first.
+/// Preference of a GID, larger is better: RoCE v2 before v1, routed addresses before link-local ones, IPv4 before IPv6.
+/// Of equal ones the first.
 fn worth(gid: &Gid) -> impl Ord + use<> {
     let ip = Ipv6Addr::from(gid.raw);
     let local = ip.is_unicast_link_local();
@@ -278,14 +280,14 @@ fn choose_gid(hca: &Hca, port: u8, ethernet: bool, wanted: Option<u32>) -> io::R
     found.copied().ok_or_else(missing)
 }
 
-/// The table of a port, without its empty places.
+/// The GID table of a port, without empty entries.
 fn gids(hca: &Hca, port: u8) -> Vec<Gid> {
     const MOST: usize = 256;
     let Some(query) = hca.verbs.query_gid_table else {
         return gids_one_by_one(hca, port);
     };
     let mut entries = vec![ibv_gid_entry::default(); MOST * usize::from(hca.limits.phys_port_cnt)];
-    // SAFETY: as many writable entries as said.
+    // SAFETY: `entries` is writable for its length.
     let n = unsafe {
         query(
             hca.context(),
@@ -299,7 +301,7 @@ fn gids(hca: &Hca, port: u8) -> Vec<Gid> {
     let own = entries.iter().filter(|e| e.port_num == u32::from(port));
     own.filter_map(|e| {
         Some(Gid {
-            // SAFETY: bytes.
+            // SAFETY: any bytes are a valid array.
             raw: unsafe { e.gid.raw },
             index: u8::try_from(e.gid_index).ok()?,
             roce_v2: e.gid_type == IBV_GID_TYPE_ROCE_V2,
@@ -308,13 +310,13 @@ fn gids(hca: &Hca, port: u8) -> Vec<Gid> {
     .collect()
 }
 
-/// An old library does not tell types: on Ethernet it is RoCE v1.
+/// The GIDs of a port from a library without `query_gid_table`, which returns no types: on Ethernet RoCE v1 is assumed.
 fn gids_one_by_one(hca: &Hca, port: u8) -> Vec<Gid> {
     let ask = |index: u8| {
         let mut gid = ibv_gid::default();
-        // SAFETY: a writable GID.
+        // SAFETY: `gid` is writable.
         let answer = unsafe { (hca.verbs.query_gid)(hca.context(), port, index.into(), &mut gid) };
-        // SAFETY: bytes.
+        // SAFETY: any bytes are a valid array.
         let raw = unsafe { gid.raw };
         (answer == 0 && raw != [0; 16]).then_some(Gid {
             raw,
@@ -325,13 +327,13 @@ fn gids_one_by_one(hca: &Hca, port: u8) -> Vec<Gid> {
     (0..16).filter_map(ask).collect()
 }
 
-/// The place of a partition key; of any that is valid if none is wanted.
+/// Index of a partition key; of any valid one if `wanted` is None.
 fn pkey_index(hca: &Hca, port: u8, attr: &ibv_port_attr, wanted: Option<u16>) -> io::Result<u16> {
-    /// Of the key itself; the bit above says whether its owner is a full member.
+    /// Bits of the key itself; the remaining bit marks full members.
     const KEY: u16 = 0x7FFF;
     for index in 0..attr.pkey_tbl_len {
         let mut key = 0u16;
-        // SAFETY: a writable number.
+        // SAFETY: `key` is writable.
         let answer = unsafe { (hca.verbs.query_pkey)(hca.context(), port, index.into(), &mut key) };
         let key = u16::from_be(key) & KEY;
         if answer == 0 && key != 0 && wanted.is_none_or(|wanted| wanted & KEY == key) {

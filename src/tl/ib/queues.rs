@@ -11,7 +11,7 @@ use std::sync::Arc;
 type PollCq = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
 type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
 
-/// What tells that something is in completion queues: a descriptor.
+/// A completion channel: its descriptor reports completions in armed queues.
 pub struct CompChannel {
     hca: Arc<Hca>,
     raw: *mut ibv_comp_channel,
@@ -21,14 +21,14 @@ pub struct CompChannel {
 /// A completion queue.
 pub struct IbvCq {
     raw: *mut ibv_cq,
-    /// The device's function, at hand.
+    /// The device's function, cached.
     poll: PollCq,
     hca: Arc<Hca>,
-    /// Is destroyed after it.
+    /// Keeps the channel until the queue is destroyed.
     _channel: Option<Arc<CompChannel>>,
 }
 
-/// Receives that many queue pairs share.
+/// A shared receive queue.
 pub struct IbvSrq {
     hca: Arc<Hca>,
     raw: *mut ibv_srq,
@@ -37,18 +37,18 @@ pub struct IbvSrq {
 /// A queue pair.
 pub struct IbvQp {
     raw: *mut ibv_qp,
-    /// The device's function, at hand.
+    /// The device's function, cached.
     post: PostSend,
     hca: Arc<Hca>,
     pub number: u32,
-    /// Bytes that a work request can carry in itself.
+    /// Maximum bytes of inline data in a work request.
     pub max_inline: u32,
-    /// Pieces of memory that a send can name.
+    /// Maximum number of memory ranges (SGEs) of a send.
     pub max_pieces: u32,
     _needs: CqSizes,
 }
 
-/// What a device does not destroy before the queue pairs that use it.
+/// Keeps the queues that must be destroyed after the queue pair.
 struct CqSizes {
     _send_cq: Arc<IbvCq>,
     _recv_cq: Arc<IbvCq>,
@@ -60,7 +60,7 @@ macro_rules! shared_by_threads {
         $(
             // SAFETY: libibverbs is thread-safe; the pointer is not changed.
             unsafe impl Send for $name {}
-            // SAFETY: as above.
+            // SAFETY: libibverbs is thread-safe, and the pointer does not change.
             unsafe impl Sync for $name {}
         )+
     };
@@ -71,7 +71,7 @@ impl CompChannel {
     /// # Errors
     /// `EMFILE` and the like.
     pub fn new(hca: &Arc<Hca>) -> io::Result<Arc<CompChannel>> {
-        // SAFETY: an open device. The structure begins with the device's context, then the descriptor
+        // SAFETY: the device is open. The structure begins with the device's context, followed by the descriptor
         // (ibv_create_comp_channel(3)).
         unsafe {
             let raw = made((hca.verbs.create_comp_channel)(hca.context()))?;
@@ -93,15 +93,16 @@ impl CompChannel {
         }
     }
 
-    /// Readable when something has come into an armed queue.
+    /// Readable when a completion has arrived in an armed queue.
     pub fn fd(&self) -> i32 {
         self.fd
     }
 
-    /// Takes what it has told, so that the descriptor is quiet.
+    /// Takes and acknowledges all events, so that the descriptor is not readable any more.
     pub fn drain(&self) {
         let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: writable pointers; the descriptor does not block. An event names one of its queues.
+        // SAFETY: the pointers are writable, and the descriptor does not block. An event names one of the channel's
+        // queues, which exists.
         unsafe {
             while (self.hca.verbs.get_cq_event)(self.raw, &mut cq, &mut context) == 0 {
                 (self.hca.verbs.ack_cq_events)(cq, 1);
@@ -112,16 +113,16 @@ impl CompChannel {
 
 impl Drop for CompChannel {
     fn drop(&mut self) {
-        // SAFETY: its queues are gone: they hold it.
+        // SAFETY: its queues hold a reference to it, so they are destroyed.
         unsafe { (self.hca.verbs.destroy_comp_channel)(self.raw) };
     }
 }
 
 impl IbvCq {
-    /// With room for so many completions, or as many as the device has.
+    /// Creates a queue of `len` completions, or as many as the device supports.
     ///
     /// # Errors
-    /// What the device says.
+    /// Errors of the device.
     pub fn new(
         hca: &Arc<Hca>,
         len: u32,
@@ -130,7 +131,7 @@ impl IbvCq {
         let poll = hca.ops().poll_cq.ok_or(ErrorKind::Unsupported)?;
         let len = (len as i32).clamp(1, hca.limits.max_cqe.max(1));
         let events = channel.map_or(std::ptr::null_mut(), |c| c.raw);
-        // SAFETY: an open device and its channel, or none.
+        // SAFETY: the device is open; `events` is its channel, or null.
         let raw = made(unsafe {
             (hca.verbs.create_cq)(hca.context(), len, std::ptr::null_mut(), events, 0)
         })?;
@@ -142,23 +143,24 @@ impl IbvCq {
         }))
     }
 
-    /// Takes completions: how many were written.
+    /// Polls completions into `into`; returns their number.
     #[inline(always)]
     pub fn poll(&self, into: &mut [MaybeUninit<ibv_wc>]) -> usize {
-        // SAFETY: its own queue, as many writable entries as said.
+        // SAFETY: the queue exists, and `into` is writable for its length.
         let n = unsafe { (self.poll)(self.raw, into.len() as i32, into.as_mut_ptr().cast()) };
         n.max(0) as usize
     }
 
-    /// What a completion's status means, in words.
+    /// The text of a completion's status.
     pub fn status_text(&self, status: ibv_wc_status) -> String {
         self.hca.verbs.status_text(status)
     }
 
-    /// The next completion wakes the channel. One that is there already may not.
+    /// Requests an event on the channel for the next completion. A completion that is already in the queue may cause
+    /// none.
     pub fn arm(&self) {
         if let Some(arm) = self.hca.ops().req_notify_cq {
-            // SAFETY: its own queue.
+            // SAFETY: the queue exists.
             unsafe { arm(self.raw, 0) };
         }
     }
@@ -166,16 +168,16 @@ impl IbvCq {
 
 impl Drop for IbvCq {
     fn drop(&mut self) {
-        // SAFETY: the queue pairs that use it are gone: they hold it.
+        // SAFETY: the queue pairs hold a reference to the queue, so they are destroyed.
         unsafe { (self.hca.verbs.destroy_cq)(self.raw) };
     }
 }
 
 impl IbvSrq {
-    /// For so many receives, or as many as the device has.
+    /// Creates a queue of `len` receives, or as many as the device supports.
     ///
     /// # Errors
-    /// What the device says.
+    /// Errors of the device.
     pub fn new(hca: &Arc<Hca>, len: u32) -> io::Result<Arc<IbvSrq>> {
         let mut attr = ibv_srq_init_attr::default();
         attr.attr.max_wr = len.min(hca.limits.max_srq_wr.max(0) as u32);
@@ -183,7 +185,7 @@ impl IbvSrq {
         if attr.attr.max_wr == 0 {
             return Err(ErrorKind::Unsupported.into());
         }
-        // SAFETY: an open device.
+        // SAFETY: the device is open.
         let raw = made(unsafe { (hca.verbs.create_srq)(hca.pd(), &mut attr) })?;
         Ok(Arc::new(IbvSrq {
             hca: hca.clone(),
@@ -191,14 +193,14 @@ impl IbvSrq {
         }))
     }
 
-    /// Posts linked receives: 0, or what the device says of the one that it puts into `bad`.
+    /// Posts linked receives: 0, or the error of the device for the receive that it puts into `bad`.
     ///
     /// # Safety
-    /// They are receives into registered memory, which is the device's until it says otherwise.
+    /// The requests are receives into registered memory, which only the device accesses until they complete.
     pub unsafe fn post(&self, wr: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> i32 {
         *bad = wr;
         match self.hca.ops().post_srq_recv {
-            // SAFETY: its own queue; the caller's requests.
+            // SAFETY: the queue exists, and the caller's requests are valid.
             Some(post) => unsafe { post(self.raw, wr, bad) },
             None => libc::ENOSYS,
         }
@@ -207,31 +209,31 @@ impl IbvSrq {
 
 impl Drop for IbvSrq {
     fn drop(&mut self) {
-        // SAFETY: the queue pairs that use it are gone: they hold it.
+        // SAFETY: the queue pairs hold a reference to the queue, so they are destroyed.
         unsafe { (self.hca.verbs.destroy_srq)(self.raw) };
     }
 }
 
-/// What a queue pair is made of.
+/// Parameters of a queue pair.
 pub struct QpInit<'a> {
     pub kind: ibv_qp_type,
     pub send_cq: &'a Arc<IbvCq>,
     pub recv_cq: &'a Arc<IbvCq>,
-    /// None: it has receives of its own, `receives` of them.
+    /// None: the queue pair has a receive queue of its own, with `receives` entries.
     pub srq: Option<&'a Arc<IbvSrq>>,
     pub sends: u32,
     pub receives: u32,
-    /// Bytes in a work request, if the device can.
+    /// Wanted bytes of inline data.
     pub inline: u32,
-    /// Pieces of memory that a send names, if the device can.
+    /// Wanted number of SGEs of a send.
     pub pieces: u32,
 }
 
 impl IbvQp {
-    /// With as many sends, receives and bytes as the device has, if that is less.
+    /// Creates a queue pair, with less sends, receives, SGEs or inline data than wanted if the device supports less.
     ///
     /// # Errors
-    /// `ENOMEM` when the device has no more queue pairs or the process may lock no more memory.
+    /// `ENOMEM` when the device has no queue pair left or the process may lock no more memory.
     pub fn new(hca: &Arc<Hca>, parts: &QpInit) -> io::Result<IbvQp> {
         let post = hca.ops().post_send.ok_or(ErrorKind::Unsupported)?;
         let most = hca.limits.max_qp_wr.max(1) as u32;
@@ -249,14 +251,14 @@ impl IbvQp {
             attr.cap.max_send_sge = parts.pieces.min(hca.limits.max_sge.max(1) as u32);
             attr.cap.max_recv_sge = 1;
             attr.cap.max_inline_data = inline;
-            // SAFETY: an open device and its queues.
+            // SAFETY: the device is open, and the queues exist.
             match made(unsafe { (hca.verbs.create_qp)(hca.pd(), &mut attr) }) {
                 Ok(raw) => {
                     return Ok(IbvQp {
                         hca: hca.clone(),
                         raw,
                         post,
-                        // SAFETY: just made.
+                        // SAFETY: the queue pair was just created.
                         number: unsafe { (*raw).qp_num },
                         max_inline: attr.cap.max_inline_data,
                         max_pieces: attr.cap.max_send_sge,
@@ -267,26 +269,26 @@ impl IbvQp {
                         },
                     });
                 }
-                // Nothing tells how much a device takes.
+                // No query returns the maximum of inline data, so smaller values are tried.
                 Err(_) if inline > 0 => inline /= 2,
                 Err(e) => return Err(e),
             }
         }
     }
 
-    /// Changes its state and what `mask` says.
+    /// Changes the state, and the attributes in `mask`.
     ///
     /// # Errors
-    /// What the device says.
+    /// Errors of the device.
     pub fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> io::Result<()> {
-        // SAFETY: its own queue pair.
+        // SAFETY: the queue pair exists, and `attr` is valid.
         check(unsafe { (self.hca.verbs.modify_qp)(self.raw, attr, mask as i32) })
     }
 
-    /// Nothing that was posted, here or by the other end, takes effect any more.
+    /// Resets the queue pair: nothing that was posted, here or by the remote end, takes effect afterwards.
     ///
     /// # Errors
-    /// What the device says.
+    /// Errors of the device.
     pub fn reset(&self) -> io::Result<()> {
         let mut attr = ibv_qp_attr {
             qp_state: IBV_QPS_RESET,
@@ -295,10 +297,10 @@ impl IbvQp {
         self.modify(&mut attr, IBV_QP_STATE)
     }
 
-    /// Puts it into the error state: nothing arrives any more, and what was posted ends with an error.
+    /// Moves the queue pair to the error state: nothing arrives any more, and what was posted completes with an error.
     ///
     /// # Errors
-    /// What the device says.
+    /// Errors of the device.
     pub fn stop(&self) -> io::Result<()> {
         let mut attr = ibv_qp_attr {
             qp_state: IBV_QPS_ERR,
@@ -307,23 +309,23 @@ impl IbvQp {
         self.modify(&mut attr, IBV_QP_STATE)
     }
 
-    /// Posts one send. False: the device takes no more.
+    /// Posts one send. False: the device refuses it.
     #[inline(always)]
     pub fn post_send(&self, wr: &mut ibv_send_wr) -> bool {
         let mut bad = MaybeUninit::uninit();
-        // SAFETY: its own queue pair; the caller's request names registered memory or carries its bytes. `bad` is
-        // written to.
+        // SAFETY: the queue pair exists; the caller's request names registered memory or has inline data. `bad` is
+        // writable.
         unsafe { (self.post)(self.raw, wr, bad.as_mut_ptr()) == 0 }
     }
 
-    /// As [`IbvSrq::post`].
+    /// Posts linked receives: 0, or the error of the device for the receive that it puts into `bad`.
     ///
     /// # Safety
-    /// As there.
+    /// The requests are receives into registered memory, which only the device accesses until they complete.
     pub unsafe fn post_receives(&self, wr: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> i32 {
         *bad = wr;
         match self.hca.ops().post_recv {
-            // SAFETY: its own queue pair; the caller's requests.
+            // SAFETY: the queue pair exists, and the caller's requests are valid.
             Some(post) => unsafe { post(self.raw, wr, bad) },
             None => libc::ENOSYS,
         }
@@ -332,7 +334,7 @@ impl IbvQp {
 
 impl Drop for IbvQp {
     fn drop(&mut self) {
-        // SAFETY: nothing is posted to it any more: its owner goes.
+        // SAFETY: the owner is dropped, so nothing is posted to it any more.
         unsafe { (self.hca.verbs.destroy_qp)(self.raw) };
     }
 }

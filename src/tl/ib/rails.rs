@@ -1,87 +1,87 @@
-//! Rails: further queue pairs to a peer, through other ports, that long transfers are shared out to.
+//! Rails: additional queue pairs to a peer, through other ports, which carry parts of long transfers.
 //!
-//! A rail is for one direction. Who has asked for it writes and reads by it, the peer only holds its end; nothing is
-//! ever sent as a message there, so that it needs no receives, no window and no order: who has moved something by rails
-//! waits for the ends of that, and only then tells the peer, or does what has to come behind it, by the connection
-//! itself.
+//! A rail is for one direction. The worker that has requested it writes and reads by it, the peer only holds its end.
+//! No message is sent by a rail, so it needs no receives, no window and no order: the worker waits for the completions
+//! of all parts, and only then notifies the peer, or executes what must follow, by the connection itself.
 
 use super::queues::IbvQp;
 use super::rc::{RcEp, ZcopyDesc};
 use std::sync::Arc;
 
-/// Ends that a peer may have us hold; more are an attack.
+/// Maximum number of ends that are held for a peer; a request for more comes from a hostile peer.
 const MOST_HELD: usize = 8;
-/// How long no rail is asked for by a port whose rail has failed, at first, and after it has failed again and again,
-/// milliseconds.
+/// Time for which no rail is requested by a port whose rail has failed, milliseconds: after the first failure, and at
+/// most after repeated failures.
 const FIRST_REST: u64 = 100;
 const LONGEST_REST: u64 = 10_000;
-/// The longest where everything waits for a rail.
+/// The maximum where rails are the only path of long transfers.
 const LONGEST_ALONE: u64 = 1000;
 
-/// How far a rail is.
+/// State of a rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RailState {
-    /// Something was written that tells whether anything comes through.
+    /// A probe was posted, whose completion shows whether the rail works.
     Tried,
-    /// Transfers are shared out to it.
+    /// Transfers use it.
     Open,
-    /// Its device has refused something: nothing more is posted there.
+    /// Its device has refused a work request: nothing more is posted there.
     Refused,
-    /// It was given up, and our end reset. What was not moved by it waits until the peer has dropped its end, too: a
-    /// packet that comes late must not find the memory any more.
+    /// It was closed, and the own end reset. Its incomplete transfers wait until the peer has dropped its end, too:
+    /// until then a late packet may access the memory.
     Left,
 }
 
-/// One that transfers can be shared out to.
+/// A rail at the worker that has requested it.
 pub struct IbRail {
     pub line: RcEp,
-    /// Number of the peer's port, among those of its address.
+    /// Index of the peer's port in its address.
     pub remote_port: usize,
-    /// What the peer calls it.
+    /// The peer's name of the rail.
     pub name: u64,
     pub state: RailState,
-    /// Since when, coarse milliseconds.
+    /// When the rail was set up, coarse milliseconds.
     pub since: u64,
 }
 
-/// Our end of one that the peer was asked to hold the other end of.
+/// The own end of a rail that was requested from the peer.
 pub struct PendingRail {
     pub qp: Arc<IbvQp>,
-    /// Number of our interface.
+    /// Index of the own interface.
     pub iface: usize,
-    /// Of our first packet.
+    /// Packet sequence number of the first packet of this end.
     pub psn: u32,
 }
 
-/// An interface by which there was a rail, or none could be had.
+/// An interface whose rail failed, or could not be created.
 struct RailBackoff {
     iface: usize,
-    /// It is left alone until then, and for how long, coarse milliseconds.
+    /// No rail is requested before `until`; `wait` is the length of that pause; coarse milliseconds.
     until: u64,
     wait: u64,
 }
 
-/// Those of a peer. Whoever holds the peer's lock.
+/// The rails of a peer, used by the thread that holds the peer's lock.
 #[derive(Default)]
 pub struct IbRails {
     pub lines: Vec<IbRail>,
     pub asked: Vec<PendingRail>,
-    /// The peer moves what is in our memory by these.
+    /// The own ends of rails by which the peer accesses this worker's memory.
     held: Vec<Arc<IbvQp>>,
-    /// They were asked for; they are about to be.
+    /// `begun`: rails were requested; `asking`: they are about to be.
     begun: bool,
     asking: bool,
     rests: Vec<RailBackoff>,
-    /// Nothing but rails moves what is long.
+    /// Only rails carry long transfers.
     pub alone: bool,
-    /// What the connection had got before the last fence, if puts and gets by rails have to wait for that.
+    /// The position of the connection at the last fence, if puts and gets by rails have to wait for what was posted
+    /// before.
     pub behind: Option<u64>,
-    /// Those that are to be given up: numbers of their interfaces and queue pairs.
+    /// Rails to close: the index of their interface and the number of their queue pair.
     pub refused: Vec<(usize, u32)>,
 }
 
 impl IbRails {
-    /// Holds an end for the peer. False: it has had enough.
+    /// Holds an end for the peer. False: the peer already has the maximum.
     pub fn hold(&mut self, qp: Arc<IbvQp>) -> bool {
         let few = self.held.len() < MOST_HELD;
         if few {
@@ -90,27 +90,27 @@ impl IbRails {
         few
     }
 
-    /// The peer has given up the rail with this end: nothing that it wrote by it takes effect any more. False: the
-    /// device does not let go of it.
+    /// Resets and drops the end of a rail that the peer has closed: no write of the peer by it takes effect afterwards.
+    /// False: the device fails to reset it.
     pub fn drop_held(&mut self, qpn: u32) -> bool {
         self.held
             .retain(|qp| qp.number != qpn || qp.reset().is_err());
         self.held.iter().all(|qp| qp.number != qpn)
     }
 
-    /// How many ends are held for the peer.
+    /// Number of ends held for the peer.
     pub fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether somebody should see to rails, now that there is something for them; says so once. `now`: coarse
+    /// Whether rails are to be requested, now that there is a transfer for them; true once per request. `now`: coarse
     /// milliseconds.
     pub fn are_due(&mut self, now: u64) -> bool {
         let due = !self.begun || self.rests.iter().any(|rest| rest.until <= now);
         due && !std::mem::replace(&mut self.asking, true)
     }
 
-    /// The interfaces of these by which one is to be asked for.
+    /// The interfaces among `ifaces` by which a rail is to be requested now.
     pub fn request_by(&mut self, ifaces: impl Iterator<Item = usize>, now: u64) -> Vec<usize> {
         (self.begun, self.asking) = (true, false);
         let wanted: Vec<usize> = ifaces.filter(|&i| self.may_request(i, now)).collect();
@@ -129,7 +129,8 @@ impl IbRails {
         !there && !asked && rest.is_none_or(|rest| rest.until <= now)
     }
 
-    /// There is no rail by this interface, which there was for so long: it is asked for again after a while.
+    /// Records that there is no rail by this interface, after one that existed for `lasted` milliseconds: it is
+    /// requested again after a pause.
     pub fn back_off(&mut self, iface: usize, now: u64, lasted: u64) {
         let place = self.rests.iter().position(|rest| rest.iface == iface);
         let before = place.map(|i| self.rests.swap_remove(i).wait);
@@ -146,48 +147,48 @@ impl IbRails {
         self.rests.push(RailBackoff { iface, until, wait });
     }
 
-    /// The one with this queue pair.
+    /// The rail with this queue pair.
     pub fn of_queue(&mut self, iface: usize, qpn: u32) -> Option<&mut IbRail> {
         self.lines.iter_mut().find(|rail| rail.line.is(iface, qpn))
     }
 
-    /// Whether any can be used.
+    /// Whether any rail is open.
     pub fn any_open(&self) -> bool {
         self.lines.iter().any(|rail| rail.state == RailState::Open)
     }
 
-    /// Gives one up: what the peer calls it. No device of ours works on what it was to move any more.
+    /// Closes a rail; returns the peer's name of it. No device of this process works on its transfers afterwards.
     pub fn detach(&mut self, iface: usize, qpn: u32) -> Option<u64> {
         let rail = self.of_queue(iface, qpn);
         let rail = rail.filter(|rail| rail.state != RailState::Left)?;
-        // A device that does not even do that moves nothing any more, either: the queue pair is in error.
+        // A device that fails to reset has the queue pair in the error state, in which it moves nothing either.
         let _ = rail.line.qp.reset();
         rail.state = RailState::Left;
         Some(rail.name)
     }
 
-    /// The peer has dropped its end of one that was given up, too.
+    /// Removes a rail that was closed, after the peer has dropped its end.
     pub fn take_detached(&mut self, name: u64) -> Option<IbRail> {
         let is_it = |rail: &IbRail| rail.name == name && rail.state == RailState::Left;
         let place = self.lines.iter().position(is_it)?;
         Some(self.lines.swap_remove(place))
     }
 
-    /// Whether all that was shared out has been moved.
+    /// Whether all transfers by rails are complete.
     pub fn is_drained(&self) -> bool {
         self.lines.iter().all(|rail| !rail.line.zcopy_in_flight())
     }
 }
 
 impl IbRail {
-    /// A work request has ended well.
+    /// Opens the rail after the first work request has succeeded.
     pub fn works(&mut self) {
         if self.state == RailState::Tried {
             self.state = RailState::Open;
         }
     }
 
-    /// What it has not moved.
+    /// The transfers that it has not completed.
     pub fn lost(&self) -> Vec<ZcopyDesc> {
         self.line.zcopy_descs().collect()
     }
@@ -195,7 +196,7 @@ impl IbRail {
 
 impl Drop for IbRails {
     fn drop(&mut self) {
-        // Who gets his memory back now must not see the peer write it.
+        // The user's memory is released after this: the peer must not write it any more.
         for qp in &self.held {
             let _ = qp.reset();
         }

@@ -1,4 +1,4 @@
-//! A reliable connection: a queue pair of its own, what it has posted and what of that has ended.
+//! A reliable connection: a queue pair, the sends posted to it, and those that have completed.
 
 mod imm;
 
@@ -17,84 +17,84 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Packet numbers have so many bits.
+/// Packet sequence numbers have 24 bits.
 pub const PSN_MASK: u32 = 0xFF_FFFF;
-/// So many sends need no completion of their own: the next one that tells of its end tells of theirs.
+/// One of this many sends is signaled; its completion also covers the unsignaled sends before it.
 const MODERATION: u64 = 64;
-/// The same of sends that hold a buffer.
+/// [`MODERATION`] of sends that use a buffer.
 const BUFFER_MODERATION: usize = 16;
 
-/// Bytes of the shortest sends: a head and what is copied without a call.
+/// Bytes of the prepared inline work request: a header and up to [`TINY`] bytes.
 const READY: usize = HEAD + TINY;
 
-/// What a buffer is for that the device has.
+/// What is attached to a send until it completes.
 enum TxDesc {
-    /// A packet, or what is written.
+    /// The buffer of a packet or of a write.
     Out(Buffer),
-    /// What is read, and where it goes.
+    /// The buffer of a read, and where its bytes are copied to.
     In(Buffer, ReadDesc),
-    /// No buffer: somebody waits for the end of this send and of all before it. Null: nobody any more.
+    /// A flush marker: the request to complete after this send and all before it. Null: none any more.
     Mark(*mut c_void),
-    /// No buffer: the owner's memory.
+    /// User memory of a zero-copy transfer.
     ZcopyDesc(ZcopyDesc),
 }
 
-// SAFETY: whoever ends the wait says what may be done with the pointer.
+// SAFETY: the pointers are only stored here; the code that completes the send ensures that they may be accessed.
 unsafe impl Send for TxDesc {}
 
-/// Bytes that are read, and who waits for them.
+/// Target of a read or of an atomic operation's result, and the request to complete.
 #[derive(Clone, Copy)]
 pub struct ReadDesc {
-    /// Null: nobody any more.
+    /// Null: the result is not wanted any more.
     pub into: *mut u8,
     pub len: usize,
-    /// Not followed here.
+    /// Not dereferenced here.
     pub owner: *mut c_void,
-    /// It is what was there before an atomic operation.
+    /// The result is the old value of an atomic operation.
     pub atomic: bool,
 }
 
-/// What a device does in one step with 8 bytes, which it reads.
+/// An atomic operation of a device on 8 bytes; it returns the old value.
 #[derive(Clone, Copy)]
 pub enum AmoDesc {
     Add(u64),
     CompareSwap { compare: u64, swap: u64 },
 }
 
-// SAFETY: whoever ends the read says what may be done with the pointers.
+// SAFETY: the pointers are only stored here; the code that completes the read ensures that they may be accessed.
 unsafe impl Send for ReadDesc {}
 
-/// Memory that its owner leaves to the device until it is told that the device has done.
+/// User memory that the device accesses until the work request completes.
 #[derive(Clone, Copy)]
 pub struct ZcopyDesc {
     pub ptr: *mut u8,
     pub len: usize,
-    /// By which the device knows it.
+    /// The local key of the memory.
     pub key: u32,
-    /// It is written to, with what is read from the peer's memory; else the other way round.
+    /// The memory is the target of a read from the peer's memory; otherwise it is the source of a write.
     pub reads: bool,
-    /// Not followed here.
+    /// Not dereferenced here.
     pub owner: *mut c_void,
 }
 
-// SAFETY: as of `ReadDesc`.
+// SAFETY: the pointers are only stored here; the owner keeps the memory until the work request completes.
 unsafe impl Send for ZcopyDesc {}
 
-/// Remote memory: where, and by which key.
+/// Remote memory: its address and remote key.
 #[derive(Clone, Copy)]
 pub struct RemoteMem {
     pub addr: u64,
     pub key: u32,
 }
 
-/// The work request of the shortest sends and writes, in which only a few words change.
+/// The prepared work request of the shortest sends and writes, in which only a few words change.
 struct InlineWqe {
     wr: ibv_send_wr,
     sge: ibv_sge,
     bytes: [u8; READY],
 }
 
-// SAFETY: what the pointers lead to is its own.
+// SAFETY: the pointers lead to fields of the same allocation, which does not move.
 unsafe impl Send for InlineWqe {}
 
 impl InlineWqe {
@@ -112,38 +112,38 @@ impl InlineWqe {
     }
 }
 
-/// The sending half. Whoever holds the peer's lock.
+/// The sending half of an RC connection, used by the thread that holds the peer's lock.
 pub struct RcEp {
     pub qp: Arc<IbvQp>,
-    /// Sends posted, and up to which one nothing has to be looked at.
+    /// Number of sends posted, and the number up to which sends need no check: the end of the inline budget.
     posted: u64,
     until: u64,
     ready: Box<InlineWqe>,
     iface: Arc<IbIface>,
-    /// The last one that tells of its end, and those that have ended.
+    /// Number of the last signaled send, and of sends known to have completed.
     telling: u64,
     ended: u64,
-    /// Sends that will tell and have not.
+    /// Signaled sends whose completion has not been polled.
     untold: u32,
     depth: u64,
-    /// Buffers of sends that have not ended, and marks, by the number of the send.
+    /// What is attached to sends that have not completed, by the number of the send.
     held: VecDeque<(u64, TxDesc)>,
-    /// What needs none, made when it is wanted first.
+    /// Slots of short operations, allocated at the first use.
     waits: Option<Box<OpSlots>>,
-    /// Reads among both, atomic operations and marks.
+    /// Reads, atomic operations and flush markers that have not completed, here and in the slots.
     reads: u32,
     atomics: u32,
     marks: u32,
-    /// Bytes of memory that the device works on.
+    /// Bytes of user memory that the device accesses.
     lent_bytes: u64,
-    /// What is sent or written waits for the reads before it.
+    /// Sends and writes wait for the reads before them (`IBV_SEND_FENCE`).
     fenced: bool,
-    /// Those among them since the last send that tells.
+    /// Sends with a buffer since the last signaled send.
     silent: usize,
 }
 
 impl RcEp {
-    /// `qp` is connected, or will be before anything is sent.
+    /// Creates the sending half. `qp` is connected, or will be before anything is sent.
     pub fn new(qp: Arc<IbvQp>, iface: Arc<IbIface>) -> RcEp {
         let rc = &iface.port.tuning.rc;
         let most = iface.port.hca.limits.max_qp_wr.max(1) as u32;
@@ -169,14 +169,15 @@ impl RcEp {
         }
     }
 
-    /// Sends that can be posted now.
+    /// Number of sends that can be posted now.
     #[inline(always)]
     pub fn room(&self) -> usize {
         let most = self.depth.min(self.iface.share().into());
         most.saturating_sub(self.posted - self.ended) as usize
     }
 
-    /// Whether so many sends can be posted now; if not, those that have ended without a word are asked about.
+    /// Whether `n` sends can be posted now; if not, a signaled send is posted whose completion covers the unsignaled
+    /// ones.
     #[inline(always)]
     pub fn has_room(&mut self, n: usize) -> bool {
         let fits = self.room() >= n;
@@ -193,19 +194,19 @@ impl RcEp {
         }
     }
 
-    /// After how many sends one tells.
+    /// The number of sends after which one is signaled.
     #[inline(always)]
     fn moderation(&self) -> u64 {
         MODERATION.min(self.depth.min(self.iface.share().into()) / 2)
     }
 
-    /// Whether the shortest way is open: of one more send it is known that there is room, and that it need not tell.
+    /// Whether the inline budget is not used up: one more send has room and need not be signaled.
     #[inline(always)]
     pub fn has_inline_budget(&self) -> bool {
         self.posted < self.until
     }
 
-    /// Finds out how many sends may go the shortest way, at most so many packets.
+    /// Sets the inline budget: how many sends need no check, at most `packets`.
     pub fn refill_inline_budget(&mut self, packets: usize) {
         let silent = self
             .moderation()
@@ -218,34 +219,35 @@ impl RcEp {
         self.until = self.posted + most.min(silent);
     }
 
-    /// Closes the shortest way: the device has refused something.
+    /// Clears the inline budget: the device has refused a send, or sends have to wait for reads.
     pub fn revoke_inline_budget(&mut self) {
         self.until = 0;
     }
 
-    /// Sends a head and up to [`TINY`] bytes. The shortest way is open. False: the device refuses.
+    /// Sends a header and up to [`TINY`] bytes within the inline budget. False: the device refuses.
     ///
     /// # Safety
-    /// `len` bytes are readable.
+    /// `len` bytes at `from` are readable.
     #[inline(always)]
     pub unsafe fn post_tiny(&mut self, head: [u8; HEAD], from: *const u8, len: usize) -> bool {
         let ready = &mut *self.ready;
         ready.bytes[..HEAD].copy_from_slice(&head);
-        // SAFETY: the caller's bytes; there is room for them behind the head.
+        // SAFETY: by the caller, `from` is readable for `len` bytes; the array has room for TINY bytes behind the
+        // header.
         unsafe { copy::tiny(ready.bytes.as_mut_ptr().add(HEAD), from, len) };
         ready.sge.length = (HEAD + len) as u32;
         ready.wr.opcode = IBV_WR_SEND;
         self.post_inline_wqe()
     }
 
-    /// Writes up to [`TINY`] bytes, otherwise as [`post_tiny`](Self::post_tiny).
+    /// Writes up to [`TINY`] bytes to the peer's memory within the inline budget. False: the device refuses.
     ///
     /// # Safety
-    /// As there.
+    /// `len` bytes at `from` are readable.
     #[inline(always)]
     pub unsafe fn write_tiny(&mut self, to: RemoteMem, from: *const u8, len: usize) -> bool {
         let ready = &mut *self.ready;
-        // SAFETY: the caller's bytes; there is room for them.
+        // SAFETY: by the caller, `from` is readable for `len` bytes; the array has room for TINY bytes.
         unsafe { copy::tiny(ready.bytes.as_mut_ptr(), from, len) };
         ready.sge.length = len as u32;
         ready.wr.opcode = IBV_WR_RDMA_WRITE;
@@ -260,7 +262,7 @@ impl RcEp {
         self.qp.post_send(&mut self.ready.wr)
     }
 
-    /// Whether there is a place for something short that is read.
+    /// Whether a slot with bytes is free; allocates the slots if necessary.
     #[inline(always)]
     pub fn has_op_slot(&mut self) -> bool {
         match &self.waits {
@@ -282,7 +284,8 @@ impl RcEp {
         waits.has_place()
     }
 
-    /// What a read of so many bytes by a place comes through; its own bytes: nothing else. `None`: there is no buffer.
+    /// The buffer that a read of `len` bytes by a slot needs: `Some(None)` if the slot's own bytes suffice. `None`: no
+    /// buffer can be registered.
     #[inline(always)]
     pub fn through(&mut self, len: usize) -> Option<Option<Buffer>> {
         match len {
@@ -291,8 +294,8 @@ impl RcEp {
         }
     }
 
-    /// Reads through its place up to [`TINY`] bytes, or as many as the buffer has, to where they go. The shortest way
-    /// is open, and there is a place. False: the device refuses.
+    /// Reads up to [`TINY`] bytes, or as many as the buffer has, by a slot. The caller has checked the inline budget
+    /// and that a slot is free. False: the device refuses.
     #[inline(always)]
     pub fn read_short(
         &mut self,
@@ -316,7 +319,8 @@ impl RcEp {
         posted
     }
 
-    /// As [`read_short`](Self::read_short), of an atomic operation; null pointers: nobody wants the result.
+    /// Executes an atomic operation by a slot; `into` and `owner` are null if the result is not wanted. The caller has
+    /// checked the inline budget and that a slot is free. False: the device refuses.
     #[inline(always)]
     pub fn atomic_short(
         &mut self,
@@ -342,7 +346,7 @@ impl RcEp {
         posted
     }
 
-    /// What was posted last tells of its end.
+    /// Records that the send posted last is signaled.
     #[inline(always)]
     fn note_signaled(&mut self) {
         (self.telling, self.silent) = (self.posted, 0);
@@ -350,12 +354,12 @@ impl RcEp {
         self.iface.add_signaled(1);
     }
 
-    /// Whether all that was posted is known to have arrived.
+    /// Whether all posted sends are known to have completed.
     pub fn is_drained(&self) -> bool {
         self.posted == self.ended
     }
 
-    /// Posts bytes that the work request carries. There is room. False: the device refuses.
+    /// Sends bytes as inline data. The caller has checked that there is room. False: the device refuses.
     #[inline(always)]
     pub fn post_inline(&mut self, bytes: &[u8]) -> bool {
         let mut sge = ibv_sge {
@@ -367,8 +371,8 @@ impl RcEp {
         self.post(&mut sge, IBV_WR_SEND, IBV_SEND_INLINE, tells)
     }
 
-    /// Posts a buffer, which comes back to the interface when it has been sent. There is room. False: the device
-    /// refuses.
+    /// Sends a buffer, which returns to the interface when the send has completed. The caller has checked that there is
+    /// room. False: the device refuses.
     pub fn post_buffer(&mut self, buffer: Buffer, len: usize) -> bool {
         let mut sge = ibv_sge {
             addr: buffer.ptr as u64,
@@ -381,12 +385,13 @@ impl RcEp {
         self.post(&mut sge, IBV_WR_SEND, 0, tells)
     }
 
-    /// Whether the next send is to tell of its end.
+    /// Whether the next send is to be signaled.
     fn is_signal_due(&self) -> bool {
         self.silent >= BUFFER_MODERATION || self.posted + 1 - self.telling >= self.moderation()
     }
 
-    /// Writes bytes that the work request carries into the peer's memory. There is room. False: the device refuses.
+    /// Writes bytes as inline data into the peer's memory. The caller has checked that there is room. False: the device
+    /// refuses.
     pub fn write_inline(&mut self, bytes: &[u8], to: RemoteMem) -> bool {
         let mut sge = ibv_sge {
             addr: bytes.as_ptr() as u64,
@@ -397,7 +402,8 @@ impl RcEp {
         self.post_remote(&mut sge, IBV_WR_RDMA_WRITE, IBV_SEND_INLINE, tells, to)
     }
 
-    /// Writes a buffer, which comes back to the interface afterwards. There is room. False: the device refuses.
+    /// Writes a buffer into the peer's memory; it returns to the interface when the write has completed. The caller has
+    /// checked that there is room. False: the device refuses.
     #[inline(always)]
     pub fn write_buffer(&mut self, buffer: Buffer, len: usize, to: RemoteMem) -> bool {
         let mut sge = ibv_sge {
@@ -411,8 +417,8 @@ impl RcEp {
         self.post_remote(&mut sge, IBV_WR_RDMA_WRITE, 0, tells, to)
     }
 
-    /// Reads into a buffer, and from there to where it goes. There is room. `last`: somebody waits for it. False: the
-    /// device refuses.
+    /// Reads into a buffer, whose bytes are copied to the target when the read has completed. The caller has checked
+    /// that there is room. `last`: the request completes with this read, so it is signaled. False: the device refuses.
     pub fn read(&mut self, buffer: Buffer, read: ReadDesc, from: RemoteMem, last: bool) -> bool {
         let mut sge = ibv_sge {
             addr: buffer.ptr as u64,
@@ -430,8 +436,8 @@ impl RcEp {
         self.post_remote(&mut sge, IBV_WR_RDMA_READ, 0, tells, from)
     }
 
-    /// An atomic operation on 8 bytes, aligned to as many; as [`read`](Self::read) reads what was there. Nobody may
-    /// wait for that.
+    /// Executes an atomic operation on 8 bytes, which are aligned to 8 bytes; the old value is copied to `old.into`,
+    /// null if it is not wanted. The caller has checked that there is room. False: the device refuses.
     pub fn atomic(&mut self, buffer: Buffer, step: AmoDesc, old: ReadDesc, at: RemoteMem) -> bool {
         let sge = ibv_sge {
             addr: buffer.ptr as u64,
@@ -450,8 +456,9 @@ impl RcEp {
         posted
     }
 
-    /// Moves bytes between the owner's memory and the peer's. There is room. `last`: somebody waits for it. `word`:
-    /// what the peer hears when they are there. False: the device refuses.
+    /// Moves bytes between user memory and the peer's memory. The caller has checked that there is room. `last`: the
+    /// request completes with this transfer, so it is signaled. `word`: the immediate that the peer gets after the
+    /// bytes. False: the device refuses.
     pub fn post_zcopy(
         &mut self,
         here: ZcopyDesc,
@@ -467,7 +474,7 @@ impl RcEp {
         self.post_zcopy_iov(here, &mut [piece], there, last, word)
     }
 
-    /// As [`post_zcopy`](Self::post_zcopy), of memory in as many pieces as a work request names at most.
+    /// [`post_zcopy`](Self::post_zcopy) for memory in several ranges, at most as many as a work request can name.
     pub fn post_zcopy_iov(
         &mut self,
         here: ZcopyDesc,
@@ -495,7 +502,7 @@ impl RcEp {
         posted
     }
 
-    /// The memory that the device works on, by work requests.
+    /// The user memory that the device accesses, one entry per work request.
     pub fn zcopy_descs(&self) -> impl Iterator<Item = ZcopyDesc> {
         self.held.iter().filter_map(|(_, held)| match held {
             TxDesc::ZcopyDesc(lent) => Some(*lent),
@@ -503,27 +510,27 @@ impl RcEp {
         })
     }
 
-    /// Whether it is this queue pair, of this interface of the worker's.
+    /// Whether this is the queue pair `qpn` of the worker's interface `iface`.
     pub fn is(&self, iface: usize, qpn: u32) -> bool {
         self.qp.number == qpn && usize::from(self.iface.index) == iface
     }
 
-    /// Number of its interface among the worker's.
+    /// Index of the interface among the worker's.
     pub fn local_port(&self) -> usize {
         self.iface.index.into()
     }
 
-    /// Whether it has not moved all that was lent to it.
+    /// Whether a zero-copy transfer has not completed.
     pub fn zcopy_in_flight(&self) -> bool {
         self.lent_bytes > 0
     }
 
-    /// How much was posted: for [`is_past`](Self::is_past).
+    /// Number of sends posted, for [`is_past`](Self::is_past).
     pub fn position(&self) -> u64 {
         self.posted
     }
 
-    /// Whether everything up to there has ended. If not, its end will be told.
+    /// Whether all sends up to `position` have completed. If not, a completion of them is requested.
     pub fn is_past(&mut self, position: u64) -> bool {
         let past = self.ended >= position;
         if !past {
@@ -532,34 +539,35 @@ impl RcEp {
         past
     }
 
-    /// How long it will take to move what was lent, in units of its own, and the speed of its port, Mb/s.
+    /// Bytes of zero-copy transfers that have not completed, and the speed of the port, Mb/s.
     pub fn load(&self) -> (u64, u32) {
         (self.lent_bytes, self.iface.port.mbps.max(1))
     }
 
-    /// Bytes that one work request moves at most.
+    /// Maximum bytes of one work request.
     pub fn longest(&self) -> usize {
         self.iface.port.longest
     }
 
-    /// The owners of memory that the device works on, once for each work request.
+    /// The owners of user memory that the device accesses, once for each work request.
     pub fn zcopy_owners(&self) -> impl Iterator<Item = *mut c_void> {
         self.zcopy_descs().map(|lent| lent.owner)
     }
 
-    /// From now on what is sent or written takes effect after the reads before it. For good: where a fence stands among
-    /// what still waits to be posted is not known here, and programs that use none lose nothing.
+    /// Makes all later sends and writes take effect after the reads before them. Permanently: this type does not know
+    /// where the fence is among the pending requests, and programs without fences lose nothing.
     pub fn fence(&mut self) {
         self.fenced = true;
         self.revoke_inline_budget();
     }
 
-    /// Has `owner` told, as those who wait for reads are, when all that was posted has ended. Something has not.
+    /// Reports `owner` as complete, like a read, when all that was posted has completed. The caller has checked that
+    /// something has not.
     #[inline(always)]
     pub fn flush_marker(&mut self, owner: *mut c_void) {
         if self.telling < self.posted {
             match &mut self.waits {
-                // What becomes of a refusal the sends in front of it tell.
+                // If the device refuses this one, the sends before it report the failure.
                 Some(waits) if self.posted < self.until => {
                     self.posted += 1;
                     let wr = waits.probe();
@@ -577,14 +585,15 @@ impl RcEp {
         }
     }
 
-    /// As [`mark`](Self::flush_marker), where there is no place.
+    /// [`flush_marker`](Self::flush_marker) where no slot is free.
     #[inline(never)]
     fn flush_marker_slow(&mut self, owner: *mut c_void) {
         self.waits.get_or_insert_with(OpSlots::new);
         self.held.push_back((self.posted, TxDesc::Mark(owner)));
     }
 
-    /// Those who wait, of whom this is true, wait no more: they are told to `found`, once for each read or mark.
+    /// Detaches the owners for which `wanted` is true: they are passed to `found`, once for each read or flush marker,
+    /// and are not completed later.
     pub fn detach_owner(
         &mut self,
         wanted: impl Fn(*mut c_void) -> bool,
@@ -607,7 +616,7 @@ impl RcEp {
         }
     }
 
-    /// Those who wait, once for each read, mark or piece of lent memory.
+    /// The owners of operations, once for each read, flush marker or zero-copy work request.
     pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
         let held = self.held.iter().filter_map(|(_, held)| match held {
             TxDesc::In(_, read) if !read.into.is_null() => Some(read.owner),
@@ -618,21 +627,21 @@ impl RcEp {
         held.chain(self.waits.iter().flat_map(|waits| waits.owners()))
     }
 
-    /// Has the end of all that was posted told, unless it will be. A write of nothing needs no key.
+    /// Requests a completion of all that was posted, unless one is requested. A write of 0 bytes needs no key.
     pub fn post_signaled(&mut self) {
         if self.telling < self.posted {
             self.probe();
         }
     }
 
-    /// Whether something was posted that has not ended and will tell of it, which a failure in front of it does, too.
+    /// Whether a signaled send is outstanding, whose completion also reports a failure of the sends before it.
     pub fn has_signaled(&self) -> bool {
         self.telling > self.ended
     }
 
-    /// Posts something that tells whether the peer is there. False: the device refuses.
+    /// Posts a signaled write of 0 bytes, which the peer's device has to acknowledge. False: the device refuses.
     pub fn probe(&mut self) -> bool {
-        // More than its share, once: it is what gives sends back.
+        // It may exceed the connection's share once: its completion frees the sends before it.
         if self.depth <= self.posted - self.ended {
             return true;
         }
@@ -688,8 +697,8 @@ impl RcEp {
         self.qp.post_send(&mut wr)
     }
 
-    /// Whether what is posted now can take effect before what was to be read: only reads, and atomic operations among
-    /// themselves, keep their order by themselves.
+    /// Whether the operation can take effect before the reads that were posted: only reads, and atomic operations among
+    /// themselves, are ordered by the device.
     #[inline(always)]
     fn overtakes(&self, opcode: ibv_wr_opcode) -> bool {
         match opcode {
@@ -699,8 +708,9 @@ impl RcEp {
         }
     }
 
-    /// Everything up to this send, which tells, has ended: its buffers are free, what was read is where it goes. `done`
-    /// hears of everybody who waited, once for each read, mark or piece of lent memory.
+    /// Handles the completion of a signaled send: all sends up to it have completed, their buffers are freed, and
+    /// results are copied to their targets. `done` gets each owner, once for each read, flush marker or zero-copy work
+    /// request.
     #[inline(always)]
     pub fn ended(&mut self, number: u64, mut done: impl FnMut(*mut c_void)) {
         if !self.advance_completed(number) {
@@ -716,7 +726,7 @@ impl RcEp {
         }
     }
 
-    /// The first step of [`ended`](Self::ended). False: nothing new has.
+    /// First step of [`ended`](Self::ended): records the completion. False: it completes no further send.
     #[inline(always)]
     pub fn advance_completed(&mut self, number: u64) -> bool {
         if self.untold > 0 {
@@ -730,7 +740,7 @@ impl RcEp {
         new
     }
 
-    /// The second, until there is none: the next place that waits no more.
+    /// Second step of [`ended`](Self::ended), repeated until it returns None: takes the next slot that has completed.
     #[inline(always)]
     pub fn next_completed(&mut self) -> Option<EndedOp> {
         let wait = self.waits.as_mut()?.ended(self.ended)?;
@@ -745,20 +755,21 @@ impl RcEp {
         Some(wait)
     }
 
-    /// Whether there are buffers and the like, which the third step, [`complete_descs`](Self::complete_descs), looks
-    /// at.
+    /// Whether buffers or other memory are attached to sends: the third step, [`complete_descs`](Self::complete_descs),
+    /// is needed.
     #[inline(always)]
     pub fn has_descs(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Whether somebody waits for all that was posted, which the third step sees to, too.
+    /// Whether flush markers wait: the third step, [`complete_descs`](Self::complete_descs), is needed.
     #[inline(always)]
     pub fn has_flush_markers(&self) -> bool {
         self.marks > 0
     }
 
-    /// As [`ended`](Self::ended), of what has a buffer, and the rest.
+    /// Third step of [`ended`](Self::ended): frees the buffers of completed sends, copies results, and passes owners to
+    /// `done`.
     #[inline(never)]
     pub fn complete_descs(&mut self, done: &mut dyn FnMut(*mut c_void)) {
         let mut packets = self.iface.packets.lock();
@@ -774,7 +785,8 @@ impl RcEp {
                         false => self.reads -= 1,
                     }
                     if !read.into.is_null() {
-                        // SAFETY: the owner keeps the memory until he is told or has disowned the read.
+                        // SAFETY: the owner keeps the memory until the read completes or is detached from it; the
+                        // buffer has `len` bytes.
                         unsafe { read.into.copy_from_nonoverlapping(buffer.ptr, read.len) };
                         done(read.owner);
                     }
@@ -795,14 +807,14 @@ impl RcEp {
         }
         drop(packets);
         if self.marks > 0 {
-            // There may not have been room to ask when somebody wanted to know.
+            // There may have been no room to request a completion when the marker was set.
             self.post_signaled();
         }
     }
 }
 
 impl AmoDesc {
-    /// What work requests call it.
+    /// The opcode of its work requests.
     pub fn opcode(self) -> ibv_wr_opcode {
         match self {
             AmoDesc::Add(_) => IBV_WR_ATOMIC_FETCH_AND_ADD,
@@ -828,7 +840,7 @@ impl AmoDesc {
 impl Drop for RcEp {
     fn drop(&mut self) {
         self.iface.share_among(-1);
-        // The device looks at none of the buffers after this.
+        // The device accesses none of the buffers after this.
         if self.qp.reset().is_err() {
             return;
         }
@@ -848,10 +860,10 @@ impl Drop for RcEp {
     }
 }
 
-/// Makes a fresh queue pair able to receive from and send to that of a peer.
+/// Connects a queue pair to that of a peer: moves it from INIT to RTS.
 ///
 /// # Errors
-/// What the device says: it has no route there, or the numbers make no sense.
+/// Errors of the device: it has no route to the peer, or an attribute is invalid.
 pub fn connect(
     qp: &IbvQp,
     port: &Port,
@@ -897,10 +909,10 @@ pub fn connect(
     qp.modify(&mut attr, mask)
 }
 
-/// The first step: a fresh queue pair takes receives.
+/// Moves a queue pair from RESET to INIT, in which receives can be posted.
 ///
 /// # Errors
-/// What the device says.
+/// Errors of the device.
 pub fn begin(qp: &IbvQp, port: &Port) -> io::Result<()> {
     let mut attr = ibv_qp_attr {
         qp_state: IBV_QPS_INIT,
@@ -916,14 +928,15 @@ pub fn begin(qp: &IbvQp, port: &Port) -> io::Result<()> {
     qp.modify(&mut attr, mask)
 }
 
-/// The smallest code whose time, 4.096 us times a power of two, is no shorter (`ibv_modify_qp(3)`); 0 would be for
-/// ever.
+/// The smallest code whose time, 4.096 us times a power of two, is not shorter than `time` (`ibv_modify_qp(3)`); code 0
+/// means no timeout.
 pub fn timeout_code(time: Duration) -> u8 {
     let fits = |code: &u8| Duration::from_nanos(4096u64 << code) >= time;
     (1..31).find(fits).unwrap_or(31)
 }
 
-/// Three bits; but rdma_rxe takes 7 for without an end, and a peer that dies would never be noticed.
+/// Maximum of the retry count. The field has three bits, but rdma_rxe retries without end at 7, and a peer's death
+/// would never be detected.
 const MOST_RETRIES: u8 = 6;
 
 /// Times of the codes 1 to 31, in hundredths of a millisecond (`ibv_modify_qp(3)`, min_rnr_timer).
@@ -932,7 +945,7 @@ const RNR: [u32; 31] = [
     3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 ];
 
-/// The smallest code whose time is no shorter.
+/// The smallest code whose time is not shorter than `time`.
 fn rnr_code(time: Duration) -> u8 {
     let hundredths = time.as_micros().div_ceil(10);
     let fits = |&t: &u32| u128::from(t) >= hundredths;

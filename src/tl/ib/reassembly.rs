@@ -1,24 +1,24 @@
-//! Packets become records again.
+//! Joins packets to records.
 
 use crate::tl::shm::ring::RingMessage;
 use crate::wire::frame::MAX_RECORD;
 use crate::wire::ib_packet::{HEAD, MORE, PacketHdr};
 
-/// What peers send is no sequence of packets.
+/// The packets of the peer are no sequence of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorruptPacket;
 
-/// A record of which a part has come.
+/// A record that has arrived in part.
 #[derive(Default)]
 pub struct Reassembly {
-    /// What has come; empty between two records.
+    /// The bytes that have arrived; empty between two records.
     bytes: Vec<u8>,
     head: Option<PacketHdr>,
 }
 
 impl Reassembly {
-    /// Takes a packet with this head and the bytes behind it. The message, if the packet completes one: it lies in the
-    /// packet or in here, until the next call.
+    /// Takes a packet with this header and the bytes behind it. Returns the message if the packet completes one: it
+    /// lies in the packet or in `self`, until the next call.
     pub fn take(
         &mut self,
         head: PacketHdr,
@@ -61,7 +61,7 @@ impl Reassembly {
         if bytes.is_empty() || bytes.len() > first.len - self.bytes.len() {
             return Err(CorruptPacket);
         }
-        // As it comes: a length is no promise.
+        // The buffer grows with the bytes that arrive, not by the length that the peer claims.
         self.bytes.extend_from_slice(bytes);
         if self.bytes.len() < first.len {
             return Ok(None);
@@ -82,7 +82,7 @@ fn message(head: PacketHdr, bytes: &[u8]) -> RingMessage {
     }
 }
 
-/// The head of a packet and the bytes behind it.
+/// The header of a packet and the bytes behind it.
 #[inline(always)]
 pub fn split(packet: &[u8]) -> Option<(PacketHdr, &[u8])> {
     let (head, bytes) = packet.split_first_chunk::<HEAD>()?;
@@ -104,7 +104,7 @@ mod tests {
     }
 
     fn bytes_of(message: &RingMessage) -> Vec<u8> {
-        // SAFETY: in a slice of the test's, or in the assembly.
+        // SAFETY: the record is in a slice of the test, or in the reassembly buffer, for `len` bytes.
         unsafe { std::slice::from_raw_parts(message.record, message.len) }.to_vec()
     }
 

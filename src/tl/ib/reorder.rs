@@ -1,31 +1,31 @@
-//! Datagrams in the order in which they were sent, each once.
+//! Sorts datagrams into the order in which they were sent, each once.
 
 use std::collections::VecDeque;
 
-/// Those of one peer's. Numbers are modulo 2^32.
+/// The datagrams of one peer. Numbers are modulo 2^32.
 #[derive(Default)]
 pub struct Reorder {
-    /// Number of the next one.
+    /// Number of the next datagram.
     next: u32,
-    /// Those behind it that came earlier; the first place is that of the next.
+    /// Datagrams behind the next one that arrived early; the first entry is that of the next one.
     ahead: VecDeque<Option<Box<[u8]>>>,
-    /// Bytes that they have together.
+    /// Bytes of all of them.
     held: usize,
 }
 
-/// What is to be done with a datagram.
+/// What the caller does with a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It is the next one.
+    /// The datagram is the next one: handle it.
     Now,
-    /// It is kept, or dropped where that would be too much: one in front of it is missing.
+    /// A datagram in front of it is missing: it is kept, or dropped if it is too far ahead.
     Early,
-    /// It has been here before.
+    /// The datagram arrived before: drop it.
     Again,
 }
 
 impl Reorder {
-    /// A datagram with this number arrives; `most`: how many may be ahead of the next.
+    /// Handles the arrival of a datagram with this number; `most`: how many may be kept ahead of the next.
     pub fn arrive(&mut self, number: u32, bytes: &[u8], most: u32) -> Arrival {
         let ahead = number.wrapping_sub(self.next);
         if ahead == 0 {
@@ -49,7 +49,7 @@ impl Reorder {
         Arrival::Early
     }
 
-    /// The next one, if it came earlier.
+    /// Takes the next datagram, if it arrived early.
     pub fn pop(&mut self) -> Option<Box<[u8]>> {
         let bytes = self.ahead.front_mut()?.take()?;
         self.held -= bytes.len();
@@ -60,7 +60,7 @@ impl Reorder {
     fn step(&mut self) {
         self.next = self.next.wrapping_add(1);
         self.ahead.pop_front();
-        // Places behind the last that is kept are of no use.
+        // Empty entries only.
         if self.held == 0 {
             self.ahead.clear();
         }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is lost, repeated or out of order: what comes out is what was sent, in order.
+        /// With any loss, repetition and order of arrivals the datagrams come out as sent, in order.
         #[test]
         fn order_is_kept(picks in proptest::collection::vec(0u32..24, 1..400)) {
             let mut order = Reorder { next: u32::MAX - 5, ..Reorder::default() };

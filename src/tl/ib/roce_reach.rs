@@ -6,43 +6,43 @@ use crate::tl::tcp::route;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 
-/// What is asked of a peer's port.
+/// The requirement for a peer's port to count as reachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReachMode {
     /// The kernel has a route to it.
     Route,
     /// It is in the same subnet.
     LocalSubnet,
-    /// Nothing.
+    /// None.
     All,
 }
 
-/// As the options say it.
+/// The options of reachability.
 #[derive(Clone, Copy, Debug)]
 pub struct ReachPolicy {
     pub mode: ReachMode,
-    /// Bits of an address that make its subnet; `None`: as the kernel knows it.
+    /// Length of a subnet prefix, bits; `None`: the kernel's routes decide.
     pub prefix: Option<u32>,
 }
 
-/// How a port is reached; the better way is the larger one.
+/// How a port is reached; a larger value is a better path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RoceDistance {
-    /// By a router, or nobody knows.
+    /// Through a router, or unknown.
     Far,
-    /// Without.
+    /// Without a router.
     Near,
 }
 
-/// A RoCE port's place in its IP network.
+/// The address of a RoCE port in its IP network.
 #[derive(Clone, Copy, Debug)]
 pub struct RocePlace {
     pub addr: IpAddr,
-    /// Index of the network device that the port belongs to, if that is known.
+    /// Index of the network device of the port, if known.
     pub device: Option<u32>,
 }
 
-/// What the kernel says of an address that it was asked for.
+/// The route to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RouteAnswer {
     Link,
@@ -50,7 +50,7 @@ enum RouteAnswer {
     /// An address of this host.
     Own,
     Nowhere,
-    /// It was not asked, or does not say.
+    /// The kernel was not asked, or returned no route and no error that says so.
     Unknown,
 }
 
@@ -69,7 +69,7 @@ impl RocePlace {
     }
 
     fn ask_kernel(&self, to: IpAddr) -> RouteAnswer {
-        // A link-local address says nothing of its link.
+        // The route to a link-local address does not depend on the link.
         let Some(device) = self.device.filter(|_| !route::is_link_local(to)) else {
             return RouteAnswer::Unknown;
         };
@@ -94,7 +94,7 @@ fn judge(answer: RouteAnswer, mode: ReachMode) -> Option<RoceDistance> {
         (RouteAnswer::Link, _) => Some(RoceDistance::Near),
         (RouteAnswer::Router, ReachMode::LocalSubnet)
         | (RouteAnswer::Nowhere, ReachMode::LocalSubnet | ReachMode::Route) => None,
-        // Whether a device of this host reaches another one the kernel does not know.
+        // The kernel does not know whether one device of this host reaches another one.
         _ => Some(RoceDistance::Far),
     }
 }
@@ -113,7 +113,7 @@ fn is_same_subnet(a: IpAddr, b: IpAddr, bits: u32) -> bool {
         _ => return false,
     };
     let rest = all - bits.min(all);
-    // All of the bits are the rest of 128 only where nothing is compared.
+    // `rest` is 128 only where no bits are compared.
     rest == u128::BITS || a >> rest == b >> rest
 }
 
@@ -181,7 +181,7 @@ mod tests {
             prefix: None,
         };
         assert!(place.distance(ip("127.0.0.2"), reach).is_some(), "our own");
-        // Of TEST-NET-1 (RFC 5737) nobody is behind the loopback device.
+        // No address of TEST-NET-1 (RFC 5737) is behind the loopback device.
         assert_eq!(place.distance(ip("192.0.2.1"), reach), None);
     }
 }

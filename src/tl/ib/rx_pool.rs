@@ -1,19 +1,18 @@
-//! Buffers that wait for what arrives. Their work requests are prepared: to post some again is to link them.
+//! Buffers for receives. Their work requests are prepared: to post some again is to link them.
 
 use super::bindings::*;
 use super::buffers::BufferPool;
 use super::port::Port;
 use std::ptr;
 
-/// Receives that are made together.
+/// Receives that are allocated together.
 const TOGETHER: usize = 64;
 
-/// How often a pile was posted anew is told by so many bits of the numbers of its work requests, below those of a
-/// place.
+/// Mask of the generation of a receive in its work request id; the other bits are the address of its [`RxDesc`]. The
+/// generation counts how often all receives were posted anew.
 const LIFE: u64 = 7;
 
-/// One of them. It stays in its place, and work requests name it by that: what a device says has arrived is one of
-/// these.
+/// A receive. Its address does not change and is in its work request id: completions name receives by it.
 struct RxDesc {
     wr: ibv_recv_wr,
     sge: ibv_sge,
@@ -24,22 +23,22 @@ pub struct RxPool {
     buffers: BufferPool,
     made: Vec<Box<[RxDesc]>>,
     count: usize,
-    /// Bytes of each.
+    /// Bytes of each buffer.
     len: u32,
-    /// To be posted again: the first, the others are linked to it.
+    /// The first of the receives to post again, which are linked.
     spent: *mut ibv_recv_wr,
     spent_count: usize,
-    /// So many are posted together.
+    /// How many receives are posted together.
     batch: usize,
-    /// How often all of it was to be posted anew, modulo 8.
+    /// The generation: how often all receives were to be posted anew, modulo 8.
     life: u64,
 }
 
-// SAFETY: what the pointers lead to is its own.
+// SAFETY: the pointers lead to memory that the pool owns.
 unsafe impl Send for RxPool {}
 
 impl RxPool {
-    /// None yet, of `len` bytes each. `batch`: so many of those that have been looked at are posted together.
+    /// Creates an empty pool, of `len` bytes per buffer. `batch`: how many handled receives are posted together.
     pub fn new(port: &Port, len: usize, batch: usize) -> RxPool {
         RxPool {
             buffers: BufferPool::new(&port.hca, len, TOGETHER),
@@ -53,8 +52,8 @@ impl RxPool {
         }
     }
 
-    /// Nothing is posted any more: all of it is to be again. What the device says of before then is no more
-    /// [`of_this_life`](Self::of_this_life).
+    /// Starts a new generation after a reset of the queue pair: no receive is posted any more, and all are to be posted
+    /// again. [`of_this_life`](Self::of_this_life) drops completions of earlier generations.
     pub fn renew(&mut self) {
         self.life = (self.life + 1) & LIFE;
         self.spent = ptr::null_mut();
@@ -67,24 +66,24 @@ impl RxPool {
         self.spent_count = self.count;
     }
 
-    /// What the device says of a receive of a pile that may have been posted anew: as the other functions take it, if
-    /// it was posted since.
+    /// Checks a completion of a pool that may have been renewed: the completion without the generation bits, as the
+    /// other functions take it, if it is of this generation.
     pub fn of_this_life(&self, wc: &ibv_wc) -> Option<ibv_wc> {
         let wr_id = wc.wr_id & !LIFE;
         (wc.wr_id & LIFE == self.life).then_some(ibv_wc { wr_id, ..*wc })
     }
 
-    /// How many there are.
+    /// Number of receives.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// How many wait to be posted.
+    /// Number of receives that wait to be posted.
     pub fn spent(&self) -> usize {
         self.spent_count
     }
 
-    /// Makes more, to be posted, until there are so many.
+    /// Adds receives to post until there are `to`.
     pub fn grow(&mut self, to: usize) {
         while self.count < to {
             let wanted = (to - self.count).min(TOGETHER);
@@ -122,14 +121,14 @@ impl RxPool {
         }
     }
 
-    /// The bytes behind the first `skip` that a receive of this pile got; they are there until it is posted again.
+    /// The bytes behind the first `skip` that a receive of this pool got, valid until it is posted again.
     ///
     /// # Safety
-    /// The device has said so of a receive of this pile.
+    /// `wc` is a completion of a receive of this pool in this generation.
     #[inline(always)]
     pub unsafe fn bytes<'a>(&self, wc: &ibv_wc, skip: usize) -> &'a [u8] {
-        // SAFETY: the caller's promise: the number is the place of a receive. Those stay as long as the pile, and its
-        // buffer is the program's again.
+        // SAFETY: by the caller, `wr_id` is the address of a receive, which exists as long as the pool, and the device
+        // does not write its buffer any more.
         let all: &'a [u8] = unsafe {
             let receive = &*(wc.wr_id as *const RxDesc);
             let len = wc.byte_len.min(self.len) as usize;
@@ -138,26 +137,27 @@ impl RxPool {
         all.get(skip..).unwrap_or_default()
     }
 
-    /// As [`bytes`](Self::bytes), all of them.
+    /// All bytes that a receive got, valid until it is posted again.
     ///
     /// # Safety
-    /// As there.
+    /// `wc` is a completion of a receive of a pool that exists, in its present generation.
     #[inline(always)]
     pub unsafe fn all_bytes<'a>(wc: &ibv_wc) -> &'a [u8] {
-        // SAFETY: as there; the device wrote no more than there is room for.
+        // SAFETY: by the caller, `wr_id` is the address of a receive; the device wrote `byte_len` bytes, at most the
+        // length of the buffer.
         unsafe {
             let receive = &*(wc.wr_id as *const RxDesc);
             std::slice::from_raw_parts(receive.sge.addr as *const u8, wc.byte_len as usize)
         }
     }
 
-    /// A receive has been looked at.
+    /// Marks a receive as handled: it waits to be posted again.
     ///
     /// # Safety
-    /// As [`bytes`](Self::bytes), once.
+    /// `wc` is a completion of a receive of this pool in this generation; called once for each completion.
     #[inline(always)]
     pub unsafe fn done(&mut self, wc: &ibv_wc) {
-        // SAFETY: as there; the device is done with it.
+        // SAFETY: by the caller, `wr_id` is the address of a receive, which the device has completed.
         unsafe {
             let wr = &raw mut (*(wc.wr_id as *mut RxDesc)).wr;
             (*wr).next = self.spent;
@@ -166,13 +166,13 @@ impl RxPool {
         self.spent_count += 1;
     }
 
-    /// Whether enough have been looked at to be posted again.
+    /// Whether a batch of receives was handled and waits to be posted again.
     #[inline(always)]
     pub fn is_due(&self) -> bool {
         self.spent_count >= self.batch
     }
 
-    /// Posts what waits for that; what is not taken waits on.
+    /// Posts the receives that wait; those that the device does not take wait on.
     pub fn post(&mut self, post: impl FnOnce(*mut ibv_recv_wr, &mut *mut ibv_recv_wr) -> i32) {
         if self.spent.is_null() {
             return;
@@ -183,7 +183,8 @@ impl RxPool {
         self.spent_count = self.count_spent();
     }
 
-    /// Posts at most so many of those that wait, the last ones first; what is not taken waits on.
+    /// Posts at most `most` of the receives that wait, the last ones first; those that the device does not take wait
+    /// on.
     pub fn post_some(
         &mut self,
         most: usize,
@@ -195,16 +196,16 @@ impl RxPool {
         }
         let (mut last, mut bad) = (self.spent, ptr::null_mut());
         for _ in 1..most {
-            // SAFETY: receives of this pile that wait, `spent_count` of them: no device has them.
+            // SAFETY: the list has `spent_count` receives of this pool, none of which is posted.
             last = unsafe { (*last).next };
         }
-        // SAFETY: as above.
+        // SAFETY: `last` is in the list of receives that are not posted.
         let others = unsafe { std::mem::replace(&mut (*last).next, ptr::null_mut()) };
         if post(self.spent, &mut bad) == 0 {
             (self.spent, self.spent_count) = (others, self.spent_count - most);
             return;
         }
-        // SAFETY: the device has not taken the last one, if it has not taken all.
+        // SAFETY: if the device has not taken all of the list, it has not taken the last one.
         unsafe { (*last).next = others };
         self.spent = bad;
         self.spent_count = self.count_spent();
@@ -215,7 +216,7 @@ impl RxPool {
         let mut count = 0;
         while !wr.is_null() {
             count += 1;
-            // SAFETY: a link of our own making.
+            // SAFETY: the list has receives of this pool only.
             wr = unsafe { (*wr).next };
         }
         count

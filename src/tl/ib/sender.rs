@@ -1,4 +1,4 @@
-//! The sending half of a connection between two workers' queue pairs: records become packets.
+//! The sending half of a connection between two workers' queue pairs: cuts records into packets.
 
 mod imm;
 
@@ -14,40 +14,39 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// What is shared out to rails at a time, bytes: long enough that a work request costs little, short enough that lines
-/// end together.
+/// Bytes of a transfer that go by one rail at a time: long enough that a work request costs little, short enough that
+/// the rails complete at about the same time.
 const PIECE: usize = 128 << 10;
-/// Longest work request that is put together on the stack, bytes.
+/// Maximum bytes of inline data that are prepared on the stack.
 const MAX_INLINE: usize = 256;
 
-/// What the two halves of a connection tell each other: packets counted modulo 2^32. The progressing thread receives,
-/// whoever holds the peer's lock sends. Relaxed everywhere: they are counts, what they count is handed over by the
-/// device.
+/// Credits of a connection: packets counted modulo 2^32. The progress thread receives, the thread that holds the peer's
+/// lock sends. Relaxed everywhere: these are counts only; the device transfers the packets that they count.
 #[derive(Default)]
 pub struct Credits {
-    /// Packets of ours that the peer has taken.
+    /// Packets that the peer has acknowledged.
     taken: AtomicU32,
-    /// Packets of the peer's that we have taken, and of how many we have told.
+    /// Packets that were received from the peer, and the number of them that were acknowledged.
     received: AtomicU32,
     told: AtomicU32,
-    /// The peer wants to be told at once.
+    /// The peer has requested an immediate acknowledgment.
     asked: AtomicBool,
 }
 
 impl Credits {
-    /// One more packet was taken from the peer.
+    /// Counts one more packet received from the peer.
     #[inline(always)]
     pub fn receive(&self) {
         let n = self.received.load(Ordering::Relaxed);
         self.received.store(n.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// The peer wants to hear what has been taken.
+    /// Records that the peer has requested an acknowledgment.
     pub fn request_ack(&self) {
         self.asked.store(true, Ordering::Relaxed);
     }
 
-    /// Packets of the peer's that were taken; whoever asks tells the peer.
+    /// Returns the number of packets received, which the caller sends to the peer; they count as acknowledged.
     #[inline(always)]
     pub fn take_ack(&self) -> u32 {
         let n = self.received.load(Ordering::Relaxed);
@@ -56,38 +55,38 @@ impl Credits {
         n
     }
 
-    /// Packets that the peer has not been told of.
+    /// Packets received that were not acknowledged.
     #[inline(always)]
     pub fn unacked(&self) -> u32 {
         let told = self.told.load(Ordering::Relaxed);
         self.received.load(Ordering::Relaxed).wrapping_sub(told)
     }
 
-    /// Whether so much is untold that the peer is to be told, though nothing else is sent. `window`: packets that it
-    /// may send.
+    /// Whether enough packets are unacknowledged that an acknowledgment is to be sent even without a packet. `window`:
+    /// packets that the peer may send.
     #[inline(always)]
     pub fn is_ack_due(&self, window: u32) -> bool {
         self.unacked() >= window / 2
     }
 
-    /// As [`is_ack_due`](Self::is_ack_due), or the peer wants to be told.
+    /// Whether an acknowledgment is due by [`is_ack_due`](Self::is_ack_due) or was requested by the peer.
     #[inline(always)]
     pub fn is_ack_urgent(&self, window: u32) -> bool {
         self.is_ack_due(window) || self.asked.load(Ordering::Relaxed)
     }
 
-    /// The peer tells the lower half of what it has taken.
+    /// Handles credits from the peer: the lower 16 bits of the number of packets that it has received.
     #[inline(always)]
     pub fn credit(&self, low: u16) {
         let taken = self.taken.load(Ordering::Relaxed);
         let more = low.wrapping_sub(taken as u16);
-        // Packets by a connection arrive in order: what is less than before has made a turn.
+        // Packets of a connection arrive in order: a smaller value than before has wrapped.
         self.taken
             .store(taken.wrapping_add(more.into()), Ordering::Relaxed);
     }
 }
 
-/// The tag is a byte of its own, which costs less to look at.
+/// With a tag byte of its own, which is cheaper to read.
 #[repr(u8)]
 enum RcOrUd {
     Rc {
@@ -98,23 +97,23 @@ enum RcOrUd {
     Ud(UdTx),
 }
 
-/// One thread at a time: whoever holds the peer's lock.
+/// The sending half of a connection, used by the thread that holds the peer's lock.
 pub struct IbSender {
     iface: Arc<IbIface>,
     flow: Arc<Credits>,
     way: RcOrUd,
-    /// Where a record is put together that takes several packets.
+    /// Buffer for a record that needs several packets.
     record: Vec<u8>,
-    /// The device refused something: its completions say what comes of it. See [`fail`](Self::fail).
+    /// The device has refused a send, see [`fail`](Self::fail); its completions report the consequence.
     broken: bool,
     remote_port: usize,
     most_at_once: usize,
-    /// To the same peer, through other ports.
+    /// Rails to the same peer, through other ports.
     pub rails: IbRails,
 }
 
 impl IbSender {
-    /// By a queue pair of its own.
+    /// Creates a sender over a queue pair of the connection's own (RC).
     pub fn over_rc(
         iface: Arc<IbIface>,
         flow: Arc<Credits>,
@@ -132,7 +131,7 @@ impl IbSender {
         sender
     }
 
-    /// By datagrams.
+    /// Creates a sender over datagrams (UD).
     pub fn over_ud(iface: Arc<IbIface>, flow: Arc<Credits>, line: UdTx) -> IbSender {
         Self::new(iface, flow, RcOrUd::Ud(line))
     }
@@ -158,12 +157,12 @@ impl IbSender {
         }
     }
 
-    /// Whether a queue pair is its own.
+    /// Whether the connection has a queue pair of its own (RC).
     pub fn is_connected(&self) -> bool {
         matches!(self.way, RcOrUd::Rc { .. })
     }
 
-    /// Bytes of a record that a packet takes.
+    /// Bytes of a record per packet.
     #[inline(always)]
     fn segment(&self) -> usize {
         match &self.way {
@@ -172,7 +171,7 @@ impl IbSender {
         }
     }
 
-    /// Packets that can be sent now.
+    /// Number of packets that can be sent now.
     #[inline(always)]
     fn room(&self) -> usize {
         match &self.way {
@@ -185,7 +184,7 @@ impl IbSender {
         }
     }
 
-    /// Whether so many packets can be sent now.
+    /// Whether `packets` packets can be sent now.
     #[inline(always)]
     fn has_space(&mut self, packets: usize) -> bool {
         if self.room() >= packets {
@@ -197,10 +196,10 @@ impl IbSender {
         false
     }
 
-    /// The shortest way, for records of up to [`TINY`](crate::sys::copy::TINY) bytes.
+    /// Sends a record of up to [`TINY`](crate::sys::copy::TINY) bytes within the inline budget.
     ///
     /// # Safety
-    /// [`has_inline_budget`](Self::has_inline_budget); `len` bytes are readable.
+    /// [`has_inline_budget`](Self::has_inline_budget) is true; `len` bytes at `from` are readable.
     #[inline(always)]
     pub unsafe fn send_tiny(&mut self, kind: u8, imm: u64, from: *const u8, len: usize) {
         let RcOrUd::Rc { line, sent, .. } = &mut self.way else {
@@ -214,20 +213,20 @@ impl IbSender {
             imm,
         };
         *sent = sent.wrapping_add(1);
-        // SAFETY: passed on.
+        // SAFETY: by the caller, `from` is readable for `len` bytes, and the inline budget is not used up.
         if !unsafe { line.post_tiny(head.encode(), from, len) } {
             self.fail();
         }
     }
 
-    /// The queue pair of its own, if the shortest way is open. Who hears from it that the device refuses tells
+    /// The RC queue pair, if it has inline budget. A caller to which it reports that the device refuses calls
     /// [`fail`](Self::fail).
     #[inline(always)]
     pub fn ready_rc(&mut self) -> Option<&mut RcEp> {
         self.rc().filter(|line| line.has_inline_budget())
     }
 
-    /// As [`ready_rc`](Self::ready_rc), of something that somebody waits for.
+    /// The RC queue pair with inline budget and a free slot, for an operation that has to be reported as complete.
     #[inline(always)]
     pub fn rc_with_slot(&mut self) -> Option<&mut RcEp> {
         if !self.has_inline_budget() {
@@ -240,7 +239,7 @@ impl IbSender {
         line.has_op_slot().then_some(line)
     }
 
-    /// The queue pair of its own.
+    /// The RC queue pair, if the connection has one.
     #[inline(always)]
     pub fn rc(&mut self) -> Option<&mut RcEp> {
         match &mut self.way {
@@ -249,7 +248,7 @@ impl IbSender {
         }
     }
 
-    /// Nothing more is sent: the device has refused something, and what came behind it would be taken for the next.
+    /// Stops sending after the device has refused a send: the peer would take the packets behind it for the next ones.
     #[cold]
     #[inline(never)]
     pub fn fail(&mut self) {
@@ -259,7 +258,7 @@ impl IbSender {
         }
     }
 
-    /// Whether the shortest way is open now.
+    /// Whether the inline budget is not used up.
     #[inline(always)]
     pub fn has_inline_budget(&self) -> bool {
         match &self.way {
@@ -268,7 +267,7 @@ impl IbSender {
         }
     }
 
-    /// Something was sent another way: opens the shortest one, if it is closed and can be.
+    /// Refills the inline budget after another send, if it is used up.
     #[inline(always)]
     fn refill_inline_budget(&mut self) {
         if !self.has_inline_budget() {
@@ -293,7 +292,7 @@ impl IbSender {
             && (!self.is_connected() || self.iface.packets.lock().reserve(packets))
     }
 
-    /// Sends a record of `len` bytes, which `fill` writes. False: no room now, `fill` was not called.
+    /// Sends a record of `len` bytes, which `fill` writes. False: there is no room now, and `fill` was not called.
     #[inline]
     pub fn send(
         &mut self,
@@ -321,14 +320,14 @@ impl IbSender {
         self.has_room(len) && self.send_long(head, fill)
     }
 
-    /// A record that takes several packets.
+    /// Sends a record that needs several packets.
     #[inline(never)]
     fn send_long(&mut self, head: PacketHdr, fill: impl FnOnce(*mut u8)) -> bool {
         let mut record = std::mem::take(&mut self.record);
         record.clear();
         record.reserve(head.len);
         fill(record.spare_capacity_mut().as_mut_ptr().cast());
-        // SAFETY: reserved, and written by `fill`.
+        // SAFETY: reserved, and `fill` has written the bytes.
         unsafe { record.set_len(head.len) };
         let mut head = head;
         for part in record.chunks(self.segment()) {
@@ -336,7 +335,7 @@ impl IbSender {
                 // SAFETY: the packet has room for the part.
                 unsafe { to.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
             });
-            // There was room: the rest would be no use to anybody.
+            // The caller has checked the room; an incomplete record cannot be continued.
             if !sent {
                 self.fail();
             }
@@ -350,7 +349,7 @@ impl IbSender {
         true
     }
 
-    /// Sends one packet; there is room. False: nothing was sent, and `fill` was not called.
+    /// Sends one packet; the caller has checked that there is room. False: nothing was sent, and `fill` was not called.
     #[inline(always)]
     fn packet(&mut self, head: PacketHdr, len: usize, fill: impl FnOnce(*mut u8)) -> bool {
         let total = HEAD + len;
@@ -361,7 +360,7 @@ impl IbSender {
                 let taken = if total <= (line.qp.max_inline as usize).min(MAX_INLINE) {
                     let mut bytes = std::mem::MaybeUninit::<[u8; MAX_INLINE]>::uninit();
                     let at = bytes.as_mut_ptr().cast::<u8>();
-                    // SAFETY: room for the head and `len` bytes, all of which are written.
+                    // SAFETY: the array has room for the header and `len` bytes, all of which are written.
                     let bytes = unsafe {
                         at.copy_from_nonoverlapping(head.as_ptr(), HEAD);
                         fill(at.add(HEAD));
@@ -372,7 +371,7 @@ impl IbSender {
                     let Some(buffer) = self.iface.packets.lock().get() else {
                         return false;
                     };
-                    // SAFETY: a buffer has room for a segment.
+                    // SAFETY: a buffer has room for the header and a segment.
                     unsafe {
                         buffer.ptr.copy_from_nonoverlapping(head.as_ptr(), HEAD);
                         fill(buffer.ptr.add(HEAD));
@@ -389,20 +388,20 @@ impl IbSender {
         }
     }
 
-    /// Number of the peer's port at the other end, among those of its address.
+    /// Index of the peer's port at the other end, among those of its address.
     #[inline(always)]
     pub fn remote_port(&self) -> usize {
         self.remote_port
     }
 
-    /// Bytes that one write or read moves, at most.
+    /// Maximum bytes that one write or read moves.
     #[inline(always)]
     pub fn most_at_once(&self) -> usize {
         self.most_at_once
     }
 
-    /// Writes up to a buffer's worth into the peer's memory: how many of the `len` bytes, which `fill` writes in front.
-    /// 0: no room now, or no queue pair of its own; `fill` was not called.
+    /// Writes up to a buffer's worth of bytes into the peer's memory; returns how many of the `len` bytes, which `fill`
+    /// writes from the front. 0: there is no room now, or no RC queue pair; `fill` was not called.
     pub fn write(&mut self, to: RemoteMem, len: usize, fill: impl FnOnce(*mut u8, usize)) -> usize {
         let n = len.min(self.most_at_once());
         let RcOrUd::Rc { line, .. } = &mut self.way else {
@@ -414,7 +413,7 @@ impl IbSender {
         if n <= (line.qp.max_inline as usize).min(MAX_INLINE) {
             let mut bytes = std::mem::MaybeUninit::<[u8; MAX_INLINE]>::uninit();
             fill(bytes.as_mut_ptr().cast(), n);
-            // SAFETY: written by `fill`.
+            // SAFETY: `fill` has written the `n` bytes, which are at most MAX_INLINE.
             let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), n) };
             if !line.write_inline(bytes, to) {
                 self.fail();
@@ -433,11 +432,11 @@ impl IbSender {
         n
     }
 
-    /// As [`write`](Self::write), the shortest way, of what fits into one buffer and into no work request. False: it
-    /// does not, or that way is closed.
+    /// Writes bytes that fit into one buffer and are too long for inline data, within the inline budget. False: the
+    /// length is not so, or the inline budget is used up.
     ///
     /// # Safety
-    /// `len` bytes are readable.
+    /// `len` bytes at `from` are readable.
     #[inline(always)]
     pub unsafe fn write_short(&mut self, to: RemoteMem, from: *const u8, len: usize) -> bool {
         let fits = len <= self.most_at_once;
@@ -450,7 +449,7 @@ impl IbSender {
         let Some(Some(buffer)) = line.through(len) else {
             return false;
         };
-        // SAFETY: the caller's bytes, for which a buffer has room.
+        // SAFETY: by the caller, `from` is readable; the buffer has room for `len` bytes.
         unsafe { buffer.ptr.copy_from_nonoverlapping(from, len) };
         if !line.write_buffer(buffer, len, to) {
             self.fail();
@@ -458,8 +457,8 @@ impl IbSender {
         true
     }
 
-    /// Reads up to a buffer's worth of the `len` bytes in the peer's memory: how many; `owner` hears of it from
-    /// [`ended`](Self::ended). 0: as in [`write`](Self::write).
+    /// Reads up to a buffer's worth of the `len` bytes in the peer's memory; returns how many. [`ended`](Self::ended)
+    /// reports `owner` when they are copied. 0: there is no room now, or no RC queue pair.
     pub fn read(
         &mut self,
         from: RemoteMem,
@@ -489,13 +488,14 @@ impl IbSender {
         n
     }
 
-    /// Whether the device here can have that at the other end execute atomic operations.
+    /// Whether the device of this process can execute atomic operations at the peer's.
     pub fn has_atomics(&self) -> bool {
         self.is_connected() && self.iface.port.hca.has_atomics()
     }
 
-    /// Has an atomic operation on 8 bytes of the peer's memory executed by its device; what was there goes to `into`,
-    /// and `owner` hears of it as of what is [`read`](Self::read). Null: nobody wants it. False: no room now.
+    /// Executes an atomic operation on 8 bytes of the peer's memory; the old value goes to `into`, and
+    /// [`ended`](Self::ended) reports `owner` then. Both are null if it is not wanted. False: there is no room now, or
+    /// no RC queue pair.
     pub fn atomic(
         &mut self,
         step: AmoDesc,
@@ -524,7 +524,7 @@ impl IbSender {
         true
     }
 
-    /// Number of the port that it goes out of, among this worker's.
+    /// Index of the port in use among this worker's.
     pub fn local_port(&self) -> usize {
         match &self.way {
             RcOrUd::Rc { .. } => self.iface.index.into(),
@@ -532,12 +532,12 @@ impl IbSender {
         }
     }
 
-    /// The port that only the connection's own queue pair goes out of, if it has one.
+    /// Index of the port of the connection's RC queue pair, if it has one.
     pub fn main_port(&self) -> Option<usize> {
         self.is_connected().then(|| self.iface.index.into())
     }
 
-    /// Has datagrams go on by others of these ways when the one that they take fails, and what is long by rails alone.
+    /// Sets the paths of failover for datagrams; long transfers then go by rails only.
     pub fn set_alt_paths(&mut self, ways: Vec<AltPath>) {
         if let RcOrUd::Ud(line) = &mut self.way {
             line.set_alt_paths(ways);
@@ -545,21 +545,22 @@ impl IbSender {
         }
     }
 
-    /// The peer has gone to this port of his; that has come by this interface.
+    /// Follows the peer to this port; its message about that has arrived by interface `iface`.
     pub fn follow_peer_port(&mut self, iface: usize, port: &PortLocator) {
         if let RcOrUd::Ud(line) = &mut self.way {
             line.follow_peer_port(iface, port);
         }
     }
 
-    /// Whether devices move what is long, if memory and, of datagrams, rails can be had.
+    /// Whether devices can move long messages, provided that memory can be registered and, with datagrams, rails can be
+    /// created.
     pub fn zcopy_capable(&self) -> bool {
         self.is_connected() || self.rails.alone
     }
 
-    /// Moves as much as one work request does between the owner's memory and the peer's, without a copy: how many
-    /// bytes; the owner hears of it from [`ended`](Self::ended), the peer, with the last of what it writes, by `word`,
-    /// which takes the place of a packet. 0: as in [`write`](Self::write).
+    /// Moves up to one work request's bytes between user memory and the peer's memory, without a copy; returns how
+    /// many. [`ended`](Self::ended) reports the owner, once for each work request; the peer gets `word` as an immediate
+    /// after the last bytes of a write, which counts as a packet. 0: there is no room now, or no RC queue pair.
     pub fn post_zcopy(&mut self, here: ZcopyDesc, there: RemoteMem, word: Option<u32>) -> usize {
         let n = here.len.min(self.iface.port.longest);
         let last = n == here.len;
@@ -573,8 +574,8 @@ impl IbSender {
         n
     }
 
-    /// As [`post_zcopy`](Self::post_zcopy), of memory in pieces, no more of them and of their bytes than a work request
-    /// moves. `last`: they are the last ones. False: no room now.
+    /// [`post_zcopy`](Self::post_zcopy) for memory in several ranges, within [`zcopy_limits`](Self::zcopy_limits).
+    /// `last`: they are the last ones of the transfer. False: there is no room now, or no RC queue pair.
     pub fn post_zcopy_iov(
         &mut self,
         here: ZcopyDesc,
@@ -593,7 +594,7 @@ impl IbSender {
         true
     }
 
-    /// The connection's own line, if it has room for a work request, which counts as a packet if it carries a word.
+    /// The RC queue pair, if it has room for a work request, which counts as a packet if it carries an immediate.
     fn rc_for_zcopy(&mut self, word: bool) -> Option<&mut RcEp> {
         if self.broken || word && !self.has_space(1) {
             return None;
@@ -608,7 +609,7 @@ impl IbSender {
         Some(line)
     }
 
-    /// Pieces of memory that one work request names, and bytes that it moves, at most.
+    /// Maximum number of memory ranges that one work request names, and of bytes that it moves.
     pub fn zcopy_limits(&self) -> (usize, usize) {
         let pieces = match &self.way {
             RcOrUd::Rc { line, .. } => line.qp.max_pieces as usize,
@@ -617,9 +618,10 @@ impl IbSender {
         (pieces, self.iface.port.longest)
     }
 
-    /// As [`post_zcopy`](Self::post_zcopy), a piece of the memory, by the one of `most` lines, this connection, if it
-    /// has a queue pair, and its rails, that will have moved what it has got soonest. `keys`: of ours and of the
-    /// peer's, for a port of ours and one of the peer's; `None`: not by those.
+    /// Moves one piece of user memory by the one of at most `most` queue pairs, that of the connection, if it has one,
+    /// and its rails, that will have completed its transfers first; returns the bytes. `keys`: the local and the remote
+    /// key, for a port of this worker and one of the peer's; `None`: those ports cannot be used. 0: there is no room
+    /// now.
     pub fn post_striped(
         &mut self,
         here: ZcopyDesc,
@@ -650,11 +652,11 @@ impl IbSender {
             return 0;
         };
         let len = here.len.min(PIECE).min(line.longest());
-        // Each tells of its end: there is no message behind it that would.
+        // Each piece is signaled: no message behind it on the same queue pair has a completion that covers it.
         let there = RemoteMem { addr, key: remote };
         if !line.post_zcopy(ZcopyDesc { len, key, ..here }, there, true, None) {
             match state {
-                // It counts as lent to the rail, whose pieces all go by the others when that is given up.
+                // The piece counts as one of the rail; other queue pairs move all pieces of the rail when it is closed.
                 Some(state) => {
                     *state = RailState::Refused;
                     let rail = (line.local_port(), line.qp.number);
@@ -666,12 +668,12 @@ impl IbSender {
         len
     }
 
-    /// The owners of memory that the device works on, once for each work request.
+    /// The owners of user memory that the device accesses, once for each work request.
     pub fn zcopy_owners(&self) -> impl Iterator<Item = *mut c_void> {
         self.rcs().flat_map(|line| line.zcopy_owners())
     }
 
-    /// The queue pairs of its own, rails among them.
+    /// The RC queue pairs of the connection, rails included.
     fn rcs(&self) -> impl Iterator<Item = &RcEp> {
         let own = match &self.way {
             RcOrUd::Rc { line, .. } => Some(line),
@@ -681,8 +683,9 @@ impl IbSender {
         own.into_iter().chain(rails)
     }
 
-    /// A fence has its turn: what rails have been given before it has to end first. True: it has, and what goes by
-    /// rails behind the fence waits for the rest, until [`is_behind_fence`](Self::is_behind_fence).
+    /// Handles a fence at the head of the pending queue: transfers by rails in front of it have to complete first.
+    /// True: they have; transfers by rails behind the fence then wait for the connection's sends in front of it, until
+    /// [`is_behind_fence`](Self::is_behind_fence).
     pub fn pass_fence(&mut self) -> bool {
         let drained = self.rails.is_drained();
         if drained {
@@ -694,14 +697,14 @@ impl IbSender {
         drained
     }
 
-    /// Whether everything in front of the last fence has ended.
+    /// Whether everything in front of the last fence has completed.
     pub fn is_behind_fence(&mut self) -> bool {
         let Some(behind) = self.rails.behind else {
             return true;
         };
         let past = match &mut self.way {
             RcOrUd::Rc { line, .. } => line.is_past(behind),
-            // What the peer has confirmed it has done.
+            // The peer has executed what it has acknowledged.
             RcOrUd::Ud(line) => {
                 line.ask(&self.flow);
                 line.is_drained()
@@ -713,15 +716,15 @@ impl IbSender {
         past
     }
 
-    /// From now on what is sent or written takes effect after the reads before it.
+    /// Makes all later sends and writes take effect after the reads before them.
     pub fn fence(&mut self) {
         if let RcOrUd::Rc { line, .. } = &mut self.way {
             line.fence();
         }
     }
 
-    /// Whether [`flush_marker`](Self::flush_marker) can tell: something was accepted that has not arrived, and a queue
-    /// pair of its own will say when it has.
+    /// Whether [`flush_marker`](Self::flush_marker) can be used: a send has not completed, and an RC queue pair will
+    /// report when it has.
     #[inline(always)]
     pub fn can_flush_marker(&self) -> bool {
         match &self.way {
@@ -732,7 +735,7 @@ impl IbSender {
         }
     }
 
-    /// Has `owner` told from [`ended`](Self::ended) when all that was accepted has arrived.
+    /// Makes [`ended`](Self::ended) report `owner` when all that was accepted has arrived. Requires
     /// [`can_flush_marker`](Self::can_flush_marker).
     #[inline(always)]
     pub fn flush_marker(&mut self, owner: *mut c_void) {
@@ -741,7 +744,7 @@ impl IbSender {
         }
     }
 
-    /// Those who wait for reads, or by a mark, of whom this is true, wait no more: who they are.
+    /// Detaches the owners of reads and flush markers for which `wanted` is true; returns them.
     pub fn detach_owner(&mut self, wanted: impl Fn(*mut c_void) -> bool) -> Vec<*mut c_void> {
         let mut owners = Vec::new();
         if let RcOrUd::Rc { line, .. } = &mut self.way {
@@ -751,7 +754,7 @@ impl IbSender {
         owners
     }
 
-    /// Those who wait, once for each read, mark or piece of lent memory.
+    /// The owners of operations, once for each read, flush marker or zero-copy work request.
     pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
         self.rcs().flat_map(|line| line.owners())
     }
@@ -765,7 +768,7 @@ impl IbSender {
             }
     }
 
-    /// The same, after having it told: somebody waits for it.
+    /// [`is_drained`](Self::is_drained) for a caller that waits for it: also requests the completion or acknowledgment.
     pub fn drain(&mut self) -> bool {
         if self.is_drained() {
             return true;
@@ -777,11 +780,11 @@ impl IbSender {
         false
     }
 
-    /// Tells the peer what has been taken. `gap`: one that was expected first is missing.
+    /// Sends the peer an acknowledgment. `gap`: and reports that the next datagram is missing.
     pub fn acknowledge(&mut self, gap: bool) {
         match &mut self.way {
             RcOrUd::Rc { line, .. } => {
-                // Otherwise the next packet that is taken has it told.
+                // Without room the next packet that is received causes another try.
                 if line.has_room(1) {
                     let head = PacketHdr {
                         len: 0,
@@ -799,15 +802,15 @@ impl IbSender {
         }
     }
 
-    /// Whether the device refused something. It may never say what came of that.
+    /// Whether the device has refused a send. No completion may ever report the consequence.
     pub fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Finds out whether the peer is still there: something that it has to confirm.
+    /// Checks that the peer is alive: sends something that it has to acknowledge.
     pub fn probe(&mut self) {
         match &mut self.way {
-            // Sends that do not tell of their ends may be all that is outstanding: nobody would hear of a failure.
+            // If only unsignaled sends are outstanding no completion would report a failure.
             RcOrUd::Rc { line, .. } if !line.has_signaled() => {
                 line.probe();
             }
@@ -823,18 +826,18 @@ impl IbSender {
                     line.send(&self.flow, head, 0, |_| {});
                 }
             }
-            // The device, or the timer of datagrams, is waiting for the peer already.
+            // The device, or the retransmission timer of datagrams, already waits for the peer.
             RcOrUd::Rc { .. } | RcOrUd::Ud(_) => {}
         }
     }
 
-    /// Says that this worker goes. Behind everything else.
+    /// Sends the disconnect packet, behind everything else.
     pub fn send_disconnect(&mut self) {
         self.send(BYE, 0, 0, 0, |_| {});
     }
 
-    /// A send of this number has ended. `done` hears of everybody who waited for that, once for each read, mark or
-    /// piece of lent memory.
+    /// Handles the completion of the send with this number. `done` gets each owner, once for each read, flush marker or
+    /// zero-copy work request.
     #[inline(always)]
     pub fn ended(&mut self, number: u64, done: impl FnMut(*mut c_void)) {
         if let RcOrUd::Rc { line, .. } = &mut self.way {
@@ -842,7 +845,7 @@ impl IbSender {
         }
     }
 
-    /// The peer has taken all datagrams before this one. False: there are not so many.
+    /// Handles the peer's acknowledgment of all datagrams before this one. False: the number is invalid.
     pub fn acknowledged(&mut self, ack: u32) -> bool {
         match &mut self.way {
             RcOrUd::Ud(line) => line.acknowledged(ack),
@@ -850,21 +853,22 @@ impl IbSender {
         }
     }
 
-    /// The peer's process lives, though it confirms nothing.
+    /// Handles a reply to a liveness probe: the peer's process lives, though it acknowledges nothing.
     pub fn on_pong(&mut self) {
         if let RcOrUd::Ud(line) = &mut self.way {
             line.on_pong();
         }
     }
 
-    /// The peer misses the first packet that it has not acknowledged.
+    /// Handles the peer's report that the first unacknowledged packet is missing.
     pub fn on_gap(&mut self) {
         if let RcOrUd::Ud(line) = &mut self.way {
             line.on_gap();
         }
     }
 
-    /// When [`tick`](Self::tick) has something to do, coarse milliseconds; `None`: that is for others to say.
+    /// When [`tick`](Self::tick) has something to do, coarse milliseconds; `None`: never, the device retransmits by
+    /// itself.
     pub fn next_due(&self) -> Option<u64> {
         match &self.way {
             RcOrUd::Ud(line) => line.next_due(),
@@ -872,7 +876,7 @@ impl IbSender {
         }
     }
 
-    /// Does what is due at this time, coarse milliseconds. False: the peer has been silent for too long.
+    /// Does what is due at this time, coarse milliseconds. False: the peer has been silent for longer than the timeout.
     pub fn tick(&mut self, now: u64) -> bool {
         match &mut self.way {
             RcOrUd::Ud(line) => line.tick(now),

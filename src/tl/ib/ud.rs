@@ -1,8 +1,8 @@
-//! Datagrams that arrive: the worker's queue pair for them, and for each peer what it has not acknowledged yet.
+//! Reliable datagrams: the worker's UD queue pair, and for each peer the packets that it has not acknowledged.
 //!
-//! Packets of a connection are numbered, the receiver acknowledges all before a number, with whatever it sends or, when
-//! it sends nothing, by a datagram without a packet. What is not acknowledged in time is sent again from the first one
-//! on: of the others the receiver keeps what it has (`reorder`).
+//! Packets of a connection are numbered; the receiver acknowledges all before a number, with each packet that it sends
+//! or, when it sends none, by a datagram without a packet. Packets that are not acknowledged in time are retransmitted
+//! from the first one on: the receiver keeps those that it already has (`reorder`).
 
 use super::bindings::*;
 use super::buffers::{Buffer, BufferPool};
@@ -23,34 +23,34 @@ mod failover;
 
 pub use failover::AltPath;
 
-/// All workers of this library have the same; it keeps other programs' datagrams out.
+/// The Q_Key of all workers of this library; it excludes other programs' datagrams.
 const QKEY: u32 = 0x7275_6370;
-/// Buffers that are made together.
+/// Buffers that are allocated together.
 const TOGETHER: usize = 64;
-/// One of so many sends tells of its end.
+/// One of this many sends is signaled.
 const MODERATION: u64 = 16;
-/// Packets that are sent again at once, at most: if one was lost there may be no room for many.
+/// Maximum number of packets that are retransmitted at once: if one was lost the receiver may have no room for many.
 const AGAIN: usize = 8;
-/// After this part of the time in which a silent peer is lost it is asked whether its process lives.
+/// A silent peer's process is probed after the timeout divided by this.
 const PATIENCE: u64 = 4;
 /// Longest wait between two attempts, milliseconds.
 const LONGEST_MS: f64 = 1000.0;
 
-/// How a datagram gets to a port.
+/// An address handle: the path of datagrams to a port.
 pub struct AddressHandle {
     hca: Arc<Hca>,
     raw: *mut ibv_ah,
 }
 
-// SAFETY: libibverbs is thread-safe; the pointer is not changed.
+// SAFETY: libibverbs is thread-safe, and the pointer does not change.
 unsafe impl Send for AddressHandle {}
 
 impl AddressHandle {
     /// # Errors
-    /// The device knows no way there.
+    /// The device has no path to the port.
     pub fn new(port: &Port, to: &PortLocator) -> io::Result<AddressHandle> {
         let mut path = port.path(to);
-        // SAFETY: an open device and a description.
+        // SAFETY: the device is open, and `path` is valid.
         let raw = made(unsafe { (port.hca.verbs.create_ah)(port.hca.pd(), &mut path) })?;
         Ok(AddressHandle {
             hca: port.hca.clone(),
@@ -58,7 +58,7 @@ impl AddressHandle {
         })
     }
 
-    /// Has a send go there, to this queue pair.
+    /// Sets the destination of a send: this path, and the queue pair `qpn`.
     pub fn direct(&self, wr: &mut ibv_send_wr, qpn: u32) {
         wr.wr.ud.ah = self.raw;
         wr.wr.ud.remote_qpn = qpn;
@@ -66,10 +66,10 @@ impl AddressHandle {
     }
 }
 
-/// Makes a fresh queue pair for datagrams able to send and receive.
+/// Moves a UD queue pair from RESET to RTS.
 ///
 /// # Errors
-/// What the device says.
+/// Errors of the device.
 pub fn begin(port: &Port, qp: &IbvQp) -> io::Result<()> {
     let mut attr = ibv_qp_attr {
         qp_state: IBV_QPS_INIT,
@@ -88,12 +88,12 @@ pub fn begin(port: &Port, qp: &IbvQp) -> io::Result<()> {
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
-        // SAFETY: datagrams that are posted have a copy of it, or the device keeps it until they have left.
+        // SAFETY: posted datagrams have a copy of the handle, or the device keeps it until they were sent.
         unsafe { (self.hca.verbs.destroy_ah)(self.raw) };
     }
 }
 
-/// The sending half of a worker's queue pair for datagrams.
+/// The sending half of a worker's UD queue pair.
 pub struct UdTxQueue {
     /// `None` where the user excludes datagrams: there is room for none.
     pub qp: Option<IbvQp>,
@@ -101,17 +101,17 @@ pub struct UdTxQueue {
     depth: u64,
     posted: u64,
     ended: u64,
-    /// Sends that will tell and have not.
+    /// Signaled sends that are not completed.
     untold: u32,
-    /// Buffers that nobody needs any more but the device, until the send of this number has ended.
+    /// Buffers that only the device needs, until the send of this number has completed.
     leaving: VecDeque<(u64, Buffer)>,
 }
 
 impl UdTxQueue {
-    /// Makes a fresh queue pair able to send and receive.
+    /// Moves the queue pair, if there is one, to RTS.
     ///
     /// # Errors
-    /// What the device says.
+    /// Errors of the device.
     pub fn new(port: &Port, qp: Option<IbvQp>) -> io::Result<UdTxQueue> {
         let most = port.hca.limits.max_qp_wr.max(1) as u32;
         let depth = match &qp {
@@ -132,12 +132,12 @@ impl UdTxQueue {
         })
     }
 
-    /// Of the queue pair; 0: there is none.
+    /// Number of the queue pair; 0: there is none.
     pub fn number(&self) -> u32 {
         self.qp.as_ref().map_or(0, |qp| qp.number)
     }
 
-    /// Sends that can be posted now.
+    /// Number of sends that can be posted now.
     fn room(&self) -> usize {
         (self.depth - (self.posted - self.ended)) as usize
     }
@@ -146,7 +146,8 @@ impl UdTxQueue {
         self.ended >= number
     }
 
-    /// Posts the first `len` bytes of a buffer: the number of the send. There is room.
+    /// Posts the first `len` bytes of a buffer; returns the number of the send. The caller has checked that there is
+    /// room. None: the device refuses.
     fn post(
         &mut self,
         iface: &IbIface,
@@ -182,7 +183,7 @@ impl UdTxQueue {
         Some(self.posted)
     }
 
-    /// Sends bytes that nobody sends again by themselves: a greeting, an acknowledgement. False if there is no room.
+    /// Sends bytes that are not retransmitted, of wireup or an acknowledgment. False if there is no room.
     pub fn send(&mut self, iface: &IbIface, ah: &AddressHandle, qpn: u32, bytes: &[u8]) -> bool {
         if self.room() == 0 {
             return false;
@@ -190,7 +191,8 @@ impl UdTxQueue {
         let Some(buffer) = self.buffers.get() else {
             return false;
         };
-        // SAFETY: a buffer of ours; it has room for the largest packet, and these are shorter.
+        // SAFETY: the buffer is owned by the pool and not posted; it has room for the largest packet, and these bytes
+        // are shorter.
         unsafe {
             buffer
                 .ptr
@@ -203,7 +205,7 @@ impl UdTxQueue {
         true
     }
 
-    /// Nobody sends this buffer again; the send of that number was the last.
+    /// Frees a buffer that is not retransmitted any more, after the send of that number, its last one, has completed.
     fn release(&mut self, buffer: Buffer, number: u64) {
         match self.has_ended(number) {
             true => self.buffers.put(buffer),
@@ -211,10 +213,10 @@ impl UdTxQueue {
         }
     }
 
-    /// Begins anew with nothing on its way.
+    /// Resets the queue pair; all sends count as completed.
     ///
     /// # Errors
-    /// What the device says: nothing can be sent or received any more.
+    /// Errors of the device: nothing can be sent or received any more.
     pub fn restart_window(&mut self, iface: &IbIface) -> io::Result<()> {
         self.qp.as_ref().map_or(Ok(()), IbvQp::reset)?;
         iface.add_signaled(-(std::mem::take(&mut self.untold) as i32));
@@ -223,9 +225,9 @@ impl UdTxQueue {
         self.qp.as_ref().map_or(Ok(()), |qp| begin(&iface.port, qp))
     }
 
-    /// Everything up to this send, which was to tell, has ended.
+    /// Handles the completion of a signaled send: all sends up to it have completed.
     pub fn ended(&mut self, iface: &IbIface, number: u64) {
-        // What a queue pair had on its way that was begun anew is told, too.
+        // Completions of sends from before a reset may still arrive.
         if self.has_ended(number) || number > self.posted {
             return;
         }
@@ -235,9 +237,9 @@ impl UdTxQueue {
         self.release_all();
     }
 
-    /// Buffers of sends that have ended are free.
+    /// Frees the buffers of sends that have completed.
     fn release_all(&mut self) {
-        // In no strict order: what was sent again has a larger number than what came behind it.
+        // The order is not strict: a retransmitted packet has a larger send number than the packets behind it.
         for _ in 0..self.leaving.len() {
             match self.leaving.pop_front() {
                 Some((n, buffer)) if n <= self.ended => self.buffers.put(buffer),
@@ -255,48 +257,48 @@ impl UdTxQueue {
 struct UnackedPacket {
     buffer: Buffer,
     len: usize,
-    /// Its last send.
+    /// Number of its last send.
     number: u64,
 }
 
-/// The sending half of a connection by datagrams. Whoever holds the peer's lock.
+/// The sending half of a UD connection, used by the thread that holds the peer's lock.
 pub struct UdTx {
     iface: Arc<IbIface>,
     ah: AddressHandle,
     to: PortLocator,
-    /// What the peer wants to be presented.
+    /// The number and the proof that the peer requires in each datagram.
     number: u32,
     proof: u32,
-    /// Bytes of a packet with all headers, and most packets that are not acknowledged.
+    /// Bytes of a packet with all headers, and the maximum number of unacknowledged packets.
     size: usize,
     most: usize,
     /// Number of the first packet in `window`.
     base: u32,
     window: VecDeque<UnackedPacket>,
-    /// When the first is sent again, coarse milliseconds, and how long to wait after that.
+    /// When the first packet is retransmitted, coarse milliseconds, and the wait after that, milliseconds.
     due: u64,
     wait: f64,
-    /// Since when nothing was acknowledged that could be.
+    /// Since when packets are unacknowledged without any acknowledgment, coarse milliseconds.
     silent_since: u64,
-    /// The packet that was sent again because the peer misses it: not twice.
+    /// The packet that was retransmitted because the peer reported it missing; it is not retransmitted twice for that.
     missed: Option<u32>,
-    /// What was sent before this packet may be lost; of it, what is before the second one was sent again.
+    /// Packets before the first number may be lost; those of them before the second number were retransmitted.
     doubtful: (u32, u32),
-    /// The peer was asked what it has taken of the packets before this one.
+    /// An acknowledgment of the packets before this one was requested.
     asked_for: Option<u32>,
-    /// Whom to ask whether the peer's process lives, and how; 0: nobody.
+    /// The queue pair that replies to liveness probes for the peer's process, 0 for none, and the probe.
     pulse: u32,
     ping: Vec<u8>,
-    /// By which it goes on when this way fails.
+    /// The alternative paths of failover.
     detours: Option<Box<failover::AltPaths>>,
 }
 
 impl UdTx {
-    /// To the connection that has this number at the peer and wants that to be presented; `window`: packets that both
-    /// ends agree on.
+    /// Creates the sending half of the connection with this number and proof at the peer; `window`: packets that both
+    /// ends have agreed on.
     ///
     /// # Errors
-    /// The device knows no way there.
+    /// The device has no path to the port.
     pub fn new(
         iface: &Arc<IbIface>,
         to: &PortLocator,
@@ -327,12 +329,12 @@ impl UdTx {
         })
     }
 
-    /// Who is asked whether the peer's process lives when it confirms nothing: this queue pair at its port.
+    /// Sets the queue pair at the peer's port that is probed, with `ping`, when the peer acknowledges nothing.
     pub fn set_keepalive_port(&mut self, qpn: u32, ping: Vec<u8>) {
         (self.pulse, self.ping) = (qpn, ping);
     }
 
-    /// The peer's process lives: what it does not confirm it will.
+    /// Handles a reply to a probe: the peer's process lives, and will acknowledge.
     pub fn on_pong(&mut self) {
         self.silent_since = clock::coarse_ms();
     }
@@ -346,12 +348,12 @@ impl UdTx {
         self.window.is_empty()
     }
 
-    /// When something is to be sent again, coarse milliseconds, unless it is acknowledged.
+    /// When a packet is to be retransmitted unless it is acknowledged, coarse milliseconds.
     pub fn next_due(&self) -> Option<u64> {
         (!self.window.is_empty()).then_some(self.due)
     }
 
-    /// Packets that can be sent now.
+    /// Number of packets that can be sent now.
     pub fn room(&self) -> usize {
         let left = self.most.saturating_sub(self.window.len());
         left.min(self.iface.outgoing.lock().room())
@@ -366,7 +368,8 @@ impl UdTx {
         }
     }
 
-    /// Sends a packet: `fill` writes its `len` bytes. There is room. False: no buffers can be had.
+    /// Sends a packet, whose `len` bytes `fill` writes. The caller has checked that there is room. False: no buffer can
+    /// be registered.
     pub fn send(
         &mut self,
         flow: &Credits,
@@ -383,7 +386,7 @@ impl UdTx {
         };
         let total = Datagram::SIZE + HEAD + len;
         debug_assert!(total <= self.size);
-        // SAFETY: a buffer of ours, with room for a packet.
+        // SAFETY: the buffer is owned by the sender and not posted; it has room for a packet.
         unsafe {
             let at = buffer.ptr;
             at.copy_from_nonoverlapping(datagram.encode().as_ptr(), Datagram::SIZE);
@@ -391,7 +394,7 @@ impl UdTx {
             at.copy_from_nonoverlapping(head.encode().as_ptr(), HEAD);
             fill(at.add(HEAD));
         }
-        // What the device refuses is as if it were lost.
+        // A send that the device refuses counts as lost.
         let number = outgoing.post(iface, &self.ah, self.to.qpn, buffer, total);
         drop(outgoing);
         if self.window.is_empty() {
@@ -411,11 +414,11 @@ impl UdTx {
         (self.due, self.silent_since) = (now + self.wait as u64 + 1, now);
     }
 
-    /// The peer has taken all packets before `ack`. False: it has not, there are not so many.
+    /// Handles an acknowledgment of all packets before `ack`. False: the number is invalid.
     pub fn acknowledged(&mut self, ack: u32) -> bool {
         let n = ack.wrapping_sub(self.base) as usize;
         if n > self.window.len() {
-            // An older acknowledgement that came late.
+            // An older acknowledgment that arrived late is valid.
             return n as u32 > u32::MAX / 2;
         }
         if n == 0 {
@@ -431,7 +434,7 @@ impl UdTx {
         self.begin_waiting();
         self.is_heard();
         let (end, again) = self.doubtful;
-        // All that was sent again has come: of the rest nobody would tell that it is missing.
+        // All retransmitted packets have arrived: the peer would not report that the next one is missing.
         let behind = |a: u32, b: u32| a.wrapping_sub(b) as i32 > 0;
         if behind(end, ack) && !behind(again, ack) {
             self.retransmit(AGAIN);
@@ -439,7 +442,7 @@ impl UdTx {
         true
     }
 
-    /// The peer misses the first packet.
+    /// Handles the peer's report that the first packet is missing.
     pub fn on_gap(&mut self) {
         if self.missed != Some(self.base) {
             self.missed = Some(self.base);
@@ -447,14 +450,14 @@ impl UdTx {
         }
     }
 
-    /// Sends again what is due. False: the peer has been silent for too long.
+    /// Retransmits what is due. False: the peer has been silent for longer than the timeout.
     pub fn tick(&mut self, now: u64) -> bool {
         if self.window.is_empty() || now < self.due {
             return true;
         }
         let timeout = self.iface.port.tuning.ud.timeout.as_millis() as u64;
         let backoff = self.iface.port.tuning.ud.backoff;
-        // While nobody looked here, an answer that had come was not seen either.
+        // While this function was not called, acknowledgments that had arrived were not handled either.
         self.silent_since += now - self.due;
         let end = self.silent_since + timeout;
         if now >= end {
@@ -478,10 +481,11 @@ impl UdTx {
         let end = self.base.wrapping_add(self.window.len() as u32);
         self.doubtful = (end, self.base.wrapping_add(n as u32));
         for packet in self.window.iter_mut().take(n) {
-            // The device may still be reading it: nothing is changed in it, but that it is to be acknowledged.
+            // The device may still read the packet, so nothing is changed in it; after that only the flag that requests
+            // an acknowledgment.
             let ended = outgoing.has_ended(packet.number);
             if ended {
-                // SAFETY: the byte of the flags, which the device has read and nobody else has.
+                // SAFETY: the byte of the flags, inside of the buffer; the device has completed the last send of it.
                 unsafe { *packet.buffer.ptr.add(3) |= ASKS };
             }
             if let Some(number) =
@@ -492,13 +496,13 @@ impl UdTx {
         }
     }
 
-    /// Tells what has been taken; `gap`: and that the next one is missing. Where there is no room it is as if it were
+    /// Sends an acknowledgment; `gap`: and reports that the next packet is missing. If there is no room it counts as
     /// lost.
     pub fn acknowledge(&self, flow: &Credits, gap: bool) {
         self.send_bare(flow, if gap { GAP } else { 0 });
     }
 
-    /// Wants to hear at once what the peer has taken, once for as many packets as there are.
+    /// Requests an immediate acknowledgment, once for the packets sent so far.
     pub fn ask(&mut self, flow: &Credits) {
         let last = self.base.wrapping_add(self.window.len() as u32);
         if self.asked_for != Some(last) {

@@ -6,11 +6,11 @@ use crate::sys::sync::OnceLock;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::io::{self, Error};
 
-/// The name that every version of rdma-core gives it.
+/// The file name in every version of rdma-core.
 const LIBRARY: &CStr = c"libibverbs.so.1";
 
 functions! {
-    /// The functions that the transport calls; those on its paths are in the device's context (`ops`).
+    /// The functions that the transport calls; those of the data path are in the device's context (`ops`).
     pub struct Verbs;
     get_device_list = c"ibv_get_device_list": fn(*mut c_int) -> *mut *mut ibv_device;
     free_device_list = c"ibv_free_device_list": fn(*mut *mut ibv_device);
@@ -41,20 +41,20 @@ functions! {
     create_ah = c"ibv_create_ah": fn(*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah;
     destroy_ah = c"ibv_destroy_ah": fn(*mut ibv_ah) -> c_int;
     wc_status_str = c"ibv_wc_status_str": fn(ibv_wc_status) -> *const c_char;
-    // Tells the types of addresses; libraries before rdma-core 33 do not. Context, room for entries, how many, flags
-    // (0), bytes of an entry; how many were written, or an error below 0.
+    // Returns the types of GIDs; libraries before rdma-core 33 do not have it. Arguments: context, array of entries,
+    // their number, flags (0), bytes of an entry. Returns the number of entries written, or an error below 0.
     ? query_gid_table = c"_ibv_query_gid_table": fn(*mut ibv_context, *mut ibv_gid_entry, usize, u32, usize) -> isize;
 }
 
-/// The end of `struct verbs_context`, which `<infiniband/verbs.h>` lets grow at its beginning only: what a context lies
-/// in, where its `abi_compat` says so. The software HCA, which is compiled with that header, asserts where the function
-/// is.
+/// The end of `struct verbs_context`, which `<infiniband/verbs.h>` extends only at its beginning: it contains the
+/// context if `abi_compat` says so. The software HCA, which is compiled with that header, asserts the offset of the
+/// function.
 #[repr(C)]
 struct Extended {
     query_device_ex: Option<QueryDeviceEx>,
     others: [*const c_void; 10],
     placeholder: u64,
-    /// Bytes of the whole.
+    /// Bytes of the whole structure.
     size: usize,
     context: ibv_context,
 }
@@ -66,14 +66,14 @@ type QueryDeviceEx = unsafe extern "C" fn(
     usize,
 ) -> c_int;
 
-/// What a device says of itself beyond `ibv_query_device`. `None`: it says no more.
+/// Attributes of a device beyond `ibv_query_device`. `None`: the device has no extended query, or it fails.
 ///
 /// # Safety
-/// An open context.
+/// `context` is open.
 pub unsafe fn query_device_ex(context: *mut ibv_context) -> Option<ibv_device_attr_ex> {
     const EXTENDED: usize = usize::MAX;
-    // SAFETY: the caller's context. Where it says that it is extended it lies in the structure, which is as long as it
-    // says.
+    // SAFETY: by the caller, the context is open. If `abi_compat` says that it is extended it lies in the structure, of
+    // which `size` bytes exist.
     unsafe {
         if (*context).abi_compat as usize != EXTENDED {
             return None;
@@ -97,39 +97,39 @@ pub unsafe fn query_device_ex(context: *mut ibv_context) -> Option<ibv_device_at
 }
 
 impl Verbs {
-    /// The library, if this host has it. It stays loaded.
+    /// The library, if this host has it. It is never unloaded.
     pub fn get() -> Option<&'static Verbs> {
         static VERBS: OnceLock<Option<Verbs>> = OnceLock::new();
-        // SAFETY: libibverbs.
+        // SAFETY: the library is libibverbs, whose functions have the declared types.
         let open = || unsafe { Verbs::resolve(Library::open(LIBRARY)?) };
         VERBS.get_or_init(open).as_ref()
     }
 
-    /// What a completion's status means, in words.
+    /// The text of a completion's status.
     pub fn status_text(&self, status: ibv_wc_status) -> String {
-        // SAFETY: returns a constant string for every number.
+        // SAFETY: the function returns a constant string for every number.
         let text = unsafe { CStr::from_ptr((self.wc_status_str)(status)) };
         text.to_string_lossy().into_owned()
     }
 }
 
-/// The result of a function that answers 0 or an error number.
+/// The result of a function that returns 0 or an error number.
 ///
 /// # Errors
 /// That number.
 pub fn check(answer: c_int) -> io::Result<()> {
     match answer {
         0 => Ok(()),
-        // Some providers answer -1 and set errno, some the negative number.
+        // Some providers return -1 and set errno, some the negative number.
         -1 => Err(Error::last_os_error()),
         n => Err(Error::from_raw_os_error(n.abs())),
     }
 }
 
-/// The result of a function that answers a new object, or null and sets errno.
+/// The result of a function that returns a new object, or null and sets errno.
 ///
 /// # Errors
-/// What errno says.
+/// The value of errno.
 pub fn made<T>(object: *mut T) -> io::Result<*mut T> {
     match object.is_null() {
         true => Err(Error::last_os_error()),

@@ -1,31 +1,32 @@
-//! Who copies which piece of a long message: both sides claim pieces of it until none is left.
+//! Which side copies which chunk of a long message: both claim chunks until none is left.
 //!
-//! The receiver opens a share in the memory of the ring through which it talks to the sender, and tells
-//! it the share's place and generation. From then on both take the number of the next piece by
-//! compare-and-swap, copy that piece, and take another one. A sender that is busy elsewhere takes none:
-//! the receiver then copies everything. The receiver ends the share when all pieces are taken and the
-//! sender has said that its own are done; the generation makes a late claim miss.
+//! A share is the state of one such message. The receiver opens a share in the memory of the ring through which it
+//! sends to the message's sender, and sends the share's number and generation. Then both sides take the number of the
+//! next chunk by compare-and-swap, copy that chunk, and take another one. A sender that does not progress takes none:
+//! the receiver then copies everything. The receiver closes the share when all chunks are taken and the sender has
+//! counted its own as done; the generation makes a late claim fail.
 //!
-//! Neither side trusts what it reads here. A sender that lies spoils its own message; a receiver that
-//! lies makes the sender copy, inside of the message, to where it could have copied by itself.
+//! Neither side trusts the words here. A sender that writes wrong values corrupts its own message only; a receiver that
+//! does so makes the sender copy, inside of the message, to where the sender could have copied anyway.
 
 use crate::sys::sync::{AtomicU64, Ordering};
 use std::ptr::{self, NonNull};
 
-/// Messages of one direction that both sides copy at a time; further ones the receiver copies alone.
+/// Messages of one direction that both sides copy at a time; the receiver copies further ones alone.
 pub const SHARES: usize = if cfg!(loom) { 1 } else { 32 };
 
-/// `failed` when nothing has.
+/// `failed` if no copy has failed.
 const NONE: u64 = 0;
 
-/// One message's account.
+/// A share: the state of one message.
 #[repr(C, align(64))]
 pub struct ChunkState {
-    /// generation (32 bits) | next piece (32 bits). Both sides.
+    /// generation (32 bits) | next chunk (32 bits). Both sides write it.
     next: AtomicU64,
-    /// Pieces that the sender has copied, or failed to. The sender, reset by the receiver.
+    /// Chunks that the sender has copied, or failed to copy. Written by the sender, reset by the receiver.
     done: AtomicU64,
-    /// 1 + the piece that the sender could not copy; it claims no more. The sender, reset by the receiver.
+    /// 1 + the chunk that the sender could not copy, after which it claims none. Written by the sender, reset by the
+    /// receiver.
     failed: AtomicU64,
 }
 
@@ -35,17 +36,17 @@ pub struct ChunkBoard {
     shares: [ChunkState; SHARES],
 }
 
-/// What a claim came to.
+/// Result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimResult {
-    /// This piece is the caller's.
+    /// The caller has claimed this chunk.
     Piece(u32),
-    /// All are taken, or the share is another message's by now.
+    /// All chunks are taken, or the share is used for another message.
     None,
 }
 
 impl ChunkState {
-    /// Begins a new generation with no piece taken. The receiver; the share is not open.
+    /// Starts a new generation with no chunk taken. Called by the receiver; the share is not open.
     pub fn open(&self, generation: u32) {
         self.done.store(0, Ordering::Relaxed);
         self.failed.store(NONE, Ordering::Relaxed);
@@ -54,9 +55,9 @@ impl ChunkState {
             .store(u64::from(generation) << 32, Ordering::Release);
     }
 
-    /// Takes the next one of `pieces` pieces.
+    /// Claims the next one of `pieces` chunks.
     pub fn claim(&self, generation: u32, pieces: u32) -> ClaimResult {
-        // Each failure means that the other side has taken one. More than there are is a lie.
+        // Each failure means that the other side has taken a chunk. More failures than chunks mean a hostile peer.
         for _ in 0..=pieces {
             // Acquire: pairs with the Release store in `open`.
             let word = self.next.load(Ordering::Acquire);
@@ -74,29 +75,29 @@ impl ChunkState {
         ClaimResult::None
     }
 
-    /// Takes all pieces that are left, so that the sender begins no other. How many were taken before.
-    /// The receiver, ending early.
+    /// Takes all remaining chunks, so that the sender starts no other; returns how many were taken before. Called by a
+    /// receiver that ends the copy early.
     pub fn close(&self, generation: u32, pieces: u32) -> u32 {
-        // Relaxed: only the count matters.
+        // Relaxed: the count orders no other memory.
         let closed = u64::from(generation) << 32 | u64::from(pieces);
         (self.next.swap(closed, Ordering::Relaxed) as u32).min(pieces)
     }
 
-    /// The sender has copied one piece.
+    /// Counts a chunk that the sender has copied.
     pub fn copied(&self) {
-        // Release: pairs with the Acquire load in `state`; the copy comes before. One writer: no
+        // Release: pairs with the Acquire load in `state`; the copy comes before. Only the sender writes it, so no
         // read-modify-write is needed.
         let done = self.done.load(Ordering::Relaxed);
         self.done.store(done + 1, Ordering::Release);
     }
 
-    /// The sender could not copy a piece and will claim no other.
+    /// Records that the sender could not copy a chunk; it claims no other.
     pub fn give_up(&self, piece: u32) {
         self.failed.store(u64::from(piece) + 1, Ordering::Relaxed);
         self.copied();
     }
 
-    /// Pieces that the sender is done with, and the one that it could not copy. The receiver.
+    /// Number of chunks that the sender has finished, and the one that it could not copy. Called by the receiver.
     pub fn state(&self, pieces: u32) -> (u32, Option<u32>) {
         // Acquire: pairs with the Release store in `copied`.
         let done = self.done.load(Ordering::Acquire);
@@ -109,12 +110,12 @@ impl ChunkState {
 }
 
 impl ChunkBoard {
-    /// The share with this number, if there is one: the number comes from a peer.
+    /// The share with this number, which a peer sends; `None` if there is no such share.
     pub fn share(&self, number: usize) -> Option<&ChunkState> {
         self.shares.get(number)
     }
 
-    /// The inverse.
+    /// The number of a share of this board.
     pub fn number(&self, share: NonNull<ChunkState>) -> Option<usize> {
         self.shares.iter().position(|s| ptr::eq(s, share.as_ptr()))
     }
@@ -132,7 +133,7 @@ impl ChunkBoard {
     }
 }
 
-/// The receiver's account of which shares of a board are open.
+/// The receiver's record of the open shares of a board.
 #[derive(Default)]
 pub struct OpenBoards {
     open: u32,
@@ -142,14 +143,14 @@ pub struct OpenBoards {
 const _: () = assert!(SHARES <= 32);
 
 impl OpenBoards {
-    /// A share that is not open, and the generation to open it with.
+    /// Returns a share that is not open, and the generation to open it with.
     pub fn take(&mut self) -> Option<(usize, u32)> {
         let number = self.open.trailing_ones() as usize;
         if number >= SHARES {
             return None;
         }
         self.open |= 1 << number;
-        // Never 0, which is that of untouched memory.
+        // Never 0, the generation of untouched memory.
         self.generation = self.generation.wrapping_add(1).max(1);
         Some((number, self.generation))
     }
@@ -159,7 +160,7 @@ impl OpenBoards {
         self.open != 0
     }
 
-    /// Its message is over: the sender is done with what it had claimed.
+    /// Frees a share: its message is complete, and the sender has finished the chunks that it had claimed.
     pub fn put(&mut self, number: usize) {
         self.open &= !(1 << number);
     }
@@ -176,13 +177,13 @@ mod loom_tests {
 
     struct Scene {
         board: ChunkBoard,
-        /// The receiver's buffer: loom finds two that touch a piece at the same time.
+        /// The receiver's buffer: loom detects two threads that access a chunk at the same time.
         buffer: [UnsafeCell<u32>; PIECES as usize],
     }
 
-    // SAFETY: the cells are touched by whoever has claimed them; loom checks that.
+    // SAFETY: only the thread that has claimed a chunk accesses its cell; loom checks that.
     unsafe impl Sync for Scene {}
-    // SAFETY: as above.
+    // SAFETY: only the thread that has claimed a chunk accesses its cell; loom checks that.
     unsafe impl Send for Scene {}
 
     fn scene() -> Arc<Scene> {
@@ -193,7 +194,7 @@ mod loom_tests {
     }
 
     fn copy(scene: &Scene, piece: u32) {
-        // SAFETY: claimed by the caller.
+        // SAFETY: the caller has claimed the chunk.
         scene.buffer[piece as usize].with_mut(|b| unsafe { *b += piece + 1 });
     }
 
@@ -212,7 +213,7 @@ mod loom_tests {
         });
     }
 
-    /// The sender as in `proto::share`.
+    /// The sender, as in `proto::split_copy`.
     fn send(scene: &Scene) {
         let share = scene.board.share(0).unwrap();
         while let ClaimResult::Piece(piece) = share.claim(1, PIECES) {
@@ -234,13 +235,13 @@ mod loom_tests {
                 thread::yield_now();
             }
             for (piece, cell) in scene.buffer.iter().enumerate() {
-                // SAFETY: both are done.
+                // SAFETY: both sides have finished.
                 cell.with(|b| assert_eq!(unsafe { *b }, piece as u32 + 1));
             }
         });
     }
 
-    /// A piece that the sender cannot copy is the receiver's.
+    /// The receiver copies a chunk that the sender cannot copy.
     #[test]
     fn loom_what_the_sender_cannot_copy_the_receiver_does() {
         explore(
@@ -264,14 +265,14 @@ mod loom_tests {
                     copy(scene, piece);
                 }
                 for (piece, cell) in scene.buffer.iter().enumerate() {
-                    // SAFETY: both are done.
+                    // SAFETY: both sides have finished.
                     cell.with(|b| assert_eq!(unsafe { *b }, piece as u32 + 1));
                 }
             },
         );
     }
 
-    /// Once the receiver has closed a share and the claimed pieces are done its buffer is its own.
+    /// After the receiver has closed a share and the claimed chunks are done, no other thread accesses its buffer.
     #[test]
     fn loom_a_closed_share_is_left_alone() {
         explore(send, |scene| {
@@ -280,12 +281,12 @@ mod loom_tests {
             while share.state(PIECES).0 < taken {
                 thread::yield_now();
             }
-            // SAFETY: closed, and the sender is done with what it had.
+            // SAFETY: the share is closed, and the sender has finished its chunks.
             (0..PIECES).for_each(|p| scene.buffer[p as usize].with_mut(|b| unsafe { *b = 0 }));
         });
     }
 
-    /// A sender that comes late finds another message's share, and leaves it alone.
+    /// A late sender finds the share open for another message, and claims no chunk.
     #[test]
     fn loom_a_late_claim_misses() {
         explore(send, |scene| {
@@ -299,7 +300,7 @@ mod loom_tests {
                 thread::yield_now();
             }
             share.open(2);
-            // SAFETY: the first message is over.
+            // SAFETY: the first message is complete.
             (0..PIECES).for_each(|p| scene.buffer[p as usize].with_mut(|b| unsafe { *b = 0 }));
             assert_eq!(share.claim(2, PIECES), ClaimResult::Piece(0));
             assert_eq!(share.state(PIECES), (0, None));

@@ -1,32 +1,33 @@
-//! The word in a ring by which its two ends agree that it goes while both workers live.
+//! The word in a ring by which its two ends agree to close it while both workers live.
 //!
-//! A producer that needs the ring no more, and whose messages the consumer has taken, offers to close it. As long as
-//! the consumer has not answered it can take the offer back: one compare-and-swap decides. After an answer the producer
-//! closes the ring, and the consumer gives it to others.
+//! A producer that does not need the ring any more, and whose messages the consumer has taken, offers to close it.
+//! Until the consumer has answered, the producer can withdraw the offer: one compare-and-swap decides. After an answer
+//! the producer closes the ring, and the consumer frees it for other senders.
 
 use crate::sys::sync::{AtomicU64, Ordering};
 
-/// More messages may come.
+/// More messages may arrive.
 const OPEN: u64 = 0;
-/// The producer has gone: it does not look at the ring any more.
+/// The producer does not access the ring any more.
 const CLOSED: u64 = 1;
 /// The producer offers to close the ring.
 const OFFERED: u64 = 2;
-/// The consumer agrees, but remembers the peer.
+/// The consumer agrees and keeps its state of the peer.
 const RELEASED: u64 = 3;
-/// The consumer agrees, and has forgotten what it knew of the peer.
+/// The consumer agrees and has dropped its state of the peer.
 const FORGOTTEN: u64 = 4;
 
-/// What a consumer has answered to the offer to close its ring.
+/// A consumer's answer to the offer to close its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseAnswer {
     /// The ring is not used any more.
     Released,
-    /// Nor does the consumer know anything of the peer: the next ring is the first one.
+    /// The ring is not used any more, and the consumer has dropped its state of the peer: it treats the next ring as
+    /// the first one.
     Forgotten,
 }
 
-/// The word. All zero is an open ring.
+/// The close word. Zero is an open ring.
 #[repr(transparent)]
 pub(super) struct CloseWord(AtomicU64);
 
@@ -36,28 +37,28 @@ impl CloseWord {
         Self(AtomicU64::new(OPEN))
     }
 
-    /// The producer goes.
+    /// Closes the ring; the producer does not access it afterwards.
     pub(super) fn close(&self) {
         // Release: pairs with the Acquire load in `is_closed`; all messages come before.
         self.0.store(CLOSED, Ordering::Release);
     }
 
-    /// Whether the producer has gone.
+    /// Whether the producer has closed the ring.
     pub(super) fn is_closed(&self) -> bool {
         self.0.load(Ordering::Acquire) == CLOSED
     }
 
-    /// The producer offers to close the ring, of which the consumer has taken everything.
+    /// Offers to close the ring, of which the consumer has taken all messages.
     pub(super) fn offer(&self) {
-        // Release: pairs with the Acquire load in `is_offered`; what the producer's owner did with the peer comes
+        // Release: pairs with the Acquire load in `is_offered`; what the producer's worker did with the peer comes
         // before.
         self.0.store(OFFERED, Ordering::Release);
     }
 
-    /// The producer takes its offer back.
+    /// Withdraws the producer's offer.
     ///
     /// # Errors
-    /// The consumer has answered.
+    /// The consumer has already agreed.
     pub(super) fn take_back(&self) -> Result<(), CloseAnswer> {
         // Acquire on failure: pairs with the Release exchange in `agree`.
         let before = self
@@ -66,7 +67,7 @@ impl CloseWord {
         before.map(drop).map_err(answer_of)
     }
 
-    /// What the consumer has answered to the offer, if it has.
+    /// The consumer's answer to the offer, if there is one.
     pub(super) fn answer(&self) -> Option<CloseAnswer> {
         // Acquire: pairs with the Release exchange in `agree`.
         let word = self.0.load(Ordering::Acquire);
@@ -79,20 +80,21 @@ impl CloseWord {
         self.0.load(Ordering::Acquire) == OFFERED
     }
 
-    /// The consumer, which has taken all messages, agrees. False: the producer has taken its offer back.
+    /// Agrees to the offer; the consumer has taken all messages. False: the producer has withdrawn its offer.
     pub(super) fn agree(&self, answer: CloseAnswer) -> bool {
         let word = match answer {
             CloseAnswer::Released => RELEASED,
             CloseAnswer::Forgotten => FORGOTTEN,
         };
-        // Release: pairs with the Acquire loads in `take_back` and `answer`; the consumer has done with the ring.
+        // Release: pairs with the Acquire loads in `take_back` and `answer`; the consumer's accesses to the ring come
+        // before.
         self.0
             .compare_exchange(OFFERED, word, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 }
 
-/// The answer that a word stands for. Whatever a hostile consumer writes counts as one.
+/// The answer that a word means. Any other value, which only a hostile consumer writes, counts as `Released`.
 fn answer_of(word: u64) -> CloseAnswer {
     match word {
         FORGOTTEN => CloseAnswer::Forgotten,
@@ -109,18 +111,18 @@ mod loom_tests {
 
     struct Shared {
         word: CloseWord,
-        /// Numbers that the producer has used, as the consumer knows them: what both forget.
+        /// State of the peer at the consumer: which numbers the producer has used. Both ends reset it.
         numbers: UnsafeCell<u32>,
     }
 
-    // SAFETY: the number is the producer's before the offer and after it was taken back or answered, the consumer's
-    // when it agrees; loom checks that.
+    // SAFETY: only the producer accesses the number before the offer and after it was withdrawn or answered, only the
+    // consumer when it agrees; loom checks that.
     unsafe impl Sync for Shared {}
-    // SAFETY: as above.
+    // SAFETY: the cell is accessed by one thread at a time, as for `Sync`.
     unsafe impl Send for Shared {}
 
-    /// The producer takes its offer back, and uses the ring again, while the consumer agrees and forgets: exactly one
-    /// of them succeeds, and both know which.
+    /// The producer withdraws its offer and uses the ring again, while the consumer agrees and resets: exactly one of
+    /// them succeeds, and both know which.
     #[test]
     fn loom_an_offer_is_taken_back_or_answered() {
         loom::model(|| {
@@ -132,7 +134,7 @@ mod loom_tests {
                 let shared = shared.clone();
                 thread::spawn(move || {
                     let offered = shared.word.is_offered();
-                    // What it knows it looks at before it agrees.
+                    // The consumer reads its state before it agrees.
                     let known = offered.then(|| shared.numbers.with(|n| unsafe { *n }));
                     assert!(known.is_none_or(|n| n == 7));
                     offered && shared.word.agree(CloseAnswer::Forgotten)
@@ -141,7 +143,7 @@ mod loom_tests {
             shared.word.offer();
             let taken_back = shared.word.take_back();
             if taken_back == Err(CloseAnswer::Forgotten) {
-                // The consumer does not look any more.
+                // The consumer does not access the state any more.
                 shared.numbers.with_mut(|n| unsafe { *n = 0 });
             }
             let agreed = consumer.join().unwrap();
@@ -150,7 +152,7 @@ mod loom_tests {
         });
     }
 
-    /// What the producer finds by looking is what the consumer has said, and the consumer sees the end that follows.
+    /// The producer reads the answer that the consumer has written, and the consumer sees the close that follows.
     #[test]
     fn loom_the_ring_is_closed_after_the_answer() {
         loom::model(|| {

@@ -1,11 +1,11 @@
-//! A worker's inbox: shared memory with a ring for every peer that talks to it.
+//! A worker's inbox: shared memory with a ring for every peer that sends to it.
 //!
-//! A sender claims a free ring by compare-and-swap, writes its identity beside it, and rings the doorbell; the receiver
-//! has its rings mapped and needs no system call to begin reading. The first messages of a ring lie beside its claim,
-//! so that its sender needs no more of the inbox than what is mapped to claim a ring ([`Start`]). The receiver makes
-//! further rings before they run out; a sender that finds none left rings the doorbell as well, and tries again. A ring
-//! has memory only from its first use on, and gives it back when its sender is gone. Because the rings are the
-//! receiver's, what was sent arrives even if the sender exits right after.
+//! A sender claims a free ring by compare-and-swap, writes its identity into the claim, and increments the doorbell;
+//! the receiver has its rings mapped and needs no system call to start reading. The first messages of a ring lie beside
+//! its claim, so that its sender maps no more of the inbox than it needs to claim a ring ([`Start`]). The receiver
+//! creates further rings before they run out; a sender that finds none left increments the doorbell as well, and tries
+//! again. A ring has memory only from its first use on, and frees it when its sender is gone. Because the receiver owns
+//! the rings, what was sent arrives even if the sender exits right after.
 
 use super::big_buf::{AREAS, BigBufs};
 use super::memory::{FIRST_RINGS, OwnInbox, PARTS, cannot_add_rings};
@@ -23,9 +23,9 @@ use std::ptr::NonNull;
 mod doorbell;
 pub use doorbell::Doorbell;
 
-/// Rings of an inbox: peers on one host that can talk to one worker at a time.
+/// Rings of an inbox: peers on one host that can send to one worker at a time.
 pub const RINGS: usize = if cfg!(loom) { 2 } else { 1024 };
-// Every bit of `InboxHeader::ready` is a ring's: the bits come from strangers, the claims are found by them.
+// Every bit of `InboxHeader::ready` has a ring: untrusted processes write the bits, which index the claims.
 const _: () = assert!(RINGS % 64 == 0 || cfg!(loom));
 const MAGIC: u64 = u64::from_le_bytes(*b"rucpbox9");
 
@@ -33,65 +33,64 @@ const FREE: u32 = 0;
 const CLAIMED: u32 = 1;
 const READY: u32 = 2;
 
-/// First page of the segment.
+/// The first page of the segment (front page).
 #[repr(C, align(4096))]
 pub(super) struct InboxHeader {
     pub(super) magic: AtomicU64,
-    /// High half of the locator's key: a number that was given to another segment is noticed.
+    /// High half of the locator's key: detects that the System V number was reused for another segment.
     nonce: AtomicU64,
     /// Counts rings that became ready.
     pub(super) doorbell: AtomicU32,
-    /// Not 0: the receiver may sleep; senders look at `armed` after each message.
+    /// Not 0: the receiver may sleep; senders check `armed` after each message.
     pub(super) wakes: AtomicU32,
-    /// 1: the receiver sleeps or is about to; whoever resets it writes to the pipe.
+    /// 1: the receiver sleeps or is about to; the sender that resets it writes to the pipe.
     armed: AtomicU32,
-    /// The receiver's descriptor of the writing end of its wake-up pipe.
+    /// The receiver's descriptor of the writing end of its wakeup pipe.
     pub(super) wake_fd: AtomicU32,
     /// Counts wakeups by senders that cannot write to the pipe. A futex.
     pub(super) bell: AtomicU32,
     /// One bit per ring: ready and not yet seen by the receiver.
     ready: [AtomicU64; RINGS.div_ceil(64)],
-    /// Whose the areas are.
+    /// The owners of the areas.
     pub(super) owners: [AtomicU32; AREAS],
-    /// Rings that there are; more are made before they run out.
+    /// Number of rings that exist; more are created before they run out.
     pub(super) rings: AtomicU32,
-    /// What a sender wants that has found no area that is free: an `AreaRequest`.
+    /// Request of a sender that has found no free area: an `AreaRequest`.
     pub(super) wants_area: AtomicU32,
-    /// How the parts are found: 0 for those that are not made.
+    /// How senders find the parts: 0 for a part that does not exist.
     pub(super) parts: [AtomicU32; PARTS],
-    /// How many rings there were when a sender found none of them free: more are to be made.
+    /// Number of rings that existed when a sender found none of them free: more are to be created.
     wants_ring: AtomicU32,
-    /// Counts the senders that have looked for a free ring: where the next one begins to look.
+    /// Counts the senders that have searched for a free ring: where the next one starts to search.
     next: AtomicU32,
-    /// Counts the epochs of its senders ([`super::order`]). Each looks at it with each message.
+    /// Counts the epochs of its senders ([`super::order`]). Each sender loads it for each message.
     pub(super) epochs: OwnLine<AtomicU64>,
-    /// Not 0: a sender looks at `progressed_at`.
+    /// Not 0: a sender reads `progressed_at`.
     is_watched: AtomicU32,
-    /// When the receiver progressed last, as far as it has noted that: monotonic nanoseconds. 0: it has given its core
-    /// away.
+    /// When the receiver last recorded progress: monotonic nanoseconds. 0: it has yielded its core.
     progressed_at: OwnLine<AtomicU64>,
 }
 
 impl InboxHeader {
-    /// Asks senders to wake the receiver. It then looks for messages once more before it sleeps: one
-    /// sent before a sender could see this is in a ring by then.
+    /// Requests that senders wake the receiver. The receiver then looks for messages once more before it sleeps: a
+    /// message sent before its sender could see the request is in a ring by then.
     fn arm(&self) {
-        // SeqCst: the store comes before the caller's look at the rings, as the sender's message
-        // comes before its look at `armed` (`must_wake`): one of the two sees the other.
+        // SeqCst: the store comes before the caller's look at the rings, as the sender's message comes before its load
+        // of `armed` (`must_wake`): one of the two sees the other.
         self.armed.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// When the receiver progressed last, in monotonic nanoseconds; 0: it has not noted it.
+    /// When the receiver last recorded progress, in monotonic nanoseconds; 0: it has not recorded any.
     pub(super) fn progressed_at(&self) -> u64 {
-        // Relaxed, here and where the two are written: a hint, nothing is published by it.
+        // Relaxed, here and where the two words are written: a hint that publishes no other memory.
         if self.is_watched.load(Ordering::Relaxed) == 0 {
             self.is_watched.store(1, Ordering::Relaxed);
         }
         self.progressed_at.0.load(Ordering::Relaxed)
     }
 
-    /// Whether the caller, who has just sent something, is the one to wake the receiver.
+    /// Whether the caller, which has just sent a message, has to wake the receiver.
     pub(super) fn must_wake(&self) -> bool {
         // SeqCst: pairs with `arm`.
         fence(Ordering::SeqCst);
@@ -99,7 +98,7 @@ impl InboxHeader {
     }
 }
 
-/// Who has a ring. Plain fields are written between CLAIMED and READY by the claimant alone.
+/// The claim of a ring. The sender that has claimed the ring writes the other fields between CLAIMED and READY.
 #[repr(C, align(64))]
 struct RingClaim {
     state: AtomicU32,
@@ -113,28 +112,29 @@ struct RingClaim {
     lifeline: AtomicU32,
 }
 
-/// A ring's claim, and its start.
+/// The claim of a ring, and its start.
 #[repr(C)]
 struct Entry {
     claim: RingClaim,
     start: Start,
 }
 
-/// Rings that have an entry. Each sender maps all entries, and that costs address space, 512 KiB; the start of a ring
+/// Rings that have an entry. Each sender maps all entries, which costs 512 KiB of address space; the start of a ring
 /// without an entry is in its body, which is mapped with its first message.
 pub(super) const STARTS: usize = if cfg!(loom) { RINGS } else { 256 };
 const ENTRIES_AT: usize = PAGE;
-/// The claims of the other rings.
+/// Offset of the claims of the other rings.
 const CLAIMS_AT: usize = ENTRIES_AT + STARTS * size_of::<Entry>();
-/// Bytes of front page, entries and claims.
+/// Bytes of front page, entries and claims (the front).
 pub(super) const FRONT_LEN: usize =
     (CLAIMS_AT + (RINGS - STARTS) * size_of::<RingClaim>()).next_multiple_of(PAGE);
 
 const _: () = assert!(size_of::<InboxHeader>() == PAGE);
-// The number of slots of a start is such that an entry fills its share of a page.
+// The number of slots of a start is such that an entry is half a page.
 const _: () = assert!(size_of::<Entry>() == 2048 || cfg!(loom));
 
-/// Where the entry of a ring lies in the front, or the claim of a ring without one. The claims follow the entries.
+/// Offset in the front of the entry of a ring, or of the claim of a ring without an entry. The claims follow the
+/// entries.
 fn entry_at(ring: usize) -> usize {
     match ring < STARTS {
         true => ENTRIES_AT + ring * size_of::<Entry>(),
@@ -142,56 +142,57 @@ fn entry_at(ring: usize) -> usize {
     }
 }
 
-/// Where the start of a ring lies in the front, if it has an entry.
+/// Offset in the front of the start of a ring, if it has an entry.
 pub(super) fn start_at(ring: usize) -> Option<usize> {
     (ring < STARTS).then(|| entry_at(ring) + std::mem::offset_of!(Entry, start))
 }
 
-/// The entries and claims of these rings in the front.
+/// The range in the front of the entries and claims of these rings.
 pub(super) fn entry_bytes(rings: Range<usize>) -> Range<usize> {
     entry_at(rings.start)..entry_at(rings.end)
 }
 
-/// The front page, the entries and the claims, wherever they are mapped. The memory is shared with processes
-/// that are not trusted.
+/// The front page, the entries and the claims, mapped by the receiver or by a sender. Untrusted processes share the
+/// memory.
 #[derive(Clone, Copy)]
 pub(super) struct InboxTable(NonNull<u8>);
 
 impl InboxTable {
     /// # Safety
-    /// `base` is the front of an inbox, mapped as long as this is used.
+    /// `base` is the front of an inbox, mapped as long as this value is used.
     pub(super) unsafe fn new(base: NonNull<u8>) -> Self {
         Self(base)
     }
 
     pub(super) fn front(&self) -> &InboxHeader {
-        // SAFETY: the constructor's promise; all fields are atomics.
+        // SAFETY: the constructor's promise: the front is mapped; all fields are atomics.
         unsafe { &*self.0.as_ptr().cast::<InboxHeader>() }
     }
 
     fn claim_at(&self, index: usize) -> &RingClaim {
         assert!(index < RINGS);
-        // SAFETY: the constructor's promise; an entry begins with its claim.
+        // SAFETY: the constructor's promise: the front is mapped, and `index` is below RINGS; an entry begins with its
+        // claim.
         unsafe { self.0.add(entry_at(index)).cast().as_ref() }
     }
 
     /// The start of a ring that has an entry.
     pub(super) fn start(&self, index: usize) -> Option<NonNull<Start>> {
-        // SAFETY: the constructor's promise.
+        // SAFETY: the constructor's promise: the front is mapped, and `start_at` is inside of it.
         start_at(index).map(|at| unsafe { self.0.add(at).cast() })
     }
 
-    /// Whether this is the inbox that a locator with this key names.
+    /// Whether this is the inbox of a locator with this key.
     pub(super) fn is_inbox(&self, key: u64) -> bool {
         // Acquire: pairs with the Release store in `Inbox::create`.
         self.front().magic.load(Ordering::Acquire) == MAGIC
             && self.front().nonce.load(Ordering::Relaxed) == key >> 32
     }
 
-    /// Takes a free ring for `sender`. Each search starts behind the one before, so that many senders that come
-    /// together find one at once.
+    /// Claims a free ring for `sender`. Each search starts behind the previous one, so that many senders that search at
+    /// once find a ring at the first try.
     pub(super) fn claim(&self, sender: &RingOwner) -> Option<usize> {
-        // Acquire: pairs with the Release stores in `OwnInbox`: the ring's part can be found.
+        // Acquire: pairs with the Release store in `OwnInbox::add_rings`: the parts of all counted rings are published.
         let rings = self.front().rings.load(Ordering::Acquire) as usize;
         let rings = rings.clamp(FIRST_RINGS, RINGS);
         // Relaxed: a hint.
@@ -217,37 +218,38 @@ impl InboxTable {
         Some(index)
     }
 
-    /// Whether rings can be made beside those that there are.
+    /// Whether more rings can be created.
     fn can_grow(&self) -> bool {
         (self.front().rings.load(Ordering::Relaxed) as usize) < RINGS
     }
 
-    /// A sender has found no free ring, and there were so many at least. True: the receiver is signaled, and may make
-    /// more.
+    /// Requests more rings: a sender has found none of at least `rings` rings free. True: the receiver is notified, and
+    /// may create more.
     pub(super) fn want_ring(&self, rings: u32) -> bool {
         let can_grow = self.can_grow();
         if can_grow {
-            // Relaxed, and Release: the number comes before the bell, as in `announce`.
+            // Relaxed, and Release: the number comes before the doorbell; pairs with the Acquire load in
+            // `InboxTable::accept`.
             self.front().wants_ring.fetch_max(rings, Ordering::Relaxed);
             self.front().doorbell.fetch_add(1, Ordering::Release);
         }
         can_grow
     }
 
-    /// Gives a ring back that is zero.
+    /// Frees a ring, which is zero.
     pub(super) fn unclaim(&self, index: usize) {
         // Release: pairs with the Acquire exchange in `claim`; the zeroing comes before.
         self.claim_at(index).state.store(FREE, Ordering::Release);
     }
 
-    /// Makes a claimed ring known to the receiver.
+    /// Announces a claimed ring to the receiver.
     pub(super) fn announce(&self, index: usize) {
         // Release: pairs with the Acquire load in `accept`; the fields come before.
         self.claim_at(index).state.store(READY, Ordering::Release);
         self.announce_again(index);
     }
 
-    /// Makes a ring known to the receiver that was announced before, as only a broken or hostile sender would.
+    /// Announces a ring that was announced before, as only a broken or hostile sender does.
     pub(super) fn announce_again(&self, index: usize) {
         // Release: pairs with the Acquire swap in `accept`.
         self.front().ready[index / 64].fetch_or(1 << (index % 64), Ordering::Release);
@@ -255,9 +257,10 @@ impl InboxTable {
         self.front().doorbell.fetch_add(1, Ordering::Release);
     }
 
-    /// What the doorbell counted, and those of so many rings that became ready up to then (or a little later: they
-    /// are not reported again). The bell first: a ring announced in between rings it once more. The claims of rings
-    /// that a hostile sender announces and that there are not, may lie where no memory is reserved.
+    /// The count of the doorbell, and the senders of those of the first `rings` rings that became ready before it was
+    /// read (or a little later: they are not reported again). The doorbell is read first: a ring announced in between
+    /// increments it once more. The claims of rings that do not exist, which a hostile sender announces, are not read:
+    /// their memory may not be reserved.
     fn accept(&self, rings: usize) -> (u32, Vec<(usize, RingOwner)>) {
         let front = self.front();
         // Acquire: pairs with the Release add in `announce`.
@@ -301,13 +304,13 @@ impl InboxTable {
     }
 }
 
-/// The receiver's side.
+/// The inbox of a worker, at the receiver.
 pub struct Inbox {
-    /// Says that the owner lives; the memory lies in it if it is neither blocks nor a file with a name.
+    /// Shows that the owner is alive; also holds the memory if that is neither System V segments nor a named file.
     identity: Memfd,
     memory: OwnInbox,
     key: u64,
-    /// Says so in other PID namespaces, if it can be had.
+    /// Shows in other PID namespaces that the owner is alive, if the lock is available.
     lifeline: Option<LivenessLock>,
     table: InboxTable,
     /// One bit per ring: the receiver has accepted its sender and not freed it since.
@@ -315,7 +318,7 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// A new inbox. `named`: with a name in /dev/shm.
+    /// Creates an inbox. `named`: with a name in /dev/shm.
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`, `ENOSPC`.
@@ -340,7 +343,7 @@ impl Inbox {
         })
     }
 
-    /// Where peers find it.
+    /// Where peers find the inbox.
     pub fn locator(&self) -> InboxLocator {
         let here = host::place();
         InboxLocator {
@@ -355,13 +358,13 @@ impl Inbox {
         }
     }
 
-    /// The doorbell, which is used no longer than the inbox.
+    /// The doorbell; not to be used after the inbox is dropped.
     pub fn doorbell(&self) -> Doorbell {
         Doorbell::of(&self.table.front().doorbell)
     }
 
-    /// Rings that became ready since the last call, with what their senders say of themselves. None of them is among
-    /// those that were accepted before and are not free. Only the progress thread calls it.
+    /// Rings that became ready since the last call, with the identities that their senders have written. Rings that
+    /// were accepted before and are not freed are not among them. Only the progress thread calls it.
     pub fn accept(&mut self, doorbell: &Doorbell) -> Vec<(usize, RingOwner)> {
         let (seen, mut new) = self.table.accept(self.memory.rings());
         // Relaxed: the progress thread alone reads and writes it.
@@ -372,7 +375,7 @@ impl Inbox {
         new
     }
 
-    /// False: it was accepted before.
+    /// Marks a ring as accepted. False: it was accepted before.
     fn note_accepted(&mut self, index: usize) -> bool {
         let (word, bit) = (&mut self.accepted[index / 64], 1 << (index % 64));
         let is_new = *word & bit == 0;
@@ -380,21 +383,21 @@ impl Inbox {
         is_new
     }
 
-    /// Makes rings when three quarters of them are accepted, fewer are there than senders are expected, or a sender
-    /// found none free (claims can be left by processes that died before they announced them), and an area when a
-    /// sender wants one.
+    /// Creates rings when three quarters of them are accepted, when fewer exist than senders are expected, or when a
+    /// sender has found none free (processes that died before they announced a ring leave claims), and an area when a
+    /// sender has requested one.
     fn grow(&mut self, expected: usize) {
         let accepted: u32 = self.accepted.iter().map(|word| word.count_ones()).sum();
-        // Relaxed: the bell that called us comes after the number.
+        // Relaxed: the Acquire load of the doorbell came before, and the sender adds to the doorbell after the number.
         let wanted = self.table.front().wants_ring.swap(0, Ordering::Relaxed) as usize;
-        // A hostile sender can write any number: more rings are made once.
+        // A hostile sender can write any number: it causes more rings to be created once.
         let expected = expected.max(wanted.min(self.memory.rings()));
         loop {
             let rings = self.memory.rings();
             if rings >= RINGS || rings > expected && 4 * (accepted as usize) < 3 * rings {
                 break;
             }
-            // Each sender that finds no ring has it tried again: logged once.
+            // Each sender that finds no ring causes another try: logged once.
             let logged = cannot_add_rings(self.table.front(), rings);
             if let Err(e) = self.memory.add_rings(&self.identity) {
                 if !logged {
@@ -411,34 +414,34 @@ impl Inbox {
         }
     }
 
-    /// The memory of a ring, mapped as long as the inbox lives.
+    /// The memory of a ring, mapped as long as the inbox exists.
     pub fn ring(&self, index: usize) -> RingParts {
         self.memory.ring(index)
     }
 
-    /// The areas that the ring's sender may take one of, mapped as long as the inbox lives.
+    /// The areas, one of which the ring's sender may take, mapped as long as the inbox exists.
     pub fn areas(&self, ring: usize) -> Option<BigBufs> {
         self.memory.areas(ring)
     }
 
-    /// Makes a ring free again. Its sender is gone or has closed it; its consumer must be dropped.
+    /// Frees a ring. Its sender is gone or has closed it; its consumer must be dropped.
     pub fn free(&mut self, index: usize) {
         self.memory.empty(index);
         self.accepted[index / 64] &= !(1 << (index % 64));
         self.table.unclaim(index);
     }
 
-    /// The worker progresses, at the time that `now` tells; or does not for a while, if that is 0.
+    /// Records that the worker progresses, at the time that `now` returns; 0: that it does not for a while.
     #[inline]
     pub fn note_progress(&self, now: impl FnOnce() -> u64) {
         let front = self.table.front();
-        // Relaxed: as in `InboxHeader::progressed_at`.
+        // Relaxed: a hint; pairs with the loads in `InboxHeader::progressed_at`.
         if front.is_watched.load(Ordering::Relaxed) != 0 {
             front.progressed_at.0.store(now(), Ordering::Relaxed);
         }
     }
 
-    /// Lets this worker's senders wake it: `fd` is the writing end of its pipe.
+    /// Enables senders to wake this worker: `fd` is the writing end of its wakeup pipe.
     pub fn enable_wake(&self, fd: u32) {
         let front = self.table.front();
         front.wake_fd.store(fd, Ordering::Relaxed);
@@ -446,30 +449,30 @@ impl Inbox {
         front.wakes.store(1, Ordering::Release);
     }
 
-    /// What senders that cannot open the pipe change, and wake as a futex. It lives as long as the inbox.
+    /// The futex that senders which cannot open the pipe increment and wake. It exists as long as the inbox.
     #[cfg(not(loom))]
     pub fn bell(&self) -> NonNull<AtomicU32> {
         NonNull::from(&self.table.front().bell)
     }
 
-    /// Asks senders to wake this worker. The caller then looks for messages once more before it
-    /// sleeps: one sent before a sender could see this is in a ring by then.
+    /// Requests that senders wake this worker. The caller then looks for messages once more before it sleeps: a message
+    /// sent before its sender could see the request is in a ring by then.
     pub fn arm(&self) {
         self.table.front().arm();
     }
 
-    /// The opposite of [`arm`](Self::arm).
+    /// Withdraws the request of [`arm`](Self::arm).
     pub fn disarm(&self) {
         self.table.front().armed.store(0, Ordering::Relaxed);
     }
 }
 
 impl Drop for Inbox {
-    /// Marks the inbox: peers do not open it any more, and take the worker for gone. Not in a forked child, which has
-    /// the same memory.
+    /// Marks the inbox as destroyed: peers do not open it any more and treat the worker as dead. Not in a forked child,
+    /// which shares the memory.
     fn drop(&mut self) {
         if self.identity.id().pid == std::process::id() {
-            // Relaxed: nothing was published by it.
+            // Relaxed: publishes no other memory.
             self.table.front().magic.store(0, Ordering::Relaxed);
         }
     }

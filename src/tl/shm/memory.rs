@@ -1,12 +1,12 @@
-//! The memory of an inbox: its parts, and what a receiver and its senders map of them.
+//! The memory of an inbox: its parts, and which of them a receiver and its senders map.
 //!
-//! An inbox has room for 1,024 rings and 8 areas, 102 MB, of which nearly all is never used. Address space may be
-//! limited (`ulimit -v`, batch systems), so it is made in parts: the front with the starts of the first 256 rings, and
-//! the bodies of the first 32, when the worker is made, further bodies and areas when senders ask for them. A sender
+//! An inbox has room for 1,024 rings and 8 areas, 102 MB, of which most is never used. Address space may be limited
+//! (`ulimit -v`, batch systems), so it is created in parts: the front with the starts of the first 256 rings, and the
+//! bodies of the first 32, when the worker is created; further bodies and areas when senders request them. A sender
 //! maps the front, its own ring's body once its messages need it ([`Start`]), and its area once it has one. A part is a
-//! System V block of its own, or a piece of one sparse file. Areas are pieces of the file wherever their sender can
-//! open it: a process that is killed between making a block and marking it as removed leaves it behind, and many
-//! senders come to their areas at the same time.
+//! System V segment of its own, or a range of one sparse file. Areas are ranges of the file wherever their sender can
+//! open it: a process that is killed between creating a segment and marking it as removed leaks it, and many senders
+//! start to use their areas at the same time.
 
 use super::big_buf::{AREA, AREAS, BigBufs};
 use super::inbox::{FRONT_LEN, InboxHeader, InboxTable, RINGS, STARTS, entry_bytes};
@@ -25,30 +25,30 @@ mod theirs;
 pub(super) use theirs::Theirs;
 
 const RING: usize = size_of::<RingMem>();
-/// Rings of the first part with rings. Each further one doubles their number.
+/// Rings of the first group. Each further group doubles the number of rings.
 pub(super) const FIRST_RINGS: usize = if cfg!(loom) { RINGS } else { 32 };
-/// Parts with rings.
+/// Parts with rings (groups).
 const GROUPS: usize = (RINGS / FIRST_RINGS).ilog2() as usize + 1;
 const _: () = assert!(FIRST_RINGS << (GROUPS - 1) == RINGS);
-/// Parts beside the front: all but the first group of rings are made on request.
+/// Parts beside the front: all but the first group of rings are created on request.
 pub(super) const PARTS: usize = GROUPS + AREAS;
 
-/// Where the rings begin in a file: a multiple of every system's pages.
+/// Offset of the rings in a file: a multiple of every system's page size.
 const RINGS_AT: usize = FRONT_LEN.next_multiple_of(64 << 10);
 /// Areas begin at a multiple of their size.
 const AREAS_AT: usize = (RINGS_AT + RINGS * RING).next_multiple_of(AREA);
 /// Bytes of a file that has all parts.
 const FILE_LEN: usize = AREAS_AT + AREAS * AREA;
 
-/// How senders find a part that is made on request.
+/// How senders find a part that is created on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PartState {
     NotMade,
     /// The system refused the memory.
     Refused,
-    /// A piece of the file, [`InboxPart::offset`].
+    /// A range of the file, at [`InboxPart::offset`].
     InFile,
-    /// The System V block of this number.
+    /// The System V segment of this number.
     Block(u32),
 }
 
@@ -73,7 +73,7 @@ impl PartState {
     }
 }
 
-/// Whether a sender wants an area, and what it can map: the word in the inbox.
+/// The word in the inbox by which a sender requests an area, with the kind that it can map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 enum AreaRequest {
@@ -96,14 +96,14 @@ impl AreaRequest {
 /// A part beside the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InboxPart {
-    /// Rings, from 0 on.
+    /// A group of rings, from 0 on.
     Group(usize),
     /// The area of this number, from 1 on.
     Area(usize),
 }
 
 impl InboxPart {
-    /// Its place among the parts.
+    /// Its index among the parts.
     fn index(self) -> usize {
         match self {
             InboxPart::Group(group) => group,
@@ -118,7 +118,7 @@ impl InboxPart {
         }
     }
 
-    /// Where it lies in a file.
+    /// Its offset in a file.
     fn offset(self) -> usize {
         match self {
             InboxPart::Group(group) => RINGS_AT + rings_of(group).start * RING,
@@ -127,7 +127,7 @@ impl InboxPart {
     }
 }
 
-/// The rings of a part.
+/// The rings of a group.
 fn rings_of(group: usize) -> Range<usize> {
     match group {
         0 => 0..FIRST_RINGS,
@@ -135,21 +135,21 @@ fn rings_of(group: usize) -> Range<usize> {
     }
 }
 
-/// The part that has this ring.
+/// The group that has this ring.
 fn group_of(ring: usize) -> usize {
     (ring / FIRST_RINGS)
         .checked_ilog2()
         .map_or(0, |log| log as usize + 1)
 }
 
-/// Whether the owner of an inbox with so many rings has failed to make more.
+/// Whether the owner of an inbox with `rings` rings has failed to create more.
 pub(super) fn cannot_add_rings(front: &InboxHeader, rings: usize) -> bool {
     let word = &front.parts[InboxPart::Group(group_of(rings.min(RINGS - 1))).index()];
     // Relaxed: no other memory is read because of it.
     rings < RINGS && PartState::from_word(word.load(Ordering::Relaxed)) == PartState::Refused
 }
 
-/// What the receiver's parts are made of.
+/// The memory that the receiver creates parts in.
 enum PartSource {
     Blocks,
     Named(PosixShm),
@@ -160,15 +160,15 @@ enum PartSource {
 pub(super) struct OwnInbox {
     source: PartSource,
     front: Mapping,
-    /// Behind a pointer: areas point here.
+    /// Boxed: the areas keep a pointer to it.
     parts: Box<[OnceLock<Mapping>; PARTS]>,
-    /// Rings that there are.
+    /// Number of rings that exist.
     rings: usize,
 }
 
 impl OwnInbox {
-    /// New memory, its first bytes, and the low half of the key if it is a block. The identity of the inbox is the file
-    /// that it may lie in. `named`: with a name in /dev/shm.
+    /// Creates the memory. Returns it, the file that identifies the inbox (and may hold the memory), and the low half
+    /// of the key if the memory is a segment. `named`: with a name in /dev/shm.
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`, `ENOSPC`.
@@ -197,7 +197,7 @@ impl OwnInbox {
         Ok((own, identity, number))
     }
 
-    /// Beside the front, the first rings.
+    /// Creates the first rings beside the front.
     fn with(source: PartSource, front: Mapping, identity: &Memfd) -> io::Result<Self> {
         let mut own = Self {
             source,
@@ -217,33 +217,32 @@ impl OwnInbox {
         matches!(self.source, PartSource::Named(_))
     }
 
-    /// Front page and claims; not to be used after `self`.
+    /// The front page and the claims; not to be used after `self` is dropped.
     pub(super) fn table(&self) -> InboxTable {
-        // SAFETY: both are mapped; users keep `self` beside it.
+        // SAFETY: the front is mapped as long as `self`, which callers keep beside the table.
         unsafe { InboxTable::new(self.front.start()) }
     }
 
-    /// Rings that there are.
+    /// Number of rings that exist.
     pub(super) fn rings(&self) -> usize {
         self.rings
     }
 
-    /// A ring that there is; not to be used after `self`.
+    /// A ring that exists; not to be used after `self` is dropped.
     pub(super) fn ring(&self, index: usize) -> RingParts {
         assert!(index < self.rings);
         let group = group_of(index);
         let part = self.parts[InboxPart::Group(group).index()].get();
         let base = part.expect("it is counted once it is made").start();
-        // SAFETY: inside of the part.
+        // SAFETY: the ring lies inside of its part.
         let body = unsafe { base.add((index - rings_of(group).start) * RING) };
         parts_of(self.table().start(index), body.cast())
     }
 
-    /// Makes more rings. False: there are as many as there can be, or no more memory can be had, which is logged by the
-    /// caller.
+    /// Creates more rings.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system; the caller logs them.
     pub(super) fn add_rings(&mut self, identity: &Memfd) -> io::Result<()> {
         let group = group_of(self.rings);
         if let PartSource::Named(file) = &self.source {
@@ -251,31 +250,31 @@ impl OwnInbox {
             file.reserve(entries.start, entries.len())?;
         }
         if group > 0 && rings_of(group).end <= STARTS {
-            // Many senders come, which find the pages of their first messages in place.
+            // Many senders are expected, which then find the pages of their first messages populated.
             let entries = entry_bytes(rings_of(group));
-            // SAFETY: inside of the front; zero, and not used before the group is made.
+            // SAFETY: the range is inside of the front; it is zero, and not used before the group exists.
             unsafe {
                 let first = self.front.start().add(entries.start);
                 populate(first.as_ptr(), entries.len(), PageAccess::Write);
             }
         }
-        // An endpoint cannot do without a ring, and /proc does not show the file in other PID namespaces.
+        // An endpoint needs a ring, and /proc does not show the file in other PID namespaces.
         let in_file = (!self.is_block()).then_some(identity);
         self.make(InboxPart::Group(group), in_file)?;
         self.rings = rings_of(group).end;
-        // Release: pairs with the Acquire load in `InboxTable::claim`; the part's number comes before.
+        // Release: pairs with the Acquire load in `InboxTable::claim`; the store to the part's word comes before.
         let table = self.table();
         let rings = &table.front().rings;
         rings.store(self.rings as u32, Ordering::Release);
         Ok(())
     }
 
-    /// Makes an area if a sender wants one, and there can be one more.
+    /// Creates an area if a sender has requested one and there are fewer than [`AREAS`].
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub(super) fn add_wanted_area(&mut self, identity: &Memfd) -> io::Result<()> {
-        // Relaxed: the bell that called us comes after the word.
+        // Relaxed: the Acquire load of the doorbell came before, and the sender adds to the doorbell after the word.
         let word = self.table().front().wants_area.swap(0, Ordering::Relaxed);
         let in_file = match AreaRequest::from_word(word) {
             AreaRequest::Nothing => return Ok(()),
@@ -289,8 +288,8 @@ impl OwnInbox {
         }
     }
 
-    /// Makes a part, and tells senders how it is found. `in_file`: there, if it is not a block that is asked for; an
-    /// inbox of blocks makes one if the file cannot be mapped.
+    /// Creates a part and publishes how senders find it. `in_file`: create it there; None requests a segment. An inbox
+    /// of segments falls back to a segment if the file cannot be mapped.
     fn make(&mut self, part: InboxPart, in_file: Option<&Memfd>) -> io::Result<()> {
         let (offset, len) = (part.offset(), part.len());
         let piece = |file: &Memfd| {
@@ -312,7 +311,7 @@ impl OwnInbox {
         };
         let table = self.table();
         let word = &table.front().parts[part.index()];
-        // Release: pairs with the Acquire load in `Theirs::find`.
+        // Release: pairs with the Acquire load in `TheirParts::state`.
         match made {
             Ok((map, state)) => {
                 let _ = self.parts[part.index()].set(map.without_children());
@@ -326,23 +325,24 @@ impl OwnInbox {
         }
     }
 
-    /// The areas, as the receiving end of a ring sees them; not to be used after `self`. None where memory has to be
-    /// reserved: nobody could do without once a message lies there.
+    /// The areas, as the receiving end of a ring sees them; not to be used after `self` is dropped. None where memory
+    /// has to be reserved: once a message is in an area, the memory must exist.
     pub(super) fn areas(&self, ring: usize) -> Option<BigBufs> {
         let owners = NonNull::from(&self.table().front().owners).cast();
         let source = NonNull::from(&*self.parts).cast();
-        // SAFETY: AREAS words; the parts are behind a pointer.
+        // SAFETY: `owners` are AREAS words, and the parts are boxed: both exist as long as `self`.
         (!self.is_named()).then(|| unsafe { BigBufs::found_by(owners, ring, source, find_own) })
     }
 
-    /// Gives back a ring's areas, and frees what was written there and in the ring.
+    /// Frees a ring's areas, and discards what was written there and in the ring.
     pub(super) fn empty(&self, ring: usize) {
         if let Some(areas) = self.areas(ring) {
-            // SAFETY: areas are mapped as long as `self`; their ring is at its end.
+            // SAFETY: areas are mapped as long as `self`, and the ring is closed.
             areas.release(|area| unsafe { discard(area.memory, AREA) });
         }
         let RingParts { start, body } = self.ring(ring);
-        // SAFETY: as above. The pages of starts are other rings', too.
+        // SAFETY: the parts of the ring are mapped as long as `self`, and the ring is closed. The pages of starts are
+        // shared with other rings, so a start is zeroed instead of discarded.
         unsafe {
             if ring < STARTS {
                 start.write_bytes(0, 1);
@@ -352,7 +352,7 @@ impl OwnInbox {
     }
 }
 
-/// A ring whose start lies at `start`, or in its body.
+/// A ring whose start is at `start`, or in its body.
 fn parts_of(start: Option<NonNull<Start>>, body: NonNull<RingMem>) -> RingParts {
     let whole = RingParts::from(body);
     RingParts {
@@ -361,18 +361,18 @@ fn parts_of(start: Option<NonNull<Start>>, body: NonNull<RingMem>) -> RingParts 
     }
 }
 
-/// The memory of an area that the owner of the parts at `source` has made.
+/// The memory of an area that the owner of the parts at `source` has created.
 ///
 /// # Safety
 /// `source` is [`OwnInbox::parts`].
 unsafe fn find_own(source: NonNull<()>, number: u8) -> Option<NonNull<u8>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller, `source` points to the parts of an `OwnInbox`.
     let parts = unsafe { source.cast::<[OnceLock<Mapping>; PARTS]>().as_ref() };
     let part = InboxPart::Area(number.into());
     parts[part.index()].get().map(Mapping::start)
 }
 
-/// The file of an inbox of blocks: it identifies the inbox, and has room for areas unless files are limited
+/// The file of an inbox of segments: it identifies the inbox, and has room for areas unless the file size is limited
 /// (`ulimit -f`).
 fn area_file() -> io::Result<Memfd> {
     Memfd::create(match host::max_file_size() {
@@ -384,9 +384,9 @@ fn area_file() -> io::Result<Memfd> {
 /// Frees memory that several processes have mapped: it reads as zero afterwards.
 ///
 /// # Safety
-/// Whole pages that are mapped and whose content nobody needs.
+/// The range is of whole mapped pages, whose content no process needs any more.
 unsafe fn discard(start: NonNull<u8>, len: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller, the pages are mapped and their content is not needed.
     unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_REMOVE) };
 }
 

@@ -1,8 +1,9 @@
 //! Shared memory: a ring per direction and pair of workers, in the receiver's segment.
 //!
-//! `ring` is the lock-free queue, `big_buf` its larger data area, `close` the word by which its ends agree that it
-//! goes, `inbox` the receiver's segment with its rings, `outbox` a sender's end of one ring in a peer's segment,
-//! `chunk_board` the account of long messages that both sides copy. A worker reaches itself the same way.
+//! `ring` is the lock-free queue, `big_buf` its larger areas for long records, `close` the word by which both ends
+//! agree to close a ring, `inbox` the receiver's segment with its rings, `outbox` a sender's end of one ring in a
+//! peer's segment, `chunk_board` the state of long messages that both sides copy. A worker sends to itself in the same
+//! way.
 
 pub mod big_buf;
 pub mod close;
@@ -18,43 +19,43 @@ use crate::sys::host::HostId;
 use crate::sys::memfd::{self, MemfdId};
 use crate::sys::{liveness_lock, posix_shm, sysv};
 
-/// Where a worker's inbox is: what peers need to send to it and to see whether it lives.
+/// Location of a worker's inbox: what peers need to send to it and to detect that its process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InboxLocator {
-    /// PID namespace in which `id` counts.
+    /// PID namespace of `id`.
     pub pid_ns: u32,
-    /// IPC namespace in which a System V number counts; 0 if the memory has a name.
+    /// IPC namespace of the System V number; 0 if the memory has a name.
     pub ipc_ns: u32,
-    /// A file that the owner has open as long as it lives.
+    /// A file that the owner holds open until it ends.
     pub id: MemfdId,
-    /// What the memory is found by, see [`InboxKind`].
+    /// Identifies the memory, see [`InboxKind`].
     pub key: u64,
-    /// Where the owner holds the lock of the key while it lives ([`liveness_lock::place`]); 0 if it does not.
+    /// Where the owner holds the liveness lock of the key ([`liveness_lock::place`]); 0 if it holds none.
     pub lifeline: u32,
 }
 
-/// What an inbox is made of.
+/// The kind of memory of an inbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InboxKind {
-    /// A System V block: its number is the low half of the key; the high half, not 0, is written in it.
+    /// A System V segment: its number is the low half of the key; the high half, not 0, is written in the segment.
     Block,
     /// A file in /dev/shm that is named after the key.
     Named,
-    /// The file that says that the owner lives; the key is 0.
+    /// The file of [`InboxLocator::id`]; the key is 0.
     File,
 }
 
-/// Who sends through a ring.
+/// The sending worker of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingOwner {
-    /// The sending worker's identity.
+    /// Uid of the worker.
     pub uid: u64,
-    /// Its own inbox, for answers.
+    /// Inbox of the worker, through which the receiver replies.
     pub inbox: InboxLocator,
 }
 
 impl InboxLocator {
-    /// What the inbox is made of.
+    /// The kind of memory of the inbox.
     pub fn kind(&self) -> InboxKind {
         match (self.key, self.ipc_ns) {
             (0, _) => InboxKind::File,
@@ -63,7 +64,7 @@ impl InboxLocator {
         }
     }
 
-    /// Whether a process at `here` can open the inbox, as far as namespaces go.
+    /// Whether the namespaces of a process at `here` allow it to open the inbox.
     pub fn reachable_from(&self, here: HostId) -> bool {
         match self.kind() {
             InboxKind::Block => self.ipc_ns == here.ipc_ns,
@@ -72,8 +73,8 @@ impl InboxLocator {
         }
     }
 
-    /// Whether it is another user's: neither side may map what is the other's, not even root. Both see the same, so
-    /// that they choose the same way to each other. A look-up.
+    /// Whether another user owns the inbox: neither side may map memory of the other one, not even root. The result is
+    /// the same at both sides, so that both select the same transport. Costs a look-up.
     pub fn is_foreign(&self) -> bool {
         match self.kind() {
             InboxKind::Block => sysv::is_foreign(self.key as u32),
@@ -82,7 +83,7 @@ impl InboxLocator {
         }
     }
 
-    /// The owner's process, as it is called here, if it can be seen.
+    /// PID of the owner in the PID namespace `here`, if it is visible there.
     pub fn process(&self, here: HostId) -> Option<u32> {
         if self.pid_ns == here.pid_ns {
             return Some(self.id.pid);
@@ -93,16 +94,16 @@ impl InboxLocator {
         }
     }
 
-    /// Whether the owner's lock is free. Not known where its place is another one than ours.
+    /// Whether the owner's liveness lock is free. False if the lock is at another place than the locks of this process.
     fn has_let_go(&self) -> bool {
         self.lifeline != 0
             && self.lifeline == liveness_lock::place()
             && !liveness_lock::is_held(self.key)
     }
 
-    /// Whether the owner, in our PID namespace, still uses the memory, though the file that says that it lives is
-    /// closed: programs that close all descriptors, as daemons do, keep the memory. A program that is executed does not
-    /// have it; a worker that is destroyed marks it, because other workers of its process can have it mapped. False for
+    /// Whether the owner, in this PID namespace, still has the memory mapped, though its file is closed: a program that
+    /// closes all descriptors, as a daemon does, keeps the memory. After `exec` the memory is not mapped; a worker that
+    /// is destroyed marks the inbox, because other workers of its process can have it mapped. False for
     /// [`InboxKind::File`], whose memory cannot be opened any more.
     fn is_used_by_owner(&self) -> bool {
         let owner = self.id.pid;
@@ -114,8 +115,8 @@ impl InboxLocator {
         mapped && memory::Theirs::open(*self).is_ok()
     }
 
-    /// Whether its owner is gone, as far as can be seen from `here`. A file system look-up; a longer one where the
-    /// owner closed its descriptors or is gone.
+    /// Whether the owner is dead, as far as `here` can detect. Costs a file system look-up; more where the owner has
+    /// closed its descriptors or is dead.
     pub fn is_dead(&self, here: HostId) -> bool {
         if self.pid_ns == here.pid_ns {
             return !memfd::is_alive(self.id) && !self.is_used_by_owner();
@@ -146,11 +147,11 @@ mod tests {
             InboxKind::Block,
             "System V memory cannot be had here"
         );
-        // As of another worker of the process, which stays.
+        // A mapping as another worker of the process has it, which outlives the inbox.
         let other = memory::Theirs::open(at).unwrap();
-        // Another file takes the descriptor's place, which stays open for the inbox to close.
+        // Another file replaces the descriptor, and stays open until the inbox closes it.
         let null = File::open("/dev/null").unwrap();
-        // SAFETY: no memory involved; the descriptor is the inbox's, which reads and writes nothing by it.
+        // SAFETY: `dup2` accesses no memory. The inbox owns the descriptor and neither reads nor writes it.
         unsafe { libc::dup2(null.as_raw_fd(), at.id.fd as i32) };
         assert!(!memfd::is_alive(at.id) && !at.is_dead(here));
         drop(inbox);

@@ -2,15 +2,16 @@
 //!
 //! **Sender.** Each inbox has a counter of epochs. A sender that finds another number there than that of its own last
 //! epoch begins a new one: it adds 1 to the counter, and its next message carries the sum. As long as no other sender
-//! has done so, its messages belong to the epoch that it has. So a lone sender, or one that sends several messages in a
-//! row, pays for a load and a comparison. If a sender knows of a message of another one, it also sees that sender's
-//! epoch or a later one in the counter, and its own epoch is later: of two messages of which one was sent because of
-//! the other, the epoch tells the first.
+//! has done so, its messages belong to its present epoch. A single sender, or one that sends several messages in a row,
+//! therefore pays for a load and a comparison. If a sender knows of a message of another one, it also sees that
+//! sender's epoch or a later one in the counter, and its own epoch is later: of two messages of which one was sent
+//! because of the other, the epochs show which is first.
 //!
-//! **Receiver.** A message is in a ring before its sender can have told another sender of it. So what is in all rings
-//! after a message was seen contains all that may have to be handled before it. [`Merge`] looks at the rings twice:
-//! what it has seen the first time is handled in the order of the epochs, as long as nothing of an earlier epoch is in
-//! a ring that was seen empty, or behind what was seen. What remains is the next call's.
+//! **Receiver.** A message is in a ring before any other sender can know of it. The contents of all rings after a
+//! message was seen therefore include all messages that may have to be handled before it. [`Merge`] looks at the rings
+//! twice: the messages seen at the first look are handled in the order of the epochs, as long as no message of an
+//! earlier epoch is in a ring that was seen empty, or behind the messages that were seen. The next call handles the
+//! rest.
 
 use super::ring::Consumer;
 use crate::sys::sync::{AtomicU64, Ordering};
@@ -25,9 +26,9 @@ const NONE: u64 = u64::MAX;
 pub struct Epoch {
     /// The receiver's counter, in shared memory.
     counter: NonNull<AtomicU64>,
-    /// This sender's.
+    /// This sender's epoch.
     own: u64,
-    /// The same; [`NONE`] where no message goes the short way.
+    /// The epoch of tiny messages: equal to `own`, or [`NONE`] where `tiny` is false.
     own_tiny: u64,
     tiny: bool,
 }
@@ -36,7 +37,7 @@ pub struct Epoch {
 unsafe impl Send for Epoch {}
 
 impl Epoch {
-    /// A sender that has no epoch yet. `tiny`: [`lasts_for_tiny`](Self::lasts_for_tiny) may say yes.
+    /// The epoch of a sender that has sent nothing yet. `tiny`: [`lasts_for_tiny`](Self::lasts_for_tiny) may be true.
     ///
     /// # Safety
     /// The counter outlives the epoch.
@@ -52,8 +53,8 @@ impl Epoch {
     #[inline(always)]
     fn current(&self) -> u64 {
         // SAFETY: the counter outlives the epoch.
-        // Relaxed: a sender that knows of a message of another one knows of that sender's addition to the counter, and
-        // so does not load an older value.
+        // Relaxed: a sender that knows of a message of another one has synchronized with that sender's addition to the
+        // counter, and so does not load an older value.
         unsafe { self.counter.as_ref() }.load(Ordering::Relaxed)
     }
 
@@ -63,20 +64,21 @@ impl Epoch {
         self.current() == self.own
     }
 
-    /// The same for messages that go the short way, if any may.
+    /// [`lasts`](Self::lasts) for a message sent by `send_tiny`; false where none may be.
     #[inline(always)]
     pub fn lasts_for_tiny(&self) -> bool {
         self.current() == self.own_tiny
     }
 
-    /// Whether messages may go the short way.
+    /// Whether messages may be sent by `send_tiny`.
     pub fn is_for_tiny(&self) -> bool {
         self.tiny
     }
 
-    /// Begins an epoch: its number, which no other sender has.
+    /// Begins an epoch; returns its number, which no other sender has.
     pub fn begin(&mut self) -> u64 {
-        // SAFETY: the counter outlives the epoch. Relaxed: as in `current`.
+        // SAFETY: the counter outlives the epoch. Relaxed: whatever the counter orders is synchronized by the messages
+        // (see `current`).
         self.own = unsafe { self.counter.as_ref() }
             .fetch_add(1, Ordering::Relaxed)
             .wrapping_add(1);
@@ -90,13 +92,13 @@ impl Epoch {
 /// Messages of one ring that are to be handled next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Which ring.
+    /// Number of the ring.
     pub ring: usize,
-    /// So many messages.
+    /// Number of messages.
     pub len: u32,
 }
 
-/// The oldest message of a ring, and how many messages were seen there at first, which is one at least.
+/// The oldest message of a ring, and how many messages the first look saw there, at least one.
 #[derive(Clone, Copy)]
 struct RingHead {
     epoch: u64,
@@ -108,12 +110,12 @@ struct RingHead {
 pub trait RingSet {
     fn count(&self) -> usize;
     fn ring(&mut self, number: usize) -> &mut Consumer;
-    /// Whether all rings but one are empty: one look at each.
+    /// Whether all rings but `ring` are empty: one look at each.
     fn others_are_empty(&self, ring: usize) -> bool;
 }
 
-/// How many messages of a ring that has some come before all that other rings have: `most` at most, 0 where others have
-/// some.
+/// How many messages of a non-empty ring precede all messages of other rings: `most` at most, 0 where other rings have
+/// messages.
 #[inline(always)]
 pub fn lone(rings: &mut (impl RingSet + ?Sized), ring: usize, most: u32) -> u32 {
     let seen = match most {
@@ -129,13 +131,13 @@ pub fn lone(rings: &mut (impl RingSet + ?Sized), ring: usize, most: u32) -> u32 
 /// One pass over a worker's rings. The memory is kept from pass to pass.
 #[derive(Default)]
 pub struct Merge {
-    /// Rings with something to be handled; the earliest last.
+    /// Rings with messages to handle; the earliest last.
     heads: Vec<RingHead>,
-    /// Rings where nothing was seen at the first look.
+    /// Rings that the first look saw empty.
     empty: Vec<usize>,
     /// The rings of the first look.
     at: Range<usize>,
-    /// The earliest epoch of what was not seen at first: nothing of a later one is handled.
+    /// The earliest epoch that the first look did not see: nothing of a later epoch is handled.
     limit: u64,
 }
 
@@ -160,8 +162,8 @@ impl Merge {
         self.count(rings, most);
     }
 
-    /// Counts what is in the rings whose messages come first, until that is as much as is to be handled. Of the others
-    /// the oldest message was seen, and no more.
+    /// Counts the messages of the rings that come first, until `most` are found. Of the other rings only the oldest
+    /// message was seen.
     fn count(&mut self, rings: &mut (impl RingSet + ?Sized), most: u32) {
         let mut left = most;
         for head in self.heads.iter_mut().rev() {
@@ -173,8 +175,8 @@ impl Merge {
         }
     }
 
-    /// The second look, at every ring where nothing was seen. Rings that the worker did not know at the first look are
-    /// among them.
+    /// The second look, at every ring that the first look did not see or saw empty, including rings that were added
+    /// since.
     pub fn look_again(&mut self, rings: &mut (impl RingSet + ?Sized)) {
         let others = (0..self.at.start).chain(self.at.end..rings.count());
         for number in others.chain(self.empty.iter().copied()) {
@@ -184,12 +186,12 @@ impl Merge {
         }
     }
 
-    /// Whether what was seen at first has to wait for what was not.
+    /// Whether the messages of the first look have to wait for messages that it did not see.
     pub fn is_blocked(&self) -> bool {
         self.heads.last().is_some_and(|h| h.epoch > self.limit)
     }
 
-    /// What is to be handled next, at most `most` messages. They stay in the ring until [`taken`](Self::taken).
+    /// The next messages to handle, at most `most`. They stay in the ring until [`taken`](Self::taken).
     pub fn next(&self, rings: &mut (impl RingSet + ?Sized), most: u32) -> Option<Run> {
         let head = self.heads.last().filter(|h| h.epoch <= self.limit)?;
         let most = most.min(head.seen);
@@ -204,18 +206,18 @@ impl Merge {
         })
     }
 
-    /// The messages of the last run were taken out of their ring.
+    /// Records that the messages of the last run were taken out of their ring.
     pub fn taken(&mut self, rings: &mut (impl RingSet + ?Sized), run: Run) {
         let Some(mut head) = self.heads.pop() else {
             return;
         };
         head.seen -= run.len.min(head.seen);
-        // None: the ring has nothing more, or was ended.
+        // None: the ring is empty, or was stopped.
         let Some(epoch) = rings.ring(run.ring).epoch() else {
             return;
         };
         if head.seen == 0 {
-            // What has come behind them was not seen at first.
+            // The first look did not see the messages behind them.
             self.limit = self.limit.min(epoch);
         } else {
             head.epoch = epoch;

@@ -12,44 +12,44 @@ use crate::sys::sync::Ordering;
 use std::io;
 use std::ptr::NonNull;
 
-/// A producer, the mappings that hold its ring, and the bell of its receiver.
+/// The sending end of a ring: its producer, the mappings of its memory, and the wakeup of its receiver.
 pub struct Outbox {
     ring: Producer,
     front: NonNull<InboxHeader>,
-    /// The receiver may sleep: look after each message.
+    /// The receiver may sleep: check `armed` after each message.
     wakes: bool,
-    /// Messages that had come from the peer when the last one was sent.
+    /// Messages that had arrived from the peer when the last one was sent.
     heard: u64,
     peer: InboxLocator,
     /// Keeps ring and front page mapped.
     memory: Theirs,
     index: usize,
-    /// Of what this end's owner receives from the peer.
+    /// Open shares of messages that this worker receives from the peer.
     shares: OpenBoards,
 }
 
-// SAFETY: the pointers are into memory that moves along; the producer is Send.
+// SAFETY: the pointers are into mappings that `memory` owns and that do not move; the producer is Send.
 unsafe impl Send for Outbox {}
 
-/// A peer's inbox that is mapped, and in which no ring was taken yet.
+/// A mapped inbox of a peer in which no ring was claimed yet.
 pub struct WaitingOutbox {
     memory: Theirs,
-    /// How many rings there were.
+    /// Number of rings at the last search.
     rings: u32,
     tries: u32,
-    /// The receiver has tried in vain to make more.
+    /// The receiver has failed to create more rings.
     receiver_full: bool,
 }
 
-/// While no ring is made, one of so many tries looks whether one was given back.
+/// While no ring is created, one of this many tries searches for a ring that was freed.
 const TRIES_PER_SEARCH: u32 = 16;
 
 /// A share that was opened.
 #[derive(Clone, Copy)]
 pub struct OpenChunkBoard {
-    /// What the peer finds it by.
+    /// The number by which the peer finds it.
     pub number: u8,
-    /// Mapped until the share is closed: the outbox lives at least as long.
+    /// Mapped until the share is closed: the outbox exists at least as long.
     pub share: NonNull<ChunkState>,
     pub generation: u32,
 }
@@ -66,7 +66,7 @@ impl WaitingOutbox {
         !self.memory.is_used()
     }
 
-    /// Whether there may be a free ring.
+    /// Whether a ring may be free.
     ///
     /// # Errors
     /// `NotFound`: the inbox was destroyed.
@@ -84,7 +84,7 @@ impl Outbox {
     /// Whether the peer's inbox can be mapped now: nothing stays mapped.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// `NotFound`: the peer is gone. Else errors of the system.
     pub fn probe(peer: InboxLocator) -> io::Result<()> {
         Theirs::open(peer)?.probe_ring()
     }
@@ -92,7 +92,7 @@ impl Outbox {
     /// Maps the peer's inbox, for [`open`](Self::open).
     ///
     /// # Errors
-    /// `NotFound`: the peer is gone. Else what the system said.
+    /// `NotFound`: the peer is gone. Else errors of the system.
     pub fn prepare(peer: InboxLocator) -> io::Result<Box<WaitingOutbox>> {
         Ok(Box::new(WaitingOutbox {
             memory: Theirs::open(peer)?,
@@ -102,11 +102,11 @@ impl Outbox {
         }))
     }
 
-    /// Opens the peer's inbox and takes a ring there for `me`.
+    /// Opens the peer's inbox and claims a ring there for `me`.
     ///
     /// # Errors
-    /// `NotFound`: the peer is gone. `WouldBlock`: all rings are taken; `waiting` is for the next try. Else what the
-    /// system said.
+    /// `NotFound`: the peer is gone. `WouldBlock`: all rings are taken; `waiting` is set for the next try. Else errors
+    /// of the system.
     pub fn open(
         peer: InboxLocator,
         me: &RingOwner,
@@ -148,8 +148,8 @@ impl Outbox {
         let memory = memory.trim(index);
         let table = memory.table();
         let front = NonNull::from(table.front());
-        // SAFETY: a claimed ring is zero (never used, or discarded by `Inbox::free`) and this is
-        // its only producer; the memory is stored beside it.
+        // SAFETY: a claimed ring is zero (never used, or discarded by `Inbox::free`), and this is its only producer;
+        // `memory`, which is stored beside it, keeps the ring, the counter and the areas mapped.
         let ring = unsafe {
             let epoch = Epoch::new(memory.epochs(), !wakes);
             Producer::starting(start, memory.body(), epoch).with_areas(memory.areas(index))
@@ -166,10 +166,10 @@ impl Outbox {
         })
     }
 
-    /// As [`Producer::send_tiny`], to a receiver that never sleeps; false also if it may.
+    /// [`Producer::send_tiny`] to a receiver that never sleeps; false also if the receiver may sleep.
     ///
     /// # Safety
-    /// As there.
+    /// `len` bytes at `src` are readable (any `src` for 0).
     #[inline(always)]
     pub unsafe fn send_tiny(
         &mut self,
@@ -178,14 +178,14 @@ impl Outbox {
         src: *const u8,
         len: usize,
     ) -> bool {
-        // SAFETY: the caller's promise. To a receiver that may sleep no epoch lasts for tiny records.
+        // SAFETY: by the caller, `src` is readable. If the receiver may sleep no epoch lasts for tiny records.
         unsafe { self.ring.send_tiny(kind, imm, src, len) }
     }
 
-    /// As [`Producer::send_tiny_in_new_epoch`], to a receiver that never sleeps; false also if it may.
+    /// [`Producer::send_tiny_in_new_epoch`] to a receiver that never sleeps; false also if the receiver may sleep.
     ///
     /// # Safety
-    /// As there.
+    /// `len` bytes at `src` are readable.
     #[inline]
     pub unsafe fn send_tiny_in_new_epoch(
         &mut self,
@@ -194,13 +194,14 @@ impl Outbox {
         src: *const u8,
         len: usize,
     ) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller, `src` is readable for `len` bytes.
         unsafe { self.ring.send_tiny_in_new_epoch(kind, imm, src, len) }
     }
 
-    /// After a message; `heard`: messages that have come from the peer. To fetch a slot early pays (10 % of the rate
-    /// of small messages between distant cores) when message follows message; to a peer that answers each it costs as
-    /// much of the latency: he looks at the slot meanwhile, and takes it away again.
+    /// Prefetches a slot after a message; the argument is the number of messages that have arrived from the peer. The
+    /// prefetch pays (10 % of the rate of small messages between distant cores) when message follows message. To a peer
+    /// that replies to each message it costs as much of the latency: the peer polls the slot meanwhile, and takes the
+    /// cache line away again. So it is left out after an arrival.
     #[inline(always)]
     pub fn look_ahead(&mut self, heard: u64) {
         if heard == self.heard {
@@ -209,7 +210,8 @@ impl Outbox {
         self.heard = heard;
     }
 
-    /// As [`look_ahead`](Self::look_ahead), after a message that may be a long one.
+    /// [`look_ahead`](Self::look_ahead) after a message that may be a long one: counts it if it followed another one
+    /// without a reply.
     #[inline(always)]
     pub fn look_ahead_of_long(&mut self, heard: u64) {
         if heard == self.heard {
@@ -218,10 +220,10 @@ impl Outbox {
         self.look_ahead(heard);
     }
 
-    /// As [`Producer::send`].
+    /// Sends a record by [`Producer::send`], and wakes the receiver if it sleeps.
     ///
     /// # Errors
-    /// As there.
+    /// [`Unusable`] when the consumer's counts are impossible, or the ring cannot be mapped.
     #[inline]
     pub fn send(
         &mut self,
@@ -238,26 +240,26 @@ impl Outbox {
         Ok(sent)
     }
 
-    /// As [`Producer::has_room`].
+    /// Whether a record of `len` bytes, or any shorter one, can be sent now.
     ///
     /// # Errors
-    /// As there.
+    /// [`Unusable`] when the consumer's counts are impossible, or the ring cannot be mapped.
     pub fn has_room(&mut self, len: usize) -> Result<bool, Unusable> {
         self.ring.has_room(len)
     }
 
-    /// When the receiver progressed last, in monotonic nanoseconds; 0: it has not noted it.
+    /// When the receiver last recorded progress, in monotonic nanoseconds; 0: it has not recorded any.
     pub fn progressed_at(&self) -> u64 {
         // SAFETY: the front page stays mapped as long as self.
         unsafe { self.front.as_ref() }.progressed_at()
     }
 
-    /// What was taken back of what was offered through the ring.
+    /// The counter of canceled rendezvous of this ring.
     pub fn withdrawals(&self) -> &CancelCounter {
         self.ring.withdrawals()
     }
 
-    /// Announces the ring a second time, as only a broken or hostile sender would: for tests.
+    /// Announces the ring a second time, as only a broken or hostile sender does: for tests.
     #[doc(hidden)]
     pub fn announce_again(&self) {
         self.memory.table().announce_again(self.index);
@@ -268,12 +270,12 @@ impl Outbox {
         !self.memory.is_used()
     }
 
-    /// The receiver is gone: what was written for it is freed.
+    /// Discards what was written for a receiver that is dead.
     pub fn forsake(&mut self) {
         self.memory.forsake(self.index);
     }
 
-    /// Opens a share of a message from the peer. `None`: all are in use, or the ring they lie in cannot be mapped.
+    /// Opens a share for a message from the peer. `None`: all are in use, or the body of the ring cannot be mapped.
     pub fn open_share(&mut self) -> Option<OpenChunkBoard> {
         let board = self.ring.board()?;
         let (number, generation) = self.shares.take()?;
@@ -287,16 +289,16 @@ impl Outbox {
         })
     }
 
-    /// The message of a share is over, and the peer is done with it.
+    /// Frees a share; the message is complete, and the peer does not access the share any more.
     pub fn close_share(&mut self, share: NonNull<ChunkState>) {
-        // SAFETY: as in `open_share`.
+        // SAFETY: the ring is mapped as long as self; all fields are atomics.
         let board = self.ring.board().map(|board| unsafe { board.as_ref() });
         if let Some(number) = board.and_then(|board| board.number(share)) {
             self.shares.put(number);
         }
     }
 
-    /// Whether any share is open: something points into the ring.
+    /// Whether any share is open: requests then point into the ring.
     pub fn has_open_share(&self) -> bool {
         self.shares.any_open()
     }
@@ -306,7 +308,7 @@ impl Outbox {
         self.ring.drained()
     }
 
-    /// As [`Producer::offer_close`]. False: the receiver has not read everything, or something points into the ring.
+    /// Offers to close the ring. False, without an offer: the receiver has not read everything, or a share is open.
     pub fn offer_close(&self) -> bool {
         let is_idle = self.ring.drained() && !self.shares.any_open();
         if is_idle {
@@ -315,15 +317,15 @@ impl Outbox {
         is_idle
     }
 
-    /// As [`Producer::take_back`].
+    /// Withdraws the offer to close the ring.
     ///
     /// # Errors
-    /// As there.
+    /// The consumer has answered: the ring cannot be used any more.
     pub fn take_back(&mut self) -> Result<(), CloseAnswer> {
         self.ring.take_back()
     }
 
-    /// As [`Producer::answer`].
+    /// The consumer's answer to the offer to close the ring, if there is one.
     pub fn answer(&self) -> Option<CloseAnswer> {
         self.ring.answer()
     }
@@ -345,7 +347,7 @@ impl From<NoBody> for io::Error {
     }
 }
 
-/// Wakes the receiver that an inbox belongs to if it sleeps.
+/// Wakes the receiver of an inbox if it sleeps.
 fn kick(front: &InboxHeader, peer: InboxLocator) {
     if front.must_wake() && !wake(peer, front.wake_fd.load(Ordering::Relaxed)) {
         // Release: pairs with the Acquire load of the receiver's thread.
@@ -361,7 +363,7 @@ impl Drop for Outbox {
     }
 }
 
-/// Writes a byte into the pipe that worker `peer` sleeps on. A full pipe wakes as well. False: it cannot be opened.
+/// Writes a byte into the wakeup pipe of worker `peer`. A full pipe wakes as well. False: the pipe cannot be opened.
 fn wake(peer: InboxLocator, fd: u32) -> bool {
     use std::io::Write;
     use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -372,7 +374,7 @@ fn wake(peer: InboxLocator, fd: u32) -> bool {
     if !std::fs::metadata(&path).is_ok_and(|m| m.file_type().is_fifo()) {
         return false;
     }
-    // For reading as well: should the receiver die now, the write must not raise SIGPIPE in a program that is not ours.
+    // Opened for reading as well: if the receiver dies now, the write must not raise SIGPIPE in the user's program.
     let pipe = std::fs::OpenOptions::new()
         .read(true)
         .write(true)

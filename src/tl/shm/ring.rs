@@ -2,19 +2,18 @@
 //!
 //! A message is 8 bytes of control word, 8 bytes of immediate and a record of bytes. It occupies one slot of two cache
 //! lines; records of up to [`INLINE`] bytes lie in the slot, so that a small message costs one transfer of a cache
-//! line, and larger ones in a circular space ([`super::space`]), or, those of more than [`SMALL`] bytes of a producer
-//! that sends much, in a larger one ([`super::big_buf`]). The slot's control word carries the number of the lap: the
-//! consumer knows a fresh slot from a stale one without an index that both sides would share. The consumer publishes
-//! how far it has read; the producer looks there only when it seems to have run out of room.
+//! line. Longer records lie in a circular data space ([`super::space`]), or, those of more than [`SMALL`] bytes of a
+//! producer that sends much, in a larger area ([`super::big_buf`]). The slot's control word carries the number of the
+//! lap: it distinguishes a fresh slot from a stale one without an index that both sides share. The consumer publishes
+//! how far it has read; the producer reads that only when it has no room by the last value.
 //!
 //! The first [`START_SLOTS`] messages have slots of their own, in the ring's [`Start`], which a sender maps together
-//! with those of all other senders. The rest of the ring is mapped by its producer when it needs more ([`Start`] says
-//! how).
+//! with those of all other senders. The producer maps the rest of the ring when it needs more ([`Start`] says how).
 //!
 //! The first message of an epoch ([`super::order`]) carries the epoch's number.
 //!
-//! The producer is not trusted: the consumer checks kind and length against its own account of the
-//! ring, and computes the record's place itself. Nor is the consumer: the producer checks tails.
+//! The producer is not trusted: the consumer checks kind and length against its own counts of the ring, and computes
+//! the record's position itself. The consumer is not trusted either: the producer checks the tails.
 
 use super::big_buf::{AREA, AREAS, BigBuf, BigBufs, HOT};
 use super::chunk_board::ChunkBoard;
@@ -36,34 +35,33 @@ pub use start::{NoBody, RingParts, START_SLOTS, Start, Unusable};
 pub const SLOTS: usize = if cfg!(loom) { 2 } else { 128 };
 /// Bytes of a record that fit into a slot.
 pub const INLINE: usize = 112;
-/// As many where the slot also has the number of an epoch.
+/// Bytes of a record that fit into a slot which also has the number of an epoch.
 const INLINE_WITH_EPOCH: usize = INLINE - size_of::<u64>();
 /// Longest record that leaves the end of the slot's first cache line to the number of an epoch, bytes.
 const INLINE_FIRST_LINE: usize = 40;
-/// Bytes of the data area. A power of two.
+/// Bytes of the data space. A power of two.
 pub const DATA: usize = if cfg!(loom) { 512 } else { 64 << 10 };
-/// Longest record: half of the data area, so that one always fits once the consumer has caught up.
+/// Longest record: half of the data space, so that one always fits once the consumer has caught up.
 pub const MAX_RECORD: usize = DATA / 2;
-/// Longest record that lies in the ring also when its producer has an area, bytes: 1 KiB of data and its headers. Lines
-/// of the ring are still in the two cores' caches, which is best for a record that is answered.
+/// Longest record that lies in the ring even when its producer has an area, bytes: 1 KiB of data and its headers. Lines
+/// of the ring are still in the two cores' private caches, which is best for a record that is replied to.
 pub const SMALL: usize = (1 << 10) + 64;
-/// As many where records follow each other without an answer. In the ring 512 B take 0.11 us then, in an area 0.07; 192
-/// B take as long in either.
+/// [`SMALL`] where records follow each other without a reply. 512 B take 0.11 us in the ring then, and 0.07 us in an
+/// area; 192 B take as long in either.
 const SMALL_UNANSWERED: usize = 256;
-/// Of an area that a producer has taken, so many bytes are populated each time that it looks for room in the ring,
-/// where its records are answered: about a quarter of what it has sent since the last time, which costs about a fifth
-/// of the time that the sending takes.
+/// Bytes of an area that are populated each time its producer looks for room in the ring, where its records are replied
+/// to: about a quarter of what it has sent since the last time, which costs about a fifth of the time of sending.
 const PREPARED: usize = 16 << 10;
-/// As many where records follow each other without an answer. The ring takes up to four times as long for them as the
-/// area does, and longer than it takes to populate as many bytes: the sooner all of the area is, the better.
+/// [`PREPARED`] where records follow each other without a reply. The ring takes up to four times as long for them as
+/// the area does, and longer than populating as many bytes takes: the sooner all of the area is populated, the better.
 const PREPARED_UNANSWERED: usize = 128 << 10;
-/// The number of the area is so many bits above the length.
+/// Position in the control word's length of the number of the area, bits.
 const AREA_SHIFT: u32 = 24;
-/// Beside the length: the slot has the number of an epoch, which begins with this message.
+/// Flag beside the length: the slot has the number of an epoch, which begins with this message.
 const NEW_EPOCH: usize = 1 << 31;
 const _: () = assert!(AREAS < NEW_EPOCH >> AREA_SHIFT);
 
-/// One message's place.
+/// The slot of one message.
 #[repr(C, align(128))]
 struct RingSlot {
     /// lap (16 bits) | kind (8) | aux (8) | record length (24) | area (7) | new epoch (1), stored last by the producer.
@@ -72,20 +70,20 @@ struct RingSlot {
     inline: Bytes<INLINE>,
 }
 
-/// What the consumer writes and the producer reads.
+/// Counters that the consumer writes and the producer reads.
 #[repr(C)]
 struct Tails {
     /// Slots consumed since the beginning.
     slots: AtomicU64,
-    /// Bytes given back since the beginning: [`SpaceCounts`].
+    /// Bytes freed since the beginning: [`SpaceCounts`].
     data: AtomicU64,
 }
 
-/// Bytes given back of the two spaces since the beginning, each modulo 2^32.
+/// Bytes freed in the two spaces since the beginning, each modulo 2^32.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(8))]
 struct SpaceCounts {
-    /// Of the ring's own data.
+    /// Of the ring's own data space.
     own: u32,
     /// Of the area.
     area: u32,
@@ -105,20 +103,20 @@ impl SpaceCounts {
     }
 }
 
-/// What the two ends tell each other of memory that the consumer copies from by itself.
+/// State of canceled rendezvous, whose memory the consumer copies from by itself (CMA).
 #[repr(C)]
 pub struct CancelCounter {
-    /// Offers that the producer has taken back.
+    /// Rendezvous that the producer has canceled.
     count: AtomicU64,
     /// 1 while the consumer copies.
     copied: AtomicU64,
 }
 
 impl CancelCounter {
-    /// The producer takes so many offers back. Nobody has been told yet that the memory is free.
+    /// Counts canceled rendezvous. Their memory must not be reported as free before.
     pub fn take_back(&self, offers: u64) {
-        // SeqCst: comes before the look at `copied`, as the consumer's `copied` comes before its look at `count`: one
-        // of the two sees the other.
+        // SeqCst: comes before the load of `copied`, as the consumer's store to `copied` comes before its load of
+        // `count`: one of the two sees the other.
         self.count.fetch_add(offers, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
@@ -129,22 +127,23 @@ impl CancelCounter {
         self.copied.load(Ordering::Acquire) != 0
     }
 
-    /// The consumer begins to copy; what has been taken back so far.
+    /// Marks the start of a copy by the consumer; returns the number of rendezvous canceled so far.
     pub fn begin_copy(&self) -> u64 {
-        // SeqCst: as in `take_back`.
+        // SeqCst: the store comes before the load of `count`, as in `take_back` the addition comes before the load of
+        // `copied`.
         self.copied.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         self.count.load(Ordering::SeqCst)
     }
 
-    /// What has been taken back by now.
+    /// Number of rendezvous canceled by now.
     pub fn count(&self) -> u64 {
         // The copy comes before the load.
         fence(Ordering::SeqCst);
         self.count.load(Ordering::SeqCst)
     }
 
-    /// The consumer has copied.
+    /// Marks the end of a copy by the consumer.
     pub fn end_copy(&self) {
         // Release: pairs with the Acquire load in `is_copied`.
         self.copied.store(0, Ordering::Release);
@@ -154,16 +153,16 @@ impl CancelCounter {
 /// The shared memory of a ring. All zero is an empty ring.
 #[repr(C, align(4096))]
 pub struct RingMem {
-    /// Not used where the ring has one elsewhere ([`RingParts`]).
+    /// Not used where the ring has its start elsewhere ([`RingParts`]).
     start: Start,
-    /// Of messages in the other direction, which this ring's producer receives.
+    /// Shares of messages in the other direction, which this ring's producer receives.
     board: ChunkBoard,
     slots: [RingSlot; SLOTS],
     data: Bytes<DATA>,
 }
 
-/// A message as the consumer sees it. `record` points into the ring and is valid until
-/// [`Consumer::advance`]; another process can write there, so it is copied before it is trusted.
+/// A message as the consumer sees it. `record` points into the ring and is valid until [`Consumer::advance`]; another
+/// process can write there, so its bytes are copied before they are checked.
 #[derive(Clone, Copy)]
 pub struct RingMessage {
     pub kind: u8,
@@ -173,18 +172,18 @@ pub struct RingMessage {
     pub record: *const u8,
 }
 
-/// The other side broke the rules of the ring.
+/// The producer has broken the rules of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorruptRing;
 
-/// Lap number of the `n`-th message: 1 to 32768, so that zeroed memory is never a message. A slot is
-/// rewritten in every lap: what is stale in it is the lap before.
+/// Lap number of the `n`-th message: 1 to 32768, so that zeroed memory is never a message. Every slot is rewritten in
+/// every lap: a stale slot has the number of the previous lap.
 #[inline(always)]
 fn lap(n: u64) -> u64 {
     (n / SLOTS as u64) % 0x8000 + 1
 }
 
-/// Where in a slot's inline bytes the number of an epoch lies, beside a record of `len` bytes: in a cache line that is
+/// Offset of the number of an epoch in a slot's inline bytes, beside a record of `len` bytes: in a cache line that is
 /// written anyway.
 #[inline(always)]
 fn epoch_at(len: usize) -> usize {
@@ -197,35 +196,35 @@ fn epoch_at(len: usize) -> usize {
 /// The epoch that begins with a slot's message, whose record has `len` bytes.
 fn epoch_of(slot: &RingSlot, len: usize) -> u64 {
     let place = slot.inline.to_read(epoch_at(len), size_of::<u64>());
-    // SAFETY: inside of the slot. A hostile producer can change it meanwhile: any number is an epoch.
+    // SAFETY: inside of the slot. A hostile producer can change the bytes meanwhile: any number is an epoch.
     unsafe { place.cast::<u64>().read_unaligned() }
 }
 
-/// The first slot of a ring's body, which may be dangling.
+/// The first slot of a ring's body; `mem` may be dangling.
 fn slots_of(mem: NonNull<RingMem>) -> NonNull<RingSlot> {
     let slots = std::mem::offset_of!(RingMem, slots);
     let first = mem.as_ptr().cast::<u8>().wrapping_add(slots);
-    // SAFETY: a ring does not end at the last address, and neither does what is dangling.
+    // SAFETY: neither a ring nor a dangling address is at the end of the address space, so the sum is not 0.
     unsafe { NonNull::new_unchecked(first.cast()) }
 }
 
-/// Where one end stands.
+/// Position of one end in the ring.
 #[derive(Clone, Copy)]
 struct RingCursor {
-    /// The slot of the next message, and the number of the lap that it is in.
+    /// The slot of the next message, and the number of its lap.
     slot: NonNull<RingSlot>,
     lap: u64,
-    /// The number of the next message: [`FIRST`] is the first one's.
+    /// The number of the next message; the first one has [`FIRST`].
     n: u64,
     /// The first slot of the body, not to be accessed before the body is mapped.
     first: NonNull<RingSlot>,
 }
 
-/// Of a consumer that takes no more: no slot says so.
+/// Lap of a consumer that was stopped: no slot has this number.
 const NO_LAP: u64 = u64::MAX;
 
 impl RingCursor {
-    /// At the first message of a ring. `body`: none is mapped where it is dangling.
+    /// The position of a ring's first message. `body` is dangling if it is not mapped.
     fn new(start: NonNull<Start>, body: NonNull<RingMem>) -> Self {
         Self {
             slot: Start::first_slot(start),
@@ -235,12 +234,12 @@ impl RingCursor {
         }
     }
 
-    /// Goes on to the next slot.
+    /// Advances to the next slot.
     #[inline(always)]
     fn step(&mut self) {
         self.n += 1;
         if self.n % SLOTS as u64 != 0 {
-            // SAFETY: not the last slot of the ring or of its start: one follows.
+            // SAFETY: not the last slot of the body or of the start: one follows.
             self.slot = unsafe { self.slot.add(1) };
             return;
         }
@@ -250,10 +249,10 @@ impl RingCursor {
         }
     }
 
-    /// The slot that comes some messages later.
+    /// The slot [`AHEAD`] messages later.
     #[inline(always)]
     fn ahead(&self) -> *const RingSlot {
-        // Wrapping: before the body is mapped this is no slot's address, and the hint has no effect.
+        // Wrapping: before the body is mapped this is not the address of a slot, and the prefetch has no effect.
         self.first
             .as_ptr()
             .wrapping_add((self.n + AHEAD) as usize % SLOTS)
@@ -261,44 +260,43 @@ impl RingCursor {
 }
 
 fn board_of(mem: NonNull<RingMem>) -> NonNull<ChunkBoard> {
-    // SAFETY: both ends are made of a ring.
+    // SAFETY: the address of a field of a mapped ring is not null; no reference is made.
     unsafe { NonNull::new_unchecked(&raw mut (*mem.as_ptr()).board) }
 }
 
-/// Slots ahead of the one in use that are brought into the cache: the transfer of a line takes as long
-/// as a few messages.
+/// Slots ahead of the one in use that are prefetched: the transfer of a line takes as long as a few messages.
 const AHEAD: u64 = 4;
 
 fn data_of(mem: NonNull<RingMem>) -> NonNull<Bytes<DATA>> {
-    // SAFETY: both ends are made of a ring.
+    // SAFETY: the address of a field of a mapped ring is not null; no reference is made.
     unsafe { NonNull::new_unchecked(&raw mut (*mem.as_ptr()).data) }
 }
 
-/// The sending end. One thread at a time.
+/// The sending end, used by one thread at a time.
 pub struct Producer {
-    /// Dangling as long as `unmapped` is something.
+    /// Dangling as long as `unmapped` is Some.
     mem: NonNull<RingMem>,
     start: NonNull<Start>,
     head: RingCursor,
-    /// How the body is mapped, until it is.
+    /// How the body is mapped; None when it is mapped.
     unmapped: Option<BodySource>,
-    /// Slots that the consumer has given back, as far as is known.
+    /// Slots that the consumer has freed, at the last read of the tails.
     given_back: u64,
-    /// `head.n` may go up to here before the tails must be read again.
+    /// `head.n` may grow to this value before the tails must be read again.
     limit: u64,
-    /// Of the ring's own data.
+    /// The ring's own data space.
     own: TxSpace<DATA>,
     /// For records of more than `small` bytes.
     area: Option<TxBigBuf>,
-    /// [`SMALL`] or [`SMALL_UNANSWERED`]; [`usize::MAX`] while there is no area that is populated.
+    /// [`SMALL`] or [`SMALL_UNANSWERED`]; [`usize::MAX`] while there is no populated area.
     small: usize,
-    /// Records that followed another one without an answer, since the message of number `counted_from`.
+    /// Records that followed another one without a reply, since the message of number `counted_from`.
     unanswered: u64,
     counted_from: u64,
     /// Whether they were fewer than half when they were last counted.
     answered: bool,
     epoch: Epoch,
-    /// None: only the ring's own data is to be used.
+    /// None: only the ring's own data space may be used.
     areas: Option<BigBufs>,
 }
 
@@ -308,23 +306,22 @@ struct TxBigBuf {
     space: TxSpace<AREA>,
 }
 
-// SAFETY: the ring's memory is shared by design; the producer's own state moves with it.
+// SAFETY: the ring's memory is shared by design; the pointers in it do not depend on the thread.
 unsafe impl Send for Producer {}
 
 impl Producer {
     /// # Safety
-    /// `ring` is a zeroed ring that outlives the producer, and this is its only one. The counter of `epoch` outlives
-    /// the producer, and all rings of the receiver have the same.
+    /// `ring` is a zeroed ring that outlives the producer, which is its only one. The counter of `epoch` outlives the
+    /// producer, and all rings of the receiver use the same counter.
     pub unsafe fn new(ring: impl Into<RingParts>, epoch: Epoch) -> Self {
         let RingParts { start, body } = ring.into();
         Self::at(start, body, None, epoch)
     }
 
-    /// As [`new`](Self::new), of a ring of which the start is mapped and the body is mapped by `body` once it is
-    /// needed.
+    /// Creates the producer of a ring whose start is mapped and whose body `body` maps once it is needed.
     ///
     /// # Safety
-    /// As there.
+    /// Those of [`new`](Self::new); `start` and the body belong to one ring.
     pub(super) unsafe fn starting(start: NonNull<Start>, body: BodySource, epoch: Epoch) -> Self {
         Self::at(start, NonNull::dangling(), Some(body), epoch)
     }
@@ -358,17 +355,17 @@ impl Producer {
         }
     }
 
-    /// Lets it take an area of its inbox, if that has some.
+    /// Allows the producer to take one of the inbox's `areas`, if it has any.
     ///
     /// # Safety
-    /// They are those of the ring's inbox, and outlive the producer.
+    /// `areas` belong to the ring's inbox, and outlive the producer.
     pub unsafe fn with_areas(mut self, areas: Option<BigBufs>) -> Self {
         self.areas = areas;
         self
     }
 
-    /// Sends a record of at most [`TINY`] bytes, if there is room as far as is known and the epoch is still this
-    /// producer's: calls nothing but `imm`, and that only then.
+    /// Sends a record of at most [`TINY`] bytes, if there is room by the last values read and the present epoch is this
+    /// producer's: calls nothing but `imm`, and that only if it sends.
     ///
     /// # Safety
     /// `len` bytes at `src` are readable (any `src` for 0).
@@ -384,20 +381,22 @@ impl Producer {
         if !self.epoch.lasts_for_tiny() || self.head.n == self.limit {
             return false;
         }
-        // SAFETY: the ring outlives the producer; the slot is the producer's (below `limit`).
+        // SAFETY: the ring outlives the producer, and only the producer writes the slot (below `limit`). By the caller,
+        // `src` is readable.
         unsafe {
             let slot = self.head.slot.as_ref();
             copy::tiny(slot.inline.to_write(0, len), src, len);
             slot.imm.store(imm(), Ordering::Relaxed);
             let word = self.head.lap | u64::from(kind) << 16 | (len as u64) << 32;
-            // Release: as in `publish`.
+            // Release: pairs with the Acquire load in `Consumer::peek`; record and imm come before.
             slot.word.store(word, Ordering::Release);
         }
         self.head.step();
         true
     }
 
-    /// As [`send_tiny`](Self::send_tiny), of the first message since another sender has sent one.
+    /// Sends a record of at most [`TINY`] bytes that begins an epoch, because another sender has sent a message in
+    /// between.
     ///
     /// # Safety
     /// `len` bytes at `src` are readable.
@@ -413,7 +412,8 @@ impl Producer {
             return false;
         }
         let slot = self.slot();
-        // SAFETY: the ring outlives the producer; the slot is the producer's (below `limit`).
+        // SAFETY: the ring outlives the producer, and only the producer writes the slot (below `limit`). By the caller,
+        // `src` is readable.
         unsafe { copy::tiny(slot.inline.to_write(0, len), src, len) };
         self.write_epoch(len);
         self.publish(kind, 0, imm, (len | NEW_EPOCH) as u64);
@@ -424,15 +424,15 @@ impl Producer {
     fn write_epoch(&mut self, len: usize) {
         let epoch = self.epoch.begin();
         let place = self.slot().inline.to_write(epoch_at(len), size_of::<u64>());
-        // SAFETY: the slot is the producer's (below `limit`), and the record leaves these bytes free.
+        // SAFETY: only the producer writes the slot (below `limit`), and the record leaves these bytes free.
         unsafe { place.cast::<u64>().write_unaligned(epoch) };
     }
 
-    /// Sends a record of `len` bytes (up to [`MAX_RECORD`]), which `fill` writes in place.
-    /// `Ok(false)`: no room now, `fill` was not called.
+    /// Sends a record of `len` bytes (up to [`MAX_RECORD`]), which `fill` writes in place. `Ok(false)`: there is no
+    /// room now, and `fill` was not called.
     ///
     /// # Errors
-    /// [`Unusable`] when the consumer's account is impossible, or the ring cannot be mapped.
+    /// [`Unusable`] when the consumer's counts are impossible, or the ring cannot be mapped.
     #[inline]
     pub fn send(
         &mut self,
@@ -462,7 +462,8 @@ impl Producer {
         Ok(true)
     }
 
-    /// As [`send`](Self::send), of the first message since another sender has sent one: it begins an epoch.
+    /// Sends a record that begins an epoch, because another sender has sent a message in between; see
+    /// [`send`](Self::send).
     #[cold]
     #[inline(never)]
     fn send_in_new_epoch(
@@ -491,8 +492,8 @@ impl Producer {
         Ok(true)
     }
 
-    /// Takes room for a long record, if there is some: where the record is to be written, and the number of its area as
-    /// the control word has it above the length.
+    /// Allocates room for a long record, if there is some: returns the address of the record, and the number of its
+    /// area in its position above the length of the control word.
     #[inline(always)]
     fn take_long(&mut self, len: usize) -> Result<Option<(*mut u8, u64)>, Unusable> {
         if self.head.n < self.limit
@@ -503,7 +504,8 @@ impl Producer {
         self.take_long_late(len)
     }
 
-    /// As [`take_long`](Self::take_long), of the room that is known, where a slot is free.
+    /// Allocates room for a long record by the last values read of the consumer; the caller has checked that a slot is
+    /// free.
     #[inline(always)]
     fn take_known(&mut self, len: usize) -> Option<(*mut u8, u64)> {
         match &mut self.area {
@@ -515,14 +517,15 @@ impl Producer {
             }
             _ => {
                 let offset = self.own.take(len)?;
-                // SAFETY: the ring outlives the producer; the range is free.
+                // SAFETY: the ring outlives the producer; the consumer does not access the allocated range before the
+                // message is published.
                 let record = unsafe { data_of(self.mem).as_ref() }.to_write(offset, len);
                 Some((record, 0))
             }
         }
     }
 
-    /// As [`take_long`](Self::take_long), by what the consumer has given back since, or in an area.
+    /// Allocates room for a long record after reading the consumer's tails, and prepares an area.
     #[cold]
     #[inline(never)]
     fn take_long_late(&mut self, len: usize) -> Result<Option<(*mut u8, u64)>, Unusable> {
@@ -532,8 +535,8 @@ impl Producer {
         })
     }
 
-    /// Reads the consumer's tails, prepares an area if it is time for one, and populates what a record of `len` bytes
-    /// needs. True when there is a free slot.
+    /// Reads the consumer's tails, prepares an area if its producer has sent enough, and populates what a record of
+    /// `len` bytes needs. True when there is a free slot.
     #[cold]
     #[inline(never)]
     fn long_refill(&mut self, len: usize) -> Result<bool, Unusable> {
@@ -547,13 +550,13 @@ impl Producer {
             self.small = small;
         }
         if len <= self.small {
-            // SAFETY: the ring outlives the producer.
+            // SAFETY: the ring, which has `DATA` bytes of data space, outlives the producer.
             unsafe { self.own.extend(data_of(self.mem).cast().as_ptr(), len) };
         }
         Ok(free)
     }
 
-    /// Takes an area if there is one, and populates a part of it. True when all of it is populated.
+    /// Takes an area if one is free, and populates a part of it. True when all of it is populated.
     fn prepare_area(&mut self) -> bool {
         let step = if self.answered {
             PREPARED
@@ -568,14 +571,14 @@ impl Producer {
             });
         }
         match &mut self.area {
-            // SAFETY: areas are mapped as long as the producer lives.
+            // SAFETY: an area has `AREA` bytes and is mapped as long as the producer exists.
             Some(TxBigBuf { area, space }) => unsafe { space.prepare(area.memory.as_ptr(), step) },
             None => false,
         }
     }
 
-    /// Up to which length records are small: that depends on whether they follow each other without an answer, as most
-    /// of those did since this was last asked.
+    /// The maximum length of small records: it depends on whether they follow each other without a reply, as most of
+    /// those since the last call did or did not.
     fn classify(&mut self) -> usize {
         let sent = self.head.n - self.counted_from;
         if sent >= SLOTS as u64 / 4 {
@@ -590,7 +593,7 @@ impl Producer {
         }
     }
 
-    /// Whether there is a slot and, as far as is known, room for a long record of `len` bytes or any shorter one.
+    /// Whether there is a slot and, by the last values read, room for a long record of `len` bytes or any shorter one.
     fn has_long_room(&self, len: usize) -> bool {
         let own = |len| self.own.has_room(len);
         let room = match &self.area {
@@ -603,7 +606,7 @@ impl Producer {
     /// Whether a record of `len` bytes, or any shorter one, can be sent now.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// [`Unusable`] when the consumer's counts are impossible, or the ring cannot be mapped.
     pub fn has_room(&mut self, len: usize) -> Result<bool, Unusable> {
         // In a new epoch fewer bytes fit into a slot.
         if len <= INLINE_WITH_EPOCH {
@@ -612,7 +615,7 @@ impl Producer {
         Ok(self.has_long_room(len) || self.long_refill(len)? && self.has_long_room(len))
     }
 
-    /// `len`: as the control word has it, with area and epoch.
+    /// Writes the control word of the next slot. `len`: with the bits of area and epoch above it.
     #[inline(always)]
     fn publish(&mut self, kind: u8, aux: u8, imm: u64, len: u64) {
         let slot = self.slot();
@@ -623,20 +626,20 @@ impl Producer {
         self.head.step();
     }
 
-    /// Brings a slot after the next ones into the cache, for a caller who is going to send some.
+    /// Prefetches the slot [`AHEAD`] messages later for writing; for callers that will send further messages.
     #[inline(always)]
     pub fn look_ahead(&self) {
         prefetch_to_write(self.head.ahead());
     }
 
-    /// The last record followed another one without an answer in between.
+    /// Counts a record that followed another one without a reply in between.
     #[inline(always)]
     pub fn count_unanswered(&mut self) {
         self.unanswered += 1;
     }
 
-    /// Maps the ring's body if it is not mapped, which is what is missing then, and reads the consumer's tails; true
-    /// when there is a free slot.
+    /// Maps the ring's body if it is not mapped, which is why there was no room then, and reads the consumer's tails.
+    /// True when there is a free slot.
     #[cold]
     fn refill(&mut self) -> Result<bool, Unusable> {
         if self.unmapped.is_some() && !self.has_body()? {
@@ -644,8 +647,8 @@ impl Producer {
         }
         // SAFETY: the ring outlives the producer.
         let tails = unsafe { self.start.as_ref() }.tails();
-        // Acquire: pairs with the Release stores in `Consumer::release`; the consumer's reads of
-        // what it gives back come before our writes.
+        // Acquire: pairs with the Release stores in `Consumer::release`; the consumer's reads of the memory that it
+        // frees come before the producer's writes.
         let (slots, data) = (
             tails.slots.load(Ordering::Acquire),
             SpaceCounts::from_word(tails.data.load(Ordering::Acquire)),
@@ -664,7 +667,7 @@ impl Producer {
         Ok(self.head.n < self.limit)
     }
 
-    /// Maps the ring's body if it is not mapped. False: the receiver is gone, and with it the memory.
+    /// Maps the ring's body if it is not mapped. False: the receiver is gone, and its memory with it.
     #[inline(never)]
     fn has_body(&mut self) -> Result<bool, Unusable> {
         let Some(source) = &self.unmapped else {
@@ -684,31 +687,31 @@ impl Producer {
         Ok(true)
     }
 
-    /// What it has taken back.
+    /// The counter of canceled rendezvous of this ring.
     pub fn withdrawals(&self) -> &CancelCounter {
         // SAFETY: the ring outlives the producer.
         unsafe { self.start.as_ref() }.withdrawals()
     }
 
-    /// The shares of what this end's owner receives from the consumer's. Mapped as long as the ring. `None`: the ring's
-    /// body cannot be mapped.
+    /// The shares of messages that this producer's worker receives from the consumer's worker. Mapped as long as the
+    /// ring. `None`: the ring's body cannot be mapped.
     pub fn board(&mut self) -> Option<NonNull<ChunkBoard>> {
         let mapped = self.has_body() == Ok(true);
         mapped.then(|| board_of(self.mem))
     }
 
-    /// Tells the consumer that nothing will follow.
+    /// Closes the ring: nothing is sent afterwards.
     pub fn close(&mut self) {
         self.close_word().close();
     }
 
-    /// Offers to close the ring. Only where it is [`drained`](Self::drained): nothing is sent before the offer was
-    /// taken back.
+    /// Offers to close the ring. Only where it is [`drained`](Self::drained); nothing may be sent before the offer was
+    /// withdrawn.
     pub fn offer_close(&self) {
         self.close_word().offer();
     }
 
-    /// Takes the offer to close the ring back.
+    /// Withdraws the offer to close the ring.
     ///
     /// # Errors
     /// The consumer has answered: the ring cannot be used any more.
@@ -716,7 +719,7 @@ impl Producer {
         self.close_word().take_back()
     }
 
-    /// What the consumer has answered to the offer to close the ring, if it has.
+    /// The consumer's answer to the offer to close the ring, if there is one.
     pub fn answer(&self) -> Option<CloseAnswer> {
         self.close_word().answer()
     }
@@ -730,7 +733,7 @@ impl Producer {
     pub fn drained(&self) -> bool {
         // SAFETY: the ring outlives the producer.
         let tails = unsafe { self.start.as_ref() }.tails();
-        // Acquire: pairs with the Release store in `Consumer::release`. It is 0 before the first one.
+        // Acquire: pairs with the Release store in `Consumer::release`. The tail is 0 before the first release.
         tails.slots.load(Ordering::Acquire).max(FIRST) == self.head.n
     }
 
@@ -741,36 +744,36 @@ impl Producer {
     }
 }
 
-/// The receiving end. One thread at a time.
+/// The receiving end, used by one thread at a time.
 pub struct Consumer {
     tail: RingCursor,
     mem: NonNull<RingMem>,
     start: NonNull<Start>,
     given_back: SpaceCounts,
-    /// `given_back` after the message that `peek` showed.
+    /// `given_back` after the message that `peek` returned.
     given_back_next: SpaceCounts,
-    /// That of the last message that was looked at.
+    /// Epoch of the last message that was read.
     epoch: u64,
-    /// Of the ring's own data.
+    /// Populated part of the ring's own data space.
     populated: Populated<DATA>,
-    /// The one that the producer has taken, from its first record on.
+    /// The area that the producer has taken, from its first record there on.
     area: Option<RxBigBuf>,
-    /// None: the producer has none to use.
+    /// None: the producer may use none.
     areas: Option<BigBufs>,
 }
 
-/// The area that the producer has taken, as the consumer knows it.
+/// The area that the producer has taken, at the consumer.
 struct RxBigBuf {
     area: BigBuf,
     populated: Populated<AREA>,
 }
 
-// SAFETY: as for `Producer`.
+// SAFETY: the ring's memory is shared by design; the pointers in it do not depend on the thread.
 unsafe impl Send for Consumer {}
 
 impl Consumer {
     /// # Safety
-    /// `ring` was zeroed before its producer began, outlives the consumer, and this is its only one.
+    /// `ring` was zeroed before its producer was created, and outlives the consumer, which is its only one.
     pub unsafe fn new(ring: impl Into<RingParts>) -> Self {
         let RingParts { start, body } = ring.into();
         Self {
@@ -786,16 +789,16 @@ impl Consumer {
         }
     }
 
-    /// Lets its producer take an area of their inbox, if that has some.
+    /// Allows the ring's producer to take one of the inbox's `areas`, if it has any.
     ///
     /// # Safety
-    /// They are those of the ring's inbox, and outlive the consumer.
+    /// `areas` belong to the ring's inbox, and outlive the consumer.
     pub unsafe fn with_areas(mut self, areas: Option<BigBufs>) -> Self {
         self.areas = areas;
         self
     }
 
-    /// The place of the next record, which has `len` bytes and lies in the ring's own data.
+    /// The address of the next record, which has `len` bytes and lies in the ring's own data space.
     #[inline(always)]
     fn next_in_ring(&mut self, len: usize) -> *const u8 {
         let (offset, used) = place::<DATA>(self.given_back.own as usize, len);
@@ -803,14 +806,14 @@ impl Consumer {
         self.given_back_next.own = end;
         let data = data_of(self.mem);
         if !self.populated.covers(end) {
-            // SAFETY: the ring outlives the consumer.
+            // SAFETY: the ring, which has `DATA` bytes of data space, outlives the consumer.
             unsafe { (self.populated).extend(data.cast().as_ptr(), end, PageAccess::Read) };
         }
-        // SAFETY: as above.
+        // SAFETY: the ring outlives the consumer.
         unsafe { data.as_ref() }.to_read(offset, len)
     }
 
-    /// As [`next_in_ring`](Self::next_in_ring), in the area of this number.
+    /// The address of the next record, which has `len` bytes and lies in the area of this number.
     #[inline(always)]
     fn next_in_area(&mut self, number: u8, len: usize) -> Result<*const u8, CorruptRing> {
         let area = match &mut self.area {
@@ -822,14 +825,14 @@ impl Consumer {
         self.given_back_next.area = end;
         let memory = area.area.memory.as_ptr();
         if !area.populated.covers(end) {
-            // SAFETY: the area outlives the consumer.
+            // SAFETY: the area has `AREA` bytes and outlives the consumer.
             unsafe { area.populated.extend(memory, end, PageAccess::Read) };
         }
-        // SAFETY: inside of the area by `place`.
+        // SAFETY: the offset is inside of the area by `place`.
         Ok(unsafe { memory.add(offset) })
     }
 
-    /// What the producer has taken back: in the ring's memory.
+    /// The counter of canceled rendezvous, in the ring's memory.
     pub fn withdrawals(&self) -> *mut CancelCounter {
         // SAFETY: the ring outlives the consumer.
         unsafe { self.start.as_ref() }.withdrawals() as *const CancelCounter as *mut CancelCounter
@@ -838,13 +841,13 @@ impl Consumer {
     /// The oldest message, which stays until [`advance`](Self::advance).
     ///
     /// # Errors
-    /// [`CorruptRing`] when the slot holds what no producer writes.
+    /// [`CorruptRing`] when the slot holds values that no correct producer writes.
     #[inline(always)]
     pub fn peek(&mut self) -> Result<Option<RingMessage>, CorruptRing> {
         // SAFETY: the ring outlives the consumer.
         let slot = unsafe { self.tail.slot.as_ref() };
-        // Acquire: pairs with the Release store in `Producer::publish`. Loaded once: the other
-        // process may change it at any time.
+        // Acquire: pairs with the Release store in `Producer::publish`. Loaded once: the other process may change the
+        // word at any time.
         let word = slot.word.load(Ordering::Acquire);
         if word & 0xFFFF != self.tail.lap {
             return Ok(None);
@@ -881,19 +884,19 @@ impl Consumer {
         }))
     }
 
-    /// How many of the next `most` messages are here. They were all sent before this is answered.
+    /// How many of the next `most` messages have arrived. All of them were sent before the return.
     pub fn visible(&self, most: u32) -> u32 {
         self.count(0, most, |_| true)
     }
 
-    /// How many of the next `most` messages are here and of the first one's epoch.
+    /// How many of the next `most` messages have arrived and belong to the epoch of the first one.
     pub fn same_epoch(&self, most: u32) -> u32 {
-        // Of a message after the first one: a new epoch would begin with it.
+        // A message after the first one that belongs to a new epoch has the flag.
         1 + self.count(1, most, |word| (word >> 32) as usize & NEW_EPOCH == 0)
     }
 
-    /// How many messages from the one in `skip` places on are here and are so, if there are no more than `most` with
-    /// those that were skipped.
+    /// How many messages, from the one `skip` places on, have arrived and satisfy `is`; at most `most` including those
+    /// that were skipped.
     fn count(&self, skip: u32, most: u32, is: impl Fn(u64) -> bool) -> u32 {
         if self.is_stopped() {
             return 0;
@@ -901,8 +904,8 @@ impl Consumer {
         let (mut at, mut count) = (self.tail, 0);
         while count < most.min(SLOTS as u32) {
             // SAFETY: the ring outlives the consumer.
-            // Acquire: pairs with the Release store in `Producer::publish`: the caller's next look at another ring
-            // sees what was sent before this message.
+            // Acquire: pairs with the Release store in `Producer::publish`: the caller's next look at another ring sees
+            // the messages that were sent before this one.
             let word = unsafe { at.slot.as_ref() }.word.load(Ordering::Acquire);
             if word & 0xFFFF != at.lap || count >= skip && !is(word) {
                 break;
@@ -924,7 +927,7 @@ impl Consumer {
         }
         let len = (word >> 32) as usize;
         if len & NEW_EPOCH != 0 {
-            // Epochs of a ring only grow. Whatever a hostile producer writes counts as an epoch.
+            // Epochs of a ring only grow. Any number that a hostile producer writes counts as an epoch.
             self.epoch = self
                 .epoch
                 .max(epoch_of(slot, len & ((1 << AREA_SHIFT) - 1)));
@@ -932,75 +935,76 @@ impl Consumer {
         Some(self.epoch)
     }
 
-    /// Whether `peek` would show something. One load.
+    /// Whether `peek` would return None. One load.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         // SAFETY: the ring outlives the consumer.
-        // Acquire: pairs with the Release store in `Producer::publish`: the caller's next look at the doorbell sees
-        // a sender that had rung before.
+        // Acquire: pairs with the Release store in `Producer::publish`: the caller's next load of the doorbell sees
+        // senders that incremented it before.
         let word = unsafe { self.tail.slot.as_ref() }
             .word
             .load(Ordering::Acquire);
         word & 0xFFFF != self.tail.lap
     }
 
-    /// Brings a message after the next ones into the cache, for a caller who expects some: a line
-    /// that the producer is about to write would only be taken away from it.
+    /// Prefetches the slot [`AHEAD`] messages later for reading; for callers that expect messages there: the producer
+    /// would only take away a line that it is about to write.
     #[inline(always)]
     pub fn look_ahead(&self) {
         prefetch_to_read(self.tail.ahead());
     }
 
-    /// Done with the message that `peek` showed.
+    /// Removes the message that `peek` returned.
     #[inline(always)]
     pub fn advance(&mut self) {
         self.tail.step();
         self.given_back = self.given_back_next;
     }
 
-    /// Tells the producer how far it may go: to be called at the end of a batch.
+    /// Publishes to the producer how far it may write: called at the end of a batch.
     #[inline(always)]
     pub fn release(&mut self) {
         // SAFETY: the ring outlives the consumer.
         let tails = unsafe { self.start.as_ref() }.tails();
-        // Release: pairs with the Acquire loads in `Producer::refill`.
+        // Release: pairs with the Acquire loads in `Producer::refill` and `Producer::drained`; the reads of the records
+        // come before.
         tails
             .data
             .store(self.given_back.to_word(), Ordering::Release);
         tails.slots.store(self.tail.n, Ordering::Release);
     }
 
-    /// Counts the messages that were taken.
+    /// Number of the next message: the messages that were taken, plus [`FIRST`].
     pub fn taken(&self) -> u64 {
         self.tail.n
     }
 
-    /// Shows no message from here on: the sender broke the rules or died.
+    /// Makes `peek` return None from now on: the sender broke the rules or died.
     pub fn stop(&mut self) {
         self.tail.lap = NO_LAP;
     }
 
-    /// Whether it was stopped.
+    /// Whether [`stop`](Self::stop) was called.
     pub fn is_stopped(&self) -> bool {
         self.tail.lap == NO_LAP
     }
 
-    /// The shares of what this end's owner sends to the producer's. Mapped as long as the ring.
+    /// The shares of messages that this consumer's worker sends to the producer's worker. Mapped as long as the ring.
     pub fn board(&self) -> NonNull<ChunkBoard> {
         board_of(self.mem)
     }
 
-    /// Whether the producer has said that nothing will follow what is in the ring now.
+    /// Whether the producer has closed the ring: it sends nothing after the messages that are in the ring now.
     pub fn closed(&self) -> bool {
         self.close_word().is_closed()
     }
 
-    /// Whether the producer offers to close the ring, and has sent nothing that was not taken.
+    /// Whether the producer offers to close the ring, and all its messages were taken.
     pub fn is_close_offered(&mut self) -> bool {
         self.close_word().is_offered() && matches!(self.peek(), Ok(None))
     }
 
-    /// Agrees to the producer's offer. False: the producer has taken it back.
+    /// Agrees to the producer's offer to close the ring. False: the producer has withdrawn it.
     pub fn agree_to_close(&mut self, answer: CloseAnswer) -> bool {
         self.close_word().agree(answer)
     }
@@ -1011,8 +1015,8 @@ impl Consumer {
     }
 }
 
-/// The producer has begun to use an area of this number: it takes one of its `areas`, once. `known`: the one that it
-/// has.
+/// Returns the area of this number, which the producer has begun to use: it takes one area, once. `known`: the area of
+/// the producer so far.
 #[cold]
 #[inline(never)]
 fn follow(
@@ -1029,10 +1033,10 @@ fn follow(
     }
 }
 
-/// A sender that is interrupted.
+/// A sender that is interrupted between the beginning of its epoch and its message.
 #[cfg(all(test, not(loom)))]
 impl Producer {
-    /// Begins an epoch: its number.
+    /// Begins an epoch; returns its number.
     pub(super) fn begin_late(&mut self) -> u64 {
         self.epoch.begin()
     }
@@ -1040,7 +1044,7 @@ impl Producer {
     /// Sends the first message of the epoch, without data.
     pub(super) fn publish_late(&mut self, epoch: u64, kind: u8, imm: u64) {
         let place = self.slot().inline.to_write(epoch_at(0), size_of::<u64>());
-        // SAFETY: the slot is the producer's: there is room.
+        // SAFETY: only the producer writes the slot, as there is room.
         unsafe { place.cast::<u64>().write_unaligned(epoch) };
         self.publish(kind, 0, imm, NEW_EPOCH as u64);
     }

@@ -1,23 +1,24 @@
 //! Circular spaces for the records of a ring that are too long for a slot: positions, and which pages are populated.
 //!
-//! Records do not wrap. Both ends compute each record's place from the lengths of those before it. A fresh page costs a
-//! page fault at either end, 1 us and more, while a record of some hundred bytes takes a tenth of that. So both ends
-//! populate a space piece by piece before records reach it: as much again as is in use, at most [`MAX_STEP`] at a time.
-//! An area is populated by its producer before the first record lies there, a little of it at a time
-//! ([`TxSpace::prepare`]).
+//! Records do not wrap. Both ends compute each record's offset from the lengths of those before it. A fresh page costs
+//! a page fault at either end, 1 us and more, while a record of some hundred bytes takes a tenth of that. Therefore
+//! both ends populate a space step by step before records reach it: each step doubles the populated part, at most
+//! [`MAX_STEP`] at a time. An area is populated by its producer before the first record is written there, one step at a
+//! time ([`TxSpace::prepare`]).
 
 use crate::sys::memfd::PAGE;
 use crate::sys::populate::{PageAccess, populate};
 
 /// Records start at multiples of this many bytes: a cache line.
 const ALIGN: usize = 64;
-/// Bytes that are populated at first of a space that is going to be used from end to end.
+/// Bytes that the first step populates in a space that will be used from end to end.
 const FIRST_STEP: usize = 32 << 10;
-/// Most bytes that are populated at once, beyond a record that is longer: a tenth of a millisecond at most.
+/// Maximum bytes that one step populates, unless a record is longer: takes at most 0.1 ms.
 const MAX_STEP: usize = 128 << 10;
 
-/// Where a record of `len` bytes goes in a space of `SIZE` bytes, a power of two, when `at` bytes have been given out:
-/// its offset, and the bytes that it takes with those before it that are skipped because it did not fit there.
+/// Position of a record of `len` bytes in a space of `SIZE` bytes, a power of two, of which `at` bytes were allocated
+/// since the beginning: its offset, and the bytes that it takes, including those skipped at the end of the space
+/// because the record does not fit there.
 #[inline(always)]
 pub(super) fn place<const SIZE: usize>(at: usize, len: usize) -> (usize, usize) {
     let offset = at & (SIZE - 1);
@@ -32,20 +33,21 @@ pub(super) fn place<const SIZE: usize>(at: usize, len: usize) -> (usize, usize) 
 
 /// Which part of a space one end has populated.
 pub(super) struct Populated<const SIZE: usize> {
-    /// Records that end up to here need nothing, bytes given out since the beginning; [`ALL`] behind the first round.
+    /// Records that end at or before this count, bytes allocated since the beginning, lie in populated pages; [`ALL`]
+    /// when the whole space is populated.
     until: u32,
 }
 
-/// No count of bytes is above it.
+/// Larger than any count of bytes.
 const ALL: u32 = u32::MAX;
 
 impl<const SIZE: usize> Populated<SIZE> {
-    /// Of a space whose first page is left to a page fault: most peers need no more.
+    /// For a space whose first page is left to a page fault: most peers need no other page.
     pub(super) fn first_page() -> Self {
         Self { until: PAGE as u32 }
     }
 
-    /// Of a space that is going to be used from end to end.
+    /// For a space that will be used from end to end.
     pub(super) fn none() -> Self {
         Self { until: 0 }
     }
@@ -56,7 +58,7 @@ impl<const SIZE: usize> Populated<SIZE> {
         end <= self.until
     }
 
-    /// The count of bytes that a producer may give out without asking [`extend`](Self::extend).
+    /// The count of bytes that a producer may allocate before it must call [`extend`](Self::extend).
     pub(super) fn limit(&self) -> u64 {
         match self.until {
             ALL => u64::MAX,
@@ -64,7 +66,7 @@ impl<const SIZE: usize> Populated<SIZE> {
         }
     }
 
-    /// Populates a space that begins at `start`, so far that a record which ends at `end` is covered.
+    /// Populates a space that begins at `start` so far that a record which ends at `end` is covered.
     ///
     /// # Safety
     /// `SIZE` bytes at `start` are mapped.
@@ -76,33 +78,33 @@ impl<const SIZE: usize> Populated<SIZE> {
             until => until.min(MAX_STEP),
         };
         let missing = end.saturating_sub(self.until) as usize;
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller, `SIZE` bytes at `start` are mapped.
         unsafe { self.populate_more(start, missing.max(step), access) };
     }
 
-    /// Populates so many bytes more of a space that begins at `start`, if not all is.
+    /// Populates `more` further bytes of a space that begins at `start`, or what is left.
     ///
     /// # Safety
-    /// As [`extend`](Self::extend).
+    /// `SIZE` bytes at `start` are mapped.
     unsafe fn populate_more(&mut self, start: *mut u8, more: usize, access: PageAccess) {
         if self.until == ALL {
             return;
         }
         let from = self.until as usize;
         let to = (from + more).min(SIZE);
-        // SAFETY: inside of the space.
+        // SAFETY: `from` is at most `SIZE`, and by the caller `SIZE` bytes at `start` are mapped.
         let done = unsafe { populate(start.add(from), to - from, access) };
         self.until = if done && to < SIZE { to as u32 } else { ALL };
     }
 }
 
-/// The producer's account of a space.
+/// The producer's state of a space.
 pub(super) struct TxSpace<const SIZE: usize> {
-    /// Bytes given out since the beginning.
+    /// Bytes allocated since the beginning.
     head: u64,
-    /// `head` may go up to here before [`refill`](Self::refill) and [`extend`](Self::extend).
+    /// `head` may grow to this value before [`refill`](Self::refill) and [`extend`](Self::extend) must be called.
     limit: u64,
-    /// Bytes that the consumer has given back.
+    /// Bytes that the consumer has freed since the beginning.
     tail: u64,
     populated: Populated<SIZE>,
 }
@@ -118,7 +120,7 @@ impl<const SIZE: usize> TxSpace<SIZE> {
         }
     }
 
-    /// Of a space that is not mapped: it has room for nothing before [`refill`](Self::refill).
+    /// For a space that is not mapped: it has no room before [`refill`](Self::refill).
     pub(super) fn unmapped(populated: Populated<SIZE>) -> Self {
         Self {
             limit: 0,
@@ -126,7 +128,7 @@ impl<const SIZE: usize> TxSpace<SIZE> {
         }
     }
 
-    /// Bytes given out since the beginning.
+    /// Bytes allocated since the beginning.
     pub(super) fn given_out(&self) -> u64 {
         self.head
     }
@@ -138,13 +140,14 @@ impl<const SIZE: usize> TxSpace<SIZE> {
         (offset, self.head + used as u64)
     }
 
-    /// Whether there is room for a record of `len` bytes, as far as is known.
+    /// Whether there is room for a record of `len` bytes by the last value read of the consumer.
     #[inline(always)]
     pub(super) fn has_room(&self, len: usize) -> bool {
         self.next(len).1 <= self.limit
     }
 
-    /// The offset of a record of `len` bytes, if there is room as far as is known.
+    /// Allocates a record of `len` bytes and returns its offset, if there is room by the last value read of the
+    /// consumer.
     #[inline(always)]
     pub(super) fn take(&mut self, len: usize) -> Option<usize> {
         let (offset, end) = self.next(len);
@@ -154,7 +157,7 @@ impl<const SIZE: usize> TxSpace<SIZE> {
         })
     }
 
-    /// What the consumer says that it has given back, modulo 2^32. False: it cannot have.
+    /// Updates the bytes that the consumer has freed, given modulo 2^32. False: the value is impossible.
     pub(super) fn refill(&mut self, tail: u32) -> bool {
         let under_way = u64::from((self.head as u32).wrapping_sub(tail));
         if under_way > self.head - self.tail {
@@ -172,18 +175,18 @@ impl<const SIZE: usize> TxSpace<SIZE> {
     pub(super) unsafe fn extend(&mut self, start: *mut u8, len: usize) {
         let end = self.next(len).1;
         if end - self.tail <= SIZE as u64 && end > self.populated.limit() {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the caller, `SIZE` bytes at `start` are mapped.
             unsafe { self.populated.extend(start, end as u32, PageAccess::Write) };
             self.set_limit();
         }
     }
 
-    /// Populates so many bytes more of a space that begins at `start`. True when all of it is.
+    /// Populates `more` further bytes of a space that begins at `start`. True when all of it is populated.
     ///
     /// # Safety
-    /// As [`extend`](Self::extend).
+    /// `SIZE` bytes at `start` are mapped.
     pub(super) unsafe fn prepare(&mut self, start: *mut u8, more: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller, `SIZE` bytes at `start` are mapped.
         unsafe { self.populated.populate_more(start, more, PageAccess::Write) };
         self.set_limit();
         self.populated.until == ALL
@@ -212,7 +215,7 @@ mod tests {
         let mut memory = vec![0u8; SIZE];
         let mut space = TxSpace::<SIZE>::new(Populated::first_page());
         let mut take = |space: &mut TxSpace<SIZE>, len| {
-            // SAFETY: `SIZE` bytes.
+            // SAFETY: `memory` has `SIZE` bytes.
             unsafe { space.extend(memory.as_mut_ptr(), len) };
             space.take(len)
         };
@@ -226,12 +229,12 @@ mod tests {
         assert!(!space.refill(0), "it had given back more than that");
     }
 
-    /// Counts of 32 bits begin anew after 4 GiB.
+    /// The counts of 32 bits wrap after 4 GiB.
     #[test]
     fn counts_wrap() {
         let mut memory = vec![0u8; SIZE];
         let mut space = TxSpace::<SIZE>::new(Populated::none());
-        // SAFETY: `SIZE` bytes.
+        // SAFETY: `memory` has `SIZE` bytes.
         assert!(unsafe { space.prepare(memory.as_mut_ptr(), SIZE) });
         for round in 1..=(1u64 << 32) / SIZE as u64 + 2 {
             assert_eq!(space.take(SIZE), Some(0));
@@ -248,10 +251,10 @@ mod tests {
         while populated.until != ALL {
             ends.push(populated.until as usize);
             let end = populated.until + 1;
-            // SAFETY: `SIZE` bytes.
+            // SAFETY: `memory` has `SIZE` bytes.
             unsafe { populated.extend(memory.as_mut_ptr(), end, PageAccess::Write) };
         }
-        // A system that cannot do it is asked once.
+        // Where the system cannot populate, only one call is made.
         assert!(ends == [4096, 8192, 16384, 32768] || ends == [4096]);
     }
 }

@@ -14,29 +14,29 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// What a device of unknown speed is taken for, Mb/s: virtual ones (virtio, tunnels) do not say theirs.
+/// Assumed speed of a device that does not report one, Mb/s: virtual devices (virtio, tunnels).
 const ASSUMED_MBPS: u32 = 1000;
 
 /// A network device that may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpDevice {
-    /// As the kernel and `UCX_NET_DEVICES` call it.
+    /// The kernel's name, also used in `UCX_NET_DEVICES`.
     pub name: String,
-    /// The kernel's number; the scope of its link-local addresses.
+    /// The kernel's index; also the scope of the device's link-local addresses.
     pub index: u32,
-    /// One address per family, the preferred family (`UCX_TCP_AF_PRIO`) first. Link-local ones (IPv6) only
-    /// where the family has no other.
+    /// One address per family, the preferred family (`UCX_TCP_AF_PRIO`) first. Link-local IPv6 only where there is no
+    /// other IPv6 address.
     pub addrs: Vec<IpAddr>,
-    /// Speed of the link in Mb/s, if it says.
+    /// Speed of the link in Mb/s, if the device reports it.
     pub mbps: Option<u32>,
-    /// Leads to this host only.
+    /// The loopback device, which reaches this host only.
     pub loopback: bool,
-    /// The way to everywhere else goes through it.
+    /// The default route uses it.
     pub default_route: bool,
 }
 
 impl TcpDevice {
-    /// Speed of the link in Mb/s, or what is assumed.
+    /// Speed of the link in Mb/s, or [`ASSUMED_MBPS`].
     pub fn speed(&self) -> u32 {
         self.mbps.unwrap_or(ASSUMED_MBPS)
     }
@@ -44,17 +44,17 @@ impl TcpDevice {
 
 /// The devices that the options allow, best first; the loopback device is the last.
 ///
-/// Left out are devices that are down or without carrier, and bridges that lead to containers and virtual
-/// machines of this host only (docker0, virbr0): those without a hardware port, unless `UCX_TCP_BRIDGE_ENABLE`
-/// or `UCX_NET_DEVICES` asks for them.
+/// Excluded are devices that are down or without carrier, and bridges that lead to containers and virtual machines of
+/// this host only (docker0, virbr0): those without a hardware port, unless `UCX_TCP_BRIDGE_ENABLE` or `UCX_NET_DEVICES`
+/// includes them.
 ///
-/// `others`: names that `UCX_NET_DEVICES` may have, too, of other transports' devices.
+/// `others`: names of other transports' devices, which `UCX_NET_DEVICES` may also have.
 ///
 /// # Errors
-/// When the kernel does not tell its devices.
+/// The kernel does not return its devices.
 pub fn usable(options: &Options, others: &[&str]) -> io::Result<Vec<TcpDevice>> {
     let mut every_link = LinkMessage::default();
-    // What the kernel would have to add up over all processors.
+    // Statistics, which the kernel would have to sum over all processors, are not requested.
     every_link.attributes = vec![LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])];
     let links: Vec<KernelLink> = netlink::dump(RouteNetlinkMessage::GetLink(every_link))?
         .iter()
@@ -102,8 +102,8 @@ pub fn usable(options: &Options, others: &[&str]) -> io::Result<Vec<TcpDevice>> 
     Ok(devices)
 }
 
-/// Which of the devices has an address of this host; the loopback device if none has it, as for the rest of
-/// 127.0.0.0/8.
+/// Index of the device that has an address of this host; for an address of the loopback network that no device has (the
+/// rest of 127.0.0.0/8) the loopback device.
 pub fn at(devices: &[TcpDevice], local: SocketAddr) -> Option<usize> {
     let ip = local.ip().to_canonical();
     let scope = match local {
@@ -115,7 +115,7 @@ pub fn at(devices: &[TcpDevice], local: SocketAddr) -> Option<usize> {
     devices.iter().position(has).or_else(loopback)
 }
 
-/// Names in a list of devices that mean nothing here are worth a warning: the user expects something else.
+/// Logs a warning for names in a list of devices that are repeated or that no device has.
 pub fn warn_of(kind: &str, filter: &DeviceFilter, present: &[&str]) {
     for name in filter.repeated() {
         log::warn!("device '{name}' is specified multiple times");
@@ -129,7 +129,7 @@ pub fn warn_of(kind: &str, filter: &DeviceFilter, present: &[&str]) {
     }
 }
 
-/// What a worker tells its peers of its devices: the loopback device only if there is nothing else.
+/// The devices in a worker's address: the loopback device only if there is no other.
 pub fn advertised(devices: &[TcpDevice]) -> &[TcpDevice] {
     let outward = devices.iter().take_while(|d| !d.loopback).count();
     if outward > 0 {
@@ -145,9 +145,9 @@ fn is_negated(options: &Options) -> bool {
         .is_some_and(|text| text.starts_with('^'))
 }
 
-/// Numbers of the devices that default routes use.
+/// Indexes of the devices that default routes use.
 fn defaults() -> Vec<u32> {
-    // Documentation addresses: nobody has a better route to them than the default one.
+    // Documentation addresses, which only default routes match.
     const ELSEWHERE: [IpAddr; 2] = [
         IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)),
         IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
@@ -161,7 +161,7 @@ fn defaults() -> Vec<u32> {
         .collect()
 }
 
-/// A link as the kernel tells it.
+/// A link as the kernel reports it.
 struct KernelLink {
     name: String,
     index: u32,
@@ -169,9 +169,9 @@ struct KernelLink {
     running: bool,
     loopback: bool,
     bridge: bool,
-    /// Nothing but this host is behind it by itself: one end of a veth pair, a tap, a dummy.
+    /// It reaches this host only: one end of a veth pair, a tap, a dummy.
     inner: bool,
-    /// The bridge or bond that it is a port of.
+    /// Index of the bridge or bond that it is a port of.
     controller: Option<u32>,
 }
 
@@ -184,7 +184,7 @@ impl KernelLink {
         let mut link = KernelLink {
             name: String::new(),
             index: message.header.index,
-            // Not `Running`: the kernel sets that up to a second after the carrier is there.
+            // Not `Running`: the kernel sets that flag up to a second after the carrier.
             running: flags.contains(LinkFlags::Up | LinkFlags::LowerUp),
             loopback: flags.contains(LinkFlags::Loopback),
             bridge: false,
@@ -213,19 +213,19 @@ impl KernelLink {
         }
     }
 
-    /// Whether it is a bridge none of whose ports leads out of this host.
+    /// Whether it is a bridge without a port that leads out of this host.
     fn is_inner_bridge(&self, links: &[KernelLink]) -> bool {
         let is_port = |port: &&KernelLink| port.controller == Some(self.index);
         self.bridge && links.iter().filter(is_port).all(|port| port.inner)
     }
 }
 
-/// An address of a device as the kernel tells it.
+/// An address of a device as the kernel reports it.
 struct DeviceAddress {
     index: u32,
     addr: IpAddr,
     link_local: bool,
-    /// The kernel does not choose it by itself: a second one of its subnet, or one about to go.
+    /// The kernel does not select it by default: a further address of its subnet, or a deprecated one.
     second: bool,
 }
 
@@ -245,7 +245,7 @@ impl DeviceAddress {
                 _ => (),
             }
         }
-        // An address that is not known to be unique yet cannot be bound to.
+        // An address whose duplicate detection has not succeeded cannot be bound to.
         let unusable = flags.contains(AddressFlags::Tentative)
             && !flags.contains(AddressFlags::Optimistic)
             || flags.contains(AddressFlags::Dadfailed);
@@ -265,13 +265,13 @@ fn choose(addresses: &[DeviceAddress], index: u32, families: &[String]) -> Vec<I
         let of_family = |a: &&DeviceAddress| a.index == index && a.addr.is_ipv6() == wants_v6;
         let candidates = addresses.iter().filter(of_family);
         let best = candidates.min_by_key(|a| (a.link_local, a.second));
-        // A family can be named twice.
+        // The option may name a family twice.
         chosen.extend(best.map(|a| a.addr).filter(|addr| !chosen.contains(addr)));
     }
     chosen
 }
 
-/// Which of the two families a name in `UCX_TCP_AF_PRIO` means.
+/// Whether a name in `UCX_TCP_AF_PRIO` means IPv6; None if it is no family.
 fn is_v6(family: &str) -> Option<bool> {
     match family {
         "inet" => Some(false),
@@ -280,13 +280,13 @@ fn is_v6(family: &str) -> Option<bool> {
     }
 }
 
-/// The names in `UCX_TCP_AF_PRIO` that mean none.
+/// The names in `UCX_TCP_AF_PRIO` that are no family.
 pub fn unknown_families(families: &[String]) -> impl Iterator<Item = &String> {
     families.iter().filter(|name| is_v6(name).is_none())
 }
 
-/// Speed of a device in Mb/s. By ethtool and not from /sys, which shows the network namespace that it was
-/// mounted in and not always that of this process.
+/// Speed of a device in Mb/s. By ethtool and not from /sys, which shows the network namespace that it was mounted in,
+/// not always that of this process.
 fn speed_of(name: &str) -> Option<u32> {
     const ETHTOOL_GSET: u32 = 1;
     const SIOCETHTOOL: libc::c_ulong = 0x8946;
@@ -311,22 +311,22 @@ fn speed_of(name: &str) -> Option<u32> {
     };
     // SAFETY: an all-zero ifreq is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last byte stays 0. Longer names do not exist.
+    // The last byte stays 0. The kernel has no longer names.
     let room = request.ifr_name.len() - 1;
     for (to, from) in request.ifr_name[..room].iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = (&raw mut settings).cast();
-    // SAFETY: no memory involved.
+    // SAFETY: `socket` accesses no memory.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
         return None;
     }
-    // SAFETY: a fresh descriptor.
+    // SAFETY: the descriptor is new and owned by nothing else.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: the request and what it points to are valid during the call, and as long as the kernel expects.
+    // SAFETY: the request and `settings` are valid during the call, with the layouts that the kernel expects.
     let answer = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
     let mbps = u32::from(settings.speed_low) | u32::from(settings.speed_high) << 16;
-    // 0 and all ones say that it is not known; so does a half duplex 65535 of old drivers.
+    // 0 and all ones mean an unknown speed; 65535 is -1 in the 16-bit field of old drivers.
     (answer == 0 && !matches!(mbps, 0 | 0xFFFF | u32::MAX)).then_some(mbps)
 }

@@ -1,30 +1,30 @@
-//! The set of a worker's sockets: which of them can be read or written.
+//! The epoll set of a worker's sockets: which of them are readable or writable.
 
 use crate::sys::descriptor::OwnedDescriptor;
 use std::io::{self, Error};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Events fetched in one call.
+/// Maximum number of events fetched in one call.
 const BATCH: usize = 32;
 
-/// An epoll set. Readiness is a level, not an edge: what is not read now is reported again.
+/// An epoll set, level-triggered: what is not read is reported again.
 pub struct Epoll {
     fd: OwnedDescriptor<OwnedFd>,
-    /// Sockets that are watched for room to write.
+    /// Number of sockets that are watched for writability.
     pub writing: AtomicUsize,
-    /// Progress calls that got to the sockets, wraps. Only the progressing thread changes it. Relaxed: it guards
-    /// nothing.
+    /// Number of progress calls that polled the sockets, wraps. Only the progress thread changes it. Relaxed: it orders
+    /// no other memory.
     pub turn: AtomicU32,
 }
 
-/// What can be done with a socket now.
+/// Readiness of one socket.
 #[derive(Clone, Copy, Debug)]
 pub struct SocketEvent {
     pub token: u64,
-    /// There is something to read, or an end or error to be seen by reading.
+    /// There is data to read, or an end or error that a read returns.
     pub read: bool,
-    /// There is room, or an error to be seen by writing.
+    /// There is room to write, or an error that a write returns.
     pub write: bool,
 }
 
@@ -32,7 +32,7 @@ impl Epoll {
     /// # Errors
     /// `EMFILE` and the like.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: no memory involved; a fresh descriptor.
+        // SAFETY: `epoll_create1` accesses no memory; the descriptor is new and owned by nothing else.
         let fd = unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
         Ok(Self {
             fd: OwnedDescriptor::new(fd),
@@ -41,13 +41,13 @@ impl Epoll {
         })
     }
 
-    /// The set's own descriptor: readable while one of its sockets is ready.
+    /// The descriptor of the set: readable while one of its sockets is ready.
     pub fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
-    /// Begins to watch a socket for reading, and if `write` also for room to write. It leaves the
-    /// set when it is closed.
+    /// Starts to watch a socket for reading, and if `write` also for writability. The kernel removes it from the set
+    /// when it is closed.
     ///
     /// # Errors
     /// `ENOSPC`, `ENOMEM`.
@@ -59,9 +59,9 @@ impl Epoll {
         Ok(())
     }
 
-    /// Begins or ends to watch for room to write. The caller knows that it was the other way.
+    /// Starts or stops to watch for writability. The caller passes the opposite of the present state.
     pub fn watch_room(&self, fd: RawFd, token: u64, write: bool) {
-        // It can fail only for a descriptor that is not in the set, and this one is.
+        // This fails only for a descriptor that is not in the set, and this one is.
         let _ = self.control(libc::EPOLL_CTL_MOD, fd, token, write);
         if write {
             self.writing.fetch_add(1, Ordering::Relaxed);
@@ -70,7 +70,7 @@ impl Epoll {
         }
     }
 
-    /// Stops watching. `write`: it was watched for room to write.
+    /// Stops watching. `write`: the socket was watched for writability.
     pub fn remove(&self, fd: RawFd, write: bool) {
         let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, false);
         if write {
@@ -84,15 +84,15 @@ impl Epoll {
             events: libc::EPOLLIN as u32 | room,
             u64: token,
         };
-        // SAFETY: `event` is valid; the kernel copies it.
+        // SAFETY: `event` is valid during the call; the kernel copies it.
         check(unsafe { libc::epoll_ctl(self.fd.as_raw_fd(), how, fd, &mut event) }).map(|_| ())
     }
 
-    /// What is ready now, without waiting. `None`: the program has closed the set's descriptor, and with it, no doubt,
-    /// those of the sockets.
+    /// The sockets that are ready, without waiting. `None`: the program has closed the descriptor of the set, and
+    /// therefore probably those of the sockets.
     pub fn poll(&self) -> Option<impl Iterator<Item = SocketEvent> + use<>> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
-        // SAFETY: room for BATCH events.
+        // SAFETY: `events` is writable for `BATCH` entries.
         let got =
             unsafe { libc::epoll_wait(self.fd.as_raw_fd(), events.as_mut_ptr(), BATCH as i32, 0) };
         let errno = || Error::last_os_error().raw_os_error();

@@ -1,9 +1,9 @@
-//! TCP: one connection per pair of workers, whoever makes it, and the devices and routes that it takes.
+//! TCP: one connection per pair of workers, made by either of them, and the devices and routes that it uses.
 //!
-//! `socket` makes and configures sockets, `epoll` watches them. What two workers say before anything else
-//! is in `wire::greeting`, how messages follow one another in `wire::frame`. A connection has two halves,
-//! because the two directions have different owners: the `sender` belongs to whoever holds the peer's
-//! lock, the `receiver` to the thread that progresses.
+//! `socket` makes and configures sockets, `epoll` watches them. The first record of a connection is in
+//! `wire::tcp_hello`, the frames of messages are in `wire::frame`. A connection has two halves, because the two
+//! directions have different owners: the `sender` belongs to the thread that holds the peer's lock, the `receiver` to
+//! the thread that progresses.
 
 pub mod device;
 pub mod epoll;
@@ -23,11 +23,11 @@ use std::net::{Shutdown, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-/// What both halves of a connection share. The socket is closed when the last of them goes.
+/// What both halves of a connection share. The socket is closed when the last of them is dropped.
 pub struct SharedSocket {
     pub socket: OwnedDescriptor<Socket>,
     pub epoll: Arc<Epoll>,
-    /// What `epoll` calls the socket.
+    /// The token of the socket in `epoll`.
     pub token: u64,
 }
 
@@ -44,25 +44,25 @@ impl SharedSocket {
     }
 }
 
-/// Where a worker can be reached by TCP, as its address says.
+/// The TCP section of a worker's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpTarget {
     pub locator: TcpLocator,
-    /// It is in this network namespace.
+    /// The worker is in the network namespace of this process.
     pub same_net: bool,
 }
 
-/// A way to a target, with everything that a socket has to know.
+/// A path to a target, with the parameters of the socket that takes it.
 #[derive(Clone, Debug)]
 pub struct TcpPath {
     pub to: SocketAddr,
     pub path: RoutePath,
-    /// Name of the device to bind to, if the kernel would take another one.
+    /// Name of the device to bind to, if the kernel would select another one.
     pub device: Option<String>,
 }
 
 impl TcpTarget {
-    /// The ways there, best first. Asks the kernel for its routes.
+    /// The paths to the target, best first. Looks up the kernel's routes.
     pub fn ways(&self, devices: &[TcpDevice]) -> Vec<TcpPath> {
         let remote = |a: &NetAddress| ListenAddress {
             addr: a.ip,
@@ -79,7 +79,7 @@ impl TcpTarget {
     }
 }
 
-/// A socket's address; `scope` counts for link-local ones only.
+/// A socket address; `scope` is used for IPv6 addresses.
 pub fn at(ip: std::net::IpAddr, port: u16, scope: u32) -> SocketAddr {
     match ip {
         std::net::IpAddr::V6(v6) => SocketAddrV6::new(v6, port, 0, scope).into(),

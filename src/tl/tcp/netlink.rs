@@ -1,4 +1,4 @@
-//! Questions to the kernel about links, addresses and routes (rtnetlink); none of them needs a privilege.
+//! Requests to the kernel about links, addresses and routes (rtnetlink); none of them needs a privilege.
 
 use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
@@ -7,21 +7,21 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use std::io;
 
-/// No answer is longer: the kernel makes dumps in pieces of at most 32 KiB.
+/// Bytes of the receive buffer: the kernel makes dumps of datagrams of at most 32 KiB.
 const BUFFER: usize = 64 << 10;
 
-/// Every object of a kind.
+/// Requests all objects of a kind.
 ///
 /// # Errors
-/// What the kernel or a sandbox says.
+/// Errors of the kernel or of a sandbox.
 pub fn dump(question: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
     ask(question, NLM_F_REQUEST | NLM_F_DUMP)
 }
 
-/// The one answer to a question.
+/// Requests one object.
 ///
 /// # Errors
-/// What the kernel or a sandbox says; `ENETUNREACH` and the like are answers.
+/// Errors of the kernel or of a sandbox; `ENETUNREACH` and the like are results of a route lookup.
 pub fn get(question: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
     ask(question, NLM_F_REQUEST)?
         .pop()
@@ -39,7 +39,7 @@ fn ask(question: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlink
     request.serialize(&mut bytes);
     socket.send(&bytes, 0)?;
 
-    // Not zeroed: most answers are short, and touch no more of it than they need.
+    // Not zeroed: most replies are short, and the pages behind them stay untouched.
     let mut piece = Vec::with_capacity(BUFFER);
     let mut answers = Vec::new();
     loop {
@@ -51,7 +51,7 @@ fn ask(question: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlink
     }
 }
 
-/// Takes the messages of one datagram; true after the last one.
+/// Takes the messages of one datagram; true if the reply ends with it.
 fn read_piece(
     mut piece: &[u8],
     flags: u16,
@@ -65,7 +65,7 @@ fn read_piece(
         if len < HEADER || len > piece.len() {
             break;
         }
-        // What a later kernel writes and this crate cannot read is passed over, not an error of the whole.
+        // A message that this crate cannot decode, of a later kernel, is skipped and does not fail the request.
         match NetlinkMessage::deserialize(&piece[..len]).map(|message| message.payload) {
             Ok(NetlinkPayload::Done(_)) => return Ok(true),
             Ok(NetlinkPayload::Error(error)) if error.code.is_some() => return Err(error.to_io()),
@@ -73,7 +73,7 @@ fn read_piece(
             Ok(NetlinkPayload::InnerMessage(answer)) => answers.push(answer),
             _ => (),
         }
-        // Messages begin at multiples of four.
+        // Messages are aligned to four bytes.
         piece = piece.get(len.next_multiple_of(4)..).unwrap_or_default();
     }
     Ok(flags & NLM_F_DUMP != NLM_F_DUMP)

@@ -1,7 +1,7 @@
-//! The receiving half of a connection: bytes in, messages out.
+//! The receiving half of a connection: reads bytes and returns messages.
 //!
-//! Records that can be handled in pieces and are long are shown as they come, so that their
-//! payload can be read from the socket into the place where it belongs.
+//! Long records of a kind that can be handled in pieces are returned as they arrive, so that their payload can be read
+//! from the socket directly into its target.
 
 use super::SharedSocket;
 use crate::tl::shm::ring::RingMessage;
@@ -9,17 +9,17 @@ use crate::wire::frame::{self, Frame, HEADER};
 use std::io::{self, Error, ErrorKind};
 use std::sync::Arc;
 
-/// Least bytes of the buffer: what is handled in pieces needs one of them, and what follows a payload.
+/// Minimum bytes of the buffer: it holds a whole record, a piece, or the bytes read beyond a payload.
 const LEAST: usize = 20 << 10;
 const _: () = assert!(LEAST >= HEADER + WHOLE && LEAST >= PIECE && LEAST >= BEYOND);
-/// Longer records of a kind that can be handled in pieces are.
+/// Records longer than this are handled in pieces if their kind allows it.
 const WHOLE: usize = (16 << 10) + 64;
-/// Bytes read beyond the end of a payload that goes elsewhere: the header of what follows.
+/// Bytes read beyond the end of a payload that goes to its target: the header of the next record.
 const BEYOND: usize = 1 << 10;
-/// Pieces that go through the buffer, because their target is no one piece, are so long.
+/// Length of pieces that go through the buffer because their target is not contiguous.
 pub const PIECE: usize = 16 << 10;
 
-/// What peers write is no sequence of frames.
+/// The stream of the peer is no sequence of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorruptStream;
 
@@ -27,49 +27,49 @@ pub struct CorruptStream;
 pub enum Buffered {
     /// A whole message, in the buffer until [`TcpReceiver::consume`].
     Message(RingMessage),
-    /// A long record is under way: see [`TcpReceiver::bulk`].
+    /// A long record has arrived in part: see [`TcpReceiver::bulk`].
     PartialRecord,
     /// More has to be read first.
     Starved,
 }
 
-/// A long record of which a part has come.
+/// A long record that has arrived in part.
 #[derive(Clone, Copy)]
 pub struct PartialRecord {
     pub frame: Frame,
-    /// The fixed header of its kind; as long as the kind says.
+    /// The fixed header of its kind; its length depends on the kind.
     pub head: [u8; 8],
-    /// Bytes of payload that have been handled.
+    /// Bytes of payload that were handled.
     pub done: usize,
     /// One of the pieces was refused.
     pub refused: bool,
 }
 
 impl PartialRecord {
-    /// Bytes of payload that are to come.
+    /// Bytes of payload that were not handled yet.
     pub fn left(&self) -> usize {
         self.frame.len - self.frame.kind.header_size() - self.done
     }
 }
 
-/// The progressing thread's.
+/// The receiving half of a connection, used by the progress thread.
 pub struct TcpReceiver {
     link: Arc<SharedSocket>,
-    /// Empty before the first read; longer than `size` from the first record on that needs it.
+    /// Empty before the first read; longer than the initial `size` after a record that needs it.
     buffer: Vec<u8>,
-    /// Bytes that one read takes.
+    /// Bytes of the buffer: the most that one read takes.
     size: usize,
     start: usize,
     end: usize,
-    /// Length of the message that `show` showed.
+    /// Length of the message that `show` returned.
     shown: usize,
     bulk: Option<PartialRecord>,
-    /// The last read took less than it could: the socket had no more at that time.
+    /// The last read took less than it could: the socket was empty then.
     emptied: bool,
 }
 
 impl TcpReceiver {
-    /// `size`: bytes that one read takes, unless that is too little.
+    /// `size`: bytes that one read takes, at least `LEAST`.
     pub fn new(link: Arc<SharedSocket>, size: usize) -> Self {
         Self {
             link,
@@ -83,7 +83,7 @@ impl TcpReceiver {
         }
     }
 
-    /// Whether nothing is buffered and the last read left nothing in the socket: the epoll set reports what comes.
+    /// Whether nothing is buffered and the last read emptied the socket: the epoll set reports further arrivals.
     pub fn is_drained(&self) -> bool {
         self.emptied && self.start == self.end && self.bulk.is_none()
     }
@@ -92,17 +92,17 @@ impl TcpReceiver {
         &self.link
     }
 
-    /// The long record that is under way.
+    /// The long record that has arrived in part.
     pub fn bulk(&mut self) -> Option<&mut PartialRecord> {
         self.bulk.as_mut()
     }
 
-    /// What has been read and not consumed.
+    /// The bytes that were read and not consumed.
     pub fn buffered(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// The next thing to do.
+    /// The next message or part of a long record in the buffer.
     ///
     /// # Errors
     /// [`CorruptStream`].
@@ -146,13 +146,13 @@ impl TcpReceiver {
         }))
     }
 
-    /// Done with the message that `show` showed.
+    /// Removes the message that `show` returned from the buffer.
     pub fn consume(&mut self) {
         let shown = std::mem::take(&mut self.shown);
         self.take(shown);
     }
 
-    /// Done with so many bytes of what is buffered.
+    /// Removes the first `n` bytes from the buffer.
     pub fn take(&mut self, n: usize) {
         self.start += n;
         if self.start == self.end {
@@ -160,7 +160,7 @@ impl TcpReceiver {
         }
     }
 
-    /// `n` bytes of the long record's payload have been handled. True at its end.
+    /// Records that `n` bytes of the long record's payload were handled. Returns the record when it is complete.
     pub fn landed(&mut self, n: usize) -> Option<PartialRecord> {
         let bulk = self.bulk.as_mut()?;
         bulk.done += n;
@@ -171,11 +171,10 @@ impl TcpReceiver {
         }
     }
 
-    /// Reads what there is, at most `limit` bytes, into the buffer. Returns whether there may be
-    /// more; `WouldBlock` says that there was nothing.
+    /// Reads what has arrived, at most `limit` bytes, into the buffer. Returns whether there may be more.
     ///
     /// # Errors
-    /// `UnexpectedEof` at the end of the stream, else what the system says.
+    /// `WouldBlock` if nothing has arrived, `UnexpectedEof` at the end of the stream, else errors of the system.
     pub fn read(&mut self, limit: usize) -> io::Result<bool> {
         self.compact();
         let room = (self.buffer.len() - self.end).min(limit);
@@ -183,18 +182,18 @@ impl TcpReceiver {
             iov_base: self.buffer[self.end..].as_mut_ptr().cast(),
             iov_len: room,
         };
-        // SAFETY: room in our buffer.
+        // SAFETY: `target` is the unused part of the buffer, writable for `room` bytes.
         let n = unsafe { scatter(self.link.fd(), &mut [target]) }?;
         self.end += n;
         self.emptied = n < room;
         Ok(!self.emptied)
     }
 
-    /// Reads payload to where it belongs, and a little of what follows it. Returns how many bytes
-    /// went there, and whether there may be more. The buffer is empty before.
+    /// Reads payload to its target, and up to [`BEYOND`] bytes behind it into the buffer, which the caller has emptied.
+    /// Returns how many bytes went to the target, and whether there may be more.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// `WouldBlock` if nothing has arrived, `UnexpectedEof` at the end of the stream, else errors of the system.
     ///
     /// # Safety
     /// `len` bytes at `target` are writable.
@@ -211,14 +210,14 @@ impl TcpReceiver {
                 iov_len: BEYOND,
             },
         ];
-        // SAFETY: the caller's memory, and our buffer.
+        // SAFETY: `target` is writable for `len` bytes by the caller's promise; the buffer has at least `BEYOND` bytes.
         let n = unsafe { scatter(self.link.fd(), &mut parts) }?;
         self.end = n.saturating_sub(len);
         self.emptied = n < len + BEYOND;
         Ok((n.min(len), !self.emptied))
     }
 
-    /// Moves what is left of a record to the front of the buffer, and makes room for all of it.
+    /// Moves the remaining bytes to the front of the buffer, and extends the buffer to `size`.
     fn compact(&mut self) {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -226,7 +225,7 @@ impl TcpReceiver {
             self.start = 0;
         }
         if self.buffer.is_empty() {
-            // Fresh pages of the system's are not written to.
+            // Zeroed pages of the kernel, which the allocation does not write.
             self.buffer = vec![0; self.size];
         } else if self.buffer.len() < self.size {
             self.buffer.resize(self.size, 0);
@@ -241,12 +240,12 @@ unsafe fn scatter(fd: i32, parts: &mut [libc::iovec]) -> io::Result<usize> {
     message.msg_iov = parts.as_mut_ptr();
     message.msg_iovlen = parts.len();
     loop {
-        // SAFETY: the caller's memory; the socket does not block.
+        // SAFETY: the caller's pieces are writable; `message` points to them and is valid during the call.
         let n = unsafe {
             match parts {
-                // The kernel need not copy a list then.
+                // `recv` spares the kernel the copy of the list.
                 [one] => libc::recv(fd, one.iov_base, one.iov_len, 0),
-                // Not `readv`, which reads whatever has taken the place of a socket that the program closed.
+                // Not `readv`, which reads any descriptor that has replaced a socket that the program closed.
                 _ => libc::recvmsg(fd, &mut message, 0),
             }
         };

@@ -1,4 +1,4 @@
-//! Which of a peer's addresses can be reached, from which device: the kernel's routing decides, then speed.
+//! Which of a peer's addresses can be reached, from which device: by the kernel's routes first, then by speed.
 
 use super::device::TcpDevice;
 use super::netlink;
@@ -10,27 +10,27 @@ use std::cmp::Reverse;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// What the kernel does with packets to an address.
+/// A route of the kernel to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The device that they leave through.
+    /// Index of the device that sends the packets.
     pub device: u32,
-    /// They go to a router first.
+    /// The packets go to a router first.
     pub gateway: bool,
-    /// They do not leave this network namespace.
+    /// The packets do not leave this network namespace.
     pub local: bool,
 }
 
 /// An address at which a peer listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenAddress {
-    /// Without scope: a link-local one is valid on any of our links, as far as is known.
+    /// Without scope: a link-local address is assumed to be valid on any link of this host.
     pub addr: IpAddr,
     /// Speed of the peer's device, Mb/s.
     pub mbps: u32,
 }
 
-/// A way to a peer.
+/// A path to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoutePath {
     /// Index among the devices.
@@ -41,14 +41,14 @@ pub struct RoutePath {
     pub local: Option<IpAddr>,
     /// Scope of the remote address, 0 unless it is link-local.
     pub scope: u32,
-    /// The kernel would send through another device by itself: the socket has to be bound to this one
+    /// The kernel would send through another device by default: the socket has to be bound to this one
     /// (`SO_BINDTODEVICE`).
     pub bind_device: bool,
 }
 
-/// The ways to a peer, best first; empty if it cannot be reached. `same_net`: the peer is in this process's
-/// network namespace, so that an address of ours is its own too; else it is somebody else's (every docker
-/// host has a 172.17.0.1). The peer may still not answer on the best one: the caller tries the next.
+/// The paths to a peer, best first; empty if it cannot be reached. `same_net`: the peer is in this process's network
+/// namespace, so that an address of this process is also the peer's; otherwise the same address belongs to another host
+/// (every docker host has a 172.17.0.1). The peer may still not accept on the best path: the caller tries the next one.
 pub fn ways(devices: &[TcpDevice], remotes: &[ListenAddress], same_net: bool) -> Vec<RoutePath> {
     let mut found: Vec<(PathRank, RoutePath)> = Vec::new();
     for (r, remote) in remotes.iter().enumerate() {
@@ -74,20 +74,20 @@ pub fn ways(devices: &[TcpDevice], remotes: &[ListenAddress], same_net: bool) ->
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-/// What makes a way better than another; smaller is better.
+/// Order of paths; smaller is better.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct PathRank {
-    /// Against the kernel's own choice, by way of a router.
+    /// Not the kernel's default route, and through a router.
     detour: bool,
-    /// It may be another network's address of the same name.
+    /// The same link-local address may exist on another network.
     link_local: bool,
     /// Of the slower end, Mb/s.
     speed: Reverse<u32>,
-    /// By way of a router.
+    /// Through a router.
     gateway: bool,
 }
 
-/// The way to an address of this network namespace.
+/// The path to an address of this network namespace.
 fn own(
     devices: &[TcpDevice],
     index: usize,
@@ -117,7 +117,7 @@ fn own(
     Some((rank, path))
 }
 
-/// The way through one device, from one address of it.
+/// The path through one device, from one address of it.
 fn through(
     device: &TcpDevice,
     local: IpAddr,
@@ -158,12 +158,13 @@ fn scope_of(addr: IpAddr, device: &TcpDevice) -> u32 {
     if is_link_local(addr) { device.index } else { 0 }
 }
 
-/// Whether an address counts on one link only (IPv6; those of IPv4 are routed like others).
+/// Whether an address is valid on one link only: an IPv6 link-local one. IPv4 link-local addresses are routed like
+/// others.
 pub fn is_link_local(addr: IpAddr) -> bool {
     matches!(addr, IpAddr::V6(v6) if Ipv6Addr::is_unicast_link_local(&v6))
 }
 
-/// What the kernel does with packets to `to` from address `from`, through `device` if one is given.
+/// The route of the kernel to `to` from address `from`, through `device` if one is given.
 ///
 /// # Errors
 /// `ENETUNREACH`, `EHOSTUNREACH` and the like: there is no route.
@@ -177,8 +178,8 @@ pub fn lookup(to: IpAddr, from: Option<IpAddr>, device: Option<u32>) -> io::Resu
         },
         destination_prefix_length: bits(to),
         source_prefix_length: from.map_or(0, bits),
-        // With a device given the kernel takes every IPv4 address to be on its link, unless it is asked for
-        // the entry of the table that says so.
+        // With a device given the kernel assumes that every IPv4 address is on its link, unless the request asks for
+        // the matching entry of the routing table.
         flags: if device.is_some() && to.is_ipv4() {
             RouteFlags::FibMatch
         } else {

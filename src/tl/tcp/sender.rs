@@ -1,8 +1,8 @@
 //! The sending half of a connection: a buffer in front of a socket that never blocks.
 //!
-//! Messages are copied into the buffer and written at once while the socket takes them. When it
-//! does not, they collect there and leave together as soon as there is room. Long payloads are
-//! written from where they lie; what is left of one is remembered until the socket takes more.
+//! Messages are copied into the buffer and written at once while the socket takes them. When it does not, they collect
+//! there and are written together as soon as there is room. Long payloads are written from the user's memory; the
+//! sender keeps a reference to the rest until the socket has taken it.
 
 use super::{SharedSocket, socket};
 use crate::wire::frame::{self, HEADER, MAX_RECORD};
@@ -11,30 +11,30 @@ use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Least bytes that are held back for a socket that takes none, before senders have to queue: to write them takes much
-/// longer than the call.
+/// Minimum bytes that are buffered for a full socket before senders have to queue: writing them takes much longer than
+/// the system call.
 const LEAST: usize = 64 << 10;
 
-/// One thread at a time: whoever holds the peer's lock.
+/// The sending half of a connection. The thread that holds the peer's lock uses it.
 pub struct TcpSender {
     link: Arc<SharedSocket>,
-    /// Bytes that are held back for a socket that takes none; any record fits.
+    /// Maximum bytes that are buffered for a full socket; any record fits.
     limit: usize,
-    /// What is to be written, from `start` on.
+    /// The bytes to write, from `start` on.
     out: Vec<u8>,
     start: usize,
-    /// The rest of the frame whose beginning is at the end of `out`: memory of the request that is
-    /// first in the peer's queue.
+    /// The rest of the frame whose beginning is at the end of `out`: memory of the request that is first in the peer's
+    /// pending queue.
     rest: &'static [u8],
-    /// The socket took no more when last asked; it is watched for room.
+    /// The socket was full at the last write; the epoll set watches it for writability.
     blocked: bool,
-    /// Write nothing until `uncork`.
+    /// Nothing is written until `uncork`.
     corked: bool,
-    /// The connection is gone. What still arrives is read before that has consequences.
+    /// A write has failed. The receiver reads what still arrives before the connection is treated as closed.
     broken: bool,
-    /// The peer has been told that nothing more comes.
+    /// The sending direction was shut down.
     finished: bool,
-    /// The worker's turn in which something was written last.
+    /// Value of the worker's `turn` at the last write.
     written: u32,
 }
 
@@ -56,22 +56,23 @@ impl TcpSender {
         }
     }
 
-    /// Whether everything that was accepted has been given to the kernel.
+    /// Whether everything that was accepted was given to the kernel.
     pub fn is_drained(&self) -> bool {
         self.start == self.out.len() && self.rest.is_empty()
     }
 
-    /// Whether a frame is under way whose payload is in the user's memory.
+    /// Whether a frame is partly written whose payload is in the user's memory.
     pub fn is_midway(&self) -> bool {
         !self.rest.is_empty()
     }
 
-    /// Whether the epoll set tells when there is something to do: room, or the end of the connection.
+    /// Whether the epoll set reports when there is something to do: room, or the end of the connection.
     pub fn is_watched(&self) -> bool {
         self.blocked || self.broken
     }
 
-    /// Whether this worker has written to the socket since its last progress call: more may come before the next one.
+    /// Whether this worker has written to the socket since its last progress call: more may be sent before the next
+    /// one.
     pub fn has_written(&self) -> bool {
         self.written == self.link.epoll.turn.load(Ordering::Relaxed)
     }
@@ -100,8 +101,8 @@ impl TcpSender {
         self.reserve(HEADER + len)
     }
 
-    /// Sends a record of `len` bytes (up to [`MAX_RECORD`]), which `fill` writes. False: no room
-    /// now, `fill` was not called.
+    /// Sends a record of `len` bytes (up to [`MAX_RECORD`]), which `fill` writes. False: there is no room now, and
+    /// `fill` was not called.
     pub fn send(
         &mut self,
         kind: u8,
@@ -117,14 +118,14 @@ impl TcpSender {
         self.out.extend(frame::encode(kind, aux, imm, len));
         let end = self.out.len();
         fill(self.out.spare_capacity_mut().as_mut_ptr().cast());
-        // SAFETY: reserved above, and written by `fill`.
+        // SAFETY: `reserve` has made room for `len` bytes, and `fill` has written them.
         unsafe { self.out.set_len(end + len) };
         self.push(&[]);
         true
     }
 
-    /// Sends a record of three parts (up to [`MAX_RECORD`] together) without copying what the
-    /// socket takes at once. False: no room now.
+    /// Sends a record of three parts (up to [`MAX_RECORD`] together) without copying what the socket takes at once.
+    /// False: there is no room now.
     pub fn send_parts(&mut self, kind: u8, aux: u8, imm: u64, parts: [&[u8]; 3]) -> bool {
         let len = parts.iter().map(|p| p.len()).sum();
         debug_assert!(len <= MAX_RECORD);
@@ -141,11 +142,11 @@ impl TcpSender {
         true
     }
 
-    /// Begins to send `head` and `payload` from where it lies. False: not now. After true,
-    /// [`is_midway`](Self::is_midway) says whether the payload is still needed.
+    /// Starts to send `head` and `payload`, which is not copied. False: there is no room now. After true,
+    /// [`is_midway`](Self::is_midway) returns whether the payload is still needed.
     ///
     /// # Safety
-    /// `payload` stays readable until that is false or `settle` was called.
+    /// `payload` stays readable until `is_midway` is false or `settle` was called.
     pub unsafe fn send_in_place(
         &mut self,
         kind: u8,
@@ -157,7 +158,8 @@ impl TcpSender {
         if !self.reserve(HEADER + head.len()) {
             return false;
         }
-        // SAFETY: the caller's promise; `rest` is forgotten in time.
+        // SAFETY: by the caller's promise the payload is readable until `is_midway` is false or `settle` was called;
+        // either empties `rest`.
         let payload: &'static [u8] = unsafe { &*payload };
         let len = head.len() + payload.len();
         self.out.extend(frame::encode(kind, aux, imm, len));
@@ -167,25 +169,25 @@ impl TcpSender {
         true
     }
 
-    /// Copies what is left of a frame under way: its memory is about to go.
+    /// Copies the rest of a partly written frame, so that the user's memory can be released.
     #[cold]
     pub fn settle(&mut self) {
         self.out.extend(self.rest);
         self.rest = &[];
     }
 
-    /// Writes nothing until [`uncork`](Self::uncork): several messages come.
+    /// Writes nothing until [`uncork`](Self::uncork): several messages follow.
     pub fn cork(&mut self) {
         self.corked = true;
     }
 
-    /// Writes what has collected.
+    /// Writes the messages that have collected.
     pub fn uncork(&mut self) {
         self.corked = false;
         self.flush();
     }
 
-    /// The socket is said to take bytes again, or is to be asked whether it does.
+    /// Tries to write again: the epoll set has reported room, or the caller wants to find out.
     pub fn on_room(&mut self) {
         if std::mem::take(&mut self.blocked) {
             self.link
@@ -202,8 +204,8 @@ impl TcpSender {
         }
     }
 
-    /// Writes what has collected and `extra` behind it, unless that has to wait. Returns how many
-    /// bytes of `extra` are gone.
+    /// Writes what has collected and `extra` behind it, unless the sender is corked or blocked. Returns how many bytes
+    /// of `extra` were written.
     fn push(&mut self, extra: &[&[u8]]) -> usize {
         if self.corked || self.blocked || self.broken {
             return 0;
@@ -211,7 +213,7 @@ impl TcpSender {
         self.write(extra)
     }
 
-    /// One system call for `out`, `rest` and `extra`.
+    /// Writes `out`, `rest` and `extra` with one system call; returns how many bytes of `extra` were written.
     fn write(&mut self, extra: &[&[u8]]) -> usize {
         self.written = self.link.epoll.turn.load(Ordering::Relaxed);
         let out = &self.out[self.start..];
@@ -248,8 +250,9 @@ impl TcpSender {
         left - from_rest
     }
 
-    /// Writes what is left and says that nothing more comes: the peer reads that as the end, and answers with its own.
-    /// True if there is nothing to wait for: the peer's kernel has confirmed everything, or the connection is gone.
+    /// Writes what is left and shuts down the sending direction: the peer reads the end of the stream and shuts down
+    /// its own. True if there is nothing to wait for: the peer's kernel has acknowledged everything, or the connection
+    /// has failed.
     pub fn finish(&mut self) -> bool {
         if !self.is_drained() {
             self.on_room();
@@ -257,7 +260,7 @@ impl TcpSender {
         if self.broken || !self.is_drained() {
             return self.broken;
         }
-        // The end takes a place in the stream, as a byte does.
+        // The FIN counts as one byte of the stream.
         let end = usize::from(self.finished);
         if socket::unconfirmed(&self.link.socket) <= end {
             return true;
@@ -269,12 +272,12 @@ impl TcpSender {
         self.broken
     }
 
-    /// Whether this is the half of that connection that sends.
+    /// Whether this is the sending half of that connection.
     pub fn is_of(&self, link: &Arc<SharedSocket>) -> bool {
         Arc::ptr_eq(&self.link, link)
     }
 
-    /// Ends the connection for both halves: the receiver sees it.
+    /// Shuts down the connection for both halves: the receiver reads the end.
     pub fn shut(&mut self) {
         self.broken = true;
         self.link.shut();
@@ -302,10 +305,11 @@ fn gather(fd: i32, parts: &[&[u8]; 5]) -> io::Result<usize> {
     message.msg_iov = iov.as_mut_ptr();
     message.msg_iovlen = iov.len();
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    // Nearly always the first piece is all: the kernel need not copy a list then.
+    // Almost always only the first piece has bytes: `send` spares the kernel the copy of the list.
     let alone = parts[1..].iter().all(|p| p.is_empty());
     loop {
-        // SAFETY: the pieces are readable; a broken connection is an error and no signal.
+        // SAFETY: the pieces are readable, and `message` points to them. With MSG_NOSIGNAL a broken connection returns
+        // an error.
         let sent = unsafe {
             match alone {
                 true => libc::send(fd, iov[0].iov_base, iov[0].iov_len, flags),

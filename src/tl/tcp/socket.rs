@@ -1,4 +1,4 @@
-//! Sockets as this transport wants them: non-blocking, without delay, with keepalive.
+//! TCP sockets of rucp: non-blocking, with the delay, keepalive and buffer sizes that the options set.
 
 use super::TcpPath;
 use crate::sys::host;
@@ -8,14 +8,14 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// Connections that the kernel holds for a listening socket until they are accepted.
+/// Connections that the kernel queues for a listening socket until they are accepted.
 pub const BACKLOG: i32 = 1024;
 
-/// What the options say about every socket.
+/// The options of every socket.
 #[derive(Clone, Debug)]
 pub struct SocketTuning {
     pub nodelay: bool,
-    /// Bytes; none to leave it to the kernel, which adapts.
+    /// Bytes; None leaves the size to the kernel, which adapts it.
     pub sndbuf: Option<usize>,
     pub rcvbuf: Option<usize>,
     pub syn_count: Option<u32>,
@@ -23,16 +23,16 @@ pub struct SocketTuning {
     pub keep_idle: Option<Duration>,
     pub keep_interval: Option<Duration>,
     pub keep_count: Option<u32>,
-    /// Connect from the address of the device that was chosen.
+    /// Connect from the address of the selected device.
     pub bind_source: bool,
-    /// Ports to listen on, 0 to 0 for any.
+    /// Range of ports to listen on; 0 to 0 for any.
     pub ports: (u16, u16),
-    /// Bytes that one read takes from a connection, at most.
+    /// Maximum bytes that one read takes from a connection.
     pub receive_buffer: usize,
 }
 
 impl SocketTuning {
-    /// What concerns the size of windows has to be said before a connection is made.
+    /// Sets the buffer sizes, which determine the window and have to be set before a connection is made.
     fn apply_early(&self, socket: &Socket) -> io::Result<()> {
         if let Some(bytes) = self.sndbuf {
             socket.set_send_buffer_size(bytes)?;
@@ -43,15 +43,15 @@ impl SocketTuning {
         Ok(())
     }
 
-    /// What concerns one connection.
+    /// Sets the options of a connection.
     ///
     /// # Errors
-    /// What the system says to values that it does not like.
+    /// The system rejects a value.
     pub fn apply(&self, socket: &Socket) -> io::Result<()> {
         let socket = SockRef::from(socket);
         socket.set_tcp_nodelay(self.nodelay)?;
         if let Some(idle) = self.keep_idle {
-            // The kernel counts in seconds and takes no 0.
+            // The kernel counts in seconds and does not accept 0.
             let seconds =
                 |d: Duration| Duration::from_secs((d.as_secs_f64().ceil() as u64).clamp(1, 32767));
             let mut keep = TcpKeepalive::new().with_time(seconds(idle));
@@ -70,10 +70,10 @@ impl SocketTuning {
     }
 }
 
-/// A socket that listens at `at`; port 0 for one of the configured range.
+/// A socket that listens at `at`; port 0 selects one of the configured range.
 ///
 /// # Errors
-/// What the system says; `AddrInUse` if no port of the range is free.
+/// Errors of the system; `AddrInUse` if no port of the range is free.
 pub fn listen(at: SocketAddr, tuning: &SocketTuning, reuse: bool) -> io::Result<Socket> {
     let ports = match (at.port(), tuning.ports) {
         (0, (first, last)) => first..=last.max(first),
@@ -105,19 +105,19 @@ fn listen_at(at: SocketAddr, tuning: &SocketTuning, reuse: bool) -> io::Result<S
     Ok(socket)
 }
 
-/// A socket that listens on every address of the host, of both families where there are two.
+/// A socket that listens on all addresses of the host, of both families where there are two.
 ///
 /// # Errors
-/// As [`listen`].
+/// Errors of the system; `AddrInUse` if no port of the range is free.
 pub fn listen_everywhere(tuning: &SocketTuning) -> io::Result<Socket> {
     listen((Ipv6Addr::UNSPECIFIED, 0).into(), tuning, false)
         .or_else(|_| listen((Ipv4Addr::UNSPECIFIED, 0).into(), tuning, false))
 }
 
-/// Begins to connect; the end of that is seen by writability.
+/// Starts to connect. The socket becomes writable when the attempt has ended.
 ///
 /// # Errors
-/// What the system knows at once.
+/// Errors that the system returns at once.
 pub fn connect(way: &TcpPath, tuning: &SocketTuning) -> io::Result<Socket> {
     let socket = prepare(way.to, tuning)?;
     if let Some(device) = &way.device {
@@ -129,10 +129,10 @@ pub fn connect(way: &TcpPath, tuning: &SocketTuning) -> io::Result<Socket> {
     begin(socket, way.to)
 }
 
-/// Begins to connect.
+/// Starts to connect a socket that [`prepare`] has made.
 ///
 /// # Errors
-/// What the system knows at once.
+/// Errors that the system returns at once.
 pub fn begin(socket: Socket, to: SocketAddr) -> io::Result<Socket> {
     match socket.connect(&to.into()) {
         Err(e) if e.raw_os_error() != Some(libc::EINPROGRESS) => Err(e),
@@ -140,17 +140,17 @@ pub fn begin(socket: Socket, to: SocketAddr) -> io::Result<Socket> {
     }
 }
 
-/// A socket that is about to connect to `to`.
+/// A socket that is ready to connect to `to`.
 ///
 /// # Errors
-/// Out of descriptors.
+/// No descriptor is left; the system rejects a value of the options.
 pub fn prepare(to: SocketAddr, tuning: &SocketTuning) -> io::Result<Socket> {
     let socket = new(to)?;
     tuning.apply_early(&socket)?;
     tuning.apply(&socket)?;
     if let Some(count) = tuning.syn_count {
         let count = count as i32;
-        // SAFETY: four readable bytes.
+        // SAFETY: `count` is readable for four bytes.
         unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
@@ -164,19 +164,19 @@ pub fn prepare(to: SocketAddr, tuning: &SocketTuning) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// How an attempt to connect ended.
+/// Whether an attempt to connect has succeeded.
 ///
 /// # Errors
-/// Why it failed.
+/// Why the attempt failed; `NotConnected` while it goes on.
 pub fn connected(socket: &Socket) -> io::Result<()> {
     match socket.take_error()? {
         Some(e) => Err(e),
-        // Neither an error nor a peer: still under way.
+        // Neither an error nor a peer: the attempt goes on.
         None => socket.peer_addr().map(|_| ()),
     }
 }
 
-/// The next connection that waits at a listening socket.
+/// Accepts the next connection of a listening socket.
 ///
 /// # Errors
 /// `WouldBlock` if there is none.
@@ -190,13 +190,13 @@ pub fn accept(
     Ok((socket, from.as_socket()))
 }
 
-/// Most guests at one door, worker's port or listener.
+/// Maximum number of half-open connections of one listening socket, of a worker or of a listener.
 const MAX_GUESTS: u64 = 256;
-/// The guests at one door get at most one in so many of the descriptors that the process may have.
+/// The half-open connections of one listening socket use at most this fraction of the descriptor limit.
 const GUESTS_SHARE: u64 = 4;
 
-/// Connections of those who have not said who they are that one door lets in; the oldest has to go when another one
-/// comes. Asked each time: a program may change its limit.
+/// Maximum number of half-open connections (without a complete hello) of one listening socket; the oldest is closed
+/// when another one arrives. Reads the descriptor limit each time: a program may change it.
 pub fn max_half_open() -> usize {
     let share =
         host::soft_limit(libc::RLIMIT_NOFILE).map_or(MAX_GUESTS, |limit| limit / GUESTS_SHARE);
@@ -204,7 +204,7 @@ pub fn max_half_open() -> usize {
 }
 
 fn new(for_address: SocketAddr) -> io::Result<Socket> {
-    // Non-blocking from the start, and not inherited by programs that this process starts.
+    // Non-blocking from the start, and not inherited across `exec`.
     Socket::new(
         Domain::for_address(for_address),
         Type::STREAM.nonblocking().cloexec(),
@@ -212,10 +212,10 @@ fn new(for_address: SocketAddr) -> io::Result<Socket> {
     )
 }
 
-/// Bytes that the other end's kernel has not confirmed yet.
+/// Bytes that the remote kernel has not acknowledged.
 pub fn unconfirmed(socket: &Socket) -> usize {
     let mut bytes = 0i32;
-    // SAFETY: four writable bytes.
+    // SAFETY: `bytes` is writable for four bytes.
     let ret = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     if ret < 0 { 0 } else { bytes.max(0) as usize }
 }

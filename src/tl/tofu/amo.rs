@@ -1,10 +1,10 @@
-//! Atomic operations as adapters do them: on 4 or 8 bytes, in one step, which tells what was there before.
+//! Atomic operations of TNIs: on 4 or 8 bytes, and each can fetch the value before it.
 #![forbid(unsafe_code)]
 
 use super::utofu::{self, TniCaps};
 use std::ffi::c_int;
 
-/// What is done.
+/// The kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AmoVerb {
     Swap,
@@ -15,7 +15,7 @@ pub enum AmoVerb {
     CompareSwap,
 }
 
-/// With how many bytes.
+/// Length of the operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AmoWidth {
     Four,
@@ -27,18 +27,18 @@ pub enum AmoWidth {
 pub struct TofuAmo {
     pub verb: AmoVerb,
     pub width: AmoWidth,
-    /// The operand; of a compare-and-swap what is to be there afterwards.
+    /// The operand; of a compare-and-swap the new value.
     pub value: u64,
-    /// Of a compare-and-swap what has to be there.
+    /// The value that a compare-and-swap expects.
     pub compare: u64,
 }
 
-/// What adapters offer: none of them by default.
+/// Operations that TNIs support: none by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AmoCaps(u64);
 
 impl AmoVerb {
-    /// uTofu's number; a compare-and-swap is a call of its own.
+    /// uTofu's number; a compare-and-swap has a function of its own.
     pub fn code(self) -> c_int {
         match self {
             AmoVerb::Swap => utofu::ARMW_SWAP,
@@ -50,7 +50,7 @@ impl AmoVerb {
         }
     }
 
-    /// Whether it is of no use without what was there before.
+    /// Whether the operation is of no use without the fetched value.
     #[inline(always)]
     pub fn needs_reply(self) -> bool {
         matches!(self, AmoVerb::Swap | AmoVerb::CompareSwap)
@@ -69,7 +69,7 @@ impl AmoVerb {
 }
 
 impl AmoWidth {
-    /// Bytes.
+    /// Length in bytes.
     pub fn bytes(self) -> usize {
         match self {
             AmoWidth::Four => 4,
@@ -79,7 +79,7 @@ impl AmoWidth {
 }
 
 impl TofuAmo {
-    /// Adds to 8 bytes.
+    /// An addition to 8 bytes.
     pub fn add(value: u64) -> TofuAmo {
         TofuAmo {
             verb: AmoVerb::Add,
@@ -91,7 +91,7 @@ impl TofuAmo {
 }
 
 impl AmoCaps {
-    /// What all of these offer.
+    /// Operations that all of these TNIs support.
     pub fn by_all<'a>(caps: impl Iterator<Item = &'a TniCaps>) -> AmoCaps {
         let of_one = |caps: &TniCaps| match caps.flags & utofu::CAP_ARMW {
             0 => 0,

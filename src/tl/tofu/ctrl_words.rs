@@ -1,4 +1,4 @@
-//! Where peers tell a sender what it may write: a ring, and how far its reader is.
+//! Control words of senders, which receivers write: the grant of a ring, credits, and that the reader closes.
 
 use super::vcq::{Vcq, VcqRegion};
 
@@ -7,10 +7,10 @@ use crate::wire::tofu_msg::{CELL, GRANT_AT, Grant, LEFT, LEFT_AT};
 use std::io;
 use std::sync::Arc;
 
-/// Cells that are registered together, bytes.
+/// Bytes of control words that are registered together (a chunk).
 const CHUNK: usize = 64 << 10;
 
-/// One sender's.
+/// The control words of one sender, 64 bytes.
 #[derive(Clone)]
 pub struct CtrlWord {
     region: Arc<VcqRegion>,
@@ -18,43 +18,43 @@ pub struct CtrlWord {
 }
 
 impl CtrlWord {
-    /// How peers name it.
+    /// Steering address of the control words.
     pub fn stadd(&self) -> u64 {
         self.region.stadd + self.offset as u64
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: inside of the region, aligned, and everybody here takes it for an atomic.
+        // SAFETY: within the region, aligned, and all threads of this process access it as an atomic.
         unsafe { dma_mem::word_at(self.region.ptr().add(self.offset + at)) }
     }
 
-    /// How far the reader is.
+    /// The last credit: frames and bytes that the reader has consumed.
     #[inline]
     pub fn credit(&self) -> u64 {
-        // Acquire: pairs with the adapter's write, which comes after the reader's last look at what it gives back
-        // (`line::read_before_post` in `RxRing::tell`).
+        // Acquire: pairs with the TNI's write, which comes after the reader's last access to what the credit frees
+        // (`vcq_ops::read_before_post` in `RxRing::send_credit`).
         self.word(0).load(Ordering::Acquire)
     }
 
-    /// The grant, once a notice has told that it is there.
+    /// The grant, after the notice of it has arrived.
     pub fn grant(&self) -> Option<Grant> {
         let mut bytes = [0; Grant::SIZE];
         for (i, eight) in bytes.chunks_exact_mut(size_of::<u64>()).enumerate() {
-            // Relaxed: the adapter wrote it before the notice, which `line::heard` was behind.
+            // Relaxed: the TNI wrote it before the notice; the fence in `vcq_ops::has_notice` came after that.
             let word = self.word(GRANT_AT + 8 * i).load(Ordering::Relaxed);
             eight.copy_from_slice(&word.to_ne_bytes());
         }
         Grant::decode(&bytes)
     }
 
-    /// Whether the reader of the ring that was granted with this proof has gone.
+    /// Whether the reader of the ring that was granted with this proof has closed.
     pub fn has_left(&self, proof: u32) -> bool {
-        // Relaxed: the adapter wrote it before the notice, which `line::heard` was behind.
+        // Relaxed: the TNI wrote it before the notice; the fence in `vcq_ops::has_notice` came after that.
         self.word(LEFT_AT).load(Ordering::Relaxed) == LEFT | u64::from(proof)
     }
 
-    /// Ends the use of the cell, which no other sender gets: the peer may still write there. With the last cell of a
-    /// chunk the chunk is deregistered: where it began.
+    /// Retires the control words: no other sender gets them, as the peer may still write there. The last ones of a
+    /// chunk deregister it: returns its steering address.
     pub fn retire(self) -> Option<u64> {
         let begins = self.region.stadd;
         Arc::into_inner(self.region).map(|_| begins)
@@ -62,23 +62,23 @@ impl CtrlWord {
 
     fn clear(&self) {
         for at in (0..CELL).step_by(size_of::<u64>()) {
-            // Relaxed: nobody else knows the cell.
+            // Relaxed: no peer has the address of these control words yet.
             self.word(at).store(0, Ordering::Relaxed);
         }
     }
 }
 
-/// All of a worker's.
+/// Allocator of a worker's control words.
 #[derive(Default)]
 pub struct CtrlWords {
     free: Vec<CtrlWord>,
 }
 
 impl CtrlWords {
-    /// One that nobody uses, empty. The chunk that was made for it, if there was no other.
+    /// Allocates zeroed control words; also returns the chunk, if a new one was registered for them.
     ///
     /// # Errors
-    /// What the library says.
+    /// The system's or the library's error.
     pub fn take(&mut self, vcq: &Arc<Vcq>) -> io::Result<(CtrlWord, Option<Arc<VcqRegion>>)> {
         let mut made = None;
         if self.free.is_empty() {

@@ -1,4 +1,4 @@
-//! What a worker has of the interconnect: a virtual control queue, and a hall where strangers ask for rings.
+//! A worker's share of the interconnect: a VCQ, and a ticket queue in which peers request rings.
 
 use super::TofuTuning;
 use super::mr::MrCache;
@@ -17,44 +17,44 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-/// A worker's share. Dropped when the worker and its last sender are gone. Fields in the order of their ends.
+/// Dropped when the worker and its last sender are gone. Fields are in drop order.
 pub struct TofuIface {
     pub queue: MtLock<OpQueue>,
-    /// Memory of the user's that is registered for the queue.
+    /// Registration cache of user memory for the VCQ.
     pub store: MrCache,
     pub hall: VcqRegion,
     pub vcq: Arc<Vcq>,
-    /// Further queues, for long transfers; mostly none.
+    /// Further VCQs for long transfers; none by default.
     pub rails: Box<[TofuRail]>,
     roster: Arc<VcqRegistry>,
-    /// Its number there; the rails have those behind it.
+    /// Number of the VCQ in the registry; the rails have the next ones.
     pub number: u16,
     pub tuning: TofuTuning,
-    /// Bytes that one operation moves from or to memory of the user's, at most.
+    /// Maximum bytes of one zcopy operation.
     pub longest: usize,
-    /// Connections in the middle of a record.
+    /// Connections with a record, or a flush request, that is not fully posted.
     unfinished: MtLock<Vec<u32>>,
     has_unfinished: AtomicBool,
-    /// Which of the network interfaces it is on.
+    /// Index of the VCQ's TNI.
     pub tni: usize,
 }
 
 impl TofuIface {
-    /// On the network interface whose turn it is, or the next that has a queue left; the rails on those behind it, as
-    /// many as leave queues for the first ones of other workers.
+    /// Creates the VCQ on the TNI whose turn it is, or on the next one that has a VCQ left, and the rails on those
+    /// after it, as long as first VCQs remain for other workers.
     ///
     /// # Errors
-    /// What the library says of the last.
+    /// The library's error of the last attempt.
     pub fn new(
         tnis: &[Tni],
         roster: &Arc<VcqRegistry>,
         tuning: TofuTuning,
         mt: bool,
     ) -> io::Result<TofuIface> {
-        /// Workers that were made in this process: they are spread over the interfaces.
+        /// Workers created in this process: they are spread over the TNIs.
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let lib = Utofu::get().ok_or(io::ErrorKind::NotFound)?;
-        // Relaxed: only a number.
+        // Relaxed: a counter that orders nothing.
         let first = MADE.fetch_add(1, Ordering::Relaxed) + tuning.first % tnis.len().max(1);
         let mut turns: Vec<usize> = (0..tnis.len()).map(|i| (first + i) % tnis.len()).collect();
         let (vcq, tni) = vcq_alloc::take(lib, tnis, &turns, tuning.most_alone)?;
@@ -110,23 +110,23 @@ impl TofuIface {
         })
     }
 
-    /// The queues of its rails, for peers.
+    /// The VCQs of the rails, for peers.
     pub fn signaled_rails(&self) -> RailVcqs {
         RailVcqs::of(self.rails.iter().map(|rail| rail.vcq.id))
     }
 
-    /// The next thing that has happened by a rail.
+    /// The next event of a rail.
     pub fn poll_rails(&self) -> Option<QueueEvent> {
         self.rails.iter().find_map(|rail| rail.queue.lock().poll())
     }
 
-    /// Whether something of this connection waits for its notice, on any queue.
+    /// Whether an outstanding operation or a queued event of any VCQ names this connection.
     pub fn is_awaited(&self, link: u32) -> bool {
         let mut rails = self.rails.iter();
         self.queue.lock().is_awaited(link) || rails.any(|rail| rail.queue.lock().is_awaited(link))
     }
 
-    /// Takes the ends of transmissions on all queues.
+    /// Polls the TCQs of all VCQs.
     pub fn reap(&self) {
         self.queue.lock().reap();
         for rail in &self.rails {
@@ -134,25 +134,25 @@ impl TofuIface {
         }
     }
 
-    /// A connection has begun a record that its ring had no room for all of.
+    /// Lists a connection whose record, or flush request, could not be posted entirely.
     pub fn leave_unfinished(&self, link: u32) {
         let mut links = self.unfinished.lock();
         links.push(link);
-        // Relaxed: who sees it takes the lock, which orders both.
+        // Relaxed: a thread that sees it takes the lock, which orders the list.
         self.has_unfinished.store(true, Ordering::Relaxed);
     }
 
-    /// Whether there are any.
+    /// Whether any connection is listed.
     #[inline(always)]
     pub fn has_unfinished(&self) -> bool {
-        // Relaxed: what is seen late is seen in the next round.
+        // Relaxed: if it is seen late, the next call of progress handles it.
         self.has_unfinished.load(Ordering::Relaxed)
     }
 
-    /// Those connections, each once, for who progresses.
+    /// Takes the listed connections, each once, for the progress thread.
     pub fn take_unfinished(&self) -> Vec<u32> {
         let mut unfinished = self.unfinished.lock();
-        // Relaxed: under the lock, as the other.
+        // Relaxed: written under the lock, as in `leave_unfinished`.
         self.has_unfinished.store(false, Ordering::Relaxed);
         let mut links = std::mem::take(&mut *unfinished);
         drop(unfinished);
@@ -161,17 +161,18 @@ impl TofuIface {
         links
     }
 
-    /// The word of the hall, as adapters have left it.
+    /// The word of the ticket queue, which TNIs add to.
     pub fn turn(&self) -> u64 {
-        // SAFETY: the hall begins with it, aligned, and everybody here takes it for an atomic.
+        // SAFETY: the ticket queue begins with the word, aligned, and all threads of this process access it as an
+        // atomic.
         let word = unsafe { dma_mem::word_at(self.hall.ptr()) };
-        // Relaxed: a number.
+        // Relaxed: a counter that orders nothing.
         word.load(Ordering::Relaxed)
     }
 }
 
-/// What one operation moves on any of the interfaces: pieces of whole lines of the processor's cache, if there are
-/// several.
+/// Maximum bytes of one operation on any of the TNIs, in whole lines of the cache, so that the parts of a transfer
+/// begin at one.
 fn longest(each: impl Iterator<Item = usize>) -> usize {
     const LINE: usize = 256;
     each.min().unwrap_or(0).max(LINE) / LINE * LINE

@@ -1,9 +1,9 @@
-//! Rings, cells, buffers and what counts a connection's posts under loom: a thread of the test's is the adapter, and
-//! what it writes and reads is watched.
+//! Rings, control words, buffers and post counters under loom: a thread of the test acts as the TNI, and loom checks
+//! its accesses to memory.
 //!
-//! What is relaxed and orders nothing could not fail here: how many queues were made or are alone, how many posts are
-//! untold, the word of a hall, the first guess of `op::executor`. That a later store does not pass an earlier load the
-//! language says by release alone; so an adapter that is to show what an acquire keeps in front of a post is prompt
+//! Relaxed atomics that order nothing are not tested: the number of VCQs, the number of unacknowledged posts, the word
+//! of a ticket queue, the first load in `op::amo_target`. That a later store does not pass an earlier load can only be
+//! expressed by release; so a TNI that is to show what an acquire keeps before a post executes posts at once
 //! ([`Adapter::be_prompt`]).
 
 mod flow;
@@ -35,7 +35,7 @@ fn adapter<'a>(iface: &TofuIface) -> &'a Adapter {
     Adapter::of(iface.vcq.id)
 }
 
-/// Room for so many frames as long as they can be; the reader tells of each.
+/// A ring that holds `frames` frames of maximum length; the reader sends a credit for each.
 fn narrow(frames: u32) -> RingLayout {
     RingLayout {
         size: TAIL as u32 + frames * PACKET,
@@ -44,7 +44,7 @@ fn narrow(frames: u32) -> RingLayout {
     }
 }
 
-/// Room for several, which are counted.
+/// A ring that holds eight frames, which are counted.
 fn wide() -> RingLayout {
     RingLayout {
         size: TAIL as u32 + 8 * PACKET,
@@ -53,13 +53,13 @@ fn wide() -> RingLayout {
     }
 }
 
-/// A ring that a peer of the worker's writes to.
+/// A ring of this worker, which a peer writes.
 fn inbound(iface: &TofuIface, shape: RingLayout) -> RxRing {
     let piece = RingPool::default().take(&iface.vcq, shape.size as usize);
     let piece = piece.expect("the model has all");
     dma_mem::watch(piece.ptr(), shape.count_at() as usize);
     let mut inbound = RxRing::new(piece, shape);
-    // Nothing yet; its word is watched from now on.
+    // No frame yet; loom watches the word of the count from now on.
     inbound.scan();
     inbound
 }
@@ -71,7 +71,7 @@ fn cell(iface: &TofuIface) -> CtrlWord {
     cell
 }
 
-/// What writes to a ring of this peer, or to the peer's memory, and is told in this cell what was read.
+/// The sender to a ring of this peer, and to the peer's memory; `cell` receives its credits.
 fn sender(
     own: &Arc<TofuIface>,
     flow: &Arc<TxAcks>,
@@ -89,14 +89,14 @@ fn sender(
     TofuSender::new(own.clone(), flow.clone(), cell.clone(), MARK, to)
 }
 
-/// Registered memory, of which the first bytes are watched.
+/// Registered memory, whose first bytes loom watches.
 fn memory(iface: &TofuIface) -> VcqRegion {
     let region = VcqRegion::new(&iface.vcq, 64).expect("the model has all");
     dma_mem::watch(region.ptr(), 64);
     region
 }
 
-/// Waits until this is true, which another thread has to see to.
+/// Waits until this is true, by an action of another thread.
 fn wait(mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         loom::thread::yield_now();

@@ -1,14 +1,17 @@
-//! The Tofu interconnect by uTofu: puts into rings in the memory of whoever reads them.
+//! Tofu Interconnect D through uTofu: messages are puts into rings in the receiver's memory.
 //!
-//! `utofu` is the library, opened at run time, `tni` the network interfaces that may be used, `vcq` a virtual control
-//! queue and memory that is registered for it, `vcq_ops` what is called most of it, `op_queue` what is under way there.
-//! An `iface` is what a worker has: a queue, a hall, where strangers ask for rings, and `rails`, further queues for
-//! long transfers; `vcq_alloc` says who has a control queue to itself, `route` which way connections take. A frame is a
-//! packet of `wire::packet` whose credit is its number; where it lies in a ring both ends compute (`ring_layout`). An
-//! `rx_ring` ring is read by its owner and written by one peer, through a `sender`; `ctrl_words` are where peers tell
-//! the sender what it may write, and a `tx_acks` is how much of what it has posted is known to have arrived. Rings get
-//! shorter as there are more of them (`sizing`, `ring_pool`). Users' memory is `mr`. What is said before anything else
-//! is in `wire::tofu`.
+//! - `utofu`: the library, opened at run time; `tni`: the usable network interfaces (TNIs).
+//! - `vcq`: a virtual control queue (VCQ) and memory registered for it; `vcq_ops`: its hot calls; `op_queue`: the
+//!   operations outstanding on it; `amo`: atomic operations.
+//! - `iface`: a worker's VCQ, its ticket queue, where peers request rings, and its `rails`, further VCQs for long
+//!   transfers; `vcq_alloc`: which workers get a control queue of their own; `vcq_registry`: the VCQs of a context;
+//!   `route`: the path of a connection through the network.
+//! - `ring_layout`: where frames lie in a ring, computed alike at both ends. A frame is a packet of `wire::ib_packet`
+//!   whose credit field is its sequence number. `rx_ring`: a ring, read by its owner and written by one peer's
+//!   `sender`; `ctrl_words`: words of a sender into which the receiver writes the grant of a ring and credits;
+//!   `tx_acks`: how many posts of a connection are acknowledged.
+//! - `sizing`, `ring_pool`: later rings are shorter; where their memory comes from.
+//! - `mr`: the registration cache of user memory. The wireup messages are in `wire::tofu_msg`.
 
 pub mod vcq_alloc;
 pub mod ctrl_words;
@@ -39,30 +42,30 @@ use crate::wire::address::TofuLocator;
 /// Settings of the transport, from the options.
 #[derive(Clone, Copy, Debug)]
 pub struct TofuTuning {
-    /// Bytes of the first rings, and of all together, about.
+    /// Bytes of the first rings, and about the bytes of all rings together.
     pub ring_size: u32,
     pub ring_memory: u64,
     /// Bytes of the longest frame.
     pub packet: u32,
-    /// Frames that a peer may have under way.
+    /// Frames that a peer may have in flight.
     pub window: u32,
-    /// Notices of frames that the queue of notices has room for, and of what is read as many again.
+    /// MRQ notices reserved for frames; as many again are reserved for one-sided operations.
     pub notices: u32,
-    /// Queues of a worker: one for messages, the others are rails.
+    /// VCQs of a worker: one for messages, the others are rails.
     pub queues: usize,
-    /// The network interface that the process begins with, modulo their number.
+    /// Index of the process's first TNI, modulo their number.
     pub first: usize,
-    /// Queues of the process that are alone on a control queue, at most.
+    /// Maximum number of VCQs of the process with an exclusive control queue.
     pub most_alone: usize,
-    /// From so many bytes on memory is registered for one transfer.
+    /// Transfers of this many bytes or more register their memory.
     pub zcopy: usize,
-    /// Interfaces that share a long put or get, at most.
+    /// Maximum number of TNIs that share a long put or get.
     pub rma_rails: usize,
-    /// The same of a long message.
+    /// Maximum number of TNIs that share a long message.
     pub rndv_rails: usize,
 }
 
-/// Where a worker is, as its address says.
+/// A worker's location, as its address names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TofuTarget {
     pub locator: TofuLocator,

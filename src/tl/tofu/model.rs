@@ -1,9 +1,8 @@
-//! A model of uTofu for loom: what was posted is done when a test says so, by a thread of the test's that is the
-//! adapter then.
+//! A model of uTofu for loom: posts are executed when a test says so, by a thread of the test that acts as the TNI.
 //!
-//! A post keeps what was written before it only where memory is lent, as the library promises. An adapter sees all that
-//! was in front of a post, does one after the other, and tells of each behind it: that is strong order. What panics in
-//! here ends the process, after it has said why: functions of C's do not unwind.
+//! As in the library, a post orders earlier stores before it only if the TNI reads the caller's memory. The TNI sees
+//! all stores before a post, executes posts one after the other, and writes each notice after the post's effect: strong
+//! order. A panic in here ends the process after its message: C functions do not unwind.
 
 use super::TofuTuning;
 use super::iface::TofuIface;
@@ -17,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::Arc;
 
-/// Longest frame of the workers here, bytes.
+/// Bytes of the longest frame of the model's workers.
 pub const PACKET: u32 = 64;
 
 pub fn library() -> Utofu {
@@ -44,7 +43,7 @@ pub fn library() -> Utofu {
     }
 }
 
-/// Runs a test in every order with up to so many preemptions.
+/// Runs a test in every order with at most this many preemptions.
 pub fn explore(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
@@ -54,10 +53,10 @@ pub fn explore(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
     });
 }
 
-/// What threads give each other.
+/// A value that threads of a test pass to each other.
 pub struct Passed<T>(T);
 
-// SAFETY: what they do with it at the same time is what the tests are about.
+// SAFETY: whether concurrent accesses to it are ordered is what the tests check.
 unsafe impl<T> Send for Passed<T> {}
 
 impl<R, T: FnOnce() -> R> Passed<T> {
@@ -66,13 +65,13 @@ impl<R, T: FnOnce() -> R> Passed<T> {
     }
 }
 
-/// A thread that may have what belongs to others.
+/// Spawns a thread whose closure and result need not be `Send`.
 pub fn spawn<R: 'static>(work: impl FnOnce() -> R + 'static) -> JoinHandle<Passed<R>> {
     let work = Passed(work);
     loom::thread::spawn(move || work.run())
 }
 
-/// A worker's share of the interconnect, with as many queues.
+/// A worker's share of the interconnect, with this many VCQs.
 pub fn iface(queues: usize, mt: bool) -> TofuIface {
     let tuning = TofuTuning {
         ring_size: 0,
@@ -100,7 +99,7 @@ pub fn iface(queues: usize, mt: bool) -> TofuIface {
     TofuIface::new(&tnis, &Arc::new(VcqRegistry::default()), tuning, mt).expect("the model has all")
 }
 
-/// What is posted.
+/// The kind of a posted operation.
 #[derive(Clone)]
 enum What {
     Put(Stadd, usize),
@@ -119,7 +118,7 @@ struct Post {
     cbdata: usize,
 }
 
-/// A list that one thread makes longer at a time and one takes from: the words are all that orders the two.
+/// A list with one writer and one reader at a time, ordered only by the word with its length.
 struct List<T> {
     all: RefCell<Vec<T>>,
     count: AtomicU32,
@@ -151,7 +150,7 @@ impl<T: Clone> List<T> {
     }
 }
 
-/// That of one queue.
+/// The TNI of one VCQ.
 pub struct Adapter {
     posts: List<Post>,
     notices: List<MrqNotice>,
@@ -160,38 +159,38 @@ pub struct Adapter {
 }
 
 impl Adapter {
-    /// That of the queue with this name.
+    /// The TNI of the VCQ with this id.
     pub fn of<'a>(vcq: VcqId) -> &'a Adapter {
-        // SAFETY: made by `create_vcq`; tests do not look for it when the queue is gone.
+        // SAFETY: `create_vcq` made it; tests do not use it after the VCQ is freed.
         unsafe { &*(vcq as *const Adapter) }
     }
 
-    /// How much was posted.
+    /// Number of posts.
     pub fn posted(&self) -> usize {
         self.posts.all.borrow().len()
     }
 
-    /// From now on who posts does what he posts, behind all that he has done before. For what acquires order: the
-    /// language has no word for a later store alone.
+    /// From now on the posting thread executes its posts at once, after all that it has done before. For tests of an
+    /// acquire: the language cannot express that only a later store is ordered.
     pub fn be_prompt(&self) {
         self.prompt.set(true);
     }
 
-    /// Does the next thing that was posted. False: there is none.
+    /// Executes the next post. False: there is none.
     pub fn work(&self) -> bool {
-        // Acquire: an adapter begins when it sees the post.
+        // Acquire: pairs with `post`: the TNI begins when it sees the post.
         let post = self.posts.take(Ordering::Acquire);
         post.inspect(|post| self.carry_out(post)).is_some()
     }
 
-    /// The same, when there is something.
+    /// Waits for the next post and executes it.
     pub fn work_next(&self) {
         while !self.work() {
             loom::thread::yield_now();
         }
     }
 
-    /// A peer writes this here, and a notice tells of it.
+    /// A peer's put of these bytes, with a notice.
     pub fn receive(&self, at: Stadd, bytes: &[u8]) {
         write(at, bytes);
         self.tell(utofu::RMT_PUT, 0, 0, at);
@@ -201,7 +200,7 @@ impl Adapter {
         let mut notice = MrqNotice::default();
         (notice.notice_type, notice.edata) = (notice_type, edata);
         (notice.rmt_value, notice.rmt_stadd) = (rmt_value, rmt_stadd);
-        // Release: behind what it tells of.
+        // Release: pairs with the fence in `vcq_ops::has_notice`; the data were written before.
         self.notices.push(notice, Ordering::Release);
     }
 
@@ -211,7 +210,7 @@ impl Adapter {
             return utofu::SUCCESS;
         }
         let order = match post.what {
-            // Release: what the adapter is to read was written before.
+            // Release: the data that the TNI reads were written before.
             What::Put(..) => Ordering::Release,
             _ => Ordering::Relaxed,
         };
@@ -230,7 +229,8 @@ impl Adapter {
             }
             What::Add(what) => {
                 ours = utofu::LCL_ARMW;
-                // SAFETY: a word of a test's. Release: behind what came before, as all that adapters write.
+                // SAFETY: a word of registered memory. Release: ordered after earlier operations, as all writes of a
+                // TNI.
                 value = unsafe { word_at(post.at as *mut u8) }.fetch_add(*what, Ordering::Release);
             }
         }
@@ -241,7 +241,7 @@ impl Adapter {
             self.tell(ours, post.edata, value, post.at);
         }
         if post.flags & utofu::TCQ_NOTICE != 0 {
-            // Release: behind the reading.
+            // Release: ordered after the TNI's reads.
             self.ends.push(post.cbdata, Ordering::Release);
         }
     }
@@ -250,7 +250,7 @@ impl Adapter {
 fn read(at: Stadd, len: usize) -> Vec<u8> {
     let from = at as *const u8;
     dma_mem::reads(from, len);
-    // SAFETY: registered memory of a test's.
+    // SAFETY: registered memory of the test, readable for `len` bytes.
     unsafe { std::slice::from_raw_parts(from, len) }.to_vec()
 }
 
@@ -258,18 +258,18 @@ fn write(at: Stadd, bytes: &[u8]) {
     let to = at as *mut u8;
     if !is_word(to) {
         dma_mem::writes(to, bytes.len());
-        // SAFETY: registered memory of a test's.
+        // SAFETY: registered memory of the test, writable for `bytes.len()` bytes.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         return;
     }
-    // A single word is behind all before; of several only the notice tells.
+    // A single word is ordered after all earlier writes; of several words only the notice is.
     let order = match bytes.len() {
         8 => Ordering::Release,
         _ => Ordering::Relaxed,
     };
     for (i, word) in bytes.chunks_exact(8).enumerate() {
         let value = word.try_into().map(u64::from_ne_bytes).expect("8 bytes");
-        // SAFETY: a word of a test's, and those behind it.
+        // SAFETY: words of registered memory of the test.
         unsafe { word_at(to.add(8 * i)) }.store(value, order);
     }
 }
@@ -289,19 +289,19 @@ unsafe extern "C" fn create_vcq(_: TniId, _: c_ulong, hdl: *mut VcqHdl) -> c_int
         ends: List::new(),
         prompt: Cell::new(false),
     });
-    // SAFETY: the caller's place.
+    // SAFETY: the caller's variable.
     unsafe { hdl.write(Box::into_raw(adapter) as VcqHdl) };
     utofu::SUCCESS
 }
 
 unsafe extern "C" fn free_vcq(hdl: VcqHdl) -> c_int {
-    // SAFETY: made by `create_vcq`.
+    // SAFETY: `create_vcq` made it, and it is freed once.
     drop(unsafe { Box::from_raw(hdl as *mut Adapter) });
     utofu::SUCCESS
 }
 
 unsafe extern "C" fn query_vcq_id(hdl: VcqHdl, id: *mut VcqId) -> c_int {
-    // SAFETY: the caller's place.
+    // SAFETY: the caller's variable.
     unsafe { id.write(hdl as VcqId) };
     utofu::SUCCESS
 }
@@ -327,7 +327,7 @@ unsafe extern "C" fn reg_mem(
     _: c_ulong,
     stadd: *mut Stadd,
 ) -> c_int {
-    // SAFETY: the caller's place.
+    // SAFETY: the caller's variable.
     unsafe { stadd.write(ptr as Stadd) };
     utofu::SUCCESS
 }
@@ -390,7 +390,7 @@ unsafe extern "C" fn put_piggyback(
     flags: c_ulong,
     cbdata: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's bytes.
+    // SAFETY: the caller's bytes, readable for `len`.
     let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), len) }.to_vec();
     posted(hdl, (vcq, at), What::Bytes(bytes), edata, flags, cbdata)
 }
@@ -463,21 +463,21 @@ unsafe extern "C" fn cswap8(
 }
 
 unsafe extern "C" fn poll_tcq(hdl: VcqHdl, _: c_ulong, cbdata: *mut *mut c_void) -> c_int {
-    // Relaxed: nothing is promised.
+    // Relaxed: the library promises no order.
     let Some(word) = Adapter::of(hdl as VcqId).ends.take(Ordering::Relaxed) else {
         return utofu::NOT_FOUND;
     };
-    // SAFETY: the caller's place.
+    // SAFETY: the caller's variable.
     unsafe { cbdata.write(word as *mut c_void) };
     utofu::SUCCESS
 }
 
 unsafe extern "C" fn poll_mrq(hdl: VcqHdl, _: c_ulong, place: *mut MrqNotice) -> c_int {
-    // Relaxed: nothing is promised.
+    // Relaxed: the library promises no order.
     let Some(notice) = Adapter::of(hdl as VcqId).notices.take(Ordering::Relaxed) else {
         return utofu::NOT_FOUND;
     };
-    // SAFETY: the caller's place.
+    // SAFETY: the caller's variable.
     unsafe { place.write(notice) };
     utofu::SUCCESS
 }

@@ -1,5 +1,5 @@
-//! Memory of users that the adapter reads and writes in place: what a queue's cache of registrations keeps, and gives
-//! up again where the queue has no room for what has to be registered: rings, cells, buffers, keys.
+//! Registration cache of user memory that the TNI accesses directly (zcopy). Unused registrations are given up when the
+//! VCQ has no room for others: rings, control words, buffers, memory handles.
 
 use super::utofu::{self, Stadd, code_name, is_shortage};
 use super::vcq::{RegReclaimer, RegisteredMem, Vcq};
@@ -12,24 +12,24 @@ use std::ffi::c_int;
 use std::io;
 use std::sync::{Arc, Weak};
 
-/// The queue that it is registered for.
+/// Registers memory for this VCQ.
 pub struct VcqRegistrar(Weak<Vcq>);
 
-/// What is registered for a queue: nothing is made before somebody wants something of it.
+/// Registration cache of a VCQ, created on first use.
 pub struct MrCache {
     vcq: Weak<Vcq>,
     cache: OnceLock<Option<Arc<RegCache<VcqRegistrar>>>>,
     lookaside: MtLock<Option<LocalCache<VcqRegistrar>>>,
 }
 
-/// Registered memory.
+/// Registered user memory.
 pub struct TofuMr {
     registered: RegisteredMem,
     writable: bool,
 }
 
 impl MrCache {
-    /// `mt`: threads may overlap.
+    /// `mt`: calls of several threads may overlap.
     pub fn new(vcq: &Arc<Vcq>, mt: bool) -> MrCache {
         MrCache {
             vcq: Arc::downgrade(vcq),
@@ -38,11 +38,11 @@ impl MrCache {
         }
     }
 
-    /// Memory of the user's for the queue: registered now, or, if it is not `worth` it, before. `how` that is watched
-    /// and kept is asked for once.
+    /// The registration of user memory for the VCQ: a new one if it is `worth` it, else only a cached one. `how` gives
+    /// policy and monitor of the cache, when it is created.
     ///
     /// # Errors
-    /// It cannot be registered, or was not: `NotFound`.
+    /// The registration fails; `NotFound`: it is not `worth` it and not cached.
     pub fn register_mr(
         &self,
         (ptr, len): (*const u8, usize),
@@ -75,7 +75,7 @@ impl MrCache {
         }
     }
 
-    /// Deregisters what has been unmapped. To be called now and then.
+    /// Deregisters unmapped memory. Called periodically.
     pub fn trim(&self) {
         if let Some(cache) = self.cache.get().and_then(Option::as_ref) {
             cache.tidy();
@@ -89,10 +89,11 @@ impl regcache::Registrar for VcqRegistrar {
     fn register(&self, addr: usize, len: usize) -> io::Result<TofuMr> {
         let vcq = self.0.upgrade().ok_or(io::ErrorKind::NotFound)?;
         let register = |flags| {
-            // SAFETY: whoever has a handle keeps the memory mapped, or lets nobody use the registration any more.
+            // SAFETY: the holder of a handle keeps the memory mapped, or ensures that nothing uses the registration any
+            // more.
             unsafe { RegisteredMem::with(&vcq, addr as *mut u8, len, flags) }
         };
-        // Constants can be sent, too.
+        // Read-only memory, such as constants, can be sent, too.
         let (registered, writable) = match register(0) {
             Err(code) if !is_shortage(code) => (register(utofu::REG_READ_ONLY), false),
             registered => (registered, true),
@@ -118,14 +119,14 @@ fn error(code: c_int) -> io::Error {
     }
 }
 
-/// How the queue names this address of registered memory.
+/// Steering address of `ptr` within registered memory.
 pub fn stadd(memory: &Handle<TofuMr>, ptr: *const u8) -> Stadd {
     let at = ptr as usize - memory.extent().start;
     memory.region().registered.stadd + at as u64
 }
 
 impl TofuMr {
-    /// Whether the adapter may write it.
+    /// Whether the TNI may write the memory.
     pub fn is_writable(&self) -> bool {
         self.writable
     }

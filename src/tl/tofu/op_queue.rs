@@ -1,5 +1,5 @@
-//! What is under way by a virtual control queue: [`buffers`] that the adapter reads and writes, operations whose ends
-//! requests wait for ([`outstanding`]), and numbers that notices tell them by ([`edata_tags`]).
+//! Operations outstanding on a virtual control queue: [`buffers`] that the TNI reads and writes, operations that
+//! requests wait for ([`outstanding`]), and the tags by which MRQ notices name them ([`edata_tags`]).
 
 mod atomics;
 mod buffers;
@@ -23,52 +23,51 @@ use std::sync::Arc;
 pub use completion::{CREDITS, Completion, ErrSource, NO_LINK, OWN, OpTag, QueueEvent};
 pub use edata_tags::generation_of;
 
-/// A queue that takes nothing for so long is stuck, milliseconds.
+/// A VCQ that returns `UTOFU_ERR_BUSY` for this long is stuck, milliseconds.
 const STUCK_MS: u64 = 10_000;
-/// Notices that are kept while one is looked for: more than any queue holds.
+/// Maximum number of notices queued while one is searched for: more than any MRQ holds.
 const MOST_EARLY: usize = 1 << 16;
-/// Words with entries of ended transmissions: a buffer below this, else a link,
+/// cbdata of an operation without a buffer: this plus the connection number. Less is the number of a buffer.
 pub const LINKS: usize = 1 << 16;
-/// or what was written from its owner's memory.
+/// cbdata of a zcopy put: this plus the operation's number.
 const LENT: usize = 1 << 40;
-/// Above that the byte that a notice was to have, of what one tells of: which does not come if this queue tells of a
-/// failure.
+/// cbdata: shift of the operation's edata tag. If the TCQ entry reports an error, no MRQ notice with this tag comes.
 const SLOT_AT: u32 = 48;
 
-// SAFETY: pointers that are followed under the queue's lock only, while their owners wait.
+// SAFETY: the pointers are followed only under the queue's lock, while the requests that own the memory wait.
 unsafe impl Send for OpQueue {}
 
-/// One thread at a time: whoever holds its lock.
+/// Used by one thread at a time, which holds its lock.
 pub struct OpQueue {
     pub vcq: Arc<Vcq>,
     buffers: DmaBuffers,
-    /// Those who wait for reads that have failed, by their connections, until those are taken down.
+    /// Requests whose read or fetching atomic has failed, with their connections, until the connection is released.
     orphans: Vec<(u32, *mut c_void)>,
     slots: EdataTags,
-    /// Where the values go that atomic operations find.
+    /// Destinations of the values that atomic operations fetch.
     replies: AmoReplies,
-    /// Atomic operations without a reply whose notices have not come.
+    /// Non-fetching atomic operations without a notice yet.
     changes: u32,
-    /// Notices that came while another one was looked for.
+    /// Notices polled while another one was searched for.
     early: VecDeque<(c_int, MrqNotice)>,
     under_way: Outstanding,
-    /// Operations that there may be: each can have a notice.
+    /// Limit of outstanding operations: each can produce a notice.
     most: usize,
-    /// Those that write from their owners' memory.
+    /// Zcopy puts without a TCQ entry yet.
     lent: usize,
-    /// What has ended and was not told yet.
+    /// Events that are not reported yet.
     ended: VecDeque<QueueEvent>,
-    /// Connections of which a transmission has failed, and how.
+    /// Connections with a failed transmission, and the uTofu code.
     failed: Vec<(u32, c_int)>,
-    /// Errors in a row that tell nothing.
+    /// Consecutive error notices that name no operation.
     errors: u32,
 }
 
 impl OpQueue {
-    /// `notices`: so many operations that somebody waits for may be under way, if it is not very few.
+    /// `notices`: limit of outstanding operations, raised to 128 if it is less.
     ///
     /// # Errors
-    /// What the library says.
+    /// The system's or the library's error.
     pub fn new(vcq: Arc<Vcq>, packet: usize, notices: usize) -> io::Result<OpQueue> {
         Ok(OpQueue {
             buffers: DmaBuffers::new(&vcq, packet)?,
@@ -87,7 +86,7 @@ impl OpQueue {
         })
     }
 
-    /// Whether so many frames have buffers.
+    /// Whether `n` buffers are free, after reaping the TCQ and allocating more where necessary.
     pub fn has_buffers(&mut self, n: usize) -> bool {
         if self.buffers.free() < n {
             self.reap();
@@ -98,35 +97,37 @@ impl OpQueue {
         self.buffers.free() >= n
     }
 
-    /// Whether transmissions are under way that will tell of their ends.
+    /// Whether a transmission has no TCQ entry yet, or a failure is not reported yet.
     pub fn is_sending(&self) -> bool {
         self.buffers.any_taken() || self.lent > 0 || !self.failed.is_empty()
     }
 
-    /// Whether what was heard of, and not told yet, has to be told first.
+    /// Whether notices or events are queued, which are reported before the MRQ is polled again.
     #[inline(always)]
     pub fn has_more(&self) -> bool {
         !self.early.is_empty() || !self.ended.is_empty()
     }
 
-    /// A buffer for a frame of a connection: its number, and where it is. [`has_buffers`](Self::has_buffers)
+    /// Takes a buffer for a frame of a connection: its number and address. [`has_buffers`](Self::has_buffers) makes
+    /// room.
     pub fn take_buffer(&mut self, link: u32) -> Option<(u16, *mut u8)> {
         let index = self.buffers.take(link)?;
         Some((index, self.buffers.ptr(index)))
     }
 
-    /// The opposite of [`take_buffer`](Self::take_buffer), of one that was not sent.
+    /// Returns a buffer that was taken but not sent.
     pub fn give_back(&mut self, buffer: u16) {
         self.buffers.give_back(buffer);
     }
 
-    /// Whether writers of rings have not been told yet what they are being told.
+    /// Whether a disconnect word to a ring's writer has no notice yet.
     pub fn is_disconnecting(&self) -> bool {
         let says = |owner: &Completion| matches!(owner, Completion::Farewell(_));
         self.slots.owners().any(says)
     }
 
-    /// Those who wait for what this connection has under way, or for what has failed: once or more for each.
+    /// Requests that wait for operations of this connection, failed ones included; a request is listed once per
+    /// operation.
     pub fn waiting(&mut self, link: u32) -> Vec<*mut c_void> {
         let orphans = self.orphans.iter().filter(|(of, _)| *of == link);
         let mut all: Vec<_> = orphans.map(|&(_, whose)| whose).collect();
@@ -138,7 +139,7 @@ impl OpQueue {
         all
     }
 
-    /// Those in whose memory the adapter works for this connection, or of whom it was not told yet that it has done.
+    /// Requests whose own memory the TNI still accesses for this connection, or whose completion is not reported yet.
     pub fn zcopy_owners(&mut self, link: u32) -> Vec<*mut c_void> {
         let all = self.under_way.of_conn(link);
         let in_place = all.filter(|o| o.copy.is_none());
@@ -151,7 +152,8 @@ impl OpQueue {
         found
     }
 
-    /// Those who wait for reads into buffers by this connection, and of whom this is true, wait no more: who they are.
+    /// Detaches and returns the requests that satisfy `wanted` and wait for reads into buffers or fetching atomics of
+    /// this connection. The operations then complete without a request.
     pub fn detach_owner(
         &mut self,
         link: u32,
@@ -194,13 +196,12 @@ impl OpQueue {
         found
     }
 
-    /// Something of this connection was refused: whoever polls next hears of it.
+    /// Records that a post of this connection was refused; the next poll reports it.
     pub fn fail(&mut self, link: u32, code: c_int) {
         self.failed.push((link, code));
     }
 
-    /// Whether something that the queue still tells of names this connection: until all of it was told its number is
-    /// not another's.
+    /// Whether an outstanding operation or a queued event names this connection: its number is not reused before.
     pub fn is_awaited(&mut self, link: u32) -> bool {
         let waits = |owner: &Completion| owner.link() == link;
         self.slots.owners().any(waits)
@@ -211,7 +212,7 @@ impl OpQueue {
     }
 }
 
-/// The word with the entry of ended transmissions of what a notice with this byte tells of.
+/// The cbdata of an operation of this connection with this edata tag.
 fn word_of(link: u32, slot: u8) -> usize {
     LINKS + link as usize + (usize::from(slot) << SLOT_AT)
 }

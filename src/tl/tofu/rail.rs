@@ -1,8 +1,7 @@
-//! A further queue of a worker's, for parts of long transfers: on an interface of its own, with nothing but what is
-//! posted there.
+//! A further VCQ of a worker on a TNI of its own, for parts of long transfers.
 //!
-//! There are no rings and no hall: nobody writes to a rail's queue but answers to what it has posted. What goes by
-//! different rails is in no order: a transfer that used some is behind all of them when each has told of its part.
+//! A rail has no rings and no ticket queue: its VCQ receives only notices of its own operations. Operations of
+//! different rails are not ordered: a transfer over several is complete when each has completed its part.
 
 use super::TofuTuning;
 use super::mr::MrCache;
@@ -12,20 +11,20 @@ use crate::sys::lock::MtLock;
 use std::io;
 use std::sync::Arc;
 
-/// A worker's. The peer's rails are in its address, in the same order ([`crate::wire::tofu_msg::RailVcqs`]); memory is
-/// registered for all of them, ours and the peer's.
+/// A worker's rail. The peer's rails are in its address, in matching order ([`crate::wire::tofu_msg::RailVcqs`]);
+/// memory is registered for the rails of both ends.
 pub struct TofuRail {
     pub queue: MtLock<OpQueue>,
-    /// Memory of the user's that is registered for it.
+    /// Registration cache of user memory for the VCQ.
     pub store: MrCache,
     pub vcq: Arc<Vcq>,
-    /// Which of the network interfaces it is on.
+    /// Index of the VCQ's TNI.
     pub tni: usize,
 }
 
 impl TofuRail {
     /// # Errors
-    /// What the library says.
+    /// The system's or the library's error.
     pub fn new(vcq: Arc<Vcq>, tni: usize, tuning: &TofuTuning, mt: bool) -> io::Result<TofuRail> {
         let queue = OpQueue::new(vcq.clone(), tuning.packet as usize, tuning.notices as usize)?;
         Ok(TofuRail {

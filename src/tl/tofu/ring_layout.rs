@@ -1,31 +1,30 @@
-//! Where frames lie in a ring that a peer writes by puts: both ends compute it alike, and neither asks the other.
+//! Where frames lie in a ring that a peer writes by puts: both ends compute it alike, without messages.
 //!
-//! A frame begins at a multiple of 32 bytes and lies in one piece: where the longest one would not fit before the end,
-//! the next begins at the start again, however short it is. The receiver tells now and then how far it is, by a put of
-//! one word.
+//! A frame begins at a multiple of 32 bytes and is contiguous: where a frame of maximum length would not fit before the
+//! end, the next one begins at the start, however short it is. From time to time the receiver puts a credit, one word,
+//! to the sender.
 #![forbid(unsafe_code)]
 
-/// Frames begin at multiples of this, bytes: what rides in a descriptor.
+/// Frames begin at multiples of this, the bytes that a descriptor carries.
 pub const GRAIN: u64 = 32;
-/// Bytes at the end of a ring that frames do not take: the count of frames lies there, and a notice about the last
-/// frame names an address in the ring, whether that of its first byte or that behind its last.
+/// Bytes at the end of a ring without frames: the count of frames lies there, and a notice about the last frame names
+/// an address in the ring, whether it is that of the frame's first byte or the one behind its last.
 pub const TAIL: usize = 256;
 
-/// What both ends know of a ring.
+/// Parameters of a ring, known to both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingLayout {
     /// Bytes of the ring's memory.
     pub size: u32,
     /// Bytes of the longest frame.
     pub packet: u32,
-    /// Frames that may be under way or unread.
+    /// Frames that may be in flight or unread.
     pub window: u32,
 }
 
 impl RingLayout {
-    /// Whether a ring can work so, for records of up to so many frames: a writer waits for room for all of them, and
-    /// for what may have to be skipped, while a reader that has read everything, and found nothing more, may not have
-    /// told of a quarter.
+    /// Whether a ring cannot stall with records of up to `frames` frames: the writer waits for room for all of them and
+    /// for a skipped end, while a reader that has read everything may withhold the credit for a quarter.
     pub fn is_sound(&self, frames: u32) -> bool {
         let packet = u64::from(self.packet);
         frames > 0
@@ -35,14 +34,14 @@ impl RingLayout {
             && 4 * u64::from(frames + 1) * packet <= 3 * self.area()
     }
 
-    /// Frames, as long as they can be, for which this is true.
+    /// The most frames of maximum length for which [`is_sound`](Self::is_sound) holds.
     pub fn most_frames(&self) -> usize {
         let by_window = 3 * u64::from(self.window) / 4;
         let by_room = 3 * self.area() / (4 * u64::from(self.packet.max(1)));
         by_window.min(by_room.saturating_sub(1)) as usize
     }
 
-    /// Where the count of frames lies.
+    /// Offset of the count of frames.
     pub fn count_at(&self) -> u64 {
         u64::from(self.size) - TAIL as u64
     }
@@ -52,15 +51,15 @@ impl RingLayout {
     }
 }
 
-/// How far one of the ends is.
+/// Position of one end in the ring.
 #[derive(Clone, Debug)]
 struct LayoutCursor {
     shape: RingLayout,
-    /// No frame begins behind this.
+    /// No frame begins behind this offset.
     last: u64,
-    /// Where the next frame begins, or at the start if that is behind the last.
+    /// Offset of the next frame, or the start if this is behind `last`.
     at: u64,
-    /// Bytes in all, skipped ones among them.
+    /// Bytes in all, skipped ones included.
     bytes: u64,
     frames: u32,
 }
@@ -76,13 +75,13 @@ impl LayoutCursor {
         }
     }
 
-    /// Where the next frame lies.
+    /// Offset of the next frame.
     #[inline(always)]
     fn begin(&self) -> u64 {
         if self.at > self.last { 0 } else { self.at }
     }
 
-    /// Goes behind a frame of so many bytes: where it lies.
+    /// Steps over a frame of `len` bytes: returns its offset.
     #[inline(always)]
     fn step(&mut self, len: usize) -> u64 {
         if self.at > self.last {
@@ -97,7 +96,7 @@ impl LayoutCursor {
         begin
     }
 
-    /// Bytes in all, behind so many frames of which all but the last are as long as they can be.
+    /// Bytes in all after `frames` more frames, all but the last of maximum length.
     fn behind(&self, frames: usize, last: usize) -> u64 {
         let mut ahead = self.clone();
         for _ in 1..frames {
@@ -108,7 +107,7 @@ impl LayoutCursor {
     }
 }
 
-/// How far the reader is, as it tells: frames modulo 2^32, and bytes in units of [`GRAIN`] modulo 2^32.
+/// The credit word: frames modulo 2^32, and bytes in units of [`GRAIN`] modulo 2^32.
 fn credit(frames: u32, bytes: u64) -> u64 {
     u64::from(frames) | (bytes / GRAIN) << 32
 }
@@ -117,7 +116,7 @@ fn credit(frames: u32, bytes: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub struct RingWriter {
     cursor: LayoutCursor,
-    /// What the reader has told.
+    /// From the last credit.
     read_bytes: u64,
     read_frames: u32,
 }
@@ -135,13 +134,13 @@ impl RingWriter {
         self.cursor.shape
     }
 
-    /// Frames that were written.
+    /// Number of frames written.
     #[inline(always)]
     pub fn frames(&self) -> u32 {
         self.cursor.frames
     }
 
-    /// The reader tells how far it is. What it cannot be is not believed.
+    /// Applies a credit word. One that claims more than was written is ignored.
     pub fn credit(&mut self, word: u64) {
         let frames = (word as u32).wrapping_sub(self.read_frames);
         let units = ((word >> 32) as u32).wrapping_sub((self.read_bytes / GRAIN) as u32);
@@ -152,12 +151,12 @@ impl RingWriter {
         }
     }
 
-    /// Frames that were not read, as far as the reader has told.
+    /// Frames without a credit.
     fn flying(&self) -> u32 {
         self.cursor.frames.wrapping_sub(self.read_frames)
     }
 
-    /// Whether so many frames, all but the last as long as they can be, have room.
+    /// Whether `frames` frames, all but the last of maximum length, have room.
     #[inline]
     pub fn has_room(&self, frames: usize, last: usize) -> bool {
         if self.flying() as usize + frames > self.shape().window as usize {
@@ -166,23 +165,23 @@ impl RingWriter {
         self.cursor.behind(frames, last) - self.read_bytes <= self.shape().area()
     }
 
-    /// How many of the shortest frames have room, at least.
+    /// A lower bound of the number of shortest frames that have room.
     pub fn has_room_for_short(&self) -> u32 {
         let shape = self.shape();
         let taken = self.cursor.bytes - self.read_bytes;
-        // As much as a packet may have to be skipped.
+        // Up to a frame of maximum length may have to be skipped at the end.
         let free = shape.area().saturating_sub(taken + u64::from(shape.packet));
         let window = shape.window.saturating_sub(self.flying());
         window.min((free / GRAIN) as u32)
     }
 
-    /// Where the next frame goes, if it has room.
+    /// Offset of the next frame, which has room.
     #[inline(always)]
     pub fn next(&self) -> u64 {
         self.cursor.begin()
     }
 
-    /// Where a frame of so many bytes goes, which has room.
+    /// Offset of the next frame, of `len` bytes, which has room; steps over it.
     #[inline(always)]
     pub fn place(&mut self, len: usize) -> u64 {
         self.cursor.step(len)
@@ -211,37 +210,36 @@ impl RingReader {
         self.cursor.shape
     }
 
-    /// Frames that were read.
+    /// Number of frames read.
     #[inline(always)]
     pub fn frames(&self) -> u32 {
         self.cursor.frames
     }
 
-    /// Where the next frame begins.
+    /// Offset of the next frame.
     #[inline(always)]
     pub fn at(&self) -> usize {
         self.cursor.begin() as usize
     }
 
-    /// The next frame, of so many bytes, no more than the longest has, is read.
+    /// Steps over the next frame, of `len` bytes, at most a frame's maximum.
     #[inline(always)]
     pub fn advance(&mut self, len: usize) {
         self.cursor.step(len);
     }
 
-    /// Whether the writer is to be told when there is nothing else to do: a quarter of the window, or of the ring, is
-    /// read.
+    /// Whether a credit is due once there is nothing else to do: a quarter of the window, or of the ring, was read.
     #[inline(always)]
     pub fn is_due(&self) -> bool {
         self.has_read(4)
     }
 
-    /// The same at once: a half is.
+    /// Whether a credit is due at once: half of the window, or of the ring, was read.
     pub fn is_overdue(&self) -> bool {
         self.has_read(2)
     }
 
-    /// Whether one of so many parts of the window, or of the ring, was read since the writer was told.
+    /// Whether one part in `parts` of the window, or of the ring, was read since the last credit.
     #[inline(always)]
     fn has_read(&self, parts: u32) -> bool {
         let new_frames = self.cursor.frames.wrapping_sub(self.told_frames);
@@ -250,7 +248,7 @@ impl RingReader {
         parts * new_frames >= shape.window || u64::from(parts) * new_bytes >= shape.area()
     }
 
-    /// What the writer is told.
+    /// The credit word to send.
     pub fn note_credit(&mut self) -> u64 {
         let LayoutCursor { frames, bytes, .. } = self.cursor;
         (self.told_bytes, self.told_frames) = (bytes, frames);
@@ -269,7 +267,7 @@ mod tests {
         window: 8,
     };
 
-    /// Lengths of frames, no two runs of which are alike for long.
+    /// Lengths of frames, without a short period.
     fn lengths() -> impl Iterator<Item = usize> {
         (0u64..).map(|n| 16 + (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33) as usize % 1009)
     }

@@ -1,19 +1,20 @@
-//! Memory for rings: long ones are registered one by one, short ones are pieces of slabs that are registered as a
+//! Memory for rings: long rings are registered one by one, short ones are cut from slabs, which are registered as a
 //! whole.
 //!
-//! A control queue takes some thousands of registrations, and there may be more peers than that. A piece is not used
-//! twice: a peer that was given up may still write to it. A slab goes with the last of its pieces.
+//! A control queue has room for some thousands of registrations, fewer than there may be peers. The memory of a ring is
+//! not used again, as a peer whose connection has failed may still write to it. A slab is deregistered with the last of
+//! its rings.
 
 use super::vcq::{Vcq, VcqRegion};
 use std::io;
 use std::sync::Arc;
 
-/// Bytes of a slab. Rings of this size or more are not pieces.
+/// Bytes of a slab.
 const SLAB: usize = 1 << 20;
-/// From which size on a ring is registered by itself: a page of the machines that have the interconnect, bytes.
+/// Rings of this many bytes or more, a page of the machines with this interconnect, are registered one by one.
 const PAGE: usize = 64 << 10;
 
-/// A ring's memory.
+/// Memory of one ring.
 pub struct RingMemory {
     region: Arc<VcqRegion>,
     offset: usize,
@@ -21,14 +22,14 @@ pub struct RingMemory {
 }
 
 impl RingMemory {
-    /// Where it begins. Peers write to it at any time: what is read may change.
+    /// Where it begins. Peers write to it at any time: values read may change.
     #[inline(always)]
     pub fn ptr(&self) -> *mut u8 {
-        // SAFETY: inside of the region.
+        // SAFETY: the offset is within the region.
         unsafe { self.region.ptr().add(self.offset) }
     }
 
-    /// Steering address of the same.
+    /// Steering address of the memory.
     pub fn stadd(&self) -> u64 {
         self.region.stadd + self.offset as u64
     }
@@ -38,24 +39,24 @@ impl RingMemory {
     }
 }
 
-/// The slab that the next piece of a size comes from.
+/// The slab that the next ring of a size is cut from.
 struct OpenSlab {
     size: usize,
     region: Arc<VcqRegion>,
     used: usize,
 }
 
-/// A worker's.
+/// Allocator of a worker's rings.
 #[derive(Default)]
 pub struct RingPool {
     open: Vec<OpenSlab>,
 }
 
 impl RingPool {
-    /// `size` bytes, zeroed.
+    /// Allocates `size` bytes, zeroed.
     ///
     /// # Errors
-    /// What the system or the library says.
+    /// The system's or the library's error.
     pub fn take(&mut self, vcq: &Arc<Vcq>, size: usize) -> io::Result<RingMemory> {
         if size >= PAGE {
             let region = Arc::new(VcqRegion::new(vcq, size)?);

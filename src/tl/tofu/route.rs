@@ -1,12 +1,12 @@
-//! Which way through the machine a connection takes.
+//! The path of a connection through the network.
 //!
-//! A path is named by the coordinates a, b, c at which a packet turns to x, y, z. The default is one for every pair of
-//! nodes. All that turn where either the sender or the receiver is, axis by axis, are as short; connections take one of
-//! these, told by where both their ends are, so that several between two nodes, or by the same links, do not all meet.
-//! A connection keeps its path: puts are in order on one.
+//! A path is given by the coordinates a, b, c at which packets turn to x, y, z. The default path depends on the two
+//! nodes only. All paths that turn, axis by axis, at the sender's or at the receiver's coordinate are equally short;
+//! each connection takes one of these by a hash of both its ends, so that connections between two nodes, or over common
+//! links, are spread. A connection keeps its path: puts are in order only on one path.
 #![forbid(unsafe_code)]
 
-/// Axes of a path, and where they begin among the six of a node.
+/// Number of a path's coordinates, and their position among the six of a node.
 const AXES: usize = 3;
 const FIRST: usize = 3;
 
@@ -27,7 +27,7 @@ impl RouteEnd {
 
 /// The path from one end to another.
 pub fn between(from: RouteEnd, to: RouteEnd) -> [u8; AXES] {
-    // Two rounds of a multiplication that mixes (the golden ratio's): neighbours get different bits.
+    // Two rounds of multiplicative (Fibonacci) hashing: neighbours get different bits.
     const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
     let mix = |word: u64| (word ^ word >> 29).wrapping_mul(MIX);
     let bits = mix(mix(mix(from.word()) ^ to.word())) >> 32;

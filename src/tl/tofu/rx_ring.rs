@@ -1,4 +1,4 @@
-//! A ring in our memory that one peer writes to.
+//! A ring in memory of this worker, which one peer writes.
 
 use super::ring_layout::{RingLayout, RingReader};
 use super::ring_pool::RingMemory;
@@ -7,15 +7,15 @@ use crate::sys::sync::{Ordering, dma_mem};
 use crate::tl::ib::reassembly::split;
 use crate::wire::ib_packet::{HEAD, MORE, PacketHdr};
 
-/// What a peer wrote is no frame.
+/// The peer has written bytes that are no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorruptFrame;
 
-/// The progressing thread's.
+/// Used by the progress thread only.
 pub struct RxRing {
     piece: RingMemory,
     reader: RingReader,
-    /// Frames that notices have told of, modulo 2^32.
+    /// Frames that have arrived, modulo 2^32, by notices or by their count.
     arrived: u32,
 }
 
@@ -37,25 +37,25 @@ impl RxRing {
         self.reader.shape()
     }
 
-    /// A notice has told of one more frame.
+    /// Counts a frame whose notice has arrived.
     #[inline]
     pub fn note(&mut self) {
         self.arrived = self.arrived.wrapping_add(1);
     }
 
-    /// Looks at the count behind the frames, where no notices come.
+    /// Reads the count of frames, where they come without notices.
     pub fn scan(&mut self) {
         let at = self.shape().count_at() as usize;
-        // SAFETY: inside of the piece, aligned, and everybody here takes it for an atomic.
+        // SAFETY: within the ring's memory, aligned, and all threads of this process access it as an atomic.
         let count = unsafe { dma_mem::word_at(self.piece.ptr().add(at)) };
-        // Acquire: pairs with the adapter's write of the count, which comes after those of the frames.
+        // Acquire: pairs with the TNI's write of the count, which comes after those of the frames.
         self.arrived = count.load(Ordering::Acquire) as u32;
     }
 
-    /// The next frame, which stays in its place until [`advance`](Self::advance).
+    /// The next frame, which stays valid until [`advance`](Self::advance).
     ///
     /// # Errors
-    /// It makes no sense.
+    /// The bytes are no frame.
     #[inline]
     pub fn peek(&self) -> Result<Option<(PacketHdr, &[u8])>, CorruptFrame> {
         let ahead = self.arrived.wrapping_sub(self.reader.frames());
@@ -63,8 +63,9 @@ impl RxRing {
             return Ok(None);
         }
         let (at, packet) = (self.reader.at(), self.shape().packet as usize);
-        // SAFETY: a reader stays inside of the piece, packet and all. The peer wrote it before the notice, and may
-        // again, to its own harm: what is read is checked, and copied where it is used twice.
+        // SAFETY: the reader's offset plus a frame's maximum length is within the ring's memory. The peer wrote the
+        // frame before its notice; if it writes again, only its own messages change: bytes are checked, and copied
+        // where they are used twice.
         let bytes = unsafe { std::slice::from_raw_parts(self.piece.ptr().add(at), packet) };
         let (head, rest) = split(bytes).ok_or(CorruptFrame)?;
         let is_next = head.credit == self.reader.frames() as u16;
@@ -76,24 +77,24 @@ impl RxRing {
         Ok(Some((head, bytes.ok_or(CorruptFrame)?)))
     }
 
-    /// A frame of so many bytes, its head among them, has been read.
+    /// The next frame, of `len` bytes with its header, has been read.
     #[inline]
     pub fn advance(&mut self, len: usize) {
         self.reader.advance(len);
     }
 
-    /// Whether the writer is to be told how far we are when there is nothing else to do.
+    /// Whether a credit is due once there is nothing else to do.
     #[inline(always)]
     pub fn is_due(&self) -> bool {
         self.reader.is_due()
     }
 
-    /// The same at once.
+    /// Whether a credit is due at once.
     pub fn is_overdue(&self) -> bool {
         self.reader.is_overdue()
     }
 
-    /// What the writer is told by a post: it may write over what was read then.
+    /// The credit word to post: the writer may then overwrite what was read.
     pub fn send_credit(&mut self) -> u64 {
         let word = self.reader.note_credit();
         read_before_post();
@@ -101,10 +102,10 @@ impl RxRing {
     }
 }
 
-/// Bytes of a frame: a record that is longer goes on in the next.
+/// Bytes of a frame: a longer record continues in the next ones.
 fn frame_len(head: PacketHdr, packet: usize) -> usize {
     match head.kind {
-        // Longer than that it cannot be.
+        // A continuation is never longer than the rest of a frame.
         MORE => HEAD.saturating_add(head.len),
         _ => HEAD + head.len.min(packet - HEAD),
     }

@@ -1,4 +1,4 @@
-//! The sending half of a connection: what a peer's lock guards.
+//! The sending half of a connection, guarded by the peer's lock.
 
 mod rma;
 mod flushes;
@@ -19,39 +19,39 @@ use flushes::PendingFlushes;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// Posts of a connection of which nobody has told that they have arrived, at most: each can fail, with a notice of its
-/// own, and the queue of notices has an end. From so many on somebody asks.
+/// Maximum number of unacknowledged posts of a connection: each can fail with a notice, and the MRQ is finite. From
+/// `ASK_AT` on a flush request is posted.
 pub(super) const MOST_UNTOLD: u32 = 256;
 const ASK_AT: u32 = MOST_UNTOLD / 2;
 
-/// What a peer has granted.
+/// A ring that a peer has granted.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteRing {
-    /// The peer's queue, with the connection's path: what it is posted to ([`super::vcq::Vcq::route`]).
+    /// The peer's VCQ with the connection's path set ([`super::vcq::Vcq::route`]): the destination of posts.
     pub vcq: VcqId,
     pub ring: Stadd,
     pub shape: RingLayout,
-    /// Frames come without notices: their count is written behind them.
+    /// Frames come without notices: the sender writes their count behind them.
     pub counted: bool,
-    /// The queues of the peer's rails.
+    /// The VCQs of the peer's rails.
     pub rails: RailVcqs,
 }
 
-// SAFETY: the buffers are the sender's own, and it moves with them; who waits behind a mark is followed by whoever is
-// told.
+// SAFETY: the buffers belong to the sender; `last` is used only in the call that sets it; requests of pending flushes
+// are followed only by the thread that completes them.
 unsafe impl Send for TofuSender {}
 
-/// One thread at a time: whoever holds the peer's lock.
+/// Used by one thread at a time, which holds the peer's lock.
 pub struct TofuSender {
-    /// So many short writes may go before anything is looked at, and so many short records.
+    /// Budgets: short puts, and short records, that may be posted without checks.
     calm: i32,
     short: u32,
-    /// What will have been posted when the short writes are, since the beginning, modulo 2^32.
+    /// Posts since the beginning, modulo 2^32, including the remaining budget of short puts.
     until: u32,
-    /// What is short goes this way, and is told by this.
+    /// Calls and flags of short puts and records.
     line: VcqOps,
     told: PostFlags,
-    /// The last short write, in case that the queue had no room.
+    /// Destination and data of the last short put, which is repeated if the VCQ was busy.
     last: (Stadd, *const u8),
     iface: Arc<TofuIface>,
     flow: Arc<TxAcks>,
@@ -59,31 +59,32 @@ pub struct TofuSender {
     mark: OpTag,
     to: RemoteRing,
     writer: RingWriter,
-    /// The peer's rails that ours of the same places lead to, each with its path.
+    /// The peer's rails, by the index of this worker's rail that leads there, with the path set.
     rails: Box<[VcqId]>,
-    /// Something that was written by rails may not be there yet.
+    /// Data that rails have written may not have arrived yet.
     apart: bool,
-    /// Reads, atomic operations and writes by rails that were posted, modulo 2^32, and how many of them have to have
-    /// come before anything more goes.
+    /// Reads, atomic operations and writes by rails that were posted, modulo 2^32, and how many of them have to
+    /// complete before anything more is posted.
     reads: u32,
     behind: Option<u32>,
-    /// Posts in front of a fence: what does not write keeps no order with them, and goes when they have arrived.
+    /// Number of posts before a fence. Reads, atomic operations and writes by rails are not ordered with puts: they
+    /// wait until these have arrived.
     fenced: Option<u32>,
     /// Flushes that wait.
     marks: PendingFlushes,
-    /// What the last atomic operation without a reply was told by.
+    /// Edata tag of the last non-fetching atomic operation.
     slot: u8,
-    /// Where a record is put together that takes several frames; its head, and how much of it has gone, while it is not
-    /// all.
+    /// Staging memory of a record of several frames; its header, and the bytes already posted, while it is not fully
+    /// posted.
     record: Vec<u8>,
     rest: Option<(PacketHdr, usize)>,
-    /// Frames that find room in the ring together, if it is empty: longer records go in several goes.
+    /// Frames that an empty ring holds: longer records are posted in several steps.
     at_once: usize,
-    /// BYE was said.
+    /// BYE was sent.
     parted: bool,
     /// Buffers for the frames of the record that is being sent.
     buffers: Vec<(u16, *mut u8)>,
-    /// The adapter has refused something: nothing goes any more, and the connection hears of it.
+    /// A post was refused: nothing more is posted, and the connection fails.
     broken: bool,
 }
 
@@ -129,13 +130,13 @@ impl TofuSender {
         }
     }
 
-    /// What was posted since the beginning, modulo 2^32.
+    /// Posts since the beginning, modulo 2^32.
     #[inline]
     fn posted(&self) -> u32 {
         self.until.wrapping_sub(self.calm.max(0) as u32)
     }
 
-    /// One more is.
+    /// Counts a post.
     #[inline(always)]
     fn posts(&mut self) {
         self.until = self.until.wrapping_add(1);
@@ -148,8 +149,8 @@ impl TofuSender {
         self.iface.queue.lock().fail(self.mark.link, code);
     }
 
-    /// From now on nothing goes before what is counted as a read has come that was posted until now, and none of those
-    /// before what was written until now has arrived.
+    /// From now on nothing is posted before the earlier reads, atomic operations and writes by rails have completed,
+    /// and none of these is posted before the earlier puts have arrived.
     pub fn fence(&mut self) {
         self.behind = (!self.has_read()).then_some(self.reads);
         let posted = self.posted();
@@ -157,7 +158,7 @@ impl TofuSender {
         self.revoke_budget();
     }
 
-    /// Whether nothing can go now.
+    /// Whether nothing can be posted now.
     #[inline]
     fn is_held_back(&mut self) -> bool {
         if let Some(behind) = self.behind {
@@ -167,14 +168,14 @@ impl TofuSender {
             }
             self.behind = None;
         }
-        // The rest first: it counts, and may find out that nothing goes any more. Whoever is told that there is room
-        // finds some.
+        // The rest of a record comes first: its frames count as posts, and one that is refused breaks the connection.
+        // So a caller that finds room here can post.
         self.rest.is_some() && !self.push()
             || self.broken
             || self.promised() >= ASK_AT && self.is_full()
     }
 
-    /// Whether too much is under way of which nothing has been told. Has it told in time.
+    /// Whether too many posts are unacknowledged. Posts a flush request in time.
     #[inline(never)]
     fn is_full(&mut self) -> bool {
         self.revoke_budget();
@@ -185,8 +186,8 @@ impl TofuSender {
         self.broken || untold >= MOST_UNTOLD && !self.on_credit()
     }
 
-    /// Hears an answer by itself: who puts very much calls nothing that progresses. Whether something more can be
-    /// posted now. Not where threads share the worker: who hears answers there is one at a time.
+    /// Polls the MRQ for a flush reply, for callers that put without calling progress. True: one more post is allowed.
+    /// Not where threads share the worker: only the progress thread handles replies there.
     #[inline(never)]
     fn on_credit(&mut self) -> bool {
         let queue = &self.iface.queue;
@@ -195,13 +196,13 @@ impl TofuSender {
         }
         self.flow.complete();
         if !self.marks.is_empty() {
-            // Nobody else hears that they have ended.
+            // Progress does not see this reply, and is to complete the flushes.
             self.iface.leave_unfinished(self.mark.link);
         }
         self.flow.unacked(self.posted()) < MOST_UNTOLD
     }
 
-    /// Those who wait for what is under way, once or more for each.
+    /// Requests that wait for operations of this connection; a request may be listed several times.
     pub fn waiting(&self) -> Vec<*mut c_void> {
         let mut all = self.on_all_queues(OpQueue::waiting);
         all.extend(self.marks.owners());
@@ -220,12 +221,13 @@ impl TofuSender {
         found
     }
 
-    /// Those in whose memory the adapter works, once or more for each.
+    /// Requests whose own memory the TNI accesses; a request may be listed several times.
     pub fn zcopy_owners(&self) -> Vec<*mut c_void> {
         self.on_all_queues(OpQueue::zcopy_owners)
     }
 
-    /// Those who wait for reads that are copied, or by a mark, and of whom this is true, wait no more: who they are.
+    /// Detaches and returns the requests that satisfy `wanted` and wait for reads into buffers, fetching atomics, or
+    /// flushes.
     pub fn detach_owner(&mut self, wanted: impl Fn(*mut c_void) -> bool) -> Vec<*mut c_void> {
         let mut found = self
             .iface
@@ -237,12 +239,12 @@ impl TofuSender {
         found
     }
 
-    /// Whether all that was accepted has arrived.
+    /// Whether everything accepted has arrived, or the connection is broken.
     pub fn is_drained(&self) -> bool {
         self.broken || self.flow.has_ended(self.posted()) && self.has_read() && self.rest.is_none()
     }
 
-    /// The same, after having it told: somebody waits for it.
+    /// Whether everything accepted has arrived, or the connection is broken; if not, posts a flush request.
     pub fn drain(&mut self) -> bool {
         if self.is_drained() {
             return true;
@@ -253,14 +255,14 @@ impl TofuSender {
         false
     }
 
-    /// Goes on with what had to wait: the rest of a record, and what is to be asked. Whether nothing is left.
+    /// Continues what had to wait: the rest of a record, and a flush request. True: nothing is left.
     pub fn go_on(&mut self) -> bool {
         self.push() && self.post_marker_flush()
     }
 
-    /// Has it told when all that was sent has arrived, or that the peer is not there.
+    /// Posts a flush request: its reply acknowledges all earlier posts, its error shows that the peer is gone.
     fn post_flush(&mut self) {
-        // Where too many ask or wait whoever asks next tries again.
+        // If too many requests or operations are outstanding, the next caller tries again.
         if self.flow.post_flush(self.posted())
             && !self.count(Some(Completion::Flush(self.mark.link)))
         {
@@ -268,20 +270,20 @@ impl TofuSender {
         }
     }
 
-    /// Whether so many posts have arrived, or what was asked will tell that they have.
+    /// Whether `posted` posts are acknowledged, or the reply to an outstanding request will acknowledge them.
     fn is_acked(&self, posted: u32) -> bool {
-        // In this order: an answer that is not under way any more is there.
+        // In this order: the reply to a request that is not outstanding any more has been counted.
         self.flow.is_flush_posted(posted) || self.flow.is_past(posted)
     }
 
-    /// Finds out whether the peer is still there, if nothing else does.
+    /// Posts a flush request, if none is outstanding, to detect whether the peer is alive.
     pub fn probe(&mut self) {
         if !self.broken && !self.flow.is_flushing() {
             self.post_flush();
         }
     }
 
-    /// Says that this worker goes, behind everything else. False: not yet.
+    /// Sends BYE behind everything else: this worker closes the connection. False: not yet.
     pub fn send_disconnect(&mut self) -> bool {
         self.parted = self.parted || self.broken || self.send(BYE, 0, 0, 0, |_| {});
         self.parted
@@ -289,7 +291,7 @@ impl TofuSender {
 }
 
 impl Drop for TofuSender {
-    /// Buffers that were taken for a record that is not sent are the queue's again.
+    /// Returns buffers that were taken for a record that is not sent.
     fn drop(&mut self) {
         self.give_back_buffers();
     }

@@ -1,17 +1,17 @@
-//! How long rings are: the first peers' as long as is wanted, later ones' shorter, so that all together stay below what
-//! they may take.
+//! Lengths of rings: the first peers' are as long as configured, later ones' shorter, so that all together stay about
+//! within the configured memory.
 #![forbid(unsafe_code)]
 
-/// The shortest, bytes: two frames of a few words, and the tail.
+/// Bytes of the shortest ring: two frames of a few words, and the tail.
 pub const LEAST: u32 = 1 << 10;
-/// Frames that a ring has room for, at least.
+/// Frames of maximum length that a ring holds, at least.
 const FRAMES: u32 = 4;
 
-/// Parts of the memory, in 64ths, up to which rings are as long as is wanted, a quarter of that, a sixteenth; what is
-/// behind, a 64th.
+/// Used memory, in 64ths of the configured memory, from which on rings have a quarter, a 16th, a 64th of the configured
+/// length.
 const STEPS: [u64; 3] = [1, 8, 48];
 
-/// Bytes of the next ring, when those that there are take `taken` bytes of `memory`; `wanted`: of the first.
+/// Bytes of the next ring, when the existing ones take `taken` bytes of `memory`; `wanted`: bytes of the first.
 pub fn ring(wanted: u32, memory: u64, taken: u64) -> u32 {
     let steps = STEPS
         .iter()
@@ -20,7 +20,7 @@ pub fn ring(wanted: u32, memory: u64, taken: u64) -> u32 {
     size.max(LEAST).min(wanted.max(LEAST)) / LEAST * LEAST
 }
 
-/// Bytes of its longest frame.
+/// Bytes of the longest frame of a ring.
 pub fn packet(wanted: u32, ring: u32) -> u32 {
     wanted.min(ring / FRAMES)
 }
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
     use crate::tl::tofu::ring_layout::RingLayout;
 
-    /// Bytes of so many rings.
+    /// Bytes of this many rings together.
     fn total(rings: usize) -> u64 {
         (0..rings).fold(0, |taken, _| {
             taken + u64::from(ring(64 << 10, 1 << 30, taken))
@@ -44,7 +44,7 @@ mod tests {
         let all = total(158_796);
         assert!(all < 3 << 28, "4 KiB each of the others: {all}");
         assert_eq!(all - total(158_795), 4096);
-        // Nor does it end there.
+        // More peers get rings, too.
         assert!(total(400_000) < 9 << 27);
     }
 

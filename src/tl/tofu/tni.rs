@@ -1,11 +1,11 @@
-//! The network interfaces of this node: six engines, each with control queues of its own.
+//! Tofu network interfaces (TNIs) of this node: six, each with control queues of its own.
 
 use super::amo::{AmoCaps, AmoVerb};
 use super::utofu::{self, TniCaps, TniId, Utofu, code_name};
 use crate::options::DeviceFilter;
 use crate::sys::log;
 
-/// One of them.
+/// A TNI.
 #[derive(Clone, Debug)]
 pub struct Tni {
     pub id: TniId,
@@ -14,10 +14,10 @@ pub struct Tni {
     pub caps: TniCaps,
 }
 
-/// Bytes that ride in a descriptor: frames of so many are sent without a buffer.
+/// Bytes that a descriptor carries: frames of up to this length need no buffer.
 pub const PIGGYBACK: usize = 32;
 
-/// Those that may be used; none without a word where the host has no such interconnect.
+/// The TNIs that may be used; none, without a message, where the host has no Tofu interconnect.
 pub fn usable(filter: &DeviceFilter) -> Vec<Tni> {
     let Some(lib) = Utofu::get() else {
         return Vec::new();
@@ -42,13 +42,13 @@ pub fn usable(filter: &DeviceFilter) -> Vec<Tni> {
 
 fn all(lib: &Utofu) -> Vec<TniId> {
     let (mut ids, mut n) = (std::ptr::null_mut(), 0);
-    // SAFETY: room for both.
+    // SAFETY: both results are written to local variables.
     let code = unsafe { (lib.get_onesided_tnis)(&mut ids, &mut n) };
     if code != utofu::SUCCESS || ids.is_null() {
         log::diag!("no network interface of Tofu: {} ({code})", code_name(code));
         return Vec::new();
     }
-    // SAFETY: the library tells so many, in memory that the caller frees.
+    // SAFETY: the library returned `n` ids, in memory that the caller frees.
     unsafe {
         let found = std::slice::from_raw_parts(ids, n).to_vec();
         libc::free(ids.cast());
@@ -58,8 +58,8 @@ fn all(lib: &Utofu) -> Vec<TniId> {
 
 fn query(lib: &Utofu, id: TniId) -> Option<TniCaps> {
     let mut caps = std::ptr::null_mut();
-    // SAFETY: room for the pointer.
+    // SAFETY: the result is written to a local variable.
     let code = unsafe { (lib.query_onesided_caps)(id, &mut caps) };
-    // SAFETY: the library's own structure, which stays.
+    // SAFETY: a structure of the library, which is never freed.
     (code == utofu::SUCCESS && !caps.is_null()).then(|| unsafe { *caps })
 }

@@ -1,96 +1,99 @@
-//! How much of what a connection has posted is known to have arrived.
+//! How many posts of a connection are acknowledged: known to have arrived.
 
 use crate::sys::sync::{AtomicBool, AtomicU32, Ordering, dma_mem};
 
-/// Questions that may be under way: so many flushes of threads that share a worker do not wait for each other's
-/// answers.
+/// Maximum number of outstanding flush requests: flushes of threads that share a worker do not wait for each other's
+/// replies.
 const QUESTIONS: usize = 8;
 
-/// What of a connection has arrived. The progressing thread hears it, whoever holds the peer's lock asks.
+/// Counters of one connection. The progress thread counts replies and completions; the thread that holds the peer's
+/// lock posts flush requests.
 #[derive(Default)]
 pub struct TxAcks {
-    /// Posts that each of the last questions was behind, by its number.
+    /// Per outstanding flush request, the number of posts before it.
     asked: [AtomicU32; QUESTIONS],
-    /// Questions, and answers, since the beginning, modulo 2^32.
+    /// Flush requests, and replies, since the beginning, modulo 2^32.
     questions: AtomicU32,
     answers: AtomicU32,
-    /// Posts that are known to have arrived.
+    /// Acknowledged posts.
     ended: AtomicU32,
-    /// Reads and atomic operations that have come, and what rails have written.
+    /// Completed reads, atomic operations and writes by rails.
     came: AtomicU32,
-    /// Somebody waits for some of those.
+    /// A flush waits for some of `came`.
     watched: AtomicBool,
 }
 
 impl TxAcks {
-    /// An answer has come. It is taken for the first one's that is still to come: whichever it is, what was in front of
-    /// that has arrived.
+    /// Counts a flush reply. It is taken for the reply to the oldest outstanding request: whichever request it belongs
+    /// to, the posts before the oldest one have arrived.
     pub fn complete(&self) {
-        // Relaxed: nobody else writes it.
+        // Relaxed: no other thread writes it.
         let answers = self.answers.load(Ordering::Relaxed);
-        // The lock of the queue, which the question was posted under, is between `post_flush` and this.
+        // Written before the request was posted, under the lock of the queue, which this thread has taken since.
         let asked = dma_mem::settled(&self.asked[answers as usize % QUESTIONS]);
-        // Release: pairs with the loads of `ended`: who sees that all has arrived may have somebody look for it.
+        // Release: pairs with the loads of `ended`: a thread that sees its posts acknowledged may have another process
+        // read the data.
         self.ended.store(asked, Ordering::Release);
-        // Release: pairs with `under_way`. Who may ask again changes `asked`, which has to have been read above.
+        // Release: pairs with `under_way`: a thread that posts the next request overwrites the word of `asked` that is
+        // read above.
         (self.answers).store(answers.wrapping_add(1), Ordering::Release);
     }
 
-    /// One of the reads, atomic operations or writes by rails has come, or has failed. Whether somebody may wait for
-    /// it.
+    /// Counts a read, atomic operation or write by a rail that has completed or failed. True: a flush may wait for it.
     #[must_use = "who waits is to be told"]
     pub fn read_done(&self) -> bool {
-        // Release: pairs with the loads of `came`: what was read is in memory of ours, and the notice of it came to
-        // this thread. Acquire: pairs with `watch`.
+        // Release: pairs with the loads of `came`: the data are in memory of this process, and this thread has polled
+        // the notice. Acquire: pairs with `watch`.
         self.came.fetch_add(1, Ordering::AcqRel);
-        // Relaxed: set before `watch` changed `came`; if it comes to that after this has, it finds one more there.
+        // Relaxed: `watch` stores it before it modifies `came`. If it modifies `came` after this thread, it sees the
+        // new count.
         self.watched.load(Ordering::Relaxed)
     }
 
-    /// How many of them.
+    /// Number of completed reads, atomic operations and writes by rails.
     pub(super) fn came(&self) -> u32 {
         // Acquire: pairs with `read_done`.
         self.came.load(Ordering::Acquire)
     }
 
-    /// Whether this many of them have come, and those in front.
+    /// Whether at least `reads` of the reads, atomic operations and writes by rails have completed.
     pub(super) fn has_read_done(&self, reads: u32) -> bool {
         (self.came().wrapping_sub(reads) as i32) >= 0
     }
 
-    /// From now on `read_done` says so. Whoever looks at what has come after this misses nothing. By whoever holds the
-    /// peer's lock.
+    /// From now on `read_done` returns true: a caller that checks `came` after this call misses no completion. The
+    /// caller holds the peer's lock.
     pub(super) fn watch(&self) {
-        // Relaxed: the exchange publishes it.
+        // Relaxed: the read-modify-write publishes it.
         self.watched.store(true, Ordering::Relaxed);
-        // Release: pairs with `read_done`. Acquire: as in `came`. Nothing is added: it is one of the two in turn that
-        // sees the other.
+        // Release: pairs with `read_done`. Acquire: pairs with `read_done`, whose data the caller may use. Nothing is
+        // added: of this operation and that of `read_done`, the later one sees the earlier one.
         self.came.fetch_add(0, Ordering::AcqRel);
     }
 
-    /// The opposite. By whoever holds the peer's lock.
+    /// Ends [`watch`](Self::watch). The caller holds the peer's lock.
     pub(super) fn unwatch(&self) {
-        // Relaxed: who sees it late looks in vain.
+        // Relaxed: a thread that sees it late checks once in vain.
         self.watched.store(false, Ordering::Relaxed);
     }
 
-    /// Somebody is about to ask whether so many posts have arrived. Before he does: the answer can be faster than this
-    /// thread. False: too many have asked.
+    /// Counts a flush request behind `posted` posts. Called before the request is posted: the reply can be handled
+    /// before the post returns. False: too many requests are outstanding.
     pub(super) fn post_flush(&self, posted: u32) -> bool {
         if self.under_way() as usize == QUESTIONS {
             return false;
         }
         let number = self.questions();
-        // Relaxed: see `complete`.
+        // Relaxed: the lock of the queue, under which the request is posted, orders it before the load in `complete`.
         self.asked[number as usize % QUESTIONS].store(posted, Ordering::Relaxed);
-        // Relaxed: who asks is alone; the answer comes by the lock of the queue.
+        // Relaxed: only threads that hold the peer's lock access it.
         (self.questions).store(number.wrapping_add(1), Ordering::Relaxed);
         true
     }
 
-    /// He has not asked.
+    /// The request was not posted.
     pub(super) fn cancel_flush(&self) {
-        // Relaxed, as in `post_flush`.
+        // Relaxed: only threads that hold the peer's lock access it.
         (self.questions).store(self.questions().wrapping_sub(1), Ordering::Relaxed);
     }
 
@@ -98,29 +101,29 @@ impl TxAcks {
         self.under_way() > 0
     }
 
-    /// Whether an answer that is still to come tells that so many posts have arrived. By who asks.
+    /// Whether the reply to an outstanding request acknowledges `posted` posts. The caller holds the peer's lock.
     pub(super) fn is_flush_posted(&self, posted: u32) -> bool {
         let last = self.questions().wrapping_sub(1) as usize % QUESTIONS;
-        // Relaxed: who asks is alone.
+        // Relaxed: only threads that hold the peer's lock write it.
         let asked = self.asked[last].load(Ordering::Relaxed);
         self.is_flushing() && (asked.wrapping_sub(posted) as i32) >= 0
     }
 
-    /// Questions that were not answered.
+    /// Number of outstanding requests.
     fn under_way(&self) -> u32 {
-        // Acquire: pairs with `complete`.
+        // Acquire: pairs with `complete`, which has read its word of `asked`.
         let answers = self.answers.load(Ordering::Acquire);
         self.questions().wrapping_sub(answers)
     }
 
     fn questions(&self) -> u32 {
-        // Relaxed: who asks is alone.
+        // Relaxed: only threads that hold the peer's lock access it.
         self.questions.load(Ordering::Relaxed)
     }
 
-    /// Posts of which nobody has told that they have arrived.
+    /// How many of `posted` posts are not acknowledged.
     pub(super) fn unacked(&self, posted: u32) -> u32 {
-        // Relaxed: only how many.
+        // Relaxed: only a number.
         posted.wrapping_sub(self.ended.load(Ordering::Relaxed))
     }
 
@@ -129,7 +132,7 @@ impl TxAcks {
         self.ended.load(Ordering::Acquire) == posted
     }
 
-    /// Whether this many posts, and what is known to be behind them, have arrived.
+    /// Whether at least `posted` posts are acknowledged.
     pub(super) fn is_past(&self, posted: u32) -> bool {
         // Acquire: pairs with `complete`.
         let ended = self.ended.load(Ordering::Acquire);
@@ -144,7 +147,7 @@ mod tests {
     #[test]
     fn each_answer_is_the_first_question_s_that_has_none() {
         let flow = TxAcks::default();
-        // Further than numbers of questions go once.
+        // Enough requests to use each word of `asked` several times.
         for posted in 0..3 * QUESTIONS as u32 {
             assert!(
                 flow.post_flush(posted + 1)

@@ -1,27 +1,27 @@
-//! libtofucom, opened at run time: a host without it has no Tofu interconnect, and nothing else changes.
+//! libtofucom, opened at run time: a host without it has no Tofu interconnect, and the transport is not available.
 //!
-//! Names, numbers and types are those of the library's C interface (uTofu 1.0), which no registry carries.
+//! Names, constants and types follow the library's C interface (uTofu 1.0), for which there is no crate.
 
 use crate::sys::library::{Library, functions};
 use crate::sys::log;
 use crate::sys::sync::OnceLock;
 use std::ffi::{CStr, c_int, c_ulong, c_void};
 
-/// The name that every system with the interconnect gives it.
+/// File name of the library on systems with the interconnect.
 const LIBRARY: &CStr = c"libtofucom.so";
 
 pub type TniId = u16;
 pub type VcqHdl = usize;
-/// Coordinates, TNI, control queue and component of a virtual control queue: unique in the machine.
+/// Coordinates, TNI, control queue and component id of a virtual control queue: unique in the machine.
 pub type VcqId = u64;
-/// Steering address: how adapters name memory.
+/// Steering address: registered memory as TNIs address it.
 pub type Stadd = u64;
 
 /// Flags of a virtual control queue.
 pub const VCQ_THREAD_SAFE: c_ulong = 1 << 0;
 pub const VCQ_EXCLUSIVE: c_ulong = 1 << 1;
 
-/// Flag of registered memory: nobody writes it.
+/// Flag of registered memory: TNIs only read it.
 pub const REG_READ_ONLY: c_ulong = 1 << 0;
 
 /// Flags of one-sided operations.
@@ -37,19 +37,19 @@ pub const BUSY: c_int = -4;
 pub const FULL: c_int = -6;
 pub const OUT_OF_RESOURCE: c_int = -640;
 pub const OUT_OF_MEMORY: c_int = -641;
-/// What no other code says; of a queue that has failed as a whole, too.
+/// Any other error, also a failure of the MRQ as a whole.
 pub const MRQ_OTHER: c_int = -192;
-/// The node, or the queue there, is not there.
+/// The remote node, or its VCQ, does not exist.
 pub const MRQ_PEER: c_int = -193;
 
-/// What an atomic operation does.
+/// Atomic operations.
 pub const ARMW_SWAP: c_int = 1;
 pub const ARMW_ADD: c_int = 2;
 pub const ARMW_XOR: c_int = 3;
 pub const ARMW_AND: c_int = 4;
 pub const ARMW_OR: c_int = 5;
 
-/// In [`TniCaps::flags`]: there are atomic operations; and in [`TniCaps::armw_ops`] which.
+/// In [`TniCaps::flags`]: atomic operations are supported; and in [`TniCaps::armw_ops`] which.
 pub const CAP_ARMW: u64 = 1 << 1;
 pub const CAP_CSWAP: u64 = 1 << 0;
 pub const CAP_SWAP: u64 = 1 << 1;
@@ -58,13 +58,13 @@ pub const CAP_XOR: u64 = 1 << 3;
 pub const CAP_AND: u64 = 1 << 4;
 pub const CAP_OR: u64 = 1 << 5;
 
-/// Kinds of notices: of our own operations, and of peers' on our memory.
+/// Types of notices: of local operations, and of peers' puts into local memory.
 pub const LCL_PUT: u8 = 0;
 pub const RMT_PUT: u8 = 1;
 pub const LCL_GET: u8 = 2;
 pub const LCL_ARMW: u8 = 4;
 
-/// What an adapter can.
+/// Capabilities of a TNI.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TniCaps {
@@ -82,7 +82,7 @@ pub struct TniCaps {
     pub max_gap: usize,
 }
 
-/// What a message receive queue holds.
+/// Entry of an MRQ.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MrqNotice {
@@ -90,7 +90,7 @@ pub struct MrqNotice {
     padding: [u8; 7],
     pub vcq_id: VcqId,
     pub edata: u64,
-    /// Of an atomic operation: what was there before.
+    /// The value that an atomic operation has fetched.
     pub rmt_value: u64,
     pub lcl_stadd: Stadd,
     pub rmt_stadd: Stadd,
@@ -133,7 +133,7 @@ impl Utofu {
     pub fn get() -> Option<&'static Utofu> {
         static UTOFU: OnceLock<Option<Utofu>> = OnceLock::new();
         let open = || {
-            // SAFETY: libtofucom.
+            // SAFETY: libtofucom exports these functions with these signatures.
             let found = unsafe { Utofu::resolve(Library::open(LIBRARY)?) };
             if found.is_none() {
                 log::diag!("libtofucom lacks functions of uTofu 1.0: it is not used");
@@ -146,12 +146,12 @@ impl Utofu {
     }
 }
 
-/// Whether what was refused may go well when others have gone.
+/// Whether a refused call may succeed after other resources are freed.
 pub fn is_shortage(code: c_int) -> bool {
     matches!(code, FULL | OUT_OF_RESOURCE | OUT_OF_MEMORY)
 }
 
-/// The name of what a function answers, for people.
+/// The name of a result code, for messages.
 pub fn code_name(code: c_int) -> &'static str {
     match code {
         SUCCESS => "UTOFU_SUCCESS",

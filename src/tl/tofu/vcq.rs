@@ -1,4 +1,4 @@
-//! A virtual control queue, and memory that is registered for it.
+//! A virtual control queue (VCQ), and memory that is registered for it.
 
 use super::amo::{AmoVerb, AmoWidth, TofuAmo};
 use super::route::{self, RouteEnd};
@@ -13,18 +13,17 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-/// Registered memory of ours is made of whole pages of the machines that have the interconnect, bytes.
+/// Memory that rucp allocates and registers is whole pages of the machines with this interconnect, bytes.
 const PAGE: usize = 64 << 10;
 
-/// Where an operation goes: a queue at the other end, and an address that it knows.
+/// Remote address of an operation: a peer's VCQ, and a steering address for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteAddr {
     pub vcq: VcqId,
     pub stadd: Stadd,
 }
 
-/// What an operation is told by: flags of uTofu's, the byte in its notices, the word with an entry of the queue of
-/// ended transmissions.
+/// Parameters of a post: uTofu's flags, the edata byte of its notices, and the cbdata word of its TCQ entry.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PostFlags {
     pub flags: c_ulong,
@@ -32,14 +31,14 @@ pub struct PostFlags {
     pub cbdata: usize,
 }
 
-/// Who keeps memory registered for a queue that nobody uses any more.
+/// Keeps unused registrations for a VCQ.
 pub trait RegReclaimer: Send + Sync {
-    /// Deregisters up to so many registrations that are only kept. False: there were none. It may be asked with any
-    /// lock held but its own, which it holds while it calls nobody.
+    /// Deregisters up to `most` unused registrations. False: there are none. The caller may hold any lock but that of
+    /// the cache, under which no function of other modules is called.
     fn give_up(&self, most: usize) -> bool;
 }
 
-/// Freed when its owner and all that it has registered are gone. The library wants one thread at a time: callers lock.
+/// Freed when its owner and the last [`VcqRegion`] are gone. Used by one thread at a time: callers lock.
 pub struct Vcq {
     lib: &'static Utofu,
     hdl: VcqHdl,
@@ -49,17 +48,17 @@ pub struct Vcq {
     keeper: OnceLock<Weak<dyn RegReclaimer>>,
 }
 
-/// Whose control queue a virtual one is on.
+/// Whether a VCQ has a control queue of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CqSharing {
-    /// Nobody else's.
+    /// No other VCQ is on it.
     Alone,
-    /// Others may be there, of this process and, if the library lets them, of others.
+    /// Other VCQs may be on it, of this process and, if the library allows it, of others.
     Shared,
 }
 
 impl CqSharing {
-    /// What queues on one control queue post into is one: the library keeps their threads apart there, if anybody does.
+    /// VCQs on one control queue post to the same queue: the library has to serialize their threads there.
     fn flags(self) -> c_ulong {
         match self {
             CqSharing::Alone => utofu::VCQ_EXCLUSIVE,
@@ -68,25 +67,25 @@ impl CqSharing {
     }
 }
 
-/// The library's answer as an error of its own.
+/// A result code of the library as an error.
 fn failure(what: &str, code: c_int) -> io::Error {
     io::Error::other(format!("{what}: {} ({code})", code_name(code)))
 }
 
 impl Vcq {
-    /// A queue on this network interface; if it is to be alone, one that was reserved.
+    /// Creates a VCQ on this TNI. An exclusive one was reserved by the caller; on an error the reservation is returned.
     ///
     /// # Errors
-    /// What the library says: there are no more.
+    /// The library's error: no VCQ is left, for example.
     pub fn new(lib: &'static Utofu, tni: TniId, room: CqSharing) -> io::Result<Vcq> {
         let (mut hdl, mut id) = (0, 0);
-        // SAFETY: room for the handle.
+        // SAFETY: the handle is written to a local variable.
         let code = unsafe { (lib.create_vcq)(tni, room.flags(), &mut hdl) };
         if code != utofu::SUCCESS {
             vcq_alloc::give_back(room);
             return Err(failure("utofu_create_vcq", code));
         }
-        // SAFETY: just made; room for the name.
+        // SAFETY: the VCQ was just created; its id is written to a local variable.
         let code = unsafe { (lib.query_vcq_id)(hdl, &mut id) };
         let vcq = Vcq {
             lib,
@@ -102,15 +101,15 @@ impl Vcq {
         }
     }
 
-    /// The name of a peer's queue by which all goes the path that is this connection's; its own, for the default path,
-    /// where the library knows no such.
+    /// The id of a peer's VCQ with the path of this connection set; the plain id, for the default path, if the library
+    /// rejects the path.
     pub fn route(&self, peer: VcqId) -> VcqId {
         let mut routed = peer;
         let (Some(from), Some(to)) = (self.end(self.id), self.end(peer)) else {
             return peer;
         };
         let mut path = route::between(from, to);
-        // SAFETY: a number, and the three coordinates that it takes.
+        // SAFETY: the id is a local variable, and the path has the three coordinates that the function reads.
         let code = unsafe { (self.lib.set_vcq_id_path)(&mut routed, path.as_mut_ptr()) };
         if code != utofu::SUCCESS {
             log::debug!("the default path, not {path:?}: {}", code_name(code));
@@ -119,35 +118,35 @@ impl Vcq {
         routed
     }
 
-    /// Where a queue is.
+    /// Coordinates and TNI of a VCQ.
     fn end(&self, id: VcqId) -> Option<RouteEnd> {
         let (mut coords, mut tni, mut cq, mut extra) = ([0; 6], 0, 0, 0);
-        // SAFETY: room for the six coordinates and the others.
+        // SAFETY: six coordinates and three numbers are written to local variables.
         let code = unsafe {
             (self.lib.query_vcq_info)(id, coords.as_mut_ptr(), &mut tni, &mut cq, &mut extra)
         };
         (code == utofu::SUCCESS).then_some(RouteEnd { coords, tni })
     }
 
-    /// Names who is to make room for what has to be registered: the first one.
+    /// Sets the cache that makes room for registrations; only the first call has an effect.
     pub fn set_keeper(&self, keeper: Weak<dyn RegReclaimer>) {
         self.keeper.get_or_init(|| keeper);
     }
 
-    /// Makes room for a registration, at the expense of up to so many that are only kept. False: nothing is.
+    /// Deregisters up to `most` unused registrations. False: there are none.
     fn make_room(&self, most: usize) -> bool {
         let keeper = self.keeper.get().and_then(Weak::upgrade);
         keeper.is_some_and(|keeper| keeper.give_up(most))
     }
 
-    /// What is called most of it.
+    /// The calls of the hot path.
     pub fn line(&self) -> VcqOps {
         VcqOps::new(self.lib, self.hdl)
     }
 
-    /// Writes `len` bytes of registered memory. What the library answers: success, busy or an error.
+    /// Puts `len` bytes of registered memory. Returns success, busy or an error.
     pub fn put(&self, from: Stadd, to: RemoteAddr, len: usize, told: PostFlags) -> c_int {
-        // SAFETY: steering addresses are checked by the adapter; the owner keeps the memory until it is told.
+        // SAFETY: the TNI checks steering addresses; the memory's owner keeps it until the put has completed.
         unsafe {
             (self.lib.put)(
                 self.hdl,
@@ -162,9 +161,9 @@ impl Vcq {
         }
     }
 
-    /// As [`put`](Self::put), of bytes that ride in the descriptor: at most 32.
+    /// Puts at most 32 bytes, which the descriptor carries. Returns success, busy or an error.
     pub fn put_bytes(&self, bytes: &[u8], to: RemoteAddr, told: PostFlags) -> c_int {
-        // SAFETY: the bytes are copied before the function returns.
+        // SAFETY: `bytes` is readable, and copied before the function returns.
         unsafe {
             (self.lib.put_piggyback)(
                 self.hdl,
@@ -179,9 +178,9 @@ impl Vcq {
         }
     }
 
-    /// As [`put`](Self::put), of 8 bytes.
+    /// Puts 8 bytes, which the descriptor carries. Returns success, busy or an error.
     pub fn put_word(&self, word: u64, to: RemoteAddr, told: PostFlags) -> c_int {
-        // SAFETY: nothing is lent.
+        // SAFETY: no pointer is passed; `cbdata` is a number.
         unsafe {
             (self.lib.put_piggyback8)(
                 self.hdl,
@@ -196,9 +195,9 @@ impl Vcq {
         }
     }
 
-    /// Reads into registered memory.
+    /// Gets `len` bytes into registered memory. Returns success, busy or an error.
     pub fn get(&self, into: Stadd, from: RemoteAddr, len: usize, told: PostFlags) -> c_int {
-        // SAFETY: as of `put`.
+        // SAFETY: the TNI checks steering addresses; the memory's owner keeps it until the get has completed.
         unsafe {
             (self.lib.get)(
                 self.hdl,
@@ -213,15 +212,16 @@ impl Vcq {
         }
     }
 
-    /// Changes 4 or 8 bytes there, aligned to as many; the notice has what was there before.
+    /// Posts an atomic operation on 4 or 8 bytes, naturally aligned; its notice has the fetched value. Returns success,
+    /// busy or an error.
     pub fn change(&self, step: TofuAmo, to: RemoteAddr, told: PostFlags) -> c_int {
         let (lib, hdl) = (self.lib, self.hdl);
         let (edata, cbdata) = (u64::from(told.edata), told.cbdata as *mut c_void);
         let (value, compare) = (step.value, step.compare);
-        // Of 4 bytes the lower halves of the operands count.
+        // 4-byte operations use the lower halves of the operands.
         let (value4, compare4) = (value as u32, compare as u32);
         let (flags, vcq, at) = (told.flags, to.vcq, to.stadd);
-        // SAFETY: nothing is lent; steering addresses are checked by the adapter.
+        // SAFETY: no pointer is passed; the TNI checks steering addresses.
         unsafe {
             match (step.verb, step.width) {
                 (AmoVerb::CompareSwap, AmoWidth::Four) => {
@@ -240,20 +240,20 @@ impl Vcq {
         }
     }
 
-    /// The next ended transmission: the answer, and its word.
+    /// Polls the TCQ: result code, and cbdata of the entry.
     pub fn poll_tcq(&self) -> (c_int, usize) {
         let mut cbdata = std::ptr::null_mut();
-        // SAFETY: room for the word.
+        // SAFETY: the word is written to a local variable.
         let code = unsafe { (self.lib.poll_tcq)(self.hdl, 0, &mut cbdata) };
         vcq_ops::has_notice();
         (code, cbdata as usize)
     }
 
-    /// The next notice: the answer, and the notice.
+    /// Polls the MRQ: result code, and the notice.
     #[inline]
     pub fn poll_mrq(&self) -> (c_int, MrqNotice) {
         let mut notice = MrqNotice::default();
-        // SAFETY: room for the notice.
+        // SAFETY: the notice is written to a local variable.
         let code = unsafe { (self.lib.poll_mrq)(self.hdl, 0, &mut notice) };
         vcq_ops::has_notice();
         (code, notice)
@@ -262,32 +262,32 @@ impl Vcq {
 
 impl Drop for Vcq {
     fn drop(&mut self) {
-        // SAFETY: ours, and nothing is registered for it any more.
+        // SAFETY: created by `new` and freed once; all regions are gone, and other registrations end with the VCQ.
         unsafe { (self.lib.free_vcq)(self.hdl) };
         vcq_alloc::give_back(self.room);
     }
 }
 
-/// Memory that a queue, and peers that know the address, may read and write.
+/// A registration: memory that the VCQ's TNI, and peers that have the address, read and write.
 pub struct RegisteredMem {
-    /// Memory that users keep does not keep the queue of a worker that has gone, with which the registration went, too.
+    /// Weak: a registration of user memory does not keep the VCQ of a destroyed worker, with which the registration
+    /// ended.
     vcq: Weak<Vcq>,
     pub stadd: Stadd,
 }
 
 impl RegisteredMem {
-    /// Whoever has it keeps the memory mapped. What is only kept goes for it, more and more while that does not
-    /// suffice.
+    /// Registers memory. If there is no room, deregisters unused memory, twice as much in each attempt.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's error.
     ///
     /// # Safety
-    /// `len` bytes at `ptr` are mapped, and may be read and written by others, until it is dropped.
+    /// `len` bytes at `ptr` are mapped, and may be read and written by TNIs, until the value is dropped.
     pub unsafe fn new(vcq: &Arc<Vcq>, ptr: *mut u8, len: usize) -> io::Result<RegisteredMem> {
         let mut most = 1;
         loop {
-            // SAFETY: passed on.
+            // SAFETY: the caller's memory, mapped until the value is dropped.
             let code = match unsafe { RegisteredMem::with(vcq, ptr, len, 0) } {
                 Ok(registered) => return Ok(registered),
                 Err(code) => code,
@@ -299,13 +299,14 @@ impl RegisteredMem {
         }
     }
 
-    /// Registers or fails, with flags: nothing goes for it, and the error is the library's code.
+    /// Registers memory with these flags, without deregistering other memory.
     ///
     /// # Errors
-    /// The code.
+    /// The library's code.
     ///
     /// # Safety
-    /// As there; of memory that is only to be read nobody writes.
+    /// `len` bytes at `ptr` are mapped, and may be read and, without `REG_READ_ONLY`, written by TNIs, until the value
+    /// is dropped.
     pub unsafe fn with(
         vcq: &Arc<Vcq>,
         ptr: *mut u8,
@@ -313,7 +314,7 @@ impl RegisteredMem {
         flags: c_ulong,
     ) -> Result<RegisteredMem, c_int> {
         let mut stadd = 0;
-        // SAFETY: the caller's memory; room for the address.
+        // SAFETY: the caller's memory; the address is written to a local variable.
         let code = unsafe { (vcq.lib.reg_mem)(vcq.hdl, ptr.cast(), len, flags, &mut stadd) };
         if code != utofu::SUCCESS {
             return Err(code);
@@ -322,7 +323,7 @@ impl RegisteredMem {
         Ok(RegisteredMem { vcq, stadd })
     }
 
-    /// The queue that knows it, and where it begins for that; `None` if the queue is gone.
+    /// The VCQ, and the steering address of the memory's first byte; `None` if the VCQ is freed.
     pub fn there(&self) -> Option<RemoteAddr> {
         let vcq = self.vcq.upgrade()?.id;
         let stadd = self.stadd;
@@ -333,42 +334,42 @@ impl RegisteredMem {
 impl Drop for RegisteredMem {
     fn drop(&mut self) {
         if let Some(vcq) = self.vcq.upgrade() {
-            // SAFETY: registered by `new`.
+            // SAFETY: registered by `with` for this VCQ, and deregistered once.
             unsafe { (vcq.lib.dereg_mem)(vcq.hdl, self.stadd, 0) };
         }
     }
 }
 
-/// Zeroed memory that peers can write to and our adapter can read from. Shared, so that a program that forks does not
-/// get other pages than those that the adapter knows.
+/// Zeroed, registered memory that peers write and the TNI reads. A shared mapping: after a fork the parent keeps the
+/// pages that are registered.
 pub struct VcqRegion {
-    /// `None` only while it is dropped: before the memory.
+    /// `None` only in `drop`: deregistered before the memory is unmapped.
     registered: Option<RegisteredMem>,
     _vcq: Arc<Vcq>,
-    /// Children have other memory there: a message of the parent's is none of theirs. Goes before the memory.
+    /// Gives forked children other pages: they do not see the parent's messages. Dropped before the memory is unmapped.
     in_children: Option<PrivateInChild>,
     ptr: NonNull<u8>,
     len: usize,
     pub stadd: Stadd,
 }
 
-// SAFETY: memory whose users order their accesses themselves.
+// SAFETY: plain memory; its users order their accesses.
 unsafe impl Send for VcqRegion {}
-// SAFETY: as above.
+// SAFETY: plain memory; its users order their accesses.
 unsafe impl Sync for VcqRegion {}
 
 impl VcqRegion {
-    /// `len` bytes, rounded up to pages.
+    /// Maps and registers `len` bytes, rounded up to pages.
     ///
     /// # Errors
-    /// What the system or the library says.
+    /// The system's or the library's error.
     pub fn new(vcq: &Arc<Vcq>, len: usize) -> io::Result<VcqRegion> {
         let len = len.next_multiple_of(PAGE);
         let (access, flags) = (
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED | libc::MAP_ANONYMOUS,
         );
-        // SAFETY: a fresh mapping.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let ptr = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
         if ptr == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -381,16 +382,16 @@ impl VcqRegion {
             len,
             stadd: 0,
         };
-        // SAFETY: our memory, which is unmapped after that.
+        // SAFETY: the mapping has `len` bytes, and is unmapped after the registration is dropped.
         let registered = unsafe { RegisteredMem::new(vcq, ptr.cast(), len) }?;
         region.stadd = registered.stadd;
         region.registered = Some(registered);
-        // SAFETY: whole pages, mapped until the value is dropped in `drop`.
+        // SAFETY: whole pages, mapped until `drop` has dropped the value.
         region.in_children = Some(unsafe { PrivateInChild::new(region.ptr, len) });
         Ok(region)
     }
 
-    /// Where it begins. Peers write to it at any time: what is read may change.
+    /// Where it begins. Peers write to it at any time: values read may change.
     pub fn ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
@@ -404,7 +405,7 @@ impl Drop for VcqRegion {
     fn drop(&mut self) {
         self.registered = None;
         self.in_children = None;
-        // SAFETY: mapped by `new`, and nobody reaches it any more.
+        // SAFETY: mapped by `new` with this length, and not registered any more.
         unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };
     }
 }

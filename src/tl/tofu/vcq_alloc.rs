@@ -1,8 +1,9 @@
-//! Which queues workers get: one alone on a control queue as long as there are such, then one beside others.
+//! Which VCQs workers get: one with an exclusive control queue as long as there are any, then one on a shared control
+//! queue.
 //!
-//! How many control queues there are nobody tells, and other processes of the node take some, too. So who has got one
-//! alone sees whether one more could be made there. If not, it is the last of its interface: it goes back, and is taken
-//! as one that whoever comes later can share.
+//! The number of free control queues cannot be queried, and other processes of the node take some, too. So after an
+//! exclusive VCQ was created, the creation of one more is tried. If that fails, the control queue was the last one of
+//! its TNI: it is freed and taken as a shared one, which later workers can share.
 
 use super::tni::Tni;
 use super::utofu::Utofu;
@@ -10,29 +11,29 @@ use super::vcq::{CqSharing, Vcq};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Queues of this process that are alone.
+/// Exclusive VCQs of this process.
 static ALONE: AtomicUsize = AtomicUsize::new(0);
 
-/// One more that is alone; false: no more than `most` may be.
+/// Reserves an exclusive VCQ. False: the process has `most`.
 fn reserve(most: usize) -> bool {
     let more = |n: usize| (n < most).then_some(n + 1);
-    // Relaxed: only a number.
+    // Relaxed: a counter that orders nothing.
     (ALONE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)).is_ok()
 }
 
-/// A queue is no more, or could not be made.
+/// A VCQ was freed, or its creation failed.
 pub fn give_back(room: CqSharing) {
     if room == CqSharing::Alone {
-        // Relaxed: only a number.
+        // Relaxed: a counter that orders nothing.
         ALONE.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A queue on the first of these interfaces, by their places in `tnis`, that has one; alone if any of them has such and
-/// the process has fewer than `most_alone`. Its interface.
+/// Creates a VCQ on the first of the TNIs `turns` (indices into `tnis`) that has one: an exclusive one if any of these
+/// TNIs has one and the process has fewer than `most_alone`, else a shared one. Returns it and its TNI's index.
 ///
 /// # Errors
-/// What the library says of the last.
+/// The library's error of the last attempt.
 pub fn take(
     lib: &'static Utofu,
     tnis: &[Tni],
@@ -56,15 +57,15 @@ pub fn take(
     Err(error)
 }
 
-/// Shared queues of an interface that a rail leaves for others: half of those of a control queue.
+/// Shared VCQs that a rail leaves free on its TNI: half of those of one control queue.
 const SPARE: usize = 4;
 
-/// As [`take`], for a rail: no worker goes without a first queue for it. So it is alone, as long as the process may
-/// have such; if the interfaces have none left there is none, and if the process may have no more of them it is a
-/// shared one where some are left.
+/// Creates a VCQ for a rail, such that other workers still get a first VCQ: an exclusive one, as long as the process
+/// may have more of these; an error if no TNI has one left. If the process may have no more, a shared one on a TNI that
+/// has enough left.
 ///
 /// # Errors
-/// `NotFound`, or what the library says of the last.
+/// `NotFound`, or the library's error of the last attempt.
 pub fn take_rail(
     lib: &'static Utofu,
     tnis: &[Tni],
@@ -85,19 +86,19 @@ pub fn take_rail(
     Err(error)
 }
 
-/// A shared queue of an interface that has [`SPARE`] more.
+/// A shared VCQ of a TNI that has [`SPARE`] more.
 fn shared_cq(lib: &'static Utofu, tni: &Tni) -> io::Result<Vcq> {
     let vcq = Vcq::new(lib, tni.id, CqSharing::Shared)?;
     let spare = (0..SPARE).map(|_| Vcq::new(lib, tni.id, CqSharing::Shared));
-    // They go at once: others can have them.
+    // Freed at once, for other workers.
     spare.collect::<io::Result<Vec<Vcq>>>()?;
     Ok(vcq)
 }
 
-/// A queue alone, which was reserved, and is not the last.
+/// An exclusive VCQ, which was reserved, unless its control queue is the last one of the TNI.
 fn own_cq(lib: &'static Utofu, tni: &Tni) -> io::Result<Vcq> {
     let vcq = Vcq::new(lib, tni.id, CqSharing::Alone)?;
-    // Goes at once: others can have it.
+    // Freed at once, for other workers.
     Vcq::new(lib, tni.id, CqSharing::Shared)?;
     Ok(vcq)
 }

@@ -1,4 +1,4 @@
-//! What is called most of a virtual control queue, at hand for whoever calls it: no pointer is followed to find it.
+//! The calls of the hot path of a VCQ: a copy of handle and functions, found without following a pointer.
 
 use super::utofu::{MrqNotice, Stadd, Utofu, VcqHdl, VcqId};
 use super::vcq::{PostFlags, RemoteAddr};
@@ -20,25 +20,25 @@ type PutBytes = unsafe extern "C" fn(
 ) -> c_int;
 type PollMrq = unsafe extern "C" fn(VcqHdl, c_ulong, *mut MrqNotice) -> c_int;
 
-/// What is done from now on is done after what the library has just told of. It looks for that with loads of its own,
-/// of which it promises nothing.
+/// Orders what follows after what the library has just reported. The library polls by loads of its own, and promises no
+/// order.
 #[inline(always)]
 pub fn has_notice() {
-    // Acquire: pairs with the adapter, which writes a notice, or an entry of an ended transmission, after what that
-    // tells of. No instruction on x86-64.
+    // Acquire: pairs with the TNI, which writes a notice, or a TCQ entry, after what it reports. No instruction on
+    // x86-64.
     fence(Ordering::Acquire);
 }
 
-/// What was read is read before what is posted from now on. The library writes a post with stores of its own, and keeps
-/// but stores in front of it.
+/// Orders earlier reads before later posts. The library writes a descriptor by stores of its own, and orders only
+/// stores before it.
 #[inline(always)]
 pub fn read_before_post() {
-    // Release: pairs with the adapter that does what is posted, and with the acquire of whoever sees that
-    // (`cells::Cell::credit`). No instruction on x86-64.
+    // Release: pairs with the TNI that executes the post, and with the acquire of a thread that sees its effect
+    // (`ctrl_words::CtrlWord::credit`). No instruction on x86-64.
     fence(Ordering::Release);
 }
 
-/// Of a queue, as long as that is there. One thread at a time, as the queue.
+/// Valid as long as the VCQ. Used by one thread at a time.
 #[derive(Clone, Copy)]
 pub struct VcqOps {
     hdl: VcqHdl,
@@ -57,13 +57,13 @@ impl VcqOps {
         }
     }
 
-    /// Writes the first `len` bytes of a word, at most 8. What the library answers: success, busy or an error.
+    /// Puts the first `len` bytes of a word, at most 8. Returns success, busy or an error.
     ///
     /// # Safety
-    /// The queue is there, and no other thread is at it.
+    /// The VCQ exists, and no other thread uses it.
     #[inline(always)]
     pub unsafe fn put_word(&self, word: u64, len: usize, to: RemoteAddr, told: PostFlags) -> c_int {
-        // SAFETY: the caller's queue; nothing is lent.
+        // SAFETY: the caller's VCQ; no pointer is passed, as `cbdata` is a number.
         unsafe {
             (self.put_piggyback8)(
                 self.hdl,
@@ -78,10 +78,10 @@ impl VcqOps {
         }
     }
 
-    /// As [`put_word`](Self::put_word), of at most 32 bytes.
+    /// Puts `len` bytes, at most 32. Returns success, busy or an error.
     ///
     /// # Safety
-    /// As there, and the bytes are readable.
+    /// The VCQ exists, no other thread uses it, and `len` bytes at `bytes` are readable.
     #[inline(always)]
     pub unsafe fn put_bytes(
         &self,
@@ -90,7 +90,7 @@ impl VcqOps {
         to: RemoteAddr,
         told: PostFlags,
     ) -> c_int {
-        // SAFETY: the caller's queue; the bytes are copied before the function returns.
+        // SAFETY: the caller's VCQ; the bytes are copied before the function returns.
         unsafe {
             (self.put_piggyback)(
                 self.hdl,
@@ -105,13 +105,13 @@ impl VcqOps {
         }
     }
 
-    /// The next notice: the answer.
+    /// Polls the MRQ: the result code. Unless it is [`NOT_FOUND`](super::utofu::NOT_FOUND), the notice is written.
     ///
     /// # Safety
-    /// As of [`put_word`](Self::put_word).
+    /// The VCQ exists, and no other thread uses it.
     #[inline(always)]
     pub unsafe fn poll_mrq(&self, notice: &mut MaybeUninit<MrqNotice>) -> c_int {
-        // SAFETY: the caller's queue; room for the notice.
+        // SAFETY: the caller's VCQ; the notice is writable.
         let code = unsafe { (self.poll_mrq)(self.hdl, 0, notice.as_mut_ptr()) };
         has_notice();
         code

@@ -1,4 +1,4 @@
-//! The queues of a process's workers: memory that peers may reach is registered for each of them.
+//! The VCQs of a context's workers: memory that peers may access is registered for each of them.
 
 use super::utofu::Stadd;
 use super::vcq::{RegisteredMem, RemoteAddr, Vcq};
@@ -6,7 +6,7 @@ use crate::sys::log;
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 
-/// A context's.
+/// The registry of a context.
 #[derive(Default)]
 pub struct VcqRegistry(Mutex<Inner>);
 
@@ -16,7 +16,7 @@ struct Inner {
     next: u16,
 }
 
-/// What is registered of one piece of memory.
+/// Registrations of one memory region, by VCQ.
 pub struct MrPerVcq {
     ptr: usize,
     len: usize,
@@ -24,8 +24,8 @@ pub struct MrPerVcq {
 }
 
 impl VcqRegistry {
-    /// A new worker's queues: the number of the first, behind which are those of the others, and which no others have
-    /// as long as there are few enough.
+    /// Adds a new worker's VCQs: returns the number of the first, the others have the next ones. Numbers are 16 bits
+    /// and unique.
     pub fn enter(&self, vcqs: &[&Arc<Vcq>]) -> u16 {
         let mut inner = self.0.lock();
         inner.queues.retain(|(_, queue)| queue.strong_count() > 0);
@@ -45,13 +45,13 @@ impl VcqRegistry {
         first
     }
 
-    /// A worker goes, which had so many queues from this number on.
+    /// Removes a worker's VCQs: `count`, from the number `first` on.
     pub fn leave(&self, first: u16, count: usize) {
         let is_its = |number: u16| usize::from(number.wrapping_sub(first)) < count;
         self.0.lock().queues.retain(|&(number, _)| !is_its(number));
     }
 
-    /// Whether no worker has a queue.
+    /// Whether no worker has a VCQ.
     pub fn is_empty(&self) -> bool {
         self.0.lock().queues.is_empty()
     }
@@ -65,10 +65,10 @@ impl VcqRegistry {
 }
 
 impl MrPerVcq {
-    /// Of which nothing is registered yet.
+    /// A region without registrations yet.
     ///
     /// # Safety
-    /// As of [`RegisteredMem::new`], until this is dropped.
+    /// `len` bytes at `ptr` are mapped, and may be read and written by TNIs, until the value is dropped.
     pub unsafe fn new(ptr: *mut u8, len: usize) -> MrPerVcq {
         MrPerVcq {
             ptr: ptr as usize,
@@ -77,13 +77,13 @@ impl MrPerVcq {
         }
     }
 
-    /// Where it begins in this process, and its length in bytes.
+    /// Address and length of the region in this process.
     pub fn extent(&self) -> (u64, u64) {
         (self.ptr as u64, self.len as u64)
     }
 
-    /// Registers the memory for the queues that there are now and that do not know it: the numbers of all, and where it
-    /// begins for them. A queue that takes no more is left out: accesses of its worker's go by message.
+    /// Registers the region for the current VCQs that lack it: returns number and steering address by VCQ. A VCQ
+    /// without room is left out: accesses to its worker go by message.
     pub fn addresses(&mut self, roster: &VcqRegistry) -> Vec<(u16, Stadd)> {
         let queues = roster.queues();
         self.registered
@@ -96,8 +96,8 @@ impl MrPerVcq {
             .collect()
     }
 
-    /// Where a byte of it is for adapters: for this queue, or another one of this process if this one takes no more
-    /// memory. `None`: no adapter reaches it.
+    /// Remote address of a byte of the region for this VCQ, or for another one of this process if this one has no room.
+    /// `None`: no TNI can access it.
     pub fn locate(&mut self, number: u16, vcq: &Arc<Vcq>, addr: u64) -> Option<RemoteAddr> {
         self.register(number, vcq);
         let own = |&&(there, _): &&(u16, RegisteredMem)| there == number;
@@ -112,12 +112,12 @@ impl MrPerVcq {
         Some(there)
     }
 
-    /// Makes it known to a queue, if it can be.
+    /// Registers the region for a VCQ, if there is room.
     fn register(&mut self, number: u16, vcq: &Arc<Vcq>) {
         if self.registered.iter().any(|&(known, _)| known == number) {
             return;
         }
-        // SAFETY: the promise of `new`.
+        // SAFETY: the caller of `new` keeps the memory mapped until the value is dropped.
         match unsafe { RegisteredMem::new(vcq, self.ptr as *mut u8, self.len) } {
             Ok(registered) => self.registered.push((number, registered)),
             Err(e) => log::diag!("memory is reached by message: {e}"),

@@ -1,12 +1,12 @@
-//! Writes that carry a word, which the peer gets behind the data.
+//! Writes with immediate: the peer gets the immediate after the data.
 
 use super::{RcEp, RemoteMem, TxDesc};
 use crate::tl::ib::bindings::*;
 use crate::tl::ib::buffers::Buffer;
 
 impl RcEp {
-    /// Writes bytes, which are copied at once, and a word. There is room, and they are no more than a work request
-    /// takes so. False: the device refuses.
+    /// Writes bytes, which are inline data of at most `max_inline` bytes, with an immediate. The caller has checked
+    /// that there is room. False: the device refuses.
     pub fn write_inline_with_imm(&mut self, bytes: &[u8], to: RemoteMem, word: u32) -> bool {
         let sge = ibv_sge {
             addr: bytes.as_ptr() as u64,
@@ -16,8 +16,8 @@ impl RcEp {
         self.post_imm(sge, IBV_SEND_INLINE, to, word)
     }
 
-    /// Writes a buffer, which comes back to the interface afterwards, and a word. There is room. False: the device
-    /// refuses.
+    /// Writes a buffer, which returns to the interface afterwards, with an immediate. The caller has checked that there
+    /// is room. False: the device refuses.
     pub fn write_buffer_with_imm(
         &mut self,
         buffer: Buffer,

@@ -1,11 +1,11 @@
-//! Short writes that carry a word, which the peer gets behind the data.
+//! Short writes with immediate: the peer gets the immediate after the data.
 
 use super::{IbSender, MAX_INLINE, RcOrUd};
 use crate::tl::ib::rc::RemoteMem;
 
 impl IbSender {
-    /// Writes no more than [`most_at_once`](Self::most_at_once), which `fill` copies, and a word, which takes the place
-    /// of a packet. False: no room now, or no queue pair of its own; `fill` was not called.
+    /// Writes up to [`most_at_once`](Self::most_at_once) bytes, which `fill` copies, with an immediate, which counts as
+    /// a packet. False: there is no room now, or the connection has no RC queue pair; `fill` was not called.
     pub fn write_with_imm(
         &mut self,
         to: RemoteMem,
@@ -28,7 +28,7 @@ impl IbSender {
         true
     }
 
-    /// `None`: no room. False: the device refuses.
+    /// Writes inline data with immediate. `None`: there is no room. False: the device refuses.
     fn write_inline_with_imm(
         &mut self,
         to: RemoteMem,
@@ -39,12 +39,12 @@ impl IbSender {
         let line = self.rc_for_zcopy(true)?;
         let mut bytes = std::mem::MaybeUninit::<[u8; MAX_INLINE]>::uninit();
         fill(bytes.as_mut_ptr().cast());
-        // SAFETY: written by `fill`.
+        // SAFETY: `fill` has written the `len` bytes, which are at most MAX_INLINE.
         let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), len) };
         Some(line.write_inline_with_imm(bytes, to, word))
     }
 
-    /// The same, by a buffer.
+    /// Writes a buffer with immediate. `None`: there is no room. False: the device refuses.
     fn write_buffer_with_imm(
         &mut self,
         to: RemoteMem,

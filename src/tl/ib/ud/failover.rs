@@ -1,9 +1,9 @@
-//! Detours: a connection by datagrams goes on through other ports when the way that it takes has failed.
+//! Failover of a UD connection: it goes on through other ports when its path has failed.
 //!
-//! Who sends finds that out, by nothing being confirmed though the peer's process lives: it takes what is not confirmed
-//! to the next way and tells the peer there where it has gone, until something is confirmed. The peer follows it: a
-//! cable that carries nothing in one direction is of no use in the other. Packets keep their numbers, so that each is
-//! taken once.
+//! The sender detects a failure: nothing is acknowledged though the peer's process lives. It resends the unacknowledged
+//! packets by the next path and sends its new port to the peer there, until a packet is acknowledged. The peer follows:
+//! a cable that fails in one direction is not used in the other. Packets keep their numbers, so that each is delivered
+//! once.
 
 use super::{AGAIN, AddressHandle, UdTx, segment};
 use crate::sys::{clock, log};
@@ -14,39 +14,39 @@ use crate::wire::ib_packet::{Datagram, MOVED, Ping, most_packets};
 use std::io;
 use std::sync::Arc;
 
-/// A way on which nothing has been confirmed for so long is left, milliseconds: some six attempts. After half of that
-/// the peer's process is asked whether it lives.
+/// A path without an acknowledgment for this time is left, milliseconds: about six attempts. After half of that the
+/// peer's process is probed.
 const LEFT_MS: u64 = 500;
-/// Longest wait between two attempts, milliseconds: a port that is back is to be found in time.
+/// Longest wait between two attempts, milliseconds: short, so that a port that works again is found soon.
 const LONGEST_MS: f64 = 200.0;
 
-/// A way from a port of ours to one of the peer's.
+/// A path from a port of this worker to a port of the peer.
 pub struct AltPath {
     pub iface: Arc<IbIface>,
     pub port: PortLocator,
-    /// The queue pair there that answers whether the process lives; 0: none.
+    /// The queue pair there that replies to liveness probes; 0: none.
     pub pulse: u32,
 }
 
-/// Those of a connection.
+/// The paths of a connection.
 pub(super) struct AltPaths {
-    /// All ways, the best first, and the one that is taken.
+    /// All paths, the best first, and the index of the one in use.
     ways: Vec<AltPath>,
     at: usize,
-    /// The one that was tried last, and when, coarse milliseconds.
+    /// Index of the path that was tried last, and when, coarse milliseconds.
     tried: usize,
     since: u64,
-    /// How often it was left since something was confirmed.
+    /// How often another path was tried since the last acknowledgment.
     turns: u32,
-    /// The peer may not know that yet.
+    /// The peer may not have received the new port yet.
     untold: bool,
 }
 
 impl UdTx {
-    /// Has it go on by others of these ways when the one that it takes fails: that one is among them.
+    /// Sets the paths of the connection, the one in use among them, for failover.
     pub fn set_alt_paths(&mut self, ways: Vec<AltPath>) {
         let size = |way: &AltPath| mtu_bytes(way.iface.port.mtu_to(&way.port));
-        // What was sent has to fit wherever it may have to go.
+        // Packets must fit on every path.
         let least = ways.iter().map(size).min().unwrap_or(self.size);
         self.size = self.size.min(least);
         self.most = self.most.max(most_packets(segment(self.size)));
@@ -63,12 +63,12 @@ impl UdTx {
         }));
     }
 
-    /// Number of the interface that it goes by.
+    /// Index of the interface in use.
     pub fn local_port(&self) -> usize {
         self.iface.index.into()
     }
 
-    /// After how long without a word the peer's process is asked whether it lives, milliseconds.
+    /// Time without an acknowledgment after which the peer's process is probed, milliseconds.
     pub(super) fn silence_limit(&self, usual: u64) -> u64 {
         match self.detours {
             Some(_) => usual.min(LEFT_MS / 2),
@@ -84,14 +84,14 @@ impl UdTx {
         }
     }
 
-    /// Something was confirmed: the peer knows where we are.
+    /// Resets the failover state after an acknowledgment: the peer has received this worker's port.
     pub(super) fn is_heard(&mut self) {
         if let Some(detours) = &mut self.detours {
             (detours.untold, detours.turns) = (false, 0);
         }
     }
 
-    /// Leaves a way that has failed for the next one, and tells the peer of that.
+    /// Leaves a path that has failed for the next one, and sends the new port to the peer.
     pub(super) fn look_for_alt_path(&mut self, now: u64) {
         let Some(detours) = &self.detours else { return };
         let quiet = now.saturating_sub(self.silent_since.max(detours.since));
@@ -110,12 +110,12 @@ impl UdTx {
         }
     }
 
-    /// The peer has gone to this port, and what it says of that has come by this interface.
+    /// Follows the peer, whose message about its new port has arrived by this interface.
     pub fn follow_peer_port(&mut self, iface: usize, port: &PortLocator) {
         let Some(detours) = &self.detours else { return };
         let is_it = |way: &AltPath| usize::from(way.iface.index) == iface && way.port.is_at(port);
         let at = detours.ways.iter().position(is_it);
-        // A way that is not known is none of ours.
+        // A path that is not in the list is ignored.
         if let Some(at) = at.filter(|&at| at != detours.at) {
             log::diag!("the peer goes on by {}", detours.ways[at].iface.port.name);
             self.take(at, clock::coarse_ms(), false);
@@ -123,12 +123,12 @@ impl UdTx {
         }
     }
 
-    /// Takes the way of this number. What refuses to be taken is left for later.
+    /// Switches to the path of this index. After an error the present path stays until the next attempt.
     fn take(&mut self, at: usize, now: u64, announce: bool) {
         let Some(mut detours) = self.detours.take() else {
             return;
         };
-        // Also of one that cannot be had: the next is looked for after a while.
+        // Set also after an error: the next path is tried after a while.
         (detours.tried, detours.since) = (at, now);
         detours.turns += 1;
         match self.turn_to(&detours.ways[at]) {
@@ -155,8 +155,8 @@ impl UdTx {
         Ok(())
     }
 
-    /// Copies what is not confirmed into buffers that the other device knows. The one before may still be reading its
-    /// own.
+    /// Copies the unacknowledged packets into buffers that are registered with the other device. The device of the old
+    /// path may still read its own buffers.
     fn carry_to(&mut self, iface: &IbIface) -> io::Result<()> {
         let count = self.window.len();
         let mut outgoing = iface.outgoing.lock();
@@ -168,7 +168,8 @@ impl UdTx {
         let own = &*self.iface;
         let mut outgoing = own.outgoing.lock();
         for (packet, buffer) in self.window.iter_mut().zip(fresh) {
-            // SAFETY: buffers of both have room for a packet that fits everywhere; devices only read them.
+            // SAFETY: the buffers of both interfaces have room for a packet, whose size fits every path; devices only
+            // read them.
             unsafe {
                 buffer
                     .ptr
@@ -180,7 +181,7 @@ impl UdTx {
         Ok(())
     }
 
-    /// Tells the peer where we have gone.
+    /// Sends this worker's new port to the peer.
     fn announce(&self) {
         let iface = &*self.iface;
         let front = Datagram {
@@ -197,8 +198,8 @@ impl UdTx {
 }
 
 impl AltPaths {
-    /// The next way out of a port that has a link. At first one between other ports at both ends: it is not known which
-    /// of the two has failed.
+    /// The next path from a port whose link is up. The first attempt prefers a path that differs in both ports, because
+    /// it is not known which of the two has failed.
     fn next(&self) -> Option<usize> {
         let count = self.ways.len();
         let others = (1..=count).map(|i| (self.tried + i) % count);

@@ -6,7 +6,7 @@ use crate::tl::shm::ring::loom_tests::empty_start;
 use loom::thread;
 use std::sync::Arc;
 
-/// What a table lives in, and a stand-in for the memory of ring 0.
+/// The memory of a table, and a stand-in for the memory of ring 0.
 #[repr(C)]
 struct Memory {
     front: InboxHeader,
@@ -14,9 +14,9 @@ struct Memory {
     ring: Bytes<64>,
 }
 
-// SAFETY: all is atomic but `ring`, and that is what loom watches.
+// SAFETY: all fields are atomics but `ring`, whose accesses loom checks.
 unsafe impl Sync for Memory {}
-// SAFETY: nothing in it knows a thread.
+// SAFETY: no field depends on a thread.
 unsafe impl Send for Memory {}
 
 impl Memory {
@@ -63,7 +63,7 @@ impl Memory {
 
     fn table(&self) -> InboxTable {
         assert_eq!(std::mem::offset_of!(Memory, entries), ENTRIES_AT);
-        // SAFETY: laid out as a table, and the tests keep `self` as long as the table.
+        // SAFETY: `Memory` has the layout of a table, and the tests keep `self` as long as the table.
         unsafe { InboxTable::new(NonNull::from(self).cast()) }
     }
 }
@@ -93,7 +93,7 @@ fn explore(test: impl Fn() + Send + Sync + 'static) {
     model.check(test);
 }
 
-/// Two senders that begin their search at the same place. The receiver looks only when the bell rang.
+/// Two senders start their search at the same ring. The receiver looks only after the doorbell was incremented.
 #[test]
 fn loom_every_announced_ring_is_accepted_once() {
     explore(|| {
@@ -127,7 +127,7 @@ fn loom_every_announced_ring_is_accepted_once() {
     });
 }
 
-/// The receiver arms and looks once more; of two senders one wakes it unless it saw something.
+/// The receiver arms and looks once more; of two senders one wakes it unless it saw a message.
 #[test]
 fn loom_a_sleeper_is_woken_once() {
     explore(|| {
@@ -147,12 +147,12 @@ fn loom_a_sleeper_is_woken_once() {
     });
 }
 
-/// The receiver clears a ring before it gives it back; the next claimant writes only then.
+/// The receiver clears a ring before it frees it; the next claimant writes only then.
 #[test]
 fn loom_a_ring_is_clean_when_it_is_claimed_again() {
     explore(|| {
         let memory = Memory::new();
-        // The first one fills the table: only ring 0 will become free.
+        // The table is full: only ring 0 will become free.
         let first = [0, 1].map(|uid| memory.table().claim(&sender(uid)));
         assert_eq!(first, [Some(0), Some(1)]);
         let second = {
@@ -164,13 +164,13 @@ fn loom_a_ring_is_clean_when_it_is_claimed_again() {
                         None => thread::yield_now(),
                     }
                 };
-                // SAFETY: within the bytes; loom checks that the receiver is done with them.
+                // SAFETY: the write is inside of the bytes; loom checks that the receiver has finished with them.
                 unsafe { memory.ring.to_write(0, 1).write(1) };
                 memory.table().announce(index);
                 index
             })
         };
-        // SAFETY: as above.
+        // SAFETY: the write is inside of the bytes; loom checks that the sender has finished with them.
         unsafe { memory.ring.to_write(0, 64).write_bytes(0, 64) };
         memory.table().unclaim(0);
         assert_eq!(second.join().unwrap(), 0);

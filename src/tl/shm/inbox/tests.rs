@@ -1,4 +1,4 @@
-//! Claims that no ring belongs to, and rings that are created for senders that find none free.
+//! Claims that were never announced, and rings that are created for senders that find none free.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn rings_are_made_when_a_sender_finds_none_free() {
         assert_eq!(inbox.accept(&doorbell), []);
         assert_eq!(inbox.memory.rings(), 2 * FIRST_RINGS);
         assert!(claim(&inbox).is_some());
-        // A sender that saw as many rings as there were before.
+        // A sender that saw the number of rings before the last growth.
         assert!(inbox.table.want_ring(FIRST_RINGS as u32));
         assert_eq!(inbox.accept(&doorbell), []);
         assert_eq!(inbox.memory.rings(), 2 * FIRST_RINGS);

@@ -18,16 +18,16 @@ use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::ptr::NonNull;
 
-/// What a sender has mapped of an inbox.
+/// The parts of a peer's inbox that a sender has mapped.
 pub(in crate::tl::shm) struct Theirs {
     named: bool,
     key: u64,
     front: Mapping,
-    /// Address space was limited when the ring was taken: what is not needed is not mapped.
+    /// Address space was limited when the ring was taken: only what is needed is mapped.
     is_limited: bool,
-    /// The page with the start of the ring that was taken, if `front` is no more than one page.
+    /// The page with the start of the ring that was taken, if `front` has only one page.
     start: Option<Mapping>,
-    /// Behind pointers: the ring and its areas point here.
+    /// Boxed, like `area`: the ring and its areas keep pointers to them.
     body: Box<TheirBody>,
     area: Box<TheirArea>,
 }
@@ -44,14 +44,14 @@ struct TheirParts {
 struct TheirBody {
     parts: TheirParts,
     ring: usize,
-    /// Where it begins in its mapping.
+    /// The mapping, and the offset of the body in it.
     mapped: OnceLock<Result<(Mapping, usize), NoBody>>,
 }
 
 /// The area of a sender, mapped when it is claimed.
 struct TheirArea {
     parts: TheirParts,
-    /// Of the inbox: an [`AreaRequest`].
+    /// The request word of the inbox: an [`AreaRequest`].
     wanted: NonNull<AtomicU32>,
     doorbell: NonNull<AtomicU32>,
     mapped: OnceLock<Option<(u8, Mapping)>>,
@@ -61,7 +61,7 @@ impl Theirs {
     /// Maps the front of a peer's inbox.
     ///
     /// # Errors
-    /// `NotFound`: it is gone. Else what the system said.
+    /// `NotFound`: the inbox does not exist any more. Else errors of the system.
     pub(in crate::tl::shm) fn open(peer: InboxLocator) -> io::Result<Self> {
         let front = match peer.kind() {
             InboxKind::Block => SysvSegment::attach(peer.key as u32, FRONT_LEN)?.into_mapping(),
@@ -69,7 +69,7 @@ impl Theirs {
             InboxKind::File => Memfd::open(peer.id, FILE_LEN as u64)?.map(0, FRONT_LEN, None)?,
         };
         let front = front.without_children();
-        // SAFETY: mapped for longer than this block.
+        // SAFETY: the front is mapped for longer than the table is used.
         let table = unsafe { InboxTable::new(front.start()) };
         if !table.is_inbox(peer.key) {
             return Err(io::Error::new(ErrorKind::NotFound, "not that inbox"));
@@ -101,31 +101,32 @@ impl Theirs {
         })
     }
 
-    /// Front page, entries and claims; not to be used after `self`, and the front page only after [`trim`](Self::trim).
+    /// Front page, entries and claims; not to be used after `self` is dropped. After [`trim`](Self::trim) only the
+    /// front page may be accessed.
     pub(in crate::tl::shm) fn table(&self) -> InboxTable {
-        // SAFETY: both are mapped; users keep `self` beside it.
+        // SAFETY: the front is mapped as long as `self`, which callers keep beside the table.
         unsafe { InboxTable::new(self.front.start()) }
     }
 
     /// Whether the body of a ring can be mapped: nothing stays mapped.
     ///
     /// # Errors
-    /// What the system said.
+    /// Errors of the system.
     pub(in crate::tl::shm) fn probe_ring(&self) -> io::Result<()> {
         self.body.parts.map_ring(0).map(drop)
     }
 
-    /// The ring that was claimed is this sender's: its start, not to be used after `self`.
+    /// Prepares the claimed ring for this sender: returns its start, not to be used after `self` is dropped.
     ///
-    /// Also maps the body where that must not fail later: if its memory has to be reserved, as the receiver reads the
-    /// slots there whether they are written or not, and if address space is limited, as another transport can be used
-    /// now.
+    /// Also maps the body where that must not fail later: if its memory has to be reserved, because the receiver reads
+    /// the slots there whether they are written or not; and if address space is limited, because another transport can
+    /// still be selected now.
     ///
     /// # Errors
-    /// What the system said of the body.
+    /// Errors of the system in mapping the body.
     pub(in crate::tl::shm) fn take_ring(&mut self, index: usize) -> io::Result<NonNull<Start>> {
         self.body.ring = index;
-        // The limit may be newer than the mapping of the front.
+        // The limit may have been set after the front was mapped.
         self.is_limited = host::address_space_is_limited();
         let start = self.table().start(index);
         match start {
@@ -152,13 +153,13 @@ impl Theirs {
         self
     }
 
-    /// How the producer of the ring that was taken maps its body; not to be used after `self`.
+    /// How the producer of the ring that was taken maps its body; not to be used after `self` is dropped.
     pub(in crate::tl::shm) fn body(&self) -> BodySource {
-        // SAFETY: the body is behind a pointer, and stays mapped as long as that.
+        // SAFETY: the body is boxed, and stays mapped as long as the box exists.
         unsafe { BodySource::new(NonNull::from(&*self.body).cast(), find_body) }
     }
 
-    /// The counter of the senders' epochs; not to be used after `self`.
+    /// The counter of the senders' epochs; not to be used after `self` is dropped.
     pub(in crate::tl::shm) fn epochs(&self) -> NonNull<AtomicU64> {
         NonNull::from(&self.table().front().epochs.0)
     }
@@ -168,32 +169,33 @@ impl Theirs {
         self.table().is_inbox(self.key)
     }
 
-    /// The areas, as the sending end of a ring sees them; see [`super::OwnInbox::areas`].
+    /// The areas, as the sending end of a ring sees them. None where memory has to be reserved, see
+    /// [`super::OwnInbox::areas`].
     pub(in crate::tl::shm) fn areas(&self, ring: usize) -> Option<BigBufs> {
         let owners = NonNull::from(&self.table().front().owners).cast();
         let source = NonNull::from(&*self.area).cast();
-        // SAFETY: AREAS words; the area is behind a pointer.
+        // SAFETY: `owners` are AREAS words, and the area is boxed: both exist as long as `self`.
         (!self.named).then(|| unsafe { BigBufs::found_by(owners, ring, source, find_theirs) })
     }
 
-    /// Frees what the sender wrote, in the memory of an inbox whose owner is gone: it stays as long as a process has it
-    /// mapped.
+    /// Discards what the sender wrote, in the memory of an inbox whose owner is dead: the memory exists as long as a
+    /// process has it mapped.
     pub(in crate::tl::shm) fn forsake(&self, ring: usize) {
         if let Some(Some((_, area))) = self.area.mapped.get() {
             if let Some(areas) = self.areas(ring) {
                 areas.release(|_| ());
             }
-            // SAFETY: an area of this sender's, whose only reader is gone.
+            // SAFETY: this sender owns the area, and its only reader is dead.
             unsafe { discard(area.start(), AREA) };
         }
         if let Some(Ok((body, at))) = self.body.mapped.get() {
-            // SAFETY: as above; the ring lies in its mapping.
+            // SAFETY: this sender owns the ring, whose only reader is dead; the ring lies in its mapping.
             unsafe { discard(body.start().add(*at), RING) };
         }
     }
 }
 
-/// The whole pages that hold `len` bytes at an offset, and where those begin in the pages.
+/// The whole pages that hold `len` bytes at an offset, and the offset of those bytes in the pages.
 fn pages_of(offset: usize, len: usize) -> (Range<usize>, usize) {
     let page = page_size();
     let start = offset / page * page;
@@ -208,12 +210,12 @@ impl TheirParts {
     fn state(&self, part: InboxPart) -> PartState {
         // SAFETY: the front page is mapped as long as the sender.
         let words = unsafe { self.words.as_ref() };
-        // Acquire: pairs with the Release stores in `Own::make`.
+        // Acquire: pairs with the Release stores in `OwnInbox::make`.
         PartState::from_word(words[part.index()].load(Ordering::Acquire))
     }
 
-    /// Maps all of a part. The word that tells how comes from the peer, which is not trusted: a block or a file of
-    /// another user or of another length is refused.
+    /// Maps all of a part. The untrusted peer writes the word that says how: a segment or a file of another user or of
+    /// another length is refused.
     fn map_part(&self, part: InboxPart) -> io::Result<Mapping> {
         match self.state(part) {
             PartState::NotMade | PartState::Refused => Err(ErrorKind::WouldBlock.into()),
@@ -222,10 +224,10 @@ impl TheirParts {
         }
     }
 
-    /// Maps a ring's body: and where it begins there.
+    /// Maps a ring's body; returns the mapping and the offset of the body in it.
     ///
     /// # Errors
-    /// `ENOSPC` where memory has to be reserved; else what the system said.
+    /// `ENOSPC` where memory has to be reserved; else errors of the system.
     fn map_ring(&self, index: usize) -> io::Result<(Mapping, usize)> {
         let (group, offset) = (group_of(index), RINGS_AT + index * RING);
         let (mapping, at) = match self.peer.kind() {
@@ -249,13 +251,13 @@ impl TheirParts {
 }
 
 impl TheirBody {
-    /// Maps it, before the ring is used.
+    /// Maps the body before the ring is used.
     fn map(&self) -> io::Result<NonNull<RingMem>> {
         let _ = self.mapped.set(Ok(self.parts.map_ring(self.ring)?));
         self.find().map_err(io::Error::from)
     }
 
-    /// Where it is mapped, now or before. A failure is final, and logged.
+    /// The address of the body, which is mapped now if it was not. A failure is final, and logged.
     fn find(&self) -> Result<NonNull<RingMem>, NoBody> {
         let mapped = self.mapped.get_or_init(|| {
             self.parts.map_ring(self.ring).map_err(|e| match e.kind() {
@@ -268,35 +270,35 @@ impl TheirBody {
             })
         });
         match mapped {
-            // SAFETY: inside of the mapping.
+            // SAFETY: the body lies inside of the mapping.
             Ok((body, at)) => Ok(unsafe { body.start().add(*at).cast() }),
             Err(none) => Err(*none),
         }
     }
 }
 
-/// The body of the ring that the sender at `source` has taken: mapped now, or before.
+/// The body of the ring that the sender at `source` has taken, which is mapped now if it was not.
 ///
 /// # Safety
 /// `source` is [`Theirs::body`].
 unsafe fn find_body(source: NonNull<()>) -> Result<NonNull<RingMem>, NoBody> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller, `source` points to the body of a `Theirs`.
     unsafe { source.cast::<TheirBody>().as_ref() }.find()
 }
 
 impl TheirArea {
-    /// Maps the area of this number, if there is one.
+    /// Maps the area of this number, if it exists.
     fn map(&self, number: u8) -> Option<(u8, Mapping)> {
         let mapped = self.parts.map_part(InboxPart::Area(number.into()));
         mapped.ok().map(|map| (number, map.without_children()))
     }
 
-    /// Asks the receiver for one area more.
+    /// Requests one more area from the receiver.
     fn want_one(&self) {
-        // SAFETY: the front page is mapped as long as the sender.
+        // SAFETY: the front page, which has both words, is mapped as long as the sender.
         let (wanted, doorbell) = unsafe { (self.wanted.as_ref(), self.doorbell.as_ref()) };
-        // Relaxed, here and below: the word comes before the bell, whose Release pairs with the Acquire load in
-        // `InboxTable::accept`.
+        // Relaxed, here and below: the word comes before the addition to the doorbell, whose Release pairs with the
+        // Acquire load in `InboxTable::accept`.
         if wanted.load(Ordering::Relaxed) != AreaRequest::Nothing as u32 {
             return;
         }
@@ -310,13 +312,13 @@ impl TheirArea {
     }
 }
 
-/// The memory of the area that the sender at `source` has claimed: mapped now, or before. A sender has one; if it
-/// cannot be mapped none is tried again.
+/// The memory of the area that the sender at `source` has claimed, which is mapped now if it was not. A sender has one
+/// area; if it cannot be mapped no other one is tried.
 ///
 /// # Safety
 /// `source` is [`Theirs::area`].
 unsafe fn find_theirs(source: NonNull<()>, number: u8) -> Option<NonNull<u8>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller, `source` points to the area of a `Theirs`.
     let area = unsafe { source.cast::<TheirArea>().as_ref() };
     if let Some(mapped) = area.mapped.get() {
         let (known, map) = mapped.as_ref()?;

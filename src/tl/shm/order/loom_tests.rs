@@ -7,7 +7,7 @@ use crate::tl::shm::ring::{Producer, RingMem};
 use loom::sync::Arc;
 use loom::thread;
 
-/// What the senders say to each other outside of the rings, and when both have sent everything.
+/// State of the senders outside of the rings: a flag from one to the other, and the end of both.
 #[derive(Default)]
 struct Beside {
     told: AtomicU64,
@@ -42,12 +42,12 @@ impl Scene {
     }
 
     fn sender(&self, number: usize) -> Producer {
-        // SAFETY: an empty ring, the only producer of each, leaked until `drop`.
+        // SAFETY: the ring is empty, this is its only producer, and it is leaked until `drop`.
         unsafe { Producer::new(self.memories[number], Epoch::new(self.counter, true)) }
     }
 
     fn receiver(&self) -> Vec<Consumer> {
-        // SAFETY: as in `sender`.
+        // SAFETY: the ring is empty, this is its only consumer, and it is leaked until `drop`.
         self.memories
             .map(|mem| unsafe { Consumer::new(mem) })
             .into()
@@ -56,10 +56,10 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        // SAFETY: leaked in `new`; senders and receiver are gone.
+        // SAFETY: leaked in `new`; senders and receiver are dropped.
         drop(unsafe { Box::from_raw(self.counter.as_ptr()) });
         for mem in self.memories {
-            // SAFETY: as above.
+            // SAFETY: leaked in `new`; senders and receiver are dropped.
             drop(unsafe { Box::from_raw(mem.as_ptr()) });
         }
     }
@@ -71,7 +71,7 @@ fn send(tx: &mut Producer, number: u64) {
     }
 }
 
-/// Takes so many messages out of a ring that has them.
+/// Takes the messages of a run out of their ring.
 fn take(rings: &mut [Consumer], run: Run, numbers: &mut Vec<u64>) {
     let ring = &mut rings[run.ring];
     for _ in 0..run.len {
@@ -92,7 +92,7 @@ fn take_merged(rings: &mut Vec<Consumer>, merge: &mut Merge, numbers: &mut Vec<u
     }
 }
 
-/// A call that takes the short way where one ring alone has something.
+/// A call that skips the merge where only one ring has messages.
 fn take_lone(rings: &mut Vec<Consumer>, merge: &mut Merge, numbers: &mut Vec<u64>) {
     let Some(ring) = rings.iter().position(|ring| !ring.is_empty()) else {
         return;
@@ -111,7 +111,7 @@ fn take_lone(rings: &mut Vec<Consumer>, merge: &mut Merge, numbers: &mut Vec<u64
 /// One call of a receiver.
 type Call = fn(&mut Vec<Consumer>, &mut Merge, &mut Vec<u64>);
 
-/// Takes messages as progress does until so many have come: their numbers.
+/// Takes messages as progress does until `count` have arrived; returns their numbers.
 fn receive(rings: &mut Vec<Consumer>, count: usize, call: Call) -> Vec<u64> {
     let (mut merge, mut numbers) = (Merge::default(), Vec::new());
     while numbers.len() < count {
@@ -128,7 +128,8 @@ fn place(numbers: &[u64], number: u64) -> usize {
     numbers.iter().position(|&n| n == number).unwrap()
 }
 
-/// Sender 0 tells sender 1 of its message. `before`: sender 1 has sent so many messages before it can have heard.
+/// Sender 0 sets a flag for sender 1 after its message. `before`: number of messages that sender 1 has sent before it
+/// reads the flag.
 fn explore(before: u64, call: Call) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(if before > 1 { 2 } else { 3 });
@@ -166,7 +167,7 @@ fn loom_what_a_sender_knew_of_comes_first() {
     explore(0, take_merged);
 }
 
-/// Sender 1 has an epoch already, which may be later than that of the message that it hears of.
+/// Sender 1 already has an epoch, which may be later than that of the message that it knows of.
 #[test]
 fn loom_what_a_sender_with_an_epoch_knew_of_comes_first() {
     explore(1, take_merged);
@@ -182,7 +183,7 @@ fn loom_what_a_sender_with_an_epoch_knew_of_comes_before_a_lone_message() {
     explore(1, take_lone);
 }
 
-/// Sender 1's ring has more than is taken at first.
+/// Sender 1's ring has more messages than the first call takes.
 #[test]
 fn loom_what_a_sender_knew_of_comes_before_further_lone_messages() {
     explore(2, take_lone);

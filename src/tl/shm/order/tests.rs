@@ -1,4 +1,4 @@
-//! The merge of several rings, one sender strictly after the other.
+//! The merge of several rings, with senders that run strictly one after the other.
 
 use super::*;
 use crate::tl::shm::ring::{Producer, RingMem};
@@ -40,13 +40,13 @@ impl Scene {
     fn senders(&self) -> Vec<Producer> {
         // SAFETY: the counter is dropped after the senders.
         let epoch = || unsafe { Epoch::new(NonNull::from(&*self.counter), true) };
-        // SAFETY: zeroed rings, the only producer of each.
+        // SAFETY: the rings are zeroed, and each has one producer.
         let sender = |&mem| unsafe { Producer::new(mem, epoch()) };
         self.memories.iter().map(sender).collect()
     }
 
     fn receiver(&self) -> Vec<Consumer> {
-        // SAFETY: zeroed rings, the only consumer of each.
+        // SAFETY: the rings are zeroed, and each has one consumer.
         self.memories
             .iter()
             .map(|&mem| unsafe { Consumer::new(mem) })
@@ -57,13 +57,13 @@ impl Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         for mem in &self.memories {
-            // SAFETY: allocated in `new`; senders and receiver are gone.
+            // SAFETY: allocated in `new`; senders and receiver are dropped.
             unsafe { dealloc(mem.as_ptr().cast(), Layout::new::<RingMem>()) };
         }
     }
 }
 
-/// What one call takes, the first `hot` rings looked at for what is to be handled.
+/// Takes the messages of one call, whose first look is at the first `hot` rings.
 fn take(merge: &mut Merge, rings: &mut Vec<Consumer>, hot: usize, most: u32, into: &mut Vec<u64>) {
     merge.look(rings, 0..hot, most);
     merge.look_again(rings);
@@ -89,7 +89,7 @@ fn send(tx: &mut Producer, number: u64, len: usize) -> bool {
 }
 
 proptest! {
-    /// Senders take turns as they like; the receiver looks as often, and for as much, as it likes.
+    /// Senders send in any order; the receiver looks in any number of calls, for any number of messages.
     #[test]
     fn one_after_the_other_they_arrive_in_order(
         turns in prop::collection::vec((0usize..5, 0usize..300, prop::option::of((1u32..20, 0usize..5))), 1..400)
@@ -112,7 +112,7 @@ proptest! {
     }
 }
 
-/// A sender that nobody interrupts has one epoch for all its messages, also tiny ones.
+/// A sender without other senders in between has one epoch for all its messages, also tiny ones.
 #[test]
 fn a_lone_sender_keeps_its_epoch() {
     let scene = Scene::new(2);
@@ -130,11 +130,11 @@ fn a_lone_sender_keeps_its_epoch() {
     assert_eq!(scene.counter.load(Ordering::Relaxed), 2);
 }
 
-/// To a receiver that may sleep no record goes the short way.
+/// No record is sent by `send_tiny` to a receiver that may sleep.
 #[test]
 fn without_tiny_records_an_epoch_lasts_all_the_same() {
     let counter = AtomicU64::new(0);
-    // SAFETY: the counter lives as long.
+    // SAFETY: the counter outlives the epoch.
     let mut epoch = unsafe { Epoch::new(NonNull::from(&counter), false) };
     assert!(!epoch.lasts());
     assert_eq!(epoch.begin(), 1);
@@ -166,8 +166,8 @@ fn records_of_every_length_begin_epochs() {
     }
 }
 
-/// A sender is interrupted between the beginning of its epoch and its message, while another one, which later hears of
-/// that message, goes on sending. What was taken without a merge counts, too.
+/// A sender is interrupted between the beginning of its epoch and its message, while another one, whose later message
+/// depends on that message, goes on sending. Messages taken without a merge count, too.
 #[test]
 fn a_message_that_is_late_in_its_ring_keeps_its_place() {
     for hot in [1, 2] {

@@ -37,7 +37,8 @@ fn no_withdrawals() -> CancelCounter {
     }
 }
 
-/// Memory that its sender takes back and waits for is not copied from any more, or the copy is not trusted.
+/// After a sender has canceled a rendezvous and waited, its memory is not copied from any more, or the copy is
+/// discarded.
 #[test]
 fn loom_taken_back() {
     loom::model(|| {
@@ -45,7 +46,8 @@ fn loom_taken_back() {
         let sender = words.clone();
         let thread = thread::spawn(move || {
             sender.0.take_back(1);
-            // Who does not wait for the copy writes while it may be read: only the count protects.
+            // A sender that does not wait for the copy writes while the memory may be read: only the count protects the
+            // receiver.
             sender.1.store(2, Ordering::Relaxed);
         });
         if words.0.begin_copy() == 0 {
@@ -69,8 +71,8 @@ unsafe fn find_here(ring: NonNull<()>) -> Result<NonNull<RingMem>, NoBody> {
     Ok(ring.cast())
 }
 
-/// Runs the two ends against each other in every order with up to three preemptions, with a producer that maps the
-/// ring's body at once, and one that maps it when it needs it.
+/// Runs the two ends against each other in every order with up to three preemptions, with a producer whose body is
+/// mapped at once, and with one that maps the body when it needs it.
 fn explore(send: fn(&mut Producer), receive: fn(&mut Consumer)) {
     for is_late in [false, true] {
         let mut model = loom::model::Builder::new();
@@ -78,9 +80,10 @@ fn explore(send: fn(&mut Producer), receive: fn(&mut Consumer)) {
         model.check(move || {
             let mem = NonNull::from(Box::leak(Box::new(empty())));
             let counter = NonNull::from(Box::leak(Box::new(AtomicU64::new(0))));
-            // SAFETY: a counter that is freed when both are done.
+            // SAFETY: the counter is freed after both ends are done.
             let epoch = unsafe { Epoch::new(counter, true) };
-            // SAFETY: an empty ring, one of each, freed when both are done; the source is the ring.
+            // SAFETY: the ring is empty, has one producer and one consumer, and is freed after both are done; the
+            // source is the ring.
             let (mut tx, mut rx) = unsafe {
                 let tx = match is_late {
                     false => Producer::new(mem, epoch),
@@ -94,7 +97,7 @@ fn explore(send: fn(&mut Producer), receive: fn(&mut Consumer)) {
             let sender = thread::spawn(move || send(&mut tx));
             receive(&mut rx);
             sender.join().unwrap();
-            // SAFETY: leaked above, and no longer used.
+            // SAFETY: both were leaked by `explore` and are not used any more.
             drop(unsafe { (Box::from_raw(mem.as_ptr()), Box::from_raw(counter.as_ptr())) });
         });
     }
@@ -104,7 +107,7 @@ fn byte(n: u64, i: usize) -> u8 {
     (n as usize * 31 + i + 1) as u8
 }
 
-/// Sends message `n` of so many bytes, waiting for room.
+/// Sends message `n` of `len` bytes, waiting for room.
 fn send(tx: &mut Producer, n: u64, len: usize) {
     // SAFETY: `to` has room for `len` bytes.
     let fill = |to: *mut u8| (0..len).for_each(|i| unsafe { to.add(i).write(byte(n, i)) });
@@ -125,7 +128,7 @@ fn receive_as(rx: &mut Consumer, n: u64, len: usize, aux: u8) {
             None => thread::yield_now(),
         }
     };
-    // Lets the producer run between the look and the reading: it must not touch the record.
+    // Lets the producer run between `peek` and the reading: it must not write the record.
     rx.closed();
     assert_eq!(
         (message.kind, message.aux, message.imm, message.len),
@@ -140,7 +143,7 @@ fn receive_as(rx: &mut Consumer, n: u64, len: usize, aux: u8) {
     rx.release();
 }
 
-/// More messages than slots: the producer has to wait for the consumer's account.
+/// More messages than slots: the producer has to wait for the consumer's tail.
 #[test]
 fn loom_short_records_arrive_whole_and_in_order() {
     const LENS: [usize; 4] = [8, INLINE, 0, 1];
@@ -174,8 +177,8 @@ fn loom_short_copies_are_published_whole() {
     );
 }
 
-/// The second record leaves too little room at the end of the data area: the third skips it and waits
-/// for the first one's place.
+/// The second record leaves too little room at the end of the data space: the third skips it and waits for the first
+/// one's bytes to be freed.
 #[test]
 fn loom_long_records_do_not_overlap() {
     const LENS: [usize; 4] = [MAX_RECORD, MAX_RECORD - 64, INLINE + 1, MAX_RECORD];
@@ -185,8 +188,8 @@ fn loom_long_records_do_not_overlap() {
     );
 }
 
-/// When the third record wants to go there is a free slot, but the second one lies in its way: here
-/// the account of the data area alone has to hold it back.
+/// For the third record there is a free slot, but the second one occupies its bytes: only the count of freed bytes
+/// makes the producer wait.
 #[test]
 fn loom_long_records_wait_for_the_data_area() {
     const LENS: [usize; 3] = [MAX_RECORD - 64, MAX_RECORD, MAX_RECORD];
@@ -196,7 +199,7 @@ fn loom_long_records_wait_for_the_data_area() {
     );
 }
 
-/// Whoever sees the end has everything before it in the ring.
+/// A consumer that sees the ring closed finds all messages sent before in the ring.
 #[test]
 fn loom_what_was_sent_before_the_end_is_there() {
     explore(
@@ -220,7 +223,7 @@ fn loom_what_was_sent_before_the_end_is_there() {
     );
 }
 
-/// A producer that sees everything drained may reuse what the records lay in, whoever owns it.
+/// A producer that sees the ring drained may reuse the memory of the records, also memory outside of the ring.
 #[test]
 fn loom_drained_means_read() {
     explore(
@@ -229,7 +232,7 @@ fn loom_drained_means_read() {
             while !tx.drained() {
                 thread::yield_now();
             }
-            // SAFETY: the ring outlives its producer; nobody reads the record any more.
+            // SAFETY: the ring outlives its producer; the consumer does not read the record any more.
             unsafe {
                 (*tx.mem.as_ptr())
                     .data

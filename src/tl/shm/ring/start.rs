@@ -4,12 +4,13 @@
 //! the slots of further messages and with longer records, are twenty pages each. So a pair of workers that exchanges a
 //! few short messages, as the ranks of a large job do with most others, costs one mapping, and the memory of those
 //! messages. The slot of a message after them is in the body: the slots of the start count as the last ones of the lap
-//! before the body's first, and are not used again. Both ends know from the number of a message where its slot is.
+//! before the body's first, and are not used again. Both ends compute the slot of a message from its number.
 
 use super::{CancelCounter, CloseWord, OwnLine, RingMem, RingSlot, SLOTS, Tails};
 use std::ptr::NonNull;
 
-/// Messages of a ring that lie in its start. With what else there is the start fits into an entry of the inbox.
+/// Messages of a ring that lie in its start. The number is such that the start and its claim fill an entry of the
+/// inbox.
 pub const START_SLOTS: usize = if cfg!(loom) {
     1
 } else if cfg!(target_arch = "aarch64") {
@@ -58,23 +59,23 @@ impl Start {
     }
 
     pub(super) fn first_slot(this: NonNull<Self>) -> NonNull<RingSlot> {
-        // SAFETY: a field of what is mapped.
+        // SAFETY: the address of a field of a mapped start is not null; no reference is made.
         unsafe { NonNull::new_unchecked((&raw mut (*this.as_ptr()).slots).cast()) }
     }
 }
 
-/// Where the memory of a ring lies.
+/// The addresses of the two parts of a ring.
 #[derive(Clone, Copy, Debug)]
 pub struct RingParts {
     pub start: NonNull<Start>,
-    /// Its own `start` is not used unless that is the one above.
+    /// The body; its own `start` is used only if the field `start` points to it.
     pub body: NonNull<RingMem>,
 }
 
 impl From<NonNull<RingMem>> for RingParts {
     /// A ring in one piece.
     fn from(body: NonNull<RingMem>) -> Self {
-        // SAFETY: a field of what is mapped.
+        // SAFETY: the address of a field of a mapped ring is not null; no reference is made.
         let start = unsafe { NonNull::new_unchecked(&raw mut (*body.as_ptr()).start) };
         Self { start, body }
     }
@@ -85,11 +86,11 @@ impl From<NonNull<RingMem>> for RingParts {
 pub enum NoBody {
     /// The receiver is gone, and its memory with it.
     Gone,
-    /// The system does not map it, which is logged.
+    /// The system refuses the mapping, which is logged.
     Unmapped,
 }
 
-/// Maps the body of a ring, now or before.
+/// Returns the body of a ring, which it maps if necessary.
 pub(in crate::tl::shm) type FindBody =
     unsafe fn(source: NonNull<()>) -> Result<NonNull<RingMem>, NoBody>;
 
@@ -101,19 +102,19 @@ pub(in crate::tl::shm) struct BodySource {
 
 impl BodySource {
     /// # Safety
-    /// `find` may be called with `source` as long as this is used; what it gives is the body of the producer's ring,
-    /// and is mapped as long as the producer.
+    /// `find` may be called with `source` as long as this value is used; it returns the body of the producer's ring,
+    /// mapped as long as the producer exists.
     pub(in crate::tl::shm) unsafe fn new(source: NonNull<()>, find: FindBody) -> Self {
         Self { source, find }
     }
 
     pub(super) fn find(&self) -> Result<NonNull<RingMem>, NoBody> {
-        // SAFETY: the constructor's promise.
+        // SAFETY: the constructor's promise: `find` may be called with `source`.
         unsafe { (self.find)(self.source) }
     }
 }
 
 /// Nothing can be sent through a ring any more: the consumer broke its rules, or its body cannot be mapped, which is
-/// logged. Without a reason, so that the outcome of a message fits into a byte.
+/// logged. Has no reason, so that the result of a send fits into a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unusable;

@@ -1,4 +1,4 @@
-//! The ring with real threads: order, sizes, room, and what each side refuses of the other.
+//! The ring with real threads: order, sizes, room, and invalid values of the other side that each side refuses.
 
 use super::*;
 use crate::sys::sync::AtomicU32;
@@ -12,24 +12,24 @@ fn ring() -> (Producer, Consumer, NonNull<RingMem>) {
     let layout = Layout::new::<RingMem>();
     // SAFETY: the layout is not empty.
     let mem = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<RingMem>()).unwrap();
-    // SAFETY: zeroed, leaked, one of each.
+    // SAFETY: the ring is zeroed and leaked, with one producer and one consumer.
     unsafe { (Producer::new(mem, epoch()), Consumer::new(mem), mem) }
 }
 
-/// Of a sender that has its receiver to itself.
+/// The epoch of the only sender of a receiver.
 fn epoch() -> Epoch {
     let counter: &'static AtomicU64 = Box::leak(Box::default());
-    // SAFETY: leaked.
+    // SAFETY: the counter is leaked.
     unsafe { Epoch::new(NonNull::from(counter), true) }
 }
 
-/// Areas on the heap, leaked as well, as ring 0 sees them; and whose they are.
+/// Areas on the heap, leaked as well, as ring 0 sees them; and their owner words.
 fn areas() -> (BigBufs, &'static [AtomicU32; AREAS]) {
     let layout = Layout::from_size_align(AREAS * AREA, 4096).unwrap();
     // SAFETY: the layout is not empty.
     let memory = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
     let owners: &'static [AtomicU32; AREAS] = Box::leak(Box::default());
-    // SAFETY: leaked.
+    // SAFETY: the words and the areas are leaked.
     let areas = unsafe { BigBufs::new(NonNull::from(owners).cast(), memory, 0) };
     (areas, owners)
 }
@@ -43,8 +43,8 @@ fn pattern(n: u64, len: usize) -> Vec<u8> {
     (0..len).map(|i| (n as usize * 31 + i) as u8).collect()
 }
 
-/// Sends `count` records of the lengths that `len_of` says from another thread, and checks order and every byte of
-/// them.
+/// Sends `count` records of the lengths that `len_of` returns from another thread, and checks their order and every
+/// byte of them.
 fn exchange(mut tx: Producer, rx: &mut Consumer, count: u64, len_of: fn(u64) -> usize) {
     std::thread::scope(|s| {
         s.spawn(move || {
@@ -74,7 +74,7 @@ fn exchange(mut tx: Producer, rx: &mut Consumer, count: u64, len_of: fn(u64) -> 
     });
 }
 
-/// As much as several areas hold, in records of all lengths.
+/// Exchanges the amount that several areas hold, in records of all lengths.
 fn exchange_much(tx: Producer, rx: &mut Consumer) {
     exchange(tx, rx, 1500, |n| {
         (n * 7919 % (MAX_RECORD as u64 + 1)) as usize
@@ -96,7 +96,7 @@ fn short_copies_are_exact() {
         unsafe { copy::short(into.as_mut_ptr(), bytes.as_ptr(), len) };
         assert_eq!(into, bytes);
     }
-    // A sender's first message begins an epoch, which is not the short way.
+    // A sender's first message begins an epoch, so `send_tiny` does not take it.
     assert!(tx.send(2, 0, 0, 0, |_| ()).unwrap() && rx.peek().unwrap().is_some());
     rx.advance();
     for len in 0..=TINY {
@@ -132,11 +132,11 @@ fn full_ring_refuses_and_recovers() {
 #[test]
 fn garbage_is_refused_by_both_sides() {
     let (mut tx, mut rx, _) = ring();
-    // What a hostile producer would do.
+    // What a hostile producer would write.
     let word = lap(FIRST) | ((MAX_RECORD as u64 + 1) << 32);
     tx.slot().word.store(word, Ordering::Release);
     assert_eq!(rx.peek().err(), Some(CorruptRing));
-    // SAFETY: leaked. What a hostile consumer would do.
+    // SAFETY: the ring is leaked. The values are what a hostile consumer would write.
     let tails = unsafe { tx.start.as_ref() }.tails();
     tails.slots.store(SLOTS as u64 * 9, Ordering::Release);
     let mut r = Ok(true);
@@ -153,7 +153,8 @@ fn laps_never_repeat_zero_and_differ_between_neighbours() {
     }
 }
 
-/// Also when the stop comes in front of the last slot of a lap, and the message shown there is still advanced over.
+/// The stop also comes in front of the last slot of a lap, and the consumer still advances over the message that `peek`
+/// returned.
 #[test]
 fn a_stopped_consumer_shows_nothing_more() {
     for before in [0, START_SLOTS - 1, START_SLOTS + SLOTS - 1] {
@@ -175,7 +176,7 @@ fn a_stopped_consumer_shows_nothing_more() {
     }
 }
 
-/// A ring of which the producer maps the body when it needs it.
+/// A ring whose body the producer maps when it needs it.
 struct Late {
     body: Result<NonNull<RingMem>, NoBody>,
     asked: Cell<u32>,
@@ -184,13 +185,13 @@ struct Late {
 /// # Safety
 /// `source` is a [`Late`].
 unsafe fn find_late(source: NonNull<()>) -> Result<NonNull<RingMem>, NoBody> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller, `source` is a leaked `Late`.
     let late = unsafe { source.cast::<Late>().as_ref() };
     late.asked.set(late.asked.get() + 1);
     late.body
 }
 
-/// Leaked. `fails`: instead of finding the body.
+/// Creates a leaked ring. `fails`: the error that mapping the body returns.
 fn late_ring(fails: Option<NoBody>) -> (Producer, Consumer, &'static Late) {
     let (_, _, mem) = ring();
     let late = Box::leak(Box::new(Late {
@@ -198,7 +199,7 @@ fn late_ring(fails: Option<NoBody>) -> (Producer, Consumer, &'static Late) {
         asked: Cell::new(0),
     }));
     let start = RingParts::from(mem).start;
-    // SAFETY: leaked; one of each that is used.
+    // SAFETY: the ring is leaked; one producer and one consumer of it are used.
     unsafe {
         let source = BodySource::new(NonNull::from(&*late).cast(), find_late);
         let tx = Producer::starting(start, source, epoch());
@@ -206,7 +207,7 @@ fn late_ring(fails: Option<NoBody>) -> (Producer, Consumer, &'static Late) {
     }
 }
 
-/// Checks that these messages come, in this order.
+/// Checks that these messages arrive, in this order.
 fn take(rx: &mut Consumer, numbers: Range<u64>) {
     for n in numbers {
         let m = rx.peek().unwrap().expect("sent");
@@ -224,7 +225,8 @@ fn send(tx: &mut Producer, n: u64, len: usize) -> Result<bool, Unusable> {
     tx.send(1, 0, n, len, fill)
 }
 
-/// As many slots as there are are free behind those of the start, whether the receiver has read those or not.
+/// Behind the slots of the start all slots of the body are free, whether the receiver has read the start's messages or
+/// not.
 #[test]
 fn a_few_short_messages_need_no_body() {
     const STARTING: u64 = START_SLOTS as u64;
@@ -285,7 +287,7 @@ fn who_sends_much_moves_to_an_area() {
     let (tx, rx, _) = ring();
     let (areas, owners) = areas();
     owners[0].store(7, Ordering::Relaxed);
-    // SAFETY: leaked.
+    // SAFETY: the areas are leaked.
     let (tx, mut rx) = unsafe { (tx.with_areas(Some(areas)), rx.with_areas(Some(areas))) };
     exchange_much(tx, &mut rx);
     let taken = || owners.each_ref().map(|o| o.load(Ordering::Relaxed));
@@ -301,7 +303,7 @@ fn without_a_free_area_it_stays() {
     let (tx, rx, _) = ring();
     let (areas, owners) = areas();
     owners.iter().for_each(|o| o.store(7, Ordering::Relaxed));
-    // SAFETY: leaked.
+    // SAFETY: the areas are leaked.
     let (tx, mut rx) = unsafe { (tx.with_areas(Some(areas)), rx.with_areas(Some(areas))) };
     exchange_much(tx, &mut rx);
     assert!(rx.area.is_none());
@@ -313,9 +315,9 @@ fn areas_of_others_are_refused() {
         let (tx, rx, _) = ring();
         let (areas, owners) = areas();
         owners[1].store(7, Ordering::Relaxed);
-        // SAFETY: leaked.
+        // SAFETY: the areas are leaked.
         let mut rx = unsafe { rx.with_areas(Some(areas)) };
-        // What a hostile producer would do.
+        // What a hostile producer would write.
         let word = lap(FIRST) | (1000 | number << AREA_SHIFT) << 32;
         tx.slot().word.store(word, Ordering::Release);
         assert_eq!(rx.peek().err(), Some(CorruptRing), "area {number}");

@@ -1,4 +1,4 @@
-//! What the progressing thread hears of a connection, and who sends there goes by.
+//! Completions that the progress thread counts, and that sending threads rely on.
 
 use super::super::model::Passed;
 use super::super::op_queue::{Completion, OpQueue, QueueEvent};
@@ -11,15 +11,15 @@ use loom::thread::JoinHandle;
 
 const LEN: usize = 32;
 
-/// A worker with so many queues that threads share, the sender to a peer, and memory of the peer's.
+/// A worker with VCQs that threads share, the sender to a peer, and registered memory of the peer.
 struct Scene {
     own: Arc<TofuIface>,
-    // Keeps its queues.
+    // Keeps the peer's VCQs open.
     _peer: Arc<TofuIface>,
     flow: Arc<TxAcks>,
     tx: TofuSender,
     there: VcqRegion,
-    /// Memory of ours.
+    /// Registered memory of this worker.
     here: VcqRegion,
 }
 
@@ -54,14 +54,14 @@ impl Scene {
     }
 }
 
-/// The network, and a thread that progresses what goes by a queue: what each of so many posts tells of, in turn.
+/// The TNI and a progress thread for one VCQ: executes `posts` posts at a time, and handles the event of the last one.
 fn progress(queue: &MtLock<OpQueue>, flow: &TxAcks, posts: &[u32]) {
     for &posts in posts {
         hear(queue, flow, posts);
     }
 }
 
-/// The same of the last of so many: whether somebody may wait for it.
+/// Executes `posts` posts and handles the event of the last one. True: a flush may wait for it.
 fn hear(queue: &MtLock<OpQueue>, flow: &TxAcks, posts: u32) -> bool {
     let vcq = queue.lock().vcq.id;
     (0..posts).for_each(|_| Adapter::of(vcq).work_next());
@@ -89,7 +89,7 @@ fn progress_rail(scene: &Scene, posts: &'static [u32]) -> JoinHandle<Passed<()>>
     spawn(move || progress(&own.rails[0].queue, &flow, posts))
 }
 
-/// Who has seen a flush end may have somebody look for what was written.
+/// A thread that has seen a flush complete may have another process read what was written.
 #[test]
 fn loom_what_was_flushed_is_there() {
     explore(2, || {
@@ -102,7 +102,7 @@ fn loom_what_was_flushed_is_there() {
     });
 }
 
-/// Who has seen all reads come looks at what they brought.
+/// A thread that has seen all reads complete uses their data.
 #[test]
 fn loom_what_was_read_is_here() {
     explore(2, || {
@@ -115,7 +115,7 @@ fn loom_what_was_read_is_here() {
     });
 }
 
-/// Behind a fence nothing reads what was not written yet, by no queue.
+/// After a fence no VCQ reads what is not written yet.
 #[test]
 fn loom_a_fence_keeps_reads_behind_writes() {
     explore(2, || {
@@ -129,7 +129,7 @@ fn loom_a_fence_keeps_reads_behind_writes() {
     });
 }
 
-/// Behind a fence nothing is written over that is still to be read, by no queue.
+/// After a fence no VCQ overwrites what is still to be read.
 #[test]
 fn loom_a_fence_keeps_writes_behind_reads() {
     explore(2, || {
@@ -143,7 +143,7 @@ fn loom_a_fence_keeps_writes_behind_reads() {
     });
 }
 
-/// Who asks again has the answer to the question before behind it.
+/// The next flush request is posted after the reply to the one before.
 #[test]
 fn loom_one_question_at_a_time() {
     explore(2, || {
@@ -157,11 +157,11 @@ fn loom_one_question_at_a_time() {
     });
 }
 
-/// Who waits behind a mark is told, once, whether what he waits for comes before or after he is listed; or he need not
-/// wait.
+/// A flush marker completes exactly once, whether its operations complete before or after it is listed; or the flush
+/// completes at once.
 #[test]
 fn loom_who_is_marked_is_told() {
-    // A write, and what asks for it; a read, of which its notice tells.
+    // A put with its flush request; a read, whose notice completes it.
     for (reads, posts) in [(false, 2), (true, 1)] {
         explore(2, move || {
             let mut scene = scene(1);
@@ -187,7 +187,7 @@ fn loom_who_is_marked_is_told() {
     }
 }
 
-/// A record that a connection is in the middle of is gone on with.
+/// A connection with a partly sent record is continued.
 #[test]
 fn loom_nothing_is_left_unfinished() {
     explore(3, || {
@@ -209,7 +209,7 @@ fn loom_nothing_is_left_unfinished() {
 
 const FRAME: usize = PACKET as usize - HEAD;
 
-/// Runs a test of one thread: what is wanted of the model is an adapter that tells of nothing.
+/// Runs a test of one thread, with a TNI that executes nothing.
 fn alone(test: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.max_branches = 100_000;
@@ -219,10 +219,10 @@ fn alone(test: impl Fn() + Send + Sync + 'static) {
     });
 }
 
-/// Who is told that there is room sends, however much of what is allowed the rest of a record takes before.
+/// A sender that has reported room sends, however many of the allowed posts the rest of a record takes before.
 #[test]
 fn loom_what_has_room_goes() {
-    // Of a record of four frames three find room, and the last one goes when the reader has told of these.
+    // Of a record of four frames three fit the ring; the last one is sent after the reader's credit.
     for before in MOST_UNTOLD - 6..MOST_UNTOLD {
         alone(move || {
             let (own, peer) = (iface(1, false), iface(1, false));
@@ -234,7 +234,7 @@ fn loom_what_has_room_goes() {
             }
             assert!(tx.send(1, 0, 0, 4 * FRAME, |_| ()));
             (0..3).for_each(|_| ring.advance(PACKET as usize));
-            // SAFETY: a word of the sender's cell.
+            // SAFETY: the credit word of the sender's control words.
             let word = unsafe { dma_mem::word_at(cell.stadd() as *mut u8) };
             word.store(ring.send_credit(), Ordering::Relaxed);
             let has_room = tx.has_room(FRAME);
@@ -243,7 +243,7 @@ fn loom_what_has_room_goes() {
     }
 }
 
-/// Nor do others of the worker take the buffers.
+/// Other connections of the worker do not take the buffers.
 #[test]
 fn loom_what_has_room_has_buffers() {
     alone(|| {

@@ -1,4 +1,4 @@
-//! What adapters write and read in our memory: rings, cells, buffers.
+//! Memory of a worker that TNIs write and read: rings, control words, buffers.
 
 use super::super::op_queue::QueueEvent;
 use super::super::utofu::{MrqNotice, REMOTE_MRQ_NOTICE, SUCCESS};
@@ -15,7 +15,7 @@ fn byte(n: u64) -> u8 {
     n as u8 + 1
 }
 
-/// The n-th frame of a ring, as its writer's adapter writes it.
+/// The n-th frame of a ring, as the writer's TNI puts it.
 fn frame(n: u64) -> Vec<u8> {
     let head = PacketHdr {
         len: LEN,
@@ -27,7 +27,7 @@ fn frame(n: u64) -> Vec<u8> {
     [&head.encode()[..], &[byte(n); LEN]].concat()
 }
 
-/// Takes the n-th frame, if it is there.
+/// Takes the n-th frame, if it has arrived.
 fn take(ring: &mut RxRing, n: u64) -> bool {
     let Some((head, bytes)) = ring.peek().expect("a frame") else {
         return false;
@@ -38,19 +38,19 @@ fn take(ring: &mut RxRing, n: u64) -> bool {
     true
 }
 
-/// By what the fast path calls.
+/// Polls by the call of the fast path.
 fn is_told(own: &TofuIface) -> bool {
     let mut notice = MaybeUninit::<MrqNotice>::uninit();
-    // SAFETY: the worker's queue, and only this thread's.
+    // SAFETY: the worker's VCQ, which only this thread uses.
     unsafe { own.vcq.line().poll_mrq(&mut notice) == SUCCESS }
 }
 
-/// By what all others call.
+/// Polls by the call of all other paths.
 fn has_arrived(own: &TofuIface) -> bool {
     matches!(own.queue.lock().poll(), Some(QueueEvent::Arrived(_)))
 }
 
-/// The writer's adapter writes a second frame over the first as soon as it is told that this was read.
+/// The writer's TNI overwrites the first frame by a second one as soon as it has the credit for the first.
 fn frames_are_read_between_notice_and_credit(is_there: fn(&TofuIface) -> bool) {
     explore(3, move || {
         let own = iface(1, false);
@@ -90,8 +90,7 @@ fn loom_frames_are_read_between_notice_and_credit_on_the_fast_path() {
     frames_are_read_between_notice_and_credit(is_told);
 }
 
-/// The other end: nothing is posted for a place that the reader may still look at. The fourth frame lies where the
-/// first one does.
+/// The sender posts nothing for a place that the reader may still read. The fourth frame lies where the first one did.
 #[test]
 fn loom_a_frame_is_written_behind_its_credit() {
     const LEN: usize = PACKET as usize - HEAD;
@@ -111,12 +110,13 @@ fn loom_a_frame_is_written_behind_its_credit() {
             ring.advance(len);
             assert!(ring.is_due(), "a quarter of the ring");
             let word = ring.send_credit();
-            // SAFETY: a word of the sender's cell. Release: as the peer's adapter writes it, behind what it gives back.
+            // SAFETY: the credit word of the sender's control words. Release: as the peer's TNI writes it, after the
+            // reads of what it frees.
             unsafe { dma_mem::word_at(cell.stadd() as *mut u8) }.store(word, Ordering::Release);
             (ring, peer)
         });
         wait(|| send(3));
-        // The ring is there until then.
+        // Keeps the ring until the sender has finished.
         drop(reader.join().unwrap());
     });
 }
@@ -130,7 +130,7 @@ fn loom_counted_frames_are_read_behind_their_count() {
         adapter(&peer).be_prompt();
         let writer = spawn(move || {
             for n in 0..2 {
-                // SAFETY: the frame has room for so many.
+                // SAFETY: the frame has room for `LEN` bytes.
                 let fill = |to: *mut u8| unsafe { to.write_bytes(byte(n), LEN) };
                 assert!(tx.send(1, 0, n, LEN, fill));
             }
@@ -175,7 +175,7 @@ fn loom_a_notice_is_behind_what_the_cell_says() {
     });
 }
 
-/// The adapter has read a buffer before it is written again, and what was written before.
+/// The TNI has read a buffer before this thread writes it again.
 #[test]
 fn loom_a_buffer_is_free_when_it_has_been_read() {
     explore(3, || {
@@ -207,7 +207,7 @@ fn loom_a_buffer_is_free_when_it_has_been_read() {
     });
 }
 
-/// The buffer that is taken next, which is watched from now on.
+/// The buffer that is taken next; loom watches it from now on.
 fn first_buffer(own: &TofuIface) -> *mut u8 {
     let mut queue = own.queue.lock();
     let (buffer, ptr) = queue.take_buffer(0).expect("all are free");
@@ -216,7 +216,7 @@ fn first_buffer(own: &TofuIface) -> *mut u8 {
     ptr
 }
 
-/// What the adapter reads for us is copied out before the next read comes to the same place.
+/// Data that the TNI has read into a buffer are copied out before the next get into it.
 #[test]
 fn loom_a_buffer_is_read_between_two_gets() {
     explore(3, || {

@@ -1,5 +1,5 @@
-//! Atomic operations: those of connections, each with a notice that brings what was there before, and the worker's own,
-//! which are waited for.
+//! Atomic operations: those of connections, asynchronous with an MRQ notice that carries the fetched value, and the
+//! worker's own, which are waited for.
 
 use super::super::amo::{AmoWidth, TofuAmo};
 use super::super::utofu::{self, MrqNotice};
@@ -11,17 +11,17 @@ use crate::sys::clock;
 use crate::sys::sync::give_way;
 use std::ffi::{c_int, c_void};
 
-/// Those without a reply that may be under way, of all connections together: each has a notice, and the queue of
-/// notices has an end.
+/// Limit of outstanding non-fetching operations of all connections together: each produces a notice, and the MRQ is
+/// finite.
 const MOST: u32 = 1024;
-/// Looks for the end of the worker's own before others are let run: an adapter takes a microsecond or two.
+/// Polls for the worker's own operation before the thread yields: a TNI takes a microsecond or two.
 const LOOKS: u32 = 1000;
 
-/// Who waits for one of them.
+/// A request that waits for the value that an atomic operation fetches.
 #[derive(Clone, Copy, Debug)]
 pub struct AmoWaiter {
     pub link: u32,
-    /// Where what was there before goes, if somebody still wants it.
+    /// Destination of the fetched value; null once the request is detached.
     into: *mut u8,
     len: usize,
     pub whose: *mut c_void,
@@ -35,16 +35,16 @@ const NOBODY: AmoWaiter = AmoWaiter {
 };
 
 impl AmoWaiter {
-    /// He waits no more.
+    /// Detaches the request: the fetched value is dropped.
     pub fn detach_owner(&mut self) {
         (self.into, self.whose) = (std::ptr::null_mut(), std::ptr::null_mut());
     }
 }
 
-/// Who waits for what was there before, by slots.
+/// The waiting requests, by edata tag.
 pub struct AmoReplies(Vec<AmoWaiter>);
 
-// SAFETY: the pointers are followed under the queue's lock only, while their owners wait.
+// SAFETY: the pointers are followed only under the queue's lock, while the requests that own the memory wait.
 unsafe impl Send for AmoReplies {}
 
 impl AmoReplies {
@@ -52,19 +52,19 @@ impl AmoReplies {
         AmoReplies(vec![NOBODY; SLOTS])
     }
 
-    /// Nobody waits for this one any more: who did.
+    /// Removes and returns the request that waits with this edata tag.
     pub fn end(&mut self, slot: u64) -> AmoWaiter {
         let user = self.0.get_mut(slot as usize);
         user.map_or(NOBODY, |user| std::mem::replace(user, NOBODY))
     }
 
-    /// What was there before has come: who wanted it.
+    /// Stores a fetched value at its destination: returns the request, null if it was detached.
     pub fn land(&mut self, slot: u64, value: u64) -> *mut c_void {
         let user = self.end(slot);
         if !user.whose.is_null() {
-            // The first bytes of a little-endian word are its lower ones, which those of 4 are.
+            // The low half of a little-endian word comes first: it is the value of a 4-byte operation.
             let bytes = value.to_le_bytes();
-            // SAFETY: no more than 8 bytes; who waits for them has room.
+            // SAFETY: `len` is 4 or 8, and the waiting request's destination has room for it.
             unsafe {
                 user.into.copy_from_nonoverlapping(bytes.as_ptr(), user.len);
             }
@@ -72,18 +72,19 @@ impl AmoReplies {
         user.whose
     }
 
-    /// Those who wait.
+    /// The waiting requests.
     pub fn users(&self) -> impl Iterator<Item = &AmoWaiter> {
         self.0.iter().filter(|user| !user.whose.is_null())
     }
 
-    /// The same, to be changed.
+    /// The waiting requests, to be changed.
     pub fn users_mut(&mut self) -> impl Iterator<Item = &mut AmoWaiter> {
         self.0.iter_mut().filter(|user| !user.whose.is_null())
     }
 }
 
-/// How an operation is told of. Adapters keep the order of those of one connection, as far as they keep any.
+/// Flags of an operation with a notice. TNIs keep the atomic operations of one connection in order with strong order,
+/// as far as they keep any order.
 fn flags_of(edata: u8, link: u32) -> PostFlags {
     PostFlags {
         flags: utofu::STRONG_ORDER | utofu::LOCAL_MRQ_NOTICE,
@@ -93,11 +94,11 @@ fn flags_of(edata: u8, link: u32) -> PostFlags {
 }
 
 impl OpQueue {
-    /// Changes a word at a peer, and writes what was there before to `into`; `whose` hears of it from
-    /// `QueueEvent::Came`. False: too many wait.
+    /// Posts a fetching operation on a word at a peer. `QueueEvent::Came` reports `whose` when the fetched value is at
+    /// `into`. False: no edata tag is free.
     ///
     /// # Errors
-    /// As of [`send_short`](Self::send_short).
+    /// The library's code: the connection is unusable.
     pub fn fetch(
         &mut self,
         link: u32,
@@ -121,11 +122,11 @@ impl OpQueue {
         self.posted(posted, slot)
     }
 
-    /// The same where nobody wants to know what was there; those of a connection that are under way at the same time
-    /// share one slot, the last one's. `QueueEvent::Came` tells of each.
+    /// Posts a non-fetching operation on a word at a peer; the outstanding ones of a connection share one edata tag,
+    /// kept in `slot`. `QueueEvent::Came` reports each. False: no edata tag is free, or too many are outstanding.
     ///
     /// # Errors
-    /// As above.
+    /// The library's code: the connection is unusable.
     pub fn change(
         &mut self,
         link: u32,
@@ -149,11 +150,11 @@ impl OpQueue {
         self.posted(posted, slot)
     }
 
-    /// Has a word of this process changed, and waits for that, a microsecond or two: what was there before. Other
-    /// notices wait.
+    /// Executes an operation on memory of this process and waits for it, a microsecond or two: returns the fetched
+    /// value. Other notices are queued.
     ///
     /// # Errors
-    /// The library's code: nobody knows whether it was done.
+    /// The library's code: the operation may or may not have been executed.
     pub fn execute(&mut self, step: TofuAmo, to: RemoteAddr) -> Result<u64, c_int> {
         if !self.slots.alloc_own() {
             return Err(utofu::BUSY);

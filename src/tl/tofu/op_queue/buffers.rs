@@ -1,4 +1,4 @@
-//! Registered buffers: what the adapter reads from or writes to that is not the user's own memory.
+//! Registered buffers that the TNI reads and writes in place of user memory (bcopy).
 
 use super::super::vcq::{Vcq, VcqRegion};
 use crate::sys::log;
@@ -6,28 +6,28 @@ use crate::wire::ib_packet::{HEAD, most_packets};
 use std::io;
 use std::sync::Arc;
 
-/// Buffers of one region: as many as keep an adapter busy while it reads them, or as the longest record takes if that
-/// is more.
+/// Buffers of one region: enough to keep a TNI busy while it reads them, or those of the longest record if these are
+/// more.
 const BUFFERS: usize = 64;
-/// More regions are made when there are too few buffers, up to so much memory in all, bytes.
+/// Limit of the memory of all regions, bytes; regions are added when buffers run out.
 const MOST_BYTES: usize = 8 << 20;
 
-/// A queue's.
+/// The buffers of one VCQ.
 pub struct DmaBuffers {
     regions: Vec<VcqRegion>,
-    /// Buffers of a region, and of all that there may be.
+    /// Buffers per region, and the limit of all buffers.
     each: usize,
     most: usize,
-    /// Bytes of one.
+    /// Bytes of a buffer.
     packet: usize,
     free: Vec<u16>,
-    /// The connections that they are, or were, taken for.
+    /// By buffer, the connection that it is, or was last, taken for.
     links: Vec<u32>,
 }
 
 impl DmaBuffers {
     /// # Errors
-    /// What the library says.
+    /// The system's or the library's error.
     pub fn new(vcq: &Arc<Vcq>, packet: usize) -> io::Result<DmaBuffers> {
         let each = BUFFERS.max(most_packets(packet - HEAD));
         let most = each.max(MOST_BYTES / packet).min(usize::from(u16::MAX));
@@ -53,7 +53,7 @@ impl DmaBuffers {
         Ok(())
     }
 
-    /// Makes more, if there may be more.
+    /// Adds a region, unless the limit is reached.
     pub fn grow(&mut self, vcq: &Arc<Vcq>) {
         if self.links.len() + self.each > self.most {
             return;
@@ -64,17 +64,17 @@ impl DmaBuffers {
         }
     }
 
-    /// How many are free.
+    /// Number of free buffers.
     pub fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// Whether some are taken.
+    /// Whether any buffer is taken.
     pub fn any_taken(&self) -> bool {
         self.free.len() < self.links.len()
     }
 
-    /// Whether one of them is taken for this connection.
+    /// Whether a buffer is taken for this connection.
     pub fn names(&self, link: u32) -> bool {
         let mut taken = vec![true; self.links.len()];
         for &index in &self.free {
@@ -84,12 +84,12 @@ impl DmaBuffers {
         links.any(|(&of, is_taken)| is_taken && of == link)
     }
 
-    /// Bytes of one.
+    /// Bytes of a buffer.
     pub fn packet(&self) -> usize {
         self.packet
     }
 
-    /// One for a connection.
+    /// Takes a buffer for a connection.
     pub fn take(&mut self, link: u32) -> Option<u16> {
         let index = self.free.pop()?;
         self.links[usize::from(index)] = link;
@@ -102,21 +102,21 @@ impl DmaBuffers {
         (region, index % self.each * self.packet)
     }
 
-    /// Where it is.
+    /// Address of a buffer.
     pub fn ptr(&self, index: u16) -> *mut u8 {
         let (region, offset) = self.place(index);
         debug_assert!(offset + self.packet <= region.len());
-        // SAFETY: inside of the region.
+        // SAFETY: the offset and the buffer's length are within the region.
         unsafe { region.ptr().add(offset) }
     }
 
-    /// How the adapter names it.
+    /// Steering address of a buffer.
     pub fn stadd(&self, index: u16) -> u64 {
         let (region, offset) = self.place(index);
         region.stadd + offset as u64
     }
 
-    /// It is free again: the connection that it was taken for.
+    /// Frees a buffer: returns the connection that it was taken for.
     pub fn give_back(&mut self, index: u16) -> u32 {
         self.free.push(index);
         self.links[usize::from(index)]

@@ -1,41 +1,41 @@
-//! What a queue tells, and whose it is.
+//! Events that a queue reports, and the operations that they belong to.
 #![forbid(unsafe_code)]
 
 use super::super::utofu::Stadd;
 use super::super::vcq::RemoteAddr;
 use std::ffi::{c_int, c_void};
 
-/// In place of the number of a connection: of operations that are none's.
+/// Connection number of operations that belong to no connection.
 pub const NO_LINK: u32 = u32::MAX;
-/// The worker's own atomic operation.
+/// Connection number of the worker's own atomic operation.
 pub const OWN: u32 = u32::MAX - 1;
 
-/// The same of what a writer is told of the ring that it writes to: the number of the ring is added.
+/// Plus the number of an incoming ring: connection number of what is written to the ring's writer.
 pub const CREDITS: u32 = 1 << 31;
 
-/// A connection of ours, by number, and what of it has ended.
+/// What a tagged operation completes; the number is that of a connection or of an incoming ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// Its turn in the peer's hall.
+    /// The word of the peer's ticket queue was fetched, and a ticket taken if one was wanted.
     Ticket(u32),
-    /// Everything before has arrived.
+    /// All earlier posts of this connection have arrived.
     Flush(u32),
-    /// What this connection has read has come: one or several reads.
+    /// Reads of this connection, one or several that share a tag, have completed.
     Reads(u32),
-    /// What was there before an atomic operation has come.
+    /// A fetching atomic operation has completed.
     Reply(u32),
-    /// One of the atomic operations without a reply has been done.
+    /// A non-fetching atomic operation has completed.
     Changes(u32),
-    /// An atomic operation of the worker's own on memory of its process.
+    /// The worker's own atomic operation on memory of its process has completed.
     Own,
-    /// The writer of this ring knows that its reader goes.
+    /// The writer of this ring was notified that its reader closes.
     Farewell(u32),
-    /// The writer of this ring is there.
+    /// The writer of this ring is alive.
     Probe(u32),
 }
 
 impl Completion {
-    /// The connection.
+    /// The connection number, or the number that stands for one.
     pub fn link(self) -> u32 {
         match self {
             Completion::Ticket(link)
@@ -49,36 +49,36 @@ impl Completion {
     }
 }
 
-/// What a queue tells.
+/// An event that a queue reports.
 #[derive(Clone, Copy, Debug)]
 pub enum QueueEvent {
-    /// A peer has written into our memory, at or before this address.
+    /// A peer has written to memory of this worker, at or before this address.
     Arrived(Stadd),
-    /// What somebody waited for; `value`: of an atomic operation, what was there before.
+    /// A tagged operation has completed; `value`: what an atomic operation has fetched.
     Ended { owner: Completion, value: u64 },
-    /// What this connection has read is where it was wanted: who wanted it; null: nobody does any more. Not `well`: it
-    /// may not be there, but the adapter has done with the memory.
+    /// An operation of this connection has completed, for the request `whose`, null if it was detached. Not `well`: the
+    /// data may be missing, but the TNI does not access the memory any more.
     Came {
         link: u32,
         whose: *mut c_void,
-        /// It came by a buffer: the adapter has never known the owner's memory.
+        /// The data came through a buffer or a notice: the TNI did not access the request's memory.
         copied: bool,
         well: bool,
     },
-    /// The adapter has read what was to be written, straight from its owner's memory, or has failed to.
+    /// A zcopy put has left the request's memory, or has failed.
     Left {
         link: u32,
         whose: *mut c_void,
         well: bool,
     },
-    /// Something has failed.
+    /// An operation has failed.
     Failed { whose: ErrSource, code: c_int },
-    /// The queue of notices is of no use any more: what has come is lost.
+    /// The MRQ has failed: notices are lost.
     Deaf { code: c_int },
 }
 
 impl QueueEvent {
-    /// Whether it tells of no failure.
+    /// Whether the event reports success.
     pub fn is_well(&self) -> bool {
         match *self {
             QueueEvent::Came { well, .. } | QueueEvent::Left { well, .. } => well,
@@ -87,7 +87,7 @@ impl QueueEvent {
         }
     }
 
-    /// Whether it is of this connection.
+    /// Whether the event belongs to this connection.
     pub fn names(&self, of: u32) -> bool {
         match *self {
             QueueEvent::Came { link, .. } | QueueEvent::Left { link, .. } => link == of,
@@ -97,7 +97,7 @@ impl QueueEvent {
         }
     }
 
-    /// Who waits for it, if it is of this connection.
+    /// The request, if the event completes one of this connection.
     pub fn waits(&self, of: u32) -> Option<*mut c_void> {
         match *self {
             QueueEvent::Came { link, whose, .. } | QueueEvent::Left { link, whose, .. }
@@ -109,29 +109,29 @@ impl QueueEvent {
         }
     }
 
-    /// The same, if it is about his own memory.
+    /// The request, if the event completes a zcopy operation of this connection.
     pub fn zcopy_owner(&self, of: u32) -> Option<*mut c_void> {
         let copied = matches!(self, QueueEvent::Came { copied: true, .. });
         self.waits(of).filter(|_| !copied)
     }
 }
 
-/// Of what has failed.
+/// What a failed operation belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrSource {
-    /// One of ours.
+    /// A connection, by number.
     Link(u32),
-    /// What was told to the writer of this ring.
+    /// Credits or other words written to the writer of this incoming ring.
     Credit(u32),
-    /// The worker's own.
+    /// The worker's own operation.
     Nobody,
-    /// Of one that nobody waits for: its colour, and what the notice says of the other end, as far as that can be
-    /// relied upon.
+    /// An untagged operation: its generation, and the remote end as the notice names it, for which uTofu makes no
+    /// promise.
     Coloured(u8, RemoteAddr),
 }
 
 impl ErrSource {
-    /// By the number that stands for a connection.
+    /// From a connection number, or a number that stands for one.
     pub fn of(link: u32) -> ErrSource {
         match link {
             NO_LINK | OWN => ErrSource::Nobody,
@@ -141,10 +141,11 @@ impl ErrSource {
     }
 }
 
-/// Which connection an operation is of.
+/// The connection that an operation belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpTag {
     pub link: u32,
-    /// The byte in the notice of its error, if nobody waits for the operation: a [`super::generation_of`], or 0.
+    /// The connection's generation ([`super::generation_of`]), or 0: edata of its operations without an edata tag,
+    /// which only error notices carry.
     pub colour: u8,
 }

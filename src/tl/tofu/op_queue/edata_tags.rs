@@ -1,40 +1,39 @@
-//! Operations whose notices somebody waits for: a byte in the notice says which.
+//! Edata tags: the byte in an MRQ notice that names the operation.
 //!
-//! Everything that waits has a number of its own, but for reads: when numbers run short, several of one connection
-//! share one, and end when the notices of all of them have come. So nothing else in a notice need be relied upon.
+//! Each operation with a notice has a tag of its own, except reads: when tags run short, reads of one connection share
+//! a tag, and complete when all their notices have arrived. So no other field of a notice is relied upon.
 #![forbid(unsafe_code)]
 
 use super::completion::Completion;
 use super::outstanding::{NONE, Outstanding};
 
-/// Operations that can be told apart. The first is nobody's, the numbers behind are [`generation_of`]s.
+/// Number of tags. The first is never allocated; larger edata values are [`generation_of`]s.
 pub const SLOTS: usize = 128;
 pub const NO_SLOT: u64 = 0;
-/// The last is kept for the worker's own atomic operation, which cannot wait for another's end.
+/// The last tag is reserved for the worker's own atomic operation, which cannot wait for a free one.
 pub const OWN_SLOT: u8 = SLOTS as u8 - 1;
-/// As long as so many are free reads do not share.
+/// Reads do not share tags while more than this many are free.
 const PLENTY: usize = SLOTS / 2;
-/// So many are kept for what does not share.
+/// Tags that reads leave for operations that do not share.
 const RESERVED: usize = 16;
-/// Reads that share one, at most.
+/// Maximum number of reads that share a tag.
 const MOST: u16 = 24;
 
-/// The colour of the n-th connection: those that are under way at the same time, and those that have just ended, have
-/// others.
+/// Generation of the n-th connection, from 128 to 255: consecutive connections have different ones.
 pub fn generation_of(n: u32) -> u8 {
     SLOTS as u8 + (n % (256 - SLOTS as u32)) as u8
 }
 
-/// One number's.
+/// State of one tag.
 #[derive(Clone, Copy, Debug)]
 struct EdataTag {
     owner: Option<Completion>,
     /// Notices that are still to come.
     to_come: u16,
-    /// Some have come, or have told of a failure: nobody joins any more.
+    /// A notice has arrived, or an error was reported: no further read joins.
     closed: bool,
     failed: bool,
-    /// The reads that share it, linked by [`Outstanding`].
+    /// The reads that share the tag, a list in [`Outstanding`].
     first: u32,
     last: u32,
     count: u16,
@@ -50,22 +49,23 @@ const FREE: EdataTag = EdataTag {
     count: 0,
 };
 
-/// Whose a notice is.
+/// What a notice with a tag completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagHit {
-    /// It is its owner's, who shares with nobody else.
+    /// An operation of this owner, which shares the tag with no other owner.
     One(Completion),
-    /// One of several reads of this connection: not the last.
+    /// One of several reads of this connection, not the last.
     Part(u32),
-    /// The last of them: the first of those that end now, whether all of them are well.
+    /// The last of several reads of this connection: the first of the list of reads that complete now, and whether all
+    /// of them are well.
     All { link: u32, first: u32, well: bool },
 }
 
-/// A queue's.
+/// The tags of one VCQ.
 pub struct EdataTags {
     slots: Vec<EdataTag>,
     free: Vec<u8>,
-    /// The one that a read has taken last: 0 at first, which is nobody's.
+    /// The tag that a read took last; 0 at first, which is never allocated.
     latest: u8,
 }
 
@@ -78,7 +78,7 @@ impl EdataTags {
         }
     }
 
-    /// The byte that the owner's notice is to have.
+    /// Allocates a tag for an operation.
     pub fn alloc(&mut self, owner: Completion) -> Option<u8> {
         let slot = self.free.pop()?;
         self.slots[usize::from(slot)] = EdataTag {
@@ -89,7 +89,7 @@ impl EdataTags {
         Some(slot)
     }
 
-    /// One more notice is to have this byte, if it is this owner's still.
+    /// Counts one more notice with this tag, if it is still this owner's. False: it is not.
     pub fn share(&mut self, number: u8, owner: Completion) -> bool {
         let slot = &mut self.slots[usize::from(number)];
         let shared = slot.owner == Some(owner);
@@ -97,7 +97,7 @@ impl EdataTags {
         shared
     }
 
-    /// Takes the byte that is kept for it. False: the notice of the last one never came.
+    /// Takes the reserved tag. False: the notice of its last operation never came.
     pub fn alloc_own(&mut self) -> bool {
         let slot = &mut self.slots[usize::from(OWN_SLOT)];
         let is_free = slot.owner.is_none();
@@ -109,7 +109,7 @@ impl EdataTags {
         is_free
     }
 
-    /// Where one more read of a connection finds room, if it does.
+    /// The tag that one more read of a connection is to use, if there is one.
     fn room(&mut self, link: u32) -> Option<u8> {
         let joins =
             |s: &EdataTag| s.owner == Some(Completion::Reads(link)) && !s.closed && s.count < MOST;
@@ -119,7 +119,7 @@ impl EdataTags {
         }
         if self.free.len() > RESERVED {
             return self.alloc(Completion::Reads(link)).inspect(|&slot| {
-                // Counted by who joins.
+                // The read that joins is counted by the caller.
                 self.slots[usize::from(slot)].to_come = 0;
             });
         }
@@ -127,7 +127,7 @@ impl EdataTags {
         Some(any as u8)
     }
 
-    /// The byte that the notice of a read is to have.
+    /// Takes a tag for a read: of its own, or one that it shares.
     pub fn join(&mut self, link: u32, read: u32, all: &mut Outstanding) -> Option<u8> {
         let number = self.room(link)?;
         self.latest = number;
@@ -141,7 +141,7 @@ impl EdataTags {
         Some(number)
     }
 
-    /// A notice with this byte has come, well or not.
+    /// A notice with this tag has arrived, well or not.
     pub fn complete(&mut self, edata: u64, well: bool) -> Option<TagHit> {
         let number = usize::try_from(edata).ok()?;
         let slot = self.slots.get_mut(number)?;
@@ -166,12 +166,12 @@ impl EdataTags {
         Some(came)
     }
 
-    /// Whose the notice with this byte is.
+    /// The operation that the notice with this tag belongs to.
     pub fn owner(&self, edata: u64) -> Option<Completion> {
         self.slots.get(usize::try_from(edata).ok()?)?.owner
     }
 
-    /// Those who wait.
+    /// The operations that own tags.
     pub fn owners(&self) -> impl Iterator<Item = &Completion> {
         self.slots.iter().filter_map(|slot| slot.owner.as_ref())
     }

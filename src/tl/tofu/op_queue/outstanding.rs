@@ -1,27 +1,26 @@
-//! Operations whose ends requests wait for.
+//! Operations that requests wait for.
 
 use std::ffi::c_void;
 
-/// No operation.
+/// Number of no operation: ends a list.
 pub const NONE: u32 = u32::MAX;
 
-/// One of them.
+/// An outstanding operation.
 #[derive(Clone, Copy, Debug)]
 pub struct OutstandingOp {
-    /// Its connection.
+    /// Number of its connection.
     pub link: u32,
-    /// Who waits for it; null: nobody does any more.
+    /// The request that waits for it; null: it was detached.
     pub whose: *mut c_void,
-    /// The buffer that it reads into, and where that is to be copied then; `None`: the adapter works in the owner's
-    /// memory.
+    /// The buffer that it reads into, and the destination and length of the copy afterwards; `None`: zcopy.
     pub copy: Option<(u16, *mut u8, usize)>,
     next: u32,
-    /// It is taken.
+    /// False: the entry is free.
     taken: bool,
 }
 
 impl OutstandingOp {
-    /// In the owner's memory.
+    /// A zcopy operation: the TNI accesses the request's memory.
     pub fn in_place(link: u32, whose: *mut c_void) -> OutstandingOp {
         OutstandingOp {
             link,
@@ -32,7 +31,7 @@ impl OutstandingOp {
         }
     }
 
-    /// Into a buffer, for memory that has room for so many bytes.
+    /// A bcopy read into `buffer`, to be copied to `into`, `len` bytes.
     pub fn by_buffer(
         link: u32,
         whose: *mut c_void,
@@ -52,23 +51,23 @@ impl OutstandingOp {
     }
 }
 
-/// A queue's.
+/// The outstanding operations of one VCQ.
 #[derive(Default)]
 pub struct Outstanding {
     all: Vec<OutstandingOp>,
     free: Vec<u32>,
 }
 
-// SAFETY: the pointers are followed under the queue's lock only, while their owners wait.
+// SAFETY: the pointers are followed only under the queue's lock, while the requests that own the memory wait.
 unsafe impl Send for Outstanding {}
 
 impl Outstanding {
-    /// How many.
+    /// Number of outstanding operations.
     pub fn len(&self) -> usize {
         self.all.len() - self.free.len()
     }
 
-    /// One more: its number.
+    /// Adds an operation: returns its number.
     pub fn insert(&mut self, operation: OutstandingOp) -> u32 {
         if let Some(number) = self.free.pop() {
             self.all[number as usize] = operation;
@@ -78,7 +77,7 @@ impl Outstanding {
         self.all.len() as u32 - 1
     }
 
-    /// One has ended.
+    /// Removes an operation that has completed.
     pub fn remove(&mut self, number: u32) -> OutstandingOp {
         let operation = &mut self.all[number as usize];
         operation.taken = false;
@@ -86,17 +85,17 @@ impl Outstanding {
         *operation
     }
 
-    /// Nobody waits for it any more.
+    /// Detaches the request that waits for the operation.
     pub fn detach_owner(&mut self, number: u32) {
         self.all[number as usize].whose = std::ptr::null_mut();
     }
 
-    /// One comes behind another in a list.
+    /// Appends operation `next` to a list that ends with `last`.
     pub fn chain_behind(&mut self, last: u32, next: u32) {
         self.all[last as usize].next = next;
     }
 
-    /// A list has ended.
+    /// Removes all operations of a list, and passes each to `ended`.
     pub fn take_all(&mut self, first: u32, mut ended: impl FnMut(OutstandingOp)) {
         let mut next = first;
         while next != NONE {
@@ -106,12 +105,12 @@ impl Outstanding {
         }
     }
 
-    /// Whether one of them is of this connection, whether or not a request waits for it.
+    /// Whether an operation belongs to this connection, with or without a request.
     pub fn names(&self, link: u32) -> bool {
         self.all.iter().any(|o| o.taken && o.link == link)
     }
 
-    /// Those of a connection that somebody waits for.
+    /// Operations of a connection that a request waits for.
     pub fn of_conn(&mut self, link: u32) -> impl Iterator<Item = &mut OutstandingOp> {
         let all = self.all.iter_mut();
         all.filter(move |o| o.taken && o.link == link && !o.whose.is_null())

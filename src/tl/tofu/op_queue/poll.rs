@@ -1,4 +1,4 @@
-//! What a queue tells of what it was given to do, and of what peers have done.
+//! Polls the TCQ and the MRQ: completions of this worker's operations, and arrivals from peers.
 
 use super::completion::{Completion, ErrSource, QueueEvent};
 use super::edata_tags::{NO_SLOT, TagHit};
@@ -10,15 +10,15 @@ use crate::tl::tofu::utofu::{self, MrqNotice, code_name};
 use crate::tl::tofu::vcq::RemoteAddr;
 use std::ffi::{c_int, c_void};
 
-/// So many errors in a row, without a notice between them, are no single operation's.
+/// More consecutive errors than this, with no valid notice between them, mean that the MRQ itself has failed.
 const DEAF: u32 = 1000;
-/// Looks for an answer that is on its way.
+/// Maximum number of empty polls of the MRQ for a flush reply.
 const LOOKS: u32 = 100;
-/// Entries of ended transmissions that are taken at a time.
+/// TCQ entries taken per call.
 const BATCH: usize = 16;
 
 impl OpQueue {
-    /// Takes the ends of transmissions: buffers are free again, and what was lent. Whether there may be more.
+    /// Polls the TCQ: frees buffers and completes zcopy puts. True: more entries may be queued.
     pub fn reap(&mut self) -> bool {
         for _ in 0..BATCH {
             let (code, word) = self.vcq.poll_tcq();
@@ -42,7 +42,7 @@ impl OpQueue {
         true
     }
 
-    /// What was written from its owner's memory: the connection.
+    /// A zcopy put has left the request's memory: returns its connection.
     fn release_zcopy(&mut self, number: u32, well: bool) -> u32 {
         let OutstandingOp { link, whose, .. } = self.under_way.remove(number);
         self.lent -= 1;
@@ -50,7 +50,7 @@ impl OpQueue {
         link
     }
 
-    /// What a notice with this byte tells, or was to tell, has failed: whose it is.
+    /// The operation with this edata tag has failed: returns what it belongs to.
     #[cold]
     fn give_up(&mut self, slot: u64) -> Option<TagHit> {
         let came = self.slots.complete(slot, false)?;
@@ -60,7 +60,7 @@ impl OpQueue {
             TagHit::One(Completion::Changes(_)) => self.changes -= 1,
             TagHit::One(Completion::Reply(link)) => {
                 let whose = self.replies.end(slot).whose;
-                // Told when the connection is taken down.
+                // The request is completed when the connection is released.
                 let orphan = (!whose.is_null()).then_some((link, whose));
                 self.orphans.extend(orphan);
             }
@@ -69,7 +69,7 @@ impl OpQueue {
         Some(came)
     }
 
-    /// Reads have ended: the first of what there is to tell, if there is something. The others are told later.
+    /// Completes reads: returns the first event, if there is one, and queues the others.
     pub(super) fn on_tag_hit(&mut self, came: TagHit) -> Option<QueueEvent> {
         let TagHit::All { first, well, .. } = came else {
             return None;
@@ -83,12 +83,12 @@ impl OpQueue {
                     let from = buffers.ptr(buffer);
                     dma_mem::reads(from, len);
                     dma_mem::writes(into, len);
-                    // SAFETY: as many bytes as the buffer has room for; who waits for them has room, too.
+                    // SAFETY: the buffer and the waiting request's memory at `into` hold `len` bytes each.
                     unsafe { into.copy_from_nonoverlapping(from, len) };
                 }
                 buffers.give_back(buffer);
                 if !well {
-                    // Who waits for it is told when the connection is taken down.
+                    // The request is completed when the connection is released.
                     orphans.extend((!whose.is_null()).then_some((link, whose)));
                     return;
                 }
@@ -108,7 +108,7 @@ impl OpQueue {
         told
     }
 
-    /// The next thing that has happened.
+    /// The next event.
     #[inline]
     pub fn poll(&mut self) -> Option<QueueEvent> {
         loop {
@@ -126,8 +126,9 @@ impl OpQueue {
         }
     }
 
-    /// Looks for the answer to a question of this connection's ([`Completion::Flush`]), a microsecond or two. What else
-    /// has come is kept for whoever polls. False: there is none, or memory that was lent is to be given back before it.
+    /// Polls the MRQ for a flush reply of this connection ([`Completion::Flush`]), for a microsecond or two. Other
+    /// notices are queued for [`poll`](Self::poll). False: none came, or a zcopy put is outstanding, which completes
+    /// before it.
     pub fn poll_flush_reply(&mut self, link: u32) -> bool {
         let mut early = 0;
         let mut looks = 0;
@@ -155,13 +156,13 @@ impl OpQueue {
         false
     }
 
-    /// A notice has come that is no error.
+    /// A valid notice arrived: restarts the count of errors.
     #[inline(always)]
     pub fn has_reply(&mut self) {
         self.errors = 0;
     }
 
-    /// What an answer to a poll, with this notice, tells.
+    /// The event that a result of `utofu_poll_mrq` and its notice stand for.
     #[inline]
     pub fn event(&mut self, code: c_int, notice: &MrqNotice) -> Option<QueueEvent> {
         match code {
@@ -181,8 +182,8 @@ impl OpQueue {
         self.next_ended().or_else(|| self.next_failed())
     }
 
-    /// What has ended. Before what has not gone well is told that its connection has failed: its peer is not told that
-    /// all is well.
+    /// The next queued event. A failed completion comes after the failure of its connection: so its peer is not sent a
+    /// success.
     fn next_ended(&mut self) -> Option<QueueEvent> {
         let is_well = self.ended.front()?.is_well();
         let failed = if is_well { None } else { self.next_failed() };
@@ -195,7 +196,7 @@ impl OpQueue {
         Some(QueueEvent::Failed { whose, code })
     }
 
-    /// A notice of an operation of ours, or an error.
+    /// A notice of an operation of this worker, or an error.
     fn on_notice(&mut self, code: c_int, notice: &MrqNotice) -> Option<QueueEvent> {
         let ours = matches!(
             notice.notice_type,
@@ -223,7 +224,7 @@ impl OpQueue {
                 Some(self.in_turn(QueueEvent::Ended { owner, value }))
             }
             TagHit::Part(_) | TagHit::All { .. } => match event {
-                // Of those that share its number another has failed.
+                // Another operation that shares the tag has failed.
                 Some(event) if !event.is_well() => {
                     self.ended.push_front(event);
                     self.next_ended()
@@ -233,7 +234,7 @@ impl OpQueue {
         }
     }
 
-    /// All that was written before is there: what was lent for it is given back first.
+    /// All earlier puts have arrived: completes the zcopy puts among them before `event`.
     fn in_turn(&mut self, event: QueueEvent) -> QueueEvent {
         if self.lent == 0 {
             return event;
@@ -270,7 +271,7 @@ impl OpQueue {
     }
 }
 
-/// Something has come that the adapter did not put into its owner's memory itself.
+/// The completion of an operation for which the TNI did not access the request's memory.
 fn tag_hit(link: u32, whose: *mut c_void) -> QueueEvent {
     QueueEvent::Came {
         link,

@@ -1,4 +1,4 @@
-//! What a queue is given to do.
+//! Posts operations.
 
 use super::completion::{CREDITS, Completion, OpTag};
 use super::outstanding::OutstandingOp;
@@ -11,7 +11,7 @@ use crate::tl::tofu::vcq_ops::read_before_post;
 use std::ffi::{c_int, c_ulong, c_void};
 
 impl OpQueue {
-    /// Posts until the queue takes it: an adapter makes room by itself.
+    /// Posts until the VCQ accepts it: the TNI frees entries without a call of this thread.
     pub(super) fn post(&mut self, post: impl Fn(&Vcq) -> c_int) -> Result<(), c_int> {
         let mut since = None;
         loop {
@@ -30,10 +30,10 @@ impl OpQueue {
         }
     }
 
-    /// Writes a frame of at most 32 bytes for a connection. Frames are in order.
+    /// Puts a frame of at most 32 bytes (piggyback). Frames of a connection arrive in order.
     ///
     /// # Errors
-    /// The library's code: the connection is of no use any more.
+    /// The library's code: the connection is unusable.
     pub fn send_short(
         &mut self,
         mark: OpTag,
@@ -49,10 +49,11 @@ impl OpQueue {
         self.post(|vcq| vcq.put_bytes(frame, to, told))
     }
 
-    /// As [`send_short`](Self::send_short), of a frame of `len` bytes in a buffer, which comes back by itself.
+    /// Puts a frame of `len` bytes from a buffer, which [`reap`](Self::reap) frees. Frames of a connection arrive in
+    /// order.
     ///
     /// # Errors
-    /// As there.
+    /// The library's code: the connection is unusable.
     pub fn send(
         &mut self,
         mark: OpTag,
@@ -70,11 +71,11 @@ impl OpQueue {
         self.post(|vcq| vcq.put(from, to, len, told))
     }
 
-    /// Writes a word behind everything else to the same peer. With an owner: who hears when it is there, and all before
-    /// it; false if too many wait.
+    /// Puts a word behind all earlier puts to the peer. With an owner, `QueueEvent::Ended` reports it when the word and
+    /// all puts before it have arrived. False: no edata tag is free.
     ///
     /// # Errors
-    /// As of [`send_short`](Self::send_short).
+    /// The library's code: the connection is unusable.
     pub fn put_word(
         &mut self,
         mark: OpTag,
@@ -100,10 +101,11 @@ impl OpQueue {
         self.posted(posted, edata)
     }
 
-    /// Tells the writer of a ring, who has a notice of it, that its reader goes. False: too many wait.
+    /// Puts the disconnect word to the writer of a ring, which gets a notice: its reader closes. False: no edata tag is
+    /// free.
     ///
     /// # Errors
-    /// As of [`send_short`](Self::send_short).
+    /// The library's code: the connection is unusable.
     pub fn post_disconnect(&mut self, ring: u32, word: u64, to: RemoteAddr) -> Result<bool, c_int> {
         let Some(edata) = self.slots.alloc(Completion::Farewell(ring)) else {
             return Ok(false);
@@ -117,11 +119,11 @@ impl OpQueue {
         self.posted(posted, edata)
     }
 
-    /// Reads `len` bytes, no more than a buffer has, to `into`; `whose` hears of it from [`super::QueueEvent::Came`].
-    /// False: not now.
+    /// Posts a bcopy get of `len` bytes, at most a buffer's length, to `into`. [`super::QueueEvent::Came`] reports
+    /// `whose`. False: no room now.
     ///
     /// # Errors
-    /// As of [`send_short`](Self::send_short).
+    /// The library's code: the connection is unusable.
     pub fn read(
         &mut self,
         link: u32,
@@ -144,11 +146,11 @@ impl OpQueue {
         posted
     }
 
-    /// Reads a word that no request waits for, behind all that was written for the connection. Once its notice has come
-    /// nothing that was written is under way. False: not now.
+    /// Posts a get of a word that no request waits for, ordered behind all puts of the connection: once its notice has
+    /// come, none of them is outstanding. False: no room now.
     ///
     /// # Errors
-    /// The library's code: it has refused the read.
+    /// The library's code: it has refused the get.
     pub fn read_behind(&mut self, link: u32, from: RemoteAddr) -> Result<bool, c_int> {
         const WORD: usize = size_of::<u64>();
         if self.is_full() || !self.has_buffers(1) {
@@ -160,7 +162,7 @@ impl OpQueue {
         let here = self.buffers.stadd(buffer);
         let nowhere = (std::ptr::null_mut(), WORD);
         let read = OutstandingOp::by_buffer(link, std::ptr::null_mut(), buffer, nowhere);
-        // The adapter writes over what was read out of the same buffer.
+        // The TNI overwrites the buffer, whose last contents this thread has read.
         read_before_post();
         let posted = self.noticed(read, |vcq, told| {
             let flags = told.flags | utofu::STRONG_ORDER;
@@ -172,10 +174,11 @@ impl OpQueue {
         posted
     }
 
-    /// As [`read`](Self::read), into the owner's memory, which is registered.
+    /// Posts a zcopy get of `len` bytes into registered memory. [`super::QueueEvent::Came`] reports `whose`. False: no
+    /// room now.
     ///
     /// # Errors
-    /// As there.
+    /// The library's code: the connection is unusable.
     pub fn read_in_place(
         &mut self,
         link: u32,
@@ -196,12 +199,12 @@ impl OpQueue {
         from: RemoteAddr,
         len: usize,
     ) -> Result<bool, c_int> {
-        // The adapter writes over what was there: a read that was copied out of the same buffer, for one.
+        // The TNI overwrites memory that this thread has read, such as a buffer of an earlier get.
         read_before_post();
         self.noticed(read, |vcq, told| vcq.get(into, from, len, told))
     }
 
-    /// Posts an operation whose end a notice tells, as `post` is given.
+    /// Posts, by `post`, an operation that an MRQ notice completes.
     fn noticed(
         &mut self,
         operation: OutstandingOp,
@@ -220,7 +223,7 @@ impl OpQueue {
         };
         let posted = self.post(|vcq| post(vcq, told));
         if posted.is_err() {
-            // It ends with those that share its number, and nobody waits for it.
+            // The operation completes with those that share its tag, without a request.
             self.under_way.detach_owner(number);
             if let Some(came) = self.slots.complete(edata.into(), false) {
                 let event = self.on_tag_hit(came);
@@ -230,11 +233,11 @@ impl OpQueue {
         posted.map(|()| true)
     }
 
-    /// Writes from the owner's memory, which is registered; `whose` hears from [`super::QueueEvent::Left`] when the
-    /// adapter has read it. In order with frames. False: not now.
+    /// Posts a zcopy put of `len` bytes of registered memory, in order with frames. [`super::QueueEvent::Left`] reports
+    /// `whose` when the TNI has read the memory. False: no room now.
     ///
     /// # Errors
-    /// As of [`send_short`](Self::send_short).
+    /// The library's code: the connection is unusable.
     pub fn write_in_place(
         &mut self,
         mark: OpTag,
@@ -264,11 +267,11 @@ impl OpQueue {
         posted.map(|()| true)
     }
 
-    /// As [`write_in_place`](Self::write_in_place), in no order with anything: `whose` hears from
-    /// [`super::QueueEvent::Came`] when it is there.
+    /// Posts a zcopy put without any ordering. [`super::QueueEvent::Came`] reports `whose` when the data have arrived.
+    /// False: no room now.
     ///
     /// # Errors
-    /// As of [`send_short`](Self::send_short).
+    /// The library's code: the connection is unusable.
     pub fn write_apart(
         &mut self,
         link: u32,
@@ -283,10 +286,11 @@ impl OpQueue {
         self.noticed(write, |vcq, told| vcq.put(from, to, len, told))
     }
 
-    /// Adds to a word at a peer; the owner, if there is one, hears what was there. False: too many wait.
+    /// Adds to a word at a peer; `QueueEvent::Ended` reports the fetched value to the owner, if there is one. False: no
+    /// edata tag is free.
     ///
     /// # Errors
-    /// As of [`send_short`](Self::send_short).
+    /// The library's code: the connection is unusable.
     pub fn add(
         &mut self,
         link: u32,
@@ -310,7 +314,7 @@ impl OpQueue {
         self.posted(posted, edata)
     }
 
-    /// Of what was refused no notice comes.
+    /// Frees the edata tag of a refused post, of which no notice comes.
     pub(super) fn posted(&mut self, posted: Result<(), c_int>, slot: u8) -> Result<bool, c_int> {
         if posted.is_err() {
             self.slots.complete(slot.into(), true);
@@ -318,7 +322,7 @@ impl OpQueue {
         posted.map(|()| true)
     }
 
-    /// Whether no more operations may be under way that somebody waits for.
+    /// Whether the limit of outstanding operations is reached.
     fn is_full(&self) -> bool {
         self.under_way.len() >= self.most
     }

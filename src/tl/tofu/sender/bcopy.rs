@@ -1,5 +1,4 @@
-//! Records become frames, in buffers that the adapter reads from or in descriptors, in the ring that the peer has
-//! granted.
+//! Sends records as frames into the ring that the peer has granted: from registered buffers, or in descriptors.
 
 use super::{MOST_UNTOLD, TofuSender};
 use crate::tl::tofu::op_queue::Completion;
@@ -8,7 +7,7 @@ use crate::tl::tofu::utofu::{self, REMOTE_MRQ_NOTICE};
 use crate::tl::tofu::vcq::RemoteAddr;
 use crate::wire::ib_packet::{HEAD, MORE, PacketHdr};
 
-/// Who writes to a ring of so many bytes keeps the memory that long records are put together in.
+/// Bytes of a ring from which on its sender keeps the staging memory of long records.
 const KEEPING: u32 = 64 << 10;
 
 impl TofuSender {
@@ -16,23 +15,22 @@ impl TofuSender {
         self.to.shape.packet as usize - HEAD
     }
 
-    /// Whether a record of `len` bytes, or any shorter one, can be sent now. It is sent next: its buffers are taken.
+    /// Whether a record of up to `len` bytes can be sent now. Takes its buffers: the record is sent next.
     pub fn has_room(&mut self, len: usize) -> bool {
         !self.is_held_back() && self.has_room_there(len) && self.take_buffers(len)
     }
 
-    /// Frames that a record takes.
+    /// Number of frames of a record.
     fn frames_of(&self, len: usize) -> usize {
         len.div_ceil(self.segment()).max(1)
     }
 
-    /// Those that have to have room before it begins: all, if that many ever have; as many as a shorter one takes, at
-    /// least.
+    /// Frames that need room before a record begins: all of them, or as many as an empty ring holds.
     fn frames_at_first(&self, len: usize) -> usize {
         self.frames_of(len).min(self.at_once)
     }
 
-    /// Whether the ring has room for a record, or for its beginning.
+    /// Whether the ring has room for a record, or for its first frames.
     fn has_room_there(&mut self, len: usize) -> bool {
         let segment = self.segment();
         let frames = self.frames_at_first(len);
@@ -46,8 +44,8 @@ impl TofuSender {
         true
     }
 
-    /// Takes a buffer for each frame of a record, of which some may be taken already, all or none: other threads want
-    /// some, too.
+    /// Takes a buffer for each frame of a record, beyond those that are taken already: all or none, as other threads
+    /// take some, too.
     fn take_buffers(&mut self, len: usize) -> bool {
         if HEAD + len <= PIGGYBACK {
             return true;
@@ -66,7 +64,7 @@ impl TofuSender {
         true
     }
 
-    /// Sends a record, which `fill` writes; false if there is no room: `fill` was not called.
+    /// Sends a record, which `fill` writes. False: no room, and `fill` was not called.
     #[inline]
     pub fn send(
         &mut self,
@@ -95,7 +93,7 @@ impl TofuSender {
         } else {
             self.send_long(head(len, kind), fill);
         }
-        // What has gone may have taken the room of short ones.
+        // The record may have used the room of the budget of short records.
         self.short = 0;
         true
     }
@@ -110,7 +108,7 @@ impl TofuSender {
         }
     }
 
-    /// Goes on with a record that the ring had no room for all of. Whether it has gone.
+    /// Continues a record that the ring had no room for entirely. True: it is posted.
     #[inline(never)]
     pub fn push(&mut self) -> bool {
         let Some((head, before)) = self.rest.take() else {
@@ -132,14 +130,14 @@ impl TofuSender {
                 },
             };
             self.frame(head, part.len(), |to| {
-                // SAFETY: the frame has room for them.
+                // SAFETY: the frame has room for a segment, and `part` is no longer.
                 unsafe { to.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
             });
             at += part.len();
         }
         let has_gone = at == record.len() || self.broken;
         self.rest = (!has_gone).then_some((head, at));
-        // Where there are many peers memory is not kept for each.
+        // Where there are many peers, and rings are short, the memory is not kept per peer.
         if !has_gone || self.to.shape.size >= KEEPING {
             self.record = record;
         }
@@ -150,8 +148,8 @@ impl TofuSender {
         has_gone
     }
 
-    /// Whether the next frame of a record that has begun, with so many bytes behind its head, can go: it has a buffer
-    /// then.
+    /// Whether the next frame of a record that has begun, with `len` bytes behind its header, can be posted; takes its
+    /// buffer.
     fn can_continue(&mut self, len: usize) -> bool {
         if !self.writer.has_room(1, HEAD + len) {
             self.writer.credit(self.cell.credit());
@@ -173,8 +171,8 @@ impl TofuSender {
         HEAD + len <= PIGGYBACK || !self.buffers.is_empty()
     }
 
-    /// A last frame of a few bytes needs none, nor does a record that is shorter than what had room; what has to wait
-    /// takes others.
+    /// Returns buffers that were not used: short frames, and short records, need none. A record that has to wait takes
+    /// others.
     #[inline]
     pub(super) fn give_back_buffers(&mut self) {
         for (buffer, _) in self.buffers.drain(..) {
@@ -182,7 +180,7 @@ impl TofuSender {
         }
     }
 
-    /// One frame of `len` bytes behind its head, which has room.
+    /// Posts a frame of `len` bytes behind its header, which has room.
     fn frame(&mut self, head: PacketHdr, len: usize, fill: impl FnOnce(*mut u8)) {
         let credit = self.writer.frames() as u16;
         let head = PacketHdr { credit, ..head }.encode();
@@ -206,7 +204,7 @@ impl TofuSender {
             let Some((buffer, at)) = self.buffers.pop() else {
                 return self.fail(utofu::BUSY);
             };
-            // SAFETY: the buffer has room for both.
+            // SAFETY: the buffer has room for a frame of maximum length.
             unsafe {
                 at.copy_from_nonoverlapping(head.as_ptr(), HEAD);
                 fill(at.add(HEAD));
@@ -219,7 +217,8 @@ impl TofuSender {
         }
     }
 
-    /// Writes the count of frames behind all that was sent. False: the owner cannot be told now.
+    /// Puts the number of frames behind all earlier posts; with an owner, the put is a flush request. False: no edata
+    /// tag is free.
     pub(super) fn count(&mut self, owner: Option<Completion>) -> bool {
         let to = RemoteAddr {
             vcq: self.to.vcq,

@@ -1,18 +1,19 @@
-//! Flushes that wait behind what was posted, and hold nobody up who comes behind them.
+//! Flushes that wait for earlier posts, and do not delay later ones.
 
 use super::TofuSender;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 
-/// One of them: who hears when so many posts have arrived, and so much of what is counted as a read has come, both
-/// since the beginning and modulo 2^32.
+/// A flush: `owner` completes when `posted` posts have arrived and `reads` reads, atomic operations and writes by rails
+/// have completed, both counted since the beginning, modulo 2^32.
 struct PendingFlush {
     posted: u32,
     reads: u32,
     owner: *mut c_void,
 }
 
-/// A sender's, in order. Owners are ends of requests; they are followed by whoever is told of them.
+/// The pending flushes of a sender, in order. Owners are requests; only the thread that completes them follows the
+/// pointers.
 #[derive(Default)]
 pub(super) struct PendingFlushes(VecDeque<PendingFlush>);
 
@@ -21,12 +22,12 @@ impl PendingFlushes {
         self.0.is_empty()
     }
 
-    /// Those who wait.
+    /// The waiting requests.
     pub(super) fn owners(&self) -> impl Iterator<Item = *mut c_void> {
         self.0.iter().map(|waiting| waiting.owner)
     }
 
-    /// Those of whom this is true wait no more: who they are.
+    /// Removes and returns the requests that satisfy `wanted`.
     pub(super) fn detach_owner(
         &mut self,
         wanted: impl Fn(*mut c_void) -> bool,
@@ -38,8 +39,8 @@ impl PendingFlushes {
 }
 
 impl TofuSender {
-    /// Has `owner` told from [`next_flushed`](Self::next_flushed) when all that was accepted has arrived, also what
-    /// rails write, and what was read has come. False: nothing is to be waited for, or it cannot be told of now.
+    /// Adds a flush of everything accepted, including reads and writes by rails: [`next_flushed`](Self::next_flushed)
+    /// returns `owner` when it is complete. False: nothing is outstanding, or the flush cannot be added now.
     pub fn flush_marker(&mut self, owner: *mut c_void) -> bool {
         if self.rest.is_some() || self.is_drained() {
             return false;
@@ -53,7 +54,7 @@ impl TofuSender {
         if !self.has_read() {
             self.flow.watch();
         }
-        // Whoever heard that all is there before this was listed tells nobody of it.
+        // A reply that was handled before the flush was listed does not complete it.
         let is_told = !self.is_drained() && self.post_marker_flush();
         if !is_told {
             self.marks.0.pop_back();
@@ -61,8 +62,7 @@ impl TofuSender {
         is_told
     }
 
-    /// The next flush that has nothing in front of it any more. For whoever has heard that something has arrived: those
-    /// that are left will be told of.
+    /// The next complete flush. Called after a reply or a completion was counted; posts a flush request for the others.
     pub fn next_flushed(&mut self) -> Option<*mut c_void> {
         let Some(first) = self.marks.0.front() else {
             self.flow.unwatch();
@@ -79,7 +79,7 @@ impl TofuSender {
         None
     }
 
-    /// Has it told when what marks wait for has arrived. False: not now.
+    /// Posts a flush request for the pending flushes, where none covers the last one. False: not now.
     pub(super) fn post_marker_flush(&mut self) -> bool {
         let Some(&PendingFlush { posted, .. }) = self.marks.0.back() else {
             return true;
@@ -87,7 +87,8 @@ impl TofuSender {
         if !self.is_acked(posted) {
             self.post_flush();
         }
-        // In this order, as there. Who hears an answer that does not tell asks again.
+        // In this order: the reply to a request that is not outstanding any more has been counted. If a reply does not
+        // cover the last flush, `next_flushed` posts another request.
         self.broken || self.flow.is_flushing() || self.flow.is_past(posted)
     }
 }

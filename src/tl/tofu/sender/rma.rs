@@ -1,4 +1,4 @@
-//! What the adapter does in the memory of the peer, and of ours.
+//! One-sided operations: puts, gets and atomic operations of the TNI on memory of the peer.
 
 use super::TofuSender;
 use crate::tl::tofu::amo::TofuAmo;
@@ -8,13 +8,13 @@ use crate::tl::tofu::vcq::RemoteAddr;
 use std::ffi::c_void;
 
 impl TofuSender {
-    /// Bytes that one operation moves, at most.
+    /// Maximum bytes of one bcopy operation.
     pub fn max_rma(&self) -> usize {
         self.iface.tuning.packet as usize
     }
 
-    /// Writes as much as one operation does of `len` bytes, which `fill` writes, to the peer's memory: how many bytes;
-    /// 0: no room now.
+    /// Puts the first part of `len` bytes to the peer's memory, as much as one operation carries: `fill` writes them
+    /// into the descriptor or a buffer. Returns the bytes put; 0: no room now.
     pub fn write(&mut self, stadd: Stadd, len: usize, fill: impl FnOnce(*mut u8, usize)) -> usize {
         if self.is_held_back() {
             return 0;
@@ -46,7 +46,8 @@ impl TofuSender {
         n
     }
 
-    /// As [`write`](Self::write), from the peer's memory: `whose` hears of it when it has come.
+    /// Gets the first part of `len` bytes of the peer's memory through a buffer, as much as one operation carries;
+    /// completes `whose`. Returns the bytes; 0: no room now.
     pub fn read(&mut self, stadd: Stadd, into: *mut u8, len: usize, whose: *mut c_void) -> usize {
         if self.is_held_back() || self.is_behind_writes() {
             return 0;
@@ -60,8 +61,8 @@ impl TofuSender {
         self.has_posted_read(read, n)
     }
 
-    /// Writes as much as one operation does of `len` bytes of registered memory of `whose`, who hears of it when the
-    /// adapter has read them: how many bytes; 0: no room now.
+    /// Puts the first part of `len` bytes of registered memory of `whose`, as much as one operation carries; completes
+    /// it when the TNI has read them. Returns the bytes; 0: no room now.
     pub fn write_in_place(
         &mut self,
         stadd: Stadd,
@@ -88,7 +89,8 @@ impl TofuSender {
         }
     }
 
-    /// As [`write_in_place`](Self::write_in_place), from the peer's memory: `whose` hears of it when it has come.
+    /// Gets the first part of `len` bytes into registered memory of `whose`, as much as one operation carries;
+    /// completes it when they have arrived. Returns the bytes; 0: no room now.
     pub fn read_in_place(
         &mut self,
         stadd: Stadd,
@@ -105,13 +107,13 @@ impl TofuSender {
         self.has_posted_read(read, n)
     }
 
-    /// How many rails there are to the peer's.
+    /// Number of rails to the peer.
     pub fn rails(&self) -> usize {
         self.rails.len()
     }
 
-    /// As [`write_in_place`](Self::write_in_place) by one of the [rails](Self::rails), for which the addresses are:
-    /// `whose` hears of it when it is there. In no order with anything but what a fence is between.
+    /// Puts like [`write_in_place`](Self::write_in_place), by one of the [rails](Self::rails), whose steering addresses
+    /// these are; completes `whose` when the data have arrived. Ordered with other operations only by fences.
     pub fn write_by_rail(
         &mut self,
         rail: usize,
@@ -132,7 +134,7 @@ impl TofuSender {
         self.has_posted_read(written, n)
     }
 
-    /// As [`read_in_place`](Self::read_in_place) by one of the rails.
+    /// Gets like [`read_in_place`](Self::read_in_place), by one of the rails, whose steering addresses these are.
     pub fn read_by_rail(
         &mut self,
         rail: usize,
@@ -152,18 +154,18 @@ impl TofuSender {
         self.has_posted_read(read, n)
     }
 
-    /// Whether all that rails have written is there. Asked while nothing more is posted.
+    /// Whether everything that rails have written has arrived. Called while nothing more is posted.
     pub fn is_contiguous(&mut self) -> bool {
         self.apart &= !self.has_read();
         !self.apart
     }
 
-    /// Bytes that one operation moves in place, at most.
+    /// Maximum bytes of one zcopy operation.
     pub fn longest(&self) -> usize {
         self.iface.longest
     }
 
-    /// A read of so many bytes was posted, or not.
+    /// Counts a read of `n` bytes, if it was posted: returns its bytes, or 0.
     fn has_posted_read(&mut self, read: Result<bool, i32>, n: usize) -> usize {
         match read {
             Ok(true) => {
@@ -178,8 +180,8 @@ impl TofuSender {
         }
     }
 
-    /// Changes a word of the peer's memory. With a place for what was there before: `whose` hears of it when that has
-    /// come. False: it cannot go now.
+    /// Posts an atomic operation on a word of the peer's memory. With `reply`, the fetched value's destination and the
+    /// request that completes with it. False: it cannot be posted now.
     pub fn change(
         &mut self,
         step: TofuAmo,
@@ -205,7 +207,7 @@ impl TofuSender {
         posted
     }
 
-    /// Whether something that a fence has to keep in front may still be under way.
+    /// Whether puts before a fence may not have arrived yet.
     fn is_behind_writes(&mut self) -> bool {
         let Some(before) = self.fenced else {
             return false;
@@ -220,7 +222,7 @@ impl TofuSender {
         true
     }
 
-    /// Whether all reads have come.
+    /// Whether all reads, atomic operations and writes by rails have completed.
     pub(super) fn has_read(&self) -> bool {
         self.flow.came() == self.reads
     }

@@ -1,5 +1,5 @@
-//! What is short goes in a descriptor. Without a look at anything, as long as the connection is known to be calm: so
-//! many writes, and so many records, were promised before.
+//! Short puts and records, which the descriptor carries. Within a budget, which was computed before, they are posted
+//! without checks.
 
 use super::{ASK_AT, MOST_UNTOLD, TofuSender};
 use crate::sys::copy;
@@ -9,29 +9,28 @@ use crate::tl::tofu::vcq::{PostFlags, RemoteAddr};
 use crate::wire::ib_packet::{HEAD, PacketHdr};
 use std::mem::MaybeUninit;
 
-/// Of the posts that nobody has told of, so many are not promised to short writes.
+/// Posts that the budget of short puts leaves for records.
 const FOR_RECORDS: u32 = 32;
 
 impl TofuSender {
-    /// Takes one of the short writes that may go. False: none may.
+    /// Takes one short put from the budget. False: the budget is used up.
     #[inline(always)]
     pub fn take_budget(&mut self) -> bool {
-        // In this order, and below 0, which counts as 0: one instruction does it.
+        // In this order, and a negative budget counts as 0: one instruction does both.
         self.calm = self.calm.wrapping_sub(1);
         self.calm >= 0
     }
 
-    /// Writes a word of 8 bytes, or of 4, to the peer's memory, of those that [`take_budget`](Self::take_budget) has
-    /// granted.
+    /// Puts a word of 8 or 4 bytes to the peer's memory, which [`take_budget`](Self::take_budget) has granted.
     ///
     /// # Safety
-    /// Single-thread mode; so many bytes are readable.
+    /// Single-thread mode; `LEN` bytes at `data` are readable.
     #[inline(always)]
     pub unsafe fn write_word<const LEN: usize>(&mut self, stadd: Stadd, data: *const u8) {
         const { assert!(LEN == 4 || LEN == 8) };
         self.last = (stadd, data);
         let vcq = self.to.vcq;
-        // SAFETY: the caller's bytes and mode; the interface keeps the queue.
+        // SAFETY: the caller's bytes and mode; the interface keeps the VCQ.
         let code = unsafe {
             let word = match LEN {
                 4 => data.cast::<u32>().read_unaligned().into(),
@@ -45,16 +44,17 @@ impl TofuSender {
         }
     }
 
-    /// As [`write_word`](Self::write_word), of at most [`PIGGYBACK`] bytes.
+    /// Puts `len` bytes, at most [`PIGGYBACK`], to the peer's memory, which [`take_budget`](Self::take_budget) has
+    /// granted.
     ///
     /// # Safety
-    /// As there.
+    /// Single-thread mode; `len` bytes at `data` are readable.
     #[inline(always)]
     pub unsafe fn write_tiny(&mut self, stadd: Stadd, data: *const u8, len: usize) {
         self.last = (stadd, data);
         let vcq = self.to.vcq;
         let to = RemoteAddr { vcq, stadd };
-        // SAFETY: the caller's bytes and mode; the interface keeps the queue.
+        // SAFETY: the caller's bytes and mode; the interface keeps the VCQ.
         let code = unsafe {
             match len {
                 4 => {
@@ -69,13 +69,13 @@ impl TofuSender {
         }
     }
 
-    /// The queue had no room for the last short write, or refuses it.
+    /// The VCQ was busy for the last short put, or refused it: posts it again.
     #[cold]
     #[inline(never)]
     fn write_again(&mut self, len: usize) {
         let (stadd, data) = self.last;
         let vcq = self.to.vcq;
-        // SAFETY: the bytes of the caller's caller, who is still there.
+        // SAFETY: `last` was set in the same call of the user's, whose buffer is readable for `len` bytes.
         let bytes = unsafe { std::slice::from_raw_parts(data, len) };
         let mut queue = self.iface.queue.lock();
         let result = queue.send_short(self.mark, bytes, RemoteAddr { vcq, stadd }, 0);
@@ -85,10 +85,10 @@ impl TofuSender {
         }
     }
 
-    /// As [`send`](Self::send), of at most [`TINY`](copy::TINY) bytes.
+    /// Sends a record of at most [`TINY`](copy::TINY) bytes. False: it is not sent.
     ///
     /// # Safety
-    /// As of [`write_tiny`](Self::write_tiny).
+    /// Single-thread mode; `len` bytes at `data` are readable.
     #[inline(always)]
     pub unsafe fn send_tiny(&mut self, kind: u8, imm: u64, data: *const u8, len: usize) -> bool {
         if self.short == 0 && !self.refill_send_budget() {
@@ -111,7 +111,7 @@ impl TofuSender {
             flags: STRONG_ORDER | REMOTE_MRQ_NOTICE,
             ..self.told
         };
-        // SAFETY: the frame has room for both; the rest as in `write_tiny`.
+        // SAFETY: the frame has room for header and data; the caller's bytes and mode; the interface keeps the VCQ.
         let code = unsafe {
             bytes.cast::<[u8; HEAD]>().write(head.encode());
             copy::tiny(bytes.add(HEAD), data, len);
@@ -126,7 +126,7 @@ impl TofuSender {
         true
     }
 
-    /// Finds out how many short records may go. False: none, or they need more.
+    /// Renews the budget of short records. False: none can be sent now, or the ring is counted.
     #[inline(never)]
     fn refill_send_budget(&mut self) -> bool {
         if self.to.counted || self.is_held_back() {
@@ -137,11 +137,11 @@ impl TofuSender {
         self.short > 0
     }
 
-    /// Nothing waits in front of short writes: some may go without a look at anything.
+    /// Renews the budget of short puts, unless something has to be posted before them.
     pub fn refill_budget(&mut self) {
         if self.calm <= 0 && !self.is_held_back() {
             let spare = self.spare();
-            // Some are left for records.
+            // Leaves some posts for records.
             let calm = match spare.checked_sub(FOR_RECORDS) {
                 Some(rest @ 1..) => rest,
                 _ => spare,
@@ -151,9 +151,9 @@ impl TofuSender {
         }
     }
 
-    /// How many more posts may be promised to one kind of them.
+    /// How many posts one of the budgets may grow by.
     fn spare(&self) -> u32 {
-        // Who has asked need not ask again before the answer.
+        // While a flush request is outstanding, no other one is needed.
         let most = match self.flow.is_flushing() {
             true => MOST_UNTOLD,
             false => ASK_AT,
@@ -161,12 +161,12 @@ impl TofuSender {
         most.saturating_sub(self.promised())
     }
 
-    /// Posts of which nobody has told that they have arrived, and those that need not ask.
+    /// Unacknowledged posts, and those that the budgets allow.
     pub(super) fn promised(&self) -> u32 {
         self.flow.unacked(self.until).wrapping_add(self.short)
     }
 
-    /// From now on everything is looked at first: something waits, or is in the way.
+    /// Ends both budgets: from now on each post is checked first, as something waits or may be in the way.
     pub fn revoke_budget(&mut self) {
         (self.until, self.calm, self.short) = (self.posted(), 0, 0);
     }
