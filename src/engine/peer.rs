@@ -107,8 +107,8 @@ pub struct Peer {
     pub parts: AtomicU32,
     /// Recent time to copy a MiB of such parts out of the ring, nanoseconds; 0: not known. Written by progress.
     pub copy_ns_per_mib: AtomicU32,
-    /// Number of long messages from it for which no RTR is sent, whatever the pace was; then one is tried. Written by
-    /// progress and by receives.
+    /// Remaining number of long messages from it that are received without an RTR race, before one is tried whatever
+    /// the pace. Written by progress and by receives.
     pub probe_skip: AtomicU8,
     /// When an endpoint's creation last found its worker alive, coarse milliseconds modulo 2^32.
     pub probed_at: AtomicU32,

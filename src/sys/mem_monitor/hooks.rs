@@ -240,7 +240,7 @@ fn current_break() -> *mut usize {
 }
 
 /// # Safety
-/// The conditions of brk(2): the caller must not move the end of the heap while an allocator uses it.
+/// The conditions of brk(2): code that moves the end of the heap is the allocator, or does not conflict with it.
 pub unsafe extern "C" fn brk(addr: *mut c_void) -> c_int {
     // SAFETY: libc's variable, which its own `brk` reads and writes in the same way.
     let shrinks = unsafe { current_break().read() }.saturating_sub(addr as usize);
