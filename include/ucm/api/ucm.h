@@ -33,17 +33,17 @@ enum ucm_event_type {
     UCM_EVENT_MADVISE = (1 << 6),
     // brk
     UCM_EVENT_BRK = (1 << 7),
-    // Address space came, by whatever call.
+    // Address space was mapped, by any call.
     UCM_EVENT_VM_MAPPED = (1 << 16),
-    // Address space went, by whatever call.
+    // Address space was unmapped, by any call.
     UCM_EVENT_VM_UNMAPPED = (1 << 17),
-    // Device memory came.
+    // Device memory was allocated.
     UCM_EVENT_MEM_TYPE_ALLOC = (1 << 20),
-    // Device memory went.
+    // Device memory was freed.
     UCM_EVENT_MEM_TYPE_FREE = (1 << 21),
     // Do not install hooks.
     UCM_EVENT_FLAG_NO_INSTALL = (1 << 24),
-    // Tell of memory that exists already.
+    // Also report memory that exists already.
     UCM_EVENT_FLAG_EXISTING_ALLOC = (1 << 25),
 };
 
@@ -54,7 +54,7 @@ typedef enum ucm_event_type ucm_event_type_t;
 extern "C" {
 #endif // __cplusplus
 
-// Says that the program will report these events itself.
+// Announces that the program will report these events itself.
 void ucm_set_external_event(int events);
 
 // Whether these events are noticed.
@@ -63,7 +63,7 @@ ucs_status_t ucm_test_events(int events);
 // Whether the program's reports of these events are noticed.
 ucs_status_t ucm_test_external_events(int events);
 
-// Reports that `length` bytes at `address` are about to go.
+// Reports that `length` bytes at `address` are about to be unmapped.
 void ucm_vm_munmap(void *address, size_t length);
 
 #ifdef __cplusplus

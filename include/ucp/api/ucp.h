@@ -47,7 +47,7 @@ enum ucp_send_am_flags {
     UCP_AM_SEND_FLAG_REPLY = (1 << 0),
     // Send the data at once.
     UCP_AM_SEND_FLAG_EAGER = (1 << 1),
-    // Let the receiver ask for the data.
+    // Send it by rendezvous.
     UCP_AM_SEND_FLAG_RNDV = (1 << 2),
     // The header may change as soon as the send returns.
     UCP_AM_SEND_FLAG_COPY_HEADER = (1 << 3),
@@ -61,7 +61,7 @@ enum ucp_cb_param_flags {
     UCP_CB_PARAM_FLAG_DATA = (1 << 0),
 };
 
-// Which fields of `ucp_am_recv_param_t` hold, and what `data` is.
+// Which fields of `ucp_am_recv_param_t` are set, and what `data` is.
 typedef enum {
     // `reply_ep`
     UCP_AM_RECV_ATTR_FIELD_REPLY_EP = (1 << 0),
@@ -71,7 +71,7 @@ typedef enum {
     UCP_AM_RECV_ATTR_FLAG_RNDV = (1 << 17),
 } ucp_am_recv_attr_t;
 
-// Which fields of `ucp_am_handler_param_t` hold.
+// Which fields of `ucp_am_handler_param_t` are set.
 enum ucp_am_handler_param_field {
     // `id`
     UCP_AM_HANDLER_PARAM_FIELD_ID = (1 << 0),
@@ -83,7 +83,7 @@ enum ucp_am_handler_param_field {
     UCP_AM_HANDLER_PARAM_FIELD_ARG = (1 << 3),
 };
 
-// Which fields of `ucp_params_t` hold.
+// Which fields of `ucp_params_t` are set.
 enum ucp_params_field {
     // `features`
     UCP_PARAM_FIELD_FEATURES = (1 << 0),
@@ -129,13 +129,13 @@ enum ucp_feature {
     UCP_FEATURE_DEVICE = (1 << 8),
 };
 
-// Which fields of `ucp_lib_attr_t` are asked for.
+// Which fields of `ucp_lib_attr_t` are requested.
 enum ucp_lib_attr_field {
     // `max_thread_level`
     UCP_LIB_ATTR_FIELD_MAX_THREAD_LEVEL = (1 << 0),
 };
 
-// Which fields of `ucp_context_attr_t` are asked for.
+// Which fields of `ucp_context_attr_t` are requested.
 enum ucp_context_attr_field {
     // `request_size`
     UCP_ATTR_FIELD_REQUEST_SIZE = (1 << 0),
@@ -167,7 +167,7 @@ enum ucp_dt_type {
     UCP_DATATYPE_CLASS_MASK = UCP_DATATYPE_GENERIC,
 };
 
-// Which fields of `ucp_dt_local_sgl_t` hold.
+// Which fields of `ucp_dt_local_sgl_t` are set.
 enum ucp_dt_local_sgl_field {
     // `buffers`
     UCP_DT_LOCAL_SGL_FIELD_BUFFERS = (1 << 0),
@@ -181,7 +181,7 @@ enum ucp_dt_local_sgl_field {
     UCP_DT_LOCAL_SGL_FIELD_STRIDES = (1 << 4),
 };
 
-// Which fields of `ucp_dt_remote_sgl_t` hold.
+// Which fields of `ucp_dt_remote_sgl_t` are set.
 enum ucp_dt_remote_sgl_field {
     // `remote_addrs`
     UCP_DT_REMOTE_SGL_FIELD_REMOTE_ADDRS = (1 << 0),
@@ -191,9 +191,9 @@ enum ucp_dt_remote_sgl_field {
     UCP_DT_REMOTE_SGL_FIELD_RKEYS = (1 << 2),
 };
 
-// Which fields of `ucp_datatype_attr_t` hold or are asked for.
+// Which fields of `ucp_datatype_attr_t` are set or requested.
 enum ucp_datatype_attr_field {
-    // `packed_size`, asked for
+    // `packed_size`, requested
     UCP_DATATYPE_ATTR_FIELD_PACKED_SIZE = (1 << 0),
     // `buffer`, given
     UCP_DATATYPE_ATTR_FIELD_BUFFER = (1 << 1),
@@ -201,7 +201,7 @@ enum ucp_datatype_attr_field {
     UCP_DATATYPE_ATTR_FIELD_COUNT = (1 << 2),
 };
 
-// Which fields of `ucp_listener_params_t` hold.
+// Which fields of `ucp_listener_params_t` are set.
 enum ucp_listener_params_field {
     // `sockaddr`
     UCP_LISTENER_PARAM_FIELD_SOCK_ADDR = (1 << 0),
@@ -211,13 +211,13 @@ enum ucp_listener_params_field {
     UCP_LISTENER_PARAM_FIELD_CONN_HANDLER = (1 << 2),
 };
 
-// Which fields of `ucp_listener_attr_t` are asked for.
+// Which fields of `ucp_listener_attr_t` are requested.
 enum ucp_listener_attr_field {
     // `sockaddr`
     UCP_LISTENER_ATTR_FIELD_SOCKADDR = (1 << 0),
 };
 
-// Which fields of `ucp_conn_request_attr_t` are asked for.
+// Which fields of `ucp_conn_request_attr_t` are requested.
 enum ucp_conn_request_attr_field {
     // `client_address`
     UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR = (1 << 0),
@@ -225,7 +225,7 @@ enum ucp_conn_request_attr_field {
     UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ID = (1 << 1),
 };
 
-// Which fields of `ucp_request_param_t` hold, and how the operation ends.
+// Which fields of `ucp_request_param_t` are set, and how the operation ends.
 typedef enum {
     // `request`
     UCP_OP_ATTR_FIELD_REQUEST = (1 << 0),
@@ -253,15 +253,15 @@ typedef enum {
     UCP_OP_ATTR_FIELD_REMOTE_COUNT = (1 << 11),
     // Always make a request and call back, even when the operation ends at once. So do flushes and closes that have
     UCP_OP_ATTR_FLAG_NO_IMM_CMPL = (1 << 16),
-    // End early rather than cheaply.
+    // Complete early rather than cheaply.
     UCP_OP_ATTR_FLAG_FAST_CMPL = (1 << 17),
-    // End at once or fail with `UCS_ERR_NO_RESOURCE`.
+    // Complete at once or fail with `UCS_ERR_NO_RESOURCE`.
     UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL = (1 << 18),
-    // Many sends are under way: bandwidth before latency.
+    // Many sends are outstanding: bandwidth before latency.
     UCP_OP_ATTR_FLAG_MULTI_SEND = (1 << 19),
 } ucp_op_attr_t;
 
-// Which fields of `ucp_request_attr_t` are asked for.
+// Which fields of `ucp_request_attr_t` are requested.
 typedef enum {
     // `debug_string`
     UCP_REQUEST_ATTR_FIELD_INFO_STRING = (1 << 0),
@@ -275,11 +275,11 @@ typedef enum {
 
 // Flags of a stream receive.
 typedef enum {
-    // Not before the whole buffer is full.
+    // Complete only when the whole buffer is full.
     UCP_STREAM_RECV_FLAG_WAITALL = (1 << 0),
 } ucp_stream_recv_flags_t;
 
-// Which fields of `ucp_worker_params_t` hold.
+// Which fields of `ucp_worker_params_t` are set.
 enum ucp_worker_params_field {
     // `thread_mode`
     UCP_WORKER_PARAM_FIELD_THREAD_MODE = (1 << 0),
@@ -303,11 +303,11 @@ enum ucp_worker_params_field {
 
 // Flags of a worker.
 typedef enum {
-    // Say nothing of requests that were never freed.
+    // Do not log requests that were never freed.
     UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK = (1 << 0),
 } ucp_worker_flags_t;
 
-// Which fields of `ucp_worker_attr_t` are asked for.
+// Which fields of `ucp_worker_attr_t` are requested.
 enum ucp_worker_attr_field {
     // `thread_mode`
     UCP_WORKER_ATTR_FIELD_THREAD_MODE = (1 << 0),
@@ -329,7 +329,7 @@ typedef enum {
     UCP_WORKER_ADDRESS_FLAG_NET_ONLY = (1 << 0),
 } ucp_worker_address_flags_t;
 
-// Which fields of `ucp_worker_address_attr_t` are asked for.
+// Which fields of `ucp_worker_address_attr_t` are requested.
 enum ucp_worker_address_attr_field {
     // `worker_uid`
     UCP_WORKER_ADDRESS_ATTR_FIELD_UID = (1 << 0),
@@ -337,7 +337,7 @@ enum ucp_worker_address_attr_field {
 
 // Attributes of an address.
 struct ucp_worker_address_attr {
-    // Which fields are asked for, from `ucp_worker_address_attr_field`.
+    // Which fields are requested, from `ucp_worker_address_attr_field`.
     uint64_t field_mask;
     // Number that names the worker.
     uint64_t worker_uid;
@@ -348,7 +348,7 @@ typedef struct ucp_worker_address_attr ucp_worker_address_attr_t;
 
 // Parameters of `ucp_worker_set_am_recv_handler`.
 struct ucp_am_handler_param {
-    // Which fields hold, from `ucp_am_handler_param_field`.
+    // Which fields are set, from `ucp_am_handler_param_field`.
     uint64_t field_mask;
     // Messages with this number.
     unsigned int id;
@@ -365,13 +365,13 @@ typedef struct ucp_am_handler_param ucp_am_handler_param_t;
 
 // Parameters of a non-blocking operation.
 typedef struct {
-    // Which fields hold and how the operation ends, from `ucp_op_attr_t`.
+    // Which fields are set and how the operation ends, from `ucp_op_attr_t`.
     uint32_t op_attr_mask;
     // Flags of the kind of operation.
     uint32_t flags;
-    // End of the memory that the program gives for the request.
+    // End of the memory that the program supplies for the request.
     void *request;
-    // Called at the end.
+    // Called at completion.
     union {
         // Of everything that sends.
         ucp_send_nbx_callback_t send;
@@ -386,11 +386,11 @@ typedef struct {
     ucp_datatype_t datatype;
     // Last argument of the callback.
     void *user_data;
-    // Where an atomic puts the old value.
+    // Buffer for the old value of an atomic.
     void *reply_buffer;
     // Kind of memory of the buffer.
     ucs_memory_type_t memory_type;
-    // Where to write what was received.
+    // Result of a receive that completes at once.
     union {
         // Of the data of an active message.
         size_t *length;
@@ -409,7 +409,7 @@ typedef struct {
 
 // Parameters of `ucp_init`.
 struct ucp_params {
-    // Which fields hold, from `ucp_params_field`.
+    // Which fields are set, from `ucp_params_field`.
     uint64_t field_mask;
     // What the context will be used for, from `ucp_feature`.
     uint64_t features;
@@ -438,7 +438,7 @@ typedef struct ucp_params ucp_params_t;
 
 // Attributes of a context.
 struct ucp_context_attr {
-    // Which fields are asked for, from `ucp_context_attr_field`.
+    // Which fields are requested, from `ucp_context_attr_field`.
     uint64_t field_mask;
     // Bytes that the library needs before a request that the program allocates.
     size_t request_size;
@@ -476,7 +476,7 @@ typedef struct ucp_generic_dt_ops ucp_generic_dt_ops_t;
 
 // Attributes of a datatype.
 struct ucp_datatype_attr {
-    // Which fields hold or are asked for, from `ucp_datatype_attr_field`.
+    // Which fields are set or requested, from `ucp_datatype_attr_field`.
     uint64_t field_mask;
     // Bytes of the packed data.
     size_t packed_size;
@@ -491,7 +491,7 @@ typedef struct ucp_datatype_attr ucp_datatype_attr_t;
 
 // Attributes of the library.
 struct ucp_lib_attr {
-    // Which fields are asked for, from `ucp_lib_attr_field`.
+    // Which fields are requested, from `ucp_lib_attr_field`.
     uint64_t field_mask;
     // The most that threads may do.
     ucs_thread_mode_t max_thread_level;
@@ -500,7 +500,7 @@ struct ucp_lib_attr {
 // Attributes of the library.
 typedef struct ucp_lib_attr ucp_lib_attr_t;
 
-// Whom to tell when a client asks for a connection.
+// Callback for a client that requests a connection.
 struct ucp_listener_conn_handler {
     // Gets the connection request.
     ucp_listener_conn_callback_t cb;
@@ -508,14 +508,14 @@ struct ucp_listener_conn_handler {
     void *arg;
 };
 
-// Whom to tell when a client asks for a connection.
+// Callback for a client that requests a connection.
 typedef struct ucp_listener_conn_handler ucp_listener_conn_handler_t;
 
 // Parameters of `ucp_listener_create`.
 struct ucp_listener_params {
-    // Which fields hold, from `ucp_listener_params_field`.
+    // Which fields are set, from `ucp_listener_params_field`.
     uint64_t field_mask;
-    // Where to listen.
+    // Address on which it listens.
     ucs_sock_addr_t sockaddr;
     // Gets an endpoint for each client.
     ucp_listener_accept_handler_t accept_handler;
@@ -528,9 +528,9 @@ typedef struct ucp_listener_params ucp_listener_params_t;
 
 // Attributes of a listener.
 struct ucp_listener_attr {
-    // Which fields are asked for, from `ucp_listener_attr_field`.
+    // Which fields are requested, from `ucp_listener_attr_field`.
     uint64_t field_mask;
-    // Where it listens.
+    // Address on which it listens.
     struct sockaddr_storage sockaddr;
 };
 
@@ -539,11 +539,11 @@ typedef struct ucp_listener_attr ucp_listener_attr_t;
 
 // Attributes of a connection request.
 struct ucp_conn_request_attr {
-    // Which fields are asked for, from `ucp_conn_request_attr_field`.
+    // Which fields are requested, from `ucp_conn_request_attr_field`.
     uint64_t field_mask;
     // The client's socket address.
     struct sockaddr_storage client_address;
-    // The client worker's number.
+    // The client id of the client's worker.
     uint64_t client_id;
 };
 
@@ -552,13 +552,13 @@ typedef struct ucp_conn_request_attr ucp_conn_request_attr_t;
 
 // Attributes of a request.
 typedef struct {
-    // Which fields are asked for, from `ucp_req_attr_field`.
+    // Which fields are requested, from `ucp_req_attr_field`.
     uint64_t field_mask;
     // The caller's buffer for a text about the request.
     char *debug_string;
     // Its size.
     size_t debug_string_size;
-    // Where the request stands.
+    // Status of the request.
     ucs_status_t status;
     // Kind of memory of its buffer.
     ucs_memory_type_t mem_type;
@@ -568,11 +568,11 @@ typedef struct {
 struct ucp_stream_poll_ep {
     // The endpoint.
     ucp_ep_h ep;
-    // What it was created with.
+    // The `user_data` that it was created with.
     void *user_data;
     // None exists yet.
     unsigned int flags;
-    // For later.
+    // Reserved.
     uint8_t reserved[16];
 };
 
@@ -581,7 +581,7 @@ typedef struct ucp_stream_poll_ep ucp_stream_poll_ep_t;
 
 // Parameters of `ucp_worker_create`.
 struct ucp_worker_params {
-    // Which fields hold, from `ucp_worker_params_field`.
+    // Which fields are set, from `ucp_worker_params_field`.
     uint64_t field_mask;
     // What threads will do.
     ucs_thread_mode_t thread_mode;
@@ -608,7 +608,7 @@ typedef struct ucp_worker_params ucp_worker_params_t;
 
 // Attributes of a worker.
 struct ucp_worker_attr {
-    // Which fields are asked for, from `ucp_worker_attr_field`.
+    // Which fields are requested, from `ucp_worker_attr_field`.
     uint64_t field_mask;
     // What threads may do.
     ucs_thread_mode_t thread_mode;
@@ -642,7 +642,7 @@ typedef struct ucp_dt_iov ucp_dt_iov_t;
 
 // Pieces of local memory; each array has as many elements as the operation's count.
 typedef struct {
-    // Which fields hold, from `ucp_dt_local_sgl_field`.
+    // Which fields are set, from `ucp_dt_local_sgl_field`.
     uint64_t field_mask;
     // First byte of each piece.
     void *const *buffers;
@@ -658,7 +658,7 @@ typedef struct {
 
 // Pieces of remote memory.
 typedef struct {
-    // Which fields hold, from `ucp_dt_remote_sgl_field`.
+    // Which fields are set, from `ucp_dt_remote_sgl_field`.
     uint64_t field_mask;
     // Address of each piece.
     const uint64_t *remote_addrs;
@@ -675,7 +675,7 @@ extern "C" {
 // Frees an address.
 void ucp_worker_release_address(ucp_worker_h _worker, ucp_address_t *address);
 
-// What an address says.
+// Returns the fields of an address.
 ucs_status_t ucp_worker_address_query(ucp_address_t *address, ucp_worker_address_attr_t *attr);
 
 // Sets or clears what is done with messages of an id.
@@ -713,7 +713,7 @@ ucs_status_ptr_t ucp_atomic_op_nbx(ucp_ep_h ep,
 // Reads the options from files and from the environment. `filename` has no meaning, as in UCX.
 ucs_status_t ucp_config_read(const char *env_prefix, const char *filename, ucp_config_t **config_p);
 
-// Gives the options back; contexts made from them keep their own.
+// Releases the options; contexts made from them keep their own.
 void ucp_config_release(ucp_config_t *config);
 
 // Sets an option, by its name without `UCX_`, or all that a pattern matches.
@@ -735,7 +735,7 @@ ucs_status_t ucp_init_version(unsigned int api_major_version,
 // Frees a context whose workers are destroyed and whose memory is unmapped.
 void ucp_cleanup(ucp_context_h context_p);
 
-// Fills `attr` as its mask asks.
+// Fills the fields of `attr` that its mask names.
 ucs_status_t ucp_context_query(ucp_context_h context_p, ucp_context_attr_t *attr);
 
 // Lists transports and devices. Open MPI reads the `resource` lines.
@@ -749,11 +749,13 @@ ucs_status_t ucp_dt_create_generic(const ucp_generic_dt_ops_t *ops,
 // Frees a generic datatype; others need no freeing.
 void ucp_dt_destroy(ucp_datatype_t datatype);
 
-// Fills `attr` as its mask asks: the packed size of `count` elements at `buffer`.
+// Fills the fields of `attr` that its mask names: the packed size of `count` elements at `buffer`.
 ucs_status_t ucp_dt_query(ucp_datatype_t datatype, ucp_datatype_attr_t *attr);
 
-// An endpoint to a worker whose address is known, to a listener, or to a client that asks.
-ucs_status_t ucp_ep_create(ucp_worker_h worker, const ucp_ep_params_t *params, ucp_ep_h *ep_p);
+// Creates an endpoint to a worker by its address, to a listener, or to the client of a connection request.
+ucs_status_t ucp_ep_create(ucp_worker_h worker,
+                           const ucp_ep_params_t *params,
+                           ucp_ep_h *ep_p);
 
 // Closes an endpoint; the handle is invalid at once.
 ucs_status_ptr_t ucp_ep_close_nbx(ucp_ep_h ep, const ucp_request_param_t *param);
@@ -761,7 +763,7 @@ ucs_status_ptr_t ucp_ep_close_nbx(ucp_ep_h ep, const ucp_request_param_t *param)
 // Completes when everything before it has.
 ucs_status_ptr_t ucp_ep_flush_nbx(ucp_ep_h ep, const ucp_request_param_t *param);
 
-// Fills `attr` as its mask asks.
+// Fills the fields of `attr` that its mask names.
 ucs_status_t ucp_ep_query(ucp_ep_h ep, ucp_ep_attr_t *attr);
 
 // Prints what an endpoint is.
@@ -772,7 +774,7 @@ ucs_status_t ucp_ep_evaluate_perf(ucp_ep_h ep,
                                   const ucp_ep_evaluate_perf_param_t *param,
                                   ucp_ep_evaluate_perf_attr_t *attr);
 
-// Fills `attr` as its mask asks.
+// Fills the fields of `attr` that its mask names.
 ucs_status_t ucp_lib_query(ucp_lib_attr_t *attr);
 
 // The version in numbers. Null pointers are skipped.
@@ -788,16 +790,16 @@ ucs_status_t ucp_listener_create(ucp_worker_h worker,
                                  const ucp_listener_params_t *params,
                                  ucp_listener_h *listener_p);
 
-// Ends listening. Requests that the program has can still be answered.
+// Stops listening. Requests that the program holds can still be accepted or rejected.
 void ucp_listener_destroy(ucp_listener_h listener);
 
-// Where a listener listens.
+// Returns the address of a listener.
 ucs_status_t ucp_listener_query(ucp_listener_h listener, ucp_listener_attr_t *attr);
 
-// Tells a client that it is not accepted. The request is gone with that.
+// Rejects a client. The request is freed.
 ucs_status_t ucp_listener_reject(ucp_listener_h listener, ucp_conn_request_h conn_request);
 
-// Who asks.
+// Returns attributes of the client of a request.
 ucs_status_t ucp_conn_request_query(ucp_conn_request_h conn_request, ucp_conn_request_attr_t *attr);
 
 // Registers memory, or allocates it.
@@ -808,7 +810,7 @@ ucs_status_t ucp_mem_map(ucp_context_h context,
 // Ends a mapping.
 ucs_status_t ucp_mem_unmap(ucp_context_h context, ucp_mem_h memh);
 
-// Fills `attr` as its mask asks.
+// Fills the fields of `attr` that its mask names.
 ucs_status_t ucp_mem_query(ucp_mem_h memh, ucp_mem_attr_t *attr);
 
 // Passes advice about a part of a mapping on to the kernel.
@@ -820,16 +822,16 @@ void ucp_mem_print_info(const char *mem_spec, ucp_context_h context, FILE *strea
 // In progress, or how it ended.
 ucs_status_t ucp_request_check_status(void *request);
 
-// As `ucp_request_test`.
+// Same function as `ucp_request_test`, for a tag receive.
 ucs_status_t ucp_tag_recv_request_test(void *request, ucp_tag_recv_info_t *info);
 
-// Cancels a receive that nothing has matched; everything else goes on.
+// Cancels a receive that is not matched; other operations continue.
 void ucp_request_cancel(ucp_worker_h worker, void *request);
 
-// Gives a request back. If it has not ended, its callback is dropped.
+// Frees a request. If it is not complete, its callback is dropped.
 void ucp_request_free(void *request);
 
-// Fills `attr` as its mask asks.
+// Fills the fields of `attr` that its mask names.
 ucs_status_t ucp_request_query(void *request, ucp_request_attr_t *attr);
 
 // As `ucp_rkey_pack`. Export to another operating system (a data processing unit) is unsupported.
@@ -886,19 +888,19 @@ ucs_status_ptr_t ucp_stream_recv_nbx(ucp_ep_h ep,
                                      size_t *length,
                                      const ucp_request_param_t *param);
 
-// Lends the next bytes that have come, until `ucp_stream_data_release`; null if there are none.
+// Returns the next received bytes, valid until `ucp_stream_data_release`; null if there are none.
 ucs_status_ptr_t ucp_stream_recv_data_nb(ucp_ep_h ep, size_t *length);
 
-// Gives back what `ucp_stream_recv_data_nb` lent.
+// Frees the bytes that `ucp_stream_recv_data_nb` returned.
 void ucp_stream_data_release(ucp_ep_h ep, void *data);
 
-// Endpoints with bytes that were not told of before: how many were written to `poll_eps`.
+// Writes endpoints with bytes that were not returned before to `poll_eps`, and returns their number.
 ssize_t ucp_stream_worker_poll(ucp_worker_h worker,
                                ucp_stream_poll_ep_t *poll_eps,
                                size_t max_eps,
                                unsigned int _flags);
 
-// In progress, or how a stream receive ended, and then how many bytes it got.
+// `UCS_INPROGRESS`, or the status of a stream receive, and then the number of bytes that it got.
 ucs_status_t ucp_stream_recv_request_test(void *request, size_t *length_p);
 
 // Sends; completes when the buffer can be used again.
@@ -923,7 +925,7 @@ ucs_status_ptr_t ucp_tag_recv_nbx(ucp_worker_h worker,
                                   ucp_tag_t tag_mask,
                                   const ucp_request_param_t *param);
 
-// Looks for a message that has come, without progress.
+// Finds an unexpected message, without progress.
 ucp_tag_message_h ucp_tag_probe_nb(ucp_worker_h worker,
                                    ucp_tag_t tag,
                                    ucp_tag_t tag_mask,
@@ -946,27 +948,29 @@ ucs_status_t ucp_worker_arm(ucp_worker_h worker);
 // Sleeps until there may be something to progress.
 ucs_status_t ucp_worker_wait(ucp_worker_h worker);
 
-// Rests for a moment, between two looks at memory that somebody else writes.
-void ucp_worker_wait_mem(ucp_worker_h _worker, void *_address);
+// Pauses the processor for a moment, between two reads of memory that another thread or process writes.
+void ucp_worker_wait_mem(ucp_worker_h _worker,
+                         void *_address);
 
 // Wakes the worker, from any thread.
 ucs_status_t ucp_worker_signal(ucp_worker_h worker);
 
-// A worker.
+// Creates a worker.
 ucs_status_t ucp_worker_create(ucp_context_h context,
                                const ucp_worker_params_t *params,
                                ucp_worker_h *worker_p);
 
-// Destroys a worker; what was not received or finished is cancelled.
+// Destroys a worker; outstanding operations are cancelled.
 void ucp_worker_destroy(ucp_worker_h worker);
 
-// Fills `attr` as its mask asks. The address is freed with `ucp_worker_release_address`.
-ucs_status_t ucp_worker_query(ucp_worker_h worker, ucp_worker_attr_t *attr);
+// Fills the fields of `attr` that its mask names. The address is freed with `ucp_worker_release_address`.
+ucs_status_t ucp_worker_query(ucp_worker_h worker,
+                              ucp_worker_attr_t *attr);
 
-// Prints what a worker is and whom it knows.
+// Prints the state of a worker and its peers.
 void ucp_worker_print_info(ucp_worker_h worker, FILE *stream);
 
-// Moves everything on; not 0 if something happened.
+// Progresses the worker; not 0 if something happened.
 unsigned int ucp_worker_progress(ucp_worker_h worker);
 
 // Remote accesses after this take effect after those before it.

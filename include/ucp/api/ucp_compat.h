@@ -7,7 +7,7 @@
 #include <ucp/api/ucp_def.h>
 #include <ucs/sys/compiler_def.h>
 
-// Atomics without an answer.
+// Atomics without a reply.
 typedef enum {
     // Add.
     UCP_ATOMIC_POST_OP_ADD,
@@ -21,7 +21,7 @@ typedef enum {
     UCP_ATOMIC_POST_OP_LAST,
 } ucp_atomic_post_op_t;
 
-// Atomics that answer with the old value.
+// Atomics that return the old value.
 typedef enum {
     // Add.
     UCP_ATOMIC_FETCH_OP_FADD,
@@ -47,7 +47,7 @@ enum ucp_ep_close_mode {
     UCP_EP_CLOSE_MODE_FLUSH = 1,
 };
 
-// Whom to tell when a client was accepted.
+// Callback for an accepted client.
 struct ucp_listener_accept_handler {
     // Gets the endpoint.
     ucp_listener_accept_callback_t cb;
@@ -55,7 +55,7 @@ struct ucp_listener_accept_handler {
     void *arg;
 };
 
-// Whom to tell when a client was accepted.
+// Callback for an accepted client.
 typedef struct ucp_listener_accept_handler ucp_listener_accept_handler_t;
 
 #ifdef __cplusplus
@@ -71,7 +71,7 @@ ucs_status_ptr_t ucp_am_send_nb(ucp_ep_h ep,
                                 ucp_send_callback_t cb,
                                 unsigned int flags);
 
-// Starts an atomic without an answer, on 4 or 8 bytes; deprecated for `ucp_atomic_op_nbx`.
+// Starts an atomic without a reply, on 4 or 8 bytes; deprecated for `ucp_atomic_op_nbx`.
 ucs_status_t ucp_atomic_post(ucp_ep_h ep,
                              ucp_atomic_post_op_t opcode,
                              uint64_t value,
@@ -148,7 +148,7 @@ ucs_status_ptr_t ucp_disconnect_nb(ucp_ep_h ep);
 // Closes an endpoint as `ucp_ep_close_mode` says; deprecated for `ucp_ep_close_nbx`.
 ucs_status_ptr_t ucp_ep_close_nb(ucp_ep_h ep, unsigned int mode);
 
-// Changes what an endpoint tells the program: `user_data` and `err_handler`.
+// Changes `user_data` and `err_handler` of an endpoint.
 ucs_status_ptr_t ucp_ep_modify_nb(ucp_ep_h ep, const ucp_ep_params_t *params);
 
 // Flushes an endpoint and progresses until that is done; deprecated for `ucp_ep_flush_nbx`.
@@ -276,7 +276,7 @@ ucs_status_ptr_t ucp_worker_flush_nb(ucp_worker_h worker,
                                      unsigned int flags,
                                      ucp_send_callback_t cb);
 
-// Answers NULL, as UCX does: a program brings its own memory for a request.
+// Returns NULL, as UCX does: a program supplies its own memory for a request.
 void *ucp_request_alloc(ucp_worker_h worker);
 
 // The worker's address; freed with `ucp_worker_release_address`.
@@ -297,7 +297,7 @@ int ucp_request_is_completed(void *request);
 // State, and for a tag receive that has ended what was received.
 ucs_status_t ucp_request_test(void *request, ucp_tag_recv_info_t *info);
 
-// Gives a request back. If it has not ended, its callback is still called.
+// Frees a request. If it is not complete, its callback is still called.
 void ucp_request_release(void *request);
 
 // The key of a region, to be carried to peers; freed with `ucp_rkey_buffer_release`.

@@ -13,17 +13,17 @@
 // Longest name of a context, worker or endpoint, terminating zero included.
 #define UCP_ENTITY_NAME_MAX 32
 
-// What is promised when the peer fails.
+// What is guaranteed when the peer fails.
 typedef enum {
     // Nothing; the fastest.
     UCP_ERR_HANDLING_MODE_NONE,
     // Every request ends, and the error handler is called.
     UCP_ERR_HANDLING_MODE_PEER,
-    // As PEER, after other ways to the peer were tried.
+    // The guarantees of PEER, after other paths to the peer were tried.
     UCP_ERR_HANDLING_MODE_FAILOVER,
 } ucp_err_handling_mode_t;
 
-// Which fields of `ucp_ep_params_t` hold.
+// Which fields of `ucp_ep_params_t` are set.
 enum ucp_ep_params_field {
     // `address`
     UCP_EP_PARAM_FIELD_REMOTE_ADDRESS = (1 << 0),
@@ -51,11 +51,11 @@ enum ucp_ep_params_flags_field {
     UCP_EP_PARAMS_FLAGS_CLIENT_SERVER = (1 << 0),
     // Never connect an endpoint to itself.
     UCP_EP_PARAMS_FLAGS_NO_LOOPBACK = (1 << 1),
-    // Show the worker's client number to the server.
+    // Send the worker's client id to the server.
     UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID = (1 << 2),
 };
 
-// Which fields of `ucp_ep_attr_t` are asked for.
+// Which fields of `ucp_ep_attr_t` are requested.
 enum ucp_ep_attr_field {
     // `name`
     UCP_EP_ATTR_FIELD_NAME = (1 << 0),
@@ -75,19 +75,19 @@ typedef enum {
     UCP_EP_CLOSE_FLAG_FORCE = (1 << 0),
 } ucp_ep_close_flags_t;
 
-// Which fields of `ucp_ep_evaluate_perf_param_t` hold.
+// Which fields of `ucp_ep_evaluate_perf_param_t` are set.
 enum ucp_ep_perf_param_field {
     // `message_size`
     UCP_EP_PERF_PARAM_FIELD_MESSAGE_SIZE = (1 << 0),
 };
 
-// Which fields of `ucp_ep_evaluate_perf_attr_t` are asked for.
+// Which fields of `ucp_ep_evaluate_perf_attr_t` are requested.
 enum ucp_ep_perf_attr_field {
     // `estimated_time`
     UCP_EP_PERF_ATTR_FIELD_ESTIMATED_TIME = (1 << 0),
 };
 
-// Which fields of `ucp_mem_map_params_t` hold.
+// Which fields of `ucp_mem_map_params_t` are set.
 enum ucp_mem_map_params_field {
     // `address`
     UCP_MEM_MAP_PARAM_FIELD_ADDRESS = (1 << 0),
@@ -117,7 +117,7 @@ enum {
     UCP_MEM_MAP_LOCK = (1 << 4),
 };
 
-// Who may do what with mapped memory.
+// Permitted accesses to mapped memory.
 enum {
     // This process reads.
     UCP_MEM_MAP_PROT_LOCAL_READ = (1 << 0),
@@ -129,7 +129,7 @@ enum {
     UCP_MEM_MAP_PROT_REMOTE_WRITE = (1 << 9),
 };
 
-// Which fields of `ucp_mem_attr_t` are asked for.
+// Which fields of `ucp_mem_attr_t` are requested.
 enum ucp_mem_attr_field {
     // `address`
     UCP_MEM_ATTR_FIELD_ADDRESS = (1 << 0),
@@ -139,7 +139,7 @@ enum ucp_mem_attr_field {
     UCP_MEM_ATTR_FIELD_MEM_TYPE = (1 << 2),
 };
 
-// What a program is going to do with memory.
+// Advice on the use of memory.
 enum ucp_mem_advice {
     // Nothing special.
     UCP_MADV_NORMAL = 0,
@@ -147,7 +147,7 @@ enum ucp_mem_advice {
     UCP_MADV_WILLNEED,
 };
 
-// Which fields of `ucp_mem_advise_params_t` hold.
+// Which fields of `ucp_mem_advise_params_t` are set.
 enum ucp_mem_advise_params_field {
     // `address`
     UCP_MEM_ADVISE_PARAM_FIELD_ADDRESS = (1 << 0),
@@ -157,7 +157,7 @@ enum ucp_mem_advise_params_field {
     UCP_MEM_ADVISE_PARAM_FIELD_ADVICE = (1 << 2),
 };
 
-// Which fields of `ucp_memh_pack_params_t` hold.
+// Which fields of `ucp_memh_pack_params_t` are set.
 enum ucp_memh_pack_params_field {
     // `flags`
     UCP_MEMH_PACK_PARAM_FIELD_FLAGS = (1 << 0),
@@ -169,21 +169,21 @@ enum ucp_memh_pack_flags {
     UCP_MEMH_PACK_FLAG_EXPORT = (1 << 0),
 };
 
-// Which events wake a sleeping program.
+// Events that wake a sleeping program.
 enum ucp_wakeup_event_types {
-    // A put or get ended.
+    // A put or get completed.
     UCP_WAKEUP_RMA = (1 << 0),
-    // An atomic ended.
+    // An atomic completed.
     UCP_WAKEUP_AMO = (1 << 1),
-    // A tag send ended.
+    // A tag send completed.
     UCP_WAKEUP_TAG_SEND = (1 << 2),
-    // A tag receive ended.
+    // A tag receive completed.
     UCP_WAKEUP_TAG_RECV = (1 << 3),
-    // Anything outgoing ended.
+    // Any outgoing operation completed.
     UCP_WAKEUP_TX = (1 << 10),
-    // Anything incoming ended.
+    // Any incoming operation completed.
     UCP_WAKEUP_RX = (1 << 11),
-    // Tell each event once, not while it lasts.
+    // Report each event once, not while it lasts.
     UCP_WAKEUP_EDGE = (1 << 16),
 };
 
@@ -196,19 +196,19 @@ typedef struct ucp_config ucp_config_t;
 // A worker: the progress engine, its transports and its queues.
 typedef struct ucp_worker *ucp_worker_h;
 
-// The bytes by which others reach a worker.
+// The bytes by which peers reach a worker.
 typedef struct ucp_address ucp_address_t;
 
-// An endpoint: the way from a worker to one other worker.
+// An endpoint: the connection of a worker to one other worker.
 typedef struct ucp_ep *ucp_ep_h;
 
 // A listener: accepts clients on a socket address.
 typedef struct ucp_listener *ucp_listener_h;
 
-// A client that asks for a connection.
+// A client that requests a connection.
 typedef struct ucp_conn_request *ucp_conn_request_h;
 
-// Memory that others may access.
+// Memory that peers may access.
 typedef struct ucp_mem *ucp_mem_h;
 
 // The key to another process's memory.
@@ -223,13 +223,13 @@ typedef struct ucp_device_local_mem_list *ucp_device_local_mem_list_h;
 // Remote memory as a device sees it.
 typedef struct ucp_device_remote_mem_list *ucp_device_remote_mem_list_h;
 
-// The label by which messages and receives find each other.
+// The label by which messages and receives are matched.
 typedef uint64_t ucp_tag_t;
 
 // How the elements of a buffer are laid out.
 typedef uint64_t ucp_datatype_t;
 
-// What is known of a received message.
+// Attributes of a received message.
 struct ucp_tag_recv_info {
     // The sender's tag, all bits of it.
     ucp_tag_t sender_tag;
@@ -237,56 +237,56 @@ struct ucp_tag_recv_info {
     size_t length;
 };
 
-// What is known of a received message.
+// Attributes of a received message.
 typedef struct ucp_tag_recv_info ucp_tag_recv_info_t;
 
-// What comes with an active message.
+// Attributes of an active message.
 struct ucp_am_recv_param {
-    // Which fields and flags hold, from `ucp_am_recv_attr_t`.
+    // Which fields and flags are set, from `ucp_am_recv_attr_t`.
     uint64_t recv_attr;
-    // Endpoint to answer by, where the sender asked for one.
+    // Endpoint for the reply, if the sender requested one.
     ucp_ep_h reply_ep;
 };
 
-// What comes with an active message.
+// Attributes of an active message.
 typedef struct ucp_am_recv_param ucp_am_recv_param_t;
 
 // Prepares the user area of a request, once in the request's life.
 typedef void (*ucp_request_init_callback_t)(void *request);
 
-// Undoes what the init callback did, when the pool goes.
+// Releases what the init callback made, when the pool is freed.
 typedef void (*ucp_request_cleanup_callback_t)(void *request);
 
-// A send of the nb family ended.
+// A send of the nb family completed.
 typedef void (*ucp_send_callback_t)(void *request, ucs_status_t status);
 
-// A send, put, get, atomic, flush or close ended.
+// A send, put, get, atomic, flush or close completed.
 typedef void (*ucp_send_nbx_callback_t)(void *request, ucs_status_t status, void *user_data);
 
 // An endpoint failed.
 typedef void (*ucp_err_handler_cb_t)(void *arg, ucp_ep_h ep, ucs_status_t status);
 
-// A client was accepted: `ep` leads to it.
+// A client was accepted: `ep` is its endpoint.
 typedef void (*ucp_listener_accept_callback_t)(ucp_ep_h ep, void *arg);
 
-// A client asks for a connection.
+// A client requests a connection.
 typedef void (*ucp_listener_conn_callback_t)(ucp_conn_request_h conn_request, void *arg);
 
-// A stream receive of the nb family ended.
+// A stream receive of the nb family completed.
 typedef void (*ucp_stream_recv_callback_t)(void *request, ucs_status_t status, size_t length);
 
-// A stream receive ended.
+// A stream receive completed.
 typedef void (*ucp_stream_recv_nbx_callback_t)(void *request,
                                                ucs_status_t status,
                                                size_t length,
                                                void *user_data);
 
-// A tag receive of the nb family ended.
+// A tag receive of the nb family completed.
 typedef void (*ucp_tag_recv_callback_t)(void *request,
                                         ucs_status_t status,
                                         ucp_tag_recv_info_t *info);
 
-// A tag receive ended.
+// A tag receive completed.
 typedef void (*ucp_tag_recv_nbx_callback_t)(void *request,
                                             ucs_status_t status,
                                             const ucp_tag_recv_info_t *tag_info,
@@ -298,14 +298,14 @@ typedef void (*ucp_am_recv_data_nbx_callback_t)(void *request,
                                                 size_t length,
                                                 void *user_data);
 
-// An active message for a handler of the nb family came.
+// An active message for a handler of the nb family arrived.
 typedef ucs_status_t (*ucp_am_callback_t)(void *arg,
                                           void *data,
                                           size_t length,
                                           ucp_ep_h reply_ep,
                                           unsigned int flags);
 
-// An active message came.
+// An active message arrived.
 typedef ucs_status_t (*ucp_am_recv_callback_t)(void *arg,
                                                const void *header,
                                                size_t header_length,
@@ -313,7 +313,7 @@ typedef ucs_status_t (*ucp_am_recv_callback_t)(void *arg,
                                                size_t length,
                                                const ucp_am_recv_param_t *param);
 
-// Whom to tell when an endpoint fails.
+// Callback for the failure of an endpoint.
 struct ucp_err_handler {
     // Called once; may be NULL.
     ucp_err_handler_cb_t cb;
@@ -321,26 +321,26 @@ struct ucp_err_handler {
     void *arg;
 };
 
-// Whom to tell when an endpoint fails.
+// Callback for the failure of an endpoint.
 typedef struct ucp_err_handler ucp_err_handler_t;
 
 // Parameters of `ucp_ep_create`.
 struct ucp_ep_params {
-    // Which fields hold, from `ucp_ep_params_field`.
+    // Which fields are set, from `ucp_ep_params_field`.
     uint64_t field_mask;
     // Address of the worker to reach.
     const ucp_address_t *address;
-    // What is promised when the peer fails.
+    // What is guaranteed when the peer fails.
     ucp_err_handling_mode_t err_mode;
-    // Whom to tell then.
+    // Callback for the failure.
     ucp_err_handler_t err_handler;
-    // What the error handler and the stream poll get.
+    // Argument of the error handler, and of the stream poll.
     void *user_data;
     // From `ucp_ep_params_flags_field`.
     unsigned int flags;
     // Address of the listener to reach.
     ucs_sock_addr_t sockaddr;
-    // The client to answer.
+    // The connection request to accept.
     ucp_conn_request_h conn_request;
     // Name for logs.
     const char *name;
@@ -365,13 +365,13 @@ typedef struct {
     ucp_transport_entry_t *entries;
     // In: its length. Out: how many were filled in.
     unsigned int num_entries;
-    // Bytes of an entry as the caller knows it.
+    // Bytes of an entry in the caller's version of the type.
     size_t entry_size;
 } ucp_transports_t;
 
 // Attributes of an endpoint.
 struct ucp_ep_attr {
-    // Which fields are asked for, from `ucp_ep_attr_field`.
+    // Which fields are requested, from `ucp_ep_attr_field`.
     uint64_t field_mask;
     // Its name.
     char name[UCP_ENTITY_NAME_MAX];
@@ -388,15 +388,15 @@ struct ucp_ep_attr {
 // Attributes of an endpoint.
 typedef struct ucp_ep_attr ucp_ep_attr_t;
 
-// Which fields of `ucp_ep_evaluate_perf_param_t` hold.
+// Which fields of `ucp_ep_evaluate_perf_param_t` are set.
 typedef enum ucp_ep_perf_param_field ucp_ep_perf_param_field_t;
 
-// Which fields of `ucp_ep_evaluate_perf_attr_t` are asked for.
+// Which fields of `ucp_ep_evaluate_perf_attr_t` are requested.
 typedef enum ucp_ep_perf_attr_field ucp_ep_perf_attr_field_t;
 
 // What to estimate.
 typedef struct {
-    // Which fields hold, from `ucp_ep_perf_param_field_t`.
+    // Which fields are set, from `ucp_ep_perf_param_field_t`.
     uint64_t field_mask;
     // Bytes of the message.
     size_t message_size;
@@ -404,7 +404,7 @@ typedef struct {
 
 // An estimate.
 typedef struct {
-    // Which fields are asked for, from `ucp_ep_perf_attr_field_t`.
+    // Which fields are requested, from `ucp_ep_perf_attr_field_t`.
     uint64_t field_mask;
     // Seconds that the message would take.
     double estimated_time;
@@ -412,7 +412,7 @@ typedef struct {
 
 // Parameters of `ucp_mem_map`.
 struct ucp_mem_map_params {
-    // Which fields hold, from `ucp_mem_map_params_field`.
+    // Which fields are set, from `ucp_mem_map_params_field`.
     uint64_t field_mask;
     // First byte.
     void *address;
@@ -424,7 +424,7 @@ struct ucp_mem_map_params {
     unsigned int prot;
     // Kind of memory.
     ucs_memory_type_t memory_type;
-    // What another process packed with `UCP_MEMH_PACK_FLAG_EXPORT`.
+    // Memory handle that another process packed with `UCP_MEMH_PACK_FLAG_EXPORT`.
     const void *exported_memh_buffer;
 };
 
@@ -433,7 +433,7 @@ typedef struct ucp_mem_map_params ucp_mem_map_params_t;
 
 // Attributes of a memory handle.
 struct ucp_mem_attr {
-    // Which fields are asked for, from `ucp_mem_attr_field`.
+    // Which fields are requested, from `ucp_mem_attr_field`.
     uint64_t field_mask;
     // First byte.
     void *address;
@@ -446,18 +446,18 @@ struct ucp_mem_attr {
 // Attributes of a memory handle.
 typedef struct ucp_mem_attr ucp_mem_attr_t;
 
-// What a program is going to do with memory.
+// Advice on the use of memory.
 typedef enum ucp_mem_advice ucp_mem_advice_t;
 
 // Parameters of `ucp_mem_advise`.
 struct ucp_mem_advise_params {
-    // Which fields hold, from `ucp_mem_advise_params_field`.
+    // Which fields are set, from `ucp_mem_advise_params_field`.
     uint64_t field_mask;
     // First byte.
     void *address;
     // Number of bytes.
     size_t length;
-    // What comes.
+    // The advice.
     ucp_mem_advice_t advice;
 };
 
@@ -466,7 +466,7 @@ typedef struct ucp_mem_advise_params ucp_mem_advise_params_t;
 
 // Parameters of `ucp_memh_pack`.
 struct ucp_memh_pack_params {
-    // Which fields hold, from `ucp_memh_pack_params_field`.
+    // Which fields are set, from `ucp_memh_pack_params_field`.
     uint64_t field_mask;
     // From `ucp_memh_pack_flags`.
     uint64_t flags;
@@ -493,7 +493,7 @@ struct ucp_rkey_compare_params {
 // Parameters of `ucp_rkey_compare`.
 typedef struct ucp_rkey_compare_params ucp_rkey_compare_params_t;
 
-// Which events wake a sleeping program.
+// Events that wake a sleeping program.
 typedef enum ucp_wakeup_event_types ucp_wakeup_event_t;
 
 /* Remote address and key of a put whose remote side is a scatter-gather list. */

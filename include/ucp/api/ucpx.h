@@ -40,11 +40,11 @@
  *     UCS_THREAD_MODE_MULTI.
  */
 
-// What an entry tells of.
+// The kind of an entry.
 enum ucpx_cq_entry_kind {
-    // A signal has come: its data is visible.
+    // A signal has arrived: the data in front of it are visible.
     UCPX_CQ_ENTRY_SIGNAL = 0,
-    // An operation of this process has ended: its callback is one of `ucpx_cq_push_*`.
+    // An operation of this process is complete: its callback is one of `ucpx_cq_push_*`.
     UCPX_CQ_ENTRY_COMPLETION = 1,
 };
 
@@ -58,19 +58,19 @@ enum ucpx_signal_op {
     UCPX_SIGNAL_OP_ADD = 2,
 };
 
-// Which fields of `ucpx_cq_params_t` hold.
+// Which fields of `ucpx_cq_params_t` are set.
 enum ucpx_cq_params_field {
     // `id`
     UCPX_CQ_PARAM_FIELD_ID = (1 << 0),
 };
 
-// Fields of an entry that not every transport knows.
+// Fields of an entry that not every transport supplies.
 enum ucpx_cq_entry_field {
     // `address`
     UCPX_CQ_ENTRY_FIELD_ADDRESS = (1 << 0),
 };
 
-// Which fields of `ucpx_signal_t` hold.
+// Which fields of `ucpx_signal_t` are set.
 enum ucpx_signal_field {
     // `op`
     UCPX_SIGNAL_FIELD_OP = (1 << 0),
@@ -86,9 +86,9 @@ enum ucpx_signal_field {
 
 // Parameters of `ucpx_cq_create`.
 struct ucpx_cq_params {
-    // Which fields hold, from `ucpx_cq_params_field`.
+    // Which fields are set, from `ucpx_cq_params_field`.
     uint64_t field_mask;
-    // What signals name it by; 0 if it is not given.
+    // The number that signals name; 0 if it is not given.
     uint8_t id;
 };
 
@@ -98,22 +98,22 @@ typedef struct ucpx_cq_params ucpx_cq_params_t;
 // A completion queue of a worker.
 typedef struct ucpx_cq *ucpx_cq_h;
 
-// What an entry tells of.
+// The kind of an entry.
 typedef enum ucpx_cq_entry_kind ucpx_cq_entry_kind_t;
 
 // An entry of a completion queue. Fields that do not belong to its kind are 0.
 struct ucpx_cq_entry {
-    // What it tells of.
+    // The kind of the entry.
     ucpx_cq_entry_kind_t kind;
-    // How an operation ended; `UCS_OK` for a signal.
+    // Status of an operation; `UCS_OK` for a signal.
     ucs_status_t status;
-    // Fields that are known of those in `ucpx_cq_entry_field`.
+    // Fields that are set of those in `ucpx_cq_entry_field`.
     uint64_t field_mask;
     // The signal's value; tag of a received message.
     uint64_t value;
     // Bytes of data in front of the signal; bytes received.
     size_t length;
-    // Where the data of the signal is, in this process.
+    // Address of the signal's data in this process.
     uint64_t address;
     // The worker that the signal comes from: `worker_uid` of `ucp_worker_address_query`.
     uint64_t peer_uid;
@@ -131,7 +131,7 @@ typedef enum ucpx_signal_op ucpx_signal_op_t;
 
 // A signal.
 struct ucpx_signal {
-    // Which fields hold, from `ucpx_signal_field`.
+    // Which fields are set, from `ucpx_signal_field`.
     uint64_t field_mask;
     // What it does; `UCPX_SIGNAL_OP_NOTIFY` if it is not given.
     ucpx_signal_op_t op;
@@ -152,15 +152,17 @@ typedef struct ucpx_signal ucpx_signal_t;
 extern "C" {
 #endif // __cplusplus
 
-// A completion queue of a worker's; `UCS_ERR_ALREADY_EXISTS` if there is one with that number. Destroyed before the
+// Creates a completion queue of a worker; `UCS_ERR_ALREADY_EXISTS` if there is one with that number. Destroyed before
 ucs_status_t ucpx_cq_create(ucp_worker_h worker,
                             const ucpx_cq_params_t *params,
                             ucpx_cq_h *cq_p);
 
-// Takes up to `count` entries, the oldest first: how many. Progresses the worker if there are none.
-size_t ucpx_cq_poll(ucpx_cq_h cq, ucpx_cq_entry_t *entries, size_t count);
+// Takes up to `count` entries, the oldest first, and returns their number. Progresses the worker if there are none.
+size_t ucpx_cq_poll(ucpx_cq_h cq,
+                    ucpx_cq_entry_t *entries,
+                    size_t count);
 
-// Destroys a queue, with what is in it. No operation under way has it for its end.
+// Destroys a queue, with its entries. No outstanding operation may have it as its target.
 void ucpx_cq_destroy(ucpx_cq_h cq);
 
 // For `cb.send` of sends, puts, gets, atomics, flushes and closes; `user_data` points to a `ucpx_cq_h`.

@@ -27,7 +27,7 @@ typedef enum {
     UCS_LOG_LEVEL_TRACE_REQ,
     // Every message.
     UCS_LOG_LEVEL_TRACE_DATA,
-    // Every event beside the main line.
+    // Every asynchronous event.
     UCS_LOG_LEVEL_TRACE_ASYNC,
     // Every function.
     UCS_LOG_LEVEL_TRACE_FUNC,
@@ -35,11 +35,11 @@ typedef enum {
     UCS_LOG_LEVEL_TRACE_POLL,
     // Number of levels.
     UCS_LOG_LEVEL_LAST,
-    // Output that was asked for, whatever the level.
+    // Output that was requested, whatever the level.
     UCS_LOG_LEVEL_PRINT,
 } ucs_log_level_t;
 
-// How events beside the main line are handled.
+// How asynchronous events are handled.
 typedef enum {
     // By a signal handler.
     UCS_ASYNC_MODE_SIGNAL,
@@ -55,7 +55,7 @@ typedef enum {
     UCS_ASYNC_MODE_THREAD_SPINLOCK = UCS_ASYNC_MODE_THREAD,
 } ucs_async_mode_t;
 
-// No, yes, or two shades between.
+// No, yes, try or automatic.
 enum ucs_ternary_auto_value {
     // No.
     UCS_NO = 0,
@@ -101,7 +101,7 @@ typedef enum {
     UCS_CONFIG_PRINT_CONFIG = (1 << 0),
     // The title.
     UCS_CONFIG_PRINT_HEADER = (1 << 1),
-    // What each option means.
+    // The description of each option.
     UCS_CONFIG_PRINT_DOC = (1 << 2),
     // Options that are not usually shown.
     UCS_CONFIG_PRINT_HIDDEN = (1 << 3),
@@ -109,7 +109,7 @@ typedef enum {
     UCS_CONFIG_PRINT_COMMENT_DEFAULT = (1 << 4),
 } ucs_config_print_flags_t;
 
-// How a list of names is meant.
+// Meaning of a list of names.
 typedef enum {
     // Everything.
     UCS_CONFIG_ALLOW_LIST_ALLOW_ALL,
@@ -119,7 +119,7 @@ typedef enum {
     UCS_CONFIG_ALLOW_LIST_NEGATE,
 } ucs_config_allow_list_mode_t;
 
-// No, yes, or two shades between.
+// No, yes, try or automatic.
 typedef enum ucs_ternary_auto_value ucs_ternary_auto_value_t;
 
 // Off, on, or as the library decides.
@@ -135,11 +135,11 @@ typedef struct {
     unsigned int truncated;
 } ucs_config_names_array_t;
 
-// A list of names and how it is meant.
+// A list of names and its meaning.
 typedef struct {
     // The names.
     ucs_config_names_array_t array;
-    // How they are meant.
+    // Its meaning.
     ucs_config_allow_list_mode_t mode;
 } ucs_config_allow_list_t;
 

@@ -28,7 +28,7 @@
         } \
     } while (0)
 
-// What a handler of log lines answers.
+// Result of a handler of log lines.
 typedef enum {
     // No further handler gets the line.
     UCS_LOG_FUNC_RC_STOP,
@@ -36,7 +36,7 @@ typedef enum {
     UCS_LOG_FUNC_RC_CONTINUE,
 } ucs_log_func_rc_t;
 
-// A handler of log lines; `message` is a format as of printf, `ap` has its arguments.
+// A handler of log lines; `message` is a printf format, `ap` has its arguments.
 typedef ucs_log_func_rc_t (*ucs_log_func_t)(const char *file,
                                             unsigned int line,
                                             const char *function,

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What is known about a piece of memory.
+// Attributes of a range of memory.
 struct ucs_memory_info {
     // Kind of the memory.
     ucs_memory_type_t type;
@@ -25,19 +25,19 @@ struct ucs_memory_info {
     uint8_t mem_flags;
 };
 
-// What is known about a piece of memory.
+// Attributes of a range of memory.
 typedef struct ucs_memory_info ucs_memory_info_t;
 
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
-// Looks up what programs have stated about a piece of memory; `UCS_ERR_NO_ELEM` where they have stated nothing.
+// Looks up the type that programs have set for a range of memory; `UCS_ERR_NO_ELEM` where they have set none.
 ucs_status_t ucs_memtype_cache_lookup(const void *address,
                                       size_t size,
                                       ucs_memory_info_t *mem_info);
 
-// States what a piece of memory is, in place of what was stated before; what lies around it stays as it was.
+// Sets the type of a range of memory, in place of an earlier one; the memory around it keeps its type.
 void ucs_memtype_cache_update(const void *address,
                               size_t size,
                               ucs_memory_type_t mem_type,

@@ -27,13 +27,13 @@ typedef enum {
     UCS_ERR_UNREACHABLE = -6,
     // An address is not valid.
     UCS_ERR_INVALID_ADDR = -7,
-    // Nobody wrote this yet.
+    // Not implemented.
     UCS_ERR_NOT_IMPLEMENTED = -8,
     // The message was longer than the buffer.
     UCS_ERR_MESSAGE_TRUNCATED = -9,
     // Nothing moved.
     UCS_ERR_NO_PROGRESS = -10,
-    // The caller's buffer cannot hold the answer.
+    // The caller's buffer is too short for the result.
     UCS_ERR_BUFFER_TOO_SMALL = -11,
     // There is no such element.
     UCS_ERR_NO_ELEM = -12,
@@ -43,7 +43,7 @@ typedef enum {
     UCS_ERR_NO_DEVICE = -14,
     // In use, or events are waiting.
     UCS_ERR_BUSY = -15,
-    // Taken back before it finished.
+    // Canceled before it was complete.
     UCS_ERR_CANCELED = -16,
     // A shared memory segment could not be made or attached.
     UCS_ERR_SHMEM_SEGMENT = -17,
@@ -57,7 +57,7 @@ typedef enum {
     UCS_ERR_EXCEEDS_LIMIT = -21,
     // Not offered here.
     UCS_ERR_UNSUPPORTED = -22,
-    // The peer said no.
+    // The peer rejected the connection.
     UCS_ERR_REJECTED = -23,
     // There is no connection.
     UCS_ERR_NOT_CONNECTED = -24,

@@ -40,7 +40,7 @@ typedef enum {
     UCT_DEVICE_TYPE_LAST,
 } uct_device_type_t;
 
-// Which fields of `uct_component_attr_t` are asked for.
+// Which fields of `uct_component_attr_t` are requested.
 enum uct_component_attr_field {
     // `name`
     UCT_COMPONENT_ATTR_FIELD_NAME = (1 << 0),
@@ -66,7 +66,7 @@ typedef struct uct_md_resource_desc uct_md_resource_desc_t;
 
 // Attributes of a component.
 struct uct_component_attr {
-    // Which fields are asked for, from `uct_component_attr_field`.
+    // Which fields are requested, from `uct_component_attr_field`.
     uint64_t field_mask;
     // Its name.
     char name[UCT_COMPONENT_NAME_MAX];
@@ -112,7 +112,7 @@ ucs_status_t uct_query_components(uct_component_h **components_p, unsigned int *
 // Releases the list of components, which is NULL.
 void uct_release_component_list(uct_component_h *components);
 
-// Asks a component for its attributes: there is none to ask.
+// Queries the attributes of a component: none exists.
 ucs_status_t uct_component_query(uct_component_h component, uct_component_attr_t *component_attr);
 
 // Reads the options of a memory domain: there is none.

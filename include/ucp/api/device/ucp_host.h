@@ -9,7 +9,7 @@
 #include <ucs/type/status.h>
 #include <ucp/api/ucp_def.h>
 
-// Which fields of `ucp_device_mem_list_elem_t` hold.
+// Which fields of `ucp_device_mem_list_elem_t` are set.
 enum ucp_device_mem_list_elem_field {
     // `memh`
     UCP_DEVICE_MEM_LIST_ELEM_FIELD_MEMH = (1 << 0),
@@ -25,7 +25,7 @@ enum ucp_device_mem_list_elem_field {
     UCP_DEVICE_MEM_LIST_ELEM_FIELD_EP = (1 << 5),
 };
 
-// Which fields of `ucp_device_mem_list_params_t` hold.
+// Which fields of `ucp_device_mem_list_params_t` are set.
 enum ucp_device_mem_list_params_field {
     // `elements`
     UCP_DEVICE_MEM_LIST_PARAMS_FIELD_ELEMENTS = (1 << 0),
@@ -37,7 +37,7 @@ enum ucp_device_mem_list_params_field {
     UCP_DEVICE_MEM_LIST_PARAMS_FIELD_WORKER = (1 << 3),
 };
 
-// Which fields of `ucp_device_counter_params_t` hold.
+// Which fields of `ucp_device_counter_params_t` are set.
 enum ucp_device_counter_params_field {
     // `mem_type`
     UCP_DEVICE_COUNTER_PARAMS_FIELD_MEM_TYPE = (1 << 0),
@@ -47,7 +47,7 @@ enum ucp_device_counter_params_field {
 
 // One piece of memory for a device.
 struct ucp_device_mem_list_elem {
-    // Which fields hold, from `ucp_device_mem_list_elem_field`.
+    // Which fields are set, from `ucp_device_mem_list_elem_field`.
     uint64_t field_mask;
     // Handle of the local memory.
     ucp_mem_h memh;
@@ -68,9 +68,9 @@ typedef struct ucp_device_mem_list_elem ucp_device_mem_list_elem_t;
 
 // Pieces of memory for a device.
 struct ucp_device_mem_list_params {
-    // Which fields hold, from `ucp_device_mem_list_params_field`.
+    // Which fields are set, from `ucp_device_mem_list_params_field`.
     uint64_t field_mask;
-    // Bytes of an element as the caller knows it.
+    // Bytes of an element in the caller's version of the type.
     size_t element_size;
     // Number of elements.
     size_t num_elements;
@@ -83,9 +83,9 @@ struct ucp_device_mem_list_params {
 // Pieces of memory for a device.
 typedef struct ucp_device_mem_list_params ucp_device_mem_list_params_t;
 
-// Where a counter lies.
+// The memory that has a counter.
 struct ucp_device_counter_params {
-    // Which fields hold, from `ucp_device_counter_params_field`.
+    // Which fields are set, from `ucp_device_counter_params_field`.
     uint64_t field_mask;
     // Kind of memory.
     ucs_memory_type_t mem_type;
@@ -93,7 +93,7 @@ struct ucp_device_counter_params {
     ucp_mem_h memh;
 };
 
-// Where a counter lies.
+// The memory that has a counter.
 typedef struct ucp_device_counter_params ucp_device_counter_params_t;
 
 #ifdef __cplusplus
@@ -119,7 +119,7 @@ ucs_status_t ucp_device_counter_init(ucp_worker_h worker,
                                      const ucp_device_counter_params_t *params,
                                      void *counter_ptr);
 
-// Value of a counter in host memory; 0 where this library cannot look.
+// Value of a counter in host memory; 0 where this process cannot read it.
 uint64_t ucp_device_counter_read(ucp_worker_h worker,
                                  const ucp_device_counter_params_t *params,
                                  void *counter_ptr);
