@@ -121,9 +121,9 @@ fn on_datagram(ports: &mut IbWorker, bytes: &[u8]) {
     }
     let answer = !rest.is_empty() || d.has(ASKS);
     c.with_sender(|sender| {
-        sender.acknowledged(d.ack);
+        sender.acknowledged(d.ack, false);
         if answer {
-            sender.acknowledge(false);
+            sender.acknowledge();
         }
     });
 }

@@ -404,7 +404,7 @@ fn acknowledge(worker: &Worker, ports: &mut IbWorker, before: usize) {
         let late = datagrams && place < before && c.flow.unacked() > 0;
         let keep = datagrams && place >= before && c.flow.unacked() > 0;
         if late || c.flow.is_ack_urgent(window) {
-            c.with_sender(|sender| sender.acknowledge(false));
+            c.with_sender(|sender| sender.acknowledge());
         } else if keep {
             ports.schedule_ack(number);
             continue;
@@ -455,7 +455,7 @@ pub fn deliver(
 fn is_gone(ports: &mut IbWorker, number: u32, peer: &Peer) -> bool {
     log::debug!("worker {:#x} has ended its connection", peer.uid);
     if let Some(c) = ports.get(number) {
-        c.with_sender(|sender| sender.acknowledge(false));
+        c.with_sender(|sender| sender.acknowledge());
         c.ended = true;
     }
     tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);

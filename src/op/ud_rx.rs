@@ -6,7 +6,7 @@ use crate::engine::worker::Worker;
 use crate::proto::ib_wireup;
 use crate::sys::log;
 use crate::tl::ib::reassembly::split;
-use crate::tl::ib::reorder::Arrival;
+use crate::tl::ib::reorder::{Arrival, Reorder};
 use crate::wire::address::PortLocator;
 use crate::wire::ib_packet::{ASKS, Datagram, GAP, HELLO, MOVED, PONG};
 
@@ -53,9 +53,9 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
     if news || d.has(GAP) {
         c.acknowledged = d.ack;
         let sane = c.with_sender(|sender| {
-            let sane = sender.acknowledged(d.ack);
+            let sane = sender.acknowledged(d.ack, d.has(GAP));
             if d.has(GAP) {
-                sender.on_gap();
+                sender.on_gap(d.psn);
             }
             sane
         });
@@ -70,11 +70,12 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
     let mut count = u32::from(news);
     if !rest.is_empty() {
         match c.reorder.arrive(d.psn, rest, window) {
-            Arrival::Now => count += in_turn(worker, ports, number, rest),
-            Arrival::Early => {
-                c.with_sender(|sender| sender.acknowledge(true));
+            Arrival::Now => {
+                count += in_turn(worker, ports, number, rest);
+                report_gap(ports, number, Reorder::gap_end);
             }
-            // Its acknowledgement was lost.
+            Arrival::Early => report_gap(ports, number, Reorder::gap_to_report),
+            // Its acknowledgment was lost.
             Arrival::Again => c.flow.request_ack(),
         }
     }
@@ -95,6 +96,15 @@ fn on_move(ports: &mut IbWorker, number: u32, i: usize, rest: &[u8]) -> u32 {
         schedule_ack(ports, number);
     }
     0
+}
+
+/// Requests the datagrams that are missing in front of the one that `end` returns, if it returns one.
+fn report_gap(ports: &mut IbWorker, number: u32, end: impl Fn(&Reorder) -> Option<u32>) {
+    if let Some(c) = ports.get(number)
+        && let Some(end) = end(&c.reorder)
+    {
+        c.with_sender(|sender| sender.report_gap(end));
+    }
 }
 
 /// Handles the next packet, and those behind it that arrived earlier.

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WAIT_SECONDS 20.0
+#define WAIT_SECONDS 60.0
 
 static double now(void)
 {

@@ -132,7 +132,7 @@ fn look_at(c: &mut IbConn, now: u64, keepalive: u64, timeout: u64) {
             sender.probe();
         }
         if owes {
-            sender.acknowledge(false);
+            sender.acknowledge();
         }
         let alive = sender.tick(now);
         if outlives {

@@ -11,6 +11,8 @@ pub struct Reorder {
     ahead: VecDeque<Option<Box<[u8]>>>,
     /// Bytes of all of them.
     held: usize,
+    /// Datagrams that arrived early since the next one was last taken.
+    early: u32,
 }
 
 /// What the caller does with a datagram.
@@ -35,6 +37,7 @@ impl Reorder {
         if ahead > u32::MAX / 2 {
             return Arrival::Again;
         }
+        self.early += 1;
         if ahead <= most {
             let place = ahead as usize;
             if self.ahead.len() <= place {
@@ -57,8 +60,21 @@ impl Reorder {
         Some(bytes)
     }
 
+    /// The number of the first datagram that is kept behind missing ones.
+    pub fn gap_end(&self) -> Option<u32> {
+        let missing = self.ahead.iter().position(Option::is_some)?;
+        Some(self.next.wrapping_add(missing as u32))
+    }
+
+    /// [`gap_end`](Self::gap_end), if the last early datagram causes a report: the first one does, the second, the fourth
+    /// and so on, because a report may be lost, and each is a datagram.
+    pub fn gap_to_report(&self) -> Option<u32> {
+        self.gap_end().filter(|_| self.early.is_power_of_two())
+    }
+
     fn step(&mut self) {
         self.next = self.next.wrapping_add(1);
+        self.early = 0;
         self.ahead.pop_front();
         // Empty entries only.
         if self.held == 0 {
@@ -71,6 +87,27 @@ impl Reorder {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn gaps_are_reported() {
+        let mut order = Reorder::default();
+        assert_eq!(order.gap_end(), None);
+        let mut reports = Vec::new();
+        for number in 3..11 {
+            assert_eq!(order.arrive(number, b"x", 16), Arrival::Early);
+            assert_eq!(order.gap_end(), Some(3));
+            reports.extend(order.gap_to_report().map(|_| number));
+        }
+        assert_eq!(reports, [3, 4, 6, 10]);
+        assert_eq!(order.arrive(1, b"x", 16), Arrival::Early);
+        assert_eq!(order.gap_end(), Some(1), "0 is missing alone");
+        assert_eq!(order.arrive(0, b"x", 16), Arrival::Now);
+        assert!(order.pop().is_some() && order.pop().is_none());
+        assert_eq!(order.gap_end(), Some(3), "2 is missing");
+        assert_eq!(order.arrive(2, b"x", 16), Arrival::Now);
+        while order.pop().is_some() {}
+        assert_eq!(order.gap_end(), None);
+    }
 
     #[test]
     fn late_and_repeated_ones() {

@@ -780,8 +780,8 @@ impl IbSender {
         false
     }
 
-    /// Sends the peer an acknowledgment. `gap`: and reports that the next datagram is missing.
-    pub fn acknowledge(&mut self, gap: bool) {
+    /// Sends the peer an acknowledgment.
+    pub fn acknowledge(&mut self) {
         match &mut self.way {
             RcOrUd::Rc { line, .. } => {
                 // Without room the next packet that is received causes another try.
@@ -798,7 +798,14 @@ impl IbSender {
                     }
                 }
             }
-            RcOrUd::Ud(line) => line.acknowledge(&self.flow, gap),
+            RcOrUd::Ud(line) => line.acknowledge(&self.flow),
+        }
+    }
+
+    /// Requests the datagrams from the next one that is expected to the one in front of `end`.
+    pub fn report_gap(&mut self, end: u32) {
+        if let RcOrUd::Ud(line) = &mut self.way {
+            line.report_gap(&self.flow, end);
         }
     }
 
@@ -845,10 +852,11 @@ impl IbSender {
         }
     }
 
-    /// Handles the peer's acknowledgment of all datagrams before this one. False: the number is invalid.
-    pub fn acknowledged(&mut self, ack: u32) -> bool {
+    /// Handles the peer's acknowledgment of all datagrams before `ack`; `gap`: it comes with a report of missing ones.
+    /// False: the number is invalid.
+    pub fn acknowledged(&mut self, ack: u32, gap: bool) -> bool {
         match &mut self.way {
-            RcOrUd::Ud(line) => line.acknowledged(ack),
+            RcOrUd::Ud(line) => line.acknowledged(ack, gap),
             RcOrUd::Rc { .. } => true,
         }
     }
@@ -860,10 +868,11 @@ impl IbSender {
         }
     }
 
-    /// Handles the peer's report that the first unacknowledged packet is missing.
-    pub fn on_gap(&mut self) {
+    /// Handles the peer's report that the packets from the first unacknowledged one to the one in front of `end` are
+    /// missing.
+    pub fn on_gap(&mut self, end: u32) {
         if let RcOrUd::Ud(line) = &mut self.way {
-            line.on_gap();
+            line.on_gap(end);
         }
     }
 

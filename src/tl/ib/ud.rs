@@ -280,8 +280,8 @@ pub struct UdTx {
     wait: f64,
     /// Since when packets are unacknowledged without any acknowledgment, coarse milliseconds.
     silent_since: u64,
-    /// The packet that was retransmitted because the peer reported it missing; it is not retransmitted twice for that.
-    missed: Option<u32>,
+    /// Packets before this one were retransmitted because the peer reported them missing; they are not for later reports.
+    resent: Option<u32>,
     /// Packets before the first number may be lost; those of them before the second number were retransmitted.
     doubtful: (u32, u32),
     /// An acknowledgment of the packets before this one was requested.
@@ -320,7 +320,7 @@ impl UdTx {
             due: 0,
             wait: 0.0,
             silent_since: 0,
-            missed: None,
+            resent: None,
             doubtful: (0, 0),
             asked_for: None,
             pulse: 0,
@@ -414,8 +414,9 @@ impl UdTx {
         (self.due, self.silent_since) = (now + self.wait as u64 + 1, now);
     }
 
-    /// Handles an acknowledgment of all packets before `ack`. False: the number is invalid.
-    pub fn acknowledged(&mut self, ack: u32) -> bool {
+    /// Handles an acknowledgment of all packets before `ack`; `gap`: it comes with a report of missing ones. False: the
+    /// number is invalid.
+    pub fn acknowledged(&mut self, ack: u32, gap: bool) -> bool {
         let n = ack.wrapping_sub(self.base) as usize;
         if n > self.window.len() {
             // An older acknowledgment that arrived late is valid.
@@ -434,19 +435,27 @@ impl UdTx {
         self.begin_waiting();
         self.is_heard();
         let (end, again) = self.doubtful;
-        // All retransmitted packets have arrived: the peer would not report that the next one is missing.
         let behind = |a: u32, b: u32| a.wrapping_sub(b) as i32 > 0;
-        if behind(end, ack) && !behind(again, ack) {
-            self.retransmit(AGAIN);
+        self.resent = self.resent.filter(|&resent| behind(resent, ack));
+        // All retransmitted packets have arrived, and no later one that would let the peer report a gap.
+        if !gap && behind(end, ack) && !behind(again, ack) {
+            self.retransmit_first(AGAIN);
         }
         true
     }
 
-    /// Handles the peer's report that the first packet is missing.
-    pub fn on_gap(&mut self) {
-        if self.missed != Some(self.base) {
-            self.missed = Some(self.base);
-            self.retransmit(AGAIN);
+    /// Handles the peer's report that the packets in front of `end` are missing: retransmits those that were not
+    /// retransmitted for an earlier report.
+    pub fn on_gap(&mut self, end: u32) {
+        let missing = end.wrapping_sub(self.base) as usize;
+        let resent = self.resent.map_or(0, |end| end.wrapping_sub(self.base)) as usize;
+        if resent < missing && missing <= self.window.len() {
+            let n = self.retransmit(resent, (missing - resent).min(AGAIN));
+            if n == 1 {
+                // A second copy replaces the first or its acknowledgment if one is lost: the timer is 100 times slower.
+                self.retransmit(resent, 1);
+            }
+            self.resent = Some(self.base.wrapping_add((resent + n) as u32));
         }
     }
 
@@ -470,17 +479,16 @@ impl UdTx {
         }
         self.wait = (self.wait * backoff.max(1.0)).min(self.longest_wait());
         self.due = (now + self.wait as u64 + 1).min(end);
-        self.retransmit(1);
+        self.retransmit_first(1);
         true
     }
 
-    fn retransmit(&mut self, most: usize) {
+    /// Retransmits at most `most` packets behind the first `skip` of the window. Returns their number.
+    fn retransmit(&mut self, skip: usize, most: usize) -> usize {
         let iface = &*self.iface;
         let mut outgoing = iface.outgoing.lock();
-        let n = most.min(self.window.len()).min(outgoing.room());
-        let end = self.base.wrapping_add(self.window.len() as u32);
-        self.doubtful = (end, self.base.wrapping_add(n as u32));
-        for packet in self.window.iter_mut().take(n) {
+        let n = most.min(self.window.len() - skip).min(outgoing.room());
+        for packet in self.window.iter_mut().skip(skip).take(n) {
             // The device may still read the packet, so nothing is changed in it; after that only the flag that requests
             // an acknowledgment.
             let ended = outgoing.has_ended(packet.number);
@@ -494,12 +502,26 @@ impl UdTx {
                 packet.number = number;
             }
         }
+        n
     }
 
-    /// Sends an acknowledgment; `gap`: and reports that the next packet is missing. If there is no room it counts as
-    /// lost.
-    pub fn acknowledge(&self, flow: &Credits, gap: bool) {
-        self.send_bare(flow, if gap { GAP } else { 0 });
+    /// Retransmits at most `most` packets from the first unacknowledged one on; those behind them may be lost as well.
+    fn retransmit_first(&mut self, most: usize) {
+        let end = self.base.wrapping_add(self.window.len() as u32);
+        let n = self.retransmit(0, most);
+        self.doubtful = (end, self.base.wrapping_add(n as u32));
+    }
+
+    /// Sends an acknowledgment. If there is no room it counts as lost.
+    pub fn acknowledge(&self, flow: &Credits) {
+        self.post_bare(&self.datagram(flow, 0));
+    }
+
+    /// Sends an acknowledgment that requests the packets in front of `end`.
+    pub fn report_gap(&self, flow: &Credits, end: u32) {
+        let mut datagram = self.datagram(flow, GAP);
+        datagram.psn = end;
+        self.post_bare(&datagram);
     }
 
     /// Requests an immediate acknowledgment, once for the packets sent so far.
@@ -507,17 +529,13 @@ impl UdTx {
         let last = self.base.wrapping_add(self.window.len() as u32);
         if self.asked_for != Some(last) {
             self.asked_for = Some(last);
-            self.send_bare(flow, ASKS);
+            self.post_bare(&self.datagram(flow, ASKS));
         }
     }
 
-    fn send_bare(&self, flow: &Credits, flags: u8) {
-        let bytes = self.datagram(flow, flags).encode();
+    fn post_bare(&self, datagram: &Datagram) {
         let iface = &*self.iface;
-        iface
-            .outgoing
-            .lock()
-            .send(iface, &self.ah, self.to.qpn, &bytes);
+        (iface.outgoing.lock()).send(iface, &self.ah, self.to.qpn, &datagram.encode());
     }
 }
 

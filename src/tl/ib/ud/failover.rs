@@ -119,7 +119,7 @@ impl UdTx {
         if let Some(at) = at.filter(|&at| at != detours.at) {
             log::diag!("the peer goes on by {}", detours.ways[at].iface.port.name);
             self.take(at, clock::coarse_ms(), false);
-            self.retransmit(AGAIN);
+            self.retransmit_first(AGAIN);
         }
     }
 
