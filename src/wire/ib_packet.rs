@@ -71,7 +71,8 @@ const NUMBER_BITS: u32 = 24;
 pub const NOBODY: u32 = (1 << NUMBER_BITS) - 1;
 /// Flag of a datagram: acknowledge it at once.
 pub const ASKS: u8 = 1;
-/// Flag of a datagram without a packet: retransmit the packets from `ack` to the one in front of `psn`, which are missing.
+/// Flag of a datagram without a packet: retransmit the packets from `ack` to the one in front of `psn`, which are
+/// missing.
 pub const GAP: u8 = 2;
 /// Flag of a datagram: a [`Hello`] and a [`PortLocator`] follow.
 pub const HELLO: u8 = 4;

@@ -66,8 +66,8 @@ impl Reorder {
         Some(self.next.wrapping_add(missing as u32))
     }
 
-    /// [`gap_end`](Self::gap_end), if the last early datagram causes a report: the first one does, the second, the fourth
-    /// and so on, because a report may be lost, and each is a datagram.
+    /// [`gap_end`](Self::gap_end), if the last early datagram causes a report: the first one does, the second, the
+    /// fourth and so on, because a report may be lost, and each is a datagram.
     pub fn gap_to_report(&self) -> Option<u32> {
         self.gap_end().filter(|_| self.early.is_power_of_two())
     }

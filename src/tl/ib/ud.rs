@@ -280,7 +280,8 @@ pub struct UdTx {
     wait: f64,
     /// Since when packets are unacknowledged without any acknowledgment, coarse milliseconds.
     silent_since: u64,
-    /// Packets before this one were retransmitted because the peer reported them missing; they are not for later reports.
+    /// Packets before this one were retransmitted because the peer reported them missing; they are not for later
+    /// reports.
     resent: Option<u32>,
     /// Packets before the first number may be lost; those of them before the second number were retransmitted.
     doubtful: (u32, u32),
