@@ -271,8 +271,8 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
                 write_entry(
                     out.entries.byte_add(i * out.entry_size),
                     out.entry_size,
-                    lane.transport,
-                    lane.device,
+                    lane.name.transport,
+                    lane.name.device,
                 );
             }
             out.num_entries = n as u32;
@@ -321,11 +321,7 @@ pub unsafe extern "C" fn ucp_ep_print_info(ep: ucp_ep_h, stream: *mut libc::FILE
             e.peer().uid
         );
         for (i, lane) in lane_info::of(e.peer()).iter().enumerate() {
-            text += &format!(
-                "#            lane[{i}]:  {}/{}\n",
-                lane.transport.to_string_lossy(),
-                lane.device.to_string_lossy()
-            );
+            text += &format!("#            lane[{i}]:  {}\n", lane.name);
         }
         let (worker, peer) = (&*e.worker, e.peer());
         let title = format!("{} {}", worker.ctx.name, proto_info::kind(worker, peer));

@@ -8,6 +8,7 @@
 use crate::sys::ro_memfd::RoMemfd;
 use crate::wire::stats::{self as layout, StatProtocol, entry, header};
 use parking_lot::Mutex;
+use std::fmt::{self, Display, Write};
 use std::io;
 use std::mem::offset_of;
 use std::ptr::NonNull;
@@ -122,7 +123,7 @@ impl PeerEntry {
     }
 
     /// Names of the lanes for messages and for copies.
-    pub fn set_lanes(&self, messages: &str, copies: &str) {
+    pub fn set_lanes(&self, messages: impl Display, copies: impl Display) {
         store_text(&self.lanes[0], messages);
         store_text(&self.lanes[1], copies);
     }
@@ -262,15 +263,30 @@ impl WorkerEntry {
     }
 }
 
-/// Stores as much of the text as there is room for, and a terminating zero.
-fn store_text(place: &[AtomicU8], text: &str) {
-    let bytes = text.bytes().chain(std::iter::repeat(0));
-    let (last, room) = match place.split_last() {
-        Some(split) => split,
-        None => return,
+/// Text in a page that other processes read at any time.
+struct AtomicText<'a> {
+    room: std::slice::Iter<'a, AtomicU8>,
+}
+
+impl fmt::Write for AtomicText<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for (byte, place) in text.bytes().zip(&mut self.room) {
+            place.store(byte, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Stores as much of the text as there is room for, and zeros behind it, at least one.
+fn store_text(place: &[AtomicU8], text: impl Display) {
+    let Some((last, room)) = place.split_last() else {
+        return;
     };
-    for (cell, byte) in room.iter().zip(bytes) {
-        cell.store(byte, Ordering::Relaxed);
+    let mut out = AtomicText { room: room.iter() };
+    // Writing to the page cannot fail.
+    let _ = write!(out, "{text}");
+    for rest in out.room {
+        rest.store(0, Ordering::Relaxed);
     }
     last.store(0, Ordering::Relaxed);
 }

@@ -21,10 +21,11 @@ pub(super) const BATCH: u32 = 16;
 const MERGED: u32 = 64;
 /// Number of rings that each progress call polls; the others are polled in turn.
 pub(super) const HOT: usize = 8;
-/// Number of progress calls in which all rings behind [`HOT`] are polled once, and minimum number of these polled in
-/// one call. Fewer would find their messages later, and after more polls in total.
+/// Maximum number of rings behind [`HOT`] that each progress call polls all. An MPI that yields its core between two
+/// calls waits for all other ranks of the core between them.
+const TURNS: usize = 24;
+/// Number of progress calls in which all rings behind [`HOT`] are polled once if there are more than [`TURNS`].
 const CALLS: usize = 4;
-const TURNS: usize = 4;
 
 impl RingSet for Vec<Box<ShmRx>> {
     fn count(&self) -> usize {
@@ -107,7 +108,10 @@ pub(super) fn poll_all<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
 /// that is empty, if there is one. Returns its number; messages in the other rings are found later.
 fn look_at_turns(rx: &mut Rx) -> Option<usize> {
     let others = rx.shm_rings.len() - HOT;
-    let mut left = others.div_ceil(CALLS).max(TURNS).min(others);
+    let mut left = match others {
+        0..=TURNS => others,
+        _ => others.div_ceil(CALLS),
+    };
     while left > 0 {
         if rx.cursor < HOT || rx.cursor >= rx.shm_rings.len() {
             rx.cursor = HOT;

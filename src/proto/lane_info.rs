@@ -7,12 +7,39 @@ use crate::tl::LaneTarget;
 use crate::tl::tcp::device;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
+use std::fmt::{self, Display, Formatter};
 use std::net::SocketAddr;
+
+/// The transport and the device of a lane, printed as `posix/memory`.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneName {
+    pub transport: &'static CStr,
+    /// Empty if it is not known.
+    pub device: &'static CStr,
+}
+
+impl LaneName {
+    /// A TCP connection through an unknown device.
+    pub const TCP: LaneName = LaneName {
+        transport: c"tcp",
+        device: c"",
+    };
+}
+
+impl Display for LaneName {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        f.write_str(&self.transport.to_string_lossy())?;
+        if self.device.is_empty() {
+            return Ok(());
+        }
+        f.write_str("/")?;
+        f.write_str(&self.device.to_string_lossy())
+    }
+}
 
 /// One lane to a peer.
 pub struct LaneInfo {
-    pub transport: &'static CStr,
-    pub device: &'static CStr,
+    pub name: LaneName,
     /// Seconds until the first byte arrives.
     pub latency: f64,
     /// Bytes per second.
@@ -29,9 +56,12 @@ const HCA_LATENCY: f64 = 1e-6;
 
 impl LaneInfo {
     fn memory(transport: &'static CStr, (latency, bandwidth): (f64, f64)) -> Self {
-        Self {
+        let name = LaneName {
             transport,
             device: c"memory",
+        };
+        Self {
+            name,
             latency,
             bandwidth,
         }
@@ -55,8 +85,10 @@ fn tofu(peer: &Peer) -> LaneInfo {
         .get(worker.tni)
         .map_or("tofu", |tni| &tni.name);
     LaneInfo {
-        transport: c"tofu",
-        device: interned(name),
+        name: LaneName {
+            transport: c"tofu",
+            device: interned(name),
+        },
         latency: TOFU.0,
         bandwidth: TOFU.1,
     }
@@ -108,8 +140,10 @@ fn port(peer: &Peer, queues: QpTransport) -> Option<LaneInfo> {
         queues => queues == QpTransport::Own,
     };
     Some(LaneInfo {
-        transport: if own { c"rc_verbs" } else { c"ud_verbs" },
-        device: interned(&port.name),
+        name: LaneName {
+            transport: if own { c"rc_verbs" } else { c"ud_verbs" },
+            device: interned(&port.name),
+        },
         latency: HCA_LATENCY,
         bandwidth: f64::from(port.mbps) * 1e6 / 8.0,
     })
@@ -129,8 +163,10 @@ fn tcp(peer: &Peer) -> Option<LaneInfo> {
     };
     let mbps = device.map_or(10_000, |d| d.speed());
     Some(LaneInfo {
-        transport: c"tcp",
-        device: interned(device.map_or("", |d| &d.name)),
+        name: LaneName {
+            transport: c"tcp",
+            device: interned(device.map_or("", |d| &d.name)),
+        },
         latency: TCP_LATENCY,
         bandwidth: f64::from(mbps) * 1e6 / 8.0,
     })

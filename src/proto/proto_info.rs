@@ -1,6 +1,6 @@
 //! Which protocol and lane serve which sizes: for `UCX_PROTO_INFO`, `ucp_ep_print_info` and rucp_info.
 
-use super::lane_info::{self, LaneInfo};
+use super::lane_info::{self, LaneName};
 use super::rndv;
 use super::select::{self, MAX_EAGER, Protocol as Choice};
 use super::split_copy;
@@ -34,31 +34,21 @@ pub struct ProtoTable {
     pub ranges: Vec<ProtoRange>,
 }
 
-/// The names of the lanes to a peer: transport and device, as `posix/memory`.
-#[derive(Clone, Debug)]
+/// The names of the lanes to a peer.
+#[derive(Clone, Copy, Debug)]
 pub struct LaneNames {
     /// For messages.
-    pub messages: String,
+    pub messages: LaneName,
     /// For CMA copies; the lane for messages if there is no CMA.
-    pub copies: String,
+    pub copies: LaneName,
 }
 
 /// The lanes to a peer, as far as they are known before it is connected.
 pub fn lanes(peer: &Peer) -> LaneNames {
-    let name = |lane: &LaneInfo| {
-        let (transport, device) = (
-            lane.transport.to_string_lossy(),
-            lane.device.to_string_lossy(),
-        );
-        match device.is_empty() {
-            true => transport.into_owned(),
-            false => format!("{transport}/{device}"),
-        }
-    };
-    let names: Vec<String> = lane_info::of(peer).iter().map(name).collect();
+    let lanes = lane_info::of(peer);
     // A peer that has connected to this worker has sent no address.
-    let messages = names.first().cloned().unwrap_or_else(|| "tcp".into());
-    let copies = names.get(1).unwrap_or(&messages).clone();
+    let messages = lanes.first().map_or(LaneName::TCP, |lane| lane.name);
+    let copies = lanes.get(1).map_or(messages, |lane| lane.name);
     LaneNames { messages, copies }
 }
 
@@ -252,15 +242,15 @@ fn ranges(peer: &Peer, lanes: &LaneNames, served: &dyn Fn(usize) -> Served) -> V
             None => {}
         }
         let lane = match protocol.carrier() {
-            StatLane::Messages => lanes.messages.as_str(),
-            StatLane::Copy => lanes.copies.as_str(),
-            StatLane::Mapped => "mapped memory",
+            StatLane::Messages => lanes.messages.to_string(),
+            StatLane::Copy => lanes.copies.to_string(),
+            StatLane::Mapped => "mapped memory".to_owned(),
         };
         ranges.push(ProtoRange {
             first,
             last: usize::MAX,
             what,
-            lane: lane.to_owned(),
+            lane,
             protocol,
         });
     }
@@ -319,25 +309,47 @@ fn span(first: usize, last: usize) -> String {
     format!("{}..{}", size(first), size(last))
 }
 
-/// Whether `UCX_PROTO_INFO` selects a table for printing when the first endpoint of its kind connects.
-fn wanted(worker: &Worker, table: &ProtoTable) -> bool {
-    match worker.ctx.options.proto_info.as_str() {
-        "y" | "yes" | "on" | "1" => true,
-        "n" | "no" | "off" | "0" | "used" => false,
-        "auto" => log::enabled(LogLevel::Debug),
-        pattern => crate::options::glob(pattern, table.operation),
+/// The operations whose tables `UCX_PROTO_INFO` selects for printing when the first endpoint of their kind connects.
+enum PrintedTables<'a> {
+    None,
+    All,
+    /// Those with a name that matches the pattern.
+    Matching(&'a str),
+}
+
+impl PrintedTables<'_> {
+    fn of(worker: &Worker) -> PrintedTables<'_> {
+        match worker.ctx.options.proto_info.as_str() {
+            "y" | "yes" | "on" | "1" => PrintedTables::All,
+            "n" | "no" | "off" | "0" | "used" => PrintedTables::None,
+            "auto" if log::enabled(LogLevel::Debug) => PrintedTables::All,
+            "auto" => PrintedTables::None,
+            pattern => PrintedTables::Matching(pattern),
+        }
+    }
+
+    fn has(&self, table: &ProtoTable) -> bool {
+        match self {
+            PrintedTables::None => false,
+            PrintedTables::All => true,
+            PrintedTables::Matching(pattern) => crate::options::glob(pattern, table.operation),
+        }
     }
 }
 
 /// Prints a connected peer's tables if `UCX_PROTO_INFO` selects them, each once per worker.
 #[cold]
 pub fn connected(worker: &Worker, peer: &Peer) {
-    for table in tables(worker, peer) {
-        if !wanted(worker, &table) {
-            continue;
-        }
+    let printed = PrintedTables::of(worker);
+    if matches!(printed, PrintedTables::None) {
+        return;
+    }
+    for table in tables(worker, peer)
+        .iter()
+        .filter(|table| printed.has(table))
+    {
         let title = format!("{} {}", worker.ctx.name, kind(worker, peer));
-        let text = draw(&title, &table);
+        let text = draw(&title, table);
         let mut told = worker.printed_tables.lock();
         if !told.contains(&text) {
             log::asked(&text);

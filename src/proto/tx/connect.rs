@@ -98,7 +98,7 @@ pub fn connect_eagerly(peer: &Peer) {
 /// Logs the lanes of a peer, and stores them for the statistics.
 pub fn log_lanes(worker: &Worker, peer: &Peer) {
     let proto_info::LaneNames { messages, copies } = proto_info::lanes(peer);
-    peer.stats().set_lanes(&messages, &copies);
+    peer.stats().set_lanes(messages, copies);
     log::info!(
         "{} {} ep_cfg: tag({messages} {copies}) rma({messages} {copies}) amo({messages}) am({messages} {copies})",
         worker.ctx.name,
