@@ -29,6 +29,7 @@ pub use endpoints::EpTable;
 pub use held_rts::HeldRts;
 pub use reference::PeerRef;
 use short_rma::ShortRma;
+pub use short_rma::{ShortAccess, ShortKind};
 
 /// Whether `process_vm_readv` and `process_vm_writev` are permitted on the peer's memory.
 pub const CMA_UNKNOWN: u8 = 0;

@@ -16,6 +16,7 @@ pub mod get_reply;
 pub mod rma;
 pub mod rx_dispatch;
 pub mod sgl;
+mod short;
 pub mod signal;
 pub mod wakeup;
 pub mod stream;

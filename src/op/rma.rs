@@ -1,11 +1,12 @@
 //! RMA: by loads and stores, by CMA, by an HCA or TNI, or by messages that the peer executes.
 
 use super::param::{self, Param, status_ptr};
+use super::short;
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::ib_mr::MrUse;
-use crate::engine::peer::{Peer, QpTransport};
+use crate::engine::peer::{Peer, QpTransport, ShortAccess, ShortKind};
 use crate::engine::request::{self, RailShare, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
@@ -14,7 +15,6 @@ use crate::proto::tx::{rma_ib, rma_sw, rma_tofu, tofu_stripe, zcopy};
 use crate::proto::{flush, tx};
 use crate::sys::regcache::Handle;
 use crate::sys::{clock, log};
-use crate::tl::Lane;
 use crate::tl::ib::mr::IbMr;
 use crate::tl::tofu;
 use crate::tl::tofu::tni::PIGGYBACK;
@@ -78,25 +78,11 @@ pub fn path(
     }
     Ok(if device {
         RmaPath::Device
-    } else if peer.cma_usable() && !has_unanswered_short(peer) {
+    } else if peer.cma_usable() && !short::is_unanswered(peer) {
         RmaPath::Attach
     } else {
         RmaPath::Message
     })
-}
-
-/// Whether short RMA that CMA could do was sent by message and is not answered: what follows is sent by message too.
-fn has_unanswered_short(peer: &Peer) -> bool {
-    if !peer.short_rma.is_used() {
-        return false;
-    }
-    if !flush::is_answered(peer) {
-        return true;
-    }
-    if !peer.tx.is_shared() {
-        peer.short_rma.forget();
-    }
-    false
 }
 
 /// Whether transfers of `len` bytes use the user's memory in place.
@@ -138,13 +124,25 @@ impl RmaOp<'_> {
     ) -> Result<(), ucs_status_t> {
         let (remote, len) = (CmaRemote::Piece(addr), self.data.len());
         let account = &self.peer.short_rma;
-        let began = account.is_timed(len).then(clock::monotonic_ns);
+        let began = account
+            .is_timed(self.short(direction))
+            .then(clock::monotonic_ns);
         // SAFETY: local and remote memory are the user's, valid during the call.
         let copied = unsafe { cma::copy(self.peer, direction, &self.data, remote, 0, len) };
         if let Some(began) = began {
-            account.note_copy(clock::monotonic_ns() - began);
+            account.note_copy(self.short(direction), clock::monotonic_ns() - began);
         }
         copied.map_err(CmaFault::status)
+    }
+
+    /// The access, for the choice between CMA and a message.
+    fn short(&self, direction: CmaDirection) -> ShortAccess {
+        let kind = match direction {
+            CmaDirection::Write => ShortKind::Put,
+            CmaDirection::Read => ShortKind::Get,
+        };
+        let len = self.data.len();
+        ShortAccess { kind, len }
     }
 
     /// Whether the copy by CMA is done later, together with others. Not after a fence that found outstanding messages:
@@ -263,26 +261,6 @@ impl RmaOp<'_> {
     }
 }
 
-/// Whether a short access that CMA could do is sent by message, because the peer progresses.
-fn goes_by_message(a: &RmaOp, p: &Param) -> bool {
-    let (peer, len) = (a.peer, a.data.len());
-    if !matches!(a.way, RmaPath::Attach)
-        || p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)
-        || !peer.short_rma.is_wanted(len)
-    {
-        return false;
-    }
-    let tx = peer.tx.lock();
-    let Some(Lane::Shm(outbox)) = tx.lane.as_ref() else {
-        return false;
-    };
-    let progressed_at = outbox.progressed_at();
-    drop(tx);
-    // Relaxed: a number for the estimate only.
-    let done = peer.rma_done.load(Ordering::Relaxed);
-    peer.rma_idle() && peer.short_rma.choose(len, progressed_at, done)
-}
-
 /// Checks an access and chooses its path.
 ///
 /// # Safety
@@ -358,7 +336,7 @@ pub unsafe fn put(
             Err(status) => return status_ptr(status),
         };
         let mut a = a;
-        if goes_by_message(&a, p) {
+        if short::goes_by_message(a.peer, &a.way, a.short(CmaDirection::Write), p) {
             a.way = RmaPath::Message;
         }
         // Computed once: other threads can change the result.
@@ -442,7 +420,7 @@ pub unsafe fn get(
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
         let mut a = a;
-        if goes_by_message(&a, p) {
+        if short::goes_by_message(a.peer, &a.way, a.short(CmaDirection::Read), p) {
             a.way = RmaPath::Message;
         }
         // Computed once: other threads can change the result.

@@ -23,7 +23,7 @@ use crate::wire::header::{self, AmoHdr, Kind};
 use crate::wire::stats::StatProtocol;
 use std::sync::atomic::Ordering;
 
-pub use connect::{connect_eagerly, log_lanes};
+pub use connect::{connect_eagerly, log_lanes, open_ring};
 pub use pending::{end_moved, is_watched, move_backlog, progress_backlog};
 
 /// Result of posting a request.

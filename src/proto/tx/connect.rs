@@ -65,6 +65,15 @@ pub(super) fn connect(peer: &Peer, tx: &mut PeerTx) -> Result<bool, ucs_status_t
     }
 }
 
+/// Opens a ring in the inbox of a peer that shared memory reaches, if there is room for one: messages may follow.
+#[cold]
+pub fn open_ring(peer: &Peer, tx: &mut PeerTx) {
+    if peer.inbox.is_some() && peer.status() == UCS_OK {
+        // The access that follows detects a peer that is gone.
+        let _ = connect(peer, tx);
+    }
+}
+
 /// Requests a TCP connection to a peer in whose inbox no ring is available. False: TCP is not allowed, or does not
 /// reach the peer. The order of messages is kept: messages on an earlier ring were handled before it was closed, and no
 /// further one is sent on a ring.
