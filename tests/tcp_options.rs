@@ -233,11 +233,8 @@ fn lanes_at_loopback(options: &[(&CStr, &CStr)]) -> [Vec<String>; 2] {
         assert_eq!(sent, got);
     }
     let names = |ep| {
-        let text = |name: &CStr| name.to_str().unwrap().to_owned();
         let lanes = lane_info::of(peer(ep)).into_iter();
-        lanes
-            .map(|l| text(l.transport) + "/" + &text(l.device))
-            .collect()
+        lanes.map(|lane| lane.name.to_string()).collect()
     };
     let lanes = [names(client), names(server.accepted()[0])];
     drop(server);
