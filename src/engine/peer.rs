@@ -3,6 +3,7 @@
 mod endpoints;
 mod held_rts;
 mod reference;
+mod rndv_times;
 mod short_rma;
 
 use super::endpoint::Endpoint;
@@ -28,6 +29,7 @@ use std::time::Duration;
 pub use endpoints::EpTable;
 pub use held_rts::HeldRts;
 pub use reference::PeerRef;
+pub use rndv_times::{CopyScheme, RndvTimes};
 use short_rma::ShortRma;
 pub use short_rma::{ShortAccess, ShortKind};
 
@@ -111,6 +113,8 @@ pub struct Peer {
     /// Remaining number of long messages from it that are received without an RTR race, before one is tried whatever
     /// the pace. Written by progress and by receives.
     pub probe_skip: AtomicU8,
+    /// The times of rendezvous receives from it on this host. Written by progress and by receives.
+    pub rndv_times: RndvTimes,
     /// When an endpoint's creation last found its worker alive, coarse milliseconds modulo 2^32.
     pub probed_at: AtomicU32,
     /// An endpoint with error handling was made to it: its death is to be noticed even if nothing is sent.
@@ -234,6 +238,7 @@ impl Peer {
             parts: AtomicU32::new(0),
             copy_ns_per_mib: AtomicU32::new(0),
             probe_skip: AtomicU8::new(0),
+            rndv_times: RndvTimes::default(),
             probed_at: AtomicU32::new(0),
             watch_death: AtomicBool::new(false),
             force_closed: AtomicBool::new(false),

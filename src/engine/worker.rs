@@ -9,7 +9,7 @@ use super::err_handlers::ErrHandlers;
 use super::ib_worker::{IbWorker, RailEvent};
 use super::inherited;
 use super::matcher::Matcher;
-use super::peer::{Peer, PeerHandle, PeerRef};
+use super::peer::{CopyScheme, Peer, PeerHandle, PeerRef};
 use super::probe_state::ProbeState;
 use super::progress_flags::ProgressFlags;
 use super::ptr_map::PtrMap;
@@ -128,6 +128,8 @@ pub struct Worker {
     pub cma_gets: MtLock<VecDeque<*mut Request>>,
     /// Receives whose senders were sent an RTR and may not progress.
     pub rtr_races: MtLock<Vec<RtrRace>>,
+    /// The receive by CMA whose time is measured.
+    pub timed_get: MtLock<Option<TimedGet>>,
     /// Our messages whose receivers let us copy chunks, some for each progress call.
     pub split_pushes: MtLock<Vec<SplitPush>>,
     /// Region of each peer's last access. The progress thread's.
@@ -208,6 +210,16 @@ pub struct RtrRace {
     /// Value of the peer's `parts` and when that last changed.
     pub parts: u32,
     pub since: Instant,
+    /// Bytes of the message, and when the receive began, if its time is measured.
+    pub timed: Option<(usize, Instant)>,
+}
+
+/// A receive by CMA whose time is measured.
+pub struct TimedGet {
+    /// Identifies the receive; not dereferenced.
+    pub req: *const Request,
+    pub scheme: CopyScheme,
+    pub began: Instant,
 }
 
 /// State of the progress thread: interfaces, incoming rings and idle time.
@@ -377,6 +389,7 @@ impl Worker {
             pending_peers: MtLock::new(mt, VecDeque::new()),
             cma_gets: MtLock::new(mt, VecDeque::new()),
             rtr_races: MtLock::new(mt, Vec::new()),
+            timed_get: MtLock::new(mt, None),
             split_pushes: MtLock::new(mt, Vec::new()),
             failed_peers: MtLock::new(mt, Vec::new()),
             departing: MtLock::new(mt, Vec::new()),

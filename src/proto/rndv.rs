@@ -138,7 +138,8 @@ fn request_data(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<Op
     let id = unsafe { request::name(worker, req) };
     let (generation, number) = race.map_or((0, 0), |s| (s.generation, s.number));
     if let Some(share) = race {
-        rtr_race::watch(worker, peer, id, share);
+        // SAFETY: this thread owns the request until the RTR is sent.
+        unsafe { rtr_race::watch(worker, req, id, share) };
     }
     let head = RtrHdr {
         recv: id,

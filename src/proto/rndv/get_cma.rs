@@ -2,13 +2,15 @@
 
 use super::{MAX_LISTED, acknowledge, get_zcopy, put_zcopy, request_data, rtr_race};
 use crate::ctypes::*;
-use crate::engine::peer::Peer;
+use crate::engine::peer::{CopyScheme, Peer};
 use crate::engine::request::{self, Extra, Request};
-use crate::engine::worker::Worker;
+use crate::engine::worker::{TimedGet, Worker};
 use crate::proto::cma::{self, CmaDirection, CmaFault, CmaRemote};
 use crate::proto::rndv_cancel::{self, CmaGuard};
 use crate::proto::split_copy::{self, NextPiece};
 use crate::sys::cma::{IoSpan, Spans};
+use std::ptr;
+use std::time::Instant;
 
 /// Maximum number of bytes that one progress call copies, so that other messages are not delayed.
 const PULL_STEP: usize = 512 << 10;
@@ -53,32 +55,78 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> GetStep {
         }
         return GetStep::Asked;
     }
-    if rtr_race::is_racing(worker, peer, r.info.length, r.one_of_many)
+    let scheme = scheme(worker, peer, r);
+    if scheme == CopyScheme::Race
         && let Some(race) = peer.open_share()
     {
         request_data(worker, req, peer, Some(race));
         return GetStep::Asked;
     }
+    // The time of one of many messages would be that of others, too.
+    let began = (!r.one_of_many).then(Instant::now);
     // SAFETY: the caller owns the request.
-    unsafe { copy(worker, req) }
+    unsafe { copy(worker, req, scheme, began) }
 }
 
-/// First step of a receive that copies by CMA.
-pub(super) unsafe fn copy(worker: &Worker, req: *mut Request) -> GetStep {
+/// The scheme of a receive: the fastest of those that were measured.
+fn scheme(worker: &Worker, peer: &Peer, r: &Request) -> CopyScheme {
+    let (len, times) = (r.info.length, &peer.rndv_times);
+    let may_race = rtr_race::may_race(worker, peer, len);
+    if !r.one_of_many {
+        let scheme = times.next(len, |scheme| match scheme {
+            CopyScheme::Race => may_race,
+            CopyScheme::Split => len >= split_copy::MIN,
+            CopyScheme::Get => true,
+        });
+        return scheme.unwrap_or(CopyScheme::Split);
+    }
+    match times.fastest_of_many(len) {
+        Some(scheme) if scheme != CopyScheme::Race => scheme,
+        _ if rtr_race::is_racing_of_many(worker, peer, len) => CopyScheme::Race,
+        _ => CopyScheme::Split,
+    }
+}
+
+/// First step of a receive that copies by CMA. `began`: when the receive began, if its time is measured.
+pub(super) unsafe fn copy(
+    worker: &Worker,
+    req: *mut Request,
+    scheme: CopyScheme,
+    began: Option<Instant>,
+) -> GetStep {
     // SAFETY: the caller's request, whose peer is not freed before it completes.
     let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
     if rndv_cancel::was_cancelled(peer, r.remote_id) {
         return GetStep::Ended(UCS_ERR_CONNECTION_RESET);
     }
-    // SAFETY: the caller's request, in the state that `rndv::receive` gives it.
-    unsafe {
-        split_copy::offer(req, peer);
-        // Of many messages the sender may copy this one, and the receiver another: first all that have arrived are
-        // offered.
-        if r.one_of_many && r.sharing().is_some() {
-            return GetStep::More;
-        }
-        copy_piece(worker, req)
+    if scheme != CopyScheme::Get {
+        // SAFETY: the caller's request, in the state that `rndv::receive` gives it.
+        unsafe { split_copy::offer(req, peer) };
+    }
+    let is_split = r.sharing().is_some();
+    // Of many messages the sender may copy this one, and the receiver another: first all that have arrived are offered.
+    if is_split && r.one_of_many {
+        return GetStep::More;
+    }
+    if let Some(began) = began {
+        let scheme = match is_split {
+            true => CopyScheme::Split,
+            false => CopyScheme::Get,
+        };
+        *worker.timed_get.lock() = Some(TimedGet { req, scheme, began });
+    }
+    // SAFETY: the caller owns the request.
+    unsafe { copy_piece(worker, req) }
+}
+
+/// Called when a receive is complete: adds its time to the measurements, if it is measured.
+fn note_time(worker: &Worker, peer: &Peer, r: &Request) {
+    let timed = worker
+        .timed_get
+        .lock()
+        .take_if(|timed| ptr::eq(timed.req, r));
+    if let Some(TimedGet { scheme, began, .. }) = timed {
+        peer.rndv_times.note(r.info.length, scheme, began.elapsed());
     }
 }
 
@@ -159,6 +207,7 @@ unsafe fn copy_piece(worker: &Worker, req: *mut Request) -> GetStep {
                 return GetStep::More;
             }
             acknowledge(peer, r.remote_id, UCS_OK);
+            note_time(worker, peer, r);
             GetStep::Ended(UCS_OK)
         }
         Err(CmaFault::Access(UCS_ERR_UNSUPPORTED)) => {
@@ -242,6 +291,7 @@ fn end_shared(worker: &Worker, req: *mut Request, peer: &Peer) -> GetStep {
         UCS_INPROGRESS if !trusted => GetStep::More,
         UCS_INPROGRESS => {
             acknowledge(peer, r.remote_id, UCS_OK);
+            note_time(worker, peer, r);
             GetStep::Ended(UCS_OK)
         }
         status => {

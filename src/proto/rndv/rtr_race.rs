@@ -4,11 +4,11 @@
 //! CMA copy. That needs a sender that progresses now. So the RTR names a chunk board with one chunk, which the sender
 //! claims before it sends. If nothing arrives for a while, the receiver claims it and copies by CMA.
 //!
-//! Cores that share no cache are slow at this: the time in which parts are copied out of the ring shows whether they
-//! do.
+//! Cores that share no cache are slow at this: the measured times of receives show whether they do (`RndvTimes`), and
+//! of many messages at a time the pace at which parts are copied out of the ring.
 
 use super::get_cma;
-use crate::engine::peer::Peer;
+use crate::engine::peer::{CopyScheme, Peer, RndvTimes};
 use crate::engine::request::Request;
 use crate::engine::worker::{RtrRace, Worker};
 use crate::proto::req_lookup;
@@ -20,12 +20,9 @@ use std::time::{Duration, Instant};
 /// Longest message for which an RTR is sent, bytes: with an area and an empty ring all of it fits, with parts in every
 /// slot, and a sender that stops progressing is not waited for.
 pub const MAX: usize = 1 << 20;
-/// Limit in bytes where the copy time of the peer is not known.
-const UNKNOWN: usize = 256 << 10;
-/// Limit in bytes for one of many messages: each core copies others of them.
+/// Limit in bytes for one of many messages, of which each core copies others, where the copy time of the peer is not
+/// known, and for peers on distant cores.
 const UNKNOWN_OF_MANY: usize = 64 << 10;
-/// Limits in bytes for peers on distant cores.
-const FAR: usize = 64 << 10;
 const FAR_OF_MANY: usize = 32 << 10;
 /// Maximum copy time of near cores, in nanoseconds for a MiB of parts: 25 to 40 us where they share a cache and the
 /// ring has an area, 75 without an area, 300 and more where they share none. CMA copies by both sides take 50 together.
@@ -42,19 +39,14 @@ pub fn may_race(worker: &Worker, peer: &Peer, len: usize) -> bool {
     len <= MAX && by_ring && worker.ctx.policy.rndv_by_size
 }
 
-/// Whether an RTR race is expected to be faster, or is tried. `one_of_many`: the sender sends others at the same time.
-pub(super) fn is_racing(worker: &Worker, peer: &Peer, len: usize, one_of_many: bool) -> bool {
-    may_race(worker, peer, len) && (len <= limit(peer, one_of_many) || is_tried(peer))
-}
-
-fn limit(peer: &Peer, one_of_many: bool) -> usize {
-    match (peer.copy_ns_per_mib.load(Ordering::Relaxed), one_of_many) {
-        (0, false) => UNKNOWN,
-        (0, true) => UNKNOWN_OF_MANY,
-        (..=NEAR, _) => MAX,
-        (_, false) => FAR,
-        (_, true) => FAR_OF_MANY,
-    }
+/// Whether an RTR race for one of many messages, which are not measured, is expected to be faster, or is tried.
+pub(super) fn is_racing_of_many(worker: &Worker, peer: &Peer, len: usize) -> bool {
+    let limit = match peer.copy_ns_per_mib.load(Ordering::Relaxed) {
+        0 => UNKNOWN_OF_MANY,
+        ..=NEAR => MAX,
+        _ => FAR_OF_MANY,
+    };
+    may_race(worker, peer, len) && (len <= limit || is_tried(peer))
 }
 
 /// Whether it is the turn of a message beyond the limit. Threads may lose each other's counts, which does no harm.
@@ -66,13 +58,20 @@ fn is_tried(peer: &Peer) -> bool {
 }
 
 /// Lists a race for progress, before the RTR is sent.
-pub(super) fn watch(worker: &Worker, peer: &Peer, id: u64, share: OpenChunkBoard) {
+///
+/// # Safety
+/// The caller owns the request.
+pub(super) unsafe fn watch(worker: &Worker, req: *mut Request, id: u64, share: OpenChunkBoard) {
+    // SAFETY: the caller's request, whose peer is not freed before it completes.
+    let (r, peer) = unsafe { (&*req, &*(*req).peer) };
+    let now = Instant::now();
     worker.rtr_races.lock().push(RtrRace {
         peer,
         id,
         share,
         parts: peer.parts.load(Ordering::Relaxed),
-        since: Instant::now(),
+        since: now,
+        timed: (!r.one_of_many).then_some((r.info.length, now)),
     });
     worker.progress_flags.raise_chores();
     worker.wake();
@@ -89,18 +88,35 @@ pub fn progress_races(worker: &Worker) -> bool {
     asked.retain_mut(|a| {
         let waits = is_awaited(worker, a, now);
         if !waits {
-            late.extend(close(worker, a));
+            match close(worker, a) {
+                Some(req) => late.push((req, a.peer, a.timed)),
+                None => note(a.peer, a.timed, RndvTimes::note),
+            }
         }
         waits
     });
     let left = !asked.is_empty();
     drop(asked);
-    for req in late {
+    for (req, peer, timed) in late {
+        note(peer, timed, RndvTimes::note_late);
         // SAFETY: the request was removed from the table: this thread owns it.
-        let step = unsafe { get_cma::copy(worker, req) };
+        let step = unsafe { get_cma::copy(worker, req, CopyScheme::Split, None) };
         get_cma::go_on(worker, req, step);
     }
     left
+}
+
+/// Adds the time of a race to the measurements, if it is measured.
+fn note(
+    peer: *const Peer,
+    timed: Option<(usize, Instant)>,
+    add: fn(&RndvTimes, usize, CopyScheme, Duration),
+) {
+    if let Some((len, began)) = timed {
+        // SAFETY: peers that lists of progress name are not freed.
+        let times = unsafe { &(*peer).rndv_times };
+        add(times, len, CopyScheme::Race, began.elapsed());
+    }
 }
 
 /// Whether the sender still has time. Parts of any message show that it progresses.
