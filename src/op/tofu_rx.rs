@@ -269,6 +269,7 @@ fn overdue_writers(rings: &mut TofuWorker, colour: u8, there: RemoteAddr) -> Vec
     let mut found: Vec<(u32, bool)> = Vec::new();
     for (number, link) in rings.links().filter(|(_, link)| link.mark.colour == colour) {
         // Earlier posts can still fail when the peer has failed and the sender is dropped.
+        // SAFETY: a peer is not freed while a connection of the worker names it.
         let peer = unsafe { &*link.peer };
         let is_there = tofu_wireup::locator(peer).is_some_and(|l| l.vcq == there.vcq);
         found.push((number, is_there));
