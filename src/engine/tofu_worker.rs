@@ -12,6 +12,7 @@ use crate::tl::tofu::ring_pool::RingPool;
 use crate::tl::tofu::rx_ring::RxRing;
 use crate::tl::tofu::sizing;
 use crate::tl::tofu::tx_acks::TxAcks;
+use crate::tl::tofu::utofu::MrqNotice;
 use crate::tl::tofu::vcq::RemoteAddr;
 use crate::tl::tofu::vcq_ops::VcqOps;
 use crate::wire::address::TofuLocator;
@@ -111,6 +112,8 @@ enum RegionOwner {
 pub struct TofuWorker {
     /// The calls that poll the VCQ.
     pub line: VcqOps,
+    /// The notice that is being handled, or one without a type.
+    pub notice: MrqNotice,
     /// The call of progress that took the last notice: its value of `Rx::calls`, which counts down.
     pub credited_at: u32,
     pub secret: u64,
@@ -185,6 +188,7 @@ impl TofuWorker {
         let hall = (HALL as u64, RegionOwner::Hall);
         TofuWorker {
             line: iface.vcq.line(),
+            notice: MrqNotice::NONE,
             credited_at: 0,
             secret: host::random_u64(),
             links: Vec::new(),
