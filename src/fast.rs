@@ -702,7 +702,8 @@ pub fn progress(worker: &Worker) -> u32 {
     let rx = unsafe { worker.rx.alone() };
     rx.calls -= 1;
     if !worker.progress_flags.none() || has_flags(rx) {
-        return progress_ib(worker, rx);
+        // SAFETY: as said; the borrow of `rx` has ended.
+        return unsafe { progress_ib(worker) };
     }
     shm::poll_few(worker, rx)
 }
@@ -713,25 +714,37 @@ fn has_flags(rx: &Rx) -> bool {
     rx.calls == 0 || rx.shm_rings.len() > HOT
 }
 
-/// Progress when flags are raised: the fast path of a worker with IB ports and nothing else to do.
+/// Progress when flags are raised: the fast path of a worker with IB ports and nothing else to do. Without `rx` as an
+/// argument, which would be borrowed to the end of the call: the callees borrow it again.
+///
+/// # Safety
+/// Single-thread mode; nothing borrows the worker's `rx`.
 #[inline(never)]
-fn progress_ib(worker: &Worker, rx: &mut Rx) -> u32 {
+unsafe fn progress_ib(worker: &Worker) -> u32 {
+    // SAFETY: the caller's promise. Not used after the calls that borrow it again.
+    let rx = unsafe { worker.rx.alone() };
     if !worker.progress_flags.only_ib() || rx.calls == 0 || worker.doorbell.has_new_ring() {
-        return progress_tofu(worker, rx);
+        // SAFETY: the caller's promise.
+        return unsafe { progress_tofu(worker) };
     }
     if rx.shm_rings.is_empty()
         && let Some(iface) = rx.ib.as_deref().and_then(IbWorker::sole)
     {
-        // SAFETY: single-thread mode, no caller uses its borrow of `rx` after this call, and the interface belongs to
-        // `rx.ib`.
+        // SAFETY: the caller's promise; the interface belongs to `rx.ib`.
         return unsafe { ib::poll(worker, iface) };
     }
-    progress_shm(worker, rx)
+    // SAFETY: the caller's promise.
+    unsafe { progress_shm(worker) }
 }
 
 /// Fast path of a worker with Tofu interfaces and nothing else to do; otherwise all of progress.
+///
+/// # Safety
+/// Single-thread mode; nothing borrows the worker's `rx`.
 #[inline(never)]
-fn progress_tofu(worker: &Worker, rx: &mut Rx) -> u32 {
+unsafe fn progress_tofu(worker: &Worker) -> u32 {
+    // SAFETY: the caller's promise. Not used after the call that locks it.
+    let rx = unsafe { worker.rx.alone() };
     if !worker.progress_flags.only_tofu()
         || rx.calls == 0
         || worker.doorbell.has_new_ring()
@@ -749,15 +762,19 @@ fn progress_tofu(worker: &Worker, rx: &mut Rx) -> u32 {
 }
 
 /// Progress of a worker with IB ports and shared-memory rings, or with several ports.
+///
+/// # Safety
+/// Single-thread mode; nothing borrows the worker's `rx`.
 #[inline(never)]
-fn progress_shm(worker: &Worker, rx: &mut Rx) -> u32 {
+unsafe fn progress_shm(worker: &Worker) -> u32 {
+    // SAFETY: the caller's promise. Not used after the calls that borrow it again.
+    let rx = unsafe { worker.rx.alone() };
     if rx.shm_rings.len() > HOT {
         return move_on::<false>(worker);
     }
     let rings = shm::poll_few(worker, rx);
     let came = match rx.ib.as_deref().and_then(IbWorker::sole) {
-        // SAFETY: single-thread mode, no caller uses its borrow of `rx` after this call, and the interface belongs to
-        // `rx.ib`.
+        // SAFETY: the caller's promise; the interface belongs to `rx.ib`.
         Some(iface) => unsafe { ib::poll(worker, iface) },
         None => poll_ib(worker, rx),
     };

@@ -12,16 +12,14 @@ use crate::tl::tofu::ring_pool::RingPool;
 use crate::tl::tofu::rx_ring::RxRing;
 use crate::tl::tofu::sizing;
 use crate::tl::tofu::tx_acks::TxAcks;
-use crate::tl::tofu::vcq::RemoteAddr;
-use crate::tl::tofu::vcq_ops::VcqOps;
+use crate::tl::tofu::{utofu::MrqNotice, vcq::RemoteAddr, vcq_ops::VcqOps};
 use crate::wire::address::TofuLocator;
 use crate::wire::tofu_msg::{CELL, HALL, TicketTracker};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, atomic::AtomicBool, atomic::Ordering};
 
 /// Bytes of a ring from which on the memory for its long records is kept.
 const KEEPING: u32 = 64 << 10;
@@ -109,8 +107,9 @@ enum RegionOwner {
 
 /// Used by the progress thread only.
 pub struct TofuWorker {
-    /// The calls that poll the VCQ.
+    /// The calls that poll the VCQ, and the notice that is being handled, or one without a type.
     pub line: VcqOps,
+    pub notice: MrqNotice,
     /// The call of progress that took the last notice: its value of `Rx::calls`, which counts down.
     pub credited_at: u32,
     pub secret: u64,
@@ -185,6 +184,7 @@ impl TofuWorker {
         let hall = (HALL as u64, RegionOwner::Hall);
         TofuWorker {
             line: iface.vcq.line(),
+            notice: MrqNotice::NONE,
             credited_at: 0,
             secret: host::random_u64(),
             links: Vec::new(),

@@ -19,11 +19,10 @@ use crate::proto::tx::rma_tofu;
 use crate::tl::Lane;
 use crate::tl::tofu::sender::TofuSender;
 use crate::tl::tofu::tni::PIGGYBACK;
-use crate::tl::tofu::utofu::{MrqNotice, NOT_FOUND, RMT_PUT, SUCCESS};
+use crate::tl::tofu::utofu::{NO_NOTICE, NOT_FOUND, RMT_PUT, SUCCESS};
 use crate::wire::header::Kind;
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
-use std::mem::MaybeUninit;
 use std::ptr;
 
 /// The sender to the endpoint's peer, if no request is pending, and the peer's statistics. Single-thread mode.
@@ -291,15 +290,13 @@ pub unsafe fn poll(worker: &Worker, rx: &mut Rx) -> u32 {
         return poll_all(worker, rx);
     }
     // Usually nothing has arrived, and this poll is all there is to do.
-    let mut notice = MaybeUninit::<MrqNotice>::uninit();
     // SAFETY: single-thread mode; the interface keeps the VCQ.
-    let code = unsafe { rings.line.poll_mrq(&mut notice) };
+    let code = unsafe { rings.line.poll_mrq(&mut rings.notice) };
     match code {
         // No notice reports room for the rest of a record.
         NOT_FOUND if !queue.is_sending() && !rings.iface.has_unfinished() => 0,
         NOT_FOUND => poll_all(worker, rx),
-        // SAFETY: the library has written the notice.
-        code => take(worker, rx, code, unsafe { notice.assume_init_ref() }),
+        code => take(worker, rx, code),
     }
 }
 
@@ -313,16 +310,17 @@ fn poll_all(worker: &Worker, rx: &mut Rx) -> u32 {
     count
 }
 
-/// Handles a notice. If the previous call has received one, too, more are likely to be there: they are handled at once.
+/// Handles the worker's notice. If the previous call has received one, too, more are likely to be there: they are
+/// handled at once.
 #[inline(never)]
-fn take(worker: &Worker, rx: &mut Rx, code: i32, notice: &MrqNotice) -> u32 {
+fn take(worker: &Worker, rx: &mut Rx, code: i32) -> u32 {
     let calls = rx.calls;
     let Some(rings) = rx.tofu.as_deref_mut() else {
         return 0;
     };
     worker.rx.hold(true);
     let in_a_row = std::mem::replace(&mut rings.credited_at, calls) == calls + 1;
-    let mut count = handle(worker, rings, code, notice);
+    let mut count = handle(worker, rings, code);
     if in_a_row {
         count += take_more(worker, rx);
     }
@@ -331,21 +329,22 @@ fn take(worker: &Worker, rx: &mut Rx, code: i32, notice: &MrqNotice) -> u32 {
     count
 }
 
-/// Handles one notice: returns the number of events.
+/// Handles the worker's notice: returns the number of events.
 #[inline(always)]
 #[allow(
     clippy::redundant_closure,
     reason = "a closure is inlined, as a function that two places name is not"
 )]
-fn handle(worker: &Worker, rings: &mut TofuWorker, code: i32, notice: &MrqNotice) -> u32 {
-    if (code, notice.notice_type) != (SUCCESS, RMT_PUT) {
-        return tofu_rx::on_flush_reply(worker, rings, code, notice, on_packet::<false>);
+fn handle(worker: &Worker, rings: &mut TofuWorker, code: i32) -> u32 {
+    if (code, rings.notice.notice_type) != (SUCCESS, RMT_PUT) {
+        return tofu_rx::on_flush_reply(worker, rings, code, on_packet::<false>);
     }
+    // An error may come without a notice, and is not to be taken for one of this operation.
+    rings.notice.notice_type = NO_NOTICE;
     // SAFETY: single-thread mode, and no callback runs while the reference lives.
     unsafe { rings.iface.queue.alone() }.has_reply();
-    tofu_rx::arrived(worker, rings, notice.rmt_stadd, |w, m| {
-        on_packet::<false>(w, m)
-    });
+    let stadd = rings.notice.rmt_stadd;
+    tofu_rx::arrived(worker, rings, stadd, |w, m| on_packet::<false>(w, m));
     1
 }
 
@@ -362,14 +361,12 @@ fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
         if unsafe { rings.iface.queue.alone() }.has_more() {
             break;
         }
-        let mut notice = MaybeUninit::<MrqNotice>::uninit();
         // SAFETY: single-thread mode; the interface keeps the VCQ.
-        let code = unsafe { rings.line.poll_mrq(&mut notice) };
+        let code = unsafe { rings.line.poll_mrq(&mut rings.notice) };
         if code == NOT_FOUND {
             return count;
         }
-        // SAFETY: the library has written the notice.
-        count += handle(worker, rings, code, unsafe { notice.assume_init_ref() });
+        count += handle(worker, rings, code);
     }
     count + tofu_rx::progress(worker, rx, on_packet::<false>)
 }

@@ -13,7 +13,7 @@ use crate::tl::shm::ring::RingMessage;
 use crate::tl::tofu::op_queue::{CREDITS, Completion, ErrSource, OpTag, QueueEvent};
 use crate::tl::tofu::rx_ring::RxRing;
 use crate::tl::tofu::sender::TofuSender;
-use crate::tl::tofu::utofu::{MrqNotice, code_name};
+use crate::tl::tofu::utofu::{NO_NOTICE, code_name};
 use crate::tl::tofu::vcq::RemoteAddr;
 use crate::wire::ib_packet::{BYE, HEAD, PacketHdr};
 use crate::wire::tofu_msg::{LEFT, LEFT_AT};
@@ -133,16 +133,16 @@ pub fn arrived(
     }
 }
 
-/// Handles a result of `utofu_poll_mrq` and its notice: returns the number of events.
+/// Handles a result of `utofu_poll_mrq` and its notice, the worker's `notice`: returns the number of events.
 #[inline(never)]
 pub fn on_flush_reply(
     worker: &Worker,
     rings: &mut TofuWorker,
     code: i32,
-    notice: &MrqNotice,
     short: impl Fn(&Worker, RingMessage) -> bool + Copy,
 ) -> u32 {
-    let event = rings.iface.queue.lock().event(code, notice);
+    let event = rings.iface.queue.lock().event(code, &rings.notice);
+    rings.notice.notice_type = NO_NOTICE;
     let count = u32::from(event.is_some());
     if let Some(event) = event {
         on_event(worker, rings, event, short);
@@ -240,6 +240,7 @@ fn on_failure(rings: &mut TofuWorker, whose: ErrSource, code: i32) {
             "something of a worker's own has failed: {} ({code})",
             code_name(code)
         ),
+        ErrSource::Unknown => {}
         ErrSource::Coloured(0, there) => {
             for number in writers(rings, there) {
                 tofu_wireup::fail_writer(rings, number, code);
@@ -269,7 +270,7 @@ fn overdue_writers(rings: &mut TofuWorker, colour: u8, there: RemoteAddr) -> Vec
     let mut found: Vec<(u32, bool)> = Vec::new();
     for (number, link) in rings.links().filter(|(_, link)| link.mark.colour == colour) {
         // Earlier posts can still fail when the peer has failed and the sender is dropped.
-        // SAFETY: peers that lists of progress name are not freed.
+        // SAFETY: a peer is not freed while a connection of the worker names it.
         let peer = unsafe { &*link.peer };
         let is_there = tofu_wireup::locator(peer).is_some_and(|l| l.vcq == there.vcq);
         found.push((number, is_there));
@@ -434,7 +435,10 @@ fn deliver(
 fn forget(worker: &Worker, rings: &mut TofuWorker, whose: ErrSource) {
     let numbers = match whose {
         ErrSource::Link(number) => vec![number],
-        ErrSource::Credit(_) | ErrSource::Nobody | ErrSource::Coloured(0, _) => Vec::new(),
+        ErrSource::Credit(_)
+        | ErrSource::Nobody
+        | ErrSource::Unknown
+        | ErrSource::Coloured(0, _) => Vec::new(),
         ErrSource::Coloured(colour, there) => overdue_writers(rings, colour, there),
     };
     for number in numbers {

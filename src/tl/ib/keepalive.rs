@@ -293,7 +293,9 @@ impl Responder {
             ..Default::default()
         };
         ah.direct(&mut wr, qpn);
-        if !self.qp.post_send(&mut wr) {
+        // SAFETY: one entry, of the registered buffer of this slot, which is not free until the send has completed; the
+        // caller has the address handle.
+        if !unsafe { self.qp.post_send(&mut wr) } {
             self.free.push(slot);
         }
     }

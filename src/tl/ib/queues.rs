@@ -281,7 +281,7 @@ impl IbvQp {
     /// # Errors
     /// Errors of the device.
     pub fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> io::Result<()> {
-        // SAFETY: the queue pair exists, and `attr` is valid.
+        // SAFETY: the queue pair exists. `attr` has no pointers: the library copies it, and checks the values.
         check(unsafe { (self.hca.verbs.modify_qp)(self.raw, attr, mask as i32) })
     }
 
@@ -310,11 +310,15 @@ impl IbvQp {
     }
 
     /// Posts one send. False: the device refuses it.
+    ///
+    /// # Safety
+    /// `next` is null, and `sg_list` has `num_sge` entries. Inline data are readable. Other entries name registered
+    /// memory, which stays registered until the request completes, and which until then is not accessed if the device
+    /// writes it, and not changed if the device reads it. The address handle of a datagram exists.
     #[inline(always)]
-    pub fn post_send(&self, wr: &mut ibv_send_wr) -> bool {
+    pub unsafe fn post_send(&self, wr: &mut ibv_send_wr) -> bool {
         let mut bad = MaybeUninit::uninit();
-        // SAFETY: the queue pair exists; the caller's request names registered memory or has inline data. `bad` is
-        // writable.
+        // SAFETY: the queue pair exists, and the caller's request is valid; `bad` is writable.
         unsafe { (self.post)(self.raw, wr, bad.as_mut_ptr()) == 0 }
     }
 

@@ -259,7 +259,8 @@ impl RcEp {
     fn post_inline_wqe(&mut self) -> bool {
         self.posted += 1;
         self.ready.wr.wr_id = self.posted;
-        self.qp.post_send(&mut self.ready.wr)
+        // SAFETY: the only entry names `ready.bytes`, whose first `sge.length` bytes are written; inline data.
+        unsafe { self.qp.post_send(&mut self.ready.wr) }
     }
 
     /// Whether a slot with bytes is free; allocates the slots if necessary.
@@ -311,7 +312,9 @@ impl RcEp {
         self.reads += 1;
         let wr = waits.read(self.posted, from, into, buffer, owner);
         wr.wr_id = self.posted;
-        let posted = self.qp.post_send(wr);
+        // SAFETY: the only entry names the slot, or the buffer that the slot keeps: registered memory, which is not
+        // accessed here until the read has completed.
+        let posted = unsafe { self.qp.post_send(wr) };
         self.note_signaled();
         if self.fenced {
             self.revoke_inline_budget();
@@ -336,7 +339,9 @@ impl RcEp {
         self.atomics += 1;
         let (wr, tells) = waits.atomic(self.posted, step, at, into, owner);
         wr.wr_id = self.posted;
-        let posted = self.qp.post_send(wr);
+        // SAFETY: the only entry names the slot: registered memory, which is not accessed here until the operation has
+        // completed.
+        let posted = unsafe { self.qp.post_send(wr) };
         if tells {
             self.note_signaled();
         }
@@ -572,7 +577,8 @@ impl RcEp {
                     self.posted += 1;
                     let wr = waits.probe();
                     wr.wr_id = self.posted;
-                    self.qp.post_send(wr);
+                    // SAFETY: a write of 0 bytes names no memory.
+                    unsafe { self.qp.post_send(wr) };
                     self.note_signaled();
                 }
                 _ => self.post_signaled(),
@@ -694,7 +700,10 @@ impl RcEp {
         if tells {
             self.note_signaled();
         }
-        self.qp.post_send(&mut wr)
+        // SAFETY: `pieces` has `num_sge` entries. They name inline data of the caller, which the call copies; or a
+        // registered buffer, or the registered user memory of a request: both are in `held` until the send has
+        // completed.
+        unsafe { self.qp.post_send(&mut wr) }
     }
 
     /// Whether the operation can take effect before the reads that were posted: only reads, and atomic operations among

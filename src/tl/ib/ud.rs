@@ -172,7 +172,10 @@ impl UdTxQueue {
             ..Default::default()
         };
         ah.direct(&mut wr, qpn);
-        if !self.qp.as_ref()?.post_send(&mut wr) {
+        let qp = self.qp.as_ref()?;
+        // SAFETY: one entry, of a registered buffer, which the caller does not change until the send has completed; the
+        // caller has the address handle.
+        if !unsafe { qp.post_send(&mut wr) } {
             self.posted -= 1;
             return None;
         }

@@ -98,7 +98,7 @@ impl TofuIface {
             queue: MtLock::new(mt, queue),
             store: MrCache::new(&vcq, mt),
             hall,
-            number: roster.enter(&all),
+            number: roster.enter(&all)?,
             roster: roster.clone(),
             vcq,
             rails: rails.into(),

@@ -197,7 +197,7 @@ impl Adapter {
     }
 
     fn tell(&self, notice_type: u8, edata: u64, rmt_value: u64, rmt_stadd: Stadd) {
-        let mut notice = MrqNotice::default();
+        let mut notice = MrqNotice::NONE;
         (notice.notice_type, notice.edata) = (notice_type, edata);
         (notice.rmt_value, notice.rmt_stadd) = (rmt_value, rmt_stadd);
         // Release: pairs with the fence in `vcq_ops::has_notice`; the data were written before.

@@ -196,6 +196,20 @@ impl OpQueue {
         found
     }
 
+    /// Gives the outstanding reads, atomic operations and unordered puts of this connection this age, except those that
+    /// have one ([`EdataTags::seal`]).
+    pub fn seal(&mut self, link: u32, age: u16) {
+        self.slots.seal(link, age);
+    }
+
+    /// Whether a read, atomic operation or unordered put of this connection of this age or an earlier one is
+    /// outstanding, or the completion of any is queued.
+    pub fn has_sealed(&self, link: u32, age: u16) -> bool {
+        let completes =
+            |event: &QueueEvent| matches!(*event, QueueEvent::Came { link: of, .. } if of == link);
+        self.slots.has_sealed(link, age) || self.ended.iter().any(completes)
+    }
+
     /// Records that a post of this connection was refused; the next poll reports it.
     pub fn fail(&mut self, link: u32, code: c_int) {
         self.failed.push((link, code));

@@ -37,6 +37,19 @@ pub struct RemoteRing {
     pub rails: RailVcqs,
 }
 
+/// What precedes the next read, atomic operation or write by a rail. None of them is ordered with puts, or with another
+/// one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadGate {
+    Open,
+    /// It is the first after a flush that is pending: the outstanding ones are sealed before it is posted.
+    Flush,
+    /// It waits until the posts before a fence, so many, have arrived. Then as for [`Flush`](Self::Flush).
+    Fence {
+        posted: u32,
+    },
+}
+
 // SAFETY: the buffers belong to the sender; `last` is used only in the call that sets it; requests of pending flushes
 // are followed only by the thread that completes them.
 unsafe impl Send for TofuSender {}
@@ -67,9 +80,7 @@ pub struct TofuSender {
     /// complete before anything more is posted.
     reads: u32,
     behind: Option<u32>,
-    /// Number of posts before a fence. Reads, atomic operations and writes by rails are not ordered with puts: they
-    /// wait until these have arrived.
-    fenced: Option<u32>,
+    gate: ReadGate,
     /// Flushes that wait.
     marks: PendingFlushes,
     /// Edata tag of the last non-fetching atomic operation.
@@ -118,7 +129,7 @@ impl TofuSender {
             writer: RingWriter::new(to.shape),
             reads: 0,
             behind: None,
-            fenced: None,
+            gate: ReadGate::Open,
             marks: PendingFlushes::default(),
             slot: 0,
             record: Vec::new(),
@@ -154,7 +165,11 @@ impl TofuSender {
     pub fn fence(&mut self) {
         self.behind = (!self.has_read()).then_some(self.reads);
         let posted = self.posted();
-        self.fenced = (!self.flow.has_ended(posted)).then_some(posted);
+        self.gate = match self.flow.has_ended(posted) {
+            true if self.marks.is_sealed() => ReadGate::Open,
+            true => ReadGate::Flush,
+            false => ReadGate::Fence { posted },
+        };
         self.revoke_budget();
     }
 

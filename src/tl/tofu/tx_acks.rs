@@ -56,7 +56,8 @@ impl TxAcks {
         self.came.load(Ordering::Acquire)
     }
 
-    /// Whether at least `reads` of the reads, atomic operations and writes by rails have completed.
+    /// Whether at least `reads` reads, atomic operations and writes by rails have completed: any of them, not only the
+    /// first ones.
     pub(super) fn has_read_done(&self, reads: u32) -> bool {
         (self.came().wrapping_sub(reads) as i32) >= 0
     }

@@ -63,6 +63,8 @@ pub const LCL_PUT: u8 = 0;
 pub const RMT_PUT: u8 = 1;
 pub const LCL_GET: u8 = 2;
 pub const LCL_ARMW: u8 = 4;
+/// Not a type of uTofu: the library has written no notice, as with the code of an error that is not an operation's.
+pub const NO_NOTICE: u8 = u8::MAX;
 
 /// Capabilities of a TNI.
 #[repr(C)]
@@ -84,7 +86,7 @@ pub struct TniCaps {
 
 /// Entry of an MRQ.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct MrqNotice {
     pub notice_type: u8,
     padding: [u8; 7],
@@ -95,6 +97,20 @@ pub struct MrqNotice {
     pub lcl_stadd: Stadd,
     pub rmt_stadd: Stadd,
     reserved: [u64; 2],
+}
+
+impl MrqNotice {
+    /// What is polled into.
+    pub const NONE: MrqNotice = MrqNotice {
+        notice_type: NO_NOTICE,
+        padding: [0; 7],
+        vcq_id: 0,
+        edata: 0,
+        rmt_value: 0,
+        lcl_stadd: 0,
+        rmt_stadd: 0,
+        reserved: [0; 2],
+    };
 }
 
 const _: () = assert!(size_of::<MrqNotice>() == 64 && size_of::<TniCaps>() == 88);

@@ -252,7 +252,7 @@ impl Vcq {
     /// Polls the MRQ: result code, and the notice.
     #[inline]
     pub fn poll_mrq(&self) -> (c_int, MrqNotice) {
-        let mut notice = MrqNotice::default();
+        let mut notice = MrqNotice::NONE;
         // SAFETY: the notice is written to a local variable.
         let code = unsafe { (self.lib.poll_mrq)(self.hdl, 0, &mut notice) };
         vcq_ops::has_notice();

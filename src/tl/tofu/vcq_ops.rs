@@ -4,7 +4,6 @@ use super::utofu::{MrqNotice, Stadd, Utofu, VcqHdl, VcqId};
 use super::vcq::{PostFlags, RemoteAddr};
 use crate::sys::sync::{Ordering, fence};
 use std::ffi::{c_int, c_ulong, c_void};
-use std::mem::MaybeUninit;
 
 type PutWord =
     unsafe extern "C" fn(VcqHdl, VcqId, u64, Stadd, usize, u64, c_ulong, *mut c_void) -> c_int;
@@ -105,14 +104,15 @@ impl VcqOps {
         }
     }
 
-    /// Polls the MRQ: the result code. Unless it is [`NOT_FOUND`](super::utofu::NOT_FOUND), the notice is written.
+    /// Polls the MRQ: the result code. The notice is written on success; on an error that is not an operation's it may
+    /// not be, so its type was [`NO_NOTICE`](super::utofu::NO_NOTICE) before.
     ///
     /// # Safety
     /// The VCQ exists, and no other thread uses it.
     #[inline(always)]
-    pub unsafe fn poll_mrq(&self, notice: &mut MaybeUninit<MrqNotice>) -> c_int {
+    pub unsafe fn poll_mrq(&self, notice: &mut MrqNotice) -> c_int {
         // SAFETY: the caller's VCQ; the notice is writable.
-        let code = unsafe { (self.poll_mrq)(self.hdl, 0, notice.as_mut_ptr()) };
+        let code = unsafe { (self.poll_mrq)(self.hdl, 0, notice) };
         has_notice();
         code
     }

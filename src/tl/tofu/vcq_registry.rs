@@ -4,6 +4,8 @@ use super::utofu::Stadd;
 use super::vcq::{RegisteredMem, RemoteAddr, Vcq};
 use crate::sys::log;
 use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::io;
 use std::sync::{Arc, Weak};
 
 /// The registry of a context.
@@ -26,23 +28,23 @@ pub struct MrPerVcq {
 impl VcqRegistry {
     /// Adds a new worker's VCQs: returns the number of the first, the others have the next ones. Numbers are 16 bits
     /// and unique.
-    pub fn enter(&self, vcqs: &[&Arc<Vcq>]) -> u16 {
+    ///
+    /// # Errors
+    /// Not as many consecutive numbers are free.
+    pub fn enter(&self, vcqs: &[&Arc<Vcq>]) -> io::Result<u16> {
         let mut inner = self.0.lock();
         inner.queues.retain(|(_, queue)| queue.strong_count() > 0);
         let few = vcqs.len() as u16;
-        let taken = |n: u16| {
-            let mut numbers = inner.queues.iter().map(|&(number, _)| number);
-            numbers.any(|number| number.wrapping_sub(n) < few)
-        };
-        let mut first = inner.next;
-        while taken(first) {
-            first = first.wrapping_add(1);
-        }
+        let taken = inner.queues.iter().map(|&(number, _)| number).collect();
+        let first = first_free(&taken, inner.next, few).ok_or_else(|| {
+            let number = taken.len();
+            io::Error::other(format!("the context's workers have {number} VCQs"))
+        })?;
         inner.next = first.wrapping_add(few);
         let numbers = (0..few).map(|i| first.wrapping_add(i));
         let queues = vcqs.iter().map(|vcq| Arc::downgrade(vcq));
         inner.queues.extend(numbers.zip(queues));
-        first
+        Ok(first)
     }
 
     /// Removes a worker's VCQs: `count`, from the number `first` on.
@@ -62,6 +64,13 @@ impl VcqRegistry {
         all.filter_map(|(number, queue)| Some((*number, queue.upgrade()?)))
             .collect()
     }
+}
+
+/// The first of `count` consecutive free numbers, from `next` on, modulo 2^16.
+fn first_free(taken: &HashSet<u16>, next: u16, count: u16) -> Option<u16> {
+    let is_free = |first: u16| (0..count).all(|i| !taken.contains(&first.wrapping_add(i)));
+    let mut candidates = (0..=u16::MAX).map(|i| next.wrapping_add(i));
+    candidates.find(|&first| is_free(first))
 }
 
 impl MrPerVcq {
@@ -122,5 +131,25 @@ impl MrPerVcq {
             Ok(registered) => self.registered.push((number, registered)),
             Err(e) => log::diag!("memory is reached by message: {e}"),
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn consecutive_free_numbers_are_found_or_missed() {
+        let taken = HashSet::from([3, 4, 7]);
+        assert_eq!(first_free(&taken, 1, 2), Some(1));
+        assert_eq!(first_free(&taken, 2, 2), Some(5));
+        assert_eq!(first_free(&taken, 4, 3), Some(8));
+        assert_eq!(first_free(&HashSet::from([0]), u16::MAX, 2), Some(1));
+        let mut taken: HashSet<u16> = (0..=u16::MAX).collect();
+        assert_eq!(first_free(&taken, 9, 1), None);
+        // Room for one VCQ, but not for one with a rail.
+        taken.remove(&5);
+        assert_eq!(first_free(&taken, 9, 2), None);
+        assert_eq!(first_free(&taken, 9, 1), Some(5));
     }
 }

@@ -8,6 +8,7 @@ use crate::sys::lock::MtLock;
 use crate::sys::sync::Ordering;
 use crate::wire::ib_packet::HEAD;
 use loom::thread::JoinHandle;
+use std::ffi::c_void;
 
 const LEN: usize = 32;
 
@@ -257,5 +258,27 @@ fn loom_what_has_room_has_buffers() {
         assert!(tx.send(1, 0, 0, FRAME, |_| ()));
         assert!(!tx.has_room(FRAME));
         assert!(tx.send(1, 0, 0, 1, |_| ()), "a short one needs none");
+    });
+}
+
+/// A flush waits for the reads before it, also where a later read completes first.
+#[test]
+fn loom_later_reads_do_not_end_a_flush() {
+    alone(|| {
+        let mut scene = scene(2);
+        let owner: *mut c_void = scene.here.ptr().cast();
+        assert!(scene.read());
+        assert!(scene.tx.flush_marker(owner));
+        assert!(scene.read_by_rail() && scene.read_by_rail());
+        let second = owner.wrapping_byte_add(1);
+        assert!(scene.tx.flush_marker(second));
+        assert!(hear(&scene.own.rails[0].queue, &scene.flow, 1));
+        assert_eq!(scene.tx.next_flushed(), None);
+        assert!(hear(&scene.own.queue, &scene.flow, 1));
+        assert_eq!(scene.tx.next_flushed(), Some(owner));
+        assert_eq!(scene.tx.next_flushed(), None);
+        assert!(hear(&scene.own.rails[0].queue, &scene.flow, 1));
+        assert_eq!(scene.tx.next_flushed(), Some(second));
+        assert_eq!(scene.tx.next_flushed(), None);
     });
 }

@@ -1,13 +1,12 @@
 //! Memory of a worker that TNIs write and read: rings, control words, buffers.
 
-use super::super::op_queue::QueueEvent;
+use super::super::op_queue::{ErrSource, QueueEvent};
 use super::super::utofu::{MrqNotice, REMOTE_MRQ_NOTICE, SUCCESS};
 use super::super::vcq::RemoteAddr;
 use super::*;
 use crate::sys::sync::Ordering;
 use crate::wire::ib_packet::{HEAD, PacketHdr};
 use crate::wire::tofu_msg::{GRANT_AT, Grant, LEFT, LEFT_AT};
-use std::mem::MaybeUninit;
 
 const LEN: usize = 16;
 
@@ -40,7 +39,7 @@ fn take(ring: &mut RxRing, n: u64) -> bool {
 
 /// Polls by the call of the fast path.
 fn is_told(own: &TofuIface) -> bool {
-    let mut notice = MaybeUninit::<MrqNotice>::uninit();
+    let mut notice = MrqNotice::NONE;
     // SAFETY: the worker's VCQ, which only this thread uses.
     unsafe { own.vcq.line().poll_mrq(&mut notice) == SUCCESS }
 }
@@ -246,5 +245,22 @@ fn loom_a_buffer_is_read_between_two_gets() {
             });
         }
         network.join().unwrap();
+    });
+}
+
+/// An error without a notice is of no operation; where no notice comes any more, the MRQ has failed.
+#[test]
+fn loom_errors_without_notice_are_of_no_operation() {
+    const FATAL: i32 = -768;
+    explore(0, || {
+        let own = iface(1, false);
+        let mut queue = own.queue.lock();
+        for _ in 0..1000 {
+            let event = queue.event(FATAL, &MrqNotice::NONE);
+            let whose = ErrSource::Unknown;
+            assert!(matches!(event, Some(QueueEvent::Failed { whose: of, .. }) if of == whose));
+        }
+        let event = queue.event(FATAL, &MrqNotice::NONE);
+        assert!(matches!(event, Some(QueueEvent::Deaf { code: FATAL })));
     });
 }

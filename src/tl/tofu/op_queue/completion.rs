@@ -125,6 +125,8 @@ pub enum ErrSource {
     Credit(u32),
     /// The worker's own operation.
     Nobody,
+    /// The library names no operation.
+    Unknown,
     /// An untagged operation: its generation, and the remote end as the notice names it, for which uTofu makes no
     /// promise.
     Coloured(u8, RemoteAddr),

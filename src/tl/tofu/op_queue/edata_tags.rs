@@ -30,13 +30,15 @@ struct EdataTag {
     owner: Option<Completion>,
     /// Notices that are still to come.
     to_come: u16,
-    /// A notice has arrived, or an error was reported: no further read joins.
+    /// A notice has arrived, an error was reported, or the tag is sealed: no further read joins.
     closed: bool,
     failed: bool,
     /// The reads that share the tag, a list in [`Outstanding`].
     first: u32,
     last: u32,
     count: u16,
+    /// The seal of its operations ([`EdataTags::seal`]); 0: none.
+    age: u16,
 }
 
 const FREE: EdataTag = EdataTag {
@@ -47,7 +49,16 @@ const FREE: EdataTag = EdataTag {
     first: NONE,
     last: NONE,
     count: 0,
+    age: 0,
 };
+
+impl EdataTag {
+    /// Whether it belongs to reads, atomic operations or writes by rails of this connection.
+    fn is_read_of(&self, link: u32) -> bool {
+        use Completion::{Changes, Reads, Reply};
+        matches!(self.owner, Some(Reads(of) | Reply(of) | Changes(of)) if of == link)
+    }
+}
 
 /// What a notice with a tag completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +177,24 @@ impl EdataTags {
         Some(came)
     }
 
+    /// Gives the tags of outstanding reads and atomic operations of a connection this age, except those that have one:
+    /// no later read joins them. Ages count from 1, modulo 2^16, without 0.
+    pub fn seal(&mut self, link: u32, age: u16) {
+        for slot in self.slots.iter_mut().filter(|s| s.is_read_of(link)) {
+            slot.closed = true;
+            if slot.age == 0 {
+                slot.age = age;
+            }
+        }
+    }
+
+    /// Whether a read or an atomic operation of a connection is outstanding that has this age or an earlier one.
+    pub fn has_sealed(&self, link: u32, age: u16) -> bool {
+        let is_older = |s: &EdataTag| s.age != 0 && age.wrapping_sub(s.age) as i16 >= 0;
+        let mut slots = self.slots.iter();
+        slots.any(|s| is_older(s) && s.is_read_of(link))
+    }
+
     /// The operation that the notice with this tag belongs to.
     pub fn owner(&self, edata: u64) -> Option<Completion> {
         self.slots.get(usize::try_from(edata).ok()?)?.owner
@@ -270,5 +299,37 @@ mod tests {
             "{last:?}"
         );
         assert_eq!(slots.complete(shared.into(), true), None);
+    }
+
+    #[test]
+    fn a_sealed_one_is_joined_no_more_and_older_than_later_ones() {
+        let (mut slots, mut all) = (EdataTags::new(), Outstanding::default());
+        let mut last = 0;
+        // Until two reads share a tag.
+        let shared = loop {
+            let (slot, _) = read(1, &mut slots, &mut all).expect("room");
+            if slot == last {
+                break slot;
+            }
+            last = slot;
+        };
+        let other = slots.alloc(Completion::Changes(2)).expect("one");
+        slots.seal(1, u16::MAX);
+        assert!(slots.has_sealed(1, u16::MAX) && !slots.has_sealed(1, u16::MAX - 1));
+        // The age after the largest one is 1.
+        assert!(slots.has_sealed(1, 1) && !slots.has_sealed(2, 1));
+        let (later, _) = read(1, &mut slots, &mut all).expect("room");
+        assert_ne!(later, shared);
+        slots.seal(1, 1);
+        slots.seal(2, 1);
+        for slot in 1..OWN_SLOT {
+            if ![later, other].contains(&slot) {
+                while slots.complete(slot.into(), true).is_some() {}
+            }
+        }
+        assert!(!slots.has_sealed(1, u16::MAX) && slots.has_sealed(1, 1));
+        assert!(slots.has_sealed(2, 1) && !slots.has_sealed(2, u16::MAX));
+        slots.complete(later.into(), true);
+        assert!(!slots.has_sealed(1, 1));
     }
 }

@@ -251,7 +251,8 @@ impl OpQueue {
             notice.notice_type,
             notice.edata
         );
-        let is_vague = came.is_none() && code == utofu::MRQ_OTHER;
+        let is_unnamed = notice.notice_type == utofu::NO_NOTICE;
+        let is_vague = came.is_none() && (code == utofu::MRQ_OTHER || is_unnamed);
         self.errors = if is_vague { self.errors + 1 } else { 0 };
         if self.errors > DEAF {
             return QueueEvent::Deaf { code };
@@ -259,6 +260,7 @@ impl OpQueue {
         let whose = match came {
             Some(TagHit::One(owner)) => ErrSource::of(owner.link()),
             Some(TagHit::Part(link) | TagHit::All { link, .. }) => ErrSource::Link(link),
+            None if is_unnamed => ErrSource::Unknown,
             None => {
                 let there = RemoteAddr {
                     vcq: notice.vcq_id,

@@ -1,6 +1,6 @@
 //! Flushes that wait for earlier posts, and do not delay later ones.
 
-use super::TofuSender;
+use super::{ReadGate, TofuSender};
 use std::collections::VecDeque;
 use std::ffi::c_void;
 
@@ -15,16 +15,28 @@ struct PendingFlush {
 /// The pending flushes of a sender, in order. Owners are requests; only the thread that completes them follows the
 /// pointers.
 #[derive(Default)]
-pub(super) struct PendingFlushes(VecDeque<PendingFlush>);
+pub(super) struct PendingFlushes {
+    all: VecDeque<PendingFlush>,
+    /// For the first of `all`, after which reads were posted: the age of the edata tags of what each waits for. Later
+    /// reads may complete first, so that the number of completed ones does not show that the earlier ones have.
+    seals: VecDeque<u16>,
+    /// The last age: from 1, modulo 2^16, without 0.
+    age: u16,
+}
 
 impl PendingFlushes {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
+    }
+
+    /// Whether reads that are posted now are known to be later than those that the flushes wait for.
+    pub(super) fn is_sealed(&self) -> bool {
+        self.all.len() == self.seals.len()
     }
 
     /// The waiting requests.
     pub(super) fn owners(&self) -> impl Iterator<Item = *mut c_void> {
-        self.0.iter().map(|waiting| waiting.owner)
+        self.all.iter().map(|waiting| waiting.owner)
     }
 
     /// Removes and returns the requests that satisfy `wanted`.
@@ -33,8 +45,22 @@ impl PendingFlushes {
         wanted: impl Fn(*mut c_void) -> bool,
     ) -> Vec<*mut c_void> {
         let found = self.owners().filter(|&owner| wanted(owner)).collect();
-        self.0.retain(|waiting| !wanted(waiting.owner));
+        let mut owners = self.all.iter().map(|waiting| waiting.owner);
+        let mut next = || owners.next().is_some_and(&wanted);
+        self.seals.retain(|_| !next());
+        self.all.retain(|waiting| !wanted(waiting.owner));
         found
+    }
+
+    /// Seals the flushes that are not sealed yet: returns the age of what they wait for. One that `has_read` all waits
+    /// only for what earlier flushes wait for, which has an earlier age.
+    fn seal(&mut self, has_read: impl Fn(&PendingFlush) -> bool) -> u16 {
+        let (earlier, age) = (self.age, self.age.checked_add(1).unwrap_or(1));
+        self.age = age;
+        let last = self.all.iter().skip(self.seals.len());
+        let ages = last.map(|flush| if has_read(flush) { earlier } else { age });
+        self.seals.extend(ages);
+        age
     }
 }
 
@@ -50,27 +76,78 @@ impl TofuSender {
             reads: self.reads,
             owner,
         };
-        self.marks.0.push_back(waiting);
+        self.marks.all.push_back(waiting);
         if !self.has_read() {
             self.flow.watch();
+            if self.gate == ReadGate::Open {
+                self.gate = ReadGate::Flush;
+            }
         }
         // A reply that was handled before the flush was listed does not complete it.
         let is_told = !self.is_drained() && self.post_marker_flush();
         if !is_told {
-            self.marks.0.pop_back();
+            self.marks.all.pop_back();
         }
         is_told
     }
 
+    /// Called before a read, atomic operation or write by a rail is posted after a flush: seals the outstanding ones,
+    /// for which the pending flushes wait.
+    #[inline(always)]
+    pub(super) fn seal_flushes(&mut self) {
+        if !self.marks.is_sealed() && !self.has_read() {
+            self.seal();
+        }
+    }
+
+    #[inline(never)]
+    fn seal(&mut self) {
+        // Exact: a read that is posted while a flush has something to wait for is posted behind a seal.
+        let has_read = |flush: &PendingFlush| self.flow.has_read_done(flush.reads);
+        let (link, age) = (self.mark.link, self.marks.seal(has_read));
+        // The next atomic operation takes another tag.
+        self.slot = 0;
+        self.iface.queue.lock().seal(link, age);
+        for rail in &self.iface.rails {
+            rail.queue.lock().seal(link, age);
+        }
+    }
+
+    /// Removes the seal of the first flush, if the reads, atomic operations and writes by rails before the flush have
+    /// completed.
+    #[inline(never)]
+    fn unseal_first(&mut self) -> bool {
+        let link = self.mark.link;
+        let mut rails = self.iface.rails.iter();
+        let is_complete = self.marks.seals.front().is_none_or(|&age| {
+            !self.iface.queue.lock().has_sealed(link, age)
+                && !rails.any(|rail| rail.queue.lock().has_sealed(link, age))
+        });
+        if is_complete {
+            self.marks.seals.pop_front();
+        }
+        is_complete
+    }
+
     /// The next complete flush. Called after a reply or a completion was counted; posts a flush request for the others.
     pub fn next_flushed(&mut self) -> Option<*mut c_void> {
-        let Some(first) = self.marks.0.front() else {
+        let Some(&PendingFlush {
+            posted,
+            reads,
+            owner,
+        }) = self.marks.all.front()
+        else {
             self.flow.unwatch();
+            if self.gate == ReadGate::Flush {
+                self.gate = ReadGate::Open;
+            }
             return None;
         };
-        if self.flow.is_past(first.posted) && self.flow.has_read_done(first.reads) {
-            let owner = first.owner;
-            self.marks.0.pop_front();
+        if self.flow.is_past(posted)
+            && self.flow.has_read_done(reads)
+            && (self.marks.seals.is_empty() || self.unseal_first())
+        {
+            self.marks.all.pop_front();
             return Some(owner);
         }
         if !self.post_marker_flush() {
@@ -81,7 +158,7 @@ impl TofuSender {
 
     /// Posts a flush request for the pending flushes, where none covers the last one. False: not now.
     pub(super) fn post_marker_flush(&mut self) -> bool {
-        let Some(&PendingFlush { posted, .. }) = self.marks.0.back() else {
+        let Some(&PendingFlush { posted, .. }) = self.marks.all.back() else {
             return true;
         };
         if !self.is_acked(posted) {

@@ -1,6 +1,6 @@
 //! One-sided operations: puts, gets and atomic operations of the TNI on memory of the peer.
 
-use super::TofuSender;
+use super::{ReadGate, TofuSender};
 use crate::tl::tofu::amo::TofuAmo;
 use crate::tl::tofu::tni::PIGGYBACK;
 use crate::tl::tofu::utofu::Stadd;
@@ -207,19 +207,26 @@ impl TofuSender {
         posted
     }
 
-    /// Whether puts before a fence may not have arrived yet.
+    /// Whether puts before a fence may not have arrived yet. If not, a read can be posted.
+    #[inline(always)]
     fn is_behind_writes(&mut self) -> bool {
-        let Some(before) = self.fenced else {
-            return false;
-        };
-        if self.flow.is_past(before) {
-            self.fenced = None;
-            return false;
+        self.gate != ReadGate::Open && self.is_gated()
+    }
+
+    /// [`is_behind_writes`](Self::is_behind_writes) after a fence or a flush.
+    #[inline(never)]
+    fn is_gated(&mut self) -> bool {
+        if let ReadGate::Fence { posted } = self.gate
+            && !self.flow.is_past(posted)
+        {
+            if !self.is_acked(posted) {
+                self.post_flush();
+            }
+            return true;
         }
-        if !self.is_acked(before) {
-            self.post_flush();
-        }
-        true
+        self.seal_flushes();
+        self.gate = ReadGate::Open;
+        false
     }
 
     /// Whether all reads, atomic operations and writes by rails have completed.
