@@ -12,7 +12,7 @@ use ucp::abi::{endpoint, request, tag};
 use ucp::ctypes::*;
 use ucp::wire::frame;
 use ucp::wire::header::Kind;
-use ucp::wire::tcp_hello::{Answer, CROSSED, Greeting, MAGIC, TO_LISTENER, TO_WORKER, WELCOME};
+use ucp::wire::tcp_hello::{Answer, CROSSED, MAGIC, TO_LISTENER, TO_WORKER, TcpHello, WELCOME};
 
 fn port_of(scene: &Scene) -> u16 {
     scene.address.tcp.as_ref().unwrap().port
@@ -53,8 +53,8 @@ impl Port {
             });
     }
 
-    fn greeting(&self) -> Greeting {
-        Greeting {
+    fn greeting(&self) -> TcpHello {
+        TcpHello {
             magic: MAGIC,
             purpose: TO_WORKER,
             losses: 0,
@@ -75,7 +75,7 @@ impl Port {
     /// A connection of a client with the secret that has lost this many connections before; and the reply to it.
     fn insider_again(&self, from: u64, losses: u32) -> (TcpStream, u32) {
         let mut stream = self.connect();
-        let greeting = Greeting {
+        let greeting = TcpHello {
             from,
             losses,
             ..self.greeting()
@@ -135,26 +135,26 @@ fn a_client_without_the_secret_is_rejected() {
     let before = port.known();
     let good = port.greeting();
     let wrong = [
-        Greeting {
+        TcpHello {
             secret: good.secret ^ 1,
             ..good
         }
         .encode()
         .to_vec(),
-        Greeting {
+        TcpHello {
             to: good.to ^ 1,
             ..good
         }
         .encode()
         .to_vec(),
-        Greeting {
+        TcpHello {
             purpose: TO_LISTENER,
             ..good
         }
         .encode()
         .to_vec(),
-        Greeting { purpose: 9, ..good }.encode().to_vec(),
-        Greeting {
+        TcpHello { purpose: 9, ..good }.encode().to_vec(),
+        TcpHello {
             magic: MAGIC + 1,
             ..good
         }

@@ -85,24 +85,26 @@ fn worker_address() -> impl Strategy<Value = WorkerAddress> {
         prop::option::of(tcp()),
         any::<bool>(),
     )
-        .prop_map(|(uid, client_id, name, shm, ib, tofu, sockets, greets)| {
-            // An address with TCP for wireup only has another section instead.
-            let (tcp, greeter) = if greets {
-                (None, sockets)
-            } else {
-                (sockets, None)
-            };
-            WorkerAddress {
-                uid,
-                client_id,
-                name,
-                shm,
-                ib,
-                tofu,
-                tcp,
-                greeter,
-            }
-        })
+        .prop_map(
+            |(uid, client_id, name, shm, ib, tofu, sockets, ib_by_tcp)| {
+                // An address with TCP for wireup only has another section instead.
+                let (tcp, wireup_tcp) = if ib_by_tcp {
+                    (None, sockets)
+                } else {
+                    (sockets, None)
+                };
+                WorkerAddress {
+                    uid,
+                    client_id,
+                    name,
+                    shm,
+                    ib,
+                    tofu,
+                    tcp,
+                    wireup_tcp,
+                }
+            },
+        )
 }
 
 fn rkey() -> impl Strategy<Value = PackedRkey> {

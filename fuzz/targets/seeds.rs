@@ -14,7 +14,7 @@ use ucp::wire::rkey::PackedRkey;
 use ucp::wire::rkey_tofu::TofuRkey;
 use ucp::wire::rts_keys::RailStadds;
 use ucp::wire::stats;
-use ucp::wire::tcp_hello::{self, Answer, Greeting};
+use ucp::wire::tcp_hello::{self, Answer, TcpHello};
 use ucp::wire::tofu_msg::RailVcqs;
 use ucp_fuzz::program::AM_ID;
 use ucp_fuzz::script::{Send, Step, Word};
@@ -159,7 +159,7 @@ fn address() -> WorkerAddress {
             number: 18,
             rails: RailVcqs::of([19, 20].into_iter()),
         }),
-        greeter: None,
+        wireup_tcp: None,
     }
 }
 
@@ -219,7 +219,7 @@ fn keys() -> Vec<Vec<u8>> {
 }
 
 fn frames() -> Vec<Vec<u8>> {
-    let greeting = Greeting {
+    let hello = TcpHello {
         magic: tcp_hello::MAGIC,
         purpose: tcp_hello::TO_WORKER,
         losses: 0,
@@ -240,7 +240,7 @@ fn frames() -> Vec<Vec<u8>> {
     };
     let stream: Vec<Vec<u8>> = Kind::ALL.iter().map(framed).collect();
     let mut all = vec![
-        greeting.encode().to_vec(),
+        hello.encode().to_vec(),
         answer.encode().to_vec(),
         stream.concat(),
     ];

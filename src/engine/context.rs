@@ -51,13 +51,13 @@ pub struct Context {
     /// VCQs of the workers there.
     pub roster: Arc<VcqRegistry>,
     /// Responder to liveness probes; made when UD is to carry messages, `None` if it cannot be made.
-    pulse: OnceLock<Option<KeepaliveThread>>,
+    keepalive: OnceLock<Option<KeepaliveThread>>,
     /// User memory registered with InfiniBand devices; made by the first registration.
     pub pinned: OnceLock<IbMrCaches>,
     /// Network devices that may be used, best first; none if TCP is not to be used.
     pub devices: Vec<TcpDevice>,
     /// The network devices carry no messages, only the wireup of queue pairs.
-    pub greets_only: bool,
+    pub tcp_for_wireup_only: bool,
     /// Memory handles that the user holds; `ucp_mem_unmap` ignores others, as some programs pass handles that were
     /// never mapped.
     pub handles: parking_lot::Mutex<std::collections::HashSet<usize>>,
@@ -115,7 +115,7 @@ impl Context {
         {
             tofu.most_alone = policy::fair_part(tnis.len(), here);
         }
-        let (devices, greets_only) = devices(&options, &policy, &ports);
+        let (devices, tcp_for_wireup_only) = devices(&options, &policy, &ports);
         // A list of devices may be the reason; and Tofu is not used with `UCP_FEATURE_WAKEUP`.
         let every = options.net_devices.is_all();
         let no_port = policy.ib.is_some() && ports.is_empty() && every;
@@ -159,10 +159,10 @@ impl Context {
             ports,
             tnis,
             roster: Arc::default(),
-            pulse: OnceLock::new(),
+            keepalive: OnceLock::new(),
             pinned: OnceLock::new(),
             devices,
-            greets_only,
+            tcp_for_wireup_only,
             handles: parking_lot::Mutex::default(),
             workers_made: AtomicU64::new(0),
             origin: Origin::here(),
@@ -197,23 +197,23 @@ impl Context {
 
     /// Registers a worker whose address has this secret with the keepalive responder. Returns the number of the
     /// responder's queue pair at the port with this number; 0: there is no responder.
-    pub fn answer_for(&self, worker: u64, secret: u64, port: usize) -> u32 {
-        let pulse = self.pulse.get_or_init(|| match KeepaliveThread::new(&self.ports) {
-            Ok(pulse) => Some(pulse),
+    pub fn keepalive_qpn(&self, worker: u64, secret: u64, port: usize) -> u32 {
+        let keepalive = self.keepalive.get_or_init(|| match KeepaliveThread::new(&self.ports) {
+            Ok(keepalive) => Some(keepalive),
             Err(e) => {
                 log::warn!("peers that send datagrams will take who computes for long for dead (UCX_UD_TIMEOUT): {e}");
                 None
             }
         });
-        pulse
+        keepalive
             .as_ref()
             .map_or(0, |p| p.add_worker(worker, secret, port))
     }
 
     /// Removes a worker from the keepalive responder.
     pub fn forget(&self, worker: u64) {
-        if let Some(Some(pulse)) = self.pulse.get() {
-            pulse.remove_worker(worker);
+        if let Some(Some(keepalive)) = self.keepalive.get() {
+            keepalive.remove_worker(worker);
         }
     }
 
@@ -251,8 +251,8 @@ fn tnis(options: &Options, policy: &Policy, features: u64) -> Vec<Tni> {
 /// The network devices that may be used, and whether only for wireup of queue pairs: where ud is excluded queue pairs
 /// are connected by TCP, though `UCX_TLS` may exclude tcp, and `UCX_NET_DEVICES` may name adapters only.
 fn devices(options: &Options, policy: &Policy, ports: &[Arc<Port>]) -> (Vec<TcpDevice>, bool) {
-    let greets = !ports.is_empty() && policy.ib.as_ref().is_some_and(|ib| !ib.tuning.ud.used);
-    if policy.tcp.is_none() && !greets {
+    let tcp_wireup = !ports.is_empty() && policy.ib.as_ref().is_some_and(|ib| !ib.tuning.ud.used);
+    if policy.tcp.is_none() && !tcp_wireup {
         return (Vec::new(), false);
     }
     let names: Vec<&str> = ports.iter().map(|p| &*p.name).collect();
@@ -263,13 +263,13 @@ fn devices(options: &Options, policy: &Policy, ports: &[Arc<Port>]) -> (Vec<TcpD
         })
     };
     let mut devices = list(options);
-    let mut greets_only = policy.tcp.is_none();
-    if devices.is_empty() && greets {
-        greets_only = true;
+    let mut tcp_for_wireup_only = policy.tcp.is_none();
+    if devices.is_empty() && tcp_wireup {
+        tcp_for_wireup_only = true;
         let mut any = options.clone();
         if any.set("NET_DEVICES", "all").is_ok() {
             devices = list(&any);
         }
     }
-    (devices, greets_only)
+    (devices, tcp_for_wireup_only)
 }

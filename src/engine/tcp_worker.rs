@@ -28,18 +28,18 @@ pub const TIMER: u64 = u64::MAX - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpConnPhase {
     /// This end is connecting.
-    Dialing(ConnectAttempt),
+    Connecting(ConnectAttempt),
     /// This end has sent its hello and waits for the peer's.
-    Greeted(ConnectAttempt),
+    HelloSent(ConnectAttempt),
     /// Half-open: accepted, without a complete hello. Closed at this time, coarse milliseconds.
-    Guest { until: u64 },
+    HalfOpen { until: u64 },
     /// Messages may arrive.
     Open,
     /// This end is connecting, to this one of the peer's addresses, for the wireup of a queue pair; `number`: the IB
     /// connection.
-    Calling { number: u32, candidate: usize },
+    WireupConnecting { number: u32, candidate: usize },
     /// Connected, for the wireup of queue pairs: so many messages have arrived. `ours`: this end has connected.
-    Letters { ours: bool, read: u32 },
+    WireupOpen { ours: bool, read: u32 },
 }
 
 /// An attempt to connect to a peer.
@@ -150,12 +150,12 @@ impl TcpWorker {
     pub fn sleep_until_due(&mut self) -> bool {
         // Half-open connections are in the order of their arrival.
         let first = self.half_open.first().copied();
-        let guest = match first.and_then(|token| self.get(token)).map(|c| &c.phase) {
-            Some(&TcpConnPhase::Guest { until }) => Some(until),
+        let half_open_until = match first.and_then(|token| self.get(token)).map(|c| &c.phase) {
+            Some(&TcpConnPhase::HalfOpen { until }) => Some(until),
             _ => None,
         };
-        let redials = self.retries.iter().map(|r| r.at);
-        let at = redials.chain(guest).min();
+        let retries = self.retries.iter().map(|r| r.at);
+        let at = retries.chain(half_open_until).min();
         self.alarm.wake(&self.epoll, at)
     }
 
@@ -225,8 +225,8 @@ impl TcpWorker {
         }));
         self.unsettled += 1;
         match phase {
-            TcpConnPhase::Guest { .. } => self.half_open.push(token),
-            TcpConnPhase::Calling { .. } => self.wireups += 1,
+            TcpConnPhase::HalfOpen { .. } => self.half_open.push(token),
+            TcpConnPhase::WireupConnecting { .. } => self.wireups += 1,
             _ => {}
         }
         Ok(token)
@@ -298,7 +298,7 @@ impl TcpWorker {
     /// A half-open connection has sent a message for a queue pair.
     pub fn accept(&mut self, token: u64) {
         if let Some(c) = self.get(token) {
-            c.phase = TcpConnPhase::Letters {
+            c.phase = TcpConnPhase::WireupOpen {
                 ours: false,
                 read: 0,
             };
@@ -312,17 +312,17 @@ impl TcpWorker {
         let connection = slot.connection.take_if(|c| c.link.token == token)?;
         self.free.push(token as u32);
         // Only a socket that is connecting is watched for writability here; for others its sender does that.
-        let dialing = matches!(
+        let connecting = matches!(
             connection.phase,
-            TcpConnPhase::Dialing(_) | TcpConnPhase::Calling { .. }
+            TcpConnPhase::Connecting(_) | TcpConnPhase::WireupConnecting { .. }
         );
         match connection.phase {
-            TcpConnPhase::Letters { ours: true, .. } | TcpConnPhase::Calling { .. } => {
+            TcpConnPhase::WireupOpen { ours: true, .. } | TcpConnPhase::WireupConnecting { .. } => {
                 self.wireups -= 1
             }
             _ => {}
         }
-        self.epoll.remove(connection.link.fd(), dialing);
+        self.epoll.remove(connection.link.fd(), connecting);
         if connection.phase == TcpConnPhase::Open {
             self.open.retain(|&t| t != token);
             if connection.listed {

@@ -271,7 +271,7 @@ impl Worker {
             }
         };
         let told = sockets.as_ref().map(|s| s.locator());
-        let (greeter, tcp) = match ctx.greets_only {
+        let (wireup_tcp, tcp) = match ctx.tcp_for_wireup_only {
             true => (told, None),
             false => (None, told),
         };
@@ -334,7 +334,7 @@ impl Worker {
             tofu_iface: rings.as_ref().map(|rings| rings.iface.clone()),
             tni: rings.as_ref().map_or(0, |rings| rings.iface.tni),
             tcp,
-            wireup_listener: greeter,
+            wireup_listener: wireup_tcp,
             extra_op_flags: AtomicU32::new(extra_op_flags),
             short_way_recv: Cell::new(!mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG)),
             receive_limit: Cell::new(0),
@@ -497,7 +497,7 @@ impl Worker {
             ib: self.ib.clone(),
             tofu: self.tofu,
             tcp: self.tcp.clone(),
-            greeter: self.wireup_listener.clone(),
+            wireup_tcp: self.wireup_listener.clone(),
         }
     }
 
@@ -646,7 +646,7 @@ fn inbox(ctx: &Context) -> io::Result<Option<Inbox>> {
     }
     match Inbox::create(ctx.policy.named_inboxes) {
         Ok(inbox) => Ok(Some(inbox)),
-        Err(e) if !ctx.ports.is_empty() || !ctx.devices.is_empty() && !ctx.greets_only => {
+        Err(e) if !ctx.ports.is_empty() || !ctx.devices.is_empty() && !ctx.tcp_for_wireup_only => {
             log::warn!(
                 "this worker does without shared memory, which cannot be had: {e} (ulimit -v)"
             );

@@ -409,7 +409,7 @@ unsafe fn take_packets(worker: &Worker, iface: &IbIface, wcs: &[MaybeUninit<ibv_
         unsafe { iface.refill_single_threaded() };
     }
     let mut count = (wcs.len() - rest.len()) as u32;
-    if !rest.is_empty() || ports.owing() > 0 {
+    if !rest.is_empty() || ports.acks_pending() > 0 {
         // SAFETY: all entries of `wcs` were written.
         count += unsafe { ib_rx::take(worker, ports, 0, rest, |w, m| on_packet::<false>(w, m)) };
     }

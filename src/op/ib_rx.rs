@@ -51,7 +51,7 @@ pub fn poll(
     ports: &mut IbWorker,
     short: impl Fn(&Worker, RingMessage) -> bool + Copy,
 ) -> u32 {
-    let (mut count, before) = (0, ports.owing());
+    let (mut count, before) = (0, ports.acks_pending());
     if let Some(found) = ports.take_found() {
         count += take_found(worker, ports, found);
     }
@@ -65,7 +65,7 @@ pub fn poll(
         count += unsafe { take_all(worker, ports, i, &wcs[..n], short) };
         i += 1;
     }
-    if ports.owing() > 0 {
+    if ports.acks_pending() > 0 {
         acknowledge(worker, ports, before);
     }
     count
@@ -85,7 +85,7 @@ pub unsafe fn take(
 ) -> u32 {
     // SAFETY: the entries of `wcs` were written.
     let count = unsafe { take_all(worker, ports, i, wcs, short) };
-    if ports.owing() > 0 {
+    if ports.acks_pending() > 0 {
         acknowledge(worker, ports, 0);
     }
     count
@@ -371,7 +371,7 @@ fn on_longer(
         .get(number)
         .is_some_and(|c| c.phase != IbConnPhase::Open && !c.ended)
     {
-        ib_wireup::heard(worker, ports, number);
+        ib_wireup::on_packet(worker, ports, number);
     }
     let count = deliver(worker, ports, number, head, bytes);
     schedule_ack(ports, number);
@@ -397,8 +397,8 @@ fn acknowledge(worker: &Worker, ports: &mut IbWorker, before: usize) {
     if worker.progress_flags.is_inherited() {
         return;
     }
-    let owing = ports.take_acks_pending();
-    for (place, number) in owing.into_iter().enumerate() {
+    let acks_pending = ports.take_acks_pending();
+    for (place, number) in acks_pending.into_iter().enumerate() {
         let Some(c) = ports.get(number) else { continue };
         let (window, datagrams) = (c.limits.window, c.qp.is_none());
         let late = datagrams && place < before && c.flow.unacked() > 0;

@@ -87,14 +87,14 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &RingMessage) -> Result<(
                 let port = PortLocator::decode(&head).ok_or(Malformed)?;
                 let rail = RailImm::from_u64(m.imm);
                 let task = match kind {
-                    Kind::RailAsk => RailEvent::Hold(rail, port),
-                    _ => RailEvent::Join(rail, port),
+                    Kind::RailAsk => RailEvent::PeerRequest(rail, port),
+                    _ => RailEvent::PeerReply(rail, port),
                 };
                 worker.raise_rails(peer, task);
             }
             Kind::RailGone => ib_rails::on_gone(peer, RailImm::from_u64(m.imm)),
             Kind::RailDropped => {
-                worker.raise_rails(peer, RailEvent::Forget(RailImm::from_u64(m.imm)));
+                worker.raise_rails(peer, RailEvent::PeerDropped(RailImm::from_u64(m.imm)));
             }
             Kind::Written => put_zcopy::on_written(worker, peer, m.imm),
             Kind::Data => req_lookup::on_part(

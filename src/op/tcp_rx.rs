@@ -166,7 +166,7 @@ fn on_events(
         }
         match sockets.get(event.token).map(|c| c.phase) {
             Some(TcpConnPhase::Open) => count += on_open(worker, sockets, event, share),
-            Some(TcpConnPhase::Calling { .. } | TcpConnPhase::Letters { .. }) => {
+            Some(TcpConnPhase::WireupConnecting { .. } | TcpConnPhase::WireupOpen { .. }) => {
                 ib_wireup_tcp::on_event(worker, sockets, ports.as_deref_mut(), event.token);
             }
             Some(_) if tcp_wireup::on_event(worker, sockets, event) => {
@@ -178,11 +178,12 @@ fn on_events(
         }
     }
     // Relaxed: a thread that queues a connection sets the flag again, under the lock of `connect_tcp`.
-    let dials = worker.connect_tcp.lock();
+    let connecting = worker.connect_tcp.lock();
     let calls = ports.is_some_and(|ports| !ports.calls.is_empty());
-    let active = calls || !dials.is_empty() || !sockets.is_quiet() || listener::is_busy(worker);
+    let active =
+        calls || !connecting.is_empty() || !sockets.is_quiet() || listener::is_busy(worker);
     worker.progress_flags.set_networked(active);
-    drop(dials);
+    drop(connecting);
     count
 }
 

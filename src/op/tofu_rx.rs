@@ -126,7 +126,7 @@ pub fn arrived(
         Some(RegionKind::Hall(place)) => {
             // A peer that connects again has counted its last frames before the ring request.
             look_at_counts(worker, rings, short);
-            tofu_listen::on_greeting(worker, rings, place);
+            tofu_listen::on_ring_request(worker, rings, place);
         }
         Some(RegionKind::Cell(link)) => tofu_wireup::on_grant(worker, rings, link),
         None => log::diag!("a notice is of nothing that is there: address {stadd:#x}"),

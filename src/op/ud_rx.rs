@@ -46,7 +46,7 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
         if c.ended {
             return 0;
         }
-        ib_wireup::heard(worker, ports, number);
+        ib_wireup::on_packet(worker, ports, number);
     }
     let Some(c) = ports.get(number) else { return 0 };
     let news = d.ack != c.acknowledged;

@@ -15,12 +15,12 @@ use crate::wire::address::{MAX_PORTS, PortLocator};
 use crate::wire::ib_packet::PortInfo;
 
 /// Time after which an unanswered HELLO is sent by another path, in milliseconds.
-const PATIENCE_MS: u64 = 250;
+const FALL_BACK_MS: u64 = 250;
 
 /// The port pairs of a connection that is about to be made; none: it has no failover.
 pub fn paths(ports: &IbWorker, peer: &Peer) -> Vec<PortPair> {
     match peer.target.as_deref() {
-        Some(LaneTarget::Ib(target)) if peer.fails_over() && target.greeter.is_none() => {
+        Some(LaneTarget::Ib(target)) if peer.fails_over() && target.wireup_tcp.is_none() => {
             between(ports, &target.ports)
         }
         _ => Vec::new(),
@@ -28,8 +28,8 @@ pub fn paths(ports: &IbWorker, peer: &Peer) -> Vec<PortPair> {
 }
 
 /// The port pairs of a connection whose peer has sent its ports.
-pub fn paths_to(ports: &IbWorker, doors: &[PortInfo]) -> Vec<PortPair> {
-    let theirs: Vec<PortLocator> = doors.iter().map(|door| door.port).collect();
+pub fn paths_to(ports: &IbWorker, infos: &[PortInfo]) -> Vec<PortPair> {
+    let theirs: Vec<PortLocator> = infos.iter().map(|info| info.port).collect();
     between(ports, &theirs)
 }
 
@@ -41,11 +41,11 @@ fn between(ports: &IbWorker, theirs: &[PortLocator]) -> Vec<PortPair> {
 /// The ports of this worker, for the peer of a connection with failover.
 pub fn ports_of(worker: &Worker, ports: &IbWorker) -> Vec<PortInfo> {
     let ifaces = ports.ifaces.iter().take(MAX_PORTS).enumerate();
-    let doors = ifaces.map(|(i, iface)| PortInfo {
-        pulse: worker.ctx.answer_for(worker.uid, ports.secret, i),
+    let infos = ifaces.map(|(i, iface)| PortInfo {
+        keepalive_qpn: worker.ctx.keepalive_qpn(worker.uid, ports.secret, i),
         port: iface.port.locator(iface.ud_number),
     });
-    doors.collect()
+    infos.collect()
 }
 
 /// Posts receives for the datagrams of a connection on each interface of its paths.
@@ -65,19 +65,19 @@ pub fn alt_paths(ports: &mut IbWorker, number: u32) -> Vec<AltPath> {
         return Vec::new();
     };
     let (ways, pulses) = (c.paths.clone(), c.keepalive_ports.clone());
-    let detours = ways.into_iter().filter_map(|way| {
+    let alt_paths = ways.into_iter().filter_map(|way| {
         Some(AltPath {
             iface: ports.ifaces.get(way.iface)?.clone(),
             port: way.port,
-            pulse: pulses.get(usize::from(way.far)).copied().unwrap_or(0),
+            keepalive_qpn: pulses.get(usize::from(way.far)).copied().unwrap_or(0),
         })
     });
-    detours.collect()
+    alt_paths.collect()
 }
 
 /// Changes the path of a connection whose HELLO is due again, if it was repeated in vain for some time.
 pub fn turn(worker: &Worker, ports: &mut IbWorker, number: u32, now: u64) {
-    let waits = |c: &&mut IbConn| c.phase != IbConnPhase::Open && now - c.since >= PATIENCE_MS;
+    let waits = |c: &&mut IbConn| c.phase != IbConnPhase::Open && now - c.since >= FALL_BACK_MS;
     let Some(c) = ports.get(number).filter(waits) else {
         return;
     };
@@ -94,9 +94,11 @@ pub fn turn(worker: &Worker, ports: &mut IbWorker, number: u32, now: u64) {
         Ok(ah) => ah,
         Err(e) => return log::diag!("no way by {}: {e}", ports.ifaces[way.iface].port.name),
     };
-    let pulse = worker.ctx.answer_for(worker.uid, ports.secret, way.iface);
+    let keepalive_qpn = worker
+        .ctx
+        .keepalive_qpn(worker.uid, ports.secret, way.iface);
     if let Some(c) = ports.get(number) {
-        (c.iface, c.to, c.pulse) = (way.iface, way.port, pulse);
+        (c.iface, c.to, c.keepalive_qpn) = (way.iface, way.port, keepalive_qpn);
         c.wireup = WireupChannel::Datagrams(ah);
     }
 }

@@ -34,11 +34,11 @@ pub fn start(worker: &Worker, ports: &mut IbWorker) {
         // SAFETY: peers that lists of progress name are not freed.
         let peer = unsafe { &*peer };
         match task {
-            RailEvent::Ask => request(worker, ports, peer),
-            RailEvent::Hold(imm, to) => hold(ports, peer, imm, &to),
-            RailEvent::Join(imm, to) => join(ports, peer, imm, &to),
-            RailEvent::GiveUp(rail) => give_up(ports, peer, rail, "its device takes no more"),
-            RailEvent::Forget(imm) => forget(ports, peer, imm.to_u64()),
+            RailEvent::RequestRails => request(worker, ports, peer),
+            RailEvent::PeerRequest(imm, to) => hold(ports, peer, imm, &to),
+            RailEvent::PeerReply(imm, to) => join(ports, peer, imm, &to),
+            RailEvent::LocalFailure(rail) => give_up(ports, peer, rail, "its device takes no more"),
+            RailEvent::PeerDropped(imm) => forget(ports, peer, imm.to_u64()),
         }
     }
 }

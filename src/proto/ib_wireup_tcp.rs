@@ -12,12 +12,12 @@ use crate::engine::worker::Worker;
 use crate::sys::{clock, log};
 use crate::tl::tcp::{SharedSocket, socket};
 use crate::wire::ib_packet::TcpWireupMsg;
-use crate::wire::tcp_hello::{Greeting, MAGIC, TO_QUEUES};
+use crate::wire::tcp_hello::{MAGIC, TO_QUEUES, TcpHello};
 use std::io::ErrorKind;
 use std::sync::Arc;
 
 /// Maximum number of messages on one socket: three are needed if neither side has a connection yet.
-const MOST_LETTERS: u32 = 16;
+const MAX_WIREUP_MSGS: u32 = 16;
 /// Time after which a socket of this side without an answer is closed to make room for others, in milliseconds.
 const TURN_MS: u64 = 1000;
 
@@ -74,7 +74,7 @@ fn connect(
     let first = after.map_or(calls.first % ways.len(), |failed| failed + 1);
     for (candidate, way) in ways.iter().enumerate().skip(first) {
         log::debug!("greeting worker {:#x} at {}", peer.uid, way.to);
-        let phase = TcpConnPhase::Calling { number, candidate };
+        let phase = TcpConnPhase::WireupConnecting { number, candidate };
         let made = socket::connect(way, &sockets.tuning)
             .and_then(|s| sockets.add(s, phase, std::ptr::null(), true));
         match made.map(|token| sockets.get(token)) {
@@ -100,10 +100,10 @@ pub fn on_event(
 ) {
     let phase = sockets.get(token).map(|c| c.phase);
     match (phase, ports) {
-        (Some(TcpConnPhase::Calling { number, candidate }), Some(ports)) => {
+        (Some(TcpConnPhase::WireupConnecting { number, candidate }), Some(ports)) => {
             on_connected(worker, sockets, ports, token, (number, candidate));
         }
-        (Some(TcpConnPhase::Letters { .. }), Some(ports)) => read(worker, sockets, ports, token),
+        (Some(TcpConnPhase::WireupOpen { .. }), Some(ports)) => read(worker, sockets, ports, token),
         _ => {
             sockets.remove(token);
         }
@@ -137,7 +137,7 @@ fn on_connected(
     let peer = unsafe { &*peer };
     let done = socket::connected(&socket.link.socket).and_then(|()| {
         let (target, _) = calls.target.as_ref().ok_or(ErrorKind::NotFound)?;
-        let greeting = Greeting {
+        let hello = TcpHello {
             magic: MAGIC,
             purpose: TO_QUEUES,
             losses: peer.losses,
@@ -146,12 +146,12 @@ fn on_connected(
             secret: target.locator.secret,
             client_id: 0,
         };
-        tcp_wireup::send_hello(&socket.link, &greeting.encode())
+        tcp_wireup::send_hello(&socket.link, &hello.encode())
     });
     match done {
         Ok(()) => {
             let link = socket.link.clone();
-            socket.phase = TcpConnPhase::Letters {
+            socket.phase = TcpConnPhase::WireupOpen {
                 ours: true,
                 read: 0,
             };
@@ -215,7 +215,7 @@ fn next(
     let Some(c) = sockets.get(token) else {
         return Ok(false);
     };
-    let TcpConnPhase::Letters { ours, read } = &mut c.phase else {
+    let TcpConnPhase::WireupOpen { ours, read } = &mut c.phase else {
         return Ok(false);
     };
     let bytes = c.receiver.buffered();
@@ -225,15 +225,15 @@ fn next(
             false => Err(FOREIGN),
         };
     }
-    let letter = TcpWireupMsg::read(bytes).ok_or(FOREIGN)?;
-    if *read == MOST_LETTERS {
+    let msg = TcpWireupMsg::read(bytes).ok_or(FOREIGN)?;
+    if *read == MAX_WIREUP_MSGS {
         return Err("it does not come to an end");
     }
     let first = !*ours && *read == 0;
     *read += 1;
     c.receiver.take(TcpWireupMsg::SIZE);
     let link = c.link.clone();
-    ib_wireup::on_tcp_msg(worker, ports, &link, &letter, first)?;
+    ib_wireup::on_tcp_msg(worker, ports, &link, &msg, first)?;
     Ok(true)
 }
 

@@ -139,11 +139,11 @@ fn ib_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
     if !ours.shares_a_way(theirs) {
         return None;
     }
-    let greeter = match takes_datagrams(ours) && takes_datagrams(theirs) {
+    let wireup_tcp = match takes_datagrams(ours) && takes_datagrams(theirs) {
         true => None,
         false => Some(wireup_listener(worker, address)?),
     };
-    let target = ib::IbTarget::choose(own, theirs, greeter)?;
+    let target = ib::IbTarget::choose(own, theirs, wireup_tcp)?;
     Some(LaneTarget::Ib(target))
 }
 
@@ -155,7 +155,7 @@ fn takes_datagrams(locator: &IbLocator) -> bool {
 /// TCP address for the IB wireup, if both sides have a listening socket.
 fn wireup_listener(worker: &Worker, address: &WorkerAddress) -> Option<tcp::TcpTarget> {
     worker.tcp.as_ref().or(worker.wireup_listener.as_ref())?;
-    let locator = address.greeter.as_ref().or(address.tcp.as_ref())?;
+    let locator = address.wireup_tcp.as_ref().or(address.tcp.as_ref())?;
     target_at(locator)
 }
 

@@ -18,7 +18,7 @@ use crate::tl::tofu::op_queue::NO_LINK;
 use crate::tl::tofu::utofu::code_name;
 use crate::tl::tofu::vcq::RemoteAddr;
 use crate::tl::tofu::vcq_ops::read_before_post;
-use crate::wire::tofu_msg::{Greeting, PLACE, SERVED, TicketWord, place_at};
+use crate::wire::tofu_msg::{PLACE, RingRequest, SERVED, TicketWord, place_at};
 
 /// When others wait, a ticket without a ring request is served after this time, milliseconds.
 const NO_SHOW_MS: u64 = 1000;
@@ -29,9 +29,9 @@ const AMENDS_MS: u64 = 100;
 
 /// A peer has written to this slot of the ticket queue.
 #[cold]
-pub fn on_greeting(worker: &Worker, rings: &mut TofuWorker, place: u32) {
-    let greeting = Greeting::decode(&take(rings, place));
-    let known = greeting.filter(|g| g.secret == rings.secret && g.to == worker.uid);
+pub fn on_ring_request(worker: &Worker, rings: &mut TofuWorker, place: u32) {
+    let request = RingRequest::decode(&take(rings, place));
+    let known = request.filter(|g| g.secret == rings.secret && g.to == worker.uid);
     match known {
         Some(g) if rings.turns.expects(g.ticket, place) => {
             serve(rings, place);
@@ -40,7 +40,7 @@ pub fn on_greeting(worker: &Worker, rings: &mut TofuWorker, place: u32) {
         _ => {
             log::diag!(
                 "what somebody has written into the hall is dropped: {}",
-                match (known, greeting) {
+                match (known, request) {
                     (Some(_), _) => "its ticket is not good, or not any more",
                     (_, Some(_)) => "a greeting that does not know the secret of the address",
                     _ => "it is no greeting",

@@ -18,7 +18,7 @@ use crate::tl::tofu::vcq::RemoteAddr;
 use crate::tl::tofu::{TofuTarget, tx_acks::TxAcks};
 use crate::tl::{self, Lane};
 use crate::wire::address::TofuLocator;
-use crate::wire::tofu_msg::{COUNTED, GRANT_AT, Grant, Greeting, TicketWord, place_at};
+use crate::wire::tofu_msg::{COUNTED, GRANT_AT, Grant, RingRequest, TicketWord, place_at};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -27,7 +27,7 @@ const TURN_MS: u64 = 1;
 /// Time without a grant after which the ticket queue is queried whether the ring request was dropped, milliseconds.
 const ANSWER_MS: u64 = 500;
 /// Time without a grant after which the peer fails, if its death is watched for, or a message is logged, milliseconds.
-const PATIENCE_MS: u64 = 30_000;
+const CONNECT_WARN_MS: u64 = 30_000;
 
 /// Grants belong to no connection.
 const OWN: OpTag = OpTag {
@@ -174,14 +174,14 @@ pub fn on_ticket(worker: &Worker, rings: &mut TofuWorker, number: u32, word: u64
     }
     link.phase = TofuConnPhase::Waiting { ticket };
     if turn.has_come(ticket) {
-        send_greeting(worker, rings, number, ticket);
+        send_ring_request(worker, rings, number, ticket);
     } else {
         set_due(rings, number, clock::coarse_ms() + TURN_MS);
     }
 }
 
 /// Puts the ring request into the slot of this ticket.
-fn send_greeting(worker: &Worker, rings: &mut TofuWorker, number: u32, ticket: u32) {
+fn send_ring_request(worker: &Worker, rings: &mut TofuWorker, number: u32, ticket: u32) {
     let own = rings.locator();
     let packet = rings.iface.tuning.packet;
     let Some(link) = rings.conn(number) else {
@@ -190,8 +190,8 @@ fn send_greeting(worker: &Worker, rings: &mut TofuWorker, number: u32, ticket: u
     // SAFETY: a peer is not freed while a list of the worker names it.
     let peer = unsafe { &*link.peer };
     let Some(there) = locator(peer) else { return };
-    let mut greeting = Greeting {
-        magic: Greeting::magic(),
+    let mut request = RingRequest {
+        magic: RingRequest::magic(),
         from: worker.uid,
         to: peer.uid,
         secret: there.secret,
@@ -210,12 +210,12 @@ fn send_greeting(worker: &Worker, rings: &mut TofuWorker, number: u32, ticket: u
         rail_3: 0,
         rail_4: 0,
     };
-    greeting.set_rails(own.rails);
+    request.set_rails(own.rails);
     let to = RemoteAddr {
         vcq: there.vcq,
         stadd: there.hall + place_at(ticket) as u64,
     };
-    if send(rings, number, &greeting.encode(), to) {
+    if send(rings, number, &request.encode(), to) {
         log::debug!("asking worker {:#x} for a ring", peer.uid);
         if let Some(link) = rings.conn(number) {
             link.phase = TofuConnPhase::Said { ticket };
@@ -250,7 +250,7 @@ fn send(rings: &mut TofuWorker, number: u32, bytes: &[u8], to: RemoteAddr) -> bo
 }
 
 /// Grants a peer a ring, or refuses one.
-pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &Greeting) {
+pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &RingRequest) {
     let locator = TofuLocator {
         secret: g.back,
         vcq: g.vcq,
@@ -317,7 +317,7 @@ fn end_former(rings: &mut TofuWorker, peer: *const Peer) {
 fn make(
     rings: &mut TofuWorker,
     peer: *const Peer,
-    g: &Greeting,
+    g: &RingRequest,
     cell: RemoteAddr,
 ) -> std::io::Result<u32> {
     let packet = g.packet.min(rings.iface.tuning.packet);
@@ -424,10 +424,10 @@ pub fn tick(worker: &Worker, rings: &mut TofuWorker, now: u64) {
         // Relaxed: set once; the next tick sees it.
         let guarded = peer.watch_death.load(Ordering::Relaxed);
         let waited = now - link.since;
-        if waited >= PATIENCE_MS && guarded {
+        if waited >= CONNECT_WARN_MS && guarded {
             log::diag!("worker {:#x} does not answer: no ring", peer.uid);
             tx::fail_peer(peer, UCS_ERR_ENDPOINT_TIMEOUT);
-        } else if waited >= PATIENCE_MS && !std::mem::replace(&mut link.late, true) {
+        } else if waited >= CONNECT_WARN_MS && !std::mem::replace(&mut link.late, true) {
             // The peer may be computing, and no endpoint watches for its death.
             log::error!(
                 "worker {:#x} has not answered for {waited} ms: waiting for it",

@@ -250,14 +250,14 @@ impl CmListener {
         Ok(CmConn::Tcp(OwnedDescriptor::new(socket)))
     }
 
-    /// Rejects the connections that wait to be accepted: those of librdmacm with `status`, and those of TCP by `say`,
+    /// Rejects the connections that wait to be accepted: those of librdmacm with `status`, and those of TCP by `send_refusal`,
     /// which sends the reply.
-    pub fn close(&self, status: i8, say: impl Fn(&mut CmConn)) {
+    pub fn close(&self, status: i8, send_refusal: impl Fn(&mut CmConn)) {
         if let Some(rdma) = &self.rdma {
             rdma.reject(status);
         }
         while let Some(Ok((socket, _))) = self.tcp.as_ref().map(|tcp| tcp.accept()) {
-            say(&mut CmConn::Tcp(OwnedDescriptor::new(socket)));
+            send_refusal(&mut CmConn::Tcp(OwnedDescriptor::new(socket)));
         }
     }
 }

@@ -40,7 +40,7 @@ const NAME: u8 = 2;
 const SHM: u8 = 3;
 const TCP: u8 = 4;
 const IB: u8 = 5;
-const GREETER: u8 = 6;
+const WIREUP_TCP: u8 = 6;
 const TOFU: u8 = 7;
 /// Most network addresses of a worker; further ones are left out.
 pub const MAX_ADDRESSES: usize = 8;
@@ -326,7 +326,7 @@ pub struct WorkerAddress {
     /// Present if TCP reaches it.
     pub tcp: Option<TcpLocator>,
     /// Listening socket for the wireup of queue pairs, present if TCP carries nothing else for the worker.
-    pub greeter: Option<TcpLocator>,
+    pub wireup_tcp: Option<TcpLocator>,
 }
 
 /// Why a blob is not a worker address.
@@ -402,8 +402,8 @@ impl WorkerAddress {
         if let Some(tcp) = &self.tcp {
             push_section(&mut blob, TCP, &tcp.encode());
         }
-        if let Some(greeter) = &self.greeter {
-            push_section(&mut blob, GREETER, &greeter.encode());
+        if let Some(wireup_tcp) = &self.wireup_tcp {
+            push_section(&mut blob, WIREUP_TCP, &wireup_tcp.encode());
         }
         seal(blob)
     }
@@ -461,7 +461,7 @@ fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
         ib: None,
         tofu: None,
         tcp: None,
-        greeter: None,
+        wireup_tcp: None,
     };
     while let Some((&[kind, len], behind)) = rest.split_first_chunk() {
         let (body, next) = behind.split_at_checked(len as usize)?;
@@ -472,7 +472,7 @@ fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
             IB => address.ib = Some(IbLocator::decode(body)?),
             TOFU => address.tofu = Some(TofuLocator::decode(body)?),
             TCP => address.tcp = Some(TcpLocator::decode(body)?),
-            GREETER => address.greeter = Some(TcpLocator::decode(body)?),
+            WIREUP_TCP => address.wireup_tcp = Some(TcpLocator::decode(body)?),
             _ => {}
         }
         rest = next;
@@ -504,7 +504,7 @@ mod tests {
         ib: None,
         tofu: None,
         tcp: None,
-        greeter: None,
+        wireup_tcp: None,
     };
 
     fn sealed(sections: &[u8]) -> Vec<u8> {

@@ -174,7 +174,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"rucp-tf2");
 
 packed! {
     /// A worker's request for a ring.
-    Greeting, 124 {
+    RingRequest, 124 {
         magic: u64,
         /// Uid of the sender's worker.
         from: u64,
@@ -207,7 +207,7 @@ packed! {
     } valid when |g| g.magic == MAGIC
 }
 
-impl Greeting {
+impl RingRequest {
     pub const fn magic() -> u64 {
         MAGIC
     }
@@ -233,7 +233,7 @@ impl Greeting {
     }
 }
 
-const _: () = assert!(Greeting::SIZE <= PLACE);
+const _: () = assert!(RingRequest::SIZE <= PLACE);
 
 packed! {
     /// The answer to a request, sent in a descriptor.
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn greetings_of_strangers_are_none() {
-        let greeting = Greeting {
+        let request = RingRequest {
             magic: MAGIC,
             from: 1,
             to: 2,
@@ -378,17 +378,17 @@ mod tests {
             rail_3: 0,
             rail_4: 0,
         };
-        assert_eq!(greeting.rails(), RailVcqs::of([14, 15].into_iter()));
-        assert_eq!(greeting.rails().iter().collect::<Vec<_>>(), [14, 15]);
-        let mut other = greeting;
+        assert_eq!(request.rails(), RailVcqs::of([14, 15].into_iter()));
+        assert_eq!(request.rails().iter().collect::<Vec<_>>(), [14, 15]);
+        let mut other = request;
         other.set_rails(RailVcqs::default());
         assert_eq!(other.rails().count(), 0);
-        let mut bytes = greeting.encode();
-        assert_eq!(Greeting::decode(&bytes), Some(greeting));
+        let mut bytes = request.encode();
+        assert_eq!(RingRequest::decode(&bytes), Some(request));
         for n in 0..bytes.len() {
-            assert_eq!(Greeting::decode(&bytes[..n]), None);
+            assert_eq!(RingRequest::decode(&bytes[..n]), None);
         }
         bytes[0] ^= 1;
-        assert_eq!(Greeting::decode(&bytes), None);
+        assert_eq!(RingRequest::decode(&bytes), None);
     }
 }

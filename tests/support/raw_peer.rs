@@ -103,7 +103,7 @@ impl RawPeer {
             ib: None,
             tcp: None,
             tofu: None,
-            greeter: None,
+            wireup_tcp: None,
         }
     }
 

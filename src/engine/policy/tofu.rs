@@ -5,11 +5,11 @@ use crate::tl::tofu::{TofuTuning, sizing};
 use crate::wire::tofu_msg::MOST_RAILS;
 
 /// Minimum bytes of a frame: the longest wireup message fits into a buffer.
-const LEAST_PACKET: usize = 256;
+const MIN_PACKET: usize = 256;
 /// Maximum bytes of a frame, which is also the length of a worker's buffers.
-const MOST_PACKET: usize = 1 << 20;
+const MAX_PACKET: usize = 1 << 20;
 /// Maximum bytes of a ring.
-const MOST_RING: usize = 1 << 30;
+const MAX_RING: usize = 1 << 30;
 /// Defaults: bytes of a ring, and of all rings.
 const RING: usize = 64 << 10;
 const MEMORY: usize = 1 << 30;
@@ -17,9 +17,9 @@ const MEMORY: usize = 1 << 30;
 /// The settings of a context, corrected such that the longest record fits.
 pub fn tuning(options: &Options) -> TofuTuning {
     let packet = options.tofu_seg_size.bytes().unwrap_or(4096);
-    let packet = packet.clamp(LEAST_PACKET, MOST_PACKET) / LEAST_PACKET * LEAST_PACKET;
+    let packet = packet.clamp(MIN_PACKET, MAX_PACKET) / MIN_PACKET * MIN_PACKET;
     let ring = options.tofu_ring_size.bytes().unwrap_or(RING);
-    let ring = ring.clamp(sizing::LEAST as usize, MOST_RING);
+    let ring = ring.clamp(sizing::LEAST as usize, MAX_RING);
     let memory = options.tofu_ring_memory.bytes().unwrap_or(MEMORY);
     TofuTuning {
         ring_size: ring as u32,

@@ -43,7 +43,7 @@ pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
     let session = CmSession {
         ep,
         closing: None,
-        state: SessionState::Dialing,
+        state: SessionState::Connecting,
         contact: None,
         ways: Vec::new(),
         from: None,
@@ -177,7 +177,7 @@ fn begin(
             let policy = &worker.ctx.policy.sockaddr;
             let source = policy.rdma_source.map(|ip| SocketAddr::new(ip, 0));
             let source = source.filter(|source| source.is_ipv4() == to.is_ipv4());
-            match RdmaCmConn::dial(to, from.or(source), policy.resolve) {
+            match RdmaCmConn::connect(to, from.or(source), policy.resolve) {
                 Ok(link) => Ok(CmConn::Rdma(link)),
                 // librdmacm binds and resolves in one call.
                 Err(e) if from.is_some_and(|from| is_of_local_address(&e, from, to)) => {
@@ -229,7 +229,7 @@ pub(super) fn on_late(worker: &Worker, token: u64) {
     let Some(x) = guard.as_deref_mut() else {
         return;
     };
-    let waits = |s: &&mut CmSession| s.state == SessionState::Dialing && !s.ways.is_empty();
+    let waits = |s: &&mut CmSession| s.state == SessionState::Connecting && !s.ways.is_empty();
     if x.session(token).filter(waits).is_none() {
         return;
     }
@@ -262,9 +262,9 @@ fn end_client(x: &mut CmState, token: u64) -> *const Peer {
         Some(CmEntry::CmSession(session)) => session,
         _ => return std::ptr::null(),
     };
-    let dialing = session.state == SessionState::Dialing;
+    let connecting = session.state == SessionState::Connecting;
     if let Some(contact) = session.contact.take() {
-        contact.unwatch(&x.epoll, dialing);
+        contact.unwatch(&x.epoll, connecting);
     }
     session.state = SessionState::Ended;
     x.pending_closes -= 1;

@@ -267,13 +267,13 @@ fn end(x: &mut CmState, token: u64, behind: bool, force: bool) {
     };
     if matches!(
         session.state,
-        SessionState::Dialing | SessionState::Asked | SessionState::FlushClose
+        SessionState::Connecting | SessionState::Asked | SessionState::FlushClose
     ) {
         x.pending_closes -= 1;
     }
     if let Some(mut contact) = session.contact {
         if session.state != SessionState::Left {
-            contact.unwatch(&x.epoll, session.state == SessionState::Dialing);
+            contact.unwatch(&x.epoll, session.state == SessionState::Connecting);
         }
         if matches!(session.state, SessionState::Open | SessionState::Left) {
             let word = disconnect_byte(

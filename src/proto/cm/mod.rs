@@ -103,7 +103,7 @@ pub fn progress(worker: &Worker) -> u32 {
         }
         None => return 0,
     };
-    deferred_close::reap();
+    deferred_close::drop_finished();
     for token in late {
         client::on_late(worker, token);
     }
@@ -128,7 +128,7 @@ fn on_event(worker: &Worker, token: u64) {
             CmOutcome::Nothing
         }
         Some(CmEntry::CmSession(session)) => match session.state {
-            SessionState::Dialing => client::on_connected(worker, x, token),
+            SessionState::Connecting => client::on_connected(worker, x, token),
             SessionState::Asked => client::on_answer(worker, x, token),
             SessionState::Open | SessionState::FlushClose => disconnect::on_disconnect(x, token),
             SessionState::Left | SessionState::Ended => CmOutcome::Nothing,

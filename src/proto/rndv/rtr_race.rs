@@ -34,7 +34,7 @@ const NEAR: u32 = 55_000;
 const TRIED: u8 = 16;
 /// Time without a part after which the receiver claims the message. A sender that progresses answers within a few
 /// transfers of a cache line, 0.1 to 0.3 us each; of a sender that does not, a fifth of the time of the copy is lost.
-const PATIENCE: Duration = Duration::from_micros(2);
+const CLAIM_AFTER: Duration = Duration::from_micros(2);
 
 /// Whether an RTR race is possible for a message of `len` bytes.
 pub fn may_race(worker: &Worker, peer: &Peer, len: usize) -> bool {
@@ -113,7 +113,7 @@ fn is_awaited(worker: &Worker, a: &mut RtrRace, now: Instant) -> bool {
     if parts != a.parts {
         (a.parts, a.since) = (parts, now);
     }
-    now.duration_since(a.since) < PATIENCE
+    now.duration_since(a.since) < CLAIM_AFTER
 }
 
 /// Ends a race. Returns the request if the sender has not claimed it; then the caller owns it.

@@ -4,7 +4,7 @@ use super::*;
 use crate::tl::tofu::model::{self, Adapter, explore, spawn};
 use crate::tl::tofu::op_queue::QueueEvent;
 
-fn greeting(n: u8) -> [u8; PLACE] {
+fn request(n: u8) -> [u8; PLACE] {
     [n + 1; PLACE]
 }
 
@@ -18,16 +18,16 @@ fn loom_a_place_is_served_when_it_was_read() {
         dma_mem::watch(at as *const u8, PLACE);
         assert_eq!(TicketWord::read(rings.iface.turn()).served, 0);
         let network = spawn(move || {
-            Adapter::of(vcq).receive(at, &greeting(0));
+            Adapter::of(vcq).receive(at, &request(0));
             Adapter::of(vcq).work_next();
-            Adapter::of(vcq).receive(at, &greeting(1));
+            Adapter::of(vcq).receive(at, &request(1));
         });
         for n in 0..2 {
             let queue = &rings.iface.queue;
             while !matches!(queue.lock().poll(), Some(QueueEvent::Arrived(_))) {
                 loom::thread::yield_now();
             }
-            assert_eq!(take(&rings, 0), greeting(n));
+            assert_eq!(take(&rings, 0), request(n));
             serve(&mut rings, 0);
         }
         network.join().unwrap();

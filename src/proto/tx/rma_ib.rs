@@ -370,7 +370,7 @@ unsafe fn end_wait(what: OpKind, req: *mut Request) {
     // all of it.
     unsafe {
         match what {
-            OpKind::Mark => flush::marker_sent(req),
+            OpKind::FlushMarker => flush::marker_sent(req),
             OpKind::Read | OpKind::Atomic => request::complete_receive::<false>(req, UCS_OK),
         }
     }

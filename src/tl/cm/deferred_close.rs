@@ -26,7 +26,7 @@ pub fn defer(mut line: Box<RdmaCmInner>) {
 }
 
 /// Drops the connections without unacknowledged records, or whose deadline has passed. True if none is left.
-pub fn reap() -> bool {
+pub fn drop_finished() -> bool {
     let mut lingering = LINGERING.lock();
     // A forked child must not drop its parent's connections: it forgets them.
     if lingering.iter().any(|(_, origin, _)| origin.is_inherited()) {
@@ -42,10 +42,10 @@ pub fn reap() -> bool {
     lingering.is_empty()
 }
 
-/// Waits until all connections are closed, `patience_ms` milliseconds at most.
-pub fn settle(patience_ms: u64) {
-    let until = clock::coarse_ms() + patience_ms;
-    while !reap() && clock::coarse_ms() < until {
+/// Waits until all connections are closed, `timeout_ms` milliseconds at most.
+pub fn settle(timeout_ms: u64) {
+    let until = clock::coarse_ms() + timeout_ms;
+    while !drop_finished() && clock::coarse_ms() < until {
         std::thread::yield_now();
     }
 }

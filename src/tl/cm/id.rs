@@ -62,9 +62,9 @@ pub struct CmEvent {
     /// Of a failure: a negative error number, or the reason of a rejection.
     pub status: i32,
     /// Private data of the remote end, padded with zeros by the connection manager.
-    pub said: Vec<u8>,
+    pub private_data: Vec<u8>,
     /// Of a connection request: the identifier of the new connection.
-    pub guest: Option<CmId>,
+    pub conn_id: Option<CmId>,
 }
 
 impl CmId {
@@ -95,22 +95,22 @@ impl CmId {
         let mut event = std::ptr::null_mut();
         // SAFETY: the channel is valid and does not block; the event is valid until it is acknowledged, which happens
         // once.
-        let (told, guest) = unsafe {
+        let (told, conn_id) = unsafe {
             if (cm.get_event)(self.channel.raw, &mut event) != 0 {
                 return None;
             }
             let told = CmEvent {
                 kind: (*event).event,
                 status: (*event).status,
-                said: private_data(&(*event).param.conn),
-                guest: None,
+                private_data: private_data(&(*event).param.conn),
+                conn_id: None,
             };
-            let guest = (told.kind == RDMA_CM_EVENT_CONNECT_REQUEST).then_some((*event).id);
+            let conn_id = (told.kind == RDMA_CM_EVENT_CONNECT_REQUEST).then_some((*event).id);
             (cm.ack_event)(event);
-            (told, guest)
+            (told, conn_id)
         };
         Some(CmEvent {
-            guest: guest.and_then(|raw| self.take_over(raw)),
+            conn_id: conn_id.and_then(|raw| self.take_over(raw)),
             ..told
         })
     }

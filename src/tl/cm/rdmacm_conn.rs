@@ -6,7 +6,7 @@ use super::id::{CmId, failure};
 use super::library::Rdmacm;
 use crate::tl::ib::bindings::*;
 use crate::tl::ib::port::Port;
-use crate::wire::cm_msg::{Knock, MAGIC, Refusal};
+use crate::wire::cm_msg::{ConnPrivateData, MAGIC, Refusal};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -44,7 +44,7 @@ impl RdmaCmConn {
     ///
     /// # Errors
     /// `Unsupported` where there is no librdmacm; errors that the system returns at once.
-    pub fn dial(
+    pub fn connect(
         to: SocketAddr,
         from: Option<SocketAddr>,
         timeout: Duration,
@@ -63,7 +63,11 @@ impl RdmaCmConn {
         let mut queue = CmQp::new(port, &id)?;
         queue.enter(&id, IBV_QPS_RTR)?;
         queue.enter(&id, IBV_QPS_RTS)?;
-        id.accept(port, queue.number(), &Knock { magic: MAGIC }.encode())?;
+        id.accept(
+            port,
+            queue.number(),
+            &ConnPrivateData { magic: MAGIC }.encode(),
+        )?;
         Ok(RdmaCmConn::of(id, Some(queue), 0))
     }
 
@@ -174,11 +178,11 @@ impl RdmaCmInner {
                 RDMA_CM_EVENT_ADDR_RESOLVED => self.id.resolve_route(self.timeout_ms)?,
                 RDMA_CM_EVENT_ROUTE_RESOLVED => self.send_first(ports)?,
                 RDMA_CM_EVENT_CONNECT_RESPONSE => {
-                    self.enter(&event.said)?;
+                    self.enter(&event.private_data)?;
                     return Ok(RdmaConnectStep::Open);
                 }
                 RDMA_CM_EVENT_REJECTED => {
-                    return match Refusal::decode(&event.said) {
+                    return match Refusal::decode(&event.private_data) {
                         Some(refusal) => Ok(RdmaConnectStep::Refused(refusal.status)),
                         None => Err(failure(&event)),
                     };
@@ -194,7 +198,7 @@ impl RdmaCmInner {
         // The options exclude the device.
         let port = self.id.port(ports).ok_or(ErrorKind::NetworkUnreachable)?;
         let queue = CmQp::new(port, &self.id)?;
-        let said = Knock { magic: MAGIC }.encode();
+        let said = ConnPrivateData { magic: MAGIC }.encode();
         self.id.connect(port, queue.number(), &said)?;
         self.queue = Some(queue);
         Ok(())
@@ -202,7 +206,7 @@ impl RdmaCmInner {
 
     /// The listener has accepted: brings the queue pair to RTS and completes the connection.
     fn enter(&mut self, said: &[u8]) -> io::Result<()> {
-        Knock::decode(said).ok_or(ErrorKind::ConnectionRefused)?;
+        ConnPrivateData::decode(said).ok_or(ErrorKind::ConnectionRefused)?;
         let queue = self.queue.as_mut().ok_or(ErrorKind::NotConnected)?;
         queue.enter(&self.id, IBV_QPS_RTR)?;
         queue.enter(&self.id, IBV_QPS_RTS)?;

@@ -120,7 +120,7 @@ pub struct IbTarget {
     /// The secret of the worker's address.
     pub secret: u64,
     /// Where wireup messages are accepted by TCP, if one of the two workers has no UD queue pair.
-    pub greeter: Option<tcp::TcpTarget>,
+    pub wireup_tcp: Option<tcp::TcpTarget>,
 }
 
 impl IbTarget {
@@ -128,7 +128,7 @@ impl IbTarget {
     pub fn choose(
         ports: &[Arc<Port>],
         remote: &IbLocator,
-        greeter: Option<tcp::TcpTarget>,
+        wireup_tcp: Option<tcp::TcpTarget>,
     ) -> Option<IbTarget> {
         let ways = paths::between(ports.iter().map(|port| &**port), &remote.ports);
         let theirs: &[PortLocator] = if ways.len() > 1 { &remote.ports } else { &[] };
@@ -136,7 +136,7 @@ impl IbTarget {
             way: *ways.first()?,
             ports: theirs.into(),
             secret: remote.secret,
-            greeter,
+            wireup_tcp,
         })
     }
 }

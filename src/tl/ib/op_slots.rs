@@ -12,22 +12,23 @@ use std::ffi::c_void;
 
 /// Slots of a connection, and of one that only has flush markers; powers of two. Twice as many as the reads that
 /// devices have outstanding per queue pair.
-const PLACES: usize = 32;
-const MARKS: usize = 4;
+const MAX_OP_SLOTS: usize = 32;
+const FLUSH_MARKERS: usize = 4;
 /// Bytes of a slot.
-const PLACE: usize = 32;
+const SLOT_BYTES: usize = 32;
 /// Bytes of all slots.
-pub const BYTES: usize = PLACES * PLACE;
+pub const BYTES: usize = MAX_OP_SLOTS * SLOT_BYTES;
 /// Of the operations without a wanted result one in this many is signaled: an unsignaled one keeps its slot until a
 /// later completion.
-const TELLS: usize = 16;
-const _: () = assert!(TINY <= PLACE && size_of::<u64>() <= TINY && TELLS <= PLACES);
+const SIGNAL_EVERY: usize = 16;
+const _: () =
+    assert!(TINY <= SLOT_BYTES && size_of::<u64>() <= TINY && SIGNAL_EVERY <= MAX_OP_SLOTS);
 
 /// Kind of the operation of a slot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum OpKind {
     /// A flush marker: the completion of all that was posted before.
-    Mark,
+    FlushMarker,
     Read,
     Atomic,
 }
@@ -64,7 +65,7 @@ const NOTHING: PendingOp = PendingOp {
     through: std::ptr::null_mut(),
     lkey: 0,
     len: 0,
-    what: OpKind::Mark,
+    what: OpKind::FlushMarker,
 };
 
 impl PendingOp {
@@ -101,7 +102,7 @@ impl OpSlots {
             sge: ibv_sge::default(),
             bytes: std::ptr::null_mut(),
             lkey: 0,
-            places: [NOTHING; MARKS].into(),
+            places: [NOTHING; FLUSH_MARKERS].into(),
             first: 0,
             next: 0,
         });
@@ -111,7 +112,7 @@ impl OpSlots {
 
     /// Adds slots with bytes, in a registered buffer of [`BYTES`].
     pub fn use_buffer(&mut self, buffer: Buffer) {
-        let old = std::mem::replace(&mut self.places, vec![NOTHING; PLACES].into());
+        let old = std::mem::replace(&mut self.places, vec![NOTHING; MAX_OP_SLOTS].into());
         for n in self.first..self.next {
             let at = self.at(n);
             self.places[at] = old[n & (old.len() - 1)];
@@ -136,7 +137,7 @@ impl OpSlots {
     /// Whether a slot with bytes is free.
     #[inline(always)]
     pub fn has_bytes(&self) -> bool {
-        self.has_place() && !self.bytes.is_null()
+        self.has_slot() && !self.bytes.is_null()
     }
 
     /// Whether slots have bytes, be they free or not.
@@ -146,7 +147,7 @@ impl OpSlots {
 
     /// Whether a slot is free.
     #[inline(always)]
-    pub fn has_place(&self) -> bool {
+    pub fn has_slot(&self) -> bool {
         self.next - self.first < self.places.len()
     }
 
@@ -167,7 +168,7 @@ impl OpSlots {
     /// Records that `owner` waits for the completion of the send with this number and of all before it. The caller has
     /// checked that a slot is free.
     #[inline(always)]
-    pub fn mark(&mut self, number: u64, owner: *mut c_void) {
+    pub fn flush_marker(&mut self, number: u64, owner: *mut c_void) {
         self.take(PendingOp {
             number,
             owner,
@@ -236,11 +237,11 @@ impl OpSlots {
             ..NOTHING
         };
         self.prepare(wait);
-        let tells = !into.is_null() || self.next % TELLS == 0;
+        let signaled = !into.is_null() || self.next % SIGNAL_EVERY == 0;
         self.wr.opcode = step.opcode();
-        self.wr.send_flags = if tells { IBV_SEND_SIGNALED } else { 0 };
+        self.wr.send_flags = if signaled { IBV_SEND_SIGNALED } else { 0 };
         step.fill(&mut self.wr, at);
-        (&mut self.wr, tells)
+        (&mut self.wr, signaled)
     }
 
     #[inline(always)]
@@ -255,7 +256,7 @@ impl OpSlots {
     fn place(&self, at: usize, wait: &PendingOp) -> *mut u8 {
         match wait.through.is_null() {
             // SAFETY: the slot is inside of the registered buffer.
-            true => unsafe { self.bytes.add(at * PLACE) },
+            true => unsafe { self.bytes.add(at * SLOT_BYTES) },
             false => wait.through,
         }
     }
@@ -286,7 +287,7 @@ impl OpSlots {
 
     /// Detaches the owners for which `wanted` is true: they are passed to `found`, once for each slot, and their
     /// results are dropped.
-    pub fn disown(
+    pub fn detach_owner(
         &mut self,
         wanted: impl Fn(*mut c_void) -> bool,
         mut found: impl FnMut(*mut c_void),
@@ -319,7 +320,7 @@ mod tests {
         std::ptr::without_provenance_mut(n)
     }
 
-    fn told(waits: &mut OpSlots, number: u64) -> Vec<usize> {
+    fn completed_owners(waits: &mut OpSlots, number: u64) -> Vec<usize> {
         std::iter::from_fn(|| waits.ended(number))
             .map(|wait| wait.owner.addr())
             .collect()
@@ -339,13 +340,13 @@ mod tests {
     fn ends_come_in_order_and_give_places_back() {
         let mut waits = OpSlots::new();
         for round in 0..3 {
-            for n in 1..=MARKS {
-                assert!(waits.has_place());
-                waits.mark(round * 10 + n as u64, owner(n));
+            for n in 1..=FLUSH_MARKERS {
+                assert!(waits.has_slot());
+                waits.flush_marker(round * 10 + n as u64, owner(n));
             }
-            assert!(!waits.has_place() && !waits.has_bytes());
-            assert_eq!(told(&mut waits, round * 10 + 2), [1, 2]);
-            assert_eq!(told(&mut waits, round * 10 + 9), [3, 4]);
+            assert!(!waits.has_slot() && !waits.has_bytes());
+            assert_eq!(completed_owners(&mut waits, round * 10 + 2), [1, 2]);
+            assert_eq!(completed_owners(&mut waits, round * 10 + 9), [3, 4]);
         }
     }
 
@@ -353,16 +354,16 @@ mod tests {
     fn what_is_there_stays_when_places_get_bytes() {
         let mut memory = [0; BYTES];
         let mut waits = OpSlots::new();
-        (1..4).for_each(|n| waits.mark(n as u64, owner(n)));
-        assert_eq!(told(&mut waits, 1), [1]);
-        (4..6).for_each(|n| waits.mark(n as u64, owner(n)));
+        (1..4).for_each(|n| waits.flush_marker(n as u64, owner(n)));
+        assert_eq!(completed_owners(&mut waits, 1), [1]);
+        (4..6).for_each(|n| waits.flush_marker(n as u64, owner(n)));
         let buffer = Buffer {
             ptr: memory.as_mut_ptr(),
             lkey: KEY,
         };
         waits.use_buffer(buffer);
         assert!(waits.has_bytes());
-        assert_eq!(told(&mut waits, 9), [2, 3, 4, 5]);
+        assert_eq!(completed_owners(&mut waits, 9), [2, 3, 4, 5]);
     }
 
     #[test]
@@ -398,12 +399,12 @@ mod tests {
         let mut waits = with_bytes(&mut memory);
         let from = RemoteMem { addr: 1, key: 2 };
         waits.read(1, from, (word.as_mut_ptr(), 8), None, owner(1));
-        waits.mark(1, owner(2));
+        waits.flush_marker(1, owner(2));
         let mut found = Vec::new();
-        waits.disown(|who| who == owner(1), |who| found.push(who));
+        waits.detach_owner(|other| other == owner(1), |other| found.push(other));
         assert_eq!(found, [owner(1)]);
         assert_eq!(waits.owners().collect::<Vec<_>>(), [owner(2)]);
-        assert_eq!(told(&mut waits, 1), [0, 2]);
+        assert_eq!(completed_owners(&mut waits, 1), [0, 2]);
         assert_eq!(word, [0; 8]);
     }
 
@@ -412,15 +413,15 @@ mod tests {
         let mut memory = [0; BYTES];
         let mut waits = with_bytes(&mut memory);
         let at = RemoteMem { addr: 8, key: 2 };
-        let tells = (1..=PLACES as u64)
+        let signaled = (1..=MAX_OP_SLOTS as u64)
             .map(|n| {
                 waits
                     .atomic(n, AmoDesc::Add(1), at, null_mut(), null_mut())
                     .1
             })
             .collect::<Vec<_>>();
-        let told = tells.iter().filter(|&&tells| tells);
-        assert_eq!(told.count(), PLACES / TELLS);
-        assert!(tells[PLACES - 1] && !waits.has_place());
+        let signaled_count = signaled.iter().filter(|&&signaled| signaled);
+        assert_eq!(signaled_count.count(), MAX_OP_SLOTS / SIGNAL_EVERY);
+        assert!(signaled[MAX_OP_SLOTS - 1] && !waits.has_slot());
     }
 }

@@ -19,7 +19,7 @@ pub struct Outbox {
     /// The receiver may sleep: check `armed` after each message.
     wakes: bool,
     /// Messages that had arrived from the peer when the last one was sent.
-    heard: u64,
+    arrived: u64,
     peer: InboxLocator,
     /// Keeps ring and front page mapped.
     memory: Theirs,
@@ -158,7 +158,7 @@ impl Outbox {
             ring,
             front,
             wakes,
-            heard: 0,
+            arrived: 0,
             peer,
             memory,
             index,
@@ -203,21 +203,21 @@ impl Outbox {
     /// that replies to each message it costs as much of the latency: the peer polls the slot meanwhile, and takes the
     /// cache line away again. So it is left out after an arrival.
     #[inline(always)]
-    pub fn look_ahead(&mut self, heard: u64) {
-        if heard == self.heard {
+    pub fn look_ahead(&mut self, arrived: u64) {
+        if arrived == self.arrived {
             self.ring.look_ahead();
         }
-        self.heard = heard;
+        self.arrived = arrived;
     }
 
     /// [`look_ahead`](Self::look_ahead) after a message that may be a long one: counts it if it followed another one
     /// without a reply.
     #[inline(always)]
-    pub fn look_ahead_of_long(&mut self, heard: u64) {
-        if heard == self.heard {
+    pub fn look_ahead_of_long(&mut self, arrived: u64) {
+        if arrived == self.arrived {
             self.ring.count_unanswered();
         }
-        self.look_ahead(heard);
+        self.look_ahead(arrived);
     }
 
     /// Sends a record by [`Producer::send`], and wakes the receiver if it sleeps.

@@ -16,16 +16,16 @@ use std::sync::Arc;
 
 /// A path without an acknowledgment for this time is left, milliseconds: about six attempts. After half of that the
 /// peer's process is probed.
-const LEFT_MS: u64 = 500;
+const SWITCH_MS: u64 = 500;
 /// Longest wait between two attempts, milliseconds: short, so that a port that works again is found soon.
-const LONGEST_MS: f64 = 200.0;
+const MAX_RETRANSMIT_MS: f64 = 200.0;
 
 /// A path from a port of this worker to a port of the peer.
 pub struct AltPath {
     pub iface: Arc<IbIface>,
     pub port: PortLocator,
     /// The queue pair there that replies to liveness probes; 0: none.
-    pub pulse: u32,
+    pub keepalive_qpn: u32,
 }
 
 /// The paths of a connection.
@@ -39,7 +39,7 @@ pub(super) struct AltPaths {
     /// How often another path was tried since the last acknowledgment.
     turns: u32,
     /// The peer may not have received the new port yet.
-    untold: bool,
+    unannounced: bool,
 }
 
 impl UdTx {
@@ -53,13 +53,13 @@ impl UdTx {
         let (own, to) = (self.iface.index, self.to);
         let taken = |way: &AltPath| way.iface.index == own && way.port.is_at(&to);
         let at = ways.iter().position(taken).unwrap_or(0);
-        self.detours = Some(Box::new(AltPaths {
+        self.alt_paths = Some(Box::new(AltPaths {
             ways,
             at,
             tried: at,
             since: 0,
             turns: 0,
-            untold: false,
+            unannounced: false,
         }));
     }
 
@@ -70,54 +70,58 @@ impl UdTx {
 
     /// Time without an acknowledgment after which the peer's process is probed, milliseconds.
     pub(super) fn silence_limit(&self, usual: u64) -> u64 {
-        match self.detours {
-            Some(_) => usual.min(LEFT_MS / 2),
+        match self.alt_paths {
+            Some(_) => usual.min(SWITCH_MS / 2),
             None => usual,
         }
     }
 
     /// Longest wait between two attempts, milliseconds.
     pub(super) fn longest_wait(&self) -> f64 {
-        match self.detours {
-            Some(_) => LONGEST_MS,
-            None => super::LONGEST_MS,
+        match self.alt_paths {
+            Some(_) => MAX_RETRANSMIT_MS,
+            None => super::MAX_RETRANSMIT_MS,
         }
     }
 
     /// Resets the failover state after an acknowledgment: the peer has received this worker's port.
-    pub(super) fn is_heard(&mut self) {
-        if let Some(detours) = &mut self.detours {
-            (detours.untold, detours.turns) = (false, 0);
+    pub(super) fn on_acknowledgment(&mut self) {
+        if let Some(alt_paths) = &mut self.alt_paths {
+            (alt_paths.unannounced, alt_paths.turns) = (false, 0);
         }
     }
 
     /// Leaves a path that has failed for the next one, and sends the new port to the peer.
     pub(super) fn look_for_alt_path(&mut self, now: u64) {
-        let Some(detours) = &self.detours else { return };
-        let quiet = now.saturating_sub(self.silent_since.max(detours.since));
-        if (quiet >= LEFT_MS || !self.iface.port.is_active())
-            && let Some(next) = detours.next()
+        let Some(alt_paths) = &self.alt_paths else {
+            return;
+        };
+        let quiet = now.saturating_sub(self.silent_since.max(alt_paths.since));
+        if (quiet >= SWITCH_MS || !self.iface.port.is_active())
+            && let Some(next) = alt_paths.next()
         {
             log::diag!(
                 "nothing is confirmed by {}: trying {}",
                 self.iface.port.name,
-                detours.ways[next].iface.port.name
+                alt_paths.ways[next].iface.port.name
             );
             self.take(next, now, true);
         }
-        if self.detours.as_ref().is_some_and(|d| d.untold) {
+        if self.alt_paths.as_ref().is_some_and(|d| d.unannounced) {
             self.announce();
         }
     }
 
     /// Follows the peer, whose message about its new port has arrived by this interface.
     pub fn follow_peer_port(&mut self, iface: usize, port: &PortLocator) {
-        let Some(detours) = &self.detours else { return };
+        let Some(alt_paths) = &self.alt_paths else {
+            return;
+        };
         let is_it = |way: &AltPath| usize::from(way.iface.index) == iface && way.port.is_at(port);
-        let at = detours.ways.iter().position(is_it);
+        let at = alt_paths.ways.iter().position(is_it);
         // A path that is not in the list is ignored.
-        if let Some(at) = at.filter(|&at| at != detours.at) {
-            log::diag!("the peer goes on by {}", detours.ways[at].iface.port.name);
+        if let Some(at) = at.filter(|&at| at != alt_paths.at) {
+            log::diag!("the peer goes on by {}", alt_paths.ways[at].iface.port.name);
             self.take(at, clock::coarse_ms(), false);
             self.retransmit_first(AGAIN);
         }
@@ -125,17 +129,17 @@ impl UdTx {
 
     /// Switches to the path of this index. After an error the present path stays until the next attempt.
     fn take(&mut self, at: usize, now: u64, announce: bool) {
-        let Some(mut detours) = self.detours.take() else {
+        let Some(mut alt_paths) = self.alt_paths.take() else {
             return;
         };
         // Set also after an error: the next path is tried after a while.
-        (detours.tried, detours.since) = (at, now);
-        detours.turns += 1;
-        match self.turn_to(&detours.ways[at]) {
-            Ok(()) => (detours.at, detours.untold) = (at, announce),
-            Err(e) => log::diag!("no way by {}: {e}", detours.ways[at].iface.port.name),
+        (alt_paths.tried, alt_paths.since) = (at, now);
+        alt_paths.turns += 1;
+        match self.turn_to(&alt_paths.ways[at]) {
+            Ok(()) => (alt_paths.at, alt_paths.unannounced) = (at, announce),
+            Err(e) => log::diag!("no way by {}: {e}", alt_paths.ways[at].iface.port.name),
         }
-        self.detours = Some(detours);
+        self.alt_paths = Some(alt_paths);
         if !self.window.is_empty() {
             self.wait = self.iface.port.tuning.ud.tick.as_secs_f64() * 1000.0;
             self.due = now + self.wait as u64 + 1;
@@ -148,7 +152,7 @@ impl UdTx {
             self.carry_to(&way.iface)?;
             self.iface = way.iface.clone();
         }
-        (self.ah, self.to, self.pulse) = (ah, way.port, way.pulse);
+        (self.ah, self.to, self.keepalive_qpn) = (ah, way.port, way.keepalive_qpn);
         self.ping.truncate(Ping::SIZE);
         let from = self.iface.port.locator(self.iface.ud_number);
         self.ping.extend(from.encode());
