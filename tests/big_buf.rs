@@ -6,14 +6,14 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use ucp::sys::populate::{PageAccess, populate};
 use ucp::tl::shm::RingOwner;
-use ucp::tl::shm::big_buf::{AREAS, HOT};
+use ucp::tl::shm::big_buf::{AREAS, BIG_BUF_AFTER};
 use ucp::tl::shm::inbox::Inbox;
 use ucp::tl::shm::outbox::Outbox;
 use ucp::tl::shm::ring::Consumer;
 
 const LEN: usize = 16 << 10;
 /// After this many bytes of long records a sender's buffer is populated and in use.
-const SETTLED: u64 = 40 * HOT;
+const SETTLED: u64 = 40 * BIG_BUF_AFTER;
 
 /// One sender's connection to an inbox, both ends in this thread.
 struct Way {
@@ -121,9 +121,9 @@ fn records_without_an_answer_lie_in_an_area_after_few_more() {
         if way.uses_area(&inbox) {
             break;
         }
-        assert!(sent < 6 * HOT, "still in the ring");
+        assert!(sent < 6 * BIG_BUF_AFTER, "still in the ring");
     }
-    assert!(sent > HOT);
+    assert!(sent > BIG_BUF_AFTER);
     way.end(&mut inbox);
 }
 
@@ -132,7 +132,7 @@ fn areas_go_from_one_to_the_next() {
     let mut inbox = Inbox::create(false).unwrap();
     for uid in 0..3 * AREAS as u64 {
         let mut way = open(&mut inbox, uid);
-        way.send(&mut inbox, HOT / 2);
+        way.send(&mut inbox, BIG_BUF_AFTER / 2);
         assert!(!way.has_area(&inbox), "it has not sent much yet");
         way.send(&mut inbox, SETTLED);
         assert!(
@@ -150,14 +150,14 @@ fn a_sender_without_buffer_works_until_one_is_free() {
         .map(|uid| open(&mut inbox, uid))
         .collect();
     for way in &mut ways {
-        way.send(&mut inbox, 2 * HOT);
+        way.send(&mut inbox, 2 * BIG_BUF_AFTER);
     }
     let having = |ways: &[Way], inbox: &Inbox| ways.iter().filter(|w| w.has_area(inbox)).count();
     assert_eq!(having(&ways, &inbox), AREAS);
     let mut last = ways.pop().unwrap();
     assert!(!last.has_area(&inbox));
     ways.swap_remove(3).end(&mut inbox);
-    last.send(&mut inbox, 2 * HOT);
+    last.send(&mut inbox, 2 * BIG_BUF_AFTER);
     assert!(last.has_area(&inbox));
     ways.push(last);
     for way in ways {
@@ -170,7 +170,7 @@ fn a_sender_without_buffer_works_until_one_is_free() {
 fn the_dead_keep_no_memory() {
     let mut inbox = Inbox::create(false).unwrap();
     let mut way = open(&mut inbox, 7);
-    way.send(&mut inbox, 2 * HOT);
+    way.send(&mut inbox, 2 * BIG_BUF_AFTER);
     assert!(way.has_area(&inbox));
     let memory = inbox.ring(way.index).body.cast::<u8>();
     // SAFETY: a ring is mapped as long as its inbox.
@@ -180,7 +180,7 @@ fn the_dead_keep_no_memory() {
         pages.iter().filter(|&&page| page & 1 != 0).count()
     };
     assert!(resident() > 8);
-    way.outbox.forsake();
+    way.outbox.discard_unread();
     assert_eq!(resident(), 0);
     assert!(!way.has_area(&inbox));
 }

@@ -11,7 +11,7 @@ use ucp::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, SignalHdr, SyncHdr, ValueHdr,
 };
 use ucp::wire::rkey::{self, PackedRkey};
-use ucp::wire::tofu_msg::{MOST_RAILS, RailVcqs};
+use ucp::wire::tofu_msg::{MAX_RAILS, RailVcqs};
 
 fn shm() -> impl Strategy<Value = ShmLocator> {
     any::<(u64, u32, u32, u32, u32, u32, u64, u32, u8)>().prop_map(
@@ -62,12 +62,12 @@ fn ib() -> impl Strategy<Value = IbLocator> {
 }
 
 fn tofu() -> impl Strategy<Value = TofuLocator> {
-    let rails = prop::collection::vec(1..=u64::MAX, 0..=MOST_RAILS);
-    any::<(u64, u64, u64, u16)>().prop_flat_map(move |(secret, vcq, hall, number)| {
+    let rails = prop::collection::vec(1..=u64::MAX, 0..=MAX_RAILS);
+    any::<(u64, u64, u64, u16)>().prop_flat_map(move |(secret, vcq, ticket_queue, number)| {
         rails.clone().prop_map(move |rails| TofuLocator {
             secret,
             vcq,
-            hall,
+            ticket_queue,
             number,
             rails: RailVcqs::of(rails.into_iter()),
         })

@@ -155,7 +155,7 @@ fn address() -> WorkerAddress {
         tofu: Some(TofuLocator {
             secret: 15,
             vcq: 16,
-            hall: 17,
+            ticket_queue: 17,
             number: 18,
             rails: RailVcqs::of([19, 20].into_iter()),
         }),

@@ -331,9 +331,9 @@ impl ConnRequest {
     /// Removes all requests of a worker's listeners.
     pub fn take_all(worker: *const Worker) -> Vec<ConnRequest> {
         let requests = &mut REQUESTS.lock().1;
-        let came_to = |r: &ConnRequest| std::ptr::eq(r.worker, worker);
+        let led_to = |r: &ConnRequest| std::ptr::eq(r.worker, worker);
         let handles: Vec<usize> = (requests.iter())
-            .filter(|(_, request)| came_to(request))
+            .filter(|(_, request)| led_to(request))
             .map(|(&handle, _)| handle)
             .collect();
         let all = handles.iter().filter_map(|handle| requests.remove(handle));

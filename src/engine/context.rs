@@ -40,7 +40,7 @@ pub struct Context {
     /// The device that executes atomic operations on them, if one does,
     pub atomics: RkeyAtomics,
     /// or whether the adapters of the Tofu interconnect execute all of them,
-    pub by_adapter: bool,
+    pub amo_by_tni: bool,
     /// and the operations that these offer.
     pub offered: AmoCaps,
     pub attached: MappedSegments,
@@ -49,7 +49,7 @@ pub struct Context {
     /// Network interfaces of the Tofu interconnect that may be used.
     pub tnis: Vec<Tni>,
     /// VCQs of the workers there.
-    pub roster: Arc<VcqRegistry>,
+    pub vcq_registry: Arc<VcqRegistry>,
     /// Responder to liveness probes; made when UD is to carry messages, `None` if it cannot be made.
     keepalive: OnceLock<Option<KeepaliveThread>>,
     /// User memory registered with InfiniBand devices; made by the first registration.
@@ -135,9 +135,9 @@ impl Context {
         let amo = wants(UCP_FEATURE_AMO64);
         let offered = AmoCaps::by_all(tnis.iter().map(|tni| &tni.caps));
         let amo_tofu = amo || wants(UCP_FEATURE_AMO32);
-        let by_adapter = amo_mode::by_adapter(&options, offered, policy.shm, amo_tofu, job);
+        let amo_by_tni = amo_mode::amo_by_tni(&options, offered, policy.shm, amo_tofu, job);
         // Only one of adapter and device executes atomic operations.
-        let amo = amo && !by_adapter;
+        let amo = amo && !amo_by_tni;
         let atomics = amo_mode::choose(&options, &ports, by_queue, amo, job);
         Ok(Self {
             name: params
@@ -153,12 +153,12 @@ impl Context {
             policy,
             regions: RegionTable::default(),
             atomics,
-            by_adapter,
+            amo_by_tni,
             offered,
             attached: MappedSegments::default(),
             ports,
             tnis,
-            roster: Arc::default(),
+            vcq_registry: Arc::default(),
             keepalive: OnceLock::new(),
             pinned: OnceLock::new(),
             devices,

@@ -586,8 +586,8 @@ impl IbWorker {
     }
 
     fn settle(&mut self) {
-        let calm = !self.has_found && self.acks_pending.is_empty();
-        self.sole = only(&self.ifaces).filter(|_| calm);
+        let no_acks_pending = !self.has_found && self.acks_pending.is_empty();
+        self.sole = only(&self.ifaces).filter(|_| no_acks_pending);
     }
 
     /// Whether there is no connection.

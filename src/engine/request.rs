@@ -47,7 +47,7 @@ pub const STREAM_RECV: u32 = 1 << 7;
 /// What is called at completion.
 #[derive(Clone, Copy)]
 pub enum Callback {
-    Nobody,
+    None,
     Send(unsafe extern "C" fn(*mut c_void, ucs_status_t, *mut c_void)),
     TagRecv(
         unsafe extern "C" fn(*mut c_void, ucs_status_t, *const ucp_tag_recv_info_t, *mut c_void),

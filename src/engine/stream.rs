@@ -98,7 +98,7 @@ pub struct StreamQueue {
     /// Endpoints with bytes that `ucp_stream_worker_poll` has not returned.
     ready: VecDeque<*mut Endpoint>,
     /// Chunks that the user holds, by the address that the user was given.
-    loans: HashMap<usize, StreamChunk>,
+    taken: HashMap<usize, StreamChunk>,
 }
 
 // SAFETY: pointers to endpoints and requests of the worker that owns this, used under its lock.
@@ -357,7 +357,7 @@ impl StreamQueue {
     ///
     /// # Safety
     /// A live endpoint of the worker whose streams these are.
-    pub unsafe fn loan(&mut self, ep: *mut Endpoint) -> Option<(*const u8, usize)> {
+    pub unsafe fn take_message(&mut self, ep: *mut Endpoint) -> Option<(*const u8, usize)> {
         // SAFETY: the caller's promise.
         let stream = unsafe { self.of(ep) };
         if stream.contended() || stream.bytes == 0 {
@@ -371,7 +371,7 @@ impl StreamQueue {
         };
         let (at, len) = (chunk.rest().as_ptr(), chunk.rest().len());
         stream.bytes -= len;
-        self.loans.insert(at as usize, chunk);
+        self.taken.insert(at as usize, chunk);
         Some((at, len))
     }
 
@@ -380,7 +380,7 @@ impl StreamQueue {
     /// # Safety
     /// A live endpoint of the worker whose streams these are.
     pub unsafe fn give_back(&mut self, ep: *mut Endpoint, data: usize) -> bool {
-        let Some(chunk) = self.loans.remove(&data) else {
+        let Some(chunk) = self.taken.remove(&data) else {
             return false;
         };
         // SAFETY: the caller's promise.

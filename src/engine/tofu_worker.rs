@@ -15,7 +15,7 @@ use crate::tl::tofu::tx_acks::TxAcks;
 use crate::tl::tofu::vcq::RemoteAddr;
 use crate::tl::tofu::vcq_ops::VcqOps;
 use crate::wire::address::TofuLocator;
-use crate::wire::tofu_msg::{CELL, HALL, TicketTracker};
+use crate::wire::tofu_msg::{CTRL_WORD_BYTES, TICKET_QUEUE_BYTES, TicketTracker};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::io;
@@ -24,19 +24,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of a ring from which on the memory for its long records is kept.
-const KEEPING: u32 = 64 << 10;
+const KEEP_REASSEMBLY_BYTES: u32 = 64 << 10;
 /// Minimum number of frames that may be in flight to a ring.
-const LEAST_WINDOW: u32 = 8;
+const MIN_WINDOW: u32 = 8;
 
 /// State of a connection until there is a ring at the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TofuConnPhase {
     /// A ticket is requested.
-    Asking,
+    TakingTicket,
     /// The connection has a ticket, whose turn has not come.
     Waiting { ticket: u32 },
     /// The ring request is in the ticket's slot.
-    Said { ticket: u32 },
+    Requested { ticket: u32 },
     /// The peer has granted a ring.
     Open,
     /// The peer has failed, and a read is posted behind all puts of the connection: it is the last operation.
@@ -47,7 +47,7 @@ pub enum TofuConnPhase {
 pub struct TofuConn {
     pub peer: *const Peer,
     pub ctrl_word: CtrlWord,
-    pub mark: OpTag,
+    pub tag: OpTag,
     /// Random number that the grant has to contain.
     pub proof: u32,
     pub flow: Arc<TxAcks>,
@@ -67,7 +67,7 @@ pub struct RxConn {
     pub ring: RxRing,
     pub assembly: Reassembly,
     /// The peer's control words, to which credits go, and the proof in its grant, which names the ring.
-    pub cell: RemoteAddr,
+    pub ctrl_word: RemoteAddr,
     pub proof: u32,
     /// Frames come without notices: the writer counts them.
     pub counted: bool,
@@ -82,7 +82,7 @@ impl RxConn {
     /// peer.
     #[inline(never)]
     pub fn settle(&mut self) {
-        if self.ring.shape().size < KEEPING && self.assembly.is_empty() {
+        if self.ring.shape().size < KEEP_REASSEMBLY_BYTES && self.assembly.is_empty() {
             self.assembly = Reassembly::default();
         }
     }
@@ -92,9 +92,9 @@ impl RxConn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionKind {
     /// This slot of the ticket queue: a ring request.
-    Hall(u32),
+    TicketSlot(u32),
     /// The control words of this connection.
-    Cell(u32),
+    CtrlWord(u32),
     /// This incoming ring.
     Ring(u32),
 }
@@ -102,8 +102,8 @@ pub enum RegionKind {
 /// Use of a registered region.
 #[derive(Clone, Copy, Debug)]
 enum RegionOwner {
-    Hall,
-    Cells,
+    TicketQueue,
+    CtrlWords,
     Ring(u32),
 }
 
@@ -141,7 +141,7 @@ pub struct TofuWorker {
     /// See [`has_budget`](Self::has_budget).
     budgeted: AtomicBool,
     /// The tickets that were served.
-    pub turns: TicketTracker,
+    pub ticket_tracker: TicketTracker,
     /// The slot that tickets wait for, and since when, coarse milliseconds.
     pub blocked_by: u32,
     pub blocked_since: u64,
@@ -175,14 +175,14 @@ impl TofuWorker {
     unsafe fn disable(this: NonNull<()>, _: usize) {
         let this = this.cast::<TofuWorker>().as_ptr();
         // SAFETY: the caller's value; both fields are atomics.
-        let (deaf, calm) = unsafe { (&(*this).mrq_failed, &(*this).budgeted) };
+        let (mrq_failed, budgeted) = unsafe { (&(*this).mrq_failed, &(*this).budgeted) };
         // Relaxed, here and below: only the progress thread accesses them, and a child has no other thread.
-        deaf.store(true, Ordering::Relaxed);
-        calm.store(false, Ordering::Relaxed);
+        mrq_failed.store(true, Ordering::Relaxed);
+        budgeted.store(false, Ordering::Relaxed);
     }
 
     fn of(iface: TofuIface) -> TofuWorker {
-        let hall = (HALL as u64, RegionOwner::Hall);
+        let ticket_queue = (TICKET_QUEUE_BYTES as u64, RegionOwner::TicketQueue);
         TofuWorker {
             line: iface.vcq.line(),
             credited_at: 0,
@@ -193,7 +193,7 @@ impl TofuWorker {
             incoming: Vec::new(),
             free_incoming: Vec::new(),
             retired: Vec::new(),
-            regions: BTreeMap::from([(iface.hall.stadd, hall)]),
+            regions: BTreeMap::from([(iface.ticket_queue.stadd, ticket_queue)]),
             last: (0, 0, 0),
             ctrl_words: CtrlWords::default(),
             ring_pool: RingPool::default(),
@@ -204,7 +204,7 @@ impl TofuWorker {
             ack_pending: None,
             mrq_failed: AtomicBool::new(false),
             budgeted: AtomicBool::new(iface.rails.is_empty()),
-            turns: TicketTracker::default(),
+            ticket_tracker: TicketTracker::default(),
             blocked_by: 0,
             blocked_since: 0,
             unused_tickets: false,
@@ -223,9 +223,10 @@ impl TofuWorker {
 
     /// Updates [`has_budget`](Self::has_budget) after a change.
     fn update_budget(&mut self) {
-        let tells = !self.mrq_failed() && self.counted.is_empty() && self.iface.rails.is_empty();
-        let is_calm = tells && self.ack_pending.is_none();
-        self.budgeted.store(is_calm, Ordering::Relaxed);
+        let every_arrival_notified =
+            !self.mrq_failed() && self.counted.is_empty() && self.iface.rails.is_empty();
+        let has_budget = every_arrival_notified && self.ack_pending.is_none();
+        self.budgeted.store(has_budget, Ordering::Relaxed);
     }
 
     /// The MRQ is not polled any more. False: that was so before.
@@ -257,7 +258,7 @@ impl TofuWorker {
         TofuLocator {
             secret: self.secret,
             vcq: self.iface.vcq.id,
-            hall: self.iface.hall.stadd,
+            ticket_queue: self.iface.ticket_queue.stadd,
             number: self.iface.number,
             rails: self.iface.signaled_rails(),
         }
@@ -268,27 +269,27 @@ impl TofuWorker {
     /// # Errors
     /// Control words cannot be registered.
     pub fn new_conn(&mut self, peer: &Peer, now: u64) -> io::Result<u32> {
-        let (cell, made) = self.ctrl_words.take(&self.iface.vcq)?;
+        let (ctrl_word, made) = self.ctrl_words.take(&self.iface.vcq)?;
         if let Some(region) = made {
             self.regions
-                .insert(region.stadd, (region.len() as u64, RegionOwner::Cells));
+                .insert(region.stadd, (region.len() as u64, RegionOwner::CtrlWords));
         }
         let number = self.free_conns.pop().unwrap_or_else(|| {
             self.links.push(None);
             self.links.len() as u32 - 1
         });
-        self.by_ctrl_word.insert(cell.stadd(), number);
+        self.by_ctrl_word.insert(ctrl_word.stadd(), number);
         self.made = self.made.wrapping_add(1);
         self.links[number as usize] = Some(Box::new(TofuConn {
             peer,
-            ctrl_word: cell,
-            mark: OpTag {
+            ctrl_word,
+            tag: OpTag {
                 link: number,
-                colour: generation_of(self.made),
+                generation: generation_of(self.made),
             },
             proof: host::random_u64() as u32,
             flow: Arc::default(),
-            phase: TofuConnPhase::Asking,
+            phase: TofuConnPhase::TakingTicket,
             due: now,
             since: now,
             late: false,
@@ -412,13 +413,16 @@ impl TofuWorker {
             return None;
         }
         match part {
-            RegionOwner::Hall => crate::wire::tofu_msg::place_of(at as usize).map(RegionKind::Hall),
-            RegionOwner::Cells => {
+            RegionOwner::TicketQueue => {
+                crate::wire::tofu_msg::slot_of(at as usize).map(RegionKind::TicketSlot)
+            }
+            RegionOwner::CtrlWords => {
                 // A grant ends where the next control words begin, and its notice may name that address.
-                let begins = from + (at.saturating_sub(1)) / CELL as u64 * CELL as u64;
+                let begins =
+                    from + (at.saturating_sub(1)) / CTRL_WORD_BYTES as u64 * CTRL_WORD_BYTES as u64;
                 self.by_ctrl_word
                     .get(&begins)
-                    .map(|&link| RegionKind::Cell(link))
+                    .map(|&link| RegionKind::CtrlWord(link))
             }
             RegionOwner::Ring(number) => {
                 self.last = (from, len, number);
@@ -434,9 +438,9 @@ impl TofuWorker {
     /// The system's or the library's error; `InvalidInput`: the ring would be too short.
     pub fn make_ring(&mut self, packet: u32) -> io::Result<(RxRing, bool)> {
         let tuning = &self.iface.tuning;
-        let wanted = tuning.window.max(LEAST_WINDOW);
+        let wanted = tuning.window.max(MIN_WINDOW);
         // Later rings have smaller windows, so that more of them have notices.
-        let share = (self.notices / 8).max(LEAST_WINDOW).min(wanted);
+        let share = (self.notices / 8).max(MIN_WINDOW).min(wanted);
         let counted = share > self.notices;
         let size = sizing::ring(tuning.ring_size, tuning.ring_memory, self.ring_bytes);
         let shape = RingLayout {

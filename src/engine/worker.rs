@@ -270,10 +270,10 @@ impl Worker {
                 Some(Box::new(sockets))
             }
         };
-        let told = sockets.as_ref().map(|s| s.locator());
+        let locator = sockets.as_ref().map(|s| s.locator());
         let (wireup_tcp, tcp) = match ctx.tcp_for_wireup_only {
-            true => (told, None),
-            false => (None, told),
+            true => (locator, None),
+            false => (None, locator),
         };
         let wakes = ctx.has(ucp_feature::UCP_FEATURE_WAKEUP);
         let ports = match ctx.ports.is_empty() {
@@ -287,9 +287,9 @@ impl Worker {
         };
         let reaches_others = inbox.is_some() && ctx.policy.shm || tcp.is_some() || ports.is_some();
         let rings = rings(ctx, mt, reaches_others)?;
-        let duties = ProgressFlags::default();
+        let flags = ProgressFlags::default();
         if rings.is_some() {
-            duties.raise_tofu();
+            flags.raise_tofu();
         }
         let wake = if wakes {
             let wake = Wakeup::new(&params, inbox.as_ref());
@@ -326,7 +326,7 @@ impl Worker {
             locator: inbox.as_ref().map(Inbox::locator),
             doorbell: inbox
                 .as_ref()
-                .map_or_else(Doorbell::silent, Inbox::doorbell),
+                .map_or_else(Doorbell::unconnected, Inbox::doorbell),
             ib: ports
                 .as_ref()
                 .map(|p| p.locator(ctx.policy.ib.as_ref().map_or(0, |ib| ib.ways()))),
@@ -389,7 +389,7 @@ impl Worker {
             closed_eps: MtLock::new(mt, Vec::new()),
             ended: MtLock::new(mt, VecDeque::new()),
             grace_eps: MtLock::new(mt, Vec::new()),
-            progress_flags: duties,
+            progress_flags: flags,
             fenced: AtomicBool::new(false),
             fences: AtomicBool::new(false),
             connect_tcp: MtLock::new(mt, Vec::new()),
@@ -620,7 +620,7 @@ fn rings(ctx: &Context, mt: bool, or_else: bool) -> io::Result<Option<Box<TofuWo
     let Some(tuning) = ctx.policy.tofu.filter(|_| !ctx.tnis.is_empty()) else {
         return Ok(None);
     };
-    match TofuIface::new(&ctx.tnis, &ctx.roster, tuning, mt) {
+    match TofuIface::new(&ctx.tnis, &ctx.vcq_registry, tuning, mt) {
         Ok(iface) => Ok(Some(TofuWorker::new(iface))),
         Err(e) if or_else => {
             log::warn!("a worker goes without Tofu: no {NO_QUEUE}: {e}");

@@ -130,7 +130,7 @@ pub(super) unsafe fn execute(
 ) -> Result<u64, ucs_status_t> {
     // SAFETY: the caller's memory is valid.
     unsafe {
-        let done = match worker.ctx.by_adapter {
+        let done = match worker.ctx.amo_by_tni {
             true => tofu_unit(worker, addr, amo),
             false => ib_unit(worker, peer, addr, amo),
         };
@@ -142,7 +142,7 @@ pub(super) unsafe fn execute(
 unsafe fn tofu_unit(worker: &Worker, addr: u64, amo: AmoOp) -> Option<Result<u64, ucs_status_t>> {
     let ctx = worker.ctx;
     let Some(iface) = worker.tofu_iface.as_deref() else {
-        return (!ctx.roster.is_empty()).then(|| {
+        return (!ctx.vcq_registry.is_empty()).then(|| {
             log::error!(
                 "an atomic operation came to a worker without a virtual control queue, while others of \
                  its context have some: with \

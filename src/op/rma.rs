@@ -153,7 +153,7 @@ impl RmaOp<'_> {
         let duties = &self.worker.progress_flags;
         matches!(self.way, RmaPath::Attach)
             && duties.has_copied()
-            && self.data.len() <= rma_sw::GATHERED
+            && self.data.len() <= rma_sw::BATCH_MAX
             && duties.backlog() < rma_sw::MOST
             && self.data.as_contig().is_some()
             && !p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)

@@ -123,12 +123,12 @@ pub fn arrived(
         Some(RegionKind::Ring(number)) => {
             take(worker, rings, number, u32::MAX, RxRing::note, short);
         }
-        Some(RegionKind::Hall(place)) => {
+        Some(RegionKind::TicketSlot(slot)) => {
             // A peer that connects again has counted its last frames before the ring request.
             look_at_counts(worker, rings, short);
-            tofu_listen::on_ring_request(worker, rings, place);
+            tofu_listen::on_ring_request(worker, rings, slot);
         }
-        Some(RegionKind::Cell(link)) => tofu_wireup::on_grant(worker, rings, link),
+        Some(RegionKind::CtrlWord(link)) => tofu_wireup::on_grant(worker, rings, link),
         None => log::diag!("a notice is of nothing that is there: address {stadd:#x}"),
     }
 }
@@ -159,16 +159,16 @@ fn on_event(
     match event {
         QueueEvent::Arrived(stadd) => arrived(worker, rings, stadd, short),
         QueueEvent::Ended { owner, value } => on_end(worker, rings, owner, value),
-        QueueEvent::Came {
+        QueueEvent::Completed {
             link, whose, well, ..
         } => on_read(rings, link, whose, well),
-        QueueEvent::Left { whose, well, .. } => on_done(whose, well),
+        QueueEvent::ZcopyDone { whose, well, .. } => on_done(whose, well),
         QueueEvent::Failed { whose, code } => {
             // The peer may have counted frames before it failed.
             look_at_counts(worker, rings, short);
             on_failure(rings, whose, code);
         }
-        QueueEvent::Deaf { code } => fail_mrq(worker, rings, code),
+        QueueEvent::MrqFailed { code } => fail_mrq(worker, rings, code),
     }
 }
 
@@ -219,13 +219,13 @@ fn on_end(worker: &Worker, rings: &mut TofuWorker, owner: Completion, value: u64
                 end_flushes(link.peer);
             }
         }
-        // Reads and atomic operations are reported by `QueueEvent::Came`; the worker's own operation is polled for by
-        // its caller, which may have given up; disconnects are polled for by `is_disconnecting`.
+        // Reads and atomic operations are reported by `QueueEvent::Completed`; the worker's own operation is polled for
+        // by its caller, which may have given up; disconnects are polled for by `is_disconnecting`.
         Completion::Reads(_)
         | Completion::Reply(_)
         | Completion::Changes(_)
         | Completion::Own
-        | Completion::Farewell(_)
+        | Completion::CloseNotice(_)
         | Completion::Probe(_) => {}
     }
 }
@@ -236,17 +236,17 @@ fn on_failure(rings: &mut TofuWorker, whose: ErrSource, code: i32) {
     match whose {
         ErrSource::Link(number) => tofu_wireup::fail(rings, number, code),
         ErrSource::Credit(number) => tofu_wireup::fail_writer(rings, number, code),
-        ErrSource::Nobody => log::error!(
+        ErrSource::Own => log::error!(
             "something of a worker's own has failed: {} ({code})",
             code_name(code)
         ),
-        ErrSource::Coloured(0, there) => {
+        ErrSource::Untagged(0, there) => {
             for number in writers(rings, there) {
                 tofu_wireup::fail_writer(rings, number, code);
             }
         }
-        ErrSource::Coloured(colour, there) => {
-            for number in overdue_writers(rings, colour, there) {
+        ErrSource::Untagged(generation, there) => {
+            for number in overdue_writers(rings, generation, there) {
                 tofu_wireup::fail(rings, number, code);
             }
         }
@@ -256,25 +256,31 @@ fn on_failure(rings: &mut TofuWorker, whose: ErrSource, code: i32) {
 /// The incoming rings whose writers a put has not reached: those with control words at this address.
 fn writers(rings: &mut TofuWorker, there: RemoteAddr) -> Vec<u32> {
     let all = rings.all_incoming();
-    let told = all.filter(|(_, incoming)| {
-        let cell = incoming.cell;
-        cell.vcq == there.vcq && there.stadd.wrapping_sub(cell.stadd) <= size_of::<u64>() as u64
+    let matching = all.filter(|(_, incoming)| {
+        let ctrl_word = incoming.ctrl_word;
+        ctrl_word.vcq == there.vcq
+            && there.stadd.wrapping_sub(ctrl_word.stadd) <= size_of::<u64>() as u64
     });
-    told.map(|(number, _)| number).collect()
+    matching.map(|(number, _)| number).collect()
 }
 
 /// The connections of which an operation may have failed: those of this generation; of several, the ones to this VCQ,
 /// if there are any, as uTofu does not promise that a notice names the peer's VCQ. Empty: the connection was dropped.
-fn overdue_writers(rings: &mut TofuWorker, colour: u8, there: RemoteAddr) -> Vec<u32> {
+fn overdue_writers(rings: &mut TofuWorker, generation: u8, there: RemoteAddr) -> Vec<u32> {
     let mut found: Vec<(u32, bool)> = Vec::new();
-    for (number, link) in rings.links().filter(|(_, link)| link.mark.colour == colour) {
+    for (number, link) in rings
+        .links()
+        .filter(|(_, link)| link.tag.generation == generation)
+    {
         // Earlier posts can still fail when the peer has failed and the sender is dropped.
         let peer = unsafe { &*link.peer };
         let is_there = tofu_wireup::locator(peer).is_some_and(|l| l.vcq == there.vcq);
         found.push((number, is_there));
     }
-    let told = found.iter().any(|&(_, is_there)| is_there);
-    let found = found.into_iter().filter(|&(_, is_there)| is_there || !told);
+    let names_vcq = found.iter().any(|&(_, is_there)| is_there);
+    let found = found
+        .into_iter()
+        .filter(|&(_, is_there)| is_there || !names_vcq);
     found.map(|(number, _)| number).collect()
 }
 
@@ -292,8 +298,8 @@ fn fail_mrq(worker: &Worker, rings: &mut TofuWorker, code: i32) {
     );
     // Puts are still carried out.
     send_disconnect(worker);
-    let mut told = writers_alone(rings);
-    post_disconnect(rings, &mut told);
+    let mut writers = writers_alone(rings);
+    post_disconnect(rings, &mut writers);
     for peer in worker.all_peers() {
         if peer.has_rings() {
             tx::fail_peer(&peer, UCS_ERR_IO_ERROR);
@@ -387,14 +393,14 @@ fn send_credit(rings: &mut TofuWorker, number: u32) {
     let Some(incoming) = rings.incoming(number) else {
         return;
     };
-    let (word, to) = (incoming.ring.send_credit(), incoming.cell);
+    let (word, to) = (incoming.ring.send_credit(), incoming.ctrl_word);
     // Without a completion: that the peer is gone is detected by sends to it.
-    let told = OpTag {
+    let tag = OpTag {
         link: CREDITS + number,
-        colour: 0,
+        generation: 0,
     };
     let mut queue = rings.iface.queue.lock();
-    if let Err(code) = queue.put_word(told, word, to, None) {
+    if let Err(code) = queue.put_word(tag, word, to, None) {
         // The writer waits for the credit: it cannot use the connection any more.
         queue.fail(CREDITS + number, code);
     }
@@ -433,8 +439,8 @@ fn deliver(
 fn forget(worker: &Worker, rings: &mut TofuWorker, whose: ErrSource) {
     let numbers = match whose {
         ErrSource::Link(number) => vec![number],
-        ErrSource::Credit(_) | ErrSource::Nobody | ErrSource::Coloured(0, _) => Vec::new(),
-        ErrSource::Coloured(colour, there) => overdue_writers(rings, colour, there),
+        ErrSource::Credit(_) | ErrSource::Own | ErrSource::Untagged(0, _) => Vec::new(),
+        ErrSource::Untagged(generation, there) => overdue_writers(rings, generation, there),
     };
     for number in numbers {
         let peer = rings.conn(number).map(|link| link.peer);
@@ -488,13 +494,13 @@ fn writers_alone(rings: &mut TofuWorker) -> Vec<u32> {
 fn post_disconnect(rings: &mut TofuWorker, writers: &mut Vec<u32>) {
     while let Some(&number) = writers.last() {
         let to = rings.incoming(number).map(|incoming| {
-            let stadd = incoming.cell.stadd + LEFT_AT as u64;
+            let stadd = incoming.ctrl_word.stadd + LEFT_AT as u64;
             let word = LEFT | u64::from(incoming.proof);
             (
                 word,
                 RemoteAddr {
                     stadd,
-                    ..incoming.cell
+                    ..incoming.ctrl_word
                 },
             )
         });
@@ -520,8 +526,8 @@ pub fn close(worker: &Worker, rings: &mut TofuWorker) {
         let drains = with_senders(worker, &mut |sender| {
             !(sender.send_disconnect() && sender.drain())
         });
-        let tells = !writers.is_empty() || rings.iface.queue.lock().is_disconnecting();
-        if !(drains || tells) || clock::coarse_ms() >= until {
+        let disconnecting = !writers.is_empty() || rings.iface.queue.lock().is_disconnecting();
+        if !(drains || disconnecting) || clock::coarse_ms() >= until {
             break;
         }
         while let Some(event) = poll(rings) {
@@ -529,13 +535,13 @@ pub fn close(worker: &Worker, rings: &mut TofuWorker) {
                 QueueEvent::Ended { owner, value } => on_end(worker, rings, owner, value),
                 // A peer that has closed first receives nothing any more.
                 QueueEvent::Failed { whose, .. } => forget(worker, rings, whose),
-                QueueEvent::Deaf { .. } => return drop_lanes(worker),
+                QueueEvent::MrqFailed { .. } => return drop_lanes(worker),
                 // The worker closes: arrivals are dropped.
                 QueueEvent::Arrived(_) => {}
-                QueueEvent::Came {
+                QueueEvent::Completed {
                     link, whose, well, ..
                 } => on_read(rings, link, whose, well),
-                QueueEvent::Left { whose, well, .. } => on_done(whose, well),
+                QueueEvent::ZcopyDone { whose, well, .. } => on_done(whose, well),
             }
         }
         std::thread::yield_now();

@@ -540,7 +540,7 @@ fn record_remote(
 ) -> io::Result<()> {
     let (hello, to) = (qp_hello.hello, qp_hello.port);
     let datagrams = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.datagrams);
-    let told = match qp_hello.outlives() {
+    let paths = match qp_hello.outlives() {
         true => ib_failover::paths_to(ports, &qp_hello.ports),
         false => Vec::new(),
     };
@@ -550,13 +550,13 @@ fn record_remote(
     else {
         return Ok(());
     };
-    if !told.is_empty() {
+    if !paths.is_empty() {
         c.keepalive_ports = qp_hello
             .ports
             .iter()
             .map(|info| info.keepalive_qpn)
             .collect();
-        c.paths = told;
+        c.paths = paths;
         // SAFETY: peers that lists of progress name are not freed.
         unsafe { &*c.peer }.set_failover();
     }

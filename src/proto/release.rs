@@ -47,7 +47,7 @@ fn detach(worker: &Worker, peer: &Peer) -> bool {
     tx.waiting = None;
     if let Some(mut outbox) = tx.closing_outbox.take() {
         if is_dead {
-            outbox.forsake();
+            outbox.discard_unread();
         }
         drop(tx);
         drop(outbox);
@@ -58,7 +58,7 @@ fn detach(worker: &Worker, peer: &Peer) -> bool {
         Some(Lane::Tcp(sender)) => sender.shut(),
         // Receives that were started before the failure have chunk boards in the ring's memory.
         Some(Lane::Shm(outbox)) if outbox.has_open_share() => return false,
-        Some(Lane::Shm(outbox)) if is_dead => outbox.forsake(),
+        Some(Lane::Shm(outbox)) if is_dead => outbox.discard_unread(),
         Some(Lane::Shm(_)) => {}
         Some(Lane::Ib(_) | Lane::Tofu(_)) | None => return true,
     }

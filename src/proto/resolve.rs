@@ -392,7 +392,7 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
         peer.cancels_before.store(before, Ordering::Relaxed);
         // Release: pairs with the Acquire load in `CmaGuard::begin`.
         peer.cancels
-            .store(consumer.withdrawals(), Ordering::Release);
+            .store(consumer.cancel_counter(), Ordering::Release);
         let board = consumer.board().as_ptr();
         peer.board.store(board, Ordering::Relaxed);
         rx.shm_rings.push(Box::new(ShmRx {

@@ -43,11 +43,11 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
             if cancel_remote(peer, req, status) {
                 continue;
             }
-            let (told, railed) = (notice(&*req), tx::zcopy::is_railed(&*req));
+            let (cancel_notice, railed) = (notice(&*req), tx::zcopy::is_railed(&*req));
             let left = tx::zcopy::detach(peer, req, status);
             // A message sent now could overtake data on rails: it is sent when these are complete.
             if !(left && railed) {
-                notices.extend(told);
+                notices.extend(cancel_notice);
             }
             if left {
                 continue;
@@ -55,7 +55,7 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
             // Data that arrive for a get that has ended are dropped. The answer to an atomic operation counts
             // nevertheless.
             if (*req).kind == Kind::GetReq as u8 && (*req).id != 0 {
-                flush::given_up(peer, &*req);
+                flush::discount_cancelled(peer, &*req);
             }
             request::complete(req, status);
         }
@@ -117,8 +117,8 @@ fn count(peer: &Peer, offers: u64) {
     let Some(Lane::Shm(outbox)) = tx.lane.as_ref() else {
         return; // no CMA from other hosts
     };
-    outbox.withdrawals().take_back(offers);
-    while peer.same_process && outbox.withdrawals().is_copied() && Instant::now() < end {
+    outbox.cancel_counter().count_cancelled(offers);
+    while peer.same_process && outbox.cancel_counter().is_copied() && Instant::now() < end {
         std::thread::yield_now();
     }
 }

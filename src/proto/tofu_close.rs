@@ -61,14 +61,14 @@ fn read_behind(rings: &mut TofuWorker, number: u32, phase: TofuConnPhase, peer: 
     let vcq = match phase {
         TofuConnPhase::Closing => return true,
         // An earlier ring request may have been put, by the default path.
-        TofuConnPhase::Asking | TofuConnPhase::Waiting { .. } | TofuConnPhase::Said { .. } => {
-            there.vcq
-        }
+        TofuConnPhase::TakingTicket
+        | TofuConnPhase::Waiting { .. }
+        | TofuConnPhase::Requested { .. } => there.vcq,
         TofuConnPhase::Open => rings.iface.vcq.route(there.vcq),
     };
     let from = RemoteAddr {
         vcq,
-        stadd: there.hall,
+        stadd: there.ticket_queue,
     };
     // A read that is refused is not outstanding.
     (rings.iface.queue.lock().read_behind(number, from)).unwrap_or(true)
@@ -133,16 +133,19 @@ fn probe_writers(worker: &Worker, rings: &mut TofuWorker, now: u64) {
         let Some(incoming) = rings.incoming(number) else {
             continue;
         };
-        let (word, to) = (incoming.ring.send_credit(), incoming.cell);
+        let (word, to) = (incoming.ring.send_credit(), incoming.ctrl_word);
         let link = CREDITS + number;
         let mut queue = rings.iface.queue.lock();
-        let told = queue.put_word(
-            OpTag { link, colour: 0 },
+        let posted = queue.put_word(
+            OpTag {
+                link,
+                generation: 0,
+            },
             word,
             to,
             Some(Completion::Probe(number)),
         );
-        if let Err(code) = told {
+        if let Err(code) = posted {
             queue.fail(link, code);
         }
     }

@@ -18,7 +18,7 @@ use crate::tl::tofu::vcq::RemoteAddr;
 use crate::tl::tofu::{TofuTarget, tx_acks::TxAcks};
 use crate::tl::{self, Lane};
 use crate::wire::address::TofuLocator;
-use crate::wire::tofu_msg::{COUNTED, GRANT_AT, Grant, RingRequest, TicketWord, place_at};
+use crate::wire::tofu_msg::{COUNTED, GRANT_AT, Grant, RingRequest, TicketWord, slot_at};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -32,7 +32,7 @@ const CONNECT_WARN_MS: u64 = 30_000;
 /// Grants belong to no connection.
 const OWN: OpTag = OpTag {
     link: NO_LINK,
-    colour: 0,
+    generation: 0,
 };
 
 /// Begins connections to the peers that requests wait for.
@@ -85,10 +85,10 @@ fn take_ticket(rings: &mut TofuWorker, number: u32) {
     let Some(there) = locator(peer) else {
         return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
     };
-    let ticket = u64::from(link.phase == TofuConnPhase::Asking);
+    let ticket = u64::from(link.phase == TofuConnPhase::TakingTicket);
     let to = RemoteAddr {
         vcq: there.vcq,
-        stadd: there.hall,
+        stadd: there.ticket_queue,
     };
     let mut queue = rings.iface.queue.lock();
     let asked = queue.add(number, ticket, to, Some(Completion::Ticket(number)));
@@ -148,32 +148,32 @@ fn status_of(code: i32) -> ucs_status_t {
 
 /// The word of the peer's ticket queue was fetched.
 pub fn on_ticket(worker: &Worker, rings: &mut TofuWorker, number: u32, word: u64) {
-    let turn = TicketWord::read(word);
+    let ticket_word = TicketWord::read(word);
     let Some(link) = rings.conn(number) else {
         return;
     };
     let ticket = match link.phase {
-        TofuConnPhase::Asking => turn.tickets,
+        TofuConnPhase::TakingTicket => ticket_word.tickets,
         TofuConnPhase::Waiting { ticket } => ticket,
         // A request that was read without a grant was overwritten in its slot by another one: it is put again, with a
         // new ticket.
-        TofuConnPhase::Said { ticket } => {
-            let lost = turn.is_past(ticket);
+        TofuConnPhase::Requested { ticket } => {
+            let lost = ticket_word.is_past(ticket);
             if lost {
-                link.phase = TofuConnPhase::Asking;
+                link.phase = TofuConnPhase::TakingTicket;
                 return take_ticket(rings, number);
             }
             return set_due(rings, number, clock::coarse_ms() + ANSWER_MS);
         }
         TofuConnPhase::Open | TofuConnPhase::Closing => return,
     };
-    if turn.is_past(ticket) {
+    if ticket_word.is_past(ticket) {
         // The ticket expired before its use: a new one is taken.
-        link.phase = TofuConnPhase::Asking;
+        link.phase = TofuConnPhase::TakingTicket;
         return set_due(rings, number, clock::coarse_ms() + TURN_MS);
     }
     link.phase = TofuConnPhase::Waiting { ticket };
-    if turn.has_come(ticket) {
+    if ticket_word.has_come(ticket) {
         send_ring_request(worker, rings, number, ticket);
     } else {
         set_due(rings, number, clock::coarse_ms() + TURN_MS);
@@ -197,8 +197,8 @@ fn send_ring_request(worker: &Worker, rings: &mut TofuWorker, number: u32, ticke
         secret: there.secret,
         back: own.secret,
         vcq: own.vcq,
-        hall: own.hall,
-        cell: link.ctrl_word.stadd(),
+        ticket_queue: own.ticket_queue,
+        ctrl_word: link.ctrl_word.stadd(),
         proof: link.proof,
         losses: peer.losses,
         ticket,
@@ -213,12 +213,12 @@ fn send_ring_request(worker: &Worker, rings: &mut TofuWorker, number: u32, ticke
     request.set_rails(own.rails);
     let to = RemoteAddr {
         vcq: there.vcq,
-        stadd: there.hall + place_at(ticket) as u64,
+        stadd: there.ticket_queue + slot_at(ticket) as u64,
     };
     if send(rings, number, &request.encode(), to) {
         log::debug!("asking worker {:#x} for a ring", peer.uid);
         if let Some(link) = rings.conn(number) {
-            link.phase = TofuConnPhase::Said { ticket };
+            link.phase = TofuConnPhase::Requested { ticket };
         }
         set_due(rings, number, clock::coarse_ms() + ANSWER_MS);
     }
@@ -226,7 +226,7 @@ fn send_ring_request(worker: &Worker, rings: &mut TofuWorker, number: u32, ticke
 
 /// Puts a message to a peer, with a notice there. False: no buffer is free now, or the put has failed.
 fn send(rings: &mut TofuWorker, number: u32, bytes: &[u8], to: RemoteAddr) -> bool {
-    let Some(mark) = rings.conn(number).map(|link| link.mark) else {
+    let Some(tag) = rings.conn(number).map(|link| link.tag) else {
         return false;
     };
     let mut queue = rings.iface.queue.lock();
@@ -241,7 +241,7 @@ fn send(rings: &mut TofuWorker, number: u32, bytes: &[u8], to: RemoteAddr) -> bo
     };
     // SAFETY: the shortest buffer has room for the longest wireup message.
     unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-    let sent = queue.send(mark, buffer, bytes.len(), to, REMOTE_MRQ_NOTICE);
+    let sent = queue.send(tag, buffer, bytes.len(), to, REMOTE_MRQ_NOTICE);
     drop(queue);
     if let Err(code) = sent {
         fail(rings, number, code);
@@ -254,7 +254,7 @@ pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &RingRequest) {
     let locator = TofuLocator {
         secret: g.back,
         vcq: g.vcq,
-        hall: g.hall,
+        ticket_queue: g.ticket_queue,
         number: g.number as u16,
         rails: g.rails(),
     };
@@ -266,9 +266,9 @@ pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &RingRequest) {
         );
     };
     let peer: &Peer = &peer;
-    let cell = RemoteAddr {
+    let ctrl_word = RemoteAddr {
         vcq: g.vcq,
-        stadd: g.cell,
+        stadd: g.ctrl_word,
     };
     let before = rings.all_incoming().find(|(_, incoming)| {
         std::ptr::eq(incoming.peer, peer) && incoming.proof == g.proof && !incoming.ended
@@ -277,7 +277,7 @@ pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &RingRequest) {
     if number.is_none() {
         end_former(rings, peer);
     }
-    let grant = match number.map_or_else(|| make(rings, peer, g, cell), Ok) {
+    let grant = match number.map_or_else(|| make(rings, peer, g, ctrl_word), Ok) {
         Ok(number) => granted(rings, number),
         Err(e) => {
             log::error!("no ring for worker {:#x}: {e} (UCX_TOFU_RING_SIZE)", g.from);
@@ -296,8 +296,8 @@ pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &RingRequest) {
         refusal: UCS_ERR_NO_RESOURCE as i32,
     });
     let to = RemoteAddr {
-        stadd: g.cell + GRANT_AT as u64,
-        ..cell
+        stadd: g.ctrl_word + GRANT_AT as u64,
+        ..ctrl_word
     };
     let mut queue = rings.iface.queue.lock();
     let sent = queue.send_short(OWN, &grant.encode(), to, REMOTE_MRQ_NOTICE);
@@ -318,7 +318,7 @@ fn make(
     rings: &mut TofuWorker,
     peer: *const Peer,
     g: &RingRequest,
-    cell: RemoteAddr,
+    ctrl_word: RemoteAddr,
 ) -> std::io::Result<u32> {
     let packet = g.packet.min(rings.iface.tuning.packet);
     let (ring, counted) = rings.make_ring(packet)?;
@@ -330,7 +330,7 @@ fn make(
         peer,
         ring,
         assembly: Default::default(),
-        cell,
+        ctrl_word,
         proof: g.proof,
         counted,
         ended: false,
@@ -365,7 +365,7 @@ pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
         log::debug!("worker {:#x} has ended its connection", peer.uid);
         return tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
     }
-    if !matches!(link.phase, TofuConnPhase::Said { .. }) {
+    if !matches!(link.phase, TofuConnPhase::Requested { .. }) {
         return;
     }
     let Some(grant) = link.ctrl_word.grant().filter(|g| g.proof == link.proof) else {
@@ -394,8 +394,8 @@ pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
         counted: grant.flags & COUNTED != 0,
         rails: there.rails,
     };
-    let (flow, cell): (Arc<TxAcks>, _) = (link.flow.clone(), link.ctrl_word.clone());
-    let sender = TofuSender::new(iface, flow, cell, link.mark, to);
+    let (flow, ctrl_word): (Arc<TxAcks>, _) = (link.flow.clone(), link.ctrl_word.clone());
+    let sender = TofuSender::new(iface, flow, ctrl_word, link.tag, to);
     let mut lane = peer.tx.lock();
     lane.connecting = false;
     if lane.lane.is_none() {
@@ -444,6 +444,6 @@ pub fn tick(worker: &Worker, rings: &mut TofuWorker, now: u64) {
     tofu_close::tick(worker, rings, over, now);
     worker.trim_tofu_mrs();
     // Reports failed operations that had no buffer, too.
-    rings.iface.reap();
+    rings.iface.poll_tcqs();
     tofu_listen::tick(rings, now);
 }

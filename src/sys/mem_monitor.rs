@@ -145,10 +145,10 @@ fn begin(options: &Options) -> Result<&'static str, String> {
         return Err(format!("{who} unmaps memory by itself"));
     }
     patch::keep_this_library()?;
-    let (source, told) = by_entries(options).or_else(by_program)?;
-    *ENTRIES.lock() = told;
+    let (name, source) = by_entries(options).or_else(by_program)?;
+    *ENTRIES.lock() = source;
     watch_forks();
-    Ok(source)
+    Ok(name)
 }
 
 /// The name of a tool whose allocator calls the kernel and not libc, if there is one.
@@ -196,8 +196,8 @@ fn by_program(why: String) -> Result<(&'static str, ReportSource), String> {
 }
 
 fn check_entries() -> bool {
-    let mut told = ENTRIES.lock();
-    let checked = match &mut *told {
+    let mut source = ENTRIES.lock();
+    let checked = match &mut *source {
         ReportSource::ByProgram(entries) => match entries.reported() {
             true => Ok(false),
             false => Err("the program reports nothing".to_owned()),
@@ -210,7 +210,7 @@ fn check_entries() -> bool {
         Ok(true) => log::debug!("somebody else changed the memory functions of libc"),
         Err(why) => {
             log::warn!("memory that goes is told no longer: {why}. Nothing is kept registered.");
-            *told = ReportSource::NoLonger;
+            *source = ReportSource::NoLonger;
         }
     }
     ring().note(UnmapEvent::Everything);

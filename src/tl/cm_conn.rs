@@ -250,8 +250,8 @@ impl CmListener {
         Ok(CmConn::Tcp(OwnedDescriptor::new(socket)))
     }
 
-    /// Rejects the connections that wait to be accepted: those of librdmacm with `status`, and those of TCP by `send_refusal`,
-    /// which sends the reply.
+    /// Rejects the connections that wait to be accepted: those of librdmacm with `status`, and those of TCP by
+    /// `send_refusal`, which sends the reply.
     pub fn close(&self, status: i8, send_refusal: impl Fn(&mut CmConn)) {
         if let Some(rdma) = &self.rdma {
             rdma.reject(status);

@@ -195,7 +195,7 @@ pub struct TofuLocator {
     /// The worker's VCQ.
     pub vcq: u64,
     /// STADD of its ticket queue there ([`super::tofu_msg`]).
-    pub hall: u64,
+    pub ticket_queue: u64,
     /// Number of the VCQ among those of its process, which selects the STADD in an rkey. Those of the rails follow.
     pub number: u16,
     /// VCQs of its rails.
@@ -207,7 +207,7 @@ packed! {
     TofuFront, 26 {
         secret: u64,
         vcq: u64,
-        hall: u64,
+        ticket_queue: u64,
         number: u16,
     }
 }
@@ -217,7 +217,7 @@ impl TofuLocator {
         let front = TofuFront {
             secret: self.secret,
             vcq: self.vcq,
-            hall: self.hall,
+            ticket_queue: self.ticket_queue,
             number: self.number,
         };
         let mut body = front.encode().to_vec();
@@ -232,7 +232,7 @@ impl TofuLocator {
         Some(TofuLocator {
             secret: front.secret,
             vcq: front.vcq,
-            hall: front.hall,
+            ticket_queue: front.ticket_queue,
             number: front.number,
             rails: RailVcqs::of(rails.map(rail)),
         })
@@ -483,7 +483,7 @@ fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::tofu_msg::MOST_RAILS;
+    use crate::wire::tofu_msg::MAX_RAILS;
 
     const SHM_LOCATOR: ShmLocator = ShmLocator {
         host: 1,
@@ -535,8 +535,11 @@ mod tests {
         let most = with(vec![net("fd00::1", 64); MAX_ADDRESSES]);
         assert_eq!(WorkerAddress::decode(&most.encode()), Ok(most));
         for mbps in [10, 1000, 25_000, 400_000] {
-            let told = net("10.1.2.3", mbps).mbps();
-            assert!(told.abs_diff(mbps) * 20 <= mbps, "{mbps} became {told}");
+            let decoded = net("10.1.2.3", mbps).mbps();
+            assert!(
+                decoded.abs_diff(mbps) * 20 <= mbps,
+                "{mbps} became {decoded}"
+            );
         }
     }
 
@@ -578,7 +581,7 @@ mod tests {
         let tofu = TofuLocator {
             secret: 7,
             vcq: 8,
-            hall: 9,
+            ticket_queue: 9,
             number: 10,
             rails: RailVcqs::default(),
         };
@@ -588,7 +591,7 @@ mod tests {
         };
         assert_eq!(address.encode().len(), 87);
         assert_eq!(WorkerAddress::decode(&address.encode()), Ok(address));
-        for count in 1..=MOST_RAILS {
+        for count in 1..=MAX_RAILS {
             let tofu = TofuLocator {
                 rails: RailVcqs::of((1..=count as u64).map(|n| n << 40)),
                 ..tofu

@@ -49,7 +49,7 @@ unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, u32)) -> *mut Requ
             bare: false,
             worker,
             posting: PostedRecv::LOOSE,
-            notify: Callback::Nobody,
+            notify: Callback::None,
             user_data: ptr::null_mut(),
             data: Data::EMPTY,
             info: ucp_tag_recv_info_t {

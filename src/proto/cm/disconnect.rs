@@ -29,14 +29,14 @@ pub(super) fn on_disconnect(x: &mut CmState, token: u64) -> CmOutcome {
         return CmOutcome::Nothing;
     };
     let mut word = Vec::new();
-    let said = match recv(contact, &mut word, 1) {
+    let disconnect_byte = match recv(contact, &mut word, 1) {
         Ok(false) => return CmOutcome::Nothing,
         Ok(true) => Some(word[0]),
         // The peer was killed: messages that have arrived by another connection are handled first.
         Err(_) => None,
     };
     if session.state == SessionState::FlushClose {
-        let status = match said {
+        let status = match disconnect_byte {
             Some(FORCED | FORCED_BEHIND) => UCS_ERR_CANCELED,
             Some(_) => UCS_OK,
             None => UCS_ERR_CONNECTION_RESET,
@@ -49,22 +49,23 @@ pub(super) fn on_disconnect(x: &mut CmState, token: u64) -> CmOutcome {
         contact.unwatch(&x.epoll, false);
     }
     if let Some(session) = x.session(token) {
-        (session.state, session.contact) = match said {
+        (session.state, session.contact) = match disconnect_byte {
             Some(_) => (SessionState::Left, contact),
             None => (SessionState::Ended, None),
         };
     }
-    CmOutcome::Gone(ep, said)
+    CmOutcome::Gone(ep, disconnect_byte)
 }
 
-/// Fails the endpoint, unless a message reports the close. `said`: the peer's disconnect byte, `None` if it was killed.
-pub(super) fn on_gone(worker: &Worker, ep: *mut Endpoint, said: Option<u8>) {
+/// Fails the endpoint, unless a message reports the close. `disconnect_byte`: the peer's disconnect byte, `None` if it
+/// was killed.
+pub(super) fn on_gone(worker: &Worker, ep: *mut Endpoint, disconnect_byte: Option<u8>) {
     // SAFETY: the endpoint is not freed while its session names it.
     let Some(ep) = (unsafe { ep.as_mut() }) else {
         return;
     };
     let peer = ep.peer();
-    match said {
+    match disconnect_byte {
         Some(BYE_BEHIND | FORCED_BEHIND) => {}
         Some(BYE) => failure::end_session(worker, peer, ep),
         _ => failure::end_endpoint(worker, peer, ep, UCS_ERR_CONNECTION_RESET),

@@ -140,7 +140,7 @@ fn on_event(worker: &Worker, token: u64) {
         CmOutcome::Nothing => {}
         CmOutcome::Lost(nobody, status) => client::fail_attempt(worker, token, nobody, status),
         CmOutcome::Accepted(address) => client::on_accepted(worker, token, &address),
-        CmOutcome::Gone(ep, said) => disconnect::on_gone(worker, ep, said),
+        CmOutcome::Gone(ep, disconnect_byte) => disconnect::on_gone(worker, ep, disconnect_byte),
         // SAFETY: the request was removed from its session: this thread owns it.
         CmOutcome::Closed((req, status)) => unsafe { request::complete(req, status) },
     }

@@ -63,10 +63,10 @@ pub unsafe fn accept(
         // SAFETY: the caller's endpoint is valid.
         err_mode: unsafe { (*ep).err_mode },
     };
-    let told = (request.contact)
+    let sent = (request.contact)
         .send(&[&reply.encode()[..], &address].concat())
         .and_then(|()| request.contact.watch(&x.epoll, token, false));
-    if let Err(e) = told {
+    if let Err(e) = sent {
         log::debug!("the client at {} has gone: {e}", request.remote);
         return Err(UCS_ERR_CONNECTION_RESET);
     }

@@ -357,7 +357,7 @@ pub unsafe fn on_end_alone(connection: &mut IbConn, number: u64) {
                 end_wait(wait.what, wait.owner.cast())
             },
             Some(_) => {}
-            None if line.has_flush_markers() => return let_go(connection),
+            None if line.has_flush_markers() => return complete_descs_of(connection),
             None => return,
         }
     }
@@ -378,7 +378,7 @@ unsafe fn end_wait(what: OpKind, req: *mut Request) {
 
 /// The rest of a completion: flush markers that wait for other outstanding operations.
 #[inline(never)]
-fn let_go(connection: &mut IbConn) {
+fn complete_descs_of(connection: &mut IbConn) {
     let mut ends = EndedRequests::default();
     connection.with_sender(|sender| {
         if let Some(line) = sender.rc() {

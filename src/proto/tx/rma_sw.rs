@@ -15,7 +15,7 @@ use crate::wire::header::{GetHdr, Kind, UNNAMED};
 use crate::wire::stats::StatProtocol;
 
 /// Maximum length of accesses that wait for others, bytes: for longer ones the system call is the smaller part.
-pub const GATHERED: usize = 8 << 10;
+pub const BATCH_MAX: usize = 8 << 10;
 
 /// Maximum number of requests of a worker that wait for others: bounds memory if the user never progresses.
 pub const MOST: usize = 1024;

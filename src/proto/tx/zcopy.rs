@@ -26,8 +26,8 @@ use std::sync::atomic::Ordering;
 pub fn is_possible(peer: &Peer) -> bool {
     // SAFETY: peers do not outlive their worker.
     let own = unsafe { &*peer.worker }.uid;
-    let lends = |lane: &Lane| matches!(lane, Lane::Ib(sender) if sender.zcopy_capable());
-    peer.uid != own && peer.tx.lock().lane.as_ref().is_some_and(lends)
+    let is_zcopy_capable = |lane: &Lane| matches!(lane, Lane::Ib(sender) if sender.zcopy_capable());
+    peer.uid != own && peer.tx.lock().lane.as_ref().is_some_and(is_zcopy_capable)
 }
 
 /// The port of the peer to which the connection's own queue pair leads, if zcopy is possible.
@@ -386,11 +386,11 @@ pub fn drop_lane(peer: &Peer) -> Vec<*mut Request> {
     };
     let waiting = sender.detach_owner(|_| true).into_iter();
     let mut left: Vec<*mut Request> = waiting.map(|owner| owner.cast()).collect();
-    let mut lenders = zcopy_owners(&tx);
-    lenders.dedup();
+    let mut owners = zcopy_owners(&tx);
+    owners.dedup();
     // That destroys the queue pair.
     tx.lane = None;
-    lenders.retain(|&req| {
+    owners.retain(|&req| {
         // SAFETY: requests of outstanding transfers are not freed while the lock is held.
         let transfer = unsafe { (*req).transfer_mut() };
         transfer.is_some_and(|t| {
@@ -398,6 +398,6 @@ pub fn drop_lane(peer: &Peer) -> Vec<*mut Request> {
             t.fate != ZcopyState::Taken
         })
     });
-    left.extend(lenders);
+    left.extend(owners);
     left
 }

@@ -95,23 +95,23 @@ impl CmId {
         let mut event = std::ptr::null_mut();
         // SAFETY: the channel is valid and does not block; the event is valid until it is acknowledged, which happens
         // once.
-        let (told, conn_id) = unsafe {
+        let (event_info, conn_id) = unsafe {
             if (cm.get_event)(self.channel.raw, &mut event) != 0 {
                 return None;
             }
-            let told = CmEvent {
+            let event_info = CmEvent {
                 kind: (*event).event,
                 status: (*event).status,
                 private_data: private_data(&(*event).param.conn),
                 conn_id: None,
             };
-            let conn_id = (told.kind == RDMA_CM_EVENT_CONNECT_REQUEST).then_some((*event).id);
+            let conn_id = (event_info.kind == RDMA_CM_EVENT_CONNECT_REQUEST).then_some((*event).id);
             (cm.ack_event)(event);
-            (told, conn_id)
+            (event_info, conn_id)
         };
         Some(CmEvent {
             conn_id: conn_id.and_then(|raw| self.take_over(raw)),
-            ..told
+            ..event_info
         })
     }
 

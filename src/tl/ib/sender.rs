@@ -28,9 +28,9 @@ pub struct Credits {
     taken: AtomicU32,
     /// Packets that were received from the peer, and the number of them that were acknowledged.
     received: AtomicU32,
-    told: AtomicU32,
+    acked: AtomicU32,
     /// The peer has requested an immediate acknowledgment.
-    asked: AtomicBool,
+    ack_requested: AtomicBool,
 }
 
 impl Credits {
@@ -43,23 +43,23 @@ impl Credits {
 
     /// Records that the peer has requested an acknowledgment.
     pub fn request_ack(&self) {
-        self.asked.store(true, Ordering::Relaxed);
+        self.ack_requested.store(true, Ordering::Relaxed);
     }
 
     /// Returns the number of packets received, which the caller sends to the peer; they count as acknowledged.
     #[inline(always)]
     pub fn take_ack(&self) -> u32 {
         let n = self.received.load(Ordering::Relaxed);
-        self.told.store(n, Ordering::Relaxed);
-        self.asked.store(false, Ordering::Relaxed);
+        self.acked.store(n, Ordering::Relaxed);
+        self.ack_requested.store(false, Ordering::Relaxed);
         n
     }
 
     /// Packets received that were not acknowledged.
     #[inline(always)]
     pub fn unacked(&self) -> u32 {
-        let told = self.told.load(Ordering::Relaxed);
-        self.received.load(Ordering::Relaxed).wrapping_sub(told)
+        let acked = self.acked.load(Ordering::Relaxed);
+        self.received.load(Ordering::Relaxed).wrapping_sub(acked)
     }
 
     /// Whether enough packets are unacknowledged that an acknowledgment is to be sent even without a packet. `window`:
@@ -72,7 +72,7 @@ impl Credits {
     /// Whether an acknowledgment is due by [`is_ack_due`](Self::is_ack_due) or was requested by the peer.
     #[inline(always)]
     pub fn is_ack_urgent(&self, window: u32) -> bool {
-        self.is_ack_due(window) || self.asked.load(Ordering::Relaxed)
+        self.is_ack_due(window) || self.ack_requested.load(Ordering::Relaxed)
     }
 
     /// Handles credits from the peer: the lower 16 bits of the number of packets that it has received.
@@ -706,7 +706,7 @@ impl IbSender {
             RcOrUd::Rc { line, .. } => line.is_past(behind),
             // The peer has executed what it has acknowledged.
             RcOrUd::Ud(line) => {
-                line.ask(&self.flow);
+                line.request_ack(&self.flow);
                 line.is_drained()
             }
         };
@@ -775,7 +775,7 @@ impl IbSender {
         }
         match &mut self.way {
             RcOrUd::Rc { line, .. } => line.post_signaled(),
-            RcOrUd::Ud(line) => line.ask(&self.flow),
+            RcOrUd::Ud(line) => line.request_ack(&self.flow),
         }
         false
     }

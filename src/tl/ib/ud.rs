@@ -528,7 +528,7 @@ impl UdTx {
     }
 
     /// Requests an immediate acknowledgment, once for the packets sent so far.
-    pub fn ask(&mut self, flow: &Credits) {
+    pub fn request_ack(&mut self, flow: &Credits) {
         let last = self.base.wrapping_add(self.window.len() as u32);
         if self.asked_for != Some(last) {
             self.asked_for = Some(last);

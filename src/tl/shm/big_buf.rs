@@ -6,8 +6,8 @@
 //! faster. On the machine of docs/PERFORMANCE.md, two cores of one complex: windows of 4 KiB reach 6.4 GB/s in 64 KiB
 //! and 24 GB/s in 2 MiB; areas of less than 1 MiB, the size of a private cache, gain nothing.
 //!
-//! An inbox has a few areas; a sender takes one for its ring when it has sent much ([`HOT`]), populates it, and keeps
-//! it as long as the ring.
+//! An inbox has a few areas; a sender takes one for its ring when it has sent much ([`BIG_BUF_AFTER`]), populates it,
+//! and keeps it as long as the ring.
 
 use crate::sys::sync::{AtomicU32, Ordering};
 use std::ptr::NonNull;
@@ -17,7 +17,7 @@ pub const AREAS: usize = if cfg!(loom) { 1 } else { 8 };
 /// Bytes of an area. A power of two, twice the L2 cache of most processors.
 pub const AREA: usize = 2 << 20;
 /// Bytes of long records after which a sender requests an area.
-pub const HOT: u64 = 512 << 10;
+pub const BIG_BUF_AFTER: u64 = 512 << 10;
 
 const FREE: u32 = 0;
 

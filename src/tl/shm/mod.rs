@@ -95,7 +95,7 @@ impl InboxLocator {
     }
 
     /// Whether the owner's liveness lock is free. False if the lock is at another place than the locks of this process.
-    fn has_let_go(&self) -> bool {
+    fn is_liveness_lock_free(&self) -> bool {
         self.lifeline != 0
             && self.lifeline == liveness_lock::place()
             && !liveness_lock::is_held(self.key)
@@ -123,7 +123,7 @@ impl InboxLocator {
         }
         match self.kind() {
             InboxKind::Block => {
-                self.has_let_go() || sysv::creator_alive(self.key as u32) == Some(false)
+                self.is_liveness_lock_free() || sysv::creator_alive(self.key as u32) == Some(false)
             }
             InboxKind::Named => !posix_shm::is_alive(self.key),
             InboxKind::File => false,

@@ -255,8 +255,8 @@ impl Outbox {
     }
 
     /// The counter of canceled rendezvous of this ring.
-    pub fn withdrawals(&self) -> &CancelCounter {
-        self.ring.withdrawals()
+    pub fn cancel_counter(&self) -> &CancelCounter {
+        self.ring.cancel_counter()
     }
 
     /// Announces the ring a second time, as only a broken or hostile sender does: for tests.
@@ -271,8 +271,8 @@ impl Outbox {
     }
 
     /// Discards what was written for a receiver that is dead.
-    pub fn forsake(&mut self) {
-        self.memory.forsake(self.index);
+    pub fn discard_unread(&mut self) {
+        self.memory.discard_unread(self.index);
     }
 
     /// Opens a share for a message from the peer. `None`: all are in use, or the body of the ring cannot be mapped.
@@ -321,8 +321,8 @@ impl Outbox {
     ///
     /// # Errors
     /// The consumer has answered: the ring cannot be used any more.
-    pub fn take_back(&mut self) -> Result<(), CloseAnswer> {
-        self.ring.take_back()
+    pub fn withdraw_offer(&mut self) -> Result<(), CloseAnswer> {
+        self.ring.withdraw_offer()
     }
 
     /// The consumer's answer to the offer to close the ring, if there is one.

@@ -15,7 +15,7 @@
 //! The producer is not trusted: the consumer checks kind and length against its own counts of the ring, and computes
 //! the record's position itself. The consumer is not trusted either: the producer checks the tails.
 
-use super::big_buf::{AREA, AREAS, BigBuf, BigBufs, HOT};
+use super::big_buf::{AREA, AREAS, BIG_BUF_AFTER, BigBuf, BigBufs};
 use super::chunk_board::ChunkBoard;
 use super::close::{CloseAnswer, CloseWord};
 use super::order::Epoch;
@@ -114,7 +114,7 @@ pub struct CancelCounter {
 
 impl CancelCounter {
     /// Counts canceled rendezvous. Their memory must not be reported as free before.
-    pub fn take_back(&self, offers: u64) {
+    pub fn count_cancelled(&self, offers: u64) {
         // SeqCst: comes before the load of `copied`, as the consumer's store to `copied` comes before its load of
         // `count`: one of the two sees the other.
         self.count.fetch_add(offers, Ordering::SeqCst);
@@ -129,8 +129,8 @@ impl CancelCounter {
 
     /// Marks the start of a copy by the consumer; returns the number of rendezvous canceled so far.
     pub fn begin_copy(&self) -> u64 {
-        // SeqCst: the store comes before the load of `count`, as in `take_back` the addition comes before the load of
-        // `copied`.
+        // SeqCst: the store comes before the load of `count`, as in `count_cancelled` the addition comes before the
+        // load of `copied`.
         self.copied.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         self.count.load(Ordering::SeqCst)
@@ -546,7 +546,8 @@ impl Producer {
         }
         let small = self.classify();
         let is_in_use = self.small != usize::MAX;
-        if is_in_use || len > small && self.own.given_out() >= HOT && self.prepare_area() {
+        if is_in_use || len > small && self.own.given_out() >= BIG_BUF_AFTER && self.prepare_area()
+        {
             self.small = small;
         }
         if len <= self.small {
@@ -688,9 +689,9 @@ impl Producer {
     }
 
     /// The counter of canceled rendezvous of this ring.
-    pub fn withdrawals(&self) -> &CancelCounter {
+    pub fn cancel_counter(&self) -> &CancelCounter {
         // SAFETY: the ring outlives the producer.
-        unsafe { self.start.as_ref() }.withdrawals()
+        unsafe { self.start.as_ref() }.cancel_counter()
     }
 
     /// The shares of messages that this producer's worker receives from the consumer's worker. Mapped as long as the
@@ -715,8 +716,8 @@ impl Producer {
     ///
     /// # Errors
     /// The consumer has answered: the ring cannot be used any more.
-    pub fn take_back(&mut self) -> Result<(), CloseAnswer> {
-        self.close_word().take_back()
+    pub fn withdraw_offer(&mut self) -> Result<(), CloseAnswer> {
+        self.close_word().withdraw()
     }
 
     /// The consumer's answer to the offer to close the ring, if there is one.
@@ -833,9 +834,10 @@ impl Consumer {
     }
 
     /// The counter of canceled rendezvous, in the ring's memory.
-    pub fn withdrawals(&self) -> *mut CancelCounter {
+    pub fn cancel_counter(&self) -> *mut CancelCounter {
         // SAFETY: the ring outlives the consumer.
-        unsafe { self.start.as_ref() }.withdrawals() as *const CancelCounter as *mut CancelCounter
+        unsafe { self.start.as_ref() }.cancel_counter() as *const CancelCounter
+            as *mut CancelCounter
     }
 
     /// The oldest message, which stays until [`advance`](Self::advance).

@@ -26,11 +26,11 @@ pub use edata_tags::generation_of;
 /// A VCQ that returns `UTOFU_ERR_BUSY` for this long is stuck, milliseconds.
 const STUCK_MS: u64 = 10_000;
 /// Maximum number of notices queued while one is searched for: more than any MRQ holds.
-const MOST_EARLY: usize = 1 << 16;
+const MAX_EARLY_NOTICES: usize = 1 << 16;
 /// cbdata of an operation without a buffer: this plus the connection number. Less is the number of a buffer.
 pub const LINKS: usize = 1 << 16;
 /// cbdata of a zcopy put: this plus the operation's number.
-const LENT: usize = 1 << 40;
+const ZCOPY_BIT: usize = 1 << 40;
 /// cbdata: shift of the operation's edata tag. If the TCQ entry reports an error, no MRQ notice with this tag comes.
 const SLOT_AT: u32 = 48;
 
@@ -54,7 +54,7 @@ pub struct OpQueue {
     /// Limit of outstanding operations: each can produce a notice.
     most: usize,
     /// Zcopy puts without a TCQ entry yet.
-    lent: usize,
+    zcopy_in_flight: usize,
     /// Events that are not reported yet.
     ended: VecDeque<QueueEvent>,
     /// Connections with a failed transmission, and the uTofu code.
@@ -78,7 +78,7 @@ impl OpQueue {
             early: VecDeque::new(),
             under_way: Outstanding::default(),
             most: notices.max(SLOTS),
-            lent: 0,
+            zcopy_in_flight: 0,
             ended: VecDeque::new(),
             orphans: Vec::new(),
             failed: Vec::new(),
@@ -89,7 +89,7 @@ impl OpQueue {
     /// Whether `n` buffers are free, after reaping the TCQ and allocating more where necessary.
     pub fn has_buffers(&mut self, n: usize) -> bool {
         if self.buffers.free() < n {
-            self.reap();
+            self.poll_tcq();
         }
         if self.buffers.free() < n {
             self.buffers.grow(&self.vcq);
@@ -99,7 +99,7 @@ impl OpQueue {
 
     /// Whether a transmission has no TCQ entry yet, or a failure is not reported yet.
     pub fn is_sending(&self) -> bool {
-        self.buffers.any_taken() || self.lent > 0 || !self.failed.is_empty()
+        self.buffers.any_taken() || self.zcopy_in_flight > 0 || !self.failed.is_empty()
     }
 
     /// Whether notices or events are queued, which are reported before the MRQ is polled again.
@@ -122,8 +122,8 @@ impl OpQueue {
 
     /// Whether a disconnect word to a ring's writer has no notice yet.
     pub fn is_disconnecting(&self) -> bool {
-        let says = |owner: &Completion| matches!(owner, Completion::Farewell(_));
-        self.slots.owners().any(says)
+        let is_close_notice = |owner: &Completion| matches!(owner, Completion::CloseNotice(_));
+        self.slots.owners().any(is_close_notice)
     }
 
     /// Requests that wait for operations of this connection, failed ones included; a request is listed once per
@@ -173,7 +173,7 @@ impl OpQueue {
             }
         }
         for event in &mut self.ended {
-            if let QueueEvent::Came {
+            if let QueueEvent::Completed {
                 link: of,
                 whose,
                 copied: true,

@@ -192,16 +192,16 @@ impl RingWriter {
 #[derive(Clone, Debug)]
 pub struct RingReader {
     cursor: LayoutCursor,
-    told_bytes: u64,
-    told_frames: u32,
+    acked_bytes: u64,
+    acked_frames: u32,
 }
 
 impl RingReader {
     pub fn new(shape: RingLayout) -> RingReader {
         RingReader {
             cursor: LayoutCursor::new(shape),
-            told_bytes: 0,
-            told_frames: 0,
+            acked_bytes: 0,
+            acked_frames: 0,
         }
     }
 
@@ -242,8 +242,8 @@ impl RingReader {
     /// Whether one part in `parts` of the window, or of the ring, was read since the last credit.
     #[inline(always)]
     fn has_read(&self, parts: u32) -> bool {
-        let new_frames = self.cursor.frames.wrapping_sub(self.told_frames);
-        let new_bytes = self.cursor.bytes - self.told_bytes;
+        let new_frames = self.cursor.frames.wrapping_sub(self.acked_frames);
+        let new_bytes = self.cursor.bytes - self.acked_bytes;
         let shape = self.shape();
         parts * new_frames >= shape.window || u64::from(parts) * new_bytes >= shape.area()
     }
@@ -251,7 +251,7 @@ impl RingReader {
     /// The credit word to send.
     pub fn note_credit(&mut self) -> u64 {
         let LayoutCursor { frames, bytes, .. } = self.cursor;
-        (self.told_bytes, self.told_frames) = (bytes, frames);
+        (self.acked_bytes, self.acked_frames) = (bytes, frames);
         credit(frames, bytes)
     }
 }
@@ -366,9 +366,9 @@ mod tests {
         ) = (near, near, u32::MAX - 5, u32::MAX - 5);
         (
             reader.cursor.bytes,
-            reader.told_bytes,
+            reader.acked_bytes,
             reader.cursor.frames,
-            reader.told_frames,
+            reader.acked_frames,
         ) = (near, near, u32::MAX - 5, u32::MAX - 5);
         for len in lengths().take(1000) {
             assert!(writer.has_room(1, len));

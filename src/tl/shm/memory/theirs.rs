@@ -180,7 +180,7 @@ impl Theirs {
 
     /// Discards what the sender wrote, in the memory of an inbox whose owner is dead: the memory exists as long as a
     /// process has it mapped.
-    pub(in crate::tl::shm) fn forsake(&self, ring: usize) {
+    pub(in crate::tl::shm) fn discard_unread(&self, ring: usize) {
         if let Some(Some((_, area))) = self.area.mapped.get() {
             if let Some(areas) = self.areas(ring) {
                 areas.release(|_| ());

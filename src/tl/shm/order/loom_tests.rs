@@ -10,7 +10,7 @@ use loom::thread;
 /// State of the senders outside of the rings: a flag from one to the other, and the end of both.
 #[derive(Default)]
 struct Beside {
-    told: AtomicU64,
+    flagged: AtomicU64,
 }
 
 struct Scene {
@@ -141,14 +141,14 @@ fn explore(before: u64, call: Call) {
         let sender = thread::spawn(move || {
             send(&mut a, 10);
             // Release: pairs with the Acquire load of the other sender.
-            from.told.store(1, Ordering::Release);
+            from.flagged.store(1, Ordering::Release);
         });
         let listener = thread::spawn(move || {
             for number in 0..before {
                 send(&mut b, 20 + number);
             }
             // Acquire: pairs with the Release store of the other sender.
-            let knew = to.told.load(Ordering::Acquire) == 1;
+            let knew = to.flagged.load(Ordering::Acquire) == 1;
             send(&mut b, if knew { 31 } else { 30 });
         });
         let mut rings = scene.receiver();

@@ -45,7 +45,7 @@ fn loom_taken_back() {
         let words = loom::sync::Arc::new((no_withdrawals(), AtomicU64::new(1)));
         let sender = words.clone();
         let thread = thread::spawn(move || {
-            sender.0.take_back(1);
+            sender.0.count_cancelled(1);
             // A sender that does not wait for the copy writes while the memory may be read: only the count protects the
             // receiver.
             sender.1.store(2, Ordering::Relaxed);

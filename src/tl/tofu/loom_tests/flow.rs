@@ -2,7 +2,7 @@
 
 use super::super::model::Passed;
 use super::super::op_queue::{Completion, OpQueue, QueueEvent};
-use super::super::sender::MOST_UNTOLD;
+use super::super::sender::MAX_UNACKED;
 use super::*;
 use crate::sys::lock::MtLock;
 use crate::sys::sync::Ordering;
@@ -28,7 +28,7 @@ fn scene(queues: usize) -> Scene {
     let flow = Arc::default();
     let ring = inbound(&peer, narrow(3));
     Scene {
-        tx: sender(&own, &flow, &cell(&own), &peer, &ring),
+        tx: sender(&own, &flow, &ctrl_word(&own), &peer, &ring),
         there: memory(&peer),
         here: memory(&own),
         _peer: peer,
@@ -57,12 +57,12 @@ impl Scene {
 /// The TNI and a progress thread for one VCQ: executes `posts` posts at a time, and handles the event of the last one.
 fn progress(queue: &MtLock<OpQueue>, flow: &TxAcks, posts: &[u32]) {
     for &posts in posts {
-        hear(queue, flow, posts);
+        complete_posts(queue, flow, posts);
     }
 }
 
 /// Executes `posts` posts and handles the event of the last one. True: a flush may wait for it.
-fn hear(queue: &MtLock<OpQueue>, flow: &TxAcks, posts: u32) -> bool {
+fn complete_posts(queue: &MtLock<OpQueue>, flow: &TxAcks, posts: u32) -> bool {
     let vcq = queue.lock().vcq.id;
     (0..posts).for_each(|_| Adapter::of(vcq).work_next());
     let event = queue.lock().poll();
@@ -74,7 +74,7 @@ fn hear(queue: &MtLock<OpQueue>, flow: &TxAcks, posts: u32) -> bool {
             flow.complete();
             true
         }
-        Some(QueueEvent::Came { link: 0, .. }) => flow.read_done(),
+        Some(QueueEvent::Completed { link: 0, .. }) => flow.read_done(),
         other => panic!("{other:?}"),
     }
 }
@@ -172,7 +172,7 @@ fn loom_who_is_marked_is_told() {
             let progress = {
                 let tx = tx.clone();
                 spawn(move || {
-                    if hear(&own.queue, &flow, posts) {
+                    if complete_posts(&own.queue, &flow, posts) {
                         while tx.0.lock().next_flushed().is_some() {
                             *tx.1.lock() += 1;
                         }
@@ -223,19 +223,19 @@ fn alone(test: impl Fn() + Send + Sync + 'static) {
 #[test]
 fn loom_what_has_room_goes() {
     // Of a record of four frames three fit the ring; the last one is sent after the reader's credit.
-    for before in MOST_UNTOLD - 6..MOST_UNTOLD {
+    for before in MAX_UNACKED - 6..MAX_UNACKED {
         alone(move || {
             let (own, peer) = (iface(1, false), iface(1, false));
             let mut ring = inbound(&peer, narrow(3));
-            let (cell, there) = (cell(&own), memory(&peer));
-            let mut tx = sender(&own, &Arc::default(), &cell, &peer, &ring);
+            let (ctrl_word, there) = (ctrl_word(&own), memory(&peer));
+            let mut tx = sender(&own, &Arc::default(), &ctrl_word, &peer, &ring);
             for _ in 0..before {
                 assert_eq!(tx.write(there.stadd, LEN, |_, _| ()), LEN);
             }
             assert!(tx.send(1, 0, 0, 4 * FRAME, |_| ()));
             (0..3).for_each(|_| ring.advance(PACKET as usize));
             // SAFETY: the credit word of the sender's control words.
-            let word = unsafe { dma_mem::word_at(cell.stadd() as *mut u8) };
+            let word = unsafe { dma_mem::word_at(ctrl_word.stadd() as *mut u8) };
             word.store(ring.send_credit(), Ordering::Relaxed);
             let has_room = tx.has_room(FRAME);
             assert_eq!(tx.send(1, 0, 0, FRAME, |_| ()), has_room, "{before}");
@@ -249,7 +249,7 @@ fn loom_what_has_room_has_buffers() {
     alone(|| {
         let (own, peer) = (iface(1, false), iface(1, false));
         let ring = inbound(&peer, narrow(3));
-        let mut tx = sender(&own, &Arc::default(), &cell(&own), &peer, &ring);
+        let mut tx = sender(&own, &Arc::default(), &ctrl_word(&own), &peer, &ring);
         assert!(tx.has_room(FRAME));
         while own.queue.lock().has_buffers(1) {
             own.queue.lock().take_buffer(1);

@@ -6,7 +6,7 @@ use super::super::utofu::{self, MrqNotice};
 use super::super::vcq::{PostFlags, RemoteAddr};
 use super::completion::{Completion, OWN};
 use super::edata_tags::{OWN_SLOT, SLOTS};
-use super::{MOST_EARLY, OpQueue, STUCK_MS, word_of};
+use super::{MAX_EARLY_NOTICES, OpQueue, STUCK_MS, word_of};
 use crate::sys::clock;
 use crate::sys::sync::give_way;
 use std::ffi::{c_int, c_void};
@@ -27,7 +27,7 @@ pub struct AmoWaiter {
     pub whose: *mut c_void,
 }
 
-const NOBODY: AmoWaiter = AmoWaiter {
+const NO_WAITER: AmoWaiter = AmoWaiter {
     link: 0,
     into: std::ptr::null_mut(),
     len: 0,
@@ -49,13 +49,13 @@ unsafe impl Send for AmoReplies {}
 
 impl AmoReplies {
     pub fn new() -> AmoReplies {
-        AmoReplies(vec![NOBODY; SLOTS])
+        AmoReplies(vec![NO_WAITER; SLOTS])
     }
 
     /// Removes and returns the request that waits with this edata tag.
     pub fn end(&mut self, slot: u64) -> AmoWaiter {
         let user = self.0.get_mut(slot as usize);
-        user.map_or(NOBODY, |user| std::mem::replace(user, NOBODY))
+        user.map_or(NO_WAITER, |user| std::mem::replace(user, NO_WAITER))
     }
 
     /// Stores a fetched value at its destination: returns the request, null if it was detached.
@@ -94,8 +94,8 @@ fn flags_of(edata: u8, link: u32) -> PostFlags {
 }
 
 impl OpQueue {
-    /// Posts a fetching operation on a word at a peer. `QueueEvent::Came` reports `whose` when the fetched value is at
-    /// `into`. False: no edata tag is free.
+    /// Posts a fetching operation on a word at a peer. `QueueEvent::Completed` reports `whose` when the fetched value
+    /// is at `into`. False: no edata tag is free.
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
@@ -123,7 +123,7 @@ impl OpQueue {
     }
 
     /// Posts a non-fetching operation on a word at a peer; the outstanding ones of a connection share one edata tag,
-    /// kept in `slot`. `QueueEvent::Came` reports each. False: no edata tag is free, or too many are outstanding.
+    /// kept in `slot`. `QueueEvent::Completed` reports each. False: no edata tag is free, or too many are outstanding.
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
@@ -182,13 +182,13 @@ impl OpQueue {
     fn look_for_own(&mut self) -> Option<Result<u64, c_int>> {
         let (code, notice) = self.vcq.poll_mrq();
         if code == utofu::NOT_FOUND {
-            self.reap();
+            self.poll_tcq();
             let own = self.failed.iter().position(|&(link, _)| link == OWN)?;
             let (_, code) = self.failed.swap_remove(own);
             return Some(Err(code));
         }
         if !is_own(&notice) {
-            let is_lost = self.early.len() >= MOST_EARLY;
+            let is_lost = self.early.len() >= MAX_EARLY_NOTICES;
             self.early.push_back((code, notice));
             return is_lost.then_some(Err(utofu::MRQ_OTHER));
         }

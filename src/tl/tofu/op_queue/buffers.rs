@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// more.
 const BUFFERS: usize = 64;
 /// Limit of the memory of all regions, bytes; regions are added when buffers run out.
-const MOST_BYTES: usize = 8 << 20;
+const MAX_BYTES: usize = 8 << 20;
 
 /// The buffers of one VCQ.
 pub struct DmaBuffers {
@@ -30,7 +30,7 @@ impl DmaBuffers {
     /// The system's or the library's error.
     pub fn new(vcq: &Arc<Vcq>, packet: usize) -> io::Result<DmaBuffers> {
         let each = BUFFERS.max(most_packets(packet - HEAD));
-        let most = each.max(MOST_BYTES / packet).min(usize::from(u16::MAX));
+        let most = each.max(MAX_BYTES / packet).min(usize::from(u16::MAX));
         let mut buffers = DmaBuffers {
             regions: Vec::new(),
             each,

@@ -29,7 +29,7 @@ pub enum Completion {
     /// The worker's own atomic operation on memory of its process has completed.
     Own,
     /// The writer of this ring was notified that its reader closes.
-    Farewell(u32),
+    CloseNotice(u32),
     /// The writer of this ring is alive.
     Probe(u32),
 }
@@ -44,7 +44,7 @@ impl Completion {
             | Completion::Reply(link)
             | Completion::Changes(link) => link,
             Completion::Own => OWN,
-            Completion::Farewell(ring) | Completion::Probe(ring) => CREDITS + ring,
+            Completion::CloseNotice(ring) | Completion::Probe(ring) => CREDITS + ring,
         }
     }
 }
@@ -58,7 +58,7 @@ pub enum QueueEvent {
     Ended { owner: Completion, value: u64 },
     /// An operation of this connection has completed, for the request `whose`, null if it was detached. Not `well`: the
     /// data may be missing, but the TNI does not access the memory any more.
-    Came {
+    Completed {
         link: u32,
         whose: *mut c_void,
         /// The data came through a buffer or a notice: the TNI did not access the request's memory.
@@ -66,7 +66,7 @@ pub enum QueueEvent {
         well: bool,
     },
     /// A zcopy put has left the request's memory, or has failed.
-    Left {
+    ZcopyDone {
         link: u32,
         whose: *mut c_void,
         well: bool,
@@ -74,33 +74,34 @@ pub enum QueueEvent {
     /// An operation has failed.
     Failed { whose: ErrSource, code: c_int },
     /// The MRQ has failed: notices are lost.
-    Deaf { code: c_int },
+    MrqFailed { code: c_int },
 }
 
 impl QueueEvent {
     /// Whether the event reports success.
     pub fn is_well(&self) -> bool {
         match *self {
-            QueueEvent::Came { well, .. } | QueueEvent::Left { well, .. } => well,
+            QueueEvent::Completed { well, .. } | QueueEvent::ZcopyDone { well, .. } => well,
             QueueEvent::Arrived(_) | QueueEvent::Ended { .. } => true,
-            QueueEvent::Failed { .. } | QueueEvent::Deaf { .. } => false,
+            QueueEvent::Failed { .. } | QueueEvent::MrqFailed { .. } => false,
         }
     }
 
     /// Whether the event belongs to this connection.
     pub fn names(&self, of: u32) -> bool {
         match *self {
-            QueueEvent::Came { link, .. } | QueueEvent::Left { link, .. } => link == of,
+            QueueEvent::Completed { link, .. } | QueueEvent::ZcopyDone { link, .. } => link == of,
             QueueEvent::Ended { owner, .. } => owner.link() == of,
             QueueEvent::Failed { whose, .. } => whose == ErrSource::of(of),
-            QueueEvent::Arrived(_) | QueueEvent::Deaf { .. } => false,
+            QueueEvent::Arrived(_) | QueueEvent::MrqFailed { .. } => false,
         }
     }
 
     /// The request, if the event completes one of this connection.
     pub fn waits(&self, of: u32) -> Option<*mut c_void> {
         match *self {
-            QueueEvent::Came { link, whose, .. } | QueueEvent::Left { link, whose, .. }
+            QueueEvent::Completed { link, whose, .. }
+            | QueueEvent::ZcopyDone { link, whose, .. }
                 if link == of =>
             {
                 Some(whose)
@@ -111,7 +112,7 @@ impl QueueEvent {
 
     /// The request, if the event completes a zcopy operation of this connection.
     pub fn zcopy_owner(&self, of: u32) -> Option<*mut c_void> {
-        let copied = matches!(self, QueueEvent::Came { copied: true, .. });
+        let copied = matches!(self, QueueEvent::Completed { copied: true, .. });
         self.waits(of).filter(|_| !copied)
     }
 }
@@ -124,17 +125,17 @@ pub enum ErrSource {
     /// Credits or other words written to the writer of this incoming ring.
     Credit(u32),
     /// The worker's own operation.
-    Nobody,
+    Own,
     /// An untagged operation: its generation, and the remote end as the notice names it, for which uTofu makes no
     /// promise.
-    Coloured(u8, RemoteAddr),
+    Untagged(u8, RemoteAddr),
 }
 
 impl ErrSource {
     /// From a connection number, or a number that stands for one.
     pub fn of(link: u32) -> ErrSource {
         match link {
-            NO_LINK | OWN => ErrSource::Nobody,
+            NO_LINK | OWN => ErrSource::Own,
             CREDITS.. => ErrSource::Credit(link - CREDITS),
             link => ErrSource::Link(link),
         }
@@ -147,5 +148,5 @@ pub struct OpTag {
     pub link: u32,
     /// The connection's generation ([`super::generation_of`]), or 0: edata of its operations without an edata tag,
     /// which only error notices carry.
-    pub colour: u8,
+    pub generation: u8,
 }

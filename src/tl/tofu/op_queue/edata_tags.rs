@@ -148,7 +148,7 @@ impl EdataTags {
         let owner = slot.owner?;
         slot.to_come -= 1;
         (slot.closed, slot.failed) = (true, slot.failed || !well);
-        let came = match owner {
+        let hit = match owner {
             Completion::Reads(link) if slot.to_come > 0 => TagHit::Part(link),
             Completion::Reads(link) => TagHit::All {
                 link,
@@ -163,7 +163,7 @@ impl EdataTags {
                 self.free.push(number as u8);
             }
         }
-        Some(came)
+        Some(hit)
     }
 
     /// The operation that the notice with this tag belongs to.
@@ -237,8 +237,8 @@ mod tests {
         while slots.alloc(Completion::Flush(1)).is_some() {}
         for _ in 0..2 {
             assert!(slots.alloc_own() && !slots.alloc_own());
-            let came = slots.complete(OWN_SLOT.into(), true);
-            assert_eq!(came, Some(TagHit::One(Completion::Own)));
+            let hit = slots.complete(OWN_SLOT.into(), true);
+            assert_eq!(hit, Some(TagHit::One(Completion::Own)));
         }
         assert_eq!(slots.alloc(Completion::Flush(2)), None);
     }

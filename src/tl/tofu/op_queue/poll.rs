@@ -3,7 +3,7 @@
 use super::completion::{Completion, ErrSource, QueueEvent};
 use super::edata_tags::{NO_SLOT, TagHit};
 use super::outstanding::OutstandingOp;
-use super::{LENT, LINKS, MOST_EARLY, OpQueue, SLOT_AT};
+use super::{LINKS, MAX_EARLY_NOTICES, OpQueue, SLOT_AT, ZCOPY_BIT};
 use crate::sys::log;
 use crate::sys::sync::dma_mem;
 use crate::tl::tofu::utofu::{self, MrqNotice, code_name};
@@ -11,7 +11,7 @@ use crate::tl::tofu::vcq::RemoteAddr;
 use std::ffi::{c_int, c_void};
 
 /// More consecutive errors than this, with no valid notice between them, mean that the MRQ itself has failed.
-const DEAF: u32 = 1000;
+const MAX_VAGUE_ERRORS: u32 = 1000;
 /// Maximum number of empty polls of the MRQ for a flush reply.
 const LOOKS: u32 = 100;
 /// TCQ entries taken per call.
@@ -19,7 +19,7 @@ const BATCH: usize = 16;
 
 impl OpQueue {
     /// Polls the TCQ: frees buffers and completes zcopy puts. True: more entries may be queued.
-    pub fn reap(&mut self) -> bool {
+    pub fn poll_tcq(&mut self) -> bool {
         for _ in 0..BATCH {
             let (code, word) = self.vcq.poll_tcq();
             if code == utofu::NOT_FOUND {
@@ -31,7 +31,7 @@ impl OpQueue {
                 self.give_up(slot);
             }
             let link = match word {
-                LENT.. => self.release_zcopy((word - LENT) as u32, well),
+                ZCOPY_BIT.. => self.release_zcopy((word - ZCOPY_BIT) as u32, well),
                 LINKS.. => (word - LINKS) as u32,
                 buffer => self.buffers.give_back(buffer as u16),
             };
@@ -45,18 +45,19 @@ impl OpQueue {
     /// A zcopy put has left the request's memory: returns its connection.
     fn release_zcopy(&mut self, number: u32, well: bool) -> u32 {
         let OutstandingOp { link, whose, .. } = self.under_way.remove(number);
-        self.lent -= 1;
-        self.ended.push_back(QueueEvent::Left { link, whose, well });
+        self.zcopy_in_flight -= 1;
+        self.ended
+            .push_back(QueueEvent::ZcopyDone { link, whose, well });
         link
     }
 
     /// The operation with this edata tag has failed: returns what it belongs to.
     #[cold]
     fn give_up(&mut self, slot: u64) -> Option<TagHit> {
-        let came = self.slots.complete(slot, false)?;
-        let event = self.on_tag_hit(came);
+        let hit = self.slots.complete(slot, false)?;
+        let event = self.on_tag_hit(hit);
         self.ended.extend(event);
-        match came {
+        match hit {
             TagHit::One(Completion::Changes(_)) => self.changes -= 1,
             TagHit::One(Completion::Reply(link)) => {
                 let whose = self.replies.end(slot).whose;
@@ -66,15 +67,15 @@ impl OpQueue {
             }
             _ => {}
         }
-        Some(came)
+        Some(hit)
     }
 
     /// Completes reads: returns the first event, if there is one, and queues the others.
-    pub(super) fn on_tag_hit(&mut self, came: TagHit) -> Option<QueueEvent> {
-        let TagHit::All { first, well, .. } = came else {
+    pub(super) fn on_tag_hit(&mut self, hit: TagHit) -> Option<QueueEvent> {
+        let TagHit::All { first, well, .. } = hit else {
             return None;
         };
-        let mut told = None;
+        let mut reported = None;
         let (buffers, orphans, ended) = (&mut self.buffers, &mut self.orphans, &mut self.ended);
         self.under_way.take_all(first, |read| {
             let OutstandingOp { link, whose, .. } = read;
@@ -94,18 +95,18 @@ impl OpQueue {
                 }
             }
             let copied = read.copy.is_some();
-            let event = QueueEvent::Came {
+            let event = QueueEvent::Completed {
                 link,
                 whose,
                 copied,
                 well,
             };
-            match told {
-                None => told = Some(event),
+            match reported {
+                None => reported = Some(event),
                 Some(_) => ended.push_back(event),
             }
         });
-        told
+        reported
     }
 
     /// The next event.
@@ -132,7 +133,7 @@ impl OpQueue {
     pub fn poll_flush_reply(&mut self, link: u32) -> bool {
         let mut early = 0;
         let mut looks = 0;
-        while looks < LOOKS && self.lent == 0 && self.early.len() < MOST_EARLY {
+        while looks < LOOKS && self.zcopy_in_flight == 0 && self.early.len() < MAX_EARLY_NOTICES {
             let Some((code, notice)) = self.early.get(early) else {
                 match self.vcq.poll_mrq() {
                     (utofu::NOT_FOUND, _) => looks += 1,
@@ -177,7 +178,7 @@ impl OpQueue {
 
     fn poll_failed(&mut self) -> Option<QueueEvent> {
         if self.is_sending() {
-            self.reap();
+            self.poll_tcq();
         }
         self.next_ended().or_else(|| self.next_failed())
     }
@@ -204,13 +205,13 @@ impl OpQueue {
         );
         let well = code == utofu::SUCCESS;
         if !well {
-            let came = ours.then(|| self.give_up(notice.edata)).flatten();
-            return Some(self.on_error(code, notice, came));
+            let hit = ours.then(|| self.give_up(notice.edata)).flatten();
+            return Some(self.on_error(code, notice, hit));
         }
         self.has_reply();
-        let came = (ours.then(|| self.slots.complete(notice.edata, true))).flatten()?;
-        let event = self.on_tag_hit(came);
-        match came {
+        let hit = (ours.then(|| self.slots.complete(notice.edata, true))).flatten()?;
+        let event = self.on_tag_hit(hit);
+        match hit {
             TagHit::One(Completion::Reply(link)) => {
                 let whose = self.replies.land(notice.edata, notice.rmt_value);
                 Some(tag_hit(link, whose))
@@ -236,27 +237,27 @@ impl OpQueue {
 
     /// All earlier puts have arrived: completes the zcopy puts among them before `event`.
     fn in_turn(&mut self, event: QueueEvent) -> QueueEvent {
-        if self.lent == 0 {
+        if self.zcopy_in_flight == 0 {
             return event;
         }
-        while self.reap() {}
+        while self.poll_tcq() {}
         self.ended.push_back(event);
         self.next_ended().unwrap_or(event)
     }
 
-    fn on_error(&mut self, code: c_int, notice: &MrqNotice, came: Option<TagHit>) -> QueueEvent {
+    fn on_error(&mut self, code: c_int, notice: &MrqNotice, hit: Option<TagHit>) -> QueueEvent {
         log::diag!(
             "the interconnect tells of an error: {} ({code}), notice of type {}, edata {}",
             code_name(code),
             notice.notice_type,
             notice.edata
         );
-        let is_vague = came.is_none() && code == utofu::MRQ_OTHER;
+        let is_vague = hit.is_none() && code == utofu::MRQ_OTHER;
         self.errors = if is_vague { self.errors + 1 } else { 0 };
-        if self.errors > DEAF {
-            return QueueEvent::Deaf { code };
+        if self.errors > MAX_VAGUE_ERRORS {
+            return QueueEvent::MrqFailed { code };
         }
-        let whose = match came {
+        let whose = match hit {
             Some(TagHit::One(owner)) => ErrSource::of(owner.link()),
             Some(TagHit::Part(link) | TagHit::All { link, .. }) => ErrSource::Link(link),
             None => {
@@ -264,7 +265,7 @@ impl OpQueue {
                     vcq: notice.vcq_id,
                     stadd: notice.rmt_stadd,
                 };
-                ErrSource::Coloured(notice.edata as u8, there)
+                ErrSource::Untagged(notice.edata as u8, there)
             }
         };
         QueueEvent::Failed { whose, code }
@@ -273,7 +274,7 @@ impl OpQueue {
 
 /// The completion of an operation for which the TNI did not access the request's memory.
 fn tag_hit(link: u32, whose: *mut c_void) -> QueueEvent {
-    QueueEvent::Came {
+    QueueEvent::Completed {
         link,
         whose,
         copied: true,

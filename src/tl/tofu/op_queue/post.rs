@@ -2,7 +2,7 @@
 
 use super::completion::{CREDITS, Completion, OpTag};
 use super::outstanding::OutstandingOp;
-use super::{LENT, LINKS, OpQueue, STUCK_MS, word_of};
+use super::{LINKS, OpQueue, STUCK_MS, ZCOPY_BIT, word_of};
 use crate::sys::clock;
 use crate::tl::tofu::amo::TofuAmo;
 use crate::tl::tofu::utofu::{self, Stadd};
@@ -18,7 +18,7 @@ impl OpQueue {
             match post(&self.vcq) {
                 utofu::SUCCESS => return Ok(()),
                 utofu::BUSY => {
-                    self.reap();
+                    self.poll_tcq();
                 }
                 code => return Err(code),
             }
@@ -36,39 +36,39 @@ impl OpQueue {
     /// The library's code: the connection is unusable.
     pub fn send_short(
         &mut self,
-        mark: OpTag,
+        tag: OpTag,
         frame: &[u8],
         to: RemoteAddr,
         flags: c_ulong,
     ) -> Result<(), c_int> {
-        let told = PostFlags {
+        let post_flags = PostFlags {
             flags: utofu::STRONG_ORDER | flags,
-            edata: mark.colour,
-            cbdata: LINKS + mark.link as usize,
+            edata: tag.generation,
+            cbdata: LINKS + tag.link as usize,
         };
-        self.post(|vcq| vcq.put_bytes(frame, to, told))
+        self.post(|vcq| vcq.put_bytes(frame, to, post_flags))
     }
 
-    /// Puts a frame of `len` bytes from a buffer, which [`reap`](Self::reap) frees. Frames of a connection arrive in
-    /// order.
+    /// Puts a frame of `len` bytes from a buffer, which [`poll_tcq`](Self::poll_tcq) frees. Frames of a connection
+    /// arrive in order.
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
     pub fn send(
         &mut self,
-        mark: OpTag,
+        tag: OpTag,
         buffer: u16,
         len: usize,
         to: RemoteAddr,
         flags: c_ulong,
     ) -> Result<(), c_int> {
         let from = self.buffers.stadd(buffer);
-        let told = PostFlags {
+        let post_flags = PostFlags {
             flags: utofu::STRONG_ORDER | utofu::TCQ_NOTICE | flags,
-            edata: mark.colour,
+            edata: tag.generation,
             cbdata: buffer.into(),
         };
-        self.post(|vcq| vcq.put(from, to, len, told))
+        self.post(|vcq| vcq.put(from, to, len, post_flags))
     }
 
     /// Puts a word behind all earlier puts to the peer. With an owner, `QueueEvent::Ended` reports it when the word and
@@ -78,26 +78,29 @@ impl OpQueue {
     /// The library's code: the connection is unusable.
     pub fn put_word(
         &mut self,
-        mark: OpTag,
+        tag: OpTag,
         word: u64,
         to: RemoteAddr,
         owner: Option<Completion>,
     ) -> Result<bool, c_int> {
-        let (mut flags, mut edata, mut cbdata) =
-            (utofu::STRONG_ORDER, mark.colour, LINKS + mark.link as usize);
+        let (mut flags, mut edata, mut cbdata) = (
+            utofu::STRONG_ORDER,
+            tag.generation,
+            LINKS + tag.link as usize,
+        );
         if let Some(owner) = owner {
             let Some(slot) = self.slots.alloc(owner) else {
                 return Ok(false);
             };
             flags |= utofu::LOCAL_MRQ_NOTICE;
-            (edata, cbdata) = (slot, word_of(mark.link, slot));
+            (edata, cbdata) = (slot, word_of(tag.link, slot));
         }
-        let told = PostFlags {
+        let post_flags = PostFlags {
             flags,
             edata,
             cbdata,
         };
-        let posted = self.post(|vcq| vcq.put_word(word, to, told));
+        let posted = self.post(|vcq| vcq.put_word(word, to, post_flags));
         self.posted(posted, edata)
     }
 
@@ -107,19 +110,19 @@ impl OpQueue {
     /// # Errors
     /// The library's code: the connection is unusable.
     pub fn post_disconnect(&mut self, ring: u32, word: u64, to: RemoteAddr) -> Result<bool, c_int> {
-        let Some(edata) = self.slots.alloc(Completion::Farewell(ring)) else {
+        let Some(edata) = self.slots.alloc(Completion::CloseNotice(ring)) else {
             return Ok(false);
         };
-        let told = PostFlags {
+        let post_flags = PostFlags {
             flags: utofu::STRONG_ORDER | utofu::LOCAL_MRQ_NOTICE | utofu::REMOTE_MRQ_NOTICE,
             edata,
             cbdata: word_of(CREDITS + ring, edata),
         };
-        let posted = self.post(|vcq| vcq.put_word(word, to, told));
+        let posted = self.post(|vcq| vcq.put_word(word, to, post_flags));
         self.posted(posted, edata)
     }
 
-    /// Posts a bcopy get of `len` bytes, at most a buffer's length, to `into`. [`super::QueueEvent::Came`] reports
+    /// Posts a bcopy get of `len` bytes, at most a buffer's length, to `into`. [`super::QueueEvent::Completed`] reports
     /// `whose`. False: no room now.
     ///
     /// # Errors
@@ -164,9 +167,17 @@ impl OpQueue {
         let read = OutstandingOp::by_buffer(link, std::ptr::null_mut(), buffer, nowhere);
         // The TNI overwrites the buffer, whose last contents this thread has read.
         read_before_post();
-        let posted = self.noticed(read, |vcq, told| {
-            let flags = told.flags | utofu::STRONG_ORDER;
-            vcq.get(here, from, WORD, PostFlags { flags, ..told })
+        let posted = self.noticed(read, |vcq, post_flags| {
+            let flags = post_flags.flags | utofu::STRONG_ORDER;
+            vcq.get(
+                here,
+                from,
+                WORD,
+                PostFlags {
+                    flags,
+                    ..post_flags
+                },
+            )
         });
         if posted == Ok(false) {
             self.buffers.give_back(buffer);
@@ -174,8 +185,8 @@ impl OpQueue {
         posted
     }
 
-    /// Posts a zcopy get of `len` bytes into registered memory. [`super::QueueEvent::Came`] reports `whose`. False: no
-    /// room now.
+    /// Posts a zcopy get of `len` bytes into registered memory. [`super::QueueEvent::Completed`] reports `whose`.
+    /// False: no room now.
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
@@ -201,7 +212,7 @@ impl OpQueue {
     ) -> Result<bool, c_int> {
         // The TNI overwrites memory that this thread has read, such as a buffer of an earlier get.
         read_before_post();
-        self.noticed(read, |vcq, told| vcq.get(into, from, len, told))
+        self.noticed(read, |vcq, post_flags| vcq.get(into, from, len, post_flags))
     }
 
     /// Posts, by `post`, an operation that an MRQ notice completes.
@@ -216,50 +227,50 @@ impl OpQueue {
             self.under_way.remove(number);
             return Ok(false);
         };
-        let told = PostFlags {
+        let post_flags = PostFlags {
             flags: utofu::LOCAL_MRQ_NOTICE,
             edata,
             cbdata: word_of(link, edata),
         };
-        let posted = self.post(|vcq| post(vcq, told));
+        let posted = self.post(|vcq| post(vcq, post_flags));
         if posted.is_err() {
             // The operation completes with those that share its tag, without a request.
             self.under_way.detach_owner(number);
-            if let Some(came) = self.slots.complete(edata.into(), false) {
-                let event = self.on_tag_hit(came);
+            if let Some(hit) = self.slots.complete(edata.into(), false) {
+                let event = self.on_tag_hit(hit);
                 self.ended.extend(event);
             }
         }
         posted.map(|()| true)
     }
 
-    /// Posts a zcopy put of `len` bytes of registered memory, in order with frames. [`super::QueueEvent::Left`] reports
-    /// `whose` when the TNI has read the memory. False: no room now.
+    /// Posts a zcopy put of `len` bytes of registered memory, in order with frames. [`super::QueueEvent::ZcopyDone`]
+    /// reports `whose` when the TNI has read the memory. False: no room now.
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
     pub fn write_in_place(
         &mut self,
-        mark: OpTag,
+        tag: OpTag,
         (from, len): (Stadd, usize),
         to: RemoteAddr,
         whose: *mut c_void,
     ) -> Result<bool, c_int> {
         if self.is_full() {
-            self.reap();
+            self.poll_tcq();
             if self.is_full() {
                 return Ok(false);
             }
         }
-        let number = (self.under_way).insert(OutstandingOp::in_place(mark.link, whose));
-        let told = PostFlags {
+        let number = (self.under_way).insert(OutstandingOp::in_place(tag.link, whose));
+        let post_flags = PostFlags {
             flags: utofu::STRONG_ORDER | utofu::TCQ_NOTICE,
-            edata: mark.colour,
-            cbdata: LENT + number as usize,
+            edata: tag.generation,
+            cbdata: ZCOPY_BIT + number as usize,
         };
-        let posted = self.post(|vcq| vcq.put(from, to, len, told));
+        let posted = self.post(|vcq| vcq.put(from, to, len, post_flags));
         match posted {
-            Ok(()) => self.lent += 1,
+            Ok(()) => self.zcopy_in_flight += 1,
             Err(_) => {
                 self.under_way.remove(number);
             }
@@ -267,8 +278,8 @@ impl OpQueue {
         posted.map(|()| true)
     }
 
-    /// Posts a zcopy put without any ordering. [`super::QueueEvent::Came`] reports `whose` when the data have arrived.
-    /// False: no room now.
+    /// Posts a zcopy put without any ordering. [`super::QueueEvent::Completed`] reports `whose` when the data have
+    /// arrived. False: no room now.
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
@@ -283,7 +294,7 @@ impl OpQueue {
             return Ok(false);
         }
         let write = OutstandingOp::in_place(link, whose);
-        self.noticed(write, |vcq, told| vcq.put(from, to, len, told))
+        self.noticed(write, |vcq, post_flags| vcq.put(from, to, len, post_flags))
     }
 
     /// Adds to a word at a peer; `QueueEvent::Ended` reports the fetched value to the owner, if there is one. False: no
@@ -305,12 +316,12 @@ impl OpQueue {
             };
             (flags, edata) = (utofu::LOCAL_MRQ_NOTICE, slot);
         }
-        let told = PostFlags {
+        let post_flags = PostFlags {
             flags,
             edata,
             cbdata: word_of(link, edata),
         };
-        let posted = self.post(|vcq| vcq.change(TofuAmo::add(what), to, told));
+        let posted = self.post(|vcq| vcq.change(TofuAmo::add(what), to, post_flags));
         self.posted(posted, edata)
     }
 

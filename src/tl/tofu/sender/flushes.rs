@@ -50,38 +50,38 @@ impl TofuSender {
             reads: self.reads,
             owner,
         };
-        self.marks.0.push_back(waiting);
+        self.pending_flushes.0.push_back(waiting);
         if !self.has_read() {
             self.flow.watch();
         }
         // A reply that was handled before the flush was listed does not complete it.
-        let is_told = !self.is_drained() && self.post_marker_flush();
-        if !is_told {
-            self.marks.0.pop_back();
+        let flush_posted = !self.is_drained() && self.post_marker_flush();
+        if !flush_posted {
+            self.pending_flushes.0.pop_back();
         }
-        is_told
+        flush_posted
     }
 
     /// The next complete flush. Called after a reply or a completion was counted; posts a flush request for the others.
     pub fn next_flushed(&mut self) -> Option<*mut c_void> {
-        let Some(first) = self.marks.0.front() else {
+        let Some(first) = self.pending_flushes.0.front() else {
             self.flow.unwatch();
             return None;
         };
         if self.flow.is_past(first.posted) && self.flow.has_read_done(first.reads) {
             let owner = first.owner;
-            self.marks.0.pop_front();
+            self.pending_flushes.0.pop_front();
             return Some(owner);
         }
         if !self.post_marker_flush() {
-            self.iface.leave_unfinished(self.mark.link);
+            self.iface.leave_unfinished(self.tag.link);
         }
         None
     }
 
     /// Posts a flush request for the pending flushes, where none covers the last one. False: not now.
     pub(super) fn post_marker_flush(&mut self) -> bool {
-        let Some(&PendingFlush { posted, .. }) = self.marks.0.back() else {
+        let Some(&PendingFlush { posted, .. }) = self.pending_flushes.0.back() else {
             return true;
         };
         if !self.is_acked(posted) {

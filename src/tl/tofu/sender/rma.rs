@@ -26,18 +26,18 @@ impl TofuSender {
             let mut bytes = [0; PIGGYBACK];
             fill(bytes.as_mut_ptr(), n);
             let mut queue = self.iface.queue.lock();
-            queue.send_short(self.mark, &bytes[..n], to, 0)
+            queue.send_short(self.tag, &bytes[..n], to, 0)
         } else {
             let mut queue = self.iface.queue.lock();
             let taken = queue
                 .has_buffers(1)
-                .then(|| queue.take_buffer(self.mark.link));
+                .then(|| queue.take_buffer(self.tag.link));
             drop(queue);
             let Some((buffer, at)) = taken.flatten() else {
                 return 0;
             };
             fill(at, n);
-            self.iface.queue.lock().send(self.mark, buffer, n, to, 0)
+            self.iface.queue.lock().send(self.tag, buffer, n, to, 0)
         };
         self.posts();
         if let Err(code) = result {
@@ -57,7 +57,7 @@ impl TofuSender {
             vcq: self.to.vcq,
             stadd,
         };
-        let read = (self.iface.queue.lock()).read(self.mark.link, from, (into, n), whose);
+        let read = (self.iface.queue.lock()).read(self.tag.link, from, (into, n), whose);
         self.has_posted_read(read, n)
     }
 
@@ -75,7 +75,7 @@ impl TofuSender {
         let n = len.min(self.iface.longest);
         let vcq = self.to.vcq;
         let to = RemoteAddr { vcq, stadd };
-        let written = (self.iface.queue.lock()).write_in_place(self.mark, (from, n), to, whose);
+        let written = (self.iface.queue.lock()).write_in_place(self.tag, (from, n), to, whose);
         match written {
             Ok(true) => {
                 self.posts();
@@ -102,7 +102,7 @@ impl TofuSender {
         }
         let n = len.min(self.iface.longest);
         let vcq = self.to.vcq;
-        let (link, from) = (self.mark.link, RemoteAddr { vcq, stadd });
+        let (link, from) = (self.tag.link, RemoteAddr { vcq, stadd });
         let read = (self.iface.queue.lock()).read_in_place(link, from, (into, n), whose);
         self.has_posted_read(read, n)
     }
@@ -126,7 +126,7 @@ impl TofuSender {
         }
         let n = len.min(self.iface.longest);
         let vcq = self.rails[rail];
-        let (link, to) = (self.mark.link, RemoteAddr { vcq, stadd });
+        let (link, to) = (self.tag.link, RemoteAddr { vcq, stadd });
         let mut queue = self.iface.rails[rail].queue.lock();
         let written = queue.write_apart(link, (from, n), to, whose);
         drop(queue);
@@ -147,7 +147,7 @@ impl TofuSender {
         }
         let n = len.min(self.iface.longest);
         let vcq = self.rails[rail];
-        let (link, from) = (self.mark.link, RemoteAddr { vcq, stadd });
+        let (link, from) = (self.tag.link, RemoteAddr { vcq, stadd });
         let mut queue = self.iface.rails[rail].queue.lock();
         let read = queue.read_in_place(link, from, (into, n), whose);
         drop(queue);
@@ -191,7 +191,7 @@ impl TofuSender {
         if self.is_held_back() || self.is_behind_writes() {
             return false;
         }
-        let (link, vcq) = (self.mark.link, self.to.vcq);
+        let (link, vcq) = (self.tag.link, self.to.vcq);
         let to = RemoteAddr { vcq, stadd };
         let mut queue = self.iface.queue.lock();
         let posted = match reply {
@@ -224,6 +224,6 @@ impl TofuSender {
 
     /// Whether all reads, atomic operations and writes by rails have completed.
     pub(super) fn has_read(&self) -> bool {
-        self.flow.came() == self.reads
+        self.flow.reads_done() == self.reads
     }
 }

@@ -16,7 +16,7 @@ const UNLINKED: ListLink = ListLink {
     next: NIL,
 };
 
-/// The two ends of a list whose nodes live in a [`Slab`].
+/// The two ends of a list whose nodes live in a [`NodePool`].
 #[derive(Clone, Copy)]
 pub(super) struct ListEnds {
     head: u32,
@@ -47,14 +47,14 @@ struct Node<T, const LISTS: usize> {
 }
 
 /// Nodes and the chain of the free ones, which runs through the first link.
-pub(super) struct Slab<T, const LISTS: usize> {
+pub(super) struct NodePool<T, const LISTS: usize> {
     nodes: Vec<Node<T, LISTS>>,
     free: u32,
 }
 
-impl<T, const LISTS: usize> Slab<T, LISTS> {
+impl<T, const LISTS: usize> NodePool<T, LISTS> {
     pub(super) const fn new() -> Self {
-        Slab {
+        NodePool {
             nodes: Vec::new(),
             free: NIL,
         }
