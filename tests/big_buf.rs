@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use ucp::sys::populate::{PageAccess, populate};
 use ucp::tl::shm::RingOwner;
-use ucp::tl::shm::big_buf::{AREAS, BIG_BUF_AFTER};
+use ucp::tl::shm::big_buf::{BIG_BUF_AFTER, MAX_BIG_BUFS};
 use ucp::tl::shm::inbox::Inbox;
 use ucp::tl::shm::outbox::Outbox;
 use ucp::tl::shm::ring::Consumer;
@@ -34,7 +34,7 @@ fn open(inbox: &mut Inbox, uid: u64) -> Way {
     let (index, sender) = inbox.accept(&inbox.doorbell()).pop().unwrap();
     assert_eq!(sender.uid, uid);
     // SAFETY: its only consumer, dropped before the ring is free and before the inbox.
-    let consumer = unsafe { Consumer::new(inbox.ring(index)).with_areas(inbox.areas(index)) };
+    let consumer = unsafe { Consumer::new(inbox.ring(index)).with_big_bufs(inbox.big_bufs(index)) };
     Way {
         outbox,
         consumer,
@@ -84,16 +84,16 @@ impl Way {
     }
 
     /// Whether the last record was in a large data buffer.
-    fn uses_area(&self, inbox: &Inbox) -> bool {
+    fn uses_big_buf(&self, inbox: &Inbox) -> bool {
         let ring = inbox.ring(self.index).body.as_ptr();
-        // SAFETY: a ring is followed by other ones or by the areas.
+        // SAFETY: a ring is followed by other ones or by the big buffers.
         let behind = unsafe { ring.add(1) };
         !(ring.cast()..behind.cast()).contains(&self.last.cast_mut().cast::<u8>())
     }
 
-    fn has_area(&self, inbox: &Inbox) -> bool {
-        let areas = inbox.areas(self.index).unwrap();
-        (1..=AREAS as u8).any(|number| areas.find(number).is_some())
+    fn has_big_buf(&self, inbox: &Inbox) -> bool {
+        let big_bufs = inbox.big_bufs(self.index).unwrap();
+        (1..=MAX_BIG_BUFS as u8).any(|number| big_bufs.find(number).is_some())
     }
 
     fn end(self, inbox: &mut Inbox) {
@@ -110,7 +110,7 @@ impl Way {
 
 /// A sender without reverse traffic is much faster in its buffer: it is populated soon.
 #[test]
-fn records_without_an_answer_lie_in_an_area_after_few_more() {
+fn unanswered_records_use_a_big_buffer_after_few_more() {
     let mut inbox = Inbox::create(false).unwrap();
     let mut way = open(&mut inbox, 1);
     let mut sent = 0;
@@ -118,7 +118,7 @@ fn records_without_an_answer_lie_in_an_area_after_few_more() {
         way.send(&mut inbox, LEN as u64);
         way.outbox.look_ahead_of_long(0);
         sent += LEN as u64;
-        if way.uses_area(&inbox) {
+        if way.uses_big_buf(&inbox) {
             break;
         }
         assert!(sent < 6 * BIG_BUF_AFTER, "still in the ring");
@@ -128,15 +128,15 @@ fn records_without_an_answer_lie_in_an_area_after_few_more() {
 }
 
 #[test]
-fn areas_go_from_one_to_the_next() {
+fn big_buffers_go_from_one_sender_to_the_next() {
     let mut inbox = Inbox::create(false).unwrap();
-    for uid in 0..3 * AREAS as u64 {
+    for uid in 0..3 * MAX_BIG_BUFS as u64 {
         let mut way = open(&mut inbox, uid);
         way.send(&mut inbox, BIG_BUF_AFTER / 2);
-        assert!(!way.has_area(&inbox), "it has not sent much yet");
+        assert!(!way.has_big_buf(&inbox), "it has not sent much yet");
         way.send(&mut inbox, SETTLED);
         assert!(
-            way.has_area(&inbox) && way.uses_area(&inbox),
+            way.has_big_buf(&inbox) && way.uses_big_buf(&inbox),
             "sender {uid}"
         );
         way.end(&mut inbox);
@@ -146,19 +146,19 @@ fn areas_go_from_one_to_the_next() {
 #[test]
 fn a_sender_without_buffer_works_until_one_is_free() {
     let mut inbox = Inbox::create(false).unwrap();
-    let mut ways: Vec<Way> = (0..=AREAS as u64)
+    let mut ways: Vec<Way> = (0..=MAX_BIG_BUFS as u64)
         .map(|uid| open(&mut inbox, uid))
         .collect();
     for way in &mut ways {
         way.send(&mut inbox, 2 * BIG_BUF_AFTER);
     }
-    let having = |ways: &[Way], inbox: &Inbox| ways.iter().filter(|w| w.has_area(inbox)).count();
-    assert_eq!(having(&ways, &inbox), AREAS);
+    let having = |ways: &[Way], inbox: &Inbox| ways.iter().filter(|w| w.has_big_buf(inbox)).count();
+    assert_eq!(having(&ways, &inbox), MAX_BIG_BUFS);
     let mut last = ways.pop().unwrap();
-    assert!(!last.has_area(&inbox));
+    assert!(!last.has_big_buf(&inbox));
     ways.swap_remove(3).end(&mut inbox);
     last.send(&mut inbox, 2 * BIG_BUF_AFTER);
-    assert!(last.has_area(&inbox));
+    assert!(last.has_big_buf(&inbox));
     ways.push(last);
     for way in ways {
         way.end(&mut inbox);
@@ -171,7 +171,7 @@ fn the_dead_keep_no_memory() {
     let mut inbox = Inbox::create(false).unwrap();
     let mut way = open(&mut inbox, 7);
     way.send(&mut inbox, 2 * BIG_BUF_AFTER);
-    assert!(way.has_area(&inbox));
+    assert!(way.has_big_buf(&inbox));
     let memory = inbox.ring(way.index).body.cast::<u8>();
     // SAFETY: a ring is mapped as long as its inbox.
     let resident = || unsafe {
@@ -182,7 +182,7 @@ fn the_dead_keep_no_memory() {
     assert!(resident() > 8);
     way.outbox.discard_unread();
     assert_eq!(resident(), 0);
-    assert!(!way.has_area(&inbox));
+    assert!(!way.has_big_buf(&inbox));
 }
 
 /// Page faults of this thread so far.
@@ -219,7 +219,7 @@ fn is_populated(pagemap: &File, address: *const u8) -> bool {
 }
 
 /// Where the system can populate pages, long records find theirs populated at both ends: in the ring from its second
-/// round on, and in an area from the first.
+/// round on, and in a big buffer from the first.
 #[test]
 fn long_records_find_their_pages_populated() {
     const LEN: usize = 2 << 10;
@@ -234,6 +234,6 @@ fn long_records_find_their_pages_populated() {
     let pagemap = File::open("/proc/self/pagemap").unwrap();
     let look = |record| assert!(is_populated(&pagemap, record));
     way.send_records(&mut inbox, SETTLED / LEN as u64, LEN, look);
-    assert!(way.uses_area(&inbox));
+    assert!(way.uses_big_buf(&inbox));
     way.end(&mut inbox);
 }

@@ -95,7 +95,7 @@ const THREE: &str = "
     link set e2 up";
 
 #[test]
-fn what_is_down_or_has_no_carrier_is_left_out() {
+fn interfaces_without_carrier_are_left_out() {
     in_network(THREE, || {
         // The other end of e2 is down.
         assert_eq!(names(&devices(&[])), ["e0", "e1", "lo"]);
@@ -205,7 +205,7 @@ fn the_kernel_decides_what_is_routable() {
 }
 
 #[test]
-fn what_every_docker_host_has_is_not_the_peer() {
+fn docker_bridge_addresses_are_not_the_peer() {
     let setup = &[
         THREE,
         "

@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use ucp::wire::address::PortLocator;
 use ucp::wire::header::{
     AmImm, AmoHdr, DataHdr, FragmentHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr, RtrHdr,
-    RtsHdr, ShareHdr, SignalHdr, SyncHdr, ValueHdr,
+    RtsHdr, SplitCopyHdr, SignalHdr, SyncHdr, ValueHdr,
 };
 use ucp::wire::rts_keys::{self, RailStadds};
 
@@ -59,7 +59,7 @@ fuzz_target!(|message: &[u8]| {
         Kind::Signal => check!(SignalHdr, body),
         Kind::Note => check!(NoteHdr, body),
         Kind::AmoRep => check!(ValueHdr, body),
-        Kind::Share => check!(ShareHdr, body),
+        Kind::SplitCopy => check!(SplitCopyHdr, body),
         Kind::RtrDevice => check!(RtrDeviceHdr, body),
         Kind::RailAsk | Kind::RailHeld => {
             let rail = RailImm::from_u64(u64::from_le_bytes(*imm));

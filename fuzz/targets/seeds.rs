@@ -9,7 +9,7 @@ use ucp::wire::address::{
 };
 use ucp::wire::cm_msg::{self, Hello, Reply};
 use ucp::wire::frame;
-use ucp::wire::header::{AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtsHdr, ShareHdr, SignalHdr};
+use ucp::wire::header::{AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtsHdr, SplitCopyHdr, SignalHdr};
 use ucp::wire::rkey::PackedRkey;
 use ucp::wire::rkey_tofu::TofuRkey;
 use ucp::wire::rts_keys::RailStadds;
@@ -56,7 +56,7 @@ fn record(kind: Kind) -> Vec<u8> {
         .encode()
         .to_vec(),
         Kind::AmoReq => amo().encode().to_vec(),
-        Kind::Share => share().encode().to_vec(),
+        Kind::SplitCopy => share().encode().to_vec(),
         Kind::Signal => signal(SignalHdr::NOTIFY).encode().to_vec(),
         _ => vec![1; kind.header_size()],
     };
@@ -94,10 +94,10 @@ fn signal(op: u8) -> SignalHdr {
     }
 }
 
-fn share() -> ShareHdr {
-    ShareHdr {
+fn share() -> SplitCopyHdr {
+    SplitCopyHdr {
         addr: 0,
-        piece: 16 << 10,
+        chunk: 16 << 10,
         generation: 1,
         number: 0,
     }
@@ -422,7 +422,7 @@ fn scripts(hows: impl IntoIterator<Item = u8>) -> Vec<Vec<u8>> {
         vec![
             act(5, 9000),
             Progress,
-            seen(Kind::Share, 0, share().encode().to_vec()),
+            seen(Kind::SplitCopy, 0, share().encode().to_vec()),
             Progress,
             seen(Kind::Ats, 0, vec![]),
             Progress,

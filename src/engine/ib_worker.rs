@@ -452,7 +452,7 @@ impl IbWorker {
             for (found, from) in self
                 .found
                 .iter_mut()
-                .zip([IbIface::arrived, IbIface::ended])
+                .zip([IbIface::arrived, IbIface::poll_send_cq])
             {
                 let n = from(iface, &mut wcs);
                 // SAFETY: so many were written.

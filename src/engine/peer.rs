@@ -14,7 +14,7 @@ use crate::sys::fork::DisabledInChild;
 use crate::sys::lock::MtLock;
 use crate::tl::shm::InboxLocator;
 use crate::tl::shm::chunk_board::{ChunkBoard, ChunkState};
-use crate::tl::shm::outbox::{OpenChunkBoard, Outbox, WaitingOutbox};
+use crate::tl::shm::outbox::{OpenSplitCopy, Outbox, WaitingOutbox};
 use crate::tl::shm::ring::CancelCounter;
 use crate::tl::{Lane, LaneTarget, tcp};
 use std::collections::VecDeque;
@@ -448,17 +448,17 @@ impl Peer {
     }
 
     /// Opens a chunk board for a message from it, if a ring leads to it and has a free one.
-    pub fn open_share(&self) -> Option<OpenChunkBoard> {
+    pub fn open_split_copy(&self) -> Option<OpenSplitCopy> {
         match self.tx.lock().lane.as_mut() {
-            Some(Lane::Shm(outbox)) => outbox.open_share(),
+            Some(Lane::Shm(outbox)) => outbox.open_split_copy(),
             _ => None,
         }
     }
 
     /// Closes a chunk board: the peer claims no chunk of it any more, or finds another generation.
-    pub fn close_share(&self, share: NonNull<ChunkState>) {
+    pub fn close_split_copy(&self, chunk_state: NonNull<ChunkState>) {
         if let Some(Lane::Shm(outbox)) = self.tx.lock().lane.as_mut() {
-            outbox.close_share(share);
+            outbox.close_split_copy(chunk_state);
         }
     }
 

@@ -140,7 +140,7 @@ pub enum Extra {
 #[derive(Clone, Copy)]
 pub struct SplitCopy {
     /// In the ring that leads to the sender.
-    pub share: NonNull<ChunkState>,
+    pub chunk_state: NonNull<ChunkState>,
     pub generation: u32,
     /// Chunks that only the receiver copies.
     pub own: u32,
@@ -167,7 +167,7 @@ impl Request {
     /// The split copy of a receive. Such a request has no message of its own: `tail` and `imm` hold the fields.
     pub fn sharing(&self) -> Option<SplitCopy> {
         Some(SplitCopy {
-            share: NonNull::new(self.tail.cast_mut().cast())?,
+            chunk_state: NonNull::new(self.tail.cast_mut().cast())?,
             generation: self.imm as u32,
             own: (self.imm >> 32) as u32,
         })
@@ -213,7 +213,7 @@ impl Request {
 
     /// Sets what [`sharing`](Self::sharing) returns.
     pub fn set_sharing(&mut self, sharing: Option<SplitCopy>) {
-        self.tail = sharing.map_or(ptr::null(), |s| s.share.as_ptr().cast_const().cast());
+        self.tail = sharing.map_or(ptr::null(), |s| s.chunk_state.as_ptr().cast_const().cast());
         self.imm = sharing.map_or(0, |s| u64::from(s.own) << 32 | u64::from(s.generation));
     }
 

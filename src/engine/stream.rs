@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_several_chunks_is_taken_at_once() {
+    fn bytes_of_several_chunks_are_taken_at_once() {
         let mut stream = RxStream::default();
         for round in 0..3 {
             let all: Vec<u8> = (0..5000u32).map(|i| (i * 7 + round) as u8).collect();
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_is_of_one_message() {
+    fn data_given_to_the_user_are_of_one_message() {
         let mut stream = RxStream::default();
         for message in [&b"one"[..], b"two", b"three"] {
             push(&mut stream, message);
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_for_later_is_bounded() {
+    fn spare_memory_is_bounded() {
         let mut stream = RxStream::default();
         (0..100_000).for_each(|_| push(&mut stream, b"1"));
         assert_eq!(stream.take_out(100_000).len(), 100_000);

@@ -36,7 +36,7 @@ use crate::tl::ib::mr::Devices;
 use crate::tl::shm::chunk_board::ChunkState;
 use crate::tl::shm::inbox::{Doorbell, Inbox};
 use crate::tl::shm::order::Merge;
-use crate::tl::shm::outbox::OpenChunkBoard;
+use crate::tl::shm::outbox::OpenSplitCopy;
 use crate::tl::shm::ring::Consumer;
 use crate::tl::shm::{InboxLocator, RingOwner};
 use crate::tl::tofu::iface::TofuIface;
@@ -192,9 +192,9 @@ pub struct SplitPush {
     /// Address in the receiver's memory.
     pub target: u64,
     /// Bytes of a chunk.
-    pub piece: usize,
+    pub chunk: usize,
     /// In our inbox; valid while the receiver's ring exists.
-    pub share: NonNull<ChunkState>,
+    pub chunk_state: NonNull<ChunkState>,
     pub generation: u32,
 }
 
@@ -204,7 +204,7 @@ pub struct RtrRace {
     /// The receive.
     pub id: u64,
     /// In the ring that leads to the peer: the side that claims its only chunk moves the message.
-    pub share: OpenChunkBoard,
+    pub split_copy: OpenSplitCopy,
     /// Value of the peer's `parts` and when that last changed.
     pub parts: u32,
     pub since: Instant,

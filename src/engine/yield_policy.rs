@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn offers_that_nobody_takes_become_rare() {
+    fn unused_yields_become_rare() {
         let mut idle_yield = up_to_date();
         for expected in [FIRST, 2 * FIRST, 4 * FIRST] {
             assert_eq!(looks_until_over(&mut idle_yield), expected);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_who_progresses_does_so_alone() {
+    fn a_progressing_caller_gets_no_further_progress() {
         let mut contention = CasBackoff::default();
         let progressed = |n: u32| contention.look(u64::from(n) * EACH, n).progress;
         assert!(!(1..1000).any(progressed));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_renews_it() {
+    fn events_restart_the_idle_count() {
         let mut idle_yield = IdleYield::default();
         for happened in 1..1000 {
             assert!(!idle_yield.is_over(|| happened));

@@ -370,7 +370,7 @@ pub unsafe fn poll(worker: &Worker, iface: NonNull<IbIface>) -> u32 {
         return unsafe { take_packets(worker, iface, wcs.get_unchecked(..n)) };
     }
     if iface.has_signaled() {
-        let n = iface.ended(&mut wcs);
+        let n = iface.poll_send_cq(&mut wcs);
         if n > 0 {
             // SAFETY: the device has written `n` entries; the rest is the caller's promise.
             return unsafe { take_completions(worker, wcs.get_unchecked(..n)) };

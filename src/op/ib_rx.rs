@@ -166,7 +166,7 @@ fn take_ends(ports: &mut IbWorker, i: usize) -> u32 {
     let mut count = 0;
     loop {
         let mut wcs = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
-        let n = ports.ifaces[i].ended(&mut wcs);
+        let n = ports.ifaces[i].poll_send_cq(&mut wcs);
         for wc in &wcs[..n] {
             // SAFETY: the device has written `n` entries.
             on_other_end(ports, i, unsafe { wc.assume_init_ref() });
@@ -287,7 +287,7 @@ fn on_other_end(ports: &mut IbWorker, i: usize, wc: &ibv_wc) {
     let iface = &*ports.ifaces[i];
     if wc.qp_num == iface.ud_number {
         return match wc.status {
-            IBV_WC_SUCCESS => iface.outgoing.lock().ended(iface, wc.wr_id),
+            IBV_WC_SUCCESS => iface.outgoing.lock().on_send_completion(iface, wc.wr_id),
             _ => iface.revive(wc, false),
         };
     }

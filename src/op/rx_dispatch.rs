@@ -16,7 +16,7 @@ use crate::tl::shm::ring::RingMessage;
 use crate::wire::address::PortLocator;
 use crate::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, FragmentHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr,
-    RtrHdr, RtsHdr, ShareHdr, SignalHdr, SyncHdr, ValueHdr,
+    RtrHdr, RtsHdr, SignalHdr, SplitCopyHdr, SyncHdr, ValueHdr,
 };
 
 /// A message that no version of this library sends.
@@ -173,11 +173,11 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &RingMessage) -> Result<(
             }
             Kind::EpInfo => failure::on_ep_info(worker, peer, EpImm::from_u64(m.imm)),
             Kind::Accepted => cm::on_proof(worker, peer, m.imm),
-            Kind::Share => split_copy::on_share(
+            Kind::SplitCopy => split_copy::on_split_copy(
                 worker,
                 peer,
                 m.imm,
-                ShareHdr::decode(&head).ok_or(Malformed)?,
+                SplitCopyHdr::decode(&head).ok_or(Malformed)?,
             ),
             Kind::StreamData => stream::on_data(worker, peer, m.imm, body, body_len),
         }

@@ -57,7 +57,7 @@ fn detach(worker: &Worker, peer: &Peer) -> bool {
         // The socket is closed with the sender, or when the receiver has read its end.
         Some(Lane::Tcp(sender)) => sender.shut(),
         // Receives that were started before the failure have chunk boards in the ring's memory.
-        Some(Lane::Shm(outbox)) if outbox.has_open_share() => return false,
+        Some(Lane::Shm(outbox)) if outbox.has_open_split_copy() => return false,
         Some(Lane::Shm(outbox)) if is_dead => outbox.discard_unread(),
         Some(Lane::Shm(_)) => {}
         Some(Lane::Ib(_) | Lane::Tofu(_)) | None => return true,

@@ -387,7 +387,8 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
         peer.note_traffic(worker);
         // SAFETY: the ring was zero when its sender took it; it is valid as long as the inbox, which is dropped after
         // the rings; this is its only consumer: `accept` reports it once.
-        let consumer = unsafe { Consumer::new(ours.ring(index)).with_areas(ours.areas(index)) };
+        let consumer =
+            unsafe { Consumer::new(ours.ring(index)).with_big_bufs(ours.big_bufs(index)) };
         let before = peer.cancels_seen.load(Ordering::Relaxed);
         peer.cancels_before.store(before, Ordering::Relaxed);
         // Release: pairs with the Acquire load in `CmaGuard::begin`.

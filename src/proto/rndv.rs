@@ -20,7 +20,7 @@ use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request, TxState, ZcopyState};
 use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::worker::Worker;
-use crate::tl::shm::outbox::OpenChunkBoard;
+use crate::tl::shm::outbox::OpenSplitCopy;
 use crate::wire::header::{Kind, RtrHdr, RtsHdr, UNNAMED};
 use crate::wire::stats::StatProtocol;
 use get_cma::GetStep;
@@ -129,7 +129,7 @@ unsafe fn fill_rndv(r: &mut Request, peer: &Peer, offer: RtsInfo, beside: *const
 }
 
 /// Requests the data in messages: in any case, or only if the sender claims the chunk of `race` before this side does.
-fn request_data(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<OpenChunkBoard>) {
+fn request_data(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<OpenSplitCopy>) {
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     r.offset = 0;
@@ -137,8 +137,8 @@ fn request_data(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<Op
     // SAFETY: this thread owns the request until it has an id.
     let id = unsafe { request::name(worker, req) };
     let (generation, number) = race.map_or((0, 0), |s| (s.generation, s.number));
-    if let Some(share) = race {
-        rtr_race::watch(worker, peer, id, share);
+    if let Some(split_copy) = race {
+        rtr_race::watch(worker, peer, id, split_copy);
     }
     let head = RtrHdr {
         recv: id,

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_taken_a_descriptors_place_is_not_closed() {
+    fn a_reused_descriptor_number_is_not_closed() {
         let _alone = ALONE.lock();
         let mut child = sleeper();
         let watched = watch(child.id()).unwrap();

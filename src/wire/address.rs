@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_names_its_hall() {
+    fn an_address_names_its_ticket_queue() {
         let tofu = TofuLocator {
             secret: 7,
             vcq: 8,
@@ -656,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prefix_tells_what_is_wrong() {
+    fn the_prefix_shows_the_error() {
         let word = |magic: u32, version: u32, len: u32, inverted: u32| {
             total_len(&(magic | version << 8 | len << 12 | inverted << 22).to_le_bytes())
         };

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_recognised_by_their_first_bytes() {
+    fn foreign_protocols_are_recognised_by_their_first_bytes() {
         assert!(begins(b""));
         assert!(begins(b"ruc"));
         assert!(begins(&HELLO.encode()));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn who_knocks_says_what_he_speaks() {
+    fn private_data_identify_the_protocol() {
         // The private data that the connection manager delivers are longer than those that were sent.
         let mut said = [0; 56];
         assert_eq!(ConnPrivateData::decode(&said), None);

@@ -86,8 +86,8 @@ kinds! {
     StreamData = 18, 0;
     /// Cancel of a rendezvous. `aux` [`OFFERED`]: `imm` is the sender's request; [`ASKED`]: the receiver's.
     Withdrawn = 19, 0;
-    /// The receiver of a rendezvous starts a split copy. `imm`: the sender's request. [`ShareHdr`].
-    Share = 20, ShareHdr::SIZE;
+    /// The receiver of a rendezvous starts a split copy. `imm`: the sender's request. [`SplitCopyHdr`].
+    SplitCopy = 20, SplitCopyHdr::SIZE;
     /// The sender's worker has accepted a client of the receiver: the first message of the endpoint that it has made.
     /// `imm`: the secret that the client sent to its server ([`super::cm_msg::Hello`]).
     Accepted = 21, 0;
@@ -218,11 +218,11 @@ packed! {
 
 packed! {
     /// Header of a split copy.
-    ShareHdr, 17 {
+    SplitCopyHdr, 17 {
         /// Address of the receive buffer in the receiver's address space.
         addr: u64,
         /// Bytes of a chunk.
-        piece: u32,
+        chunk: u32,
         /// Generation of the chunk board, which messages use one after the other.
         generation: u32,
         /// Index of the chunk board in the ring that this message arrived by.

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_not_understood() {
+    fn foreign_messages_are_not_decoded() {
         let hello = Hello {
             magic: MAGIC,
             from: 1,
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn doors_are_whole() {
+    fn port_infos_are_whole() {
         let port = PortLocator::decode(&[7; PortLocator::SIZE]).expect("a port");
         let ports: Vec<PortInfo> = (1..=MAX_PORTS as u32)
             .map(|keepalive_qpn| PortInfo {

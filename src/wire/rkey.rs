@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn keys_that_do_not_fit_are_refused() {
         let PackedRkey::Segment { fd, ino, base, len } = LARGEST else {
             unreachable!()
         };

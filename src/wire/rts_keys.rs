@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_that_do_not_say_what_follows_are_refused() {
+    fn invalid_marks_are_refused() {
         assert_eq!(rails(1, 4), Some(0));
         assert_eq!(rails(1 | 0b11111 << 1, 44), Some(0b11111));
         for (mark, bytes) in [

@@ -77,7 +77,7 @@ mod tests {
     };
 
     #[test]
-    fn only_who_knows_the_secret_is_let_in() {
+    fn a_hello_needs_the_secret() {
         assert!(is_for(&GOOD, 2, 3));
         assert!(!is_for(&GOOD, 2, 4));
         assert!(!is_for(&GOOD, 5, 3));

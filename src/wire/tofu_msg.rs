@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_come_in_order_and_wrap() {
+    fn tickets_come_in_order_and_wrap() {
         for served in [0, 5, u32::MAX - 3] {
             let ticket_word = TicketWord::read(u64::from(served) << 32 | 7);
             assert_eq!(ticket_word, TicketWord { tickets: 7, served });
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_early_is_served_with_what_it_waits_for() {
+    fn early_tickets_are_served_with_the_ones_before_them() {
         let mut ticket_tracker = TicketTracker::default();
         for round in 0..5 {
             let first = round * 37 % TICKET_SLOTS;
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_is_good_once() {
+    fn a_ticket_is_valid_once() {
         let mut ticket_tracker = TicketTracker::default();
         ticket_tracker.skip(u32::MAX - 10);
         for ticket in (0..200u32).map(|n| (u32::MAX - 10).wrapping_add(n)) {
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_written_into_the_word_is_amended() {
+    fn any_ticket_word_is_repaired() {
         let served = 0xFFFF_FFF0;
         let honest = [0, 5, 1000].map(|n: u32| TicketWord {
             tickets: n.wrapping_add(served),
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_more_than_there_are_places() {
+    fn more_tickets_than_slots_are_a_backlog() {
         let waiting = |tickets, served| TicketWord { tickets, served }.max_waiting();
         assert_eq!(waiting(64, 0), None);
         assert_eq!(waiting(65, 0), Some(65));
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn greetings_of_strangers_are_none() {
+    fn foreign_ring_requests_are_not_decoded() {
         let request = RingRequest {
             magic: MAGIC,
             from: 1,

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_just_answered_is_at_work() {
+    fn a_peer_that_just_answered_is_progressing() {
         let rma = ShortRma::default();
         assert!(rma.choose_at(MILLISECOND, 8, MILLISECOND, 0));
         rma.note_answers_at(MILLISECOND + 300, 1);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_for_what_is_short_where_the_kernel_is_slow() {
+    fn short_accesses_use_messages_where_cma_is_slow() {
         let rma = ShortRma::default();
         assert!(!rma.is_wanted(8), "not before a call was timed");
         let least = MIN_MESSAGE_NS + MARGIN_NS;

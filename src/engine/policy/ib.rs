@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gets_a_queue_pair() {
+    fn rc_or_ud_by_ucx_tls() {
         let ways = |settings: &[(&str, &str)]| policy(settings).map(|p| (p.by_queue, p.datagrams));
         assert_eq!(ways(&[("TLS", "self,tcp")]), None);
         assert_eq!(ways(&[]), Some((true, true)));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn who_excludes_datagrams_says_so() {
+    fn ud_is_excluded_explicitly_only() {
         let datagrams = |tls: &str| policy(&[("TLS", tls)]).map(|p| p.tuning.ud.used);
         for with in [
             "all",

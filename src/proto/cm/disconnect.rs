@@ -199,8 +199,8 @@ fn on_flushed(worker: &Worker, token: u64, status: ucs_status_t) -> Option<Ended
     let closing = x.session(token)?.closing.as_mut()?;
     closing.flushed = true;
     match closing.answer {
-        _ if status != UCS_OK => ended(x, token, status),
-        Some(status) => ended(x, token, status),
+        _ if status != UCS_OK => end_session_close(x, token, status),
+        Some(status) => end_session_close(x, token, status),
         None => None,
     }
 }
@@ -209,7 +209,7 @@ fn on_flushed(worker: &Worker, token: u64, status: ucs_status_t) -> Option<Ended
 fn on_answer(x: &mut CmState, token: u64, status: ucs_status_t) -> Option<EndedClose> {
     let closing = x.session(token)?.closing.as_mut()?;
     if status != UCS_OK || closing.flushed {
-        return ended(x, token, status);
+        return end_session_close(x, token, status);
     }
     closing.answer = Some(status);
     let session = x.session(token)?;
@@ -223,7 +223,7 @@ fn on_answer(x: &mut CmState, token: u64, status: ucs_status_t) -> Option<EndedC
 }
 
 /// Ends a session together with the close that waits for it.
-fn ended(x: &mut CmState, token: u64, status: ucs_status_t) -> Option<EndedClose> {
+fn end_session_close(x: &mut CmState, token: u64, status: ucs_status_t) -> Option<EndedClose> {
     let request = x.session(token)?.closing.take()?.request;
     end(x, token, false, false);
     Some((request, status))
@@ -232,7 +232,7 @@ fn ended(x: &mut CmState, token: u64, status: ucs_status_t) -> Option<EndedClose
 /// Completes the close of a client's endpoint whose connection has failed, if the user has closed it.
 pub(super) fn on_lost(worker: &Worker, token: u64, status: ucs_status_t) {
     let mut guard = worker.cm.lock();
-    let lost = (guard.as_deref_mut()).and_then(|x| ended(x, token, status));
+    let lost = (guard.as_deref_mut()).and_then(|x| end_session_close(x, token, status));
     drop(guard);
     if let Some((req, status)) = lost {
         // SAFETY: the request was removed from its session: this thread owns it.
@@ -252,7 +252,7 @@ pub fn end_all(worker: &Worker) {
         .map(|(&token, _)| token)
         .collect();
     let closes: Vec<_> = (waiting.into_iter())
-        .filter_map(|token| ended(x, token, UCS_ERR_CANCELED))
+        .filter_map(|token| end_session_close(x, token, UCS_ERR_CANCELED))
         .collect();
     drop(guard);
     for (req, status) in closes {

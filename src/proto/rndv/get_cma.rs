@@ -7,7 +7,7 @@ use crate::engine::request::{self, Extra, Request};
 use crate::engine::worker::Worker;
 use crate::proto::cma::{self, CmaDirection, CmaFault, CmaRemote};
 use crate::proto::rndv_cancel::{self, CmaGuard};
-use crate::proto::split_copy::{self, NextPiece};
+use crate::proto::split_copy::{self, NextChunk};
 use crate::sys::cma::{IoSpan, Spans};
 
 /// Maximum number of bytes that one progress call copies, so that other messages are not delayed.
@@ -54,7 +54,7 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> GetStep {
         return GetStep::Asked;
     }
     if rtr_race::is_racing(worker, peer, r.info.length, r.one_of_many)
-        && let Some(race) = peer.open_share()
+        && let Some(race) = peer.open_split_copy()
     {
         request_data(worker, req, peer, Some(race));
         return GetStep::Asked;
@@ -184,9 +184,9 @@ unsafe fn copy_split(worker: &Worker, req: *mut Request, peer: &Peer) -> GetStep
     let mut moved = 0;
     while moved < PULL_STEP {
         let (range, last) = match split_copy::next(r) {
-            NextPiece::Copy(range) => (Some(range), false),
-            NextPiece::Wait => return GetStep::More,
-            NextPiece::Last(range) => (range.inspect(|_| split_copy::refused(peer)), true),
+            NextChunk::Copy(range) => (Some(range), false),
+            NextChunk::Wait => return GetStep::More,
+            NextChunk::Last(range) => (range.inspect(|_| split_copy::refused(peer)), true),
         };
         if let Some((offset, n)) = range
             && r.status == UCS_INPROGRESS

@@ -13,12 +13,12 @@ use crate::engine::request::Request;
 use crate::engine::worker::{RtrRace, Worker};
 use crate::proto::req_lookup;
 use crate::tl::shm::chunk_board::ClaimResult;
-use crate::tl::shm::outbox::OpenChunkBoard;
+use crate::tl::shm::outbox::OpenSplitCopy;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Longest message for which an RTR is sent, bytes: with an area and an empty ring all of it fits, with parts in every
-/// slot, and a sender that stops progressing is not waited for.
+/// Longest message for which an RTR is sent, bytes: with a big buffer and an empty ring all of it fits, with parts in
+/// every slot, and a sender that stops progressing is not waited for.
 pub const MAX: usize = 1 << 20;
 /// Limit in bytes where the copy time of the peer is not known.
 const UNKNOWN: usize = 256 << 10;
@@ -28,7 +28,8 @@ const UNKNOWN_OF_MANY: usize = 64 << 10;
 const FAR: usize = 64 << 10;
 const FAR_OF_MANY: usize = 32 << 10;
 /// Maximum copy time of near cores, in nanoseconds for a MiB of parts: 25 to 40 us where they share a cache and the
-/// ring has an area, 75 without an area, 300 and more where they share none. CMA copies by both sides take 50 together.
+/// ring has a big buffer, 75 without a big buffer, 300 and more where they share none. CMA copies by both sides take 50
+/// together.
 const NEAR: u32 = 55_000;
 /// One of so many messages beyond the limit is tried, because processes move to other cores.
 const TRIED: u8 = 16;
@@ -66,11 +67,11 @@ fn is_tried(peer: &Peer) -> bool {
 }
 
 /// Lists a race for progress, before the RTR is sent.
-pub(super) fn watch(worker: &Worker, peer: &Peer, id: u64, share: OpenChunkBoard) {
+pub(super) fn watch(worker: &Worker, peer: &Peer, id: u64, split_copy: OpenSplitCopy) {
     worker.rtr_races.lock().push(RtrRace {
         peer,
         id,
-        share,
+        split_copy,
         parts: peer.parts.load(Ordering::Relaxed),
         since: Instant::now(),
     });
@@ -120,8 +121,8 @@ fn is_awaited(worker: &Worker, a: &mut RtrRace, now: Instant) -> bool {
 fn close(worker: &Worker, a: &RtrRace) -> Option<*mut Request> {
     // SAFETY: peers that lists of progress name are not freed; the ring to them is mapped as long as the chunk board is
     // open.
-    let (peer, share) = unsafe { (&*a.peer, a.share.share.as_ref()) };
-    let ours = share.claim(a.share.generation, 1) == ClaimResult::Piece(0);
-    peer.close_share(a.share.share);
+    let (peer, chunk_state) = unsafe { (&*a.peer, a.split_copy.chunk_state.as_ref()) };
+    let ours = chunk_state.claim(a.split_copy.generation, 1) == ClaimResult::Chunk(0);
+    peer.close_split_copy(a.split_copy.chunk_state);
     ours.then(|| req_lookup::take(worker, peer, a.id)).flatten()
 }

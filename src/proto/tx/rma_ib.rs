@@ -326,7 +326,7 @@ pub fn on_end(connection: &mut IbConn, number: u64) {
         return;
     };
     let mut ends = EndedRequests::default();
-    sender.ended(number, |owner| ends.add(owner));
+    sender.on_send_completion(number, |owner| ends.add(owner));
     drop(tx);
     ends.finish();
 }
@@ -392,7 +392,7 @@ fn complete_descs_of(connection: &mut IbConn) {
 #[inline(never)]
 fn on_end_behind(connection: &mut IbConn, number: u64) {
     let mut ends = EndedRequests::default();
-    connection.with_sender(|sender| sender.ended(number, |owner| ends.add(owner)));
+    connection.with_sender(|sender| sender.on_send_completion(number, |owner| ends.add(owner)));
     ends.finish();
 }
 
@@ -440,7 +440,8 @@ pub fn on_rail_end(connection: &mut IbConn, (iface, qpn): (usize, u32), number: 
     let mut ends = EndedRequests::default();
     connection.with_sender(|sender| {
         if let Some(rail) = sender.rails.of_queue(iface, qpn) {
-            rail.line.ended(number, |owner| ends.add(owner));
+            rail.line
+                .on_send_completion(number, |owner| ends.add(owner));
             rail.works();
         }
     });

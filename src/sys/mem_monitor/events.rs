@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_overtaken_takes_it_for_everything() {
+    fn an_overtaken_reader_drops_everything() {
         let ring = EventRing::<4>::new();
         (0..5).for_each(|i| ring.note(gone(i * 4096, (i + 1) * 4096)));
         assert_eq!(
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_concerned() {
+    fn matching_ranges() {
         let ring = EventRing::<4>::new();
         ring.note(gone(4096, 8192));
         let whether = |start, end| ring.concerned(0, 1, VaRange { start, end });
@@ -311,7 +311,7 @@ mod loom_tests {
 
     /// A reader to which a writer has published an event finds it, while others write.
     #[test]
-    fn loom_what_was_told_is_found() {
+    fn loom_reported_events_are_found() {
         use loom::sync::atomic::AtomicU32;
         model(|| {
             let ring = Arc::new(EventRing::<2>::new());

@@ -226,7 +226,7 @@ impl IbIface {
     }
 
     /// Polls completions of sends into `into`; returns their number.
-    pub fn ended(&self, into: &mut [MaybeUninit<ibv_wc>]) -> usize {
+    pub fn poll_send_cq(&self, into: &mut [MaybeUninit<ibv_wc>]) -> usize {
         self.send_cq.poll(into)
     }
 

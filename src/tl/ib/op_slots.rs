@@ -263,7 +263,7 @@ impl OpSlots {
 
     /// Takes the oldest operation that completes with this send, if there is one, and copies its result.
     #[inline(always)]
-    pub fn ended(&mut self, number: u64) -> Option<EndedOp> {
+    pub fn take_completed(&mut self, number: u64) -> Option<EndedOp> {
         if self.first == self.next {
             return None;
         }
@@ -321,7 +321,7 @@ mod tests {
     }
 
     fn completed_owners(waits: &mut OpSlots, number: u64) -> Vec<usize> {
-        std::iter::from_fn(|| waits.ended(number))
+        std::iter::from_fn(|| waits.take_completed(number))
             .map(|wait| wait.owner.addr())
             .collect()
     }
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_stays_when_places_get_bytes() {
+    fn operations_stay_when_slots_get_bytes() {
         let mut memory = [0; BYTES];
         let mut waits = OpSlots::new();
         (1..4).for_each(|n| waits.flush_marker(n as u64, owner(n)));
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_goes_where_it_is_wanted() {
+    fn read_data_go_to_their_destination() {
         let (mut memory, mut long) = ([0; BYTES], [7u8; 100]);
         let (mut word, mut bytes) = ([0u8; 8], [0u8; 100]);
         let mut waits = with_bytes(&mut memory);
@@ -385,16 +385,16 @@ mod tests {
         let into = (bytes.as_mut_ptr(), bytes.len());
         waits.read(2, from, into, Some(buffer), owner(2));
         assert_eq!(waits.buffers().count(), 1);
-        let first = waits.ended(2).unwrap();
+        let first = waits.take_completed(2).unwrap();
         assert!(first.what == OpKind::Read && first.buffer.is_none());
-        let second = waits.ended(2).unwrap();
+        let second = waits.take_completed(2).unwrap();
         assert_eq!(second.buffer.unwrap().lkey, KEY + 1);
-        assert!(waits.ended(2).is_none());
+        assert!(waits.take_completed(2).is_none());
         assert_eq!((word, bytes), ([3; 8], [7; 100]));
     }
 
     #[test]
-    fn who_waits_no_more_gets_nothing() {
+    fn a_detached_owner_gets_no_result() {
         let (mut memory, mut word) = ([5; BYTES], [0u8; 8]);
         let mut waits = with_bytes(&mut memory);
         let from = RemoteMem { addr: 1, key: 2 };
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn results_that_nobody_wants_are_told_of_now_and_then() {
+    fn unwanted_results_are_signaled_now_and_then() {
         let mut memory = [0; BYTES];
         let mut waits = with_bytes(&mut memory);
         let at = RemoteMem { addr: 8, key: 2 };

@@ -722,7 +722,7 @@ impl RcEp {
     /// results are copied to their targets. `done` gets each owner, once for each read, flush marker or zero-copy work
     /// request.
     #[inline(always)]
-    pub fn ended(&mut self, number: u64, mut done: impl FnMut(*mut c_void)) {
+    pub fn on_send_completion(&mut self, number: u64, mut done: impl FnMut(*mut c_void)) {
         if !self.advance_completed(number) {
             return;
         }
@@ -753,7 +753,7 @@ impl RcEp {
     /// Second step of [`ended`](Self::ended), repeated until it returns None: takes the next slot that has completed.
     #[inline(always)]
     pub fn next_completed(&mut self) -> Option<EndedOp> {
-        let wait = self.waits.as_mut()?.ended(self.ended)?;
+        let wait = self.waits.as_mut()?.take_completed(self.ended)?;
         if let Some(buffer) = wait.buffer {
             self.iface.packets.lock().put(buffer);
         }

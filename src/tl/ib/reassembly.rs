@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused() {
+    fn invalid_records_are_refused() {
         let corrupt = |packets: &[(PacketHdr, &[u8])]| {
             let mut assembly = Reassembly::default();
             let mut last = Ok(false);

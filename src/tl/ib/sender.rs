@@ -846,9 +846,9 @@ impl IbSender {
     /// Handles the completion of the send with this number. `done` gets each owner, once for each read, flush marker or
     /// zero-copy work request.
     #[inline(always)]
-    pub fn ended(&mut self, number: u64, done: impl FnMut(*mut c_void)) {
+    pub fn on_send_completion(&mut self, number: u64, done: impl FnMut(*mut c_void)) {
         if let RcOrUd::Rc { line, .. } = &mut self.way {
-            line.ended(number, done);
+            line.on_send_completion(number, done);
         }
     }
 

@@ -226,7 +226,7 @@ impl UdTxQueue {
     }
 
     /// Handles the completion of a signaled send: all sends up to it have completed.
-    pub fn ended(&mut self, iface: &IbIface, number: u64) {
+    pub fn on_send_completion(&mut self, iface: &IbIface, number: u64) {
         // Completions of sends from before a reset may still arrive.
         if self.has_ended(number) || number > self.posted {
             return;

@@ -7,7 +7,7 @@
 //! again. A ring has memory only from its first use on, and frees it when its sender is gone. Because the receiver owns
 //! the rings, what was sent arrives even if the sender exits right after.
 
-use super::big_buf::{AREAS, BigBufs};
+use super::big_buf::{BigBufs, MAX_BIG_BUFS};
 use super::memory::{FIRST_RINGS, OwnInbox, PARTS, cannot_add_rings};
 use super::ring::{RingParts, Start};
 use super::{InboxLocator, RingOwner};
@@ -51,16 +51,16 @@ pub(super) struct InboxHeader {
     pub(super) bell: AtomicU32,
     /// One bit per ring: ready and not yet seen by the receiver.
     ready: [AtomicU64; RINGS.div_ceil(64)],
-    /// The owners of the areas.
-    pub(super) owners: [AtomicU32; AREAS],
+    /// The owners of the big buffers.
+    pub(super) owners: [AtomicU32; MAX_BIG_BUFS],
     /// Number of rings that exist; more are created before they run out.
     pub(super) rings: AtomicU32,
-    /// Request of a sender that has found no free area: an `AreaRequest`.
-    pub(super) wants_area: AtomicU32,
+    /// Request of a sender that has found no free big buffer: an `BigBufRequest`.
+    pub(super) wants_big_buf: AtomicU32,
     /// How senders find the parts: 0 for a part that does not exist.
     pub(super) parts: [AtomicU32; PARTS],
     /// Number of rings that existed when a sender found none of them free: more are to be created.
-    wants_ring: AtomicU32,
+    rings_wanted: AtomicU32,
     /// Counts the senders that have searched for a free ring: where the next one starts to search.
     next: AtomicU32,
     /// Counts the epochs of its senders ([`super::order`]). Each sender loads it for each message.
@@ -225,12 +225,14 @@ impl InboxTable {
 
     /// Requests more rings: a sender has found none of at least `rings` rings free. True: the receiver is notified, and
     /// may create more.
-    pub(super) fn want_ring(&self, rings: u32) -> bool {
+    pub(super) fn request_rings(&self, rings: u32) -> bool {
         let can_grow = self.can_grow();
         if can_grow {
             // Relaxed, and Release: the number comes before the doorbell; pairs with the Acquire load in
             // `InboxTable::accept`.
-            self.front().wants_ring.fetch_max(rings, Ordering::Relaxed);
+            self.front()
+                .rings_wanted
+                .fetch_max(rings, Ordering::Relaxed);
             self.front().doorbell.fetch_add(1, Ordering::Release);
         }
         can_grow
@@ -384,12 +386,12 @@ impl Inbox {
     }
 
     /// Creates rings when three quarters of them are accepted, when fewer exist than senders are expected, or when a
-    /// sender has found none free (processes that died before they announced a ring leave claims), and an area when a
-    /// sender has requested one.
+    /// sender has found none free (processes that died before they announced a ring leave claims), and a big buffer
+    /// when a sender has requested one.
     fn grow(&mut self, expected: usize) {
         let accepted: u32 = self.accepted.iter().map(|word| word.count_ones()).sum();
         // Relaxed: the Acquire load of the doorbell came before, and the sender adds to the doorbell after the number.
-        let wanted = self.table.front().wants_ring.swap(0, Ordering::Relaxed) as usize;
+        let wanted = self.table.front().rings_wanted.swap(0, Ordering::Relaxed) as usize;
         // A hostile sender can write any number: it causes more rings to be created once.
         let expected = expected.max(wanted.min(self.memory.rings()));
         loop {
@@ -409,7 +411,7 @@ impl Inbox {
                 break;
             }
         }
-        if let Err(e) = self.memory.add_wanted_area(&self.identity) {
+        if let Err(e) = self.memory.add_wanted_big_buf(&self.identity) {
             log::debug!("peers do without another area of shared memory for long messages: {e}");
         }
     }
@@ -419,9 +421,9 @@ impl Inbox {
         self.memory.ring(index)
     }
 
-    /// The areas, one of which the ring's sender may take, mapped as long as the inbox exists.
-    pub fn areas(&self, ring: usize) -> Option<BigBufs> {
-        self.memory.areas(ring)
+    /// The big buffers, one of which the ring's sender may take, mapped as long as the inbox exists.
+    pub fn big_bufs(&self, ring: usize) -> Option<BigBufs> {
+        self.memory.big_bufs(ring)
     }
 
     /// Frees a ring. Its sender is gone or has closed it; its consumer must be dropped.

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_answer_is_the_first_question_s_that_has_none() {
+    fn each_reply_is_for_the_oldest_outstanding_flush() {
         let flow = TxAcks::default();
         // Enough requests to use each word of `flushed_posts` several times.
         for posted in 0..3 * MAX_FLUSHES as u32 {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_asked_than_have_room_and_what_was_not_asked_is_taken_back() {
+    fn at_most_max_flushes_and_an_unposted_one_is_undone() {
         let flow = TxAcks::default();
         for posted in 1..=MAX_FLUSHES as u32 {
             assert!(flow.post_flush(posted));

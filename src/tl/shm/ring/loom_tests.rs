@@ -201,7 +201,7 @@ fn loom_long_records_wait_for_the_data_area() {
 
 /// A consumer that sees the ring closed finds all messages sent before in the ring.
 #[test]
-fn loom_what_was_sent_before_the_end_is_there() {
+fn loom_messages_sent_before_the_end_arrive() {
     explore(
         |tx| {
             send(tx, 0, 8);

@@ -91,7 +91,7 @@ fn progress_rail(scene: &Scene, posts: &'static [u32]) -> JoinHandle<Passed<()>>
 
 /// A thread that has seen a flush complete may have another process read what was written.
 #[test]
-fn loom_what_was_flushed_is_there() {
+fn loom_flushed_data_are_visible() {
     explore(2, || {
         let mut scene = scene(1);
         assert!(scene.write());
@@ -104,7 +104,7 @@ fn loom_what_was_flushed_is_there() {
 
 /// A thread that has seen all reads complete uses their data.
 #[test]
-fn loom_what_was_read_is_here() {
+fn loom_read_data_are_visible() {
     explore(2, || {
         let mut scene = scene(1);
         assert!(scene.read());
@@ -160,7 +160,7 @@ fn loom_one_question_at_a_time() {
 /// A flush marker completes exactly once, whether its operations complete before or after it is listed; or the flush
 /// completes at once.
 #[test]
-fn loom_who_is_marked_is_told() {
+fn loom_marked_owners_are_completed() {
     // A put with its flush request; a read, whose notice completes it.
     for (reads, posts) in [(false, 2), (true, 1)] {
         explore(2, move || {
@@ -221,7 +221,7 @@ fn alone(test: impl Fn() + Send + Sync + 'static) {
 
 /// A sender that has reported room sends, however many of the allowed posts the rest of a record takes before.
 #[test]
-fn loom_what_has_room_goes() {
+fn loom_posts_with_room_are_accepted() {
     // Of a record of four frames three fit the ring; the last one is sent after the reader's credit.
     for before in MAX_UNACKED - 6..MAX_UNACKED {
         alone(move || {
@@ -245,7 +245,7 @@ fn loom_what_has_room_goes() {
 
 /// Other connections of the worker do not take the buffers.
 #[test]
-fn loom_what_has_room_has_buffers() {
+fn loom_posts_with_room_have_buffers() {
     alone(|| {
         let (own, peer) = (iface(1, false), iface(1, false));
         let ring = inbound(&peer, narrow(3));

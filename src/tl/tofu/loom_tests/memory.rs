@@ -147,7 +147,7 @@ fn loom_counted_frames_are_read_behind_their_count() {
 }
 
 #[test]
-fn loom_a_notice_is_behind_what_the_cell_says() {
+fn loom_a_notice_follows_the_control_words() {
     let grant = Grant {
         ring: 1,
         proof: 2,
@@ -195,7 +195,7 @@ fn loom_a_buffer_is_free_when_it_has_been_read() {
         };
         for _ in 0..2 {
             wait(|| {
-                own.queue.lock().reap();
+                own.queue.lock().poll_tcq();
                 !own.queue.lock().is_sending()
             });
             let (buffer, ptr) = own.queue.lock().take_buffer(0).expect("one is free");

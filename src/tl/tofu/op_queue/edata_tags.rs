@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_joins_those_of_whom_some_have_ended_or_another_connection() {
+    fn a_started_or_foreign_tag_is_not_shared() {
         let (mut slots, mut all) = (EdataTags::new(), Outstanding::default());
         let mut shared = None;
         let mut last = 0;
