@@ -566,10 +566,10 @@ fn child_of_two_patchers() {
 fn a_genuine_libucm_and_we() {
     let log = ("UCX_LOG_LEVEL", "debug");
     let text = alone("child_beside_libucm", &[("FIRST", "libucm"), log]);
-    assert!(text.contains("told by libucm"), "{text}");
+    assert!(text.contains("reported by libucm"), "{text}");
     let text = alone("child_beside_libucm", &[("FIRST", "we"), log]);
-    assert!(text.contains("told by hooks"), "{text}");
-    assert!(text.contains("somebody else changed"), "{text}");
+    assert!(text.contains("reported by hooks"), "{text}");
+    assert!(text.contains("another library changed"), "{text}");
 }
 
 static UCM_REPORTED: AtomicBool = AtomicBool::new(false);

@@ -201,7 +201,10 @@ impl Context {
         let keepalive = self.keepalive.get_or_init(|| match KeepaliveThread::new(&self.ports) {
             Ok(keepalive) => Some(keepalive),
             Err(e) => {
-                log::warn!("peers that send datagrams will take who computes for long for dead (UCX_UD_TIMEOUT): {e}");
+                log::warn!(
+                    "no keepalive thread: UD peers treat this process as dead if it does not progress for \
+                     UCX_UD_TIMEOUT: {e}"
+                );
                 None
             }
         });
@@ -242,7 +245,7 @@ fn tnis(options: &Options, policy: &Policy, features: u64) -> Vec<Tni> {
     }
     let tnis = tni::usable(&options.net_devices);
     if features & UCP_FEATURE_WAKEUP as u64 != 0 && !tnis.is_empty() {
-        log::diag!("tofu is not used: the program wants to sleep until something comes");
+        log::diag!("tofu is not used: the program uses UCP_FEATURE_WAKEUP");
         return Vec::new();
     }
     tnis

@@ -108,7 +108,7 @@ impl OdpRegion {
         let devices = devices.on_demand().filter(|_| allows_demand(options))?;
         let first = RegMethods::read(options).demands_first(true);
         let made = Self::of(devices, options, first);
-        made.inspect_err(|e| log::diag!("memory cannot be used on demand: {e}"))
+        made.inspect_err(|e| log::diag!("no on-demand paging: {e}"))
             .ok()
     }
 

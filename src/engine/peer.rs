@@ -267,7 +267,7 @@ impl Peer {
     /// Selects TCP in place of a ring in its inbox. The caller has the lock of `tx`, and no ring was taken.
     pub fn set_fallback(&self, target: Box<tcp::TcpTarget>) {
         let first = self.fallback.set(target);
-        debug_assert!(first.is_ok(), "no ring is asked for after the first time");
+        debug_assert!(first.is_ok(), "a ring is requested once");
     }
 
     /// Whether messages to it go by rings over the Tofu interconnect.

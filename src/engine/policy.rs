@@ -383,7 +383,7 @@ mod tests {
         let p = policy(&[("SHM_DEVICES", "foo,memory"), ("SELF_DEVICES", "^memory")]).unwrap();
         assert!(
             p.shm && p.cma && p.loopback,
-            "what is shared reaches oneself, too"
+            "shared memory reaches the worker itself, too"
         );
         let nothing = [
             ("TLS", "self,sm"),

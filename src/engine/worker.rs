@@ -623,7 +623,7 @@ fn rings(ctx: &Context, mt: bool, or_else: bool) -> io::Result<Option<Box<TofuWo
     match TofuIface::new(&ctx.tnis, &ctx.vcq_registry, tuning, mt) {
         Ok(iface) => Ok(Some(TofuWorker::new(iface))),
         Err(e) if or_else => {
-            log::warn!("a worker goes without Tofu: no {NO_QUEUE}: {e}");
+            log::warn!("a worker does not use Tofu: no {NO_QUEUE}: {e}");
             Ok(None)
         }
         Err(e) => Err(unreachable_reason(NO_QUEUE, &e)),
@@ -631,10 +631,9 @@ fn rings(ctx: &Context, mt: bool, or_else: bool) -> io::Result<Option<Box<TofuWo
 }
 
 /// End of the error message: the exhausted limit, and what can be done.
-const NO_QUEUE: &str = "virtual control queue is left on the network interfaces of this node that UCX_NET_DEVICES allows; \
-    fewer \
-     workers or processes a node, more interfaces, or, to share control queues earlier, a smaller UCX_TOFU_MAX_VCQS or \
-     UCX_TOFU_VCQS_PER_WORKER make room";
+const NO_QUEUE: &str = "virtual control queue is left on the network interfaces of this node that UCX_NET_DEVICES \
+     allows; fewer workers or processes a node, more interfaces, or, to share control queues earlier, a smaller \
+     UCX_TOFU_MAX_VCQS or UCX_TOFU_VCQS_PER_WORKER make room";
 
 /// The worker's inbox, if shared memory or the loopback is to be used.
 ///
@@ -648,7 +647,7 @@ fn inbox(ctx: &Context) -> io::Result<Option<Inbox>> {
         Ok(inbox) => Ok(Some(inbox)),
         Err(e) if !ctx.ports.is_empty() || !ctx.devices.is_empty() && !ctx.tcp_for_wireup_only => {
             log::warn!(
-                "this worker does without shared memory, which cannot be had: {e} (ulimit -v)"
+                "this worker does not use shared memory, which cannot be allocated: {e} (ulimit -v)"
             );
             Ok(None)
         }

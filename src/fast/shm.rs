@@ -341,7 +341,7 @@ fn other(
             return stream::on_data(worker, &*channel.peer, m.imm, m.record, m.len);
         }
         if rx_dispatch::message(worker, &*channel.peer, &m).is_err() {
-            failure::fail_corrupt(&*channel.peer, "a message that makes no sense");
+            failure::fail_corrupt(&*channel.peer, "an invalid message");
             channel.consumer.stop();
         }
     }
@@ -352,5 +352,5 @@ fn other(
 fn give_up(channel: &mut ShmRx) {
     channel.consumer.stop();
     // SAFETY: peers that incoming rings and connections name are not freed.
-    failure::fail_corrupt(unsafe { &*channel.peer }, "what is no message");
+    failure::fail_corrupt(unsafe { &*channel.peer }, "a malformed message");
 }

@@ -144,7 +144,7 @@ unsafe fn tofu_unit(worker: &Worker, addr: u64, amo: AmoOp) -> Option<Result<u64
     let Some(iface) = worker.tofu_iface.as_deref() else {
         return (!ctx.vcq_registry.is_empty()).then(|| {
             log::error!(
-                "an atomic operation came to a worker without a virtual control queue, while others of \
+                "an atomic operation arrived at a worker without a virtual control queue, while others of \
                  its context have some: with \
                  UCX_ATOMIC_MODE=cpu it could do it"
             );

@@ -437,14 +437,14 @@ pub fn deliver(
             // SAFETY: the record is in the packet, or in the reassembly buffer until the next packet.
             if unsafe { rx_dispatch::message(worker, peer, &m) }.is_err() {
                 c.ended = true;
-                failure::fail_corrupt(peer, "a message that makes no sense");
+                failure::fail_corrupt(peer, "an invalid message");
             }
             1
         }
         Ok(None) => 0,
         Err(_) => {
             c.ended = true;
-            failure::fail_corrupt(peer, "what is no message");
+            failure::fail_corrupt(peer, "a malformed message");
             1
         }
     }

@@ -371,7 +371,9 @@ pub unsafe fn release_data(ep: *mut Endpoint, data: *mut c_void) {
         worker.streams.lock().give_back(ep, data as usize)
     };
     if !known {
-        log::error!("ucp_stream_data_release: {data:p} was not lent, or was given back before");
+        log::error!(
+            "ucp_stream_data_release: {data:p} is not a buffer of ucp_stream_recv_data_nb, or was released before"
+        );
     }
 }
 

@@ -247,7 +247,7 @@ fn receive(worker: &Worker, sockets: &mut TcpWorker, token: u64, share: u32) -> 
     match end {
         ReadEnd::Closed => log::debug!("worker {uid:#x} has closed its connection"),
         ReadEnd::Malformed => {
-            log::error!("worker {uid:#x} sent what is no message: connection closed")
+            log::error!("worker {uid:#x} sent a malformed message: connection closed")
         }
     }
     tcp_wireup::close(sockets, token);

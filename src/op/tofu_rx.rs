@@ -129,7 +129,7 @@ pub fn arrived(
             tofu_listen::on_ring_request(worker, rings, slot);
         }
         Some(RegionKind::CtrlWord(link)) => tofu_wireup::on_grant(worker, rings, link),
-        None => log::diag!("a notice is of nothing that is there: address {stadd:#x}"),
+        None => log::diag!("a notice for an unregistered address is dropped: {stadd:#x}"),
     }
 }
 
@@ -237,7 +237,7 @@ fn on_failure(rings: &mut TofuWorker, whose: ErrSource, code: i32) {
         ErrSource::Link(number) => tofu_wireup::fail(rings, number, code),
         ErrSource::Credit(number) => tofu_wireup::fail_writer(rings, number, code),
         ErrSource::Own => log::error!(
-            "something of a worker's own has failed: {} ({code})",
+            "an operation of the worker on its own memory has failed: {} ({code})",
             code_name(code)
         ),
         ErrSource::Untagged(0, there) => {
@@ -346,7 +346,7 @@ fn take(
             Ok(None) => break,
             Err(_) => {
                 incoming.ended = true;
-                failure::fail_corrupt(peer, "what is no frame");
+                failure::fail_corrupt(peer, "a malformed frame");
                 return count + 1;
             }
         };
@@ -426,10 +426,10 @@ fn deliver(
             // SAFETY: the record is in the ring, or in the reassembly memory until the next frame.
             match unsafe { rx_dispatch::message(worker, peer, &m) } {
                 Ok(()) => return false,
-                Err(_) => "a message that makes no sense",
+                Err(_) => "an invalid message",
             }
         }
-        Err(()) => "what is no message",
+        Err(()) => "a malformed message",
     };
     failure::fail_corrupt(peer, what);
     true

@@ -92,7 +92,7 @@ pub fn turn(worker: &Worker, ports: &mut IbWorker, number: u32, now: u64) {
     };
     let ah = match AddressHandle::new(&ports.ifaces[way.iface].port, &way.port) {
         Ok(ah) => ah,
-        Err(e) => return log::diag!("no way by {}: {e}", ports.ifaces[way.iface].port.name),
+        Err(e) => return log::diag!("no path by {}: {e}", ports.ifaces[way.iface].port.name),
     };
     let keepalive_qpn = worker
         .ctx

@@ -37,7 +37,12 @@ pub fn start(worker: &Worker, ports: &mut IbWorker) {
             RailEvent::RequestRails => request(worker, ports, peer),
             RailEvent::PeerRequest(imm, to) => hold(ports, peer, imm, &to),
             RailEvent::PeerReply(imm, to) => join(ports, peer, imm, &to),
-            RailEvent::LocalFailure(rail) => give_up(ports, peer, rail, "its device takes no more"),
+            RailEvent::LocalFailure(rail) => give_up(
+                ports,
+                peer,
+                rail,
+                "its device accepts no more work requests",
+            ),
             RailEvent::PeerDropped(imm) => forget(ports, peer, imm.to_u64()),
         }
     }
@@ -189,7 +194,7 @@ fn join(ports: &mut IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
     let works = rail.line.probe();
     with_sender(peer, |sender| sender.rails.lines.push(rail));
     if !works {
-        give_up(ports, peer, queue, "its device takes nothing");
+        give_up(ports, peer, queue, "its device accepts no work requests");
     }
 }
 
@@ -220,7 +225,7 @@ fn give_up(ports: &IbWorker, peer: &Peer, (iface, qpn): (usize, u32), why: &str)
     };
     let port = ports.ifaces.get(iface).map_or("", |i| &i.port.name);
     log::diag!(
-        "the rail to worker {:#x} by {port} is given up: {why}",
+        "the rail to worker {:#x} by {port} is dropped: {why}",
         peer.uid
     );
     tx::control_first(peer, Kind::RailGone, name, &[]);

@@ -70,7 +70,7 @@ fn connect(worker: &Worker, ports: &mut IbWorker, peer: &Peer) {
     let ways = ib_failover::paths(ports, peer);
     match begin(ports, peer, place, (by_queue, ways), calls) {
         Ok(number) => {
-            log::debug!("asking worker {:#x} for a connection", peer.uid);
+            log::debug!("requesting a connection to worker {:#x}", peer.uid);
             repeat(worker, ports, number);
         }
         Err(e) => fail(peer, &e),
@@ -103,7 +103,7 @@ fn begin(
     let datagrams = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.datagrams);
     let qp = match by_queue.then(|| queue(&ports.ifaces[iface])).transpose() {
         Err(e) if datagrams => {
-            log::diag!("datagrams go to worker {:#x}: {e}", peer.uid);
+            log::diag!("worker {:#x} is reached by UD: {e}", peer.uid);
             None
         }
         made => made?,
@@ -311,7 +311,7 @@ impl QpHello<'_> {
 pub fn on_hello(worker: &Worker, ports: &mut IbWorker, iface: usize, bytes: &[u8]) {
     let Some((hello, port)) = Hello::read(bytes) else {
         return log::diag!(
-            "a greeting is dropped: {} bytes of something else",
+            "a HELLO of {} bytes is dropped: unknown protocol",
             bytes.len()
         );
     };
@@ -324,7 +324,7 @@ pub fn on_hello(worker: &Worker, ports: &mut IbWorker, iface: usize, bytes: &[u8
     };
     match addressee(worker, ports, &qp_hello, None) {
         Ok(number) => on_bytes(worker, ports, number, &qp_hello, false),
-        Err(why) => log::diag!("a greeting of worker {:#x} is dropped: {why}", hello.from),
+        Err(why) => log::diag!("a HELLO of worker {:#x} is dropped: {why}", hello.from),
     }
 }
 
@@ -348,7 +348,7 @@ pub fn on_tcp_msg(
     };
     let number = addressee(worker, ports, &qp_hello, Some(link))?;
     let calls = ports.get(number).and_then(IbConn::calls);
-    let calls = calls.ok_or("it does not come as was agreed")?;
+    let calls = calls.ok_or("it arrived by TCP, and UD was agreed")?;
     let is =
         |known: &Option<Arc<SharedSocket>>| known.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
     if !is(&calls.ours) && !is(&calls.theirs) {
@@ -366,7 +366,7 @@ fn refusal(worker: &Worker, ports: &IbWorker, hello: &Hello) -> Result<(), &'sta
     if hello.to != worker.uid {
         Err("it is for another worker")
     } else if hello.secret != ports.secret {
-        Err("it does not know the secret")
+        Err("wrong secret")
     } else if hello.qpn > PSN_MASK {
         Err("it names no queue pair")
     } else {
@@ -450,7 +450,7 @@ fn answer(
         None => MAX_HALF_CONNECTED,
     };
     if !upkeep::has_room(ports, most) {
-        return Err("it has to wait: too many come at once");
+        return Err("too many connections at once");
     }
     let calls = link.map(|_| TcpWireup::default());
     let place = (qp_hello.iface, qp_hello.port, hello.back);
@@ -467,7 +467,7 @@ fn answer(
                 true => log::error!("no connection from worker {:#x}: {e}", hello.from),
                 false => log::diag!("no connection from worker {:#x}: {e}", hello.from),
             }
-            Err("it cannot be answered")
+            Err("no reply is possible")
         }
     }
 }

@@ -73,7 +73,11 @@ fn connect(
     }
     let first = after.map_or(calls.first % ways.len(), |failed| failed + 1);
     for (candidate, way) in ways.iter().enumerate().skip(first) {
-        log::debug!("greeting worker {:#x} at {}", peer.uid, way.to);
+        log::debug!(
+            "connecting to worker {:#x} at {} for wireup",
+            peer.uid,
+            way.to
+        );
         let phase = TcpConnPhase::WireupConnecting { number, candidate };
         let made = socket::connect(way, &sockets.tuning)
             .and_then(|s| sockets.add(s, phase, std::ptr::null(), true));
@@ -84,7 +88,7 @@ fn connect(
                 return true;
             }
             Ok(None) => {}
-            Err(e) => log::debug!("worker {:#x} cannot be greeted: {e}", peer.uid),
+            Err(e) => log::debug!("no wireup connection to worker {:#x}: {e}", peer.uid),
         }
     }
     calls.first = 0;
@@ -161,7 +165,7 @@ fn on_connected(
         }
         Err(e) if e.kind() == ErrorKind::NotConnected => {}
         Err(e) => {
-            log::debug!("worker {:#x} cannot be greeted: {e}", peer.uid);
+            log::debug!("no wireup connection to worker {:#x}: {e}", peer.uid);
             calls.ours = None;
             sockets.remove(token);
             connect(worker, sockets, ports, number, Some(candidate));
@@ -177,9 +181,11 @@ fn read(worker: &Worker, sockets: &mut TcpWorker, ports: &mut IbWorker, token: u
         Err(e) => {
             let torn = !c.receiver.buffered().is_empty();
             match torn {
-                true => tcp_wireup::reject(sockets, token, "it ended in the middle of a letter"),
+                true => {
+                    tcp_wireup::reject(sockets, token, "it was closed in the middle of a message")
+                }
                 false => {
-                    log::debug!("no more letters by a socket: {e}");
+                    log::debug!("wireup connection closed: {e}");
                     sockets.remove(token);
                 }
             }
@@ -211,7 +217,7 @@ fn next(
     ports: &mut IbWorker,
     token: u64,
 ) -> Result<bool, &'static str> {
-    const FOREIGN: &str = "it speaks something else";
+    const FOREIGN: &str = "unknown protocol";
     let Some(c) = sockets.get(token) else {
         return Ok(false);
     };
@@ -227,7 +233,7 @@ fn next(
     }
     let msg = TcpWireupMsg::read(bytes).ok_or(FOREIGN)?;
     if *read == MAX_WIREUP_MSGS {
-        return Err("it does not come to an end");
+        return Err("too many wireup messages");
     }
     let first = !*ours && *read == 0;
     *read += 1;

@@ -202,9 +202,8 @@ fn unreachable_reason(worker: &Worker, address: &WorkerAddress) -> &'static str 
              the other"
         }
         _ if worker.ctx.does_without_tofu() => {
-            "the program wants to sleep until something comes (UCP_FEATURE_WAKEUP), and nothing wakes it by \
-             tofu; no other \
-             transport leads from one end to the other (UCX_TLS)"
+            "the program uses UCP_FEATURE_WAKEUP, for which tofu has no events; no other transport leads from one end \
+             to the other (UCX_TLS)"
         }
         _ if !worker.ctx.policy.shm && worker.ctx.lacks_tofu() => {
             "shared memory is excluded, and no other transport leads from one end to the other \
@@ -218,7 +217,8 @@ fn unreachable_reason(worker: &Worker, address: &WorkerAddress) -> &'static str 
         None => "its address names no transport that this library has",
         Some(shm) if shm.host != here.host => "it is on another host",
         Some(shm) if locator(shm).reachable_from(here) => {
-            "it is another user's, whose shared memory is his alone, and tcp is not allowed at both ends (UCX_TLS)"
+            "it belongs to another user, whose shared memory cannot be mapped, and tcp is not allowed at both ends \
+             (UCX_TLS)"
         }
         Some(_) => {
             "it is in another IPC namespace (UCX_POSIX_USE_PROC_LINK=n reaches across, where /dev/shm is shared)"
@@ -373,14 +373,14 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
     for (index, sender) in ours.accept(&worker.doorbell) {
         let Some(peer) = worker.peer(sender.uid, Some(sender.inbox), None) else {
             log::error!(
-                "a process claims to be worker {:#x}, which is elsewhere: not listening to it",
+                "a process claims to be worker {:#x}, which is another process: its ring is not polled",
                 sender.uid
             );
             ours.free(index);
             continue;
         };
         log::debug!(
-            "worker {:#x} (pid {}) talks to us through ring {index}",
+            "worker {:#x} (pid {}) sends through ring {index}",
             sender.uid,
             sender.inbox.id.pid
         );

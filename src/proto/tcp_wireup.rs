@@ -66,7 +66,7 @@ pub fn start(worker: &Worker, sockets: &mut TcpWorker) {
     while let Some(&token) = sockets.half_open.first() {
         match sockets.get(token).map(|c| c.phase) {
             Some(TcpConnPhase::HalfOpen { until }) if until > now => return,
-            _ => reject(sockets, token, "it did not say who it is"),
+            _ => reject(sockets, token, "no hello in time"),
         }
     }
 }
@@ -251,10 +251,7 @@ fn on_answer(
             false
         }
         _ => {
-            log::diag!(
-                "what answers in the place of worker {:#x} is none",
-                peer.uid
-            );
+            log::diag!("unexpected reply at the address of worker {:#x}", peer.uid);
             sockets.remove(token);
             tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
             false
@@ -269,7 +266,7 @@ fn retry(sockets: &mut TcpWorker, peer: &Peer, attempt: ConnectAttempt) {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
     if dropped > worker.ctx.policy.connecting.max_conn_retries {
-        log::diag!("worker {:#x} does not let us in", peer.uid);
+        log::diag!("worker {:#x} rejects the connection", peer.uid);
         return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
     }
     sockets.retries.push(ConnectRetry {
@@ -310,7 +307,7 @@ pub fn accept(sockets: &mut TcpWorker) {
         let ip = local.map(|a| a.ip().to_canonical());
         if !ip.is_some_and(|ip| sockets.own.contains(&ip)) {
             log::diag!(
-                "connection from {} closed: not through our devices",
+                "connection from {} closed: not through a device that UCX_NET_DEVICES allows",
                 text(from)
             );
             continue;
@@ -355,12 +352,12 @@ fn on_hello(worker: &Worker, sockets: &mut TcpWorker, token: u64) -> bool {
         Ok(None) => {
             let begun = c.receiver.buffered().len().min(8);
             if c.receiver.buffered()[..begun] != MAGIC.to_le_bytes()[..begun] {
-                reject(sockets, token, "it speaks something else");
+                reject(sockets, token, "unknown protocol");
             }
             return false;
         }
         Err(_) => {
-            reject(sockets, token, "it went without a word");
+            reject(sockets, token, "closed before the hello");
             return false;
         }
     };
@@ -377,11 +374,11 @@ fn on_hello(worker: &Worker, sockets: &mut TcpWorker, token: u64) -> bool {
             _ => send_answer(worker, sockets, token, g),
         },
         Some(_) => {
-            reject(sockets, token, "it does not know the secret");
+            reject(sockets, token, "wrong secret");
             false
         }
         None => {
-            reject(sockets, token, "it speaks something else");
+            reject(sockets, token, "unknown protocol");
             false
         }
     }
@@ -392,13 +389,17 @@ fn accept_hello(worker: &Worker, sockets: &mut TcpWorker, token: u64) {
     let Some(c) = sockets.get(token) else { return };
     let size = TcpHello::SIZE + TcpWireupMsg::SIZE;
     if recv_hello(c, size, size).is_err() {
-        return reject(sockets, token, "it went without a word");
+        return reject(sockets, token, "closed before the hello");
     }
     let begun = &c.receiver.buffered()[TcpHello::SIZE..];
     if !TcpWireupMsg::may_begin(begun) {
-        reject(sockets, token, "it speaks something else");
+        reject(sockets, token, "unknown protocol");
     } else if worker.ib.is_none() {
-        reject(sockets, token, "it wants queue pairs, and there are none");
+        reject(
+            sockets,
+            token,
+            "it requests queue pairs, and there are none",
+        );
     } else if begun.len() == TcpWireupMsg::SIZE {
         c.receiver.take(TcpHello::SIZE);
         sockets.accept(token);

@@ -39,11 +39,11 @@ pub fn on_ring_request(worker: &Worker, rings: &mut TofuWorker, slot: u32) {
         }
         _ => {
             log::diag!(
-                "what somebody has written into the hall is dropped: {}",
+                "data in the ticket queue are dropped: {}",
                 match (known, request) {
-                    (Some(_), _) => "its ticket is not good, or not any more",
-                    (_, Some(_)) => "a greeting that does not know the secret of the address",
-                    _ => "it is no greeting",
+                    (Some(_), _) => "its ticket is not valid, or not any more",
+                    (_, Some(_)) => "a ring request without the secret of the address",
+                    _ => "no ring request",
                 }
             );
             reissue_ticket(rings, slot);
@@ -94,7 +94,10 @@ fn signal_ticket(rings: &mut TofuWorker, what: u64) {
     };
     let posted = rings.iface.queue.lock().add(NO_LINK, what, to, None);
     if let Err(code) = posted {
-        log::error!("a hall cannot be kept: {} ({code})", code_name(code));
+        log::error!(
+            "the ticket queue cannot be updated: {} ({code})",
+            code_name(code)
+        );
     }
 }
 
@@ -108,7 +111,7 @@ pub fn tick(rings: &mut TofuWorker, now: u64) {
     if correction == 0 || seen != rings.repaired_word {
         (rings.repaired_word, rings.repaired_since) = (seen, now);
     } else if now - rings.repaired_since >= REPAIR_MS {
-        log::diag!("a stranger has written to the word of the hall: it is amended");
+        log::diag!("the ticket word was overwritten by a foreign write: it is repaired");
         signal_ticket(rings, correction);
         rings.repaired_since = now;
     }
@@ -134,7 +137,7 @@ fn expire_tickets(rings: &mut TofuWorker, ticket_word: TicketWord, now: u64) {
     if now - rings.blocked_since < timeout {
         return;
     }
-    log::diag!("tickets are served whose owners have not come");
+    log::diag!("tickets without a ring request are served");
     rings.blocked_since = now;
     if !std::mem::replace(&mut rings.unused_tickets, true) {
         for slot in rings.ticket_tracker.missing() {

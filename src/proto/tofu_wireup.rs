@@ -216,7 +216,7 @@ fn send_ring_request(worker: &Worker, rings: &mut TofuWorker, number: u32, ticke
         stadd: there.ticket_queue + slot_at(ticket) as u64,
     };
     if send(rings, number, &request.encode(), to) {
-        log::debug!("asking worker {:#x} for a ring", peer.uid);
+        log::debug!("requesting a ring from worker {:#x}", peer.uid);
         if let Some(link) = rings.conn(number) {
             link.phase = TofuConnPhase::Requested { ticket };
         }
@@ -261,7 +261,7 @@ pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &RingRequest) {
     let back = tl::LaneTarget::Tofu(TofuTarget { locator });
     let Some(peer) = worker.peer(g.from, None, Some(back)) else {
         return log::diag!(
-            "a greeting of worker {:#x} is dropped: it is elsewhere",
+            "a ring request of worker {:#x} is dropped: it is another process",
             g.from
         );
     };
@@ -303,7 +303,11 @@ pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &RingRequest) {
     let sent = queue.send_short(OWN, &grant.encode(), to, REMOTE_MRQ_NOTICE);
     drop(queue);
     if let Err(code) = sent {
-        log::diag!("worker {:#x} hears of no ring: {}", g.from, code_name(code));
+        log::diag!(
+            "no ring was granted to worker {:#x}: {}",
+            g.from,
+            code_name(code)
+        );
     }
 }
 
@@ -369,7 +373,7 @@ pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
         return;
     }
     let Some(grant) = link.ctrl_word.grant().filter(|g| g.proof == link.proof) else {
-        return log::diag!("a grant is dropped: it is not for whom it came to");
+        return log::diag!("a grant is dropped: it is for another connection");
     };
     let shape = RingLayout {
         size: grant.size,
@@ -378,7 +382,7 @@ pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
     };
     if grant.size == 0 || !shape.is_sound(1) || shape.packet > own_packet {
         log::error!(
-            "worker {:#x} has no ring for us (status {}; UCX_TOFU_RING_SIZE, UCX_TOFU_SEG_SIZE)",
+            "worker {:#x} grants no ring (status {}; UCX_TOFU_RING_SIZE, UCX_TOFU_SEG_SIZE)",
             peer.uid,
             grant.refusal
         );

@@ -210,7 +210,7 @@ impl CmListener {
                 }
                 Some(Err(e)) if tcp.is_none() => return Err(e),
                 Some(Err(e)) => {
-                    log::debug!("{there} is listened on by TCP alone: {e}");
+                    log::debug!("listening on {there} by TCP only: {e}");
                     (None, there)
                 }
                 None => (None, there),

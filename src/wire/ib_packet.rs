@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(
             PortInfo::decode_all(&many),
             ports,
-            "no more than there can be"
+            "at most the maximum of ports"
         );
     }
 

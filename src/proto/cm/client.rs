@@ -34,7 +34,7 @@ pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
     let (token, number) = (x.token(), x.number());
     #[expect(
         clippy::arc_with_non_send_sync,
-        reason = "as the worker whose it is: its locks and atomics are what threads share it by"
+        reason = "like Worker: its locks and atomics make sharing among threads sound"
     )]
     let nobody = Arc::new(Peer::stub(worker));
     let ep = resolve::numbered_endpoint(worker, &nobody, number | CLIENT, number | SERVER);

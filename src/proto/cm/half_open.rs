@@ -34,7 +34,7 @@ pub(super) fn expire(x: &mut CmState) {
     while let Some(&token) = x.half_open.front() {
         match x.entries.get(&token) {
             Some(CmEntry::HalfOpen(half_open)) if half_open.until > clock::coarse_ms() => return,
-            _ => reject(x, token, "it did not say who it is"),
+            _ => reject(x, token, "no hello in time"),
         }
     }
 }
@@ -51,7 +51,7 @@ pub(super) fn on_readable(worker: &Worker, x: &mut CmState, token: u64) {
                 return;
             };
             let Some(remote) = half_open.contact.remote() else {
-                return log::diag!("connection to a listener closed: it has gone");
+                return log::diag!("connection to a listener closed: the client has disconnected");
             };
             x.due.push_back(PendingAccept {
                 listener: half_open.listener,
@@ -64,9 +64,7 @@ pub(super) fn on_readable(worker: &Worker, x: &mut CmState, token: u64) {
                 },
             });
         }
-        Err(e) if e.kind() == ErrorKind::InvalidData => {
-            reject(x, token, "it speaks something else")
-        }
-        Err(_) => reject(x, token, "it went before it said who it is"),
+        Err(e) if e.kind() == ErrorKind::InvalidData => reject(x, token, "unknown protocol"),
+        Err(_) => reject(x, token, "closed before the hello"),
     }
 }

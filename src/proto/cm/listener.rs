@@ -36,7 +36,7 @@ pub fn listen(
         backlog,
     };
     if ways.is_empty() {
-        log::error!("UCX_SOCKADDR_TLS_PRIORITY names nothing that could listen");
+        log::error!("UCX_SOCKADDR_TLS_PRIORITY names no transport that can listen");
         return Err(UCS_ERR_UNSUPPORTED);
     }
     let listener = CmListener::open(at, &opening).map_err(|e| {
@@ -110,10 +110,7 @@ pub(super) fn accept(worker: &Worker, x: &mut CmState, token: u64) {
             // Descriptors may run out: the connections in the backlog are accepted later.
             Err(e) => return log::debug!("cannot accept a client: {e}"),
         };
-        log::trace!(
-            "somebody at {:?} has connected to a listener",
-            contact.remote()
-        );
+        log::trace!("connection from {:?} to a listener", contact.remote());
         let room = (socket::max_half_open() / contact.descriptors()).max(1);
         while x.half_open.len() >= room {
             half_open::reject(x, x.half_open[0], "others wait");

@@ -141,10 +141,10 @@ fn check_liveness(c: &mut IbConn, now: u64, keepalive: u64, timeout: u64) {
         alive
     });
     if refused {
-        log_loss(peer, "the device takes no more");
+        log_loss(peer, "the device accepts no more work requests");
         tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
     } else if alive == Some(false) {
-        log_loss(peer, &format!("nothing was confirmed for {timeout} ms"));
+        log_loss(peer, &format!("nothing was acknowledged for {timeout} ms"));
         tx::fail_peer(peer, UCS_ERR_ENDPOINT_TIMEOUT);
     }
 }

@@ -269,7 +269,7 @@ impl PatchedEntries {
     pub fn reported_count(&self) -> Result<(), String> {
         let silent = |entry: &&PatchedEntry| self.is_reported(entry) == Some(false);
         match self.entries.iter().find(silent) {
-            Some(entry) => Err(format!("{:?} does not come by", entry.function)),
+            Some(entry) => Err(format!("{:?} is not reported", entry.function)),
             None => Ok(()),
         }
     }

@@ -45,7 +45,7 @@ impl RdmaCmListener {
             let from = conn_id.remote();
             // Dropping the identifier refuses the request; the client then tries another transport.
             let Some(port) = conn_id.port(ports) else {
-                log::debug!("{from:?} has come by a device that the options leave out");
+                log::debug!("connection from {from:?} rejected: the options exclude its device");
                 continue;
             };
             match RdmaCmConn::accept(conn_id, port) {
@@ -60,7 +60,7 @@ impl RdmaCmListener {
     fn next_conn(&self) -> Option<CmId> {
         while let Some(event) = self.id.next() {
             if event.kind != RDMA_CM_EVENT_CONNECT_REQUEST {
-                log::debug!("a listener hears of event {}", event.kind);
+                log::debug!("a listener ignores event {}", event.kind);
                 continue;
             }
             let Some(conn_id) = event.conn_id else {
@@ -70,7 +70,7 @@ impl RdmaCmListener {
                 return Some(conn_id);
             }
             let from = (conn_id.remote()).map_or_else(|| "?".to_owned(), |a| a.to_string());
-            log::diag!("connection from {from} to a listener refused: it speaks something else");
+            log::diag!("connection from {from} to a listener rejected: unknown protocol");
         }
         None
     }

@@ -442,12 +442,12 @@ impl IbIface {
             return;
         }
         log::diag!(
-            "{}: datagrams begin anew: {}",
+            "{}: the UD queue pair is reset: {}",
             self.port.name,
             self.port.hca.verbs.status_text(wc.status)
         );
         if let Err(e) = outgoing.restart_window(self) {
-            log::error!("{}: no datagrams any more: {e}", self.port.name);
+            log::error!("{}: the UD queue pair has failed: {e}", self.port.name);
         }
         receives.datagrams.renew();
         drop((receives, outgoing));

@@ -58,7 +58,9 @@ impl KeepaliveThread {
         let mut posts = posts.collect::<io::Result<Vec<Responder>>>()?;
         let numbers = posts.iter().map(|post| post.qp.number).collect();
         let stopped = stop.clone();
-        let builder = Builder::new().name("rucp-pulse".into()).stack_size(STACK);
+        let builder = Builder::new()
+            .name("rucp-keepalive".into())
+            .stack_size(STACK);
         let listen = move || {
             while wait(&posts, &stopped) {
                 posts.iter_mut().for_each(Responder::serve);

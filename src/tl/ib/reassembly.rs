@@ -135,7 +135,7 @@ mod tests {
             last == Err(CorruptPacket)
         };
         assert!(corrupt(&[(head(MORE, 0), b"a")]), "nothing has begun");
-        assert!(corrupt(&[(head(1, 1), b"ab")]), "more than was said");
+        assert!(corrupt(&[(head(1, 1), b"ab")]), "more than announced");
         assert!(corrupt(&[(head(1, 4), b"a"), (head(MORE, 0), b"abcd")]));
         assert!(
             corrupt(&[(head(1, 4), b"a"), (head(1, 4), b"a")]),

@@ -404,7 +404,7 @@ impl Inbox {
             if let Err(e) = self.memory.add_rings(&self.identity) {
                 if !logged {
                     log::warn!(
-                        "shared memory for more than {rings} peers cannot be had: {e}; further peers use tcp \
+                        "shared memory for more than {rings} peers cannot be allocated: {e}; further peers use tcp \
                          if they can"
                     );
                 }
@@ -412,7 +412,7 @@ impl Inbox {
             }
         }
         if let Err(e) = self.memory.add_wanted_big_buf(&self.identity) {
-            log::debug!("peers do without another area of shared memory for long messages: {e}");
+            log::debug!("no further big buffer for long messages: {e}");
         }
     }
 

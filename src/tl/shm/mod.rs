@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(
             at.kind(),
             InboxKind::Block,
-            "System V memory cannot be had here"
+            "System V memory is not available here"
         );
         // A mapping as another worker of the process has it, which outlives the inbox.
         let other = memory::Theirs::open(at).unwrap();

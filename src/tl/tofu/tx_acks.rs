@@ -40,7 +40,7 @@ impl TxAcks {
     }
 
     /// Counts a read, atomic operation or write by a rail that has completed or failed. True: a flush may wait for it.
-    #[must_use = "who waits is to be told"]
+    #[must_use = "a waiting flush must be progressed"]
     pub fn read_done(&self) -> bool {
         // Release: pairs with the loads of `reads_done`: the data are in memory of this process, and this thread has
         // polled the notice. Acquire: pairs with `watch`.

@@ -101,7 +101,7 @@ impl UdTx {
             && let Some(next) = alt_paths.next()
         {
             log::diag!(
-                "nothing is confirmed by {}: trying {}",
+                "no acknowledgment by {}: trying {}",
                 self.iface.port.name,
                 alt_paths.ways[next].iface.port.name
             );
@@ -121,7 +121,10 @@ impl UdTx {
         let at = alt_paths.ways.iter().position(is_it);
         // A path that is not in the list is ignored.
         if let Some(at) = at.filter(|&at| at != alt_paths.at) {
-            log::diag!("the peer goes on by {}", alt_paths.ways[at].iface.port.name);
+            log::diag!(
+                "the peer sends by {} now",
+                alt_paths.ways[at].iface.port.name
+            );
             self.take(at, clock::coarse_ms(), false);
             self.retransmit_first(AGAIN);
         }
@@ -137,7 +140,7 @@ impl UdTx {
         alt_paths.turns += 1;
         match self.turn_to(&alt_paths.ways[at]) {
             Ok(()) => (alt_paths.at, alt_paths.unannounced) = (at, announce),
-            Err(e) => log::diag!("no way by {}: {e}", alt_paths.ways[at].iface.port.name),
+            Err(e) => log::diag!("no path by {}: {e}", alt_paths.ways[at].iface.port.name),
         }
         self.alt_paths = Some(alt_paths);
         if !self.window.is_empty() {

@@ -54,7 +54,7 @@ fn loom_taken_back() {
             let copy = words.1.load(Ordering::Relaxed);
             assert!(
                 words.0.count() != 0 || copy == 1,
-                "trusted what is not the message"
+                "trusted bytes outside of the message"
             );
         }
         words.0.end_copy();

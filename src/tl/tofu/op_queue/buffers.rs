@@ -59,7 +59,7 @@ impl DmaBuffers {
             return;
         }
         if let Err(e) = self.add(vcq) {
-            log::diag!("there are no more buffers than {}: {e}", self.links.len());
+            log::diag!("no more than {} buffers: {e}", self.links.len());
             self.most = self.links.len();
         }
     }

@@ -247,7 +247,7 @@ impl OpQueue {
 
     fn on_error(&mut self, code: c_int, notice: &MrqNotice, hit: Option<TagHit>) -> QueueEvent {
         log::diag!(
-            "the interconnect tells of an error: {} ({code}), notice of type {}, edata {}",
+            "the interconnect reports an error: {} ({code}), notice of type {}, edata {}",
             code_name(code),
             notice.notice_type,
             notice.edata
