@@ -65,7 +65,7 @@ pub struct CmSession {
     /// The connection; `None` after it has ended, when its addresses can still be queried.
     pub contact: Option<CmConn>,
     /// Transports that a client has not tried yet, best first.
-    pub ways: Vec<CmTransport>,
+    pub transports: Vec<CmTransport>,
     /// Source address that a client's user chose.
     pub from: Option<SocketAddr>,
     pub local: Option<SocketAddr>,

@@ -86,9 +86,9 @@ pub struct TcpWireup {
 impl TcpWireup {
     /// A wireup without sockets, to the peer's port with the number `far`.
     pub fn to(target: tcp::TcpTarget, far: u8) -> TcpWireup {
-        let mut calls = TcpWireup::default();
-        calls.target = Some((target, far));
-        calls
+        let mut wireup = TcpWireup::default();
+        wireup.target = Some((target, far));
+        wireup
     }
 
     /// Whether this end has to connect a socket: there is none, or the peer may be reached sooner at another address.
@@ -241,7 +241,7 @@ pub struct IbWorker {
     /// Connections whose wireup is not complete.
     pub unsettled: usize,
     /// Connections that need a TCP socket for their wireup.
-    pub calls: Vec<u32>,
+    pub oob_requests: Vec<u32>,
     /// Completions found when the worker was about to sleep, each with the number of its interface; the next progress
     /// call handles them: receives, and sends.
     found: [Vec<(usize, ibv_wc)>; 2],
@@ -287,7 +287,7 @@ impl IbWorker {
                 last: (0, None),
                 acks_pending: Vec::new(),
                 unsettled: 0,
-                calls: Vec::new(),
+                oob_requests: Vec::new(),
                 found: Default::default(),
                 has_found: false,
                 timer: wakes.then(Timer::new).transpose()?,
@@ -296,15 +296,15 @@ impl IbWorker {
         }
     }
 
-    /// The worker's address section; `ways`: flags of the transports that carry messages.
-    pub fn locator(&self, ways: u8) -> IbLocator {
+    /// The worker's address section; `transport_flags`: flags of the transports that carry messages.
+    pub fn locator(&self, transport_flags: u8) -> IbLocator {
         let ports = self.ifaces.iter().take(crate::wire::address::MAX_PORTS);
         IbLocator {
             secret: self.secret,
             ports: ports
                 .map(|i| {
                     let port = i.port.locator(i.ud_number);
-                    let flags = port.flags | ways;
+                    let flags = port.flags | transport_flags;
                     PortLocator { flags, ..port }
                 })
                 .collect(),
@@ -468,7 +468,9 @@ impl IbWorker {
         let known = |c: &&mut IbConn| c.phase != IbConnPhase::HelloSent && !c.ended;
         let through = |c: &&mut IbConn| match &c.qp {
             Some(_) => by_queue && c.iface == iface,
-            None => !by_queue && (c.iface == iface || c.paths.iter().any(|way| way.iface == iface)),
+            None => {
+                !by_queue && (c.iface == iface || c.paths.iter().any(|path| path.iface == iface))
+            }
         };
         self.iter().filter(known).filter(through).count()
     }
@@ -511,7 +513,7 @@ impl IbWorker {
         self.take_some();
         self.has_found = !self.found.iter().all(Vec::is_empty);
         self.settle();
-        !self.has_found && self.calls.is_empty() && self.sleep_until_due(keepalive)
+        !self.has_found && self.oob_requests.is_empty() && self.sleep_until_due(keepalive)
     }
 
     /// Sets the timer for the next retransmission or probe. False if that is due, or the timer cannot be set.
@@ -635,9 +637,9 @@ impl IbConn {
     }
 
     /// The TCP sockets of the wireup, if it does not use UD.
-    pub fn calls(&mut self) -> Option<&mut TcpWireup> {
+    pub fn oob(&mut self) -> Option<&mut TcpWireup> {
         match &mut self.wireup {
-            WireupChannel::Sockets(calls) => Some(calls),
+            WireupChannel::Sockets(oob) => Some(oob),
             WireupChannel::Datagrams(_) => None,
         }
     }

@@ -126,9 +126,9 @@ pub struct Peer {
     /// Replies to its gets that wait for room and are sent from the memory that was read, without a copy.
     pub replies_in_place: AtomicU32,
     /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
-    via: AtomicU8,
+    dev_index: AtomicU8,
     /// How it is or will be reached by queue pairs: a [`QpTransport`].
-    queues: AtomicU8,
+    qp_transport: AtomicU8,
     /// `UCS_OK`, or the status with which it failed.
     status: AtomicI8,
     /// Disables it in forked children; set once its address is stable.
@@ -240,8 +240,8 @@ impl Peer {
             is_idle: AtomicBool::new(false),
             failover: AtomicBool::new(false),
             replies_in_place: AtomicU32::new(0),
-            via: AtomicU8::new(NO_CONNECTION),
-            queues: AtomicU8::new(match target {
+            dev_index: AtomicU8::new(NO_CONNECTION),
+            qp_transport: AtomicU8::new(match target {
                 Some(LaneTarget::Ib(_)) => QpTransport::Unknown as u8,
                 _ => QpTransport::None as u8,
             }),
@@ -279,13 +279,13 @@ impl Peer {
     /// Whether TCP was selected when the peer was made. Messages by a fallback connection keep the size limits of a
     /// ring, as their protocol can be selected before.
     pub fn has_socket(&self) -> bool {
-        self.inbox.is_none() && self.queues() == QpTransport::None && !self.has_rings()
+        self.inbox.is_none() && self.qp_transport() == QpTransport::None && !self.has_rings()
     }
 
     /// How queue pairs reach it.
-    pub fn queues(&self) -> QpTransport {
+    pub fn qp_transport(&self) -> QpTransport {
         // Relaxed: an independent value; no other data are published by it.
-        match self.queues.load(Ordering::Relaxed) {
+        match self.qp_transport.load(Ordering::Relaxed) {
             0 => QpTransport::None,
             1 => QpTransport::Unknown,
             2 => QpTransport::Own,
@@ -295,27 +295,28 @@ impl Peer {
 
     /// A connection is established through the interface of this number; `own`: with a queue pair of its own.
     pub fn set_qp_transport(&self, iface: usize, own: bool) {
-        let queues = if own {
+        let qp_transport = if own {
             QpTransport::Own
         } else {
             QpTransport::Datagrams
         };
-        self.queues.store(queues as u8, Ordering::Relaxed);
+        self.qp_transport
+            .store(qp_transport as u8, Ordering::Relaxed);
         self.set_dev_index(iface);
     }
 
     /// The device of its connection, `None` without one; a number that no device has if the device is not known.
-    pub fn via(&self) -> Option<usize> {
+    pub fn dev_index(&self) -> Option<usize> {
         // Relaxed: an independent value; no other data are published by it.
-        let via = self.via.load(Ordering::Relaxed);
-        (via != NO_CONNECTION).then_some(via.into())
+        let dev_index = self.dev_index.load(Ordering::Relaxed);
+        (dev_index != NO_CONNECTION).then_some(dev_index.into())
     }
 
     /// A connection to it is established, through this device.
     pub fn set_dev_index(&self, device: usize) {
-        let via = u8::try_from(device).unwrap_or(NO_CONNECTION);
-        self.via
-            .store(via.min(NO_CONNECTION - 1), Ordering::Relaxed);
+        let dev_index = u8::try_from(device).unwrap_or(NO_CONNECTION);
+        self.dev_index
+            .store(dev_index.min(NO_CONNECTION - 1), Ordering::Relaxed);
     }
 
     /// Requests failover for its connection, which is about to be made.

@@ -123,7 +123,7 @@ pub struct TcpKeepalive {
 #[derive(Clone, Debug)]
 pub struct SockaddrPolicy {
     /// Transports by which clients and listeners connect, best first.
-    pub ways: Vec<CmTransport>,
+    pub transports: Vec<CmTransport>,
     /// Longest resolution of an address or route by librdmacm.
     pub resolve: Duration,
     /// Source address of clients by librdmacm, unless the program gives one.
@@ -250,7 +250,7 @@ impl SockaddrPolicy {
     fn new(options: &Options) -> SockaddrPolicy {
         let backlog = options.listener_backlog.number();
         SockaddrPolicy {
-            ways: ways(&options.sockaddr_tls_priority),
+            transports: cm_transports(&options.sockaddr_tls_priority),
             resolve: options.rdma_cm_timeout,
             rdma_source: source(&options.rdma_cm_source_address),
             all_devices: options.cm_use_all_devices,
@@ -262,8 +262,8 @@ impl SockaddrPolicy {
 }
 
 /// The transports of a list, each once; `*` stands for all others.
-fn ways(names: &[String]) -> Vec<CmTransport> {
-    let mut ways = Vec::new();
+fn cm_transports(names: &[String]) -> Vec<CmTransport> {
+    let mut transports = Vec::new();
     for name in names {
         let named: &[CmTransport] = match &**name {
             "rdmacm" => &[CmTransport::Rdma],
@@ -271,13 +271,13 @@ fn ways(names: &[String]) -> Vec<CmTransport> {
             "*" => &[CmTransport::Rdma, CmTransport::Tcp],
             _ => &[],
         };
-        for way in named {
-            if !ways.contains(way) {
-                ways.push(*way);
+        for transport in named {
+            if !transports.contains(transport) {
+                transports.push(*transport);
             }
         }
     }
-    ways
+    transports
 }
 
 fn source(address: &str) -> Option<IpAddr> {
@@ -464,21 +464,24 @@ mod tests {
             ("LISTENER_BACKLOG", "7"),
         ])
         .unwrap();
-        assert_eq!(p.sockaddr.ways, [CmTransport::Rdma]);
+        assert_eq!(p.sockaddr.transports, [CmTransport::Rdma]);
         assert!(p.sockaddr.all_devices);
         assert_eq!(p.sockaddr.backlog, Some(7));
-        let ways = |names| {
+        let cm_transports = |names| {
             policy(&[("SOCKADDR_TLS_PRIORITY", names)])
                 .unwrap()
                 .sockaddr
-                .ways
+                .transports
         };
         assert_eq!(
-            policy(&[]).unwrap().sockaddr.ways,
+            policy(&[]).unwrap().sockaddr.transports,
             [CmTransport::Rdma, CmTransport::Tcp]
         );
-        assert_eq!(ways("*"), [CmTransport::Rdma, CmTransport::Tcp]);
-        assert_eq!(ways("tcp,*"), [CmTransport::Tcp, CmTransport::Rdma]);
-        assert_eq!(ways("sockcm"), []);
+        assert_eq!(cm_transports("*"), [CmTransport::Rdma, CmTransport::Tcp]);
+        assert_eq!(
+            cm_transports("tcp,*"),
+            [CmTransport::Tcp, CmTransport::Rdma]
+        );
+        assert_eq!(cm_transports("sockcm"), []);
     }
 }

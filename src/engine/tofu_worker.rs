@@ -110,11 +110,11 @@ enum RegionOwner {
 /// Used by the progress thread only.
 pub struct TofuWorker {
     /// The calls that poll the VCQ.
-    pub line: VcqOps,
+    pub vcq_ops: VcqOps,
     /// The call of progress that took the last notice: its value of `Rx::calls`, which counts down.
     pub credited_at: u32,
     pub secret: u64,
-    links: Vec<Option<Box<TofuConn>>>,
+    conns: Vec<Option<Box<TofuConn>>>,
     free_conns: Vec<u32>,
     /// Connections by the steering addresses of their control words.
     by_ctrl_word: BTreeMap<u64, u32>,
@@ -184,10 +184,10 @@ impl TofuWorker {
     fn of(iface: TofuIface) -> TofuWorker {
         let ticket_queue = (TICKET_QUEUE_BYTES as u64, RegionOwner::TicketQueue);
         TofuWorker {
-            line: iface.vcq.line(),
+            vcq_ops: iface.vcq.vcq_ops(),
             credited_at: 0,
             secret: host::random_u64(),
-            links: Vec::new(),
+            conns: Vec::new(),
             free_conns: Vec::new(),
             by_ctrl_word: BTreeMap::new(),
             incoming: Vec::new(),
@@ -275,16 +275,16 @@ impl TofuWorker {
                 .insert(region.stadd, (region.len() as u64, RegionOwner::CtrlWords));
         }
         let number = self.free_conns.pop().unwrap_or_else(|| {
-            self.links.push(None);
-            self.links.len() as u32 - 1
+            self.conns.push(None);
+            self.conns.len() as u32 - 1
         });
         self.by_ctrl_word.insert(ctrl_word.stadd(), number);
         self.made = self.made.wrapping_add(1);
-        self.links[number as usize] = Some(Box::new(TofuConn {
+        self.conns[number as usize] = Some(Box::new(TofuConn {
             peer,
             ctrl_word,
             tag: OpTag {
-                link: number,
+                conn: number,
                 generation: generation_of(self.made),
             },
             proof: host::random_u64() as u32,
@@ -299,21 +299,21 @@ impl TofuWorker {
     }
 
     pub fn conn(&mut self, number: u32) -> Option<&mut TofuConn> {
-        self.links.get_mut(number as usize)?.as_deref_mut()
+        self.conns.get_mut(number as usize)?.as_deref_mut()
     }
 
     /// All connections, with their numbers.
-    pub fn links(&mut self) -> impl Iterator<Item = (u32, &mut TofuConn)> {
-        let links = self.links.iter_mut().enumerate();
-        links.filter_map(|(i, link)| Some((i as u32, link.as_deref_mut()?)))
+    pub fn conns(&mut self) -> impl Iterator<Item = (u32, &mut TofuConn)> {
+        let conns = self.conns.iter_mut().enumerate();
+        conns.filter_map(|(i, conn)| Some((i as u32, conn.as_deref_mut()?)))
     }
 
     /// Removes a connection without outstanding operations, whose sender is dropped. Its control words are not used
     /// again, as the peer may still write there.
     pub fn drop_conn(&mut self, number: u32) {
-        if let Some(link) = self.links.get_mut(number as usize).and_then(Option::take) {
-            self.by_ctrl_word.remove(&link.ctrl_word.stadd());
-            if let Some(chunk) = link.ctrl_word.retire() {
+        if let Some(conn) = self.conns.get_mut(number as usize).and_then(Option::take) {
+            self.by_ctrl_word.remove(&conn.ctrl_word.stadd());
+            if let Some(chunk) = conn.ctrl_word.retire() {
                 self.regions.remove(&chunk);
             }
             self.free_conns.push(number);
@@ -322,9 +322,9 @@ impl TofuWorker {
 
     /// The peers of all connections and of all incoming rings.
     pub fn peers(&self) -> impl Iterator<Item = *const Peer> {
-        let links = self.links.iter().flatten().map(|link| link.peer);
+        let conns = self.conns.iter().flatten().map(|conn| conn.peer);
         let incoming = self.incoming.iter().flatten();
-        links.chain(incoming.map(|incoming| incoming.peer))
+        conns.chain(incoming.map(|incoming| incoming.peer))
     }
 
     /// Adds a peer's ring. Returns its number.
@@ -389,7 +389,7 @@ impl TofuWorker {
 
     /// Releases memory of the lists of connections and rings, when they were much longer before.
     pub fn trim(&mut self) {
-        trim(&mut self.links, &mut self.free_conns);
+        trim(&mut self.conns, &mut self.free_conns);
         if self.retired.is_empty() {
             trim(&mut self.incoming, &mut self.free_incoming);
         }
@@ -422,7 +422,7 @@ impl TofuWorker {
                     from + (at.saturating_sub(1)) / CTRL_WORD_BYTES as u64 * CTRL_WORD_BYTES as u64;
                 self.by_ctrl_word
                     .get(&begins)
-                    .map(|&link| RegionKind::CtrlWord(link))
+                    .map(|&conn| RegionKind::CtrlWord(conn))
             }
             RegionOwner::Ring(number) => {
                 self.last = (from, len, number);

@@ -329,7 +329,7 @@ impl Worker {
                 .map_or_else(Doorbell::unconnected, Inbox::doorbell),
             ib: ports
                 .as_ref()
-                .map(|p| p.locator(ctx.policy.ib.as_ref().map_or(0, |ib| ib.ways()))),
+                .map(|p| p.locator(ctx.policy.ib.as_ref().map_or(0, |ib| ib.qp_transports()))),
             tofu: rings.as_ref().map(|rings| rings.locator()),
             tofu_iface: rings.as_ref().map(|rings| rings.iface.clone()),
             tni: rings.as_ref().map_or(0, |rings| rings.iface.tni),

@@ -161,10 +161,10 @@ fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
 /// was sent.
 fn send_ep_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status_t) -> bool {
     let connected_without_cm = e.session == 0 && e.remote_err_mode != UNSAID;
-    let met = connected_without_cm || peer.tx.lock().lane.is_some();
+    let has_lane = connected_without_cm || peer.tx.lock().lane.is_some();
     // An internal endpoint of the peer is closed with this one, whatever the error handling modes are.
     let answered = status == UCS_OK && e.asked.load(Ordering::Relaxed);
-    let notified = (e.reports_failures() || answered) && peer.status() == UCS_OK && met;
+    let notified = (e.reports_failures() || answered) && peer.status() == UCS_OK && has_lane;
     if notified {
         if e.session != 0 && e.has(FRESH) {
             failure::send_ep_info(worker, e, peer);

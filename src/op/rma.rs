@@ -110,7 +110,7 @@ fn zcopy_capable(peer: &Peer, len: usize) -> bool {
 fn set_rma_ib(peer: &Peer, rkey: &Rkey, addr: u64, len: usize) -> bool {
     peer.inbox.is_none()
         && rkey.device_keys(addr, len).is_some()
-        && match peer.queues() {
+        && match peer.qp_transport() {
             QpTransport::Own | QpTransport::Unknown => true,
             QpTransport::Datagrams => peer.fails_over() && zcopy_capable(peer, len),
             QpTransport::None => false,

@@ -61,7 +61,7 @@ fn look(worker: &Worker, rx: &mut Rx) -> u32 {
     tcp_wireup::start(worker, sockets);
     let mut ports = rx.ib.as_deref_mut();
     if let Some(ports) = ports.as_deref_mut()
-        && !ports.calls.is_empty()
+        && !ports.oob_requests.is_empty()
     {
         ib_wireup_tcp::start(worker, sockets, ports);
     }
@@ -179,9 +179,9 @@ fn on_events(
     }
     // Relaxed: a thread that queues a connection sets the flag again, under the lock of `connect_tcp`.
     let connecting = worker.connect_tcp.lock();
-    let calls = ports.is_some_and(|ports| !ports.calls.is_empty());
+    let wireups_due = ports.is_some_and(|ports| !ports.oob_requests.is_empty());
     let active =
-        calls || !connecting.is_empty() || !sockets.is_quiet() || listener::is_busy(worker);
+        wireups_due || !connecting.is_empty() || !sockets.is_quiet() || listener::is_busy(worker);
     worker.progress_flags.set_networked(active);
     drop(connecting);
     count

@@ -72,13 +72,13 @@ pub fn progress(
 #[cold]
 #[inline(never)]
 fn go_on_with_all(rings: &mut TofuWorker) -> u32 {
-    let links = rings.iface.take_unfinished().into_iter();
-    links.map(|link| go_on(rings, link)).sum()
+    let conns = rings.iface.take_unfinished().into_iter();
+    conns.map(|conn| go_on(rings, conn)).sum()
 }
 
 /// Continues the record and the flush request of one connection. Returns 1 if both are done.
 fn go_on(rings: &mut TofuWorker, number: u32) -> u32 {
-    let Some(peer) = rings.conn(number).map(|link| link.peer) else {
+    let Some(peer) = rings.conn(number).map(|conn| conn.peer) else {
         return 0;
     };
     // SAFETY: a peer is not freed while a list of the worker names it.
@@ -128,7 +128,7 @@ pub fn arrived(
             look_at_counts(worker, rings, short);
             tofu_listen::on_ring_request(worker, rings, slot);
         }
-        Some(RegionKind::CtrlWord(link)) => tofu_wireup::on_grant(worker, rings, link),
+        Some(RegionKind::CtrlWord(conn)) => tofu_wireup::on_grant(worker, rings, conn),
         None => log::diag!("a notice for an unregistered address is dropped: {stadd:#x}"),
     }
 }
@@ -160,23 +160,26 @@ fn on_event(
         QueueEvent::Arrived(stadd) => arrived(worker, rings, stadd, short),
         QueueEvent::Ended { owner, value } => on_end(worker, rings, owner, value),
         QueueEvent::Completed {
-            link, whose, well, ..
-        } => on_read(rings, link, whose, well),
-        QueueEvent::ZcopyDone { whose, well, .. } => on_done(whose, well),
-        QueueEvent::Failed { whose, code } => {
+            conn,
+            request,
+            well,
+            ..
+        } => on_read(rings, conn, request, well),
+        QueueEvent::ZcopyDone { request, well, .. } => on_done(request, well),
+        QueueEvent::Failed { source, code } => {
             // The peer may have counted frames before it failed.
             look_at_counts(worker, rings, short);
-            on_failure(rings, whose, code);
+            on_failure(rings, source, code);
         }
         QueueEvent::MrqFailed { code } => fail_mrq(worker, rings, code),
     }
 }
 
 /// A read, atomic operation or write by a rail has completed.
-fn on_read(rings: &mut TofuWorker, link: u32, whose: *mut c_void, well: bool) {
-    let link = rings.conn(link).filter(|link| link.flow.read_done());
-    let watched = link.map(|link| link.peer);
-    on_done(whose, well);
+fn on_read(rings: &mut TofuWorker, conn: u32, request: *mut c_void, well: bool) {
+    let conn = rings.conn(conn).filter(|conn| conn.flow.read_done());
+    let watched = conn.map(|conn| conn.peer);
+    on_done(request, well);
     if let Some(peer) = watched {
         end_flushes(peer);
     }
@@ -197,26 +200,26 @@ fn end_flushes(peer: *const Peer) {
 }
 
 /// The TNI has completed an operation of a request.
-fn on_done(whose: *mut c_void, well: bool) {
-    if whose.is_null() {
+fn on_done(request: *mut c_void, well: bool) {
+    if request.is_null() {
         return;
     }
     // SAFETY: the queue has just reported that the request waited for the operation.
     unsafe {
         match well {
-            true => rma_ib::on_read(whose),
-            false => rma_ib::on_failed(whose),
+            true => rma_ib::on_read(request),
+            false => rma_ib::on_failed(request),
         }
     }
 }
 
 fn on_end(worker: &Worker, rings: &mut TofuWorker, owner: Completion, value: u64) {
     match owner {
-        Completion::Ticket(link) => tofu_wireup::on_ticket(worker, rings, link, value),
-        Completion::Flush(link) => {
-            if let Some(link) = rings.conn(link) {
-                link.flow.complete();
-                end_flushes(link.peer);
+        Completion::Ticket(conn) => tofu_wireup::on_ticket(worker, rings, conn, value),
+        Completion::Flush(conn) => {
+            if let Some(conn) = rings.conn(conn) {
+                conn.flow.complete();
+                end_flushes(conn.peer);
             }
         }
         // Reads and atomic operations are reported by `QueueEvent::Completed`; the worker's own operation is polled for
@@ -232,9 +235,9 @@ fn on_end(worker: &Worker, rings: &mut TofuWorker, owner: Completion, value: u64
 
 /// An operation has failed.
 #[cold]
-fn on_failure(rings: &mut TofuWorker, whose: ErrSource, code: i32) {
-    match whose {
-        ErrSource::Link(number) => tofu_wireup::fail(rings, number, code),
+fn on_failure(rings: &mut TofuWorker, source: ErrSource, code: i32) {
+    match source {
+        ErrSource::Conn(number) => tofu_wireup::fail(rings, number, code),
         ErrSource::Credit(number) => tofu_wireup::fail_writer(rings, number, code),
         ErrSource::Own => log::error!(
             "an operation of the worker on its own memory has failed: {} ({code})",
@@ -268,12 +271,12 @@ fn writers(rings: &mut TofuWorker, there: RemoteAddr) -> Vec<u32> {
 /// if there are any, as uTofu does not promise that a notice names the peer's VCQ. Empty: the connection was dropped.
 fn overdue_writers(rings: &mut TofuWorker, generation: u8, there: RemoteAddr) -> Vec<u32> {
     let mut found: Vec<(u32, bool)> = Vec::new();
-    for (number, link) in rings
-        .links()
-        .filter(|(_, link)| link.tag.generation == generation)
+    for (number, conn) in rings
+        .conns()
+        .filter(|(_, conn)| conn.tag.generation == generation)
     {
         // Earlier posts can still fail when the peer has failed and the sender is dropped.
-        let peer = unsafe { &*link.peer };
+        let peer = unsafe { &*conn.peer };
         let is_there = tofu_wireup::locator(peer).is_some_and(|l| l.vcq == there.vcq);
         found.push((number, is_there));
     }
@@ -396,7 +399,7 @@ fn send_credit(rings: &mut TofuWorker, number: u32) {
     let (word, to) = (incoming.ring.send_credit(), incoming.ctrl_word);
     // Without a completion: that the peer is gone is detected by sends to it.
     let tag = OpTag {
-        link: CREDITS + number,
+        conn: CREDITS + number,
         generation: 0,
     };
     let mut queue = rings.iface.queue.lock();
@@ -436,14 +439,14 @@ fn deliver(
 }
 
 /// Drops the lanes of peers of which an operation has failed: nothing waits for what was sent to them.
-fn forget(worker: &Worker, rings: &mut TofuWorker, whose: ErrSource) {
-    let numbers = match whose {
-        ErrSource::Link(number) => vec![number],
+fn forget(worker: &Worker, rings: &mut TofuWorker, source: ErrSource) {
+    let numbers = match source {
+        ErrSource::Conn(number) => vec![number],
         ErrSource::Credit(_) | ErrSource::Own | ErrSource::Untagged(0, _) => Vec::new(),
         ErrSource::Untagged(generation, there) => overdue_writers(rings, generation, there),
     };
     for number in numbers {
-        let peer = rings.conn(number).map(|link| link.peer);
+        let peer = rings.conn(number).map(|conn| conn.peer);
         for p in worker.all_peers() {
             if peer == Some(&raw const *p) {
                 tofu_close::drop_lane(&p);
@@ -534,14 +537,17 @@ pub fn close(worker: &Worker, rings: &mut TofuWorker) {
             match event {
                 QueueEvent::Ended { owner, value } => on_end(worker, rings, owner, value),
                 // A peer that has closed first receives nothing any more.
-                QueueEvent::Failed { whose, .. } => forget(worker, rings, whose),
+                QueueEvent::Failed { source, .. } => forget(worker, rings, source),
                 QueueEvent::MrqFailed { .. } => return drop_lanes(worker),
                 // The worker closes: arrivals are dropped.
                 QueueEvent::Arrived(_) => {}
                 QueueEvent::Completed {
-                    link, whose, well, ..
-                } => on_read(rings, link, whose, well),
-                QueueEvent::ZcopyDone { whose, well, .. } => on_done(whose, well),
+                    conn,
+                    request,
+                    well,
+                    ..
+                } => on_read(rings, conn, request, well),
+                QueueEvent::ZcopyDone { request, well, .. } => on_done(request, well),
             }
         }
         std::thread::yield_now();

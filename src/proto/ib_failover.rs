@@ -51,9 +51,9 @@ pub fn ports_of(worker: &Worker, ports: &IbWorker) -> Vec<PortInfo> {
 /// Posts receives for the datagrams of a connection on each interface of its paths.
 pub fn expect(ports: &mut IbWorker, number: u32) {
     let Some(c) = ports.get(number) else { return };
-    let (own, ways) = (c.iface, c.paths.clone());
+    let (own, paths) = (c.iface, c.paths.clone());
     let others = (0..ports.ifaces.len()).filter(|&i| i != own);
-    for i in others.filter(|&i| ways.iter().any(|way| way.iface == i)) {
+    for i in others.filter(|&i| paths.iter().any(|path| path.iface == i)) {
         let known = ports.known(i, false);
         ports.ifaces[i].expect_datagrams(known);
     }
@@ -64,12 +64,15 @@ pub fn alt_paths(ports: &mut IbWorker, number: u32) -> Vec<AltPath> {
     let Some(c) = ports.get(number) else {
         return Vec::new();
     };
-    let (ways, pulses) = (c.paths.clone(), c.keepalive_ports.clone());
-    let alt_paths = ways.into_iter().filter_map(|way| {
+    let (paths, keepalive_qpns) = (c.paths.clone(), c.keepalive_ports.clone());
+    let alt_paths = paths.into_iter().filter_map(|path| {
         Some(AltPath {
-            iface: ports.ifaces.get(way.iface)?.clone(),
-            port: way.port,
-            keepalive_qpn: pulses.get(usize::from(way.far)).copied().unwrap_or(0),
+            iface: ports.ifaces.get(path.iface)?.clone(),
+            port: path.port,
+            keepalive_qpn: keepalive_qpns
+                .get(usize::from(path.far))
+                .copied()
+                .unwrap_or(0),
         })
     });
     alt_paths.collect()
@@ -81,24 +84,24 @@ pub fn turn(worker: &Worker, ports: &mut IbWorker, number: u32, now: u64) {
     let Some(c) = ports.get(number).filter(waits) else {
         return;
     };
-    let (ways, iface, to) = (c.paths.clone(), c.iface, c.to);
-    let taken = |way: &PortPair| way.iface == iface && way.port.is_at(&to);
-    let place = ways.iter().position(taken);
-    let count = ways.len();
-    let others = (1..count).map(|i| ways[(place.unwrap_or(0) + i) % count]);
-    let is_active = |way: &PortPair| ports.ifaces[way.iface].port.is_active();
-    let Some(way) = others.into_iter().find(is_active) else {
+    let (paths, iface, to) = (c.paths.clone(), c.iface, c.to);
+    let taken = |path: &PortPair| path.iface == iface && path.port.is_at(&to);
+    let place = paths.iter().position(taken);
+    let count = paths.len();
+    let others = (1..count).map(|i| paths[(place.unwrap_or(0) + i) % count]);
+    let is_active = |path: &PortPair| ports.ifaces[path.iface].port.is_active();
+    let Some(path) = others.into_iter().find(is_active) else {
         return;
     };
-    let ah = match AddressHandle::new(&ports.ifaces[way.iface].port, &way.port) {
+    let ah = match AddressHandle::new(&ports.ifaces[path.iface].port, &path.port) {
         Ok(ah) => ah,
-        Err(e) => return log::diag!("no path by {}: {e}", ports.ifaces[way.iface].port.name),
+        Err(e) => return log::diag!("no path by {}: {e}", ports.ifaces[path.iface].port.name),
     };
     let keepalive_qpn = worker
         .ctx
-        .keepalive_qpn(worker.uid, ports.secret, way.iface);
+        .keepalive_qpn(worker.uid, ports.secret, path.iface);
     if let Some(c) = ports.get(number) {
-        (c.iface, c.to, c.keepalive_qpn) = (way.iface, way.port, keepalive_qpn);
+        (c.iface, c.to, c.keepalive_qpn) = (path.iface, path.port, keepalive_qpn);
         c.wireup = WireupChannel::Datagrams(ah);
     }
 }

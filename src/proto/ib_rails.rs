@@ -185,13 +185,13 @@ fn join(ports: &mut IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
     let queue = (near, end.qp.number);
     ports.insert_rail(queue.0, queue.1, number);
     let mut rail = IbRail {
-        line: RcEp::new(end.qp, iface),
+        rc_ep: RcEp::new(end.qp, iface),
         remote_port: imm.far.into(),
         name: imm.to_u64(),
         state: RailState::Tried,
         since: now,
     };
-    let works = rail.line.probe();
+    let works = rail.rc_ep.probe();
     with_sender(peer, |sender| sender.rails.lines.push(rail));
     if !works {
         give_up(ports, peer, queue, "its device accepts no work requests");
@@ -240,12 +240,12 @@ fn forget(ports: &mut IbWorker, peer: &Peer, name: u64) {
     let Some(rail) = sender.rails.take_detached(name) else {
         return;
     };
-    let (iface, now) = (rail.line.local_port(), clock::coarse_ms());
+    let (iface, now) = (rail.rc_ep.local_port(), clock::coarse_ms());
     let lasted = now.saturating_sub(rail.since);
     sender.rails.back_off(iface, now, lasted);
     let ended = ib_stripe::move_again(peer, &mut tx, &rail.lost());
     drop(tx);
-    ports.forget_rail(iface, rail.line.qp.number);
+    ports.forget_rail(iface, rail.rc_ep.qp.number);
     for req in ended {
         // SAFETY: no part of the request is outstanding, and it is in no list.
         unsafe { zcopy::end(req) };

@@ -63,12 +63,12 @@ fn connect(worker: &Worker, ports: &mut IbWorker, peer: &Peer) {
         return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
     };
     let by_queue = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
-    let way = &target.way;
-    let place = (way.iface, way.port, target.secret);
-    let calls = target.wireup_tcp.as_ref();
-    let calls = calls.map(|wireup_tcp| TcpWireup::to(wireup_tcp.clone(), way.far));
-    let ways = ib_failover::paths(ports, peer);
-    match begin(ports, peer, place, (by_queue, ways), calls) {
+    let path = &target.path;
+    let place = (path.iface, path.port, target.secret);
+    let oob = target.wireup_tcp.as_ref();
+    let oob = oob.map(|wireup_tcp| TcpWireup::to(wireup_tcp.clone(), path.far));
+    let paths = ib_failover::paths(ports, peer);
+    match begin(ports, peer, place, (by_queue, paths), oob) {
         Ok(number) => {
             log::debug!("requesting a connection to worker {:#x}", peer.uid);
             repeat(worker, ports, number);
@@ -83,19 +83,19 @@ pub(super) fn fail(peer: &Peer, e: &io::Error) {
     tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
 }
 
-/// Makes the local half of a connection. Returns its number. `ways`: port pairs of a connection with failover, which
-/// uses UD. `calls`: HELLOs go by TCP.
+/// Makes the local half of a connection. Returns its number. `paths`: port pairs of a connection with failover, which
+/// uses UD. `oob`: HELLOs go by TCP.
 fn begin(
     ports: &mut IbWorker,
     peer: &Peer,
     (iface, to, secret): (usize, PortLocator, u64),
-    (by_queue, ways): (bool, Vec<PortPair>),
-    calls: Option<TcpWireup>,
+    (by_queue, paths): (bool, Vec<PortPair>),
+    oob: Option<TcpWireup>,
 ) -> io::Result<u32> {
-    let by_queue = by_queue && ways.is_empty();
+    let by_queue = by_queue && paths.is_empty();
     let port = &ports.ifaces.get(iface).ok_or(io::ErrorKind::NotFound)?.port;
-    let wireup = match calls {
-        Some(calls) => WireupChannel::Sockets(Box::new(calls)),
+    let wireup = match oob {
+        Some(oob) => WireupChannel::Sockets(Box::new(oob)),
         None => WireupChannel::Datagrams(AddressHandle::new(port, &to)?),
     };
     // SAFETY: peers do not outlive their worker.
@@ -129,7 +129,7 @@ fn begin(
         secret,
         to,
         wireup,
-        paths: ways,
+        paths: paths,
         keepalive_ports: Vec::new(),
         qp,
         psn: (random >> 32) as u32 & PSN_MASK,
@@ -194,12 +194,12 @@ fn queue(iface: &IbIface) -> io::Result<Arc<IbvQp>> {
 
 /// Repeats a HELLO by UD. By TCP a new socket is requested if the last one was closed: data on a socket are not lost.
 fn repeat(worker: &Worker, ports: &mut IbWorker, number: u32) {
-    let calls = ports.get(number).and_then(IbConn::calls);
-    let Some(calls) = calls else {
+    let oob = ports.get(number).and_then(IbConn::oob);
+    let Some(oob) = oob else {
         return send_hello(worker, ports, number);
     };
-    if calls.is_wanted(clock::coarse_ms()) {
-        ports.calls.push(number);
+    if oob.is_wanted(clock::coarse_ms()) {
+        ports.oob_requests.push(number);
         worker.progress_flags.raise_network();
     }
 }
@@ -257,10 +257,10 @@ pub(super) fn send_hello(worker: &Worker, ports: &mut IbWorker, number: u32) {
             .concat();
             send_hello_datagram(&iface, ah, c.to.qpn, &bytes);
         }
-        WireupChannel::Sockets(calls) => {
-            let wanted = calls.target.as_ref().map_or(0, |&(_, far)| far);
+        WireupChannel::Sockets(oob) => {
+            let wanted = oob.target.as_ref().map_or(0, |&(_, far)| far);
             let far = c.remote_qp.map_or(wanted, |there| there.port);
-            write_tcp_msg(calls, &TcpWireupMsg { far, hello, port });
+            write_tcp_msg(oob, &TcpWireupMsg { far, hello, port });
         }
     }
 }
@@ -277,10 +277,10 @@ fn send_hello_datagram(iface: &IbIface, ah: &AddressHandle, qpn: u32, qp_hello: 
 }
 
 /// Writes a message to both sockets, if each side has connected one: the second copy has no effect.
-fn write_tcp_msg(calls: &TcpWireup, msg: &TcpWireupMsg) {
+fn write_tcp_msg(oob: &TcpWireup, msg: &TcpWireupMsg) {
     let bytes = msg.encode();
-    let ours = calls.ours.iter().filter(|_| calls.through);
-    for link in ours.chain(&calls.theirs) {
+    let ours = oob.ours.iter().filter(|_| oob.through);
+    for link in ours.chain(&oob.theirs) {
         // No room for the whole message: the peer has not read for long. The side that connected the socket connects
         // another one.
         if tcp_wireup::send_hello(link, &bytes).is_err() {
@@ -347,13 +347,13 @@ pub fn on_tcp_msg(
         ports: Vec::new(),
     };
     let number = addressee(worker, ports, &qp_hello, Some(link))?;
-    let calls = ports.get(number).and_then(IbConn::calls);
-    let calls = calls.ok_or("it arrived by TCP, and UD was agreed")?;
+    let oob = ports.get(number).and_then(IbConn::oob);
+    let oob = oob.ok_or("it arrived by TCP, and UD was agreed")?;
     let is =
         |known: &Option<Arc<SharedSocket>>| known.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
-    if !is(&calls.ours) && !is(&calls.theirs) {
+    if !is(&oob.ours) && !is(&oob.theirs) {
         // The peer has connected again: its previous socket is of no use to it.
-        if let Some(old) = calls.theirs.replace(link.clone()) {
+        if let Some(old) = oob.theirs.replace(link.clone()) {
             let _ = old.socket.shutdown(Shutdown::Both);
         }
     }
@@ -438,11 +438,11 @@ fn answer(
     let known = worker.peer_from_incoming(hello.from);
     let peer = &*known;
     let by_queue = hello.qpn != 0 && policy.by_queue;
-    let ways = match qp_hello.outlives() {
+    let paths = match qp_hello.outlives() {
         true => ib_failover::paths_to(ports, &qp_hello.ports),
         false => ib_failover::paths(ports, peer),
     };
-    if !by_queue && !policy.datagrams && ways.is_empty() {
+    if !by_queue && !policy.datagrams && paths.is_empty() {
         return Err(NONE);
     }
     let most = match link {
@@ -452,9 +452,9 @@ fn answer(
     if !upkeep::has_room(ports, most) {
         return Err("too many connections at once");
     }
-    let calls = link.map(|_| TcpWireup::default());
+    let oob = link.map(|_| TcpWireup::default());
     let place = (qp_hello.iface, qp_hello.port, hello.back);
-    match begin(ports, peer, place, (by_queue, ways), calls) {
+    match begin(ports, peer, place, (by_queue, paths), oob) {
         Ok(number) => {
             if let Some(c) = ports.get(number) {
                 c.answered = true;
@@ -513,9 +513,9 @@ fn on_bytes(worker: &Worker, ports: &mut IbWorker, number: u32, qp_hello: &QpHel
 fn disconnect(ports: &mut IbWorker, number: u32) {
     if let Some(c) = ports.get(number)
         && c.is_settled()
-        && let Some(calls) = c.calls()
+        && let Some(oob) = c.oob()
     {
-        calls.close();
+        oob.close();
     }
 }
 
@@ -630,17 +630,17 @@ pub fn open(worker: &Worker, ports: &mut IbWorker, number: u32) -> bool {
     let iface = ports.ifaces[index].clone();
     let mut sender = match (qp, there) {
         (Some(qp), _) => {
-            let line = RcEp::new(qp, iface.clone());
+            let rc_ep = RcEp::new(qp, iface.clone());
             let port = there.map_or(0, |there| there.port.into());
-            IbSender::over_rc(iface, flow, line, limits, port)
+            IbSender::over_rc(iface, flow, rc_ep, limits, port)
         }
         (None, Some(there)) => {
             match UdTx::new(&iface, &to, (there.number, there.proof), limits.window) {
-                Ok(mut line) => {
+                Ok(mut rc_ep) => {
                     // SAFETY: peers that lists of progress name are not freed.
                     let ping = ping(&iface, unsafe { &*peer }.uid, secret, own);
-                    line.set_keepalive_port(there.keepalive_qpn, ping);
-                    let mut sender = IbSender::over_ud(iface, flow, line);
+                    rc_ep.set_keepalive_port(there.keepalive_qpn, ping);
+                    let mut sender = IbSender::over_ud(iface, flow, rc_ep);
                     if outlives {
                         sender.set_alt_paths(ib_failover::alt_paths(ports, number));
                     }

@@ -24,7 +24,7 @@ const TURN_MS: u64 = 1000;
 /// Connects the sockets that were requested, as far as there is room. The others are requested again when their HELLO
 /// is due.
 pub fn start(worker: &Worker, sockets: &mut TcpWorker, ports: &mut IbWorker) {
-    let wanted = std::mem::take(&mut ports.calls);
+    let wanted = std::mem::take(&mut ports.oob_requests);
     let mut room = socket::max_half_open().saturating_sub(sockets.wireups);
     if room < wanted.len() {
         // Places of sockets that are closed now are used by the next call.
@@ -40,8 +40,8 @@ pub fn start(worker: &Worker, sockets: &mut TcpWorker, ports: &mut IbWorker) {
 /// Closes sockets without an answer for long: their connections request others when a HELLO is due.
 fn close_oldest(ports: &mut IbWorker, most: usize) {
     let before = clock::coarse_ms().saturating_sub(TURN_MS);
-    let all = ports.iter().filter_map(IbConn::calls);
-    let old = all.filter(|calls| calls.ours.is_some() && calls.since < before);
+    let all = ports.iter().filter_map(IbConn::oob);
+    let old = all.filter(|oob| oob.ours.is_some() && oob.since < before);
     old.take(most).for_each(TcpWireup::close);
 }
 
@@ -60,38 +60,38 @@ fn connect(
     };
     // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*c.peer };
-    let Some(calls) = c.calls().filter(|calls| calls.ours.is_none()) else {
+    let Some(oob) = c.oob().filter(|oob| oob.ours.is_none()) else {
         return false;
     };
-    let Some((target, _)) = &calls.target else {
+    let Some((target, _)) = &oob.target else {
         return false;
     };
-    let ways = target.ways(&worker.ctx.devices);
-    if ways.is_empty() {
+    let paths = target.paths(&worker.ctx.devices);
+    if paths.is_empty() {
         ib_wireup::fail(peer, &ErrorKind::NetworkUnreachable.into());
         return false;
     }
-    let first = after.map_or(calls.first % ways.len(), |failed| failed + 1);
-    for (candidate, way) in ways.iter().enumerate().skip(first) {
+    let first = after.map_or(oob.first % paths.len(), |failed| failed + 1);
+    for (candidate, tcp_path) in paths.iter().enumerate().skip(first) {
         log::debug!(
             "connecting to worker {:#x} at {} for wireup",
             peer.uid,
-            way.to
+            tcp_path.to
         );
         let phase = TcpConnPhase::WireupConnecting { number, candidate };
-        let made = socket::connect(way, &sockets.tuning)
+        let made = socket::connect(tcp_path, &sockets.tuning)
             .and_then(|s| sockets.add(s, phase, std::ptr::null(), true));
         match made.map(|token| sockets.get(token)) {
             Ok(Some(s)) => {
-                (calls.ours, calls.through) = (Some(s.link.clone()), false);
-                calls.since = clock::coarse_ms();
+                (oob.ours, oob.through) = (Some(s.link.clone()), false);
+                oob.since = clock::coarse_ms();
                 return true;
             }
             Ok(None) => {}
             Err(e) => log::debug!("no wireup connection to worker {:#x}: {e}", peer.uid),
         }
     }
-    calls.first = 0;
+    oob.first = 0;
     false
 }
 
@@ -131,8 +131,8 @@ fn on_connected(
     };
     let connection = ports
         .get(number)
-        .map(|c| (c.peer, c.calls().filter(|calls| is(&calls.ours, token))));
-    let Some((peer, Some(calls))) = connection else {
+        .map(|c| (c.peer, c.oob().filter(|oob| is(&oob.ours, token))));
+    let Some((peer, Some(oob))) = connection else {
         // The socket was closed meanwhile.
         sockets.remove(token);
         return;
@@ -140,7 +140,7 @@ fn on_connected(
     // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*peer };
     let done = socket::connected(&socket.link.socket).and_then(|()| {
-        let (target, _) = calls.target.as_ref().ok_or(ErrorKind::NotFound)?;
+        let (target, _) = oob.target.as_ref().ok_or(ErrorKind::NotFound)?;
         let hello = TcpHello {
             magic: MAGIC,
             purpose: TO_QUEUES,
@@ -160,13 +160,13 @@ fn on_connected(
                 read: 0,
             };
             link.epoll.watch_room(link.fd(), token, false);
-            calls.through = true;
+            oob.through = true;
             ib_wireup::send_hello(worker, ports, number);
         }
         Err(e) if e.kind() == ErrorKind::NotConnected => {}
         Err(e) => {
             log::debug!("no wireup connection to worker {:#x}: {e}", peer.uid);
-            calls.ours = None;
+            oob.ours = None;
             sockets.remove(token);
             connect(worker, sockets, ports, number, Some(candidate));
         }
@@ -245,12 +245,12 @@ fn next(
 
 /// Removes a closed socket from its connection.
 fn forget(ports: &mut IbWorker, token: u64) {
-    for calls in ports.iter().filter_map(IbConn::calls) {
-        if is(&calls.ours, token) {
-            (calls.ours, calls.through) = (None, false);
+    for oob in ports.iter().filter_map(IbConn::oob) {
+        if is(&oob.ours, token) {
+            (oob.ours, oob.through) = (None, false);
         }
-        if is(&calls.theirs, token) {
-            calls.theirs = None;
+        if is(&oob.theirs, token) {
+            oob.theirs = None;
         }
     }
 }

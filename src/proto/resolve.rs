@@ -136,7 +136,7 @@ fn tofu_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
 fn ib_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
     let (ours, theirs) = (worker.ib.as_ref()?, address.ib.as_ref()?);
     let own = worker.ctx.ports.get(..ours.ports.len())?;
-    if !ours.shares_a_way(theirs) {
+    if !ours.shares_transport(theirs) {
         return None;
     }
     let wireup_tcp = match takes_datagrams(ours) && takes_datagrams(theirs) {
@@ -186,7 +186,7 @@ fn locator(shm: ShmLocator) -> InboxLocator {
 fn unreachable_reason(worker: &Worker, address: &WorkerAddress) -> &'static str {
     let here = host::place();
     let ib = worker.ib.as_ref().zip(address.ib.as_ref());
-    if ib.is_some_and(|(ours, theirs)| !ours.shares_a_way(theirs)) {
+    if ib.is_some_and(|(ours, theirs)| !ours.shares_transport(theirs)) {
         return "one end has messages go by rc only, the other by ud only (UCX_TLS, UCX_RC_MAX_NUM_EPS)";
     }
     if let Some((ours, theirs)) = ib

@@ -90,11 +90,11 @@ fn connect(
     let Some(target) = p.socket_target() else {
         return tx::fail_peer(p, UCS_ERR_UNREACHABLE);
     };
-    let ways = target.ways(&worker.ctx.devices);
-    while let Some(way) = ways.get(attempt.candidate) {
-        let to = way.to;
+    let paths = target.paths(&worker.ctx.devices);
+    while let Some(tcp_path) = paths.get(attempt.candidate) {
+        let to = tcp_path.to;
         log::debug!("connecting to worker {:#x} at {to}", p.uid);
-        let made = socket::connect(way, &sockets.tuning)
+        let made = socket::connect(tcp_path, &sockets.tuning)
             .and_then(|s| sockets.add(s, TcpConnPhase::Connecting(attempt), peer, true));
         match made {
             Ok(_) => return,

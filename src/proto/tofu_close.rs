@@ -27,12 +27,12 @@ pub fn tick(worker: &Worker, rings: &mut TofuWorker, over: Vec<u32>, now: u64) {
 /// posts a read behind them; and when the queues have reported all of it, frees the number for another peer, which then
 /// gets no late notice.
 fn close(rings: &mut TofuWorker, number: u32) {
-    let Some(link) = rings.conn(number) else {
+    let Some(conn) = rings.conn(number) else {
         return;
     };
     // SAFETY: a peer is not freed while a list of the worker names it.
-    let peer = unsafe { &*link.peer };
-    let phase = link.phase;
+    let peer = unsafe { &*conn.peer };
+    let phase = conn.phase;
     if phase != TofuConnPhase::Closing {
         // The sender lists a waiting request until it is completed.
         let waits = matches!(&peer.tx.lock().lane, Some(Lane::Tofu(s)) if !s.waiting().is_empty());
@@ -43,8 +43,8 @@ fn close(rings: &mut TofuWorker, number: u32) {
         if !read_behind(rings, number, phase, peer) {
             return;
         }
-        if let Some(link) = rings.conn(number) {
-            link.phase = TofuConnPhase::Closing;
+        if let Some(conn) = rings.conn(number) {
+            conn.phase = TofuConnPhase::Closing;
         }
     }
     if !rings.iface.is_awaited(number) {
@@ -97,11 +97,11 @@ fn drop_ended(rings: &mut TofuWorker) {
 
 /// Probes the peer of an open connection, each keepalive interval, if an endpoint watches for its death, or if there is
 /// no open endpoint: then only the peer's close releases what is held for it.
-pub fn probe(worker: &Worker, link: &mut TofuConn, peer: &Peer, now: u64) {
-    if now - link.probed < worker.ctx.policy.keepalive_ms {
+pub fn probe(worker: &Worker, conn: &mut TofuConn, peer: &Peer, now: u64) {
+    if now - conn.probed < worker.ctx.policy.keepalive_ms {
         return;
     }
-    link.probed = now;
+    conn.probed = now;
     // Relaxed: set once; the next tick sees it.
     if !peer.watch_death.load(Ordering::Relaxed) && peer.eps.lock().any_open() {
         return;
@@ -134,11 +134,11 @@ fn probe_writers(worker: &Worker, rings: &mut TofuWorker, now: u64) {
             continue;
         };
         let (word, to) = (incoming.ring.send_credit(), incoming.ctrl_word);
-        let link = CREDITS + number;
+        let conn = CREDITS + number;
         let mut queue = rings.iface.queue.lock();
         let posted = queue.put_word(
             OpTag {
-                link,
+                conn,
                 generation: 0,
             },
             word,
@@ -146,7 +146,7 @@ fn probe_writers(worker: &Worker, rings: &mut TofuWorker, now: u64) {
             Some(Completion::Probe(number)),
         );
         if let Err(code) = posted {
-            queue.fail(link, code);
+            queue.fail(conn, code);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::engine::tofu_worker::TofuWorker;
 use crate::engine::worker::Worker;
 use crate::sys::log;
 use crate::sys::sync::dma_mem;
-use crate::tl::tofu::op_queue::NO_LINK;
+use crate::tl::tofu::op_queue::NO_CONN;
 use crate::tl::tofu::utofu::code_name;
 use crate::tl::tofu::vcq::RemoteAddr;
 use crate::tl::tofu::vcq_ops::read_before_post;
@@ -92,7 +92,7 @@ fn signal_ticket(rings: &mut TofuWorker, what: u64) {
         vcq: rings.iface.vcq.id,
         stadd: rings.iface.ticket_queue.stadd,
     };
-    let posted = rings.iface.queue.lock().add(NO_LINK, what, to, None);
+    let posted = rings.iface.queue.lock().add(NO_CONN, what, to, None);
     if let Err(code) = posted {
         log::error!(
             "the ticket queue cannot be updated: {} ({code})",

@@ -10,7 +10,7 @@ use crate::engine::tofu_worker::{RxConn, TofuConnPhase, TofuWorker};
 use crate::engine::worker::Worker;
 use crate::proto::{detach, tofu_close, tofu_listen, tx};
 use crate::sys::{clock, log};
-use crate::tl::tofu::op_queue::{Completion, NO_LINK, OpTag};
+use crate::tl::tofu::op_queue::{Completion, NO_CONN, OpTag};
 use crate::tl::tofu::ring_layout::RingLayout;
 use crate::tl::tofu::sender::{RemoteRing, TofuSender};
 use crate::tl::tofu::utofu::{self, REMOTE_MRQ_NOTICE, code_name};
@@ -31,7 +31,7 @@ const CONNECT_WARN_MS: u64 = 30_000;
 
 /// Grants belong to no connection.
 const OWN: OpTag = OpTag {
-    link: NO_LINK,
+    conn: NO_CONN,
     generation: 0,
 };
 
@@ -77,15 +77,15 @@ pub fn locator(peer: &Peer) -> Option<TofuLocator> {
 
 /// Takes a ticket, or, for a connection that has one, reads the word of the ticket queue.
 fn take_ticket(rings: &mut TofuWorker, number: u32) {
-    let Some(link) = rings.conn(number) else {
+    let Some(conn) = rings.conn(number) else {
         return;
     };
     // SAFETY: a peer is not freed while a list of the worker names it.
-    let peer = unsafe { &*link.peer };
+    let peer = unsafe { &*conn.peer };
     let Some(there) = locator(peer) else {
         return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
     };
-    let ticket = u64::from(link.phase == TofuConnPhase::TakingTicket);
+    let ticket = u64::from(conn.phase == TofuConnPhase::TakingTicket);
     let to = RemoteAddr {
         vcq: there.vcq,
         stadd: there.ticket_queue,
@@ -102,16 +102,16 @@ fn take_ticket(rings: &mut TofuWorker, number: u32) {
 }
 
 fn set_due(rings: &mut TofuWorker, number: u32, due: u64) {
-    if let Some(link) = rings.conn(number) {
-        link.due = due;
+    if let Some(conn) = rings.conn(number) {
+        conn.due = due;
     }
 }
 
 /// An operation of a connection has failed: its peer cannot be reached any more.
 pub fn fail(rings: &mut TofuWorker, number: u32, code: i32) {
-    if let Some(link) = rings.conn(number) {
+    if let Some(conn) = rings.conn(number) {
         // SAFETY: a peer is not freed while a list of the worker names it.
-        fail_peer(unsafe { &*link.peer }, code);
+        fail_peer(unsafe { &*conn.peer }, code);
     }
 }
 
@@ -149,10 +149,10 @@ fn status_of(code: i32) -> ucs_status_t {
 /// The word of the peer's ticket queue was fetched.
 pub fn on_ticket(worker: &Worker, rings: &mut TofuWorker, number: u32, word: u64) {
     let ticket_word = TicketWord::read(word);
-    let Some(link) = rings.conn(number) else {
+    let Some(conn) = rings.conn(number) else {
         return;
     };
-    let ticket = match link.phase {
+    let ticket = match conn.phase {
         TofuConnPhase::TakingTicket => ticket_word.tickets,
         TofuConnPhase::Waiting { ticket } => ticket,
         // A request that was read without a grant was overwritten in its slot by another one: it is put again, with a
@@ -160,7 +160,7 @@ pub fn on_ticket(worker: &Worker, rings: &mut TofuWorker, number: u32, word: u64
         TofuConnPhase::Requested { ticket } => {
             let lost = ticket_word.is_past(ticket);
             if lost {
-                link.phase = TofuConnPhase::TakingTicket;
+                conn.phase = TofuConnPhase::TakingTicket;
                 return take_ticket(rings, number);
             }
             return set_due(rings, number, clock::coarse_ms() + ANSWER_MS);
@@ -169,10 +169,10 @@ pub fn on_ticket(worker: &Worker, rings: &mut TofuWorker, number: u32, word: u64
     };
     if ticket_word.is_past(ticket) {
         // The ticket expired before its use: a new one is taken.
-        link.phase = TofuConnPhase::TakingTicket;
+        conn.phase = TofuConnPhase::TakingTicket;
         return set_due(rings, number, clock::coarse_ms() + TURN_MS);
     }
-    link.phase = TofuConnPhase::Waiting { ticket };
+    conn.phase = TofuConnPhase::Waiting { ticket };
     if ticket_word.has_come(ticket) {
         send_ring_request(worker, rings, number, ticket);
     } else {
@@ -184,11 +184,11 @@ pub fn on_ticket(worker: &Worker, rings: &mut TofuWorker, number: u32, word: u64
 fn send_ring_request(worker: &Worker, rings: &mut TofuWorker, number: u32, ticket: u32) {
     let own = rings.locator();
     let packet = rings.iface.tuning.packet;
-    let Some(link) = rings.conn(number) else {
+    let Some(conn) = rings.conn(number) else {
         return;
     };
     // SAFETY: a peer is not freed while a list of the worker names it.
-    let peer = unsafe { &*link.peer };
+    let peer = unsafe { &*conn.peer };
     let Some(there) = locator(peer) else { return };
     let mut request = RingRequest {
         magic: RingRequest::magic(),
@@ -198,8 +198,8 @@ fn send_ring_request(worker: &Worker, rings: &mut TofuWorker, number: u32, ticke
         back: own.secret,
         vcq: own.vcq,
         ticket_queue: own.ticket_queue,
-        ctrl_word: link.ctrl_word.stadd(),
-        proof: link.proof,
+        ctrl_word: conn.ctrl_word.stadd(),
+        proof: conn.proof,
         losses: peer.losses,
         ticket,
         packet,
@@ -217,8 +217,8 @@ fn send_ring_request(worker: &Worker, rings: &mut TofuWorker, number: u32, ticke
     };
     if send(rings, number, &request.encode(), to) {
         log::debug!("requesting a ring from worker {:#x}", peer.uid);
-        if let Some(link) = rings.conn(number) {
-            link.phase = TofuConnPhase::Requested { ticket };
+        if let Some(conn) = rings.conn(number) {
+            conn.phase = TofuConnPhase::Requested { ticket };
         }
         set_due(rings, number, clock::coarse_ms() + ANSWER_MS);
     }
@@ -226,7 +226,7 @@ fn send_ring_request(worker: &Worker, rings: &mut TofuWorker, number: u32, ticke
 
 /// Puts a message to a peer, with a notice there. False: no buffer is free now, or the put has failed.
 fn send(rings: &mut TofuWorker, number: u32, bytes: &[u8], to: RemoteAddr) -> bool {
-    let Some(tag) = rings.conn(number).map(|link| link.tag) else {
+    let Some(tag) = rings.conn(number).map(|conn| conn.tag) else {
         return false;
     };
     let mut queue = rings.iface.queue.lock();
@@ -360,19 +360,19 @@ fn granted(rings: &mut TofuWorker, number: u32) -> Option<Grant> {
 #[cold]
 pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
     let (iface, own_packet) = (rings.iface.clone(), rings.iface.tuning.packet);
-    let Some(link) = rings.conn(number) else {
+    let Some(conn) = rings.conn(number) else {
         return;
     };
     // SAFETY: a peer is not freed while a list of the worker names it.
-    let peer = unsafe { &*link.peer };
-    if link.phase == TofuConnPhase::Open && link.ctrl_word.has_left(link.proof) {
+    let peer = unsafe { &*conn.peer };
+    if conn.phase == TofuConnPhase::Open && conn.ctrl_word.has_left(conn.proof) {
         log::debug!("worker {:#x} has ended its connection", peer.uid);
         return tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
     }
-    if !matches!(link.phase, TofuConnPhase::Requested { .. }) {
+    if !matches!(conn.phase, TofuConnPhase::Requested { .. }) {
         return;
     }
-    let Some(grant) = link.ctrl_word.grant().filter(|g| g.proof == link.proof) else {
+    let Some(grant) = conn.ctrl_word.grant().filter(|g| g.proof == conn.proof) else {
         return log::diag!("a grant is dropped: it is for another connection");
     };
     let shape = RingLayout {
@@ -389,8 +389,8 @@ pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
         return tx::fail_peer(peer, UCS_ERR_NO_RESOURCE);
     }
     let Some(there) = locator(peer) else { return };
-    link.phase = TofuConnPhase::Open;
-    link.due = u64::MAX;
+    conn.phase = TofuConnPhase::Open;
+    conn.due = u64::MAX;
     let to = RemoteRing {
         vcq: iface.vcq.route(there.vcq),
         ring: grant.ring,
@@ -398,8 +398,8 @@ pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
         counted: grant.flags & COUNTED != 0,
         rails: there.rails,
     };
-    let (flow, ctrl_word): (Arc<TxAcks>, _) = (link.flow.clone(), link.ctrl_word.clone());
-    let sender = TofuSender::new(iface, flow, ctrl_word, link.tag, to);
+    let (flow, ctrl_word): (Arc<TxAcks>, _) = (conn.flow.clone(), conn.ctrl_word.clone());
+    let sender = TofuSender::new(iface, flow, ctrl_word, conn.tag, to);
     let mut lane = peer.tx.lock();
     lane.connecting = false;
     if lane.lane.is_none() {
@@ -414,31 +414,31 @@ pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
 #[cold]
 pub fn tick(worker: &Worker, rings: &mut TofuWorker, now: u64) {
     let (mut due, mut over) = (Vec::new(), Vec::new());
-    for (number, link) in rings.links() {
+    for (number, conn) in rings.conns() {
         // SAFETY: a peer is not freed while a list of the worker names it.
-        let peer = unsafe { &*link.peer };
+        let peer = unsafe { &*conn.peer };
         if peer.status() != UCS_OK {
             over.push(number);
             continue;
         }
-        if link.phase == TofuConnPhase::Open {
-            tofu_close::probe(worker, link, peer, now);
+        if conn.phase == TofuConnPhase::Open {
+            tofu_close::probe(worker, conn, peer, now);
             continue;
         }
         // Relaxed: set once; the next tick sees it.
         let guarded = peer.watch_death.load(Ordering::Relaxed);
-        let waited = now - link.since;
+        let waited = now - conn.since;
         if waited >= CONNECT_WARN_MS && guarded {
             log::diag!("worker {:#x} does not answer: no ring", peer.uid);
             tx::fail_peer(peer, UCS_ERR_ENDPOINT_TIMEOUT);
-        } else if waited >= CONNECT_WARN_MS && !std::mem::replace(&mut link.late, true) {
+        } else if waited >= CONNECT_WARN_MS && !std::mem::replace(&mut conn.late, true) {
             // The peer may be computing, and no endpoint watches for its death.
             log::error!(
                 "worker {:#x} has not answered for {waited} ms: waiting for it",
                 peer.uid
             );
         }
-        if now >= link.due {
+        if now >= conn.due {
             due.push(number);
         }
     }

@@ -159,13 +159,13 @@ pub struct IbLocator {
 impl IbLocator {
     /// Whether both workers send messages by a common transport. A worker without these flags (an earlier version) may
     /// use both.
-    pub fn shares_a_way(&self, other: &IbLocator) -> bool {
+    pub fn shares_transport(&self, other: &IbLocator) -> bool {
         const ALL: u8 = QUEUES | DATAGRAMS;
-        let ways = |l: &IbLocator| match l.ports.first().map_or(0, |p| p.flags & ALL) {
+        let qp_flags = |l: &IbLocator| match l.ports.first().map_or(0, |p| p.flags & ALL) {
             0 => ALL,
             some => some,
         };
-        ways(self) & ways(other) != 0
+        qp_flags(self) & qp_flags(other) != 0
     }
 
     fn encode(&self) -> Vec<u8> {

@@ -73,9 +73,9 @@ impl IbPolicy {
     }
 
     /// Flags of the transports that carry messages, as addresses contain them.
-    pub fn ways(&self) -> u8 {
-        let way = |is: bool, flag: u8| if is { flag } else { 0 };
-        way(self.by_queue, QUEUES) | way(self.datagrams, DATAGRAMS)
+    pub fn qp_transports(&self) -> u8 {
+        let flag_if = |is: bool, flag: u8| if is { flag } else { 0 };
+        flag_if(self.by_queue, QUEUES) | flag_if(self.datagrams, DATAGRAMS)
     }
 }
 
@@ -155,22 +155,23 @@ mod tests {
 
     #[test]
     fn rc_or_ud_by_ucx_tls() {
-        let ways = |settings: &[(&str, &str)]| policy(settings).map(|p| (p.by_queue, p.datagrams));
-        assert_eq!(ways(&[("TLS", "self,tcp")]), None);
-        assert_eq!(ways(&[]), Some((true, true)));
+        let qp_transports =
+            |settings: &[(&str, &str)]| policy(settings).map(|p| (p.by_queue, p.datagrams));
+        assert_eq!(qp_transports(&[("TLS", "self,tcp")]), None);
+        assert_eq!(qp_transports(&[]), Some((true, true)));
         assert_eq!(
-            ways(&[("TLS", "rc")]),
+            qp_transports(&[("TLS", "rc")]),
             Some((true, false)),
             "ud for connecting only"
         );
-        assert_eq!(ways(&[("TLS", "ud")]), Some((false, true)));
-        assert_eq!(ways(&[("NUM_EPS", "257")]), Some((false, true)));
+        assert_eq!(qp_transports(&[("TLS", "ud")]), Some((false, true)));
+        assert_eq!(qp_transports(&[("NUM_EPS", "257")]), Some((false, true)));
         assert_eq!(
-            ways(&[("NUM_EPS", "257"), ("TLS", "rc")]),
+            qp_transports(&[("NUM_EPS", "257"), ("TLS", "rc")]),
             Some((true, false))
         );
         assert_eq!(
-            ways(&[("NUM_EPS", "9"), ("RC_MAX_NUM_EPS", "8")]),
+            qp_transports(&[("NUM_EPS", "9"), ("RC_MAX_NUM_EPS", "8")]),
             Some((false, true))
         );
     }

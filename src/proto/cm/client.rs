@@ -45,7 +45,7 @@ pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
         closing: None,
         state: SessionState::Connecting,
         contact: None,
-        ways: Vec::new(),
+        transports: Vec::new(),
         from: None,
         local: None,
         remote: SocketAddr::from(([0; 4], 0)),
@@ -84,7 +84,7 @@ pub unsafe fn connect(
         return;
     };
     (session.remote, session.from, session.client_id) = (to, from, client_id);
-    (session.ways, session.err_mode) = (transports(worker), err_mode);
+    (session.transports, session.err_mode) = (transports(worker), err_mode);
     if let Err(e) = start_connect(worker, x, token) {
         log::debug!("cannot connect to {to}: {e}");
         let nobody = end_client(x, token);
@@ -142,12 +142,12 @@ fn is_of_local_address(e: &io::Error, from: SocketAddr, to: SocketAddr) -> bool 
 fn start_connect(worker: &Worker, x: &mut CmState, token: u64) -> Result<(), ConnectError> {
     let mut error = ConnectError::Connect(ErrorKind::Unsupported.into());
     loop {
-        let Some(session) = x.session(token).filter(|s| !s.ways.is_empty()) else {
+        let Some(session) = x.session(token).filter(|s| !s.transports.is_empty()) else {
             return Err(error);
         };
-        let way = session.ways.remove(0);
-        let (to, from, last) = (session.remote, session.from, session.ways.is_empty());
-        match begin(worker, way, to, from) {
+        let transport = session.transports.remove(0);
+        let (to, from, last) = (session.remote, session.from, session.transports.is_empty());
+        match begin(worker, transport, to, from) {
             Ok(contact) => {
                 contact.watch(&x.epoll, token, true)?;
                 if !last {
@@ -159,7 +159,7 @@ fn start_connect(worker: &Worker, x: &mut CmState, token: u64) -> Result<(), Con
                 return Ok(());
             }
             Err(e) => {
-                log::debug!("{to} is not reached by {way:?}: {e}");
+                log::debug!("{to} is not reached by {transport:?}: {e}");
                 error = e;
             }
         }
@@ -168,11 +168,11 @@ fn start_connect(worker: &Worker, x: &mut CmState, token: u64) -> Result<(), Con
 
 fn begin(
     worker: &Worker,
-    way: CmTransport,
+    transport: CmTransport,
     to: SocketAddr,
     from: Option<SocketAddr>,
 ) -> Result<CmConn, ConnectError> {
-    match way {
+    match transport {
         CmTransport::Rdma => {
             let policy = &worker.ctx.policy.sockaddr;
             let source = policy.rdma_source.map(|ip| SocketAddr::new(ip, 0));
@@ -204,7 +204,7 @@ fn go_on(worker: &Worker, x: &mut CmState, token: u64, e: ConnectError) -> CmOut
         return CmOutcome::Nothing;
     };
     log::debug!("cannot connect to {}: {e}", session.remote);
-    if session.ways.is_empty() {
+    if session.transports.is_empty() {
         return CmOutcome::Lost(end_client(x, token), e.status());
     }
     if let Some(contact) = session.contact.take() {
@@ -229,7 +229,8 @@ pub(super) fn on_late(worker: &Worker, token: u64) {
     let Some(x) = guard.as_deref_mut() else {
         return;
     };
-    let waits = |s: &&mut CmSession| s.state == SessionState::Connecting && !s.ways.is_empty();
+    let waits =
+        |s: &&mut CmSession| s.state == SessionState::Connecting && !s.transports.is_empty();
     if x.session(token).filter(waits).is_none() {
         return;
     }
@@ -310,7 +311,7 @@ fn send_request(worker: &Worker, x: &mut CmState, token: u64) -> io::Result<()> 
     contact.send(&[&hello.encode()[..], &address].concat())?;
     session.local = contact.local();
     session.state = SessionState::Asked;
-    session.ways = Vec::new();
+    session.transports = Vec::new();
     contact.watch_answers(&x.epoll, token)
 }
 

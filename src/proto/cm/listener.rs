@@ -23,19 +23,19 @@ pub fn listen(
     at: SocketAddr,
     handler: ConnHandler,
 ) -> Result<Box<Listener>, ucs_status_t> {
-    let (policy, ways) = (&worker.ctx.policy.sockaddr, transports(worker));
+    let (policy, transports) = (&worker.ctx.policy.sockaddr, transports(worker));
     let backlog = policy
         .backlog
         .map_or(socket::BACKLOG, |n| n.min(i32::MAX as u32) as i32);
     let opening = ListenParams {
-        rdma: ways.contains(&CmTransport::Rdma),
-        tcp: ways.contains(&CmTransport::Tcp),
+        rdma: transports.contains(&CmTransport::Rdma),
+        tcp: transports.contains(&CmTransport::Tcp),
         tuning: &tuning(worker),
         reuse: policy.reuse_address,
         reuse_rdma: policy.rdma_reuse_address,
         backlog,
     };
-    if ways.is_empty() {
+    if transports.is_empty() {
         log::error!("UCX_SOCKADDR_TLS_PRIORITY names no transport that can listen");
         return Err(UCS_ERR_UNSUPPORTED);
     }

@@ -67,9 +67,10 @@ fn tuning(worker: &Worker) -> SocketTuning {
 /// CM transports of a worker, preferred first.
 fn transports(worker: &Worker) -> Vec<CmTransport> {
     let by_rdma = !worker.ctx.ports.is_empty();
-    let ways = worker.ctx.policy.sockaddr.ways.iter().copied();
+    let transports = worker.ctx.policy.sockaddr.transports.iter().copied();
     // Without a port the library is not loaded.
-    ways.filter(|&way| way != CmTransport::Rdma || (by_rdma && Rdmacm::get().is_some()))
+    transports
+        .filter(|&transport| transport != CmTransport::Rdma || (by_rdma && Rdmacm::get().is_some()))
         .collect()
 }
 

@@ -82,7 +82,7 @@ pub unsafe fn accept(
         local: request.contact.local(),
         remote: request.remote,
         contact: Some(request.contact),
-        ways: Vec::new(),
+        transports: Vec::new(),
         from: None,
         freed: false,
         number: request.hello.number,

@@ -339,25 +339,25 @@ pub fn on_end(connection: &mut IbConn, number: u64) {
 pub unsafe fn on_end_alone(connection: &mut IbConn, number: u64) {
     // SAFETY: peers that connections name are not freed before them; single-thread mode. A callback may change the
     // lane: it is looked up each time.
-    let line = || match unsafe { (*connection.peer).tx.alone().lane.as_mut() } {
+    let rc_ep = || match unsafe { (*connection.peer).tx.alone().lane.as_mut() } {
         Some(Lane::Ib(sender)) => sender.rc(),
         _ => None,
     };
     // Data that came through registered buffers are copied before any request is completed.
-    if connection.reply_tx.is_some() || line().is_none_or(|line| line.has_descs()) {
+    if connection.reply_tx.is_some() || rc_ep().is_none_or(|rc_ep| rc_ep.has_descs()) {
         return on_end(connection, number);
     }
-    if !line().is_some_and(|line| line.advance_completed(number)) {
+    if !rc_ep().is_some_and(|rc_ep| rc_ep.advance_completed(number)) {
         return;
     }
-    while let Some(line) = line() {
-        match line.next_completed() {
+    while let Some(rc_ep) = rc_ep() {
+        match rc_ep.next_completed() {
             // SAFETY: single-thread mode; the owner of a slot is not freed before it, and is in no list.
             Some(wait) if !wait.owner.is_null() => unsafe {
                 end_wait(wait.what, wait.owner.cast())
             },
             Some(_) => {}
-            None if line.has_flush_markers() => return complete_descs_of(connection),
+            None if rc_ep.has_flush_markers() => return complete_descs_of(connection),
             None => return,
         }
     }
@@ -381,8 +381,8 @@ unsafe fn end_wait(what: OpKind, req: *mut Request) {
 fn complete_descs_of(connection: &mut IbConn) {
     let mut ends = EndedRequests::default();
     connection.with_sender(|sender| {
-        if let Some(line) = sender.rc() {
-            line.complete_descs(&mut |owner| ends.add(owner));
+        if let Some(rc_ep) = sender.rc() {
+            rc_ep.complete_descs(&mut |owner| ends.add(owner));
         }
     });
     ends.finish();
@@ -440,7 +440,7 @@ pub fn on_rail_end(connection: &mut IbConn, (iface, qpn): (usize, u32), number: 
     let mut ends = EndedRequests::default();
     connection.with_sender(|sender| {
         if let Some(rail) = sender.rails.of_queue(iface, qpn) {
-            rail.line
+            rail.rc_ep
                 .on_send_completion(number, |owner| ends.add(owner));
             rail.works();
         }

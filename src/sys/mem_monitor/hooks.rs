@@ -70,9 +70,9 @@ pub fn reports_to(addr: usize, call: impl FnOnce()) -> u8 {
 
 /// Records a report, if it is of the tested address.
 #[inline]
-pub fn note_if_probed(addr: usize, who: u8) {
+pub fn note_if_probed(addr: usize, source: u8) {
     if addr != 0 && addr == PROBED.load(Ordering::Relaxed) {
-        REPORTED.fetch_or(who, Ordering::Relaxed);
+        REPORTED.fetch_or(source, Ordering::Relaxed);
     }
 }
 

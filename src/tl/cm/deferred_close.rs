@@ -18,10 +18,10 @@ pub fn lock_to_watch() -> &'static Lock {
 }
 
 /// Keeps a connection until its records are acknowledged.
-pub fn defer(mut line: Box<RdmaCmInner>) {
-    if line.defer_close() {
+pub fn defer(mut inner: Box<RdmaCmInner>) {
+    if inner.defer_close() {
         let until = clock::coarse_ms() + LINGER_MS;
-        LINGERING.lock().push((until, Origin::here(), line));
+        LINGERING.lock().push((until, Origin::here(), inner));
     }
 }
 
@@ -38,7 +38,7 @@ pub fn drop_finished() -> bool {
         *lingering = own;
     }
     let now = clock::coarse_ms();
-    lingering.retain_mut(|(until, _, line)| *until > now && line.defer_close());
+    lingering.retain_mut(|(until, _, inner)| *until > now && inner.defer_close());
     lingering.is_empty()
 }
 

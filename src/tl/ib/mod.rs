@@ -114,7 +114,7 @@ pub struct NegotiatedLimits {
 #[derive(Clone, Debug)]
 pub struct IbTarget {
     /// The best path.
-    pub way: PortPair,
+    pub path: PortPair,
     /// The peer's ports, in the order of its address, if there are other paths.
     pub ports: Box<[PortLocator]>,
     /// The secret of the worker's address.
@@ -130,10 +130,10 @@ impl IbTarget {
         remote: &IbLocator,
         wireup_tcp: Option<tcp::TcpTarget>,
     ) -> Option<IbTarget> {
-        let ways = paths::between(ports.iter().map(|port| &**port), &remote.ports);
-        let theirs: &[PortLocator] = if ways.len() > 1 { &remote.ports } else { &[] };
+        let paths = paths::between(ports.iter().map(|port| &**port), &remote.ports);
+        let theirs: &[PortLocator] = if paths.len() > 1 { &remote.ports } else { &[] };
         Some(IbTarget {
-            way: *ways.first()?,
+            path: *paths.first()?,
             ports: theirs.into(),
             secret: remote.secret,
             wireup_tcp,

@@ -33,7 +33,7 @@ pub enum RailState {
 
 /// A rail at the worker that has requested it.
 pub struct IbRail {
-    pub line: RcEp,
+    pub rc_ep: RcEp,
     /// Index of the peer's port in its address.
     pub remote_port: usize,
     /// The peer's name of the rail.
@@ -123,7 +123,7 @@ impl IbRails {
     }
 
     fn may_request(&self, iface: usize, now: u64) -> bool {
-        let there = self.lines.iter().any(|r| r.line.local_port() == iface);
+        let there = self.lines.iter().any(|r| r.rc_ep.local_port() == iface);
         let asked = self.asked.iter().any(|end| end.iface == iface);
         let backoff = self.backoffs.iter().find(|backoff| backoff.iface == iface);
         !there && !asked && backoff.is_none_or(|backoff| backoff.until <= now)
@@ -152,7 +152,7 @@ impl IbRails {
 
     /// The rail with this queue pair.
     pub fn of_queue(&mut self, iface: usize, qpn: u32) -> Option<&mut IbRail> {
-        self.lines.iter_mut().find(|rail| rail.line.is(iface, qpn))
+        self.lines.iter_mut().find(|rail| rail.rc_ep.is(iface, qpn))
     }
 
     /// Whether any rail is open.
@@ -165,7 +165,7 @@ impl IbRails {
         let rail = self.of_queue(iface, qpn);
         let rail = rail.filter(|rail| rail.state != RailState::Left)?;
         // A device that fails to reset has the queue pair in the error state, in which it moves nothing either.
-        let _ = rail.line.qp.reset();
+        let _ = rail.rc_ep.qp.reset();
         rail.state = RailState::Left;
         Some(rail.name)
     }
@@ -179,7 +179,7 @@ impl IbRails {
 
     /// Whether all transfers by rails are complete.
     pub fn is_drained(&self) -> bool {
-        self.lines.iter().all(|rail| !rail.line.zcopy_in_flight())
+        self.lines.iter().all(|rail| !rail.rc_ep.zcopy_in_flight())
     }
 }
 
@@ -193,7 +193,7 @@ impl IbRail {
 
     /// The transfers that it has not completed.
     pub fn lost(&self) -> Vec<ZcopyDesc> {
-        self.line.zcopy_descs().collect()
+        self.rc_ep.zcopy_descs().collect()
     }
 }
 

@@ -118,15 +118,15 @@ pub fn listen_everywhere(tuning: &SocketTuning) -> io::Result<Socket> {
 ///
 /// # Errors
 /// Errors that the system returns at once.
-pub fn connect(way: &TcpPath, tuning: &SocketTuning) -> io::Result<Socket> {
-    let socket = prepare(way.to, tuning)?;
-    if let Some(device) = &way.device {
+pub fn connect(tcp_path: &TcpPath, tuning: &SocketTuning) -> io::Result<Socket> {
+    let socket = prepare(tcp_path.to, tuning)?;
+    if let Some(device) = &tcp_path.device {
         socket.bind_device(Some(device.as_bytes()))?;
     }
-    if let Some(from) = way.path.local.filter(|_| tuning.bind_source) {
-        socket.bind(&super::at(from, 0, way.path.scope).into())?;
+    if let Some(from) = tcp_path.path.local.filter(|_| tuning.bind_source) {
+        socket.bind(&super::at(from, 0, tcp_path.path.scope).into())?;
     }
-    begin(socket, way.to)
+    begin(socket, tcp_path.to)
 }
 
 /// Starts to connect a socket that [`prepare`] has made.

@@ -121,9 +121,9 @@ impl TofuIface {
     }
 
     /// Whether an outstanding operation or a queued event of any VCQ names this connection.
-    pub fn is_awaited(&self, link: u32) -> bool {
+    pub fn is_awaited(&self, conn: u32) -> bool {
         let mut rails = self.rails.iter();
-        self.queue.lock().is_awaited(link) || rails.any(|rail| rail.queue.lock().is_awaited(link))
+        self.queue.lock().is_awaited(conn) || rails.any(|rail| rail.queue.lock().is_awaited(conn))
     }
 
     /// Polls the TCQs of all VCQs.
@@ -135,9 +135,9 @@ impl TofuIface {
     }
 
     /// Lists a connection whose record, or flush request, could not be posted entirely.
-    pub fn leave_unfinished(&self, link: u32) {
-        let mut links = self.unfinished.lock();
-        links.push(link);
+    pub fn leave_unfinished(&self, conn: u32) {
+        let mut conns = self.unfinished.lock();
+        conns.push(conn);
         // Relaxed: a thread that sees it takes the lock, which orders the list.
         self.has_unfinished.store(true, Ordering::Relaxed);
     }
@@ -154,11 +154,11 @@ impl TofuIface {
         let mut unfinished = self.unfinished.lock();
         // Relaxed: written under the lock, as in `leave_unfinished`.
         self.has_unfinished.store(false, Ordering::Relaxed);
-        let mut links = std::mem::take(&mut *unfinished);
+        let mut conns = std::mem::take(&mut *unfinished);
         drop(unfinished);
-        links.sort_unstable();
-        links.dedup();
-        links
+        conns.sort_unstable();
+        conns.dedup();
+        conns
     }
 
     /// The word of the ticket queue, which TNIs add to.

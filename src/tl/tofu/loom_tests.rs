@@ -23,7 +23,7 @@ use crate::sys::sync::dma_mem;
 use std::sync::Arc;
 
 const TAG: OpTag = OpTag {
-    link: 0,
+    conn: 0,
     generation: 128,
 };
 

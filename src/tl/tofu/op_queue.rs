@@ -20,7 +20,7 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::sync::Arc;
 
-pub use completion::{CREDITS, Completion, ErrSource, NO_LINK, OWN, OpTag, QueueEvent};
+pub use completion::{CREDITS, Completion, ErrSource, NO_CONN, OWN, OpTag, QueueEvent};
 pub use edata_tags::generation_of;
 
 /// A VCQ that returns `UTOFU_ERR_BUSY` for this long is stuck, milliseconds.
@@ -28,7 +28,7 @@ const STUCK_MS: u64 = 10_000;
 /// Maximum number of notices queued while one is searched for: more than any MRQ holds.
 const MAX_EARLY_NOTICES: usize = 1 << 16;
 /// cbdata of an operation without a buffer: this plus the connection number. Less is the number of a buffer.
-pub const LINKS: usize = 1 << 16;
+pub const CONN_CBDATA: usize = 1 << 16;
 /// cbdata of a zcopy put: this plus the operation's number.
 const ZCOPY_BIT: usize = 1 << 40;
 /// cbdata: shift of the operation's edata tag. If the TCQ entry reports an error, no MRQ notice with this tag comes.
@@ -110,8 +110,8 @@ impl OpQueue {
 
     /// Takes a buffer for a frame of a connection: its number and address. [`has_buffers`](Self::has_buffers) makes
     /// room.
-    pub fn take_buffer(&mut self, link: u32) -> Option<(u16, *mut u8)> {
-        let index = self.buffers.take(link)?;
+    pub fn take_buffer(&mut self, conn: u32) -> Option<(u16, *mut u8)> {
+        let index = self.buffers.take(conn)?;
         Some((index, self.buffers.ptr(index)))
     }
 
@@ -128,27 +128,27 @@ impl OpQueue {
 
     /// Requests that wait for operations of this connection, failed ones included; a request is listed once per
     /// operation.
-    pub fn waiting(&mut self, link: u32) -> Vec<*mut c_void> {
-        let orphans = self.orphans.iter().filter(|(of, _)| *of == link);
-        let mut all: Vec<_> = orphans.map(|&(_, whose)| whose).collect();
-        all.extend(self.under_way.of_conn(link).map(|o| o.whose));
-        let replies = self.replies.users().filter(|user| user.link == link);
-        all.extend(replies.map(|user| user.whose));
-        all.extend(self.ended.iter().filter_map(|event| event.waits(link)));
-        all.retain(|whose| !whose.is_null());
+    pub fn waiting(&mut self, conn: u32) -> Vec<*mut c_void> {
+        let orphans = self.orphans.iter().filter(|(of, _)| *of == conn);
+        let mut all: Vec<_> = orphans.map(|&(_, request)| request).collect();
+        all.extend(self.under_way.of_conn(conn).map(|o| o.request));
+        let replies = self.replies.users().filter(|user| user.conn == conn);
+        all.extend(replies.map(|user| user.request));
+        all.extend(self.ended.iter().filter_map(|event| event.waits(conn)));
+        all.retain(|request| !request.is_null());
         all
     }
 
     /// Requests whose own memory the TNI still accesses for this connection, or whose completion is not reported yet.
-    pub fn zcopy_owners(&mut self, link: u32) -> Vec<*mut c_void> {
-        let all = self.under_way.of_conn(link);
+    pub fn zcopy_owners(&mut self, conn: u32) -> Vec<*mut c_void> {
+        let all = self.under_way.of_conn(conn);
         let in_place = all.filter(|o| o.copy.is_none());
-        let mut found: Vec<_> = in_place.map(|o| o.whose).collect();
+        let mut found: Vec<_> = in_place.map(|o| o.request).collect();
         let ended = self
             .ended
             .iter()
-            .filter_map(|event| event.zcopy_owner(link));
-        found.extend(ended.filter(|whose| !whose.is_null()));
+            .filter_map(|event| event.zcopy_owner(conn));
+        found.extend(ended.filter(|request| !request.is_null()));
         found
     }
 
@@ -156,40 +156,40 @@ impl OpQueue {
     /// this connection. The operations then complete without a request.
     pub fn detach_owner(
         &mut self,
-        link: u32,
+        conn: u32,
         wanted: impl Fn(*mut c_void) -> bool,
     ) -> Vec<*mut c_void> {
         let mut found = Vec::new();
-        for operation in self.under_way.of_conn(link) {
-            if operation.copy.is_some() && wanted(operation.whose) {
-                found.push(operation.whose);
-                operation.whose = std::ptr::null_mut();
+        for operation in self.under_way.of_conn(conn) {
+            if operation.copy.is_some() && wanted(operation.request) {
+                found.push(operation.request);
+                operation.request = std::ptr::null_mut();
             }
         }
         for user in self.replies.users_mut() {
-            if user.link == link && wanted(user.whose) {
-                found.push(user.whose);
+            if user.conn == conn && wanted(user.request) {
+                found.push(user.request);
                 user.detach_owner();
             }
         }
         for event in &mut self.ended {
             if let QueueEvent::Completed {
-                link: of,
-                whose,
+                conn: of,
+                request,
                 copied: true,
                 ..
             } = event
-                && *of == link
-                && !whose.is_null()
-                && wanted(*whose)
+                && *of == conn
+                && !request.is_null()
+                && wanted(*request)
             {
-                found.push(std::mem::replace(whose, std::ptr::null_mut()));
+                found.push(std::mem::replace(request, std::ptr::null_mut()));
             }
         }
-        self.orphans.retain(|&(of, whose)| {
-            let taken = of == link && wanted(whose);
+        self.orphans.retain(|&(of, request)| {
+            let taken = of == conn && wanted(request);
             if taken {
-                found.push(whose);
+                found.push(request);
             }
             !taken
         });
@@ -197,22 +197,22 @@ impl OpQueue {
     }
 
     /// Records that a post of this connection was refused; the next poll reports it.
-    pub fn fail(&mut self, link: u32, code: c_int) {
-        self.failed.push((link, code));
+    pub fn fail(&mut self, conn: u32, code: c_int) {
+        self.failed.push((conn, code));
     }
 
     /// Whether an outstanding operation or a queued event names this connection: its number is not reused before.
-    pub fn is_awaited(&mut self, link: u32) -> bool {
-        let waits = |owner: &Completion| owner.link() == link;
+    pub fn is_awaited(&mut self, conn: u32) -> bool {
+        let waits = |owner: &Completion| owner.conn() == conn;
         self.slots.owners().any(waits)
-            || self.under_way.names(link)
-            || self.buffers.names(link)
-            || self.ended.iter().any(|event| event.names(link))
-            || self.failed.iter().any(|&(of, _)| of == link)
+            || self.under_way.names(conn)
+            || self.buffers.names(conn)
+            || self.ended.iter().any(|event| event.names(conn))
+            || self.failed.iter().any(|&(of, _)| of == conn)
     }
 }
 
 /// The cbdata of an operation of this connection with this edata tag.
-fn word_of(link: u32, slot: u8) -> usize {
-    LINKS + link as usize + (usize::from(slot) << SLOT_AT)
+fn word_of(conn: u32, slot: u8) -> usize {
+    CONN_CBDATA + conn as usize + (usize::from(slot) << SLOT_AT)
 }

@@ -7,7 +7,7 @@ mod short;
 
 use super::ctrl_words::CtrlWord;
 use super::iface::TofuIface;
-use super::op_queue::{Completion, LINKS, OpQueue, OpTag};
+use super::op_queue::{CONN_CBDATA, Completion, OpQueue, OpTag};
 use super::ring_layout::{RingLayout, RingWriter};
 use super::tx_acks::TxAcks;
 use super::utofu::{STRONG_ORDER, Stadd, VcqId};
@@ -49,7 +49,7 @@ pub struct TofuSender {
     /// Posts since the beginning, modulo 2^32, including the remaining budget of short puts.
     until: u32,
     /// Calls and flags of short puts and records.
-    line: VcqOps,
+    vcq_ops: VcqOps,
     post_flags: PostFlags,
     /// Destination and data of the last short put, which is repeated if the VCQ was busy.
     last: (Stadd, *const u8),
@@ -103,11 +103,11 @@ impl TofuSender {
             put_budget: 0,
             short: 0,
             until: 0,
-            line: iface.vcq.line(),
+            vcq_ops: iface.vcq.vcq_ops(),
             post_flags: PostFlags {
                 flags: STRONG_ORDER,
                 edata: tag.generation,
-                cbdata: LINKS + tag.link as usize,
+                cbdata: CONN_CBDATA + tag.conn as usize,
             },
             last: (0, std::ptr::null()),
             iface,
@@ -146,7 +146,7 @@ impl TofuSender {
     fn fail(&mut self, code: i32) {
         self.broken = true;
         self.revoke_budget();
-        self.iface.queue.lock().fail(self.tag.link, code);
+        self.iface.queue.lock().fail(self.tag.conn, code);
     }
 
     /// From now on nothing is posted before the earlier reads, atomic operations and writes by rails have completed,
@@ -191,13 +191,13 @@ impl TofuSender {
     #[inline(never)]
     fn on_credit(&mut self) -> bool {
         let queue = &self.iface.queue;
-        if queue.is_shared() || !queue.lock().poll_flush_reply(self.tag.link) {
+        if queue.is_shared() || !queue.lock().poll_flush_reply(self.tag.conn) {
             return false;
         }
         self.flow.complete();
         if !self.pending_flushes.is_empty() {
             // Progress does not see this reply, and is to complete the flushes.
-            self.iface.leave_unfinished(self.tag.link);
+            self.iface.leave_unfinished(self.tag.conn);
         }
         self.flow.unacked(self.posted()) < MAX_UNACKED
     }
@@ -213,10 +213,10 @@ impl TofuSender {
         &self,
         ask: impl Fn(&mut OpQueue, u32) -> Vec<*mut c_void>,
     ) -> Vec<*mut c_void> {
-        let link = self.tag.link;
-        let mut found = ask(&mut self.iface.queue.lock(), link);
+        let conn = self.tag.conn;
+        let mut found = ask(&mut self.iface.queue.lock(), conn);
         for rail in &self.iface.rails {
-            found.extend(ask(&mut rail.queue.lock(), link));
+            found.extend(ask(&mut rail.queue.lock(), conn));
         }
         found
     }
@@ -229,7 +229,7 @@ impl TofuSender {
     /// Detaches and returns the requests that satisfy `wanted` and wait for reads into buffers, fetching atomics, or
     /// flushes.
     pub fn detach_owner(&mut self, wanted: impl Fn(*mut c_void) -> bool) -> Vec<*mut c_void> {
-        let mut found = self.iface.queue.lock().detach_owner(self.tag.link, &wanted);
+        let mut found = self.iface.queue.lock().detach_owner(self.tag.conn, &wanted);
         found.dedup();
         found.extend(self.pending_flushes.detach_owner(&wanted));
         found
@@ -260,7 +260,7 @@ impl TofuSender {
     fn post_flush(&mut self) {
         // If too many requests or operations are outstanding, the next caller tries again.
         if self.flow.post_flush(self.posted())
-            && !self.count(Some(Completion::Flush(self.tag.link)))
+            && !self.count(Some(Completion::Flush(self.tag.conn)))
         {
             self.flow.cancel_flush();
         }

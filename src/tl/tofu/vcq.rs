@@ -140,7 +140,7 @@ impl Vcq {
     }
 
     /// The calls of the hot path.
-    pub fn line(&self) -> VcqOps {
+    pub fn vcq_ops(&self) -> VcqOps {
         VcqOps::new(self.lib, self.hdl)
     }
 

@@ -31,7 +31,7 @@ pub struct AltPath {
 /// The paths of a connection.
 pub(super) struct AltPaths {
     /// All paths, the best first, and the index of the one in use.
-    ways: Vec<AltPath>,
+    paths: Vec<AltPath>,
     at: usize,
     /// Index of the path that was tried last, and when, coarse milliseconds.
     tried: usize,
@@ -44,17 +44,17 @@ pub(super) struct AltPaths {
 
 impl UdTx {
     /// Sets the paths of the connection, the one in use among them, for failover.
-    pub fn set_alt_paths(&mut self, ways: Vec<AltPath>) {
-        let size = |way: &AltPath| mtu_bytes(way.iface.port.mtu_to(&way.port));
+    pub fn set_alt_paths(&mut self, paths: Vec<AltPath>) {
+        let size = |path: &AltPath| mtu_bytes(path.iface.port.mtu_to(&path.port));
         // Packets must fit on every path.
-        let least = ways.iter().map(size).min().unwrap_or(self.size);
+        let least = paths.iter().map(size).min().unwrap_or(self.size);
         self.size = self.size.min(least);
         self.most = self.most.max(most_packets(segment(self.size)));
         let (own, to) = (self.iface.index, self.to);
-        let taken = |way: &AltPath| way.iface.index == own && way.port.is_at(&to);
-        let at = ways.iter().position(taken).unwrap_or(0);
+        let taken = |path: &AltPath| path.iface.index == own && path.port.is_at(&to);
+        let at = paths.iter().position(taken).unwrap_or(0);
         self.alt_paths = Some(Box::new(AltPaths {
-            ways,
+            paths,
             at,
             tried: at,
             since: 0,
@@ -103,7 +103,7 @@ impl UdTx {
             log::diag!(
                 "no acknowledgment by {}: trying {}",
                 self.iface.port.name,
-                alt_paths.ways[next].iface.port.name
+                alt_paths.paths[next].iface.port.name
             );
             self.take(next, now, true);
         }
@@ -117,13 +117,14 @@ impl UdTx {
         let Some(alt_paths) = &self.alt_paths else {
             return;
         };
-        let is_it = |way: &AltPath| usize::from(way.iface.index) == iface && way.port.is_at(port);
-        let at = alt_paths.ways.iter().position(is_it);
+        let is_it =
+            |path: &AltPath| usize::from(path.iface.index) == iface && path.port.is_at(port);
+        let at = alt_paths.paths.iter().position(is_it);
         // A path that is not in the list is ignored.
         if let Some(at) = at.filter(|&at| at != alt_paths.at) {
             log::diag!(
                 "the peer sends by {} now",
-                alt_paths.ways[at].iface.port.name
+                alt_paths.paths[at].iface.port.name
             );
             self.take(at, clock::coarse_ms(), false);
             self.retransmit_first(AGAIN);
@@ -138,9 +139,9 @@ impl UdTx {
         // Set also after an error: the next path is tried after a while.
         (alt_paths.tried, alt_paths.since) = (at, now);
         alt_paths.turns += 1;
-        match self.turn_to(&alt_paths.ways[at]) {
+        match self.turn_to(&alt_paths.paths[at]) {
             Ok(()) => (alt_paths.at, alt_paths.unannounced) = (at, announce),
-            Err(e) => log::diag!("no path by {}: {e}", alt_paths.ways[at].iface.port.name),
+            Err(e) => log::diag!("no path by {}: {e}", alt_paths.paths[at].iface.port.name),
         }
         self.alt_paths = Some(alt_paths);
         if !self.window.is_empty() {
@@ -149,13 +150,13 @@ impl UdTx {
         }
     }
 
-    fn turn_to(&mut self, way: &AltPath) -> io::Result<()> {
-        let ah = AddressHandle::new(&way.iface.port, &way.port)?;
-        if !Arc::ptr_eq(&way.iface, &self.iface) {
-            self.carry_to(&way.iface)?;
-            self.iface = way.iface.clone();
+    fn turn_to(&mut self, path: &AltPath) -> io::Result<()> {
+        let ah = AddressHandle::new(&path.iface.port, &path.port)?;
+        if !Arc::ptr_eq(&path.iface, &self.iface) {
+            self.carry_to(&path.iface)?;
+            self.iface = path.iface.clone();
         }
-        (self.ah, self.to, self.keepalive_qpn) = (ah, way.port, way.keepalive_qpn);
+        (self.ah, self.to, self.keepalive_qpn) = (ah, path.port, path.keepalive_qpn);
         self.ping.truncate(Ping::SIZE);
         let from = self.iface.port.locator(self.iface.ud_number);
         self.ping.extend(from.encode());
@@ -208,14 +209,14 @@ impl AltPaths {
     /// The next path from a port whose link is up. The first attempt prefers a path that differs in both ports, because
     /// it is not known which of the two has failed.
     fn next(&self) -> Option<usize> {
-        let count = self.ways.len();
+        let count = self.paths.len();
         let others = (1..=count).map(|i| (self.tried + i) % count);
-        let usable = others.filter(|&i| i != self.at && self.ways[i].iface.port.is_active());
+        let usable = others.filter(|&i| i != self.at && self.paths[i].iface.port.is_active());
         let usable: Vec<usize> = usable.collect();
-        let failed = &self.ways[self.at];
+        let failed = &self.paths[self.at];
         let apart = |&&i: &&usize| {
-            let way = &self.ways[i];
-            way.iface.index != failed.iface.index && !way.port.is_at(&failed.port)
+            let path = &self.paths[i];
+            path.iface.index != failed.iface.index && !path.port.is_at(&failed.port)
         };
         let first = usable.iter().find(apart).filter(|_| self.turns == 0);
         first.or(usable.first()).copied()

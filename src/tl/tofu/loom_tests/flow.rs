@@ -49,8 +49,8 @@ impl Scene {
 
     fn read_by_rail(&mut self) -> bool {
         let into = self.here.stadd;
-        let whose = self.here.ptr().cast();
-        (self.tx).read_by_rail(0, self.there.stadd, (into, LEN), whose) == LEN
+        let request = self.here.ptr().cast();
+        (self.tx).read_by_rail(0, self.there.stadd, (into, LEN), request) == LEN
     }
 }
 
@@ -74,7 +74,7 @@ fn complete_posts(queue: &MtLock<OpQueue>, flow: &TxAcks, posts: u32) -> bool {
             flow.complete();
             true
         }
-        Some(QueueEvent::Completed { link: 0, .. }) => flow.read_done(),
+        Some(QueueEvent::Completed { conn: 0, .. }) => flow.read_done(),
         other => panic!("{other:?}"),
     }
 }
@@ -194,7 +194,7 @@ fn loom_nothing_is_left_unfinished() {
         let own = iface(1, true);
         let other = {
             let own = own.clone();
-            spawn(move || (1..3).for_each(|link| own.leave_unfinished(link)))
+            spawn(move || (1..3).for_each(|conn| own.leave_unfinished(conn)))
         };
         let mut found = Vec::new();
         wait(|| {

@@ -42,7 +42,7 @@ fn take(ring: &mut RxRing, n: u64) -> bool {
 fn poll_notice(own: &TofuIface) -> bool {
     let mut notice = MaybeUninit::<MrqNotice>::uninit();
     // SAFETY: the worker's VCQ, which only this thread uses.
-    unsafe { own.vcq.line().poll_mrq(&mut notice) == SUCCESS }
+    unsafe { own.vcq.vcq_ops().poll_mrq(&mut notice) == SUCCESS }
 }
 
 /// Polls by the call of all other paths.
@@ -236,8 +236,8 @@ fn loom_a_buffer_is_read_between_two_gets() {
         };
         let mut into = [0; LEN];
         for _ in 0..2 {
-            let whose = into.as_mut_ptr();
-            let read = (own.queue.lock()).read(0, from, (whose, LEN), whose.cast());
+            let request = into.as_mut_ptr();
+            let read = (own.queue.lock()).read(0, from, (request, LEN), request.cast());
             assert_eq!(read, Ok(true));
             wait(|| {
                 matches!(

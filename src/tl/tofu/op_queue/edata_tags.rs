@@ -58,7 +58,7 @@ pub enum TagHit {
     Part(u32),
     /// The last of several reads of this connection: the first of the list of reads that complete now, and whether all
     /// of them are well.
-    All { link: u32, first: u32, well: bool },
+    All { conn: u32, first: u32, well: bool },
 }
 
 /// The tags of one VCQ.
@@ -110,15 +110,15 @@ impl EdataTags {
     }
 
     /// The tag that one more read of a connection is to use, if there is one.
-    fn room(&mut self, link: u32) -> Option<u8> {
+    fn room(&mut self, conn: u32) -> Option<u8> {
         let joins =
-            |s: &EdataTag| s.owner == Some(Completion::Reads(link)) && !s.closed && s.count < MOST;
+            |s: &EdataTag| s.owner == Some(Completion::Reads(conn)) && !s.closed && s.count < MOST;
         let latest = self.latest;
         if self.free.len() <= PLENTY && joins(&self.slots[usize::from(latest)]) {
             return Some(latest);
         }
         if self.free.len() > RESERVED {
-            return self.alloc(Completion::Reads(link)).inspect(|&slot| {
+            return self.alloc(Completion::Reads(conn)).inspect(|&slot| {
                 // The read that joins is counted by the caller.
                 self.slots[usize::from(slot)].to_come = 0;
             });
@@ -128,8 +128,8 @@ impl EdataTags {
     }
 
     /// Takes a tag for a read: of its own, or one that it shares.
-    pub fn join(&mut self, link: u32, read: u32, all: &mut Outstanding) -> Option<u8> {
-        let number = self.room(link)?;
+    pub fn join(&mut self, conn: u32, read: u32, all: &mut Outstanding) -> Option<u8> {
+        let number = self.room(conn)?;
         self.latest = number;
         let slot = &mut self.slots[usize::from(number)];
         (slot.to_come, slot.count) = (slot.to_come + 1, slot.count + 1);
@@ -149,9 +149,9 @@ impl EdataTags {
         slot.to_come -= 1;
         (slot.closed, slot.failed) = (true, slot.failed || !well);
         let hit = match owner {
-            Completion::Reads(link) if slot.to_come > 0 => TagHit::Part(link),
-            Completion::Reads(link) => TagHit::All {
-                link,
+            Completion::Reads(conn) if slot.to_come > 0 => TagHit::Part(conn),
+            Completion::Reads(conn) => TagHit::All {
+                conn,
                 first: slot.first,
                 well: !slot.failed,
             },
@@ -182,9 +182,9 @@ mod tests {
     use super::super::outstanding::OutstandingOp;
     use super::*;
 
-    fn read(link: u32, slots: &mut EdataTags, all: &mut Outstanding) -> Option<(u8, u32)> {
-        let read = all.insert(OutstandingOp::orphans(link));
-        let slot = slots.join(link, read, all);
+    fn read(conn: u32, slots: &mut EdataTags, all: &mut Outstanding) -> Option<(u8, u32)> {
+        let read = all.insert(OutstandingOp::orphans(conn));
+        let slot = slots.join(conn, read, all);
         if slot.is_none() {
             all.remove(read);
         }
@@ -208,10 +208,10 @@ mod tests {
             match slots.complete(slot.into(), true) {
                 Some(TagHit::Part(7)) => {}
                 Some(TagHit::All {
-                    link: 7,
+                    conn: 7,
                     first,
                     well: true,
-                }) => all.take_all(first, |read| ended.push(read.link)),
+                }) => all.take_all(first, |read| ended.push(read.conn)),
                 other => panic!("{other:?}"),
             }
         }
@@ -262,7 +262,7 @@ mod tests {
             matches!(
                 last,
                 Some(TagHit::All {
-                    link: 1,
+                    conn: 1,
                     well: false,
                     ..
                 })

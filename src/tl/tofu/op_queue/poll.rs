@@ -3,7 +3,7 @@
 use super::completion::{Completion, ErrSource, QueueEvent};
 use super::edata_tags::{NO_SLOT, TagHit};
 use super::outstanding::OutstandingOp;
-use super::{LINKS, MAX_EARLY_NOTICES, OpQueue, SLOT_AT, ZCOPY_BIT};
+use super::{CONN_CBDATA, MAX_EARLY_NOTICES, OpQueue, SLOT_AT, ZCOPY_BIT};
 use crate::sys::log;
 use crate::sys::sync::dma_mem;
 use crate::tl::tofu::utofu::{self, MrqNotice, code_name};
@@ -30,13 +30,13 @@ impl OpQueue {
             if !well && slot != NO_SLOT {
                 self.give_up(slot);
             }
-            let link = match word {
+            let conn = match word {
                 ZCOPY_BIT.. => self.release_zcopy((word - ZCOPY_BIT) as u32, well),
-                LINKS.. => (word - LINKS) as u32,
+                CONN_CBDATA.. => (word - CONN_CBDATA) as u32,
                 buffer => self.buffers.give_back(buffer as u16),
             };
             if !well {
-                self.failed.push((link, code));
+                self.failed.push((conn, code));
             }
         }
         true
@@ -44,11 +44,14 @@ impl OpQueue {
 
     /// A zcopy put has left the request's memory: returns its connection.
     fn release_zcopy(&mut self, number: u32, well: bool) -> u32 {
-        let OutstandingOp { link, whose, .. } = self.under_way.remove(number);
+        let OutstandingOp { conn, request, .. } = self.under_way.remove(number);
         self.zcopy_in_flight -= 1;
-        self.ended
-            .push_back(QueueEvent::ZcopyDone { link, whose, well });
-        link
+        self.ended.push_back(QueueEvent::ZcopyDone {
+            conn,
+            request,
+            well,
+        });
+        conn
     }
 
     /// The operation with this edata tag has failed: returns what it belongs to.
@@ -59,10 +62,10 @@ impl OpQueue {
         self.ended.extend(event);
         match hit {
             TagHit::One(Completion::Changes(_)) => self.changes -= 1,
-            TagHit::One(Completion::Reply(link)) => {
-                let whose = self.replies.end(slot).whose;
+            TagHit::One(Completion::Reply(conn)) => {
+                let request = self.replies.end(slot).request;
                 // The request is completed when the connection is released.
-                let orphan = (!whose.is_null()).then_some((link, whose));
+                let orphan = (!request.is_null()).then_some((conn, request));
                 self.orphans.extend(orphan);
             }
             _ => {}
@@ -78,9 +81,9 @@ impl OpQueue {
         let mut reported = None;
         let (buffers, orphans, ended) = (&mut self.buffers, &mut self.orphans, &mut self.ended);
         self.under_way.take_all(first, |read| {
-            let OutstandingOp { link, whose, .. } = read;
+            let OutstandingOp { conn, request, .. } = read;
             if let Some((buffer, into, len)) = read.copy {
-                if well && !whose.is_null() {
+                if well && !request.is_null() {
                     let from = buffers.ptr(buffer);
                     dma_mem::reads(from, len);
                     dma_mem::writes(into, len);
@@ -90,14 +93,14 @@ impl OpQueue {
                 buffers.give_back(buffer);
                 if !well {
                     // The request is completed when the connection is released.
-                    orphans.extend((!whose.is_null()).then_some((link, whose)));
+                    orphans.extend((!request.is_null()).then_some((conn, request)));
                     return;
                 }
             }
             let copied = read.copy.is_some();
             let event = QueueEvent::Completed {
-                link,
-                whose,
+                conn,
+                request,
                 copied,
                 well,
             };
@@ -130,7 +133,7 @@ impl OpQueue {
     /// Polls the MRQ for a flush reply of this connection ([`Completion::Flush`]), for a microsecond or two. Other
     /// notices are queued for [`poll`](Self::poll). False: none came, or a zcopy put is outstanding, which completes
     /// before it.
-    pub fn poll_flush_reply(&mut self, link: u32) -> bool {
+    pub fn poll_flush_reply(&mut self, conn: u32) -> bool {
         let mut early = 0;
         let mut looks = 0;
         while looks < LOOKS && self.zcopy_in_flight == 0 && self.early.len() < MAX_EARLY_NOTICES {
@@ -145,7 +148,7 @@ impl OpQueue {
             let (is_put, byte) = (notice.notice_type == utofu::LCL_PUT, notice.edata);
             if is_put
                 && *code == utofu::SUCCESS
-                && self.slots.owner(byte) == Some(Completion::Flush(link))
+                && self.slots.owner(byte) == Some(Completion::Flush(conn))
             {
                 self.has_reply();
                 self.early.remove(early);
@@ -192,9 +195,9 @@ impl OpQueue {
     }
 
     fn next_failed(&mut self) -> Option<QueueEvent> {
-        let (link, code) = self.failed.pop()?;
-        let whose = ErrSource::of(link);
-        Some(QueueEvent::Failed { whose, code })
+        let (conn, code) = self.failed.pop()?;
+        let source = ErrSource::of(conn);
+        Some(QueueEvent::Failed { source, code })
     }
 
     /// A notice of an operation of this worker, or an error.
@@ -212,13 +215,13 @@ impl OpQueue {
         let hit = (ours.then(|| self.slots.complete(notice.edata, true))).flatten()?;
         let event = self.on_tag_hit(hit);
         match hit {
-            TagHit::One(Completion::Reply(link)) => {
-                let whose = self.replies.land(notice.edata, notice.rmt_value);
-                Some(tag_hit(link, whose))
+            TagHit::One(Completion::Reply(conn)) => {
+                let request = self.replies.land(notice.edata, notice.rmt_value);
+                Some(tag_hit(conn, request))
             }
-            TagHit::One(Completion::Changes(link)) => {
+            TagHit::One(Completion::Changes(conn)) => {
                 self.changes -= 1;
-                Some(tag_hit(link, std::ptr::null_mut()))
+                Some(tag_hit(conn, std::ptr::null_mut()))
             }
             TagHit::One(owner) => {
                 let value = notice.rmt_value;
@@ -257,9 +260,9 @@ impl OpQueue {
         if self.errors > MAX_VAGUE_ERRORS {
             return QueueEvent::MrqFailed { code };
         }
-        let whose = match hit {
-            Some(TagHit::One(owner)) => ErrSource::of(owner.link()),
-            Some(TagHit::Part(link) | TagHit::All { link, .. }) => ErrSource::Link(link),
+        let source = match hit {
+            Some(TagHit::One(owner)) => ErrSource::of(owner.conn()),
+            Some(TagHit::Part(conn) | TagHit::All { conn, .. }) => ErrSource::Conn(conn),
             None => {
                 let there = RemoteAddr {
                     vcq: notice.vcq_id,
@@ -268,15 +271,15 @@ impl OpQueue {
                 ErrSource::Untagged(notice.edata as u8, there)
             }
         };
-        QueueEvent::Failed { whose, code }
+        QueueEvent::Failed { source, code }
     }
 }
 
 /// The completion of an operation for which the TNI did not access the request's memory.
-fn tag_hit(link: u32, whose: *mut c_void) -> QueueEvent {
+fn tag_hit(conn: u32, request: *mut c_void) -> QueueEvent {
     QueueEvent::Completed {
-        link,
-        whose,
+        conn,
+        request,
         copied: true,
         well: true,
     }

@@ -2,7 +2,7 @@
 
 use super::completion::{CREDITS, Completion, OpTag};
 use super::outstanding::OutstandingOp;
-use super::{LINKS, OpQueue, STUCK_MS, ZCOPY_BIT, word_of};
+use super::{CONN_CBDATA, OpQueue, STUCK_MS, ZCOPY_BIT, word_of};
 use crate::sys::clock;
 use crate::tl::tofu::amo::TofuAmo;
 use crate::tl::tofu::utofu::{self, Stadd};
@@ -44,7 +44,7 @@ impl OpQueue {
         let post_flags = PostFlags {
             flags: utofu::STRONG_ORDER | flags,
             edata: tag.generation,
-            cbdata: LINKS + tag.link as usize,
+            cbdata: CONN_CBDATA + tag.conn as usize,
         };
         self.post(|vcq| vcq.put_bytes(frame, to, post_flags))
     }
@@ -86,14 +86,14 @@ impl OpQueue {
         let (mut flags, mut edata, mut cbdata) = (
             utofu::STRONG_ORDER,
             tag.generation,
-            LINKS + tag.link as usize,
+            CONN_CBDATA + tag.conn as usize,
         );
         if let Some(owner) = owner {
             let Some(slot) = self.slots.alloc(owner) else {
                 return Ok(false);
             };
             flags |= utofu::LOCAL_MRQ_NOTICE;
-            (edata, cbdata) = (slot, word_of(tag.link, slot));
+            (edata, cbdata) = (slot, word_of(tag.conn, slot));
         }
         let post_flags = PostFlags {
             flags,
@@ -123,25 +123,25 @@ impl OpQueue {
     }
 
     /// Posts a bcopy get of `len` bytes, at most a buffer's length, to `into`. [`super::QueueEvent::Completed`] reports
-    /// `whose`. False: no room now.
+    /// `request`. False: no room now.
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
     pub fn read(
         &mut self,
-        link: u32,
+        conn: u32,
         from: RemoteAddr,
         (into, len): (*mut u8, usize),
-        whose: *mut c_void,
+        request: *mut c_void,
     ) -> Result<bool, c_int> {
         if len > self.buffers.packet() || self.is_full() || !self.has_buffers(1) {
             return Ok(false);
         }
-        let Some(buffer) = self.buffers.take(link) else {
+        let Some(buffer) = self.buffers.take(conn) else {
             return Ok(false);
         };
         let here = self.buffers.stadd(buffer);
-        let read = OutstandingOp::by_buffer(link, whose, buffer, (into, len));
+        let read = OutstandingOp::by_buffer(conn, request, buffer, (into, len));
         let posted = self.get(read, here, from, len);
         if posted == Ok(false) {
             self.buffers.give_back(buffer);
@@ -154,17 +154,17 @@ impl OpQueue {
     ///
     /// # Errors
     /// The library's code: it has refused the get.
-    pub fn read_behind(&mut self, link: u32, from: RemoteAddr) -> Result<bool, c_int> {
+    pub fn read_behind(&mut self, conn: u32, from: RemoteAddr) -> Result<bool, c_int> {
         const WORD: usize = size_of::<u64>();
         if self.is_full() || !self.has_buffers(1) {
             return Ok(false);
         }
-        let Some(buffer) = self.buffers.take(link) else {
+        let Some(buffer) = self.buffers.take(conn) else {
             return Ok(false);
         };
         let here = self.buffers.stadd(buffer);
         let nowhere = (std::ptr::null_mut(), WORD);
-        let read = OutstandingOp::by_buffer(link, std::ptr::null_mut(), buffer, nowhere);
+        let read = OutstandingOp::by_buffer(conn, std::ptr::null_mut(), buffer, nowhere);
         // The TNI overwrites the buffer, whose last contents this thread has read.
         read_before_post();
         let posted = self.noticed(read, |vcq, post_flags| {
@@ -185,22 +185,22 @@ impl OpQueue {
         posted
     }
 
-    /// Posts a zcopy get of `len` bytes into registered memory. [`super::QueueEvent::Completed`] reports `whose`.
+    /// Posts a zcopy get of `len` bytes into registered memory. [`super::QueueEvent::Completed`] reports `request`.
     /// False: no room now.
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
     pub fn read_in_place(
         &mut self,
-        link: u32,
+        conn: u32,
         from: RemoteAddr,
         (into, len): (Stadd, usize),
-        whose: *mut c_void,
+        request: *mut c_void,
     ) -> Result<bool, c_int> {
         if self.is_full() {
             return Ok(false);
         }
-        self.get(OutstandingOp::in_place(link, whose), into, from, len)
+        self.get(OutstandingOp::in_place(conn, request), into, from, len)
     }
 
     fn get(
@@ -221,16 +221,16 @@ impl OpQueue {
         operation: OutstandingOp,
         post: impl Fn(&Vcq, PostFlags) -> c_int,
     ) -> Result<bool, c_int> {
-        let link = operation.link;
+        let conn = operation.conn;
         let number = self.under_way.insert(operation);
-        let Some(edata) = self.slots.join(link, number, &mut self.under_way) else {
+        let Some(edata) = self.slots.join(conn, number, &mut self.under_way) else {
             self.under_way.remove(number);
             return Ok(false);
         };
         let post_flags = PostFlags {
             flags: utofu::LOCAL_MRQ_NOTICE,
             edata,
-            cbdata: word_of(link, edata),
+            cbdata: word_of(conn, edata),
         };
         let posted = self.post(|vcq| post(vcq, post_flags));
         if posted.is_err() {
@@ -245,7 +245,7 @@ impl OpQueue {
     }
 
     /// Posts a zcopy put of `len` bytes of registered memory, in order with frames. [`super::QueueEvent::ZcopyDone`]
-    /// reports `whose` when the TNI has read the memory. False: no room now.
+    /// reports `request` when the TNI has read the memory. False: no room now.
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
@@ -254,7 +254,7 @@ impl OpQueue {
         tag: OpTag,
         (from, len): (Stadd, usize),
         to: RemoteAddr,
-        whose: *mut c_void,
+        request: *mut c_void,
     ) -> Result<bool, c_int> {
         if self.is_full() {
             self.poll_tcq();
@@ -262,7 +262,7 @@ impl OpQueue {
                 return Ok(false);
             }
         }
-        let number = (self.under_way).insert(OutstandingOp::in_place(tag.link, whose));
+        let number = (self.under_way).insert(OutstandingOp::in_place(tag.conn, request));
         let post_flags = PostFlags {
             flags: utofu::STRONG_ORDER | utofu::TCQ_NOTICE,
             edata: tag.generation,
@@ -278,22 +278,22 @@ impl OpQueue {
         posted.map(|()| true)
     }
 
-    /// Posts a zcopy put without any ordering. [`super::QueueEvent::Completed`] reports `whose` when the data have
+    /// Posts a zcopy put without any ordering. [`super::QueueEvent::Completed`] reports `request` when the data have
     /// arrived. False: no room now.
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
     pub fn write_apart(
         &mut self,
-        link: u32,
+        conn: u32,
         (from, len): (Stadd, usize),
         to: RemoteAddr,
-        whose: *mut c_void,
+        request: *mut c_void,
     ) -> Result<bool, c_int> {
         if self.is_full() {
             return Ok(false);
         }
-        let write = OutstandingOp::in_place(link, whose);
+        let write = OutstandingOp::in_place(conn, request);
         self.noticed(write, |vcq, post_flags| vcq.put(from, to, len, post_flags))
     }
 
@@ -304,7 +304,7 @@ impl OpQueue {
     /// The library's code: the connection is unusable.
     pub fn add(
         &mut self,
-        link: u32,
+        conn: u32,
         what: u64,
         to: RemoteAddr,
         owner: Option<Completion>,
@@ -319,7 +319,7 @@ impl OpQueue {
         let post_flags = PostFlags {
             flags,
             edata,
-            cbdata: word_of(link, edata),
+            cbdata: word_of(conn, edata),
         };
         let posted = self.post(|vcq| vcq.change(TofuAmo::add(what), to, post_flags));
         self.posted(posted, edata)

@@ -59,7 +59,7 @@ impl TofuSender {
             return false;
         }
         for _ in 0..missing {
-            self.buffers.extend(queue.take_buffer(self.tag.link));
+            self.buffers.extend(queue.take_buffer(self.tag.conn));
         }
         true
     }
@@ -104,7 +104,7 @@ impl TofuSender {
         fill(self.record.as_mut_ptr());
         self.rest = Some((head, 0));
         if !self.push() {
-            self.iface.leave_unfinished(self.tag.link);
+            self.iface.leave_unfinished(self.tag.conn);
         }
     }
 
@@ -165,7 +165,7 @@ impl TofuSender {
             let mut queue = self.iface.queue.lock();
             let taken = queue
                 .has_buffers(1)
-                .then(|| queue.take_buffer(self.tag.link));
+                .then(|| queue.take_buffer(self.tag.conn));
             self.buffers.extend(taken.flatten());
         }
         HEAD + len <= PIGGYBACK || !self.buffers.is_empty()

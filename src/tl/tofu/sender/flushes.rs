@@ -74,7 +74,7 @@ impl TofuSender {
             return Some(owner);
         }
         if !self.post_marker_flush() {
-            self.iface.leave_unfinished(self.tag.link);
+            self.iface.leave_unfinished(self.tag.conn);
         }
         None
     }

@@ -37,7 +37,7 @@ impl TofuSender {
                 _ => data.cast::<u64>().read_unaligned(),
             };
             let to = RemoteAddr { vcq, stadd };
-            self.line.put_word(word, LEN, to, self.post_flags)
+            self.vcq_ops.put_word(word, LEN, to, self.post_flags)
         };
         if code != SUCCESS {
             self.write_again(LEN);
@@ -59,9 +59,9 @@ impl TofuSender {
             match len {
                 4 => {
                     let word = data.cast::<u32>().read_unaligned().into();
-                    self.line.put_word(word, 4, to, self.post_flags)
+                    self.vcq_ops.put_word(word, 4, to, self.post_flags)
                 }
-                _ => self.line.put_bytes(data, len, to, self.post_flags),
+                _ => self.vcq_ops.put_bytes(data, len, to, self.post_flags),
             }
         };
         if code != SUCCESS {
@@ -115,7 +115,7 @@ impl TofuSender {
         let code = unsafe {
             bytes.cast::<[u8; HEAD]>().write(head.encode());
             copy::tiny(bytes.add(HEAD), data, len);
-            self.line.put_bytes(bytes, HEAD + len, to, post_flags)
+            self.vcq_ops.put_bytes(bytes, HEAD + len, to, post_flags)
         };
         if code != SUCCESS {
             return false;
