@@ -106,7 +106,7 @@ pub fn choose(
     let same = |(_, port): &(usize, &Arc<Port>)| Arc::ptr_eq(&port.hca, device);
     let behind = ports.iter().enumerate().filter(same);
     RkeyAtomics {
-        ports: behind.fold(0, |bits, (i, _)| bits | 1 << i),
+        port_mask: behind.fold(0, |bits, (i, _)| bits | 1 << i),
         alone: !device.has_global_atomics(),
     }
 }

@@ -170,7 +170,7 @@ pub struct IbConn {
     /// When the peer was last probed.
     pub probed: u64,
     /// It has received packets that are not acknowledged yet, and is in the worker's list of those.
-    pub listed: bool,
+    pub ack_scheduled: bool,
     /// Nothing more is received: the peer has disconnected or failed.
     pub ended: bool,
 }

@@ -219,8 +219,8 @@ impl MemHandle {
             keys.count = i as u8 + 1;
         }
         keys.atomics = self.atomics;
-        if self.atomics.ports != 0 {
-            let port = self.atomics.ports.trailing_zeros() as usize;
+        if self.atomics.port_mask != 0 {
+            let port = self.atomics.port_mask.trailing_zeros() as usize;
             // Set once: here.
             let _ = self.atomic_key.set(keys.of_port(port)?);
         }

@@ -98,7 +98,7 @@ pub struct TcpPolicy {
     /// Reads of a ready socket before the next one's turn, at least one; `u32::MAX` without limit.
     pub max_poll: u32,
     /// Ports to listen on; `None`: the system chooses.
-    pub ports: Option<PortRange>,
+    pub port_range: Option<PortRange>,
     /// A connection is made from the address of the interface that was chosen.
     pub bind_source: bool,
     pub keepalive: TcpKeepalive,
@@ -214,7 +214,7 @@ impl TcpPolicy {
             keep_interval: self.keepalive.interval,
             keep_count: self.keepalive.count,
             bind_source: self.bind_source,
-            ports: self.ports.map_or((0, 0), |p| (p.first, p.last)),
+            ports: self.port_range.map_or((0, 0), |p| (p.first, p.last)),
             receive_buffer: self.rx_seg_size,
         }
     }
@@ -231,7 +231,7 @@ impl TcpPolicy {
             syn_cnt: limit(options.tcp_syn_cnt).map(|n| n.min(255)),
             max_conn_retries: options.tcp_max_conn_retries,
             max_poll: options.tcp_max_poll.max(1),
-            ports: Some(options.tcp_port_range).filter(|range| range.last != 0),
+            port_range: Some(options.tcp_port_range).filter(|range| range.last != 0),
             bind_source: options.tcp_ep_bind_src_addr != Ternary::No,
             keepalive: TcpKeepalive {
                 on: options.tcp_keepidle != Interval::Inf
@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn sockets() {
         let t = tcp(&[]);
-        assert!(t.nodelay && t.keepalive.on && t.ports.is_none());
+        assert!(t.nodelay && t.keepalive.on && t.port_range.is_none());
         assert_eq!(
             (t.tx_seg_size, t.rx_seg_size, t.max_poll),
             (8 << 10, 64 << 10, 16)
@@ -448,7 +448,7 @@ mod tests {
         assert_eq!((t.sndbuf, t.syn_cnt), (Some(1 << 20), Some(255)));
         assert_eq!((t.tx_seg_size, t.rx_seg_size, t.max_poll), (0, MAX_SEG, 1));
         assert_eq!(
-            t.ports,
+            t.port_range,
             Some(PortRange {
                 first: 2000,
                 last: 2010

@@ -110,7 +110,7 @@ pub struct Request {
     /// `tail` is a boxed slice that the request owns.
     pub tail_owned: bool,
     /// Entries of the list of the sender's pieces at `remote`; 0: `remote` is one piece.
-    pub listed: u32,
+    pub remote_pieces: u32,
     /// The sender has other messages that wait too.
     pub one_of_many: bool,
     /// A receive by rendezvous whose first part was copied: the receiver copies the rest alone.

@@ -184,7 +184,10 @@ mod tests {
     }
 
     fn device(alone: bool) -> Option<DeviceKeys> {
-        let atomics = RkeyAtomics { ports: 1, alone };
+        let atomics = RkeyAtomics {
+            port_mask: 1,
+            alone,
+        };
         Some(DeviceKeys {
             atomics,
             ..DeviceKeys::default()

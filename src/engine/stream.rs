@@ -85,7 +85,7 @@ pub struct RxStream {
     /// The first receive is out of `posted`: progress is filling it, with the user's functions.
     pub filling: bool,
     /// In `StreamQueue::ready`.
-    listed: bool,
+    in_ready_list: bool,
     /// The endpoint has failed: no bytes arrive any more.
     pub ended: Option<ucs_status_t>,
     /// A chunk for reuse.
@@ -334,8 +334,8 @@ impl StreamQueue {
     pub unsafe fn announce(&mut self, ep: *mut Endpoint) {
         // SAFETY: the caller's promise.
         let (internal, stream) = unsafe { ((*ep).is_internal(), self.of(ep)) };
-        if stream.bytes > 0 && !stream.contended() && !stream.listed && !internal {
-            stream.listed = true;
+        if stream.bytes > 0 && !stream.contended() && !stream.in_ready_list && !internal {
+            stream.in_ready_list = true;
             self.ready.push_back(ep);
         }
     }
@@ -345,7 +345,7 @@ impl StreamQueue {
         while let Some(ep) = self.ready.pop_front() {
             // SAFETY: closed endpoints are taken out by `close`.
             let stream = unsafe { self.of(ep) };
-            stream.listed = false;
+            stream.in_ready_list = false;
             if stream.bytes > 0 && !stream.contended() {
                 return Some(ep);
             }
@@ -397,7 +397,7 @@ impl StreamQueue {
         let Some(mut stream) = (unsafe { (*ep).stream.take() }) else {
             return Vec::new();
         };
-        if stream.listed {
+        if stream.in_ready_list {
             self.ready.retain(|&other| other != ep);
         }
         stream.drain()

@@ -61,7 +61,7 @@ pub struct TcpConn {
     /// How often the peer had lost this worker when the connection was made.
     pub losses: u32,
     /// It is in `TcpWorker::behind`.
-    listed: bool,
+    in_behind: bool,
 }
 
 /// A peer to which the next attempt to connect is due later.
@@ -221,7 +221,7 @@ impl TcpWorker {
             phase,
             peer,
             losses: 0,
-            listed: false,
+            in_behind: false,
         }));
         self.unsettled += 1;
         match phase {
@@ -248,7 +248,7 @@ impl TcpWorker {
     /// Appends an open connection to the list `behind`.
     pub fn list(&mut self, token: u64) {
         if let Some(c) = self.get(token)
-            && !std::mem::replace(&mut c.listed, true)
+            && !std::mem::replace(&mut c.in_behind, true)
         {
             self.behind.push_back(token);
         }
@@ -256,14 +256,14 @@ impl TcpWorker {
 
     /// Whether this connection is in the list `behind`.
     pub fn is_listed(&mut self, token: u64) -> bool {
-        self.get(token).is_some_and(|c| c.listed)
+        self.get(token).is_some_and(|c| c.in_behind)
     }
 
     /// Removes the longest waiting connection from the list `behind`.
     pub fn take_listed(&mut self) -> Option<u64> {
         let token = self.behind.pop_front()?;
         if let Some(c) = self.get(token) {
-            c.listed = false;
+            c.in_behind = false;
         }
         Some(token)
     }
@@ -325,7 +325,7 @@ impl TcpWorker {
         self.epoll.remove(connection.link.fd(), connecting);
         if connection.phase == TcpConnPhase::Open {
             self.open.retain(|&t| t != token);
-            if connection.listed {
+            if connection.in_behind {
                 self.behind.retain(|&t| t != token);
             }
         } else {

@@ -208,7 +208,7 @@ pub(super) fn path(
         RmaPath::Direct(_) if by.alone => RmaPath::Message,
         // Not before operations by message are answered: a program that orders nothing still expects order for one
         // address.
-        RmaPath::Device if by.ports != 0 && flush::is_answered(peer) => RmaPath::Device,
+        RmaPath::Device if by.port_mask != 0 && flush::is_answered(peer) => RmaPath::Device,
         RmaPath::Device | RmaPath::Attach => RmaPath::Message,
         path => path,
     })

@@ -382,9 +382,9 @@ fn on_longer(
 #[inline(always)]
 pub fn schedule_ack(ports: &mut IbWorker, number: u32) {
     if let Some(c) = ports.get(number)
-        && !c.listed
+        && !c.ack_scheduled
     {
-        c.listed = true;
+        c.ack_scheduled = true;
         ports.schedule_ack(number);
     }
 }
@@ -410,7 +410,7 @@ fn acknowledge(worker: &Worker, ports: &mut IbWorker, before: usize) {
             continue;
         }
         if let Some(c) = ports.get(number) {
-            c.listed = false;
+            c.ack_scheduled = false;
         }
     }
 }

@@ -145,7 +145,7 @@ fn begin(
         since: now,
         late: false,
         probed: now,
-        listed: false,
+        ack_scheduled: false,
         ended: false,
     }));
     worker.progress_flags.raise_ib();

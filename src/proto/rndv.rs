@@ -123,7 +123,7 @@ unsafe fn fill_rndv(r: &mut Request, peer: &Peer, offer: RtsInfo, beside: *const
     match offer.keyed {
         // SAFETY: the STADDs of the RTS are readable at `beside`.
         true => unsafe { get_zcopy::keep_key(r, offer, beside) },
-        false => r.listed = offer.pieces,
+        false => r.remote_pieces = offer.pieces,
     }
     r.one_of_many = offer.one_of_many;
 }

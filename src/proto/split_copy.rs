@@ -66,7 +66,7 @@ pub unsafe fn offer(req: *mut Request, peer: &Peer) {
     let len = r.info.length;
     // Only where CMA reads are known to be permitted: the offer need not be withdrawn.
     if len < MIN
-        || r.listed != 0
+        || r.remote_pieces != 0
         || peer.same_process
         || peer.cma.load(Ordering::Relaxed) != CMA_YES
     {

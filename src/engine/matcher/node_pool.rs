@@ -1,7 +1,7 @@
-//! A slab of nodes that are chained into doubly linked lists by index: stable indices, O(1) unlinking, and no
+//! A pool of nodes that are chained into doubly linked lists by index: stable indices, O(1) unlinking, and no
 //! allocation once it has grown to the working set.
 
-/// The index of no node. No slab grows this far, so that the bounds check of a lookup is also the test for the end of a
+/// The index of no node. No pool grows this far, so that the bounds check of a lookup is also the test for the end of a
 /// list.
 pub(super) const NIL: u32 = u32::MAX;
 

@@ -253,7 +253,7 @@ fn end_shared(worker: &Worker, req: *mut Request, peer: &Peer) -> GetStep {
 
 /// Fetches the list of the sender's pieces, if there is one and it was not fetched before.
 fn fetch_list(peer: &Peer, r: &mut Request) -> Result<(), CmaFault> {
-    let count = r.listed as usize;
+    let count = r.remote_pieces as usize;
     if count == 0 || r.pieces().is_some() {
         return Ok(());
     }

@@ -39,7 +39,7 @@ pub fn set_rma_ib(r: &mut Request, direction: CmaDirection, addr: u64, keys: &De
 /// Makes a request, whose data (the result buffer, or none) and peer are set, an atomic operation of the peer's HCA.
 /// False: no HCA has the operation.
 pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, keys: &DeviceKeys) -> bool {
-    let port = keys.atomics.ports.trailing_zeros() as usize;
+    let port = keys.atomics.port_mask.trailing_zeros() as usize;
     let (Some(key), Some(_)) = (keys.of_port(port), step(head)) else {
         return false;
     };
@@ -47,7 +47,7 @@ pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, keys: &DeviceKeys) -> b
         r,
         addr,
         head,
-        u64::from(key) << 8 | u64::from(keys.atomics.ports),
+        u64::from(key) << 8 | u64::from(keys.atomics.port_mask),
     );
     true
 }
