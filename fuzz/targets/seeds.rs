@@ -132,7 +132,7 @@ fn address() -> WorkerAddress {
             ino: 5,
             ipc_ns: 6,
             key: 7 << 32 | 8,
-            lifeline: 9,
+            liveness_place: 9,
             flags: 0,
         }),
         ib: Some(IbLocator {
@@ -444,7 +444,7 @@ fn scripts(hows: impl IntoIterator<Item = u8>) -> Vec<Vec<u8>> {
         vec![
             act(5, 5000),
             Progress,
-            seen(Kind::Withdrawn, 0, vec![]),
+            seen(Kind::RndvCancel, 0, vec![]),
             act(14, 0),
             act(15, 0),
         ],

@@ -83,7 +83,7 @@ pub struct Peer {
     pub rma_refused: AtomicBool,
     /// The endpoint that made the accesses up to this number was closed by force: no flush reports their refusal. Under
     /// `tx`.
-    pub rma_excused: AtomicU64,
+    pub rma_discounted: AtomicU64,
     pub cma: AtomicU8,
     /// Selects CMA or message for short accesses to memory that is not mapped.
     pub short_rma: ShortRma,
@@ -215,7 +215,7 @@ impl Peer {
             rma_sent: AtomicU64::new(0),
             rma_done: AtomicU64::new(0),
             rma_refused: AtomicBool::new(false),
-            rma_excused: AtomicU64::new(0),
+            rma_discounted: AtomicU64::new(0),
             cma: AtomicU8::new(if worker.ctx.cma_allowed() && same_pid_ns {
                 CMA_UNKNOWN
             } else {
@@ -365,10 +365,10 @@ impl Peer {
 
     /// A stub peer: what a client's endpoint leads to until its server is known. Nothing is sent; requests wait.
     pub fn stub(worker: &Worker) -> Self {
-        let mut nobody = Self::new(worker, 0, None, None);
+        let mut peer_stub = Self::new(worker, 0, None, None);
         // No connection is ever made to it.
-        nobody.tx.get_mut().connecting = true;
-        nobody
+        peer_stub.tx.get_mut().connecting = true;
+        peer_stub
     }
 
     /// Whether it is a stub peer.

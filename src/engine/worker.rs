@@ -486,7 +486,7 @@ impl Worker {
             ino: l.id.ino,
             ipc_ns: l.ipc_ns,
             key: l.key,
-            lifeline: l.lifeline,
+            liveness_place: l.liveness_place,
             flags: 0,
         });
         WorkerAddress {

@@ -331,7 +331,7 @@ fn take(
     rings: &mut TofuWorker,
     number: u32,
     most: u32,
-    hear: impl Fn(&mut RxRing),
+    note: impl Fn(&mut RxRing),
     short: impl Fn(&Worker, RingMessage) -> bool,
 ) -> u32 {
     let Some(incoming) = rings.incoming(number).map(NonNull::from) else {
@@ -342,7 +342,7 @@ fn take(
     let incoming = unsafe { &mut *incoming.as_ptr() };
     // SAFETY: a peer is not freed while a list of the worker names it.
     let peer = unsafe { &*incoming.peer };
-    hear(&mut incoming.ring);
+    note(&mut incoming.ring);
     while count < most && !incoming.ended {
         let (head, bytes) = match incoming.ring.peek() {
             Ok(Some(frame)) => frame,

@@ -97,7 +97,7 @@ fn offer_close(tx: &mut PeerTx) -> bool {
 }
 
 /// Answers the peers that offer to close their rings in this worker's inbox. Called in progress, periodically.
-fn answer_offers(worker: &Worker, rx: &mut Rx, named: &HashSet<*const Peer>) {
+fn reply_to_offers(worker: &Worker, rx: &mut Rx, named: &HashSet<*const Peer>) {
     for c in &mut rx.shm_rings {
         if !c.consumer.is_close_offered() {
             continue;
@@ -145,7 +145,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
         return;
     }
     let named = release::named_by_requests(worker);
-    answer_offers(worker, rx, &named);
+    reply_to_offers(worker, rx, &named);
     let mut senders: HashSet<*const Peer> = rx.shm_rings.iter().map(|c| c.peer).collect();
     if let Some(rings) = rx.tofu.as_deref() {
         senders.extend(rings.peers());

@@ -241,7 +241,7 @@ fn refuse(peer: &Peer) {
     let _queue = peer.tx.lock();
     // Relaxed: the lock orders it, and only this thread counts answers.
     let turn = peer.rma_done.load(Ordering::Relaxed) + 1;
-    if turn > peer.rma_excused.load(Ordering::Relaxed) {
+    if turn > peer.rma_discounted.load(Ordering::Relaxed) {
         // Relaxed: `answered` publishes it.
         peer.rma_refused.store(true, Ordering::Relaxed);
     }
@@ -253,7 +253,7 @@ pub fn drop_failure(peer: &Peer) {
     let _queue = peer.tx.lock();
     // Relaxed: the lock orders it.
     let sent = peer.rma_sent.load(Ordering::Relaxed);
-    peer.rma_excused.store(sent, Ordering::Relaxed);
+    peer.rma_discounted.store(sent, Ordering::Relaxed);
     peer.rma_refused.store(false, Ordering::Relaxed);
 }
 

@@ -25,7 +25,7 @@ use std::cmp::Reverse;
 use std::io;
 use std::sync::Arc;
 
-const _: () = assert!(PortLocator::SIZE == Kind::RailAsk.header_size());
+const _: () = assert!(PortLocator::SIZE == Kind::RailReq.header_size());
 
 /// Handles the queued rail events.
 pub fn start(worker: &Worker, ports: &mut IbWorker) {
@@ -105,7 +105,7 @@ fn request_by(peer: &Peer, i: usize, iface: &IbIface) -> io::Result<()> {
     let end = PendingRail { qp, iface: i, psn };
     with_sender(peer, |sender| sender.rails.asked.push(end));
     let from = iface.port.locator(iface.ud_number);
-    tx::control_first(peer, Kind::RailAsk, imm.to_u64(), &from.encode());
+    tx::control_first(peer, Kind::RailReq, imm.to_u64(), &from.encode());
     Ok(())
 }
 
@@ -147,7 +147,7 @@ fn hold(ports: &IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
     };
     let iface = &ports.ifaces[i];
     let from = iface.port.locator(iface.ud_number);
-    tx::control_first(peer, Kind::RailHeld, answer.to_u64(), &from.encode());
+    tx::control_first(peer, Kind::RailRep, answer.to_u64(), &from.encode());
 }
 
 fn held_end(iface: &IbIface, imm: RailImm, to: &PortLocator) -> io::Result<(Arc<IbvQp>, u32)> {
@@ -203,7 +203,7 @@ fn join(ports: &mut IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
 pub fn on_gone(peer: &Peer, imm: RailImm) {
     match with_sender(peer, |sender| sender.rails.drop_held(imm.qpn)) {
         Some(false) => tx::fail_peer(peer, UCS_ERR_IO_ERROR),
-        _ => tx::control_first(peer, Kind::RailDropped, imm.to_u64(), &[]),
+        _ => tx::control_first(peer, Kind::RailDownAck, imm.to_u64(), &[]),
     }
 }
 
@@ -228,7 +228,7 @@ fn give_up(ports: &IbWorker, peer: &Peer, (iface, qpn): (usize, u32), why: &str)
         "the rail to worker {:#x} by {port} is dropped: {why}",
         peer.uid
     );
-    tx::control_first(peer, Kind::RailGone, name, &[]);
+    tx::control_first(peer, Kind::RailDown, name, &[]);
 }
 
 /// Handles the message that the peer has dropped its end of a rail: the other rails move the unfinished parts.

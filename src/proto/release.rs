@@ -151,7 +151,7 @@ fn unlist(worker: &Worker) {
         return;
     }
     let mut peers = worker.peers.lock();
-    let mut former = worker.replaced_peers.lock();
+    let mut replaced = worker.replaced_peers.lock();
     let mut unlisted = worker.unlisted.lock();
     let mut gone = HashSet::new();
     departed.retain(|peer| {
@@ -171,9 +171,9 @@ fn unlist(worker: &Worker) {
         }
     }
     let mut i = 0;
-    while i < former.len() {
-        match is_gone(&former[i]) {
-            true => unlisted.push(former.swap_remove(i)),
+    while i < replaced.len() {
+        match is_gone(&replaced[i]) {
+            true => unlisted.push(replaced.swap_remove(i)),
             false => i += 1,
         }
     }

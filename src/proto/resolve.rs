@@ -179,7 +179,7 @@ fn locator(shm: ShmLocator) -> InboxLocator {
             ino: shm.ino,
         },
         key: shm.key,
-        lifeline: shm.lifeline,
+        liveness_place: shm.liveness_place,
     }
 }
 

@@ -62,7 +62,7 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
     }
     if peer.status() == UCS_OK {
         for (aux, id) in notices {
-            tx::control(peer, Kind::Withdrawn, aux, id, &[]);
+            tx::control(peer, Kind::RndvCancel, aux, id, &[]);
         }
     }
 }
@@ -86,7 +86,7 @@ unsafe fn cancel_remote(peer: &Peer, req: *mut Request, status: ucs_status_t) ->
     }
     t.fate = ZcopyState::Ends(status);
     // The endpoint may be freed before the request completes. The changed kind refuses an RTR.
-    (r.ep, r.kind) = (std::ptr::null(), Kind::TakenBack as u8);
+    (r.ep, r.kind) = (std::ptr::null(), Kind::RndvCancelReq as u8);
     // SAFETY: this thread owns the request until it has an id. A new id: an answer to the old one may be in flight, and
     // does not answer the cancel.
     let head = unsafe {
@@ -94,7 +94,7 @@ unsafe fn cancel_remote(peer: &Peer, req: *mut Request, status: ucs_status_t) ->
             req: request::name(worker, req),
         }
     };
-    tx::control(peer, Kind::TakenBack, 0, offered, &head.encode());
+    tx::control(peer, Kind::RndvCancelReq, 0, offered, &head.encode());
     rndv::recheck_lost(worker, peer);
     true
 }

@@ -22,7 +22,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-pub use limits::{PinnedUsage, cure, is_shortage};
+pub use limits::{PinnedUsage, advice, is_shortage};
 pub use local_cache::LocalCache;
 pub use policy::CachePolicy;
 

@@ -65,7 +65,7 @@ packed! {
         /// System V number of the memory and the value that must be written in it; 0 if `fd` is the memory.
         key: u64,
         /// Id of the directory in which the owner holds the lock of `key` while it lives; 0: it holds none.
-        lifeline: u32,
+        liveness_place: u32,
         /// Reserved: 0.
         flags: u8,
     }
@@ -493,7 +493,7 @@ mod tests {
         ino: 5,
         ipc_ns: 8,
         key: 6,
-        lifeline: 10,
+        liveness_place: 10,
         flags: 7,
     };
     const PLAIN: WorkerAddress = WorkerAddress {

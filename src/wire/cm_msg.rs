@@ -131,16 +131,16 @@ mod tests {
     #[test]
     fn private_data_identify_the_protocol() {
         // The private data that the connection manager delivers are longer than those that were sent.
-        let mut said = [0; 56];
-        assert_eq!(ConnPrivateData::decode(&said), None);
-        said[..8].copy_from_slice(&ConnPrivateData { magic: MAGIC }.encode());
-        assert!(ConnPrivateData::decode(&said).is_some());
-        assert_eq!(Refusal::decode(&said), None);
-        said[8] = -23i8 as u8;
-        assert_eq!(Refusal::decode(&said).map(|r| r.status), Some(-23));
-        assert_eq!(ConnPrivateData::decode(&said[..7]), None);
-        said[7] += 1;
-        assert_eq!(ConnPrivateData::decode(&said), None);
+        let mut private_data = [0; 56];
+        assert_eq!(ConnPrivateData::decode(&private_data), None);
+        private_data[..8].copy_from_slice(&ConnPrivateData { magic: MAGIC }.encode());
+        assert!(ConnPrivateData::decode(&private_data).is_some());
+        assert_eq!(Refusal::decode(&private_data), None);
+        private_data[8] = -23i8 as u8;
+        assert_eq!(Refusal::decode(&private_data).map(|r| r.status), Some(-23));
+        assert_eq!(ConnPrivateData::decode(&private_data[..7]), None);
+        private_data[7] += 1;
+        assert_eq!(ConnPrivateData::decode(&private_data), None);
     }
 
     #[test]

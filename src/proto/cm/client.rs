@@ -36,8 +36,8 @@ pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
         clippy::arc_with_non_send_sync,
         reason = "like Worker: its locks and atomics make sharing among threads sound"
     )]
-    let nobody = Arc::new(Peer::stub(worker));
-    let ep = resolve::numbered_endpoint(worker, &nobody, number | CLIENT, number | SERVER);
+    let stub = Arc::new(Peer::stub(worker));
+    let ep = resolve::numbered_endpoint(worker, &stub, number | CLIENT, number | SERVER);
     // SAFETY: a new endpoint.
     unsafe { (*ep).session = token };
     let session = CmSession {
@@ -55,7 +55,7 @@ pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
         err_mode: 0,
         client_id: 0,
         buffer: Vec::new(),
-        stub: Some(nobody),
+        stub: Some(stub),
     };
     x.entries
         .insert(token, CmEntry::CmSession(Box::new(session)));
@@ -87,9 +87,9 @@ pub unsafe fn connect(
     (session.transports, session.err_mode) = (transports(worker), err_mode);
     if let Err(e) = start_connect(worker, x, token) {
         log::debug!("cannot connect to {to}: {e}");
-        let nobody = end_client(x, token);
+        let stub = end_client(x, token);
         drop(guard);
-        fail_attempt(worker, token, nobody, e.status());
+        fail_attempt(worker, token, stub, e.status());
     }
     expire_attempts(worker);
 }
@@ -241,14 +241,14 @@ pub(super) fn on_late(worker: &Worker, token: u64) {
         ConnectError::Connect(ErrorKind::TimedOut.into()),
     );
     drop(guard);
-    if let CmOutcome::Lost(nobody, status) = outcome {
-        fail_attempt(worker, token, nobody, status);
+    if let CmOutcome::Lost(stub, status) = outcome {
+        fail_attempt(worker, token, stub, status);
     }
 }
 
 /// Fails the requests that wait for a client's connection, and a close that waits for it.
-pub(super) fn fail_attempt(worker: &Worker, token: u64, nobody: *const Peer, status: ucs_status_t) {
-    stub_peer::fail(nobody, status);
+pub(super) fn fail_attempt(worker: &Worker, token: u64, stub: *const Peer, status: ucs_status_t) {
+    stub_peer::fail(stub, status);
     disconnect::on_lost(worker, token, status);
 }
 
@@ -357,19 +357,19 @@ pub(super) fn on_accepted(worker: &Worker, token: u64, address: &WorkerAddress) 
     let peer = match found {
         Ok(peer) => peer,
         Err(status) => {
-            let nobody = session
+            let stub = session
                 .stub
                 .as_deref()
                 .map_or(std::ptr::null(), |p| &raw const *p);
             drop(guard);
-            return fail_attempt(worker, token, nobody, status);
+            return fail_attempt(worker, token, stub, status);
         }
     };
-    let nobody = session.stub.take();
+    let stub = session.stub.take();
     drop(guard);
     // `None`: a message of the server arrived before the reply.
-    if let Some(nobody) = nobody {
-        stub_peer::settle(worker, token, ep, nobody, &peer);
+    if let Some(stub) = stub {
+        stub_peer::settle(worker, token, ep, stub, &peer);
     }
     // SAFETY: the endpoint is not freed while the session names it.
     match unsafe { ep.as_mut() } {

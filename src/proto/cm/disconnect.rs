@@ -286,8 +286,8 @@ fn end(x: &mut CmState, token: u64, behind: bool, force: bool) {
             let _ = contact.send(&[word]);
         }
     }
-    if let Some(nobody) = session.stub {
-        x.retire(token, nobody);
+    if let Some(stub) = session.stub {
+        x.retire(token, stub);
     }
 }
 

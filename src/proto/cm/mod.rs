@@ -139,7 +139,7 @@ fn on_event(worker: &Worker, token: u64) {
     drop(guard);
     match outcome {
         CmOutcome::Nothing => {}
-        CmOutcome::Lost(nobody, status) => client::fail_attempt(worker, token, nobody, status),
+        CmOutcome::Lost(stub, status) => client::fail_attempt(worker, token, stub, status),
         CmOutcome::Accepted(address) => client::on_accepted(worker, token, &address),
         CmOutcome::Gone(ep, disconnect_byte) => disconnect::on_gone(worker, ep, disconnect_byte),
         // SAFETY: the request was removed from its session: this thread owns it.

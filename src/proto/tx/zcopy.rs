@@ -163,7 +163,7 @@ pub(super) unsafe fn advance(
     }
     let protocol = match t.role {
         ZcopyRole::Deliver => {
-            if word.is_none() && !sender.send(Kind::Written as u8, 0, recv, 0, |_| {}) {
+            if word.is_none() && !sender.send(Kind::Atp as u8, 0, recv, 0, |_| {}) {
                 return Some(false);
             }
             Some(StatProtocol::RndvCopy)
@@ -260,11 +260,11 @@ pub unsafe fn end(req: *mut Request) {
             let len = r.data.len();
             match r.transfer().map(|t| (t.role, t.fate)) {
                 Some((ZcopyRole::Deliver, ZcopyState::Ends(_))) => {
-                    control(peer, Kind::Withdrawn, ASKED, r.imm, &[]);
+                    control(peer, Kind::RndvCancel, ASKED, r.imm, &[]);
                 }
                 Some((ZcopyRole::Deliver, _)) => {
                     peer.stats().of(StatProtocol::RndvCopy).add(len);
-                    control(peer, Kind::Written, 0, r.imm, &[]);
+                    control(peer, Kind::Atp, 0, r.imm, &[]);
                 }
                 _ => peer.stats().of(StatProtocol::RmaCopy).add(len),
             }

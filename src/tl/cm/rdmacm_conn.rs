@@ -198,15 +198,15 @@ impl RdmaCmInner {
         // The options exclude the device.
         let port = self.id.port(ports).ok_or(ErrorKind::NetworkUnreachable)?;
         let queue = CmQp::new(port, &self.id)?;
-        let said = ConnPrivateData { magic: MAGIC }.encode();
-        self.id.connect(port, queue.number(), &said)?;
+        let private_data = ConnPrivateData { magic: MAGIC }.encode();
+        self.id.connect(port, queue.number(), &private_data)?;
         self.queue = Some(queue);
         Ok(())
     }
 
     /// The listener has accepted: brings the queue pair to RTS and completes the connection.
-    fn enter(&mut self, said: &[u8]) -> io::Result<()> {
-        ConnPrivateData::decode(said).ok_or(ErrorKind::ConnectionRefused)?;
+    fn enter(&mut self, private_data: &[u8]) -> io::Result<()> {
+        ConnPrivateData::decode(private_data).ok_or(ErrorKind::ConnectionRefused)?;
         let queue = self.queue.as_mut().ok_or(ErrorKind::NotConnected)?;
         queue.enter(&self.id, IBV_QPS_RTR)?;
         queue.enter(&self.id, IBV_QPS_RTS)?;

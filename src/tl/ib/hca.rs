@@ -177,7 +177,7 @@ impl Hca {
         log::error!(
             "{}: cannot register {bytes} bytes for {what}: {e}. {}",
             self.name,
-            regcache::cure(bytes)
+            regcache::advice(bytes)
         );
     }
 

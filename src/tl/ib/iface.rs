@@ -315,22 +315,22 @@ impl IbIface {
     pub fn expect_packets(&self, qp: &IbvQp, others: usize) -> io::Result<()> {
         let (most, rc) = (self.most_packets, &self.port.tuning.rc);
         let mut receives = self.receives.lock();
-        let pile = &mut receives.packets;
+        let rx_pool = &mut receives.packets;
         let enough = match &self.srq {
             Some(srq) => {
-                pile.grow(((others + 1) * PER_CONNECTION + SPARE).min(most));
+                rx_pool.grow(((others + 1) * PER_CONNECTION + SPARE).min(most));
                 // SAFETY: the requests are receives of the pool, whose buffers are registered.
-                pile.post(|wr, bad| unsafe { srq.post(wr, bad) });
-                pile.count() > 0
+                rx_pool.post(|wr, bad| unsafe { srq.post(wr, bad) });
+                rx_pool.count() > 0
             }
             None => {
                 // Receives of closed connections wait to be posted again.
                 let own = PER_CONNECTION + SPARE;
-                pile.grow(pile.count() + own.saturating_sub(pile.spent()));
-                let waiting = pile.spent();
+                rx_pool.grow(rx_pool.count() + own.saturating_sub(rx_pool.spent()));
+                let waiting = rx_pool.spent();
                 // SAFETY: the requests are receives of the pool, whose buffers are registered.
-                pile.post_some(own, |wr, bad| unsafe { qp.post_receives(wr, bad) });
-                pile.spent() < waiting
+                rx_pool.post_some(own, |wr, bad| unsafe { qp.post_receives(wr, bad) });
+                rx_pool.spent() < waiting
             }
         };
         match enough {
@@ -531,8 +531,8 @@ impl IbIface {
 /// The error if not even the first buffers of `size` bytes could be registered.
 #[cold]
 fn no_buffers(what: &str, size: usize) -> io::Error {
-    let cure = regcache::cure(BATCH_ALLOC * size);
-    let text = format!("no buffers can be registered for {what}. {cure}");
+    let advice = regcache::advice(BATCH_ALLOC * size);
+    let text = format!("no buffers can be registered for {what}. {advice}");
     io::Error::new(io::ErrorKind::OutOfMemory, text)
 }
 

@@ -162,13 +162,13 @@ impl UdTxQueue {
             lkey: buffer.lkey,
         };
         self.posted += 1;
-        let tells = self.posted % MODERATION == 0 || self.room() <= self.depth as usize / 2;
+        let signaled = self.posted % MODERATION == 0 || self.room() <= self.depth as usize / 2;
         let mut wr = ibv_send_wr {
             wr_id: self.posted,
             sg_list: &mut sge,
             num_sge: 1,
             opcode: IBV_WR_SEND,
-            send_flags: if tells { IBV_SEND_SIGNALED } else { 0 },
+            send_flags: if signaled { IBV_SEND_SIGNALED } else { 0 },
             ..Default::default()
         };
         ah.direct(&mut wr, qpn);
@@ -176,7 +176,7 @@ impl UdTxQueue {
             self.posted -= 1;
             return None;
         }
-        if tells {
+        if signaled {
             self.signals_outstanding += 1;
             iface.add_signaled(1);
         }

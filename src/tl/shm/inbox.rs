@@ -109,7 +109,7 @@ struct RingClaim {
     ino: AtomicU32,
     key: AtomicU64,
     uid: AtomicU64,
-    lifeline: AtomicU32,
+    liveness_place: AtomicU32,
 }
 
 /// The claim of a ring, and its start.
@@ -213,8 +213,10 @@ impl InboxTable {
         claim.ino.store(id.ino, Ordering::Relaxed);
         claim.key.store(sender.inbox.key, Ordering::Relaxed);
         claim.uid.store(sender.uid, Ordering::Relaxed);
-        let lifeline = sender.inbox.lifeline;
-        claim.lifeline.store(lifeline, Ordering::Relaxed);
+        let liveness_place = sender.inbox.liveness_place;
+        claim
+            .liveness_place
+            .store(liveness_place, Ordering::Relaxed);
         Some(index)
     }
 
@@ -297,7 +299,7 @@ impl InboxTable {
             ipc_ns: claim.ipc_ns.load(Ordering::Relaxed),
             id,
             key: claim.key.load(Ordering::Relaxed),
-            lifeline: claim.lifeline.load(Ordering::Relaxed),
+            liveness_place: claim.liveness_place.load(Ordering::Relaxed),
         };
         Some(RingOwner {
             uid: claim.uid.load(Ordering::Relaxed),
@@ -313,7 +315,7 @@ pub struct Inbox {
     memory: OwnInbox,
     key: u64,
     /// Shows in other PID namespaces that the owner is alive, if the lock is available.
-    lifeline: Option<LivenessLock>,
+    liveness_place: Option<LivenessLock>,
     table: InboxTable,
     /// One bit per ring: the receiver has accepted its sender and not freed it since.
     accepted: [u64; RINGS.div_ceil(64)],
@@ -339,7 +341,7 @@ impl Inbox {
             identity,
             memory,
             key,
-            lifeline: is_block.then(|| LivenessLock::hold(key).ok()).flatten(),
+            liveness_place: is_block.then(|| LivenessLock::hold(key).ok()).flatten(),
             table,
             accepted: [0; RINGS.div_ceil(64)],
         })
@@ -356,7 +358,10 @@ impl Inbox {
             },
             id: self.identity.id(),
             key: self.key,
-            lifeline: self.lifeline.as_ref().map_or(0, |_| liveness_lock::place()),
+            liveness_place: self
+                .liveness_place
+                .as_ref()
+                .map_or(0, |_| liveness_lock::place()),
         }
     }
 

@@ -31,7 +31,7 @@ pub struct InboxLocator {
     /// Identifies the memory, see [`InboxKind`].
     pub key: u64,
     /// Where the owner holds the liveness lock of the key ([`liveness_lock::place`]); 0 if it holds none.
-    pub lifeline: u32,
+    pub liveness_place: u32,
 }
 
 /// The kind of memory of an inbox.
@@ -96,8 +96,8 @@ impl InboxLocator {
 
     /// Whether the owner's liveness lock is free. False if the lock is at another place than the locks of this process.
     fn is_liveness_lock_free(&self) -> bool {
-        self.lifeline != 0
-            && self.lifeline == liveness_lock::place()
+        self.liveness_place != 0
+            && self.liveness_place == liveness_lock::place()
             && !liveness_lock::is_held(self.key)
     }
 

@@ -42,7 +42,7 @@ pub struct OpQueue {
     pub vcq: Arc<Vcq>,
     buffers: DmaBuffers,
     /// Requests whose read or fetching atomic has failed, with their connections, until the connection is released.
-    orphans: Vec<(u32, *mut c_void)>,
+    failed_requests: Vec<(u32, *mut c_void)>,
     slots: EdataTags,
     /// Destinations of the values that atomic operations fetch.
     replies: AmoReplies,
@@ -80,7 +80,7 @@ impl OpQueue {
             most: notices.max(SLOTS),
             zcopy_in_flight: 0,
             ended: VecDeque::new(),
-            orphans: Vec::new(),
+            failed_requests: Vec::new(),
             failed: Vec::new(),
             errors: 0,
         })
@@ -129,8 +129,8 @@ impl OpQueue {
     /// Requests that wait for operations of this connection, failed ones included; a request is listed once per
     /// operation.
     pub fn waiting(&mut self, conn: u32) -> Vec<*mut c_void> {
-        let orphans = self.orphans.iter().filter(|(of, _)| *of == conn);
-        let mut all: Vec<_> = orphans.map(|&(_, request)| request).collect();
+        let failed_requests = self.failed_requests.iter().filter(|(of, _)| *of == conn);
+        let mut all: Vec<_> = failed_requests.map(|&(_, request)| request).collect();
         all.extend(self.under_way.of_conn(conn).map(|o| o.request));
         let replies = self.replies.users().filter(|user| user.conn == conn);
         all.extend(replies.map(|user| user.request));
@@ -186,7 +186,7 @@ impl OpQueue {
                 found.push(std::mem::replace(request, std::ptr::null_mut()));
             }
         }
-        self.orphans.retain(|&(of, request)| {
+        self.failed_requests.retain(|&(of, request)| {
             let taken = of == conn && wanted(request);
             if taken {
                 found.push(request);

@@ -45,7 +45,7 @@ pub struct Vcq {
     pub id: VcqId,
     pub tni: TniId,
     pub room: CqSharing,
-    keeper: OnceLock<Weak<dyn RegReclaimer>>,
+    reclaimer: OnceLock<Weak<dyn RegReclaimer>>,
 }
 
 /// Whether a VCQ has a control queue of its own.
@@ -93,7 +93,7 @@ impl Vcq {
             id,
             tni,
             room,
-            keeper: OnceLock::new(),
+            reclaimer: OnceLock::new(),
         };
         match code {
             utofu::SUCCESS => Ok(vcq),
@@ -129,14 +129,14 @@ impl Vcq {
     }
 
     /// Sets the cache that makes room for registrations; only the first call has an effect.
-    pub fn set_keeper(&self, keeper: Weak<dyn RegReclaimer>) {
-        self.keeper.get_or_init(|| keeper);
+    pub fn set_reclaimer(&self, reclaimer: Weak<dyn RegReclaimer>) {
+        self.reclaimer.get_or_init(|| reclaimer);
     }
 
     /// Deregisters up to `most` unused registrations. False: there are none.
     fn make_room(&self, most: usize) -> bool {
-        let keeper = self.keeper.get().and_then(Weak::upgrade);
-        keeper.is_some_and(|keeper| keeper.give_up(most))
+        let reclaimer = self.reclaimer.get().and_then(Weak::upgrade);
+        reclaimer.is_some_and(|reclaimer| reclaimer.give_up(most))
     }
 
     /// The calls of the hot path.

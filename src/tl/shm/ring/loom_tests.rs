@@ -40,7 +40,7 @@ fn no_withdrawals() -> CancelCounter {
 /// After a sender has canceled a rendezvous and waited, its memory is not copied from any more, or the copy is
 /// discarded.
 #[test]
-fn loom_taken_back() {
+fn loom_cancelled_messages_are_detected() {
     loom::model(|| {
         let words = loom::sync::Arc::new((no_withdrawals(), AtomicU64::new(1)));
         let sender = words.clone();

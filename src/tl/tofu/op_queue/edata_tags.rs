@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     fn read(conn: u32, slots: &mut EdataTags, all: &mut Outstanding) -> Option<(u8, u32)> {
-        let read = all.insert(OutstandingOp::orphans(conn));
+        let read = all.insert(OutstandingOp::failed_requests(conn));
         let slot = slots.join(conn, read, all);
         if slot.is_none() {
             all.remove(read);

@@ -46,7 +46,7 @@ impl OutstandingOp {
     }
 
     #[cfg(test)]
-    pub fn orphans(conn: u32) -> OutstandingOp {
+    pub fn failed_requests(conn: u32) -> OutstandingOp {
         OutstandingOp::in_place(conn, std::ptr::null_mut())
     }
 }

@@ -65,8 +65,8 @@ impl OpQueue {
             TagHit::One(Completion::Reply(conn)) => {
                 let request = self.replies.end(slot).request;
                 // The request is completed when the connection is released.
-                let orphan = (!request.is_null()).then_some((conn, request));
-                self.orphans.extend(orphan);
+                let failed_request = (!request.is_null()).then_some((conn, request));
+                self.failed_requests.extend(failed_request);
             }
             _ => {}
         }
@@ -79,7 +79,11 @@ impl OpQueue {
             return None;
         };
         let mut reported = None;
-        let (buffers, orphans, ended) = (&mut self.buffers, &mut self.orphans, &mut self.ended);
+        let (buffers, failed_requests, ended) = (
+            &mut self.buffers,
+            &mut self.failed_requests,
+            &mut self.ended,
+        );
         self.under_way.take_all(first, |read| {
             let OutstandingOp { conn, request, .. } = read;
             if let Some((buffer, into, len)) = read.copy {
@@ -93,7 +97,7 @@ impl OpQueue {
                 buffers.give_back(buffer);
                 if !well {
                     // The request is completed when the connection is released.
-                    orphans.extend((!request.is_null()).then_some((conn, request)));
+                    failed_requests.extend((!request.is_null()).then_some((conn, request)));
                     return;
                 }
             }
