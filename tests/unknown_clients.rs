@@ -53,7 +53,7 @@ impl Port {
             });
     }
 
-    fn greeting(&self) -> TcpHello {
+    fn hello(&self) -> TcpHello {
         TcpHello {
             magic: MAGIC,
             purpose: TO_WORKER,
@@ -75,12 +75,12 @@ impl Port {
     /// A connection of a client with the secret that has lost this many connections before; and the reply to it.
     fn insider_again(&self, from: u64, losses: u32) -> (TcpStream, u32) {
         let mut stream = self.connect();
-        let greeting = TcpHello {
+        let hello = TcpHello {
             from,
             losses,
-            ..self.greeting()
+            ..self.hello()
         };
-        stream.write_all(&greeting.encode()).unwrap();
+        stream.write_all(&hello.encode()).unwrap();
         let mut answer = [0; Answer::SIZE];
         let mut have = 0;
         self.scene.until("an answer", || {
@@ -133,7 +133,7 @@ fn a_client_without_the_secret_is_rejected() {
     let port = Port::new();
     port.decent_goes_on();
     let before = port.known();
-    let good = port.greeting();
+    let good = port.hello();
     let wrong = [
         TcpHello {
             secret: good.secret ^ 1,
@@ -194,9 +194,7 @@ fn a_silent_client_is_closed() {
     assert!(port.known().0 <= before.0 + 256);
     port.decent_goes_on();
     // Half a hello counts as silence, too.
-    silent[299]
-        .write_all(&port.greeting().encode()[..40])
-        .unwrap();
+    silent[299].write_all(&port.hello().encode()[..40]).unwrap();
     let began = Instant::now();
     port.scene
         .until("all unknown clients closed", || port.known() == before);

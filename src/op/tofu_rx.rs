@@ -275,7 +275,8 @@ fn overdue_writers(rings: &mut TofuWorker, generation: u8, there: RemoteAddr) ->
         .conns()
         .filter(|(_, conn)| conn.tag.generation == generation)
     {
-        // Earlier posts can still fail when the peer has failed and the sender is dropped.
+        // SAFETY: peers that connections name are not freed; earlier posts can still fail when the peer has failed and
+        // the sender is dropped.
         let peer = unsafe { &*conn.peer };
         let is_there = tofu_wireup::locator(peer).is_some_and(|l| l.vcq == there.vcq);
         found.push((number, is_there));

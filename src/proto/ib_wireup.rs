@@ -129,7 +129,7 @@ fn begin(
         secret,
         to,
         wireup,
-        paths: paths,
+        paths,
         keepalive_ports: Vec::new(),
         qp,
         psn: (random >> 32) as u32 & PSN_MASK,

@@ -123,8 +123,8 @@ fn tcp(peer: &Peer) -> Option<LaneInfo> {
     let device = match peer.dev_index() {
         Some(dev_index) => devices.get(dev_index),
         None => {
-            let way = peer.socket_target()?.paths(devices).into_iter().next();
-            way.and_then(|way| devices.get(way.path.device))
+            let tcp_path = peer.socket_target()?.paths(devices).into_iter().next();
+            tcp_path.and_then(|tcp_path| devices.get(tcp_path.path.device))
         }
     };
     let mbps = device.map_or(10_000, |d| d.speed());

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn other_protocols_are_no_greetings() {
+    fn other_protocols_are_refused() {
         assert_eq!(TcpHello::decode(&GOOD.encode()), Some(GOOD));
         let http = *b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n";
         assert_eq!(TcpHello::decode(&http), None);

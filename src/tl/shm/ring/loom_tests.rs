@@ -191,7 +191,7 @@ fn loom_long_records_do_not_overlap() {
 /// For the third record there is a free slot, but the second one occupies its bytes: only the count of freed bytes
 /// makes the producer wait.
 #[test]
-fn loom_long_records_wait_for_the_data_area() {
+fn loom_long_records_wait_for_data_space() {
     const LENS: [usize; 3] = [MAX_RECORD - 64, MAX_RECORD, MAX_RECORD];
     explore(
         |tx| (0..).zip(LENS).for_each(|(n, len)| send(tx, n, len)),

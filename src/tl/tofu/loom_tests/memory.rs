@@ -105,7 +105,7 @@ fn loom_a_frame_is_written_behind_its_credit() {
         let reader = spawn(move || {
             assert!(has_arrived(&peer));
             ring.note();
-            let (_, bytes) = ring.peek().expect("a frame").expect("told of");
+            let (_, bytes) = ring.peek().expect("a frame").expect("notified");
             let len = HEAD + bytes.len();
             ring.advance(len);
             assert!(ring.is_due(), "a quarter of the ring");
