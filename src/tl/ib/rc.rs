@@ -736,7 +736,8 @@ impl RcEp {
         }
     }
 
-    /// First step of [`ended`](Self::ended): records the completion. False: it completes no further send.
+    /// First step of [`on_send_completion`](Self::on_send_completion): records the completion. False: it completes no
+    /// further send.
     #[inline(always)]
     pub fn advance_completed(&mut self, number: u64) -> bool {
         if self.signals_outstanding > 0 {
@@ -750,7 +751,8 @@ impl RcEp {
         new
     }
 
-    /// Second step of [`ended`](Self::ended), repeated until it returns None: takes the next slot that has completed.
+    /// Second step of [`on_send_completion`](Self::on_send_completion), repeated until it returns None: takes the next
+    /// slot that has completed.
     #[inline(always)]
     pub fn next_completed(&mut self) -> Option<EndedOp> {
         let wait = self.waits.as_mut()?.take_completed(self.ended)?;
@@ -778,8 +780,8 @@ impl RcEp {
         self.flush_markers > 0
     }
 
-    /// Third step of [`ended`](Self::ended): frees the buffers of completed sends, copies results, and passes owners to
-    /// `done`.
+    /// Third step of [`on_send_completion`](Self::on_send_completion): frees the buffers of completed sends, copies
+    /// results, and passes owners to `done`.
     #[inline(never)]
     pub fn complete_descs(&mut self, done: &mut dyn FnMut(*mut c_void)) {
         let mut packets = self.iface.packets.lock();

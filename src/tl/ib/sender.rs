@@ -461,8 +461,9 @@ impl IbSender {
         true
     }
 
-    /// Reads up to a buffer's worth of the `len` bytes in the peer's memory; returns how many. [`ended`](Self::ended)
-    /// reports `owner` when they are copied. 0: there is no room now, or no RC queue pair.
+    /// Reads up to a buffer's worth of the `len` bytes in the peer's memory; returns how many.
+    /// [`on_send_completion`](Self::on_send_completion) reports `owner` when they are copied. 0: there is no room now,
+    /// or no RC queue pair.
     pub fn read(
         &mut self,
         from: RemoteMem,
@@ -498,8 +499,8 @@ impl IbSender {
     }
 
     /// Executes an atomic operation on 8 bytes of the peer's memory; the old value goes to `into`, and
-    /// [`ended`](Self::ended) reports `owner` then. Both are null if it is not wanted. False: there is no room now, or
-    /// no RC queue pair.
+    /// [`on_send_completion`](Self::on_send_completion) reports `owner` then. Both are null if it is not wanted. False:
+    /// there is no room now, or no RC queue pair.
     pub fn atomic(
         &mut self,
         step: AmoDesc,
@@ -563,8 +564,9 @@ impl IbSender {
     }
 
     /// Moves up to one work request's bytes between user memory and the peer's memory, without a copy; returns how
-    /// many. [`ended`](Self::ended) reports the owner, once for each work request; the peer gets `word` as an immediate
-    /// after the last bytes of a write, which counts as a packet. 0: there is no room now, or no RC queue pair.
+    /// many. [`on_send_completion`](Self::on_send_completion) reports the owner, once for each work request; the peer
+    /// gets `word` as an immediate after the last bytes of a write, which counts as a packet. 0: there is no room now,
+    /// or no RC queue pair.
     pub fn post_zcopy(&mut self, here: ZcopyDesc, there: RemoteMem, word: Option<u32>) -> usize {
         let n = here.len.min(self.iface.port.longest);
         let last = n == here.len;
@@ -739,8 +741,8 @@ impl IbSender {
         }
     }
 
-    /// Makes [`ended`](Self::ended) report `owner` when all that was accepted has arrived. Requires
-    /// [`can_flush_marker`](Self::can_flush_marker).
+    /// Makes [`on_send_completion`](Self::on_send_completion) report `owner` when all that was accepted has arrived.
+    /// Requires [`can_flush_marker`](Self::can_flush_marker).
     #[inline(always)]
     pub fn flush_marker(&mut self, owner: *mut c_void) {
         if let RcOrUd::Rc { rc_ep, .. } = &mut self.transport {
