@@ -15,7 +15,7 @@ use crate::tl::tofu::tx_acks::TxAcks;
 use crate::tl::tofu::vcq::RemoteAddr;
 use crate::tl::tofu::vcq_ops::VcqOps;
 use crate::wire::address::TofuLocator;
-use crate::wire::tofu_msg::{CTRL_WORD_BYTES, TICKET_QUEUE_BYTES, TicketTracker};
+use crate::wire::tofu_msg::{CTRL_BYTES, TICKET_QUEUE_BYTES, TicketTracker, slot_of};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::io;
@@ -223,9 +223,8 @@ impl TofuWorker {
 
     /// Updates [`has_budget`](Self::has_budget) after a change.
     fn update_budget(&mut self) {
-        let every_arrival_notified =
-            !self.mrq_failed() && self.counted.is_empty() && self.iface.rails.is_empty();
-        let has_budget = every_arrival_notified && self.ack_pending.is_none();
+        let notified = !self.mrq_failed() && self.counted.is_empty() && self.iface.rails.is_empty();
+        let has_budget = notified && self.ack_pending.is_none();
         self.budgeted.store(has_budget, Ordering::Relaxed);
     }
 
@@ -413,13 +412,10 @@ impl TofuWorker {
             return None;
         }
         match part {
-            RegionOwner::TicketQueue => {
-                crate::wire::tofu_msg::slot_of(at as usize).map(RegionKind::TicketSlot)
-            }
+            RegionOwner::TicketQueue => slot_of(at as usize).map(RegionKind::TicketSlot),
             RegionOwner::CtrlWords => {
                 // A grant ends where the next control words begin, and its notice may name that address.
-                let begins =
-                    from + (at.saturating_sub(1)) / CTRL_WORD_BYTES as u64 * CTRL_WORD_BYTES as u64;
+                let begins = from + (at.saturating_sub(1)) / CTRL_BYTES as u64 * CTRL_BYTES as u64;
                 self.by_ctrl_word
                     .get(&begins)
                     .map(|&conn| RegionKind::CtrlWord(conn))

@@ -18,7 +18,7 @@ pub const TICKET_SLOTS_AT: usize = 256;
 /// Bytes of a ticket queue.
 pub const TICKET_QUEUE_BYTES: usize = TICKET_SLOTS_AT + TICKET_SLOTS as usize * TICKET_SLOT_BYTES;
 /// Bytes of the control words that a sender has for each ring it writes to: the reader's position, and the grant.
-pub const CTRL_WORD_BYTES: usize = 64;
+pub const CTRL_BYTES: usize = 64;
 /// Offset in the control words where a reader that is destroyed writes the proof of the grant and [`LEFT`], bytes.
 pub const LEFT_AT: usize = 8;
 /// Bit that is set in no proof.
@@ -258,7 +258,7 @@ packed! {
 /// Flag of a [`Grant`]: a frame comes without a notice, and its count is written behind it.
 pub const COUNTED: u32 = 1;
 
-const _: () = assert!(GRANT_AT + Grant::SIZE <= CTRL_WORD_BYTES);
+const _: () = assert!(GRANT_AT + Grant::SIZE <= CTRL_BYTES);
 
 #[cfg(test)]
 mod tests {
