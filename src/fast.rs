@@ -36,7 +36,7 @@ use crate::tl::Lane;
 use crate::tl::shm::ring::{INLINE, RingMessage};
 use crate::wire::header::{AmImm, Kind};
 use crate::wire::stats::StatProtocol;
-use shm::{BATCH, HOT};
+use shm::{BATCH, HOT_RINGS};
 use std::ffi::c_void;
 use std::mem;
 use std::sync::atomic::Ordering;
@@ -711,7 +711,7 @@ pub fn progress(worker: &Worker) -> u32 {
 /// Whether the clock is due, or there are more rings than [`shm::poll_few`] polls.
 #[inline(always)]
 fn has_flags(rx: &Rx) -> bool {
-    rx.calls == 0 || rx.shm_rings.len() > HOT
+    rx.calls == 0 || rx.shm_rings.len() > HOT_RINGS
 }
 
 /// Progress when flags are raised: the fast path of a worker with IB ports and nothing else to do. Without `rx` as an
@@ -769,7 +769,7 @@ unsafe fn progress_tofu(worker: &Worker) -> u32 {
 unsafe fn progress_shm(worker: &Worker) -> u32 {
     // SAFETY: the caller's promise. Not used after the calls that borrow it again.
     let rx = unsafe { worker.rx.alone() };
-    if rx.shm_rings.len() > HOT {
+    if rx.shm_rings.len() > HOT_RINGS {
         return move_on::<false>(worker);
     }
     let rings = shm::poll_few(worker, rx);
@@ -884,7 +884,11 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
 fn is_polled_in_vain(worker: &Worker, rx: &mut Rx) -> bool {
     rx.idle_yield.is_over(|| {
         // `events` counts the messages of all rings where there are more rings than these.
-        let taken = rx.shm_rings.iter().take(HOT).map(|c| c.consumer.taken());
+        let taken = rx
+            .shm_rings
+            .iter()
+            .take(HOT_RINGS)
+            .map(|c| c.consumer.taken());
         let others = rx.events.wrapping_add(worker.stats.operations());
         taken.fold(others, u64::wrapping_add)
     })
@@ -1152,10 +1156,10 @@ fn drop_finished(worker: &Worker, rx: &mut Rx) {
             if !gone && failure::is_dead(worker, peer) {
                 tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
             }
-            let withdrawals = c.consumer.withdrawals();
+            let cancel_counter = c.consumer.cancel_counter();
             let ours = &peer.cancels;
             // A peer that has connected again uses another ring.
-            if ours.load(Ordering::Relaxed) == withdrawals {
+            if ours.load(Ordering::Relaxed) == cancel_counter {
                 ours.store(std::ptr::null_mut(), Ordering::Release);
                 split_copy::drop_push(worker, peer);
             }

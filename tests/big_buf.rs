@@ -6,17 +6,17 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use ucp::sys::populate::{PageAccess, populate};
 use ucp::tl::shm::RingOwner;
-use ucp::tl::shm::big_buf::{AREAS, HOT};
+use ucp::tl::shm::big_buf::{BIG_BUF_AFTER, MAX_BIG_BUFS};
 use ucp::tl::shm::inbox::Inbox;
 use ucp::tl::shm::outbox::Outbox;
 use ucp::tl::shm::ring::Consumer;
 
 const LEN: usize = 16 << 10;
 /// After this many bytes of long records a sender's buffer is populated and in use.
-const SETTLED: u64 = 40 * HOT;
+const SETTLED: u64 = 40 * BIG_BUF_AFTER;
 
 /// One sender's connection to an inbox, both ends in this thread.
-struct Way {
+struct RingSender {
     outbox: Outbox,
     consumer: Consumer,
     index: usize,
@@ -25,7 +25,7 @@ struct Way {
     last: *const u8,
 }
 
-fn open(inbox: &mut Inbox, uid: u64) -> Way {
+fn open(inbox: &mut Inbox, uid: u64) -> RingSender {
     let me = RingOwner {
         uid,
         inbox: inbox.locator(),
@@ -34,8 +34,8 @@ fn open(inbox: &mut Inbox, uid: u64) -> Way {
     let (index, sender) = inbox.accept(&inbox.doorbell()).pop().unwrap();
     assert_eq!(sender.uid, uid);
     // SAFETY: its only consumer, dropped before the ring is free and before the inbox.
-    let consumer = unsafe { Consumer::new(inbox.ring(index)).with_areas(inbox.areas(index)) };
-    Way {
+    let consumer = unsafe { Consumer::new(inbox.ring(index)).with_big_bufs(inbox.big_bufs(index)) };
+    RingSender {
         outbox,
         consumer,
         index,
@@ -44,7 +44,7 @@ fn open(inbox: &mut Inbox, uid: u64) -> Way {
     }
 }
 
-impl Way {
+impl RingSender {
     /// Sends this many bytes in records whose every byte is checked.
     fn send(&mut self, inbox: &mut Inbox, bytes: u64) {
         self.send_records(inbox, bytes / LEN as u64, LEN, |_| ());
@@ -84,16 +84,16 @@ impl Way {
     }
 
     /// Whether the last record was in a large data buffer.
-    fn uses_area(&self, inbox: &Inbox) -> bool {
+    fn uses_big_buf(&self, inbox: &Inbox) -> bool {
         let ring = inbox.ring(self.index).body.as_ptr();
-        // SAFETY: a ring is followed by other ones or by the areas.
+        // SAFETY: a ring is followed by other ones or by the big buffers.
         let behind = unsafe { ring.add(1) };
         !(ring.cast()..behind.cast()).contains(&self.last.cast_mut().cast::<u8>())
     }
 
-    fn has_area(&self, inbox: &Inbox) -> bool {
-        let areas = inbox.areas(self.index).unwrap();
-        (1..=AREAS as u8).any(|number| areas.find(number).is_some())
+    fn has_big_buf(&self, inbox: &Inbox) -> bool {
+        let big_bufs = inbox.big_bufs(self.index).unwrap();
+        (1..=MAX_BIG_BUFS as u8).any(|number| big_bufs.find(number).is_some())
     }
 
     fn end(self, inbox: &mut Inbox) {
@@ -110,58 +110,60 @@ impl Way {
 
 /// A sender without reverse traffic is much faster in its buffer: it is populated soon.
 #[test]
-fn records_without_an_answer_lie_in_an_area_after_few_more() {
+fn unanswered_records_use_a_big_buffer_after_few_more() {
     let mut inbox = Inbox::create(false).unwrap();
-    let mut way = open(&mut inbox, 1);
+    let mut sender = open(&mut inbox, 1);
     let mut sent = 0;
     loop {
-        way.send(&mut inbox, LEN as u64);
-        way.outbox.look_ahead_of_long(0);
+        sender.send(&mut inbox, LEN as u64);
+        sender.outbox.look_ahead_of_long(0);
         sent += LEN as u64;
-        if way.uses_area(&inbox) {
+        if sender.uses_big_buf(&inbox) {
             break;
         }
-        assert!(sent < 6 * HOT, "still in the ring");
+        assert!(sent < 6 * BIG_BUF_AFTER, "still in the ring");
     }
-    assert!(sent > HOT);
-    way.end(&mut inbox);
+    assert!(sent > BIG_BUF_AFTER);
+    sender.end(&mut inbox);
 }
 
 #[test]
-fn areas_go_from_one_to_the_next() {
+fn big_buffers_go_from_one_sender_to_the_next() {
     let mut inbox = Inbox::create(false).unwrap();
-    for uid in 0..3 * AREAS as u64 {
-        let mut way = open(&mut inbox, uid);
-        way.send(&mut inbox, HOT / 2);
-        assert!(!way.has_area(&inbox), "it has not sent much yet");
-        way.send(&mut inbox, SETTLED);
+    for uid in 0..3 * MAX_BIG_BUFS as u64 {
+        let mut sender = open(&mut inbox, uid);
+        sender.send(&mut inbox, BIG_BUF_AFTER / 2);
+        assert!(!sender.has_big_buf(&inbox), "it has not sent much yet");
+        sender.send(&mut inbox, SETTLED);
         assert!(
-            way.has_area(&inbox) && way.uses_area(&inbox),
+            sender.has_big_buf(&inbox) && sender.uses_big_buf(&inbox),
             "sender {uid}"
         );
-        way.end(&mut inbox);
+        sender.end(&mut inbox);
     }
 }
 
 #[test]
 fn a_sender_without_buffer_works_until_one_is_free() {
     let mut inbox = Inbox::create(false).unwrap();
-    let mut ways: Vec<Way> = (0..=AREAS as u64)
+    let mut senders: Vec<RingSender> = (0..=MAX_BIG_BUFS as u64)
         .map(|uid| open(&mut inbox, uid))
         .collect();
-    for way in &mut ways {
-        way.send(&mut inbox, 2 * HOT);
+    for sender in &mut senders {
+        sender.send(&mut inbox, 2 * BIG_BUF_AFTER);
     }
-    let having = |ways: &[Way], inbox: &Inbox| ways.iter().filter(|w| w.has_area(inbox)).count();
-    assert_eq!(having(&ways, &inbox), AREAS);
-    let mut last = ways.pop().unwrap();
-    assert!(!last.has_area(&inbox));
-    ways.swap_remove(3).end(&mut inbox);
-    last.send(&mut inbox, 2 * HOT);
-    assert!(last.has_area(&inbox));
-    ways.push(last);
-    for way in ways {
-        way.end(&mut inbox);
+    let having = |senders: &[RingSender], inbox: &Inbox| {
+        senders.iter().filter(|w| w.has_big_buf(inbox)).count()
+    };
+    assert_eq!(having(&senders, &inbox), MAX_BIG_BUFS);
+    let mut last = senders.pop().unwrap();
+    assert!(!last.has_big_buf(&inbox));
+    senders.swap_remove(3).end(&mut inbox);
+    last.send(&mut inbox, 2 * BIG_BUF_AFTER);
+    assert!(last.has_big_buf(&inbox));
+    senders.push(last);
+    for sender in senders {
+        sender.end(&mut inbox);
     }
 }
 
@@ -169,10 +171,10 @@ fn a_sender_without_buffer_works_until_one_is_free() {
 #[test]
 fn the_dead_keep_no_memory() {
     let mut inbox = Inbox::create(false).unwrap();
-    let mut way = open(&mut inbox, 7);
-    way.send(&mut inbox, 2 * HOT);
-    assert!(way.has_area(&inbox));
-    let memory = inbox.ring(way.index).body.cast::<u8>();
+    let mut sender = open(&mut inbox, 7);
+    sender.send(&mut inbox, 2 * BIG_BUF_AFTER);
+    assert!(sender.has_big_buf(&inbox));
+    let memory = inbox.ring(sender.index).body.cast::<u8>();
     // SAFETY: a ring is mapped as long as its inbox.
     let resident = || unsafe {
         let mut pages = [0u8; 16];
@@ -180,9 +182,9 @@ fn the_dead_keep_no_memory() {
         pages.iter().filter(|&&page| page & 1 != 0).count()
     };
     assert!(resident() > 8);
-    way.outbox.forsake();
+    sender.outbox.discard_unread();
     assert_eq!(resident(), 0);
-    assert!(!way.has_area(&inbox));
+    assert!(!sender.has_big_buf(&inbox));
 }
 
 /// Page faults of this thread so far.
@@ -199,15 +201,15 @@ fn faults() -> i64 {
 #[test]
 fn small_records_cost_no_page_faults() {
     let mut inbox = Inbox::create(false).unwrap();
-    let mut way = open(&mut inbox, 1);
-    way.send_records(&mut inbox, 1000, 192, |_| ());
+    let mut sender = open(&mut inbox, 1);
+    sender.send_records(&mut inbox, 1000, 192, |_| ());
     for thousand in 2..=20 {
         let before = faults();
-        way.send_records(&mut inbox, 1000, 192, |_| ());
+        sender.send_records(&mut inbox, 1000, 192, |_| ());
         let new = faults() - before;
         assert!(new < 4, "{new} in exchanges up to {thousand},000");
     }
-    way.end(&mut inbox);
+    sender.end(&mut inbox);
 }
 
 /// Whether a page table of this process has the page of an address: an access does not fault.
@@ -219,7 +221,7 @@ fn is_populated(pagemap: &File, address: *const u8) -> bool {
 }
 
 /// Where the system can populate pages, long records find theirs populated at both ends: in the ring from its second
-/// round on, and in an area from the first.
+/// round on, and in a big buffer from the first.
 #[test]
 fn long_records_find_their_pages_populated() {
     const LEN: usize = 2 << 10;
@@ -229,11 +231,11 @@ fn long_records_find_their_pages_populated() {
         return eprintln!("skipped: this system does not populate pages");
     }
     let mut inbox = Inbox::create(false).unwrap();
-    let mut way = open(&mut inbox, 1);
-    way.send_records(&mut inbox, 32, LEN, |_| ());
+    let mut sender = open(&mut inbox, 1);
+    sender.send_records(&mut inbox, 32, LEN, |_| ());
     let pagemap = File::open("/proc/self/pagemap").unwrap();
     let look = |record| assert!(is_populated(&pagemap, record));
-    way.send_records(&mut inbox, SETTLED / LEN as u64, LEN, look);
-    assert!(way.uses_area(&inbox));
-    way.end(&mut inbox);
+    sender.send_records(&mut inbox, SETTLED / LEN as u64, LEN, look);
+    assert!(sender.uses_big_buf(&inbox));
+    sender.end(&mut inbox);
 }

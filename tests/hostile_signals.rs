@@ -141,7 +141,7 @@ fn valid_ones_are_signaled() {
 }
 
 #[test]
-fn what_is_too_short_or_unknown_ends_the_ring() {
+fn short_or_unknown_signals_end_the_ring() {
     let prey = Prey::new();
     let mut raw_peer = RawPeer::new();
     let short = [0, 1, 8, SignalHdr::SIZE - 1].map(|len| (SignalHdr::NOTIFY, len));

@@ -61,7 +61,7 @@ fn check(name: &str, body: &str, arguments: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn what_is_banned_is_found() {
+fn banned_calls_are_found() {
     let banned = [
         (
             "allocates",
@@ -97,7 +97,7 @@ fn what_is_banned_is_found() {
 }
 
 #[test]
-fn what_is_fast_passes_and_callees_are_not_entered() {
+fn allowed_calls_pass_and_callees_are_not_entered() {
     let body = "if (__builtin_expect(x > 9, 0)) return (long)slow(x); return __atomic_fetch_add(&shared, x, 0);";
     let (passed, output) = check("fast", body, &[]);
     assert!(passed, "{output}");

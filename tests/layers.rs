@@ -48,7 +48,7 @@ fn this_project_is_in_order() {
 }
 
 #[test]
-fn what_climbs_is_caught() {
+fn upward_dependencies_are_caught() {
     let wrong = [
         "\nuse crate::high::Thing;\n",
         "\nuse crate::{low::{a, b}, high};\n",
@@ -69,7 +69,7 @@ fn what_climbs_is_caught() {
 }
 
 #[test]
-fn what_stays_below_passes() {
+fn downward_dependencies_pass() {
     let right = [
         "use crate::low::high; use crate::{low::{high, x}, mid};",
         "//! Read by [`crate::high`].\nuse super::high;",

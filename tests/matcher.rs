@@ -257,7 +257,7 @@ fn the_earlier_of_exact_and_wildcard_receive_wins() {
 }
 
 #[test]
-fn what_was_matched_cannot_be_cancelled() {
+fn a_matched_receive_cannot_be_cancelled() {
     let (mut m, mut receives): (Matcher<()>, _) = (Matcher::new(), Receives::default());
     let first = receives.post(&mut m, 1, EXACT, 10);
     assert_eq!(receives.name(m.arrive(1)), Some(10));

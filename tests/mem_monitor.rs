@@ -77,18 +77,18 @@ fn unmap(at: usize, len: usize) {
 }
 
 /// The ways to unmap an address and map other memory there.
-const WAYS: [&str; 8] = [
+const METHODS: [&str; 8] = [
     "munmap", "mmap", "mremap", "onto", "dontneed", "remove", "shmat", "part",
 ];
 
 /// Maps other pages to `len` bytes at `at`, by one of these ways. Where that leaves a hole for a moment another
 /// thread may map it: then the new memory is elsewhere, at the returned address.
-fn renew(way: &str, at: usize, len: usize) -> usize {
+fn renew(method: &str, at: usize, len: usize) -> usize {
     let fixed = ANONYMOUS | libc::MAP_FIXED;
     let address = at as *mut c_void;
     // SAFETY: in all cases memory of the test, which no thread uses meanwhile.
     unsafe {
-        match way {
+        match method {
             "munmap" => {
                 unmap(at, len);
                 return map_at(at, len, ANONYMOUS, -1);
@@ -146,7 +146,7 @@ fn renew(way: &str, at: usize, len: usize) -> usize {
                 assert_eq!(libc::shmdt(address), 0);
                 return map_at(at, len, ANONYMOUS, -1);
             }
-            _ => unreachable!("{way}"),
+            _ => unreachable!("{method}"),
         }
     }
     at
@@ -178,25 +178,28 @@ fn child_that_tries_each_way() {
     let buffer = VaRange::new(at, len);
     let mut worker = cache.lookaside();
     let mut get = || worker.get(at, len).expect("it can be pinned");
-    for way in WAYS.iter().flat_map(|way| match *way {
+    for method in METHODS.iter().flat_map(|method| match *method {
         "shmat" => vec!["shmat", "shmdt", "shmat", "shmdt"],
-        way => vec![way, way],
+        method => vec![method, method],
     }) {
         let held = get();
-        assert!(held.region().is_current(buffer), "{way}");
+        assert!(held.region().is_current(buffer), "{method}");
         assert!(std::ptr::eq(held.region(), get().region()), "kept");
-        assert_eq!(renew(way, at, len), at, "no other thread maps memory");
+        assert_eq!(renew(method, at, len), at, "no other thread maps memory");
         let after = get();
-        assert!(!held.region().is_current(buffer), "{way} did nothing");
-        assert!(after.region().is_current(buffer), "{way}");
+        assert!(!held.region().is_current(buffer), "{method} did nothing");
+        assert!(after.region().is_current(buffer), "{method}");
         assert_eq!(cache.held().regions, 2);
         drop(held);
         assert_eq!(cache.held().regions, 1);
     }
-    for way in WAYS.iter().filter(|way| **way != "shmat") {
+    for method in METHODS.iter().filter(|method| **method != "shmat") {
         drop(get());
-        assert_eq!(renew(way, at, len), at);
-        assert!(get().region().is_current(buffer), "{way}, with no handle");
+        assert_eq!(renew(method, at, len), at);
+        assert!(
+            get().region().is_current(buffer),
+            "{method}, with no handle"
+        );
         assert_eq!(cache.held().regions, 1);
     }
     unmap(at, len);
@@ -229,9 +232,9 @@ fn under_traffic_nothing_is_stale() {
                             .is_current(VaRange::new(at + part, len - part))
                     );
                     drop(handle);
-                    let way = WAYS[pick / 32 % WAYS.len()];
-                    *owned = renew(way, at, len);
-                    if way == "shmat" {
+                    let method = METHODS[pick / 32 % METHODS.len()];
+                    *owned = renew(method, at, len);
+                    if method == "shmat" {
                         let handle = worker.get(at, len).unwrap();
                         assert!(handle.region().is_current(VaRange::new(at, len)));
                         drop(handle);
@@ -566,10 +569,10 @@ fn child_of_two_patchers() {
 fn a_genuine_libucm_and_we() {
     let log = ("UCX_LOG_LEVEL", "debug");
     let text = alone("child_beside_libucm", &[("FIRST", "libucm"), log]);
-    assert!(text.contains("told by libucm"), "{text}");
+    assert!(text.contains("reported by libucm"), "{text}");
     let text = alone("child_beside_libucm", &[("FIRST", "we"), log]);
-    assert!(text.contains("told by hooks"), "{text}");
-    assert!(text.contains("somebody else changed"), "{text}");
+    assert!(text.contains("reported by hooks"), "{text}");
+    assert!(text.contains("another library changed"), "{text}");
 }
 
 static UCM_REPORTED: AtomicBool = AtomicBool::new(false);
@@ -615,19 +618,19 @@ fn child_beside_libucm() {
         cache
     };
     // Without those that libucm's hooks do not handle: they lose the address of MREMAP_FIXED, and report no SHM_REMAP.
-    for way in ["munmap", "mmap", "dontneed", "remove", "part"] {
+    for method in ["munmap", "mmap", "dontneed", "remove", "part"] {
         let held = cache.get(at, len).unwrap();
-        assert!(held.region().is_current(buffer), "{way}");
+        assert!(held.region().is_current(buffer), "{method}");
         UCM_REPORTED.store(false, Ordering::SeqCst);
-        assert_eq!(renew(way, at, len), at);
+        assert_eq!(renew(method, at, len), at);
         assert!(
             UCM_REPORTED.load(Ordering::SeqCst),
-            "{way}: libucm gets the event"
+            "{method}: libucm gets the event"
         );
-        assert!(!held.region().is_current(buffer), "{way} did nothing");
+        assert!(!held.region().is_current(buffer), "{method} did nothing");
         assert!(
             cache.get(at, len).unwrap().region().is_current(buffer),
-            "{way}"
+            "{method}"
         );
     }
     allocate_and_free(300);

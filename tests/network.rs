@@ -74,9 +74,10 @@ fn remote(text: &str) -> ListenAddress {
 fn named<'a>(
     devices: &'a [TcpDevice],
     remotes: &[ListenAddress],
-    ways: &[RoutePath],
+    paths: &[RoutePath],
 ) -> Vec<(&'a str, IpAddr)> {
-    ways.iter()
+    paths
+        .iter()
         .map(|w| (devices[w.device].name.as_str(), remotes[w.remote].addr))
         .collect()
 }
@@ -95,7 +96,7 @@ const THREE: &str = "
     link set e2 up";
 
 #[test]
-fn what_is_down_or_has_no_carrier_is_left_out() {
+fn interfaces_without_carrier_are_left_out() {
     in_network(THREE, || {
         // The other end of e2 is down.
         assert_eq!(names(&devices(&[])), ["e0", "e1", "lo"]);
@@ -168,9 +169,9 @@ fn addresses_of_both_families() {
         let found = devices(&[("NET_DEVICES", "e0"), ("TCP_AF_PRIO", "inet6")]);
         assert!(route::is_link_local(found[0].addrs[0]));
         let remotes = [remote("fe80::8")];
-        let ways = route::ways(&found, &remotes, false);
-        assert_eq!(ways.len(), 1);
-        assert_eq!(ways[0].scope, found[0].index);
+        let paths = route::paths(&found, &remotes, false);
+        assert_eq!(paths.len(), 1);
+        assert_eq!(paths[0].scope, found[0].index);
     });
 }
 
@@ -179,14 +180,14 @@ fn the_kernel_decides_what_is_routable() {
     in_network(THREE, || {
         let found = devices(&[]);
         let remotes = [remote("10.2.0.2"), remote("10.1.0.2"), remote("10.9.0.2")];
-        let ways = route::ways(&found, &remotes, false);
-        let all = named(&found, &remotes, &ways);
+        let paths = route::paths(&found, &remotes, false);
+        let all = named(&found, &remotes, &paths);
         assert_eq!(all, [("e0", addr("10.1.0.2")), ("e1", addr("10.2.0.2"))]);
-        assert!(ways.iter().all(|w| !w.bind_device));
+        assert!(paths.iter().all(|w| !w.bind_device));
         // A default route makes the rest reachable, by its device alone.
         ip("route add default via 10.1.0.254");
-        let ways = route::ways(&found, &remotes, false);
-        let all = named(&found, &remotes, &ways);
+        let paths = route::paths(&found, &remotes, false);
+        let all = named(&found, &remotes, &paths);
         assert_eq!(
             all,
             [
@@ -199,13 +200,13 @@ fn the_kernel_decides_what_is_routable() {
         );
         assert!(devices(&[])[0].default_route);
         ip("route add unreachable 10.9.0.0/24");
-        let ways = route::ways(&found, &remotes[2..], false);
-        assert_eq!(ways, []);
+        let paths = route::paths(&found, &remotes[2..], false);
+        assert_eq!(paths, []);
     });
 }
 
 #[test]
-fn what_every_docker_host_has_is_not_the_peer() {
+fn docker_bridge_addresses_are_not_the_peer() {
     let setup = &[
         THREE,
         "
@@ -225,16 +226,16 @@ fn what_every_docker_host_has_is_not_the_peer() {
             remote("10.2.0.2"),
             remote("127.0.0.1"),
         ];
-        let ways = route::ways(&found, &remotes, false);
-        let all = named(&found, &remotes, &ways);
+        let paths = route::paths(&found, &remotes, false);
+        let all = named(&found, &remotes, &paths);
         assert_eq!(all, [("e1", addr("10.2.0.2"))], "on another host");
         let remotes = [
             remote("172.17.0.1"),
             remote("10.2.0.1"),
             remote("127.0.0.1"),
         ];
-        let ways = route::ways(&found, &remotes, true);
-        let all = named(&found, &remotes, &ways);
+        let paths = route::paths(&found, &remotes, true);
+        let all = named(&found, &remotes, &paths);
         assert_eq!(
             all,
             [
@@ -261,10 +262,10 @@ fn two_devices_in_one_subnet_are_two_ways() {
     in_network(setup, || {
         let found = devices(&[]);
         let remotes = [remote("10.1.0.7")];
-        let ways = route::ways(&found, &remotes, false);
-        let all = named(&found, &remotes, &ways);
+        let paths = route::paths(&found, &remotes, false);
+        let all = named(&found, &remotes, &paths);
         assert_eq!(all, [("e0", addr("10.1.0.7")), ("e1", addr("10.1.0.7"))]);
-        assert_eq!((ways[0].bind_device, ways[1].bind_device), (false, true));
+        assert_eq!((paths[0].bind_device, paths[1].bind_device), (false, true));
         // The faster one comes first.
         let mut faster = found.clone();
         faster[1].mbps = Some(100_000);
@@ -272,7 +273,7 @@ fn two_devices_in_one_subnet_are_two_ways() {
             mbps: 100_000,
             ..remotes[0]
         }];
-        let ways = route::ways(&faster, &fast, false);
-        assert_eq!(named(&faster, &fast, &ways)[0].0, "e1");
+        let paths = route::paths(&faster, &fast, false);
+        assert_eq!(named(&faster, &fast, &paths)[0].0, "e1");
     });
 }

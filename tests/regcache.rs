@@ -209,7 +209,7 @@ proptest! {
 
     /// With handles that are held over other steps, and a registrar that runs out of room.
     #[test]
-    fn what_is_used_stays(steps in steps(), room in 6..30usize, drops in prop::collection::vec(0..6usize, 120)) {
+    fn regions_in_use_stay(steps in steps(), room in 6..30usize, drops in prop::collection::vec(0..6usize, 120)) {
         // Failed registrations are logged once for each cache, and there are hundreds.
         log::set_level(LogLevel::Fatal);
         let (ring, book) = (ring(), Book::new(room));
@@ -371,7 +371,7 @@ fn a_forking_process_may_cache() {
 }
 
 #[test]
-fn what_is_unmapped_while_it_is_registered_is_not_kept() {
+fn memory_unmapped_during_registration_is_not_kept() {
     struct Slow(&'static EventRing);
     impl Registrar for Slow {
         type Region = ();
@@ -412,7 +412,7 @@ impl Registrar for Pins {
 /// Threads that each own buffers for a while (under a mutex, as with an allocator) use them or map them again. A
 /// returned handle always has the current pages.
 #[test]
-fn threads_never_see_what_was() {
+fn threads_never_get_stale_regions() {
     const BUFFERS: usize = 12;
     const LEN: usize = 3;
     let ring = ring();

@@ -39,7 +39,7 @@ fn address() {
         ib: None,
         tcp: None,
         tofu: None,
-        greeter: None,
+        wireup_tcp: None,
     };
     assert_eq!(bare.encode().len(), 16);
     // With shared memory: `an_address_with_shm_is_small` in src/wire/address.rs pins 55.

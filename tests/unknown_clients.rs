@@ -12,7 +12,7 @@ use ucp::abi::{endpoint, request, tag};
 use ucp::ctypes::*;
 use ucp::wire::frame;
 use ucp::wire::header::Kind;
-use ucp::wire::tcp_hello::{Answer, CROSSED, Greeting, MAGIC, TO_LISTENER, TO_WORKER, WELCOME};
+use ucp::wire::tcp_hello::{Answer, CROSSED, MAGIC, TO_LISTENER, TO_WORKER, TcpHello, WELCOME};
 
 fn port_of(scene: &Scene) -> u16 {
     scene.address.tcp.as_ref().unwrap().port
@@ -53,8 +53,8 @@ impl Port {
             });
     }
 
-    fn greeting(&self) -> Greeting {
-        Greeting {
+    fn hello(&self) -> TcpHello {
+        TcpHello {
             magic: MAGIC,
             purpose: TO_WORKER,
             losses: 0,
@@ -75,12 +75,12 @@ impl Port {
     /// A connection of a client with the secret that has lost this many connections before; and the reply to it.
     fn insider_again(&self, from: u64, losses: u32) -> (TcpStream, u32) {
         let mut stream = self.connect();
-        let greeting = Greeting {
+        let hello = TcpHello {
             from,
             losses,
-            ..self.greeting()
+            ..self.hello()
         };
-        stream.write_all(&greeting.encode()).unwrap();
+        stream.write_all(&hello.encode()).unwrap();
         let mut answer = [0; Answer::SIZE];
         let mut have = 0;
         self.scene.until("an answer", || {
@@ -133,28 +133,28 @@ fn a_client_without_the_secret_is_rejected() {
     let port = Port::new();
     port.decent_goes_on();
     let before = port.known();
-    let good = port.greeting();
+    let good = port.hello();
     let wrong = [
-        Greeting {
+        TcpHello {
             secret: good.secret ^ 1,
             ..good
         }
         .encode()
         .to_vec(),
-        Greeting {
+        TcpHello {
             to: good.to ^ 1,
             ..good
         }
         .encode()
         .to_vec(),
-        Greeting {
+        TcpHello {
             purpose: TO_LISTENER,
             ..good
         }
         .encode()
         .to_vec(),
-        Greeting { purpose: 9, ..good }.encode().to_vec(),
-        Greeting {
+        TcpHello { purpose: 9, ..good }.encode().to_vec(),
+        TcpHello {
             magic: MAGIC + 1,
             ..good
         }
@@ -194,9 +194,7 @@ fn a_silent_client_is_closed() {
     assert!(port.known().0 <= before.0 + 256);
     port.decent_goes_on();
     // Half a hello counts as silence, too.
-    silent[299]
-        .write_all(&port.greeting().encode()[..40])
-        .unwrap();
+    silent[299].write_all(&port.hello().encode()[..40]).unwrap();
     let began = Instant::now();
     port.scene
         .until("all unknown clients closed", || port.known() == before);

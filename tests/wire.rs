@@ -11,11 +11,11 @@ use ucp::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, SignalHdr, SyncHdr, ValueHdr,
 };
 use ucp::wire::rkey::{self, PackedRkey};
-use ucp::wire::tofu_msg::{MOST_RAILS, RailVcqs};
+use ucp::wire::tofu_msg::{MAX_RAILS, RailVcqs};
 
 fn shm() -> impl Strategy<Value = ShmLocator> {
     any::<(u64, u32, u32, u32, u32, u32, u64, u32, u8)>().prop_map(
-        |(host, pid_ns, pid, fd, ino, ipc_ns, key, lifeline, flags)| ShmLocator {
+        |(host, pid_ns, pid, fd, ino, ipc_ns, key, liveness_place, flags)| ShmLocator {
             host,
             pid_ns,
             pid,
@@ -23,7 +23,7 @@ fn shm() -> impl Strategy<Value = ShmLocator> {
             ino,
             ipc_ns,
             key,
-            lifeline,
+            liveness_place,
             flags,
         },
     )
@@ -62,12 +62,12 @@ fn ib() -> impl Strategy<Value = IbLocator> {
 }
 
 fn tofu() -> impl Strategy<Value = TofuLocator> {
-    let rails = prop::collection::vec(1..=u64::MAX, 0..=MOST_RAILS);
-    any::<(u64, u64, u64, u16)>().prop_flat_map(move |(secret, vcq, hall, number)| {
+    let rails = prop::collection::vec(1..=u64::MAX, 0..=MAX_RAILS);
+    any::<(u64, u64, u64, u16)>().prop_flat_map(move |(secret, vcq, ticket_queue, number)| {
         rails.clone().prop_map(move |rails| TofuLocator {
             secret,
             vcq,
-            hall,
+            ticket_queue,
             number,
             rails: RailVcqs::of(rails.into_iter()),
         })
@@ -85,24 +85,26 @@ fn worker_address() -> impl Strategy<Value = WorkerAddress> {
         prop::option::of(tcp()),
         any::<bool>(),
     )
-        .prop_map(|(uid, client_id, name, shm, ib, tofu, sockets, greets)| {
-            // An address with TCP for wireup only has another section instead.
-            let (tcp, greeter) = if greets {
-                (None, sockets)
-            } else {
-                (sockets, None)
-            };
-            WorkerAddress {
-                uid,
-                client_id,
-                name,
-                shm,
-                ib,
-                tofu,
-                tcp,
-                greeter,
-            }
-        })
+        .prop_map(
+            |(uid, client_id, name, shm, ib, tofu, sockets, ib_by_tcp)| {
+                // An address with TCP for wireup only has another section instead.
+                let (tcp, wireup_tcp) = if ib_by_tcp {
+                    (None, sockets)
+                } else {
+                    (sockets, None)
+                };
+                WorkerAddress {
+                    uid,
+                    client_id,
+                    name,
+                    shm,
+                    ib,
+                    tofu,
+                    tcp,
+                    wireup_tcp,
+                }
+            },
+        )
 }
 
 fn rkey() -> impl Strategy<Value = PackedRkey> {

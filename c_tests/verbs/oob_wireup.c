@@ -579,12 +579,12 @@ static void unknown_clients(void)
     } while (0)
 #define REJECTED(why, length, ends) sent_away(&pair, log, why, &bytes, length, ends)
     enum { ONE = GREETING + WIREUP };
-    const char *const ELSE = "it speaks something else", *const SECRET = "it does not know the secret";
+    const char *const ELSE = "unknown protocol", *const SECRET = "wrong secret";
 
     sent_away(&pair, log, ELSE, "GET / HTTP/1.1\r\n\r\n", 18, 0);
     for (size_t length = 0; length < ONE; length += 13) {
         FRESH();
-        REJECTED("it went without a word", length, 1); /* truncated */
+        REJECTED("closed before the hello", length, 1); /* truncated */
     }
     FRESH();
     bytes.greeting.secret ^= 1;
@@ -615,7 +615,7 @@ static void unknown_clients(void)
     bytes.wireup[0].yours = 12345;
     REJECTED("it is out of date", ONE, 0);
     FRESH();
-    REJECTED("it does not come to an end", sizeof(bytes), 0); /* without end */
+    REJECTED("too many wireup messages", sizeof(bytes), 0); /* without end */
     FRESH();
     memset(&bytes.wireup[1], 0xff, WIREUP);
     REJECTED(ELSE, GREETING + 2 * WIREUP, 0); /* unknown bytes behind a wireup message */

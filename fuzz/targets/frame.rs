@@ -3,17 +3,17 @@
 
 use libfuzzer_sys::fuzz_target;
 use ucp::wire::frame::{self, HEADER, MAX_BULK, MAX_RECORD};
-use ucp::wire::tcp_hello::{self, Answer, Greeting};
+use ucp::wire::tcp_hello::{self, Answer, TcpHello};
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Some(greeting) = Greeting::decode(bytes) {
-        assert_eq!(greeting.encode(), bytes[..Greeting::SIZE]);
-        let to = (greeting.to, greeting.secret);
+    if let Some(hello) = TcpHello::decode(bytes) {
+        assert_eq!(hello.encode(), bytes[..TcpHello::SIZE]);
+        let to = (hello.to, hello.secret);
         assert!(
-            tcp_hello::is_for(&greeting, to.0, to.1)
-                == (greeting.purpose != tcp_hello::TO_LISTENER)
+            tcp_hello::is_for(&hello, to.0, to.1)
+                == (hello.purpose != tcp_hello::TO_LISTENER)
         );
-        assert!(!tcp_hello::is_for(&greeting, to.0, !to.1));
+        assert!(!tcp_hello::is_for(&hello, to.0, !to.1));
     }
     if let Some(answer) = Answer::decode(bytes) {
         assert_eq!(answer.encode(), bytes[..Answer::SIZE]);

@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use ucp::wire::address::PortLocator;
 use ucp::wire::header::{
     AmImm, AmoHdr, DataHdr, FragmentHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr, RtrHdr,
-    RtsHdr, ShareHdr, SignalHdr, SyncHdr, ValueHdr,
+    RtsHdr, SplitCopyHdr, SignalHdr, SyncHdr, ValueHdr,
 };
 use ucp::wire::rts_keys::{self, RailStadds};
 
@@ -46,7 +46,7 @@ fuzz_target!(|message: &[u8]| {
         return;
     };
     match kind {
-        Kind::TagSync | Kind::TakenBack => check!(SyncHdr, body),
+        Kind::TagSync | Kind::RndvCancelReq => check!(SyncHdr, body),
         Kind::TagRts | Kind::AmRts => {
             check!(RtsHdr, body);
             check_rails(body.get(RtsHdr::SIZE..).unwrap_or_default());
@@ -59,9 +59,9 @@ fuzz_target!(|message: &[u8]| {
         Kind::Signal => check!(SignalHdr, body),
         Kind::Note => check!(NoteHdr, body),
         Kind::AmoRep => check!(ValueHdr, body),
-        Kind::Share => check!(ShareHdr, body),
+        Kind::SplitCopy => check!(SplitCopyHdr, body),
         Kind::RtrDevice => check!(RtrDeviceHdr, body),
-        Kind::RailAsk | Kind::RailHeld => {
+        Kind::RailReq | Kind::RailRep => {
             let rail = RailImm::from_u64(u64::from_le_bytes(*imm));
             assert_eq!(rail.to_u64().to_le_bytes(), *imm);
             check!(PortLocator, body);

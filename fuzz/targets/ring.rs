@@ -6,7 +6,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use ucp::tl::shm::big_buf::{AREA, AREAS, BigBufs};
+use ucp::tl::shm::big_buf::{BIG_BUF_BYTES, MAX_BIG_BUFS, BigBufs};
 use ucp::tl::shm::order::Epoch;
 use ucp::tl::shm::ring::{Consumer, MAX_RECORD, Producer, RingMem, START_SLOTS};
 
@@ -37,12 +37,12 @@ impl Hostile {
 
 /// Buffers of which the ring has two: their contents do not matter, only that no access leaves them.
 static AREAS_OF_RING: LazyLock<usize> = LazyLock::new(|| {
-    let layout = Layout::from_size_align(AREAS * AREA, 4096).expect("a layout");
+    let layout = Layout::from_size_align(MAX_BIG_BUFS * BIG_BUF_BYTES, 4096).expect("a layout");
     // SAFETY: the layout is not empty. Never freed.
     unsafe { alloc_zeroed(layout) as usize }
 });
 
-fn areas(owners: &[AtomicU32; AREAS]) -> BigBufs {
+fn big_bufs(owners: &[AtomicU32; MAX_BIG_BUFS]) -> BigBufs {
     let memory = NonNull::new(*AREAS_OF_RING as *mut u8).expect("memory for areas");
     // SAFETY: both outlive the ends of the ring.
     unsafe { BigBufs::new(NonNull::from(owners).cast(), memory, 0) }
@@ -67,8 +67,8 @@ fuzz_target!(|steps: &[u8]| {
     // SAFETY: zeroed memory that outlives both ends; the address sanitizer reports accesses outside.
     let (mut consumer, mut producer) = unsafe {
         (
-            consumer.with_areas(Some(areas(&owners))),
-            producer.with_areas(Some(areas(&owners))),
+            consumer.with_big_bufs(Some(big_bufs(&owners))),
+            producer.with_big_bufs(Some(big_bufs(&owners))),
         )
     };
     for step in steps.chunks_exact(12) {

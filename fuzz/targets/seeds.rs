@@ -9,12 +9,12 @@ use ucp::wire::address::{
 };
 use ucp::wire::cm_msg::{self, Hello, Reply};
 use ucp::wire::frame;
-use ucp::wire::header::{AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtsHdr, ShareHdr, SignalHdr};
+use ucp::wire::header::{AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtsHdr, SplitCopyHdr, SignalHdr};
 use ucp::wire::rkey::PackedRkey;
 use ucp::wire::rkey_tofu::TofuRkey;
 use ucp::wire::rts_keys::RailStadds;
 use ucp::wire::stats;
-use ucp::wire::tcp_hello::{self, Answer, Greeting};
+use ucp::wire::tcp_hello::{self, Answer, TcpHello};
 use ucp::wire::tofu_msg::RailVcqs;
 use ucp_fuzz::program::AM_ID;
 use ucp_fuzz::script::{Send, Step, Word};
@@ -56,7 +56,7 @@ fn record(kind: Kind) -> Vec<u8> {
         .encode()
         .to_vec(),
         Kind::AmoReq => amo().encode().to_vec(),
-        Kind::Share => share().encode().to_vec(),
+        Kind::SplitCopy => share().encode().to_vec(),
         Kind::Signal => signal(SignalHdr::NOTIFY).encode().to_vec(),
         _ => vec![1; kind.header_size()],
     };
@@ -94,10 +94,10 @@ fn signal(op: u8) -> SignalHdr {
     }
 }
 
-fn share() -> ShareHdr {
-    ShareHdr {
+fn share() -> SplitCopyHdr {
+    SplitCopyHdr {
         addr: 0,
-        piece: 16 << 10,
+        chunk: 16 << 10,
         generation: 1,
         number: 0,
     }
@@ -132,7 +132,7 @@ fn address() -> WorkerAddress {
             ino: 5,
             ipc_ns: 6,
             key: 7 << 32 | 8,
-            lifeline: 9,
+            liveness_place: 9,
             flags: 0,
         }),
         ib: Some(IbLocator {
@@ -155,11 +155,11 @@ fn address() -> WorkerAddress {
         tofu: Some(TofuLocator {
             secret: 15,
             vcq: 16,
-            hall: 17,
+            ticket_queue: 17,
             number: 18,
             rails: RailVcqs::of([19, 20].into_iter()),
         }),
-        greeter: None,
+        wireup_tcp: None,
     }
 }
 
@@ -219,7 +219,7 @@ fn keys() -> Vec<Vec<u8>> {
 }
 
 fn frames() -> Vec<Vec<u8>> {
-    let greeting = Greeting {
+    let hello = TcpHello {
         magic: tcp_hello::MAGIC,
         purpose: tcp_hello::TO_WORKER,
         losses: 0,
@@ -240,7 +240,7 @@ fn frames() -> Vec<Vec<u8>> {
     };
     let stream: Vec<Vec<u8>> = Kind::ALL.iter().map(framed).collect();
     let mut all = vec![
-        greeting.encode().to_vec(),
+        hello.encode().to_vec(),
         answer.encode().to_vec(),
         stream.concat(),
     ];
@@ -422,7 +422,7 @@ fn scripts(hows: impl IntoIterator<Item = u8>) -> Vec<Vec<u8>> {
         vec![
             act(5, 9000),
             Progress,
-            seen(Kind::Share, 0, share().encode().to_vec()),
+            seen(Kind::SplitCopy, 0, share().encode().to_vec()),
             Progress,
             seen(Kind::Ats, 0, vec![]),
             Progress,
@@ -444,7 +444,7 @@ fn scripts(hows: impl IntoIterator<Item = u8>) -> Vec<Vec<u8>> {
         vec![
             act(5, 5000),
             Progress,
-            seen(Kind::Withdrawn, 0, vec![]),
+            seen(Kind::RndvCancel, 0, vec![]),
             act(14, 0),
             act(15, 0),
         ],

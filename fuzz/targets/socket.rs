@@ -8,7 +8,7 @@ use std::io::Read;
 use ucp::ctypes::ucp_context_h;
 use ucp::engine::tcp_worker::TcpConnPhase;
 use ucp::wire::frame;
-use ucp::wire::tcp_hello::{Greeting, MAGIC, TO_WORKER};
+use ucp::wire::tcp_hello::{TcpHello, MAGIC, TO_WORKER};
 use ucp_fuzz::program::Program;
 use ucp_fuzz::script::{self, Seen, Step};
 use ucp_fuzz::support::scene::{Scene, new_context};
@@ -33,9 +33,9 @@ impl Attacker {
         let worker = scene.worker();
         let mut rx = worker.rx.lock();
         let sockets = rx.tcp.as_deref_mut().expect("a worker with TCP");
-        let guest = TcpConnPhase::Guest { until: u64::MAX };
+        let half_open = TcpConnPhase::HalfOpen { until: u64::MAX };
         sockets
-            .add(theirs, guest, std::ptr::null(), false)
+            .add(theirs, half_open, std::ptr::null(), false)
             .expect("room for a guest");
         drop(rx);
         worker.progress_flags.raise_network();
@@ -103,14 +103,14 @@ fuzz_target!(|bytes: &[u8]| {
         scene.settle();
         let magic = MAGIC.to_le_bytes();
         let n = bytes.len().min(8);
-        let waits = bytes.len() < Greeting::SIZE && bytes[..n] == magic[..n];
+        let waits = bytes.len() < TcpHello::SIZE && bytes[..n] == magic[..n];
         assert_eq!(attacker.is_closed(), !waits);
         drop(attacker);
         scene.settle();
         assert_eq!(connections(&scene), 0);
         return;
     }
-    let greeting = Greeting {
+    let hello = TcpHello {
         magic: MAGIC,
         purpose: TO_WORKER,
         losses: 0,
@@ -119,7 +119,7 @@ fuzz_target!(|bytes: &[u8]| {
         secret: tcp.secret,
         client_id: 0,
     };
-    attacker.send(&greeting.encode());
+    attacker.send(&hello.encode());
     scene.settle();
     let mut address = scene.address.clone();
     address.uid = UID;

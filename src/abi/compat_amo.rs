@@ -1,6 +1,6 @@
 //! Atomics, deprecated forms.
 
-use super::compat_params::{EMPTY, let_go, typed, wait, with_send_cb};
+use super::compat_params::{EMPTY, discard_request, typed, wait, with_send_cb};
 use crate::abi::amo::ucp_atomic_op_nbx;
 use crate::abi::worker::worker_of_ep;
 use crate::ctypes::*;
@@ -45,7 +45,7 @@ impl Target {
     /// The conditions of [`ucp_atomic_op_nbx`].
     unsafe fn post(self, op: ucp_atomic_op_t, value: u64, size: usize) -> ucs_status_t {
         // SAFETY: the caller keeps the contract; no other reference to the request exists.
-        let status = unsafe { let_go(self.start(op, value, size, EMPTY)) };
+        let status = unsafe { discard_request(self.start(op, value, size, EMPTY)) };
         // The operand is copied; a flush completes the operation: the caller has requested no more.
         if status == UCS_INPROGRESS {
             UCS_OK

@@ -110,7 +110,7 @@ pub(super) fn placed(param: ucp_request_param_t, request: *mut c_void) -> ucp_re
 ///
 /// # Safety
 /// An nbx function returned `request`, and it is freed nowhere else.
-pub(super) unsafe fn let_go(request: ucs_status_ptr_t) -> ucs_status_t {
+pub(super) unsafe fn discard_request(request: ucs_status_ptr_t) -> ucs_status_t {
     if UCS_PTR_IS_PTR(request) {
         // SAFETY: the caller passes ownership of the request.
         unsafe { ucp_request_free(request) };

@@ -1,6 +1,6 @@
 //! Put and get, deprecated forms.
 
-use super::compat_params::{EMPTY, let_go, wait, with_send_cb};
+use super::compat_params::{EMPTY, discard_request, wait, with_send_cb};
 use crate::abi::rma::{ucp_get_nbx, ucp_put_nbx};
 use crate::abi::worker::worker_of_ep;
 use crate::ctypes::*;
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn ucp_put_nbi(
     rkey: ucp_rkey_h,
 ) -> ucs_status_t {
     // SAFETY: the caller keeps the contract of the function called; no other reference to the request exists.
-    unsafe { let_go(ucp_put_nbx(ep, buffer, length, remote_addr, rkey, &EMPTY)) }
+    unsafe { discard_request(ucp_put_nbx(ep, buffer, length, remote_addr, rkey, &EMPTY)) }
 }
 
 /// Reads remote memory without a request; a flush says when it is there.
@@ -111,5 +111,5 @@ pub unsafe extern "C" fn ucp_get_nbi(
     rkey: ucp_rkey_h,
 ) -> ucs_status_t {
     // SAFETY: the caller keeps the contract of the function called; no other reference to the request exists.
-    unsafe { let_go(ucp_get_nbx(ep, buffer, length, remote_addr, rkey, &EMPTY)) }
+    unsafe { discard_request(ucp_get_nbx(ep, buffer, length, remote_addr, rkey, &EMPTY)) }
 }

@@ -19,7 +19,7 @@ pub unsafe fn options_of<'a>(config: *const ucp_config_t) -> &'a Options {
 
 /// Reads the options for `ucp_config_read`, and for `ucp_init` without a configuration. A wrong value is logged.
 pub fn read_options(env_prefix: Option<&str>) -> Result<Options, ucs_status_t> {
-    loaded_from::tell_options();
+    loaded_from::set_library_dir();
     match Options::read(env_prefix) {
         Ok(options) => {
             log::configure(&options);

@@ -38,7 +38,7 @@ fn level_name(level: u32) -> &'static str {
 /// # Safety
 /// The pointers of the line are NULL or lead to terminated texts and a component; the arguments are those of the
 /// format.
-unsafe fn print(line: &handlers::Line) {
+unsafe fn print(line: &handlers::LogLine) {
     unsafe extern "C" {
         fn vsnprintf(text: *mut c_char, size: usize, format: *const c_char, args: va_list)
         -> c_int;
@@ -80,7 +80,7 @@ unsafe fn print(line: &handlers::Line) {
 ///
 /// # Safety
 /// As of [`print()`].
-unsafe fn hand_over(line: &handlers::Line) {
+unsafe fn hand_over(line: &handlers::LogLine) {
     // SAFETY: the caller's line.
     let print = || unsafe { print(line) };
     if !line.args.is_null() {
@@ -91,7 +91,7 @@ unsafe fn hand_over(line: &handlers::Line) {
     let text = unsafe { CStr::from_ptr(line.format) }.to_string_lossy();
     // What the arguments are is not known here: a format that has no conversions needs none.
     let format = CString::new(text.replace('%', "%%")).unwrap_or_default();
-    let line = handlers::Line {
+    let line = handlers::LogLine {
         format: format.as_ptr(),
         ..*line
     };
@@ -115,7 +115,7 @@ variadic! {
         if format.is_null() {
             return;
         }
-        let line = handlers::Line { file, line, function, level, component, format, args };
+        let line = handlers::LogLine { file, line, function, level, component, format, args };
         // SAFETY: the caller keeps printf's contract; the list, if there is one, points to the further arguments.
         unsafe { hand_over(&line) }
     }

@@ -304,7 +304,7 @@ mod tests {
             assert!(descs.take(under_way));
             assert!(
                 descs.leave_handler(under_way, false).is_none(),
-                "somebody has it"
+                "it is in use"
             );
             descs.done(under_way);
         }

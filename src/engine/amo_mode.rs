@@ -25,7 +25,7 @@ pub struct JobInfo {
 
 /// Environment variables in which launchers (Open MPI, MPICH, Slurm) pass the number of processes, and that on this
 /// host.
-const TOLD: [(&str, &str); 3] = [
+const COUNT_VARIABLES: [(&str, &str); 3] = [
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_SIZE", "MPI_LOCALNRANKS"),
     ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"),
@@ -38,17 +38,17 @@ impl JobInfo {
     }
 
     /// Options precede the program's numbers, and those precede the launcher's; 0 counts as not given.
-    fn or(self, options: &Options, told: impl Fn(&str) -> Option<String>) -> JobInfo {
-        let number = |name: &str| told(name)?.parse().ok();
+    fn or(self, options: &Options, env: impl Fn(&str) -> Option<String>) -> JobInfo {
+        let number = |name: &str| env(name)?.parse().ok();
         let both = |&(all, here): &(&str, &str)| Some((number(all)?, number(here)?));
-        let launcher = TOLD.iter().find_map(both).unzip();
-        let said = |count: Option<usize>, own: Option<usize>, told| {
+        let launcher = COUNT_VARIABLES.iter().find_map(both).unzip();
+        let first_of = |count: Option<usize>, own: Option<usize>, launched| {
             let given = |n: &usize| *n > 0;
-            count.filter(given).or(own.filter(given)).or(told)
+            count.filter(given).or(own.filter(given)).or(launched)
         };
         JobInfo {
-            endpoints: said(options.num_eps.number(), self.endpoints, launcher.0),
-            here: said(options.num_ppn.number(), self.here, launcher.1),
+            endpoints: first_of(options.num_eps.number(), self.endpoints, launcher.0),
+            here: first_of(options.num_ppn.number(), self.here, launcher.1),
         }
     }
 
@@ -61,7 +61,7 @@ impl JobInfo {
 /// Whether Tofu adapters execute them. `shm`: processes of one host may map each other's memory; `wanted`: the program
 /// uses such operations. Operations that an adapter does not offer are emulated by compare-and-swap, which is therefore
 /// required.
-pub fn by_adapter(
+pub fn amo_by_tni(
     options: &Options,
     offered: AmoCaps,
     shm: bool,
@@ -106,7 +106,7 @@ pub fn choose(
     let same = |(_, port): &(usize, &Arc<Port>)| Arc::ptr_eq(&port.hca, device);
     let behind = ports.iter().enumerate().filter(same);
     RkeyAtomics {
-        ports: behind.fold(0, |bits, (i, _)| bits | 1 << i),
+        port_mask: behind.fold(0, |bits, (i, _)| bits | 1 << i),
         alone: !device.has_global_atomics(),
     }
 }
@@ -117,13 +117,13 @@ mod tests {
 
     #[test]
     fn one_host() {
-        let known = |options: &Options, endpoints, here, told: &[(&str, &str)]| {
-            let told = |name: &str| {
-                let found = told.iter().find(|(n, _)| *n == name);
+        let known = |options: &Options, endpoints, here, env: &[(&str, &str)]| {
+            let env = |name: &str| {
+                let found = env.iter().find(|(n, _)| *n == name);
                 found.map(|(_, value)| value.to_string())
             };
             JobInfo { endpoints, here }
-                .or(options, told)
+                .or(options, env)
                 .is_on_one_host()
         };
         let mut options = Options::default();

@@ -65,7 +65,7 @@ pub struct CmSession {
     /// The connection; `None` after it has ended, when its addresses can still be queried.
     pub contact: Option<CmConn>,
     /// Transports that a client has not tried yet, best first.
-    pub ways: Vec<CmTransport>,
+    pub transports: Vec<CmTransport>,
     /// Source address that a client's user chose.
     pub from: Option<SocketAddr>,
     pub local: Option<SocketAddr>,
@@ -100,7 +100,7 @@ pub struct FlushClose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionState {
     /// The client connects.
-    Dialing,
+    Connecting,
     /// The client has sent its request and waits for the answer.
     Asked,
     /// Established: both sides know each other's worker address.
@@ -116,7 +116,7 @@ pub enum SessionState {
 /// An object in the epoll set of a worker's [`CmState`].
 pub enum CmEntry {
     Listener {
-        door: CmListener,
+        listener: CmListener,
         handler: ConnHandler,
     },
     /// A connection accepted by a listener whose request has not arrived completely.
@@ -220,17 +220,17 @@ impl CmState {
 
     /// When the next half-open connection, connection attempt or probe is due, coarse milliseconds.
     fn sleep_limit(&self) -> Option<u64> {
-        let guest = match self
+        let half_open_until = match self
             .half_open
             .front()
-            .and_then(|guest| self.entries.get(guest))
+            .and_then(|token| self.entries.get(token))
         {
-            Some(CmEntry::HalfOpen(guest)) => Some(guest.until),
+            Some(CmEntry::HalfOpen(half_open)) => Some(half_open.until),
             _ => None,
         };
         let attempt = self.attempts.front().map(|&(until, _)| until);
         let probe = (self.pending_closes > 0).then(|| self.probed.saturating_add(self.keepalive));
-        let times = guest.into_iter().chain(attempt);
+        let times = half_open_until.into_iter().chain(attempt);
         times.chain(probe.filter(|&at| at != u64::MAX)).min()
     }
 
@@ -331,9 +331,9 @@ impl ConnRequest {
     /// Removes all requests of a worker's listeners.
     pub fn take_all(worker: *const Worker) -> Vec<ConnRequest> {
         let requests = &mut REQUESTS.lock().1;
-        let came_to = |r: &ConnRequest| std::ptr::eq(r.worker, worker);
+        let led_to = |r: &ConnRequest| std::ptr::eq(r.worker, worker);
         let handles: Vec<usize> = (requests.iter())
-            .filter(|(_, request)| came_to(request))
+            .filter(|(_, request)| led_to(request))
             .map(|(&handle, _)| handle)
             .collect();
         let all = handles.iter().filter_map(|handle| requests.remove(handle));

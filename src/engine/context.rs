@@ -40,7 +40,7 @@ pub struct Context {
     /// The device that executes atomic operations on them, if one does,
     pub atomics: RkeyAtomics,
     /// or whether the adapters of the Tofu interconnect execute all of them,
-    pub by_adapter: bool,
+    pub amo_by_tni: bool,
     /// and the operations that these offer.
     pub offered: AmoCaps,
     pub attached: MappedSegments,
@@ -49,15 +49,15 @@ pub struct Context {
     /// Network interfaces of the Tofu interconnect that may be used.
     pub tnis: Vec<Tni>,
     /// VCQs of the workers there.
-    pub roster: Arc<VcqRegistry>,
+    pub vcq_registry: Arc<VcqRegistry>,
     /// Responder to liveness probes; made when UD is to carry messages, `None` if it cannot be made.
-    pulse: OnceLock<Option<KeepaliveThread>>,
+    keepalive: OnceLock<Option<KeepaliveThread>>,
     /// User memory registered with InfiniBand devices; made by the first registration.
     pub pinned: OnceLock<IbMrCaches>,
     /// Network devices that may be used, best first; none if TCP is not to be used.
     pub devices: Vec<TcpDevice>,
     /// The network devices carry no messages, only the wireup of queue pairs.
-    pub greets_only: bool,
+    pub tcp_for_wireup_only: bool,
     /// Memory handles that the user holds; `ucp_mem_unmap` ignores others, as some programs pass handles that were
     /// never mapped.
     pub handles: parking_lot::Mutex<std::collections::HashSet<usize>>,
@@ -115,7 +115,7 @@ impl Context {
         {
             tofu.most_alone = policy::fair_part(tnis.len(), here);
         }
-        let (devices, greets_only) = devices(&options, &policy, &ports);
+        let (devices, tcp_for_wireup_only) = devices(&options, &policy, &ports);
         // A list of devices may be the reason; and Tofu is not used with `UCP_FEATURE_WAKEUP`.
         let every = options.net_devices.is_all();
         let no_port = policy.ib.is_some() && ports.is_empty() && every;
@@ -135,9 +135,9 @@ impl Context {
         let amo = wants(UCP_FEATURE_AMO64);
         let offered = AmoCaps::by_all(tnis.iter().map(|tni| &tni.caps));
         let amo_tofu = amo || wants(UCP_FEATURE_AMO32);
-        let by_adapter = amo_mode::by_adapter(&options, offered, policy.shm, amo_tofu, job);
+        let amo_by_tni = amo_mode::amo_by_tni(&options, offered, policy.shm, amo_tofu, job);
         // Only one of adapter and device executes atomic operations.
-        let amo = amo && !by_adapter;
+        let amo = amo && !amo_by_tni;
         let atomics = amo_mode::choose(&options, &ports, by_queue, amo, job);
         Ok(Self {
             name: params
@@ -153,16 +153,16 @@ impl Context {
             policy,
             regions: RegionTable::default(),
             atomics,
-            by_adapter,
+            amo_by_tni,
             offered,
             attached: MappedSegments::default(),
             ports,
             tnis,
-            roster: Arc::default(),
-            pulse: OnceLock::new(),
+            vcq_registry: Arc::default(),
+            keepalive: OnceLock::new(),
             pinned: OnceLock::new(),
             devices,
-            greets_only,
+            tcp_for_wireup_only,
             handles: parking_lot::Mutex::default(),
             workers_made: AtomicU64::new(0),
             origin: Origin::here(),
@@ -197,23 +197,26 @@ impl Context {
 
     /// Registers a worker whose address has this secret with the keepalive responder. Returns the number of the
     /// responder's queue pair at the port with this number; 0: there is no responder.
-    pub fn answer_for(&self, worker: u64, secret: u64, port: usize) -> u32 {
-        let pulse = self.pulse.get_or_init(|| match KeepaliveThread::new(&self.ports) {
-            Ok(pulse) => Some(pulse),
+    pub fn keepalive_qpn(&self, worker: u64, secret: u64, port: usize) -> u32 {
+        let keepalive = self.keepalive.get_or_init(|| match KeepaliveThread::new(&self.ports) {
+            Ok(keepalive) => Some(keepalive),
             Err(e) => {
-                log::warn!("peers that send datagrams will take who computes for long for dead (UCX_UD_TIMEOUT): {e}");
+                log::warn!(
+                    "no keepalive thread: UD peers treat this process as dead if it does not progress for \
+                     UCX_UD_TIMEOUT: {e}"
+                );
                 None
             }
         });
-        pulse
+        keepalive
             .as_ref()
             .map_or(0, |p| p.add_worker(worker, secret, port))
     }
 
     /// Removes a worker from the keepalive responder.
     pub fn forget(&self, worker: u64) {
-        if let Some(Some(pulse)) = self.pulse.get() {
-            pulse.remove_worker(worker);
+        if let Some(Some(keepalive)) = self.keepalive.get() {
+            keepalive.remove_worker(worker);
         }
     }
 
@@ -242,7 +245,7 @@ fn tnis(options: &Options, policy: &Policy, features: u64) -> Vec<Tni> {
     }
     let tnis = tni::usable(&options.net_devices);
     if features & UCP_FEATURE_WAKEUP as u64 != 0 && !tnis.is_empty() {
-        log::diag!("tofu is not used: the program wants to sleep until something comes");
+        log::diag!("tofu is not used: the program uses UCP_FEATURE_WAKEUP");
         return Vec::new();
     }
     tnis
@@ -251,8 +254,8 @@ fn tnis(options: &Options, policy: &Policy, features: u64) -> Vec<Tni> {
 /// The network devices that may be used, and whether only for wireup of queue pairs: where ud is excluded queue pairs
 /// are connected by TCP, though `UCX_TLS` may exclude tcp, and `UCX_NET_DEVICES` may name adapters only.
 fn devices(options: &Options, policy: &Policy, ports: &[Arc<Port>]) -> (Vec<TcpDevice>, bool) {
-    let greets = !ports.is_empty() && policy.ib.as_ref().is_some_and(|ib| !ib.tuning.ud.used);
-    if policy.tcp.is_none() && !greets {
+    let tcp_wireup = !ports.is_empty() && policy.ib.as_ref().is_some_and(|ib| !ib.tuning.ud.used);
+    if policy.tcp.is_none() && !tcp_wireup {
         return (Vec::new(), false);
     }
     let names: Vec<&str> = ports.iter().map(|p| &*p.name).collect();
@@ -263,13 +266,13 @@ fn devices(options: &Options, policy: &Policy, ports: &[Arc<Port>]) -> (Vec<TcpD
         })
     };
     let mut devices = list(options);
-    let mut greets_only = policy.tcp.is_none();
-    if devices.is_empty() && greets {
-        greets_only = true;
+    let mut tcp_for_wireup_only = policy.tcp.is_none();
+    if devices.is_empty() && tcp_wireup {
+        tcp_for_wireup_only = true;
         let mut any = options.clone();
         if any.set("NET_DEVICES", "all").is_ok() {
             devices = list(&any);
         }
     }
-    (devices, greets_only)
+    (devices, tcp_for_wireup_only)
 }

@@ -181,14 +181,15 @@ impl Endpoint {
 }
 
 fn long_ways(worker: &Worker) -> u16 {
-    let ways = [
+    let slow_paths = [
         (UCP_FEATURE_TAG, LONG_WAY_TAG),
         (UCP_FEATURE_AM, LONG_WAY_AM),
         (UCP_FEATURE_RMA, LONG_WAY_RMA),
         (UCP_FEATURE_AMO32, LONG_WAY_AMO32),
         (UCP_FEATURE_AMO64, LONG_WAY_AMO64),
     ];
-    ways.into_iter()
+    slow_paths
+        .into_iter()
         .filter(|&(feature, _)| !worker.takes_shortest_path(feature))
         .fold(0, |bits, (_, bit)| bits | bit)
 }

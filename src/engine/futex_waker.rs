@@ -59,7 +59,7 @@ impl FutexWaker {
                 futex::wait(word.get(), now);
             }
         };
-        let builder = Builder::new().name("rucp-bell".into()).stack_size(STACK);
+        let builder = Builder::new().name("rucp-waker".into()).stack_size(STACK);
         let thread = without_signals(|| builder.spawn(listen));
         if let Err(e) = &thread {
             log::warn!("no thread for wakeups from other containers: {e}");

@@ -19,9 +19,9 @@ use std::io;
 use std::sync::Arc;
 
 /// Pieces of a list that are shorter on average are copied, bytes.
-const LEAST_PIECE: usize = 4 << 10;
+const MIN_SGE_BYTES: usize = 4 << 10;
 /// Most parts that are kept registered on demand: it is not known which of them will be used again.
-const MOST_PARTS: usize = 4096;
+const MAX_ON_DEMAND: usize = 4096;
 
 /// How devices use the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl OdpRegion {
         let devices = devices.on_demand().filter(|_| allows_demand(options))?;
         let first = RegMethods::read(options).demands_first(true);
         let made = Self::of(devices, options, first);
-        made.inspect_err(|e| log::diag!("memory cannot be used on demand: {e}"))
+        made.inspect_err(|e| log::diag!("no on-demand paging: {e}"))
             .ok()
     }
 
@@ -116,7 +116,7 @@ impl OdpRegion {
         let whole = Handle::alone(VaRange::new(0, usize::MAX), devices.whole()?);
         let mut policy = CachePolicy::read(options, "IB_");
         (policy.keeps, policy.insists) = (true, false);
-        policy.max_regions = policy.max_regions.min(MOST_PARTS);
+        policy.max_regions = policy.max_regions.min(MAX_ON_DEMAND);
         let longest: Option<Size> = options.value("IB_ODP_MAX_SIZE");
         Ok(OdpRegion {
             whole,
@@ -242,7 +242,7 @@ impl Worker {
         // SAFETY: the caller's promise.
         let is_list = unsafe { data.spans(0, data.len(), &mut spans) };
         let pieces = spans.as_slice();
-        if !is_list || spans.bytes() < data.len() || data.len() < pieces.len() * LEAST_PIECE {
+        if !is_list || spans.bytes() < data.len() || data.len() < pieces.len() * MIN_SGE_BYTES {
             return None;
         }
         let pin = |piece: &IoSpan| self.register_ib(piece.addr as *mut u8, piece.len, by);

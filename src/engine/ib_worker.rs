@@ -17,7 +17,7 @@ use crate::tl::ib::ud::AddressHandle;
 use crate::tl::tcp::{self, SharedSocket};
 use crate::wire::address::{IbLocator, PortLocator};
 use crate::wire::header::RailImm;
-use crate::wire::ib_packet::NOBODY;
+use crate::wire::ib_packet::NO_CONN;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
@@ -33,7 +33,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IbConnPhase {
     /// This end has sent its HELLO, and has received none of the peer.
-    Saying,
+    HelloSent,
     /// The HELLO of the peer has arrived, and this end can receive packets. Whether the peer can is not known.
     Known,
     /// Both ends can receive packets.
@@ -53,12 +53,12 @@ pub struct RemoteQp {
     /// How often the peer had lost this worker.
     pub losses: u32,
     /// Queue pair of the peer's keepalive responder; 0: none.
-    pub pulse: u32,
+    pub keepalive_qpn: u32,
 }
 
 /// After so many milliseconds without progress of a TCP connection another address is tried: the kernel has sent two
 /// SYNs, and retries for minutes.
-const SILENT_MS: u64 = 3000;
+const CONNECT_STALL_MS: u64 = 3000;
 
 /// Transport of the HELLO messages to a peer.
 pub enum WireupChannel {
@@ -86,9 +86,9 @@ pub struct TcpWireup {
 impl TcpWireup {
     /// A wireup without sockets, to the peer's port with the number `far`.
     pub fn to(target: tcp::TcpTarget, far: u8) -> TcpWireup {
-        let mut calls = TcpWireup::default();
-        calls.target = Some((target, far));
-        calls
+        let mut wireup = TcpWireup::default();
+        wireup.target = Some((target, far));
+        wireup
     }
 
     /// Whether this end has to connect a socket: there is none, or the peer may be reached sooner at another address.
@@ -97,7 +97,7 @@ impl TcpWireup {
             return false;
         };
         let others = target.locator.addresses.len() > 1;
-        if self.ours.is_some() && !self.through && others && now - self.since >= SILENT_MS {
+        if self.ours.is_some() && !self.through && others && now - self.since >= CONNECT_STALL_MS {
             self.first += 1;
             self.close();
         }
@@ -152,7 +152,7 @@ pub struct IbConn {
     /// Limits that both ends agree on, once the HELLO of the peer has arrived.
     pub limits: NegotiatedLimits,
     /// Queue pair of the keepalive responder of this process; 0: none.
-    pub pulse: u32,
+    pub keepalive_qpn: u32,
     /// Sends acknowledgements and control messages where the peer's lane is not of this connection: at the answering
     /// end of a connection of a worker to itself, and where messages go by shared memory. Else `None`: the peer's lane
     /// sends them.
@@ -170,7 +170,7 @@ pub struct IbConn {
     /// When the peer was last probed.
     pub probed: u64,
     /// It has received packets that are not acknowledged yet, and is in the worker's list of those.
-    pub listed: bool,
+    pub ack_scheduled: bool,
     /// Nothing more is received: the peer has disconnected or failed.
     pub ended: bool,
 }
@@ -178,15 +178,15 @@ pub struct IbConn {
 /// Work of the progress thread for the rails to a peer.
 pub enum RailEvent {
     /// Request a rail for each of our ports.
-    Ask,
+    RequestRails,
     /// The peer requests a rail.
-    Hold(RailImm, PortLocator),
+    PeerRequest(RailImm, PortLocator),
     /// The peer has connected its end of a rail.
-    Join(RailImm, PortLocator),
+    PeerReply(RailImm, PortLocator),
     /// The local device has failed for the rail with this interface and queue pair.
-    GiveUp((usize, u32)),
+    LocalFailure((usize, u32)),
     /// The peer has dropped its end of a failed rail.
-    Forget(RailImm),
+    PeerDropped(RailImm),
 }
 
 /// Hash of queue pair numbers: one multiplication, as the numbers are well distributed.
@@ -237,11 +237,11 @@ pub struct IbWorker {
     /// Connections of rails, by the [`key`] of the rail.
     rails: HashMap<u64, u32, BuildHasherDefault<QpnHasher>>,
     /// Connections with packets to acknowledge.
-    owing: Vec<u32>,
+    acks_pending: Vec<u32>,
     /// Connections whose wireup is not complete.
     pub unsettled: usize,
     /// Connections that need a TCP socket for their wireup.
-    pub calls: Vec<u32>,
+    pub oob_requests: Vec<u32>,
     /// Completions found when the worker was about to sleep, each with the number of its interface; the next progress
     /// call handles them: receives, and sends.
     found: [Vec<(usize, ibv_wc)>; 2],
@@ -285,9 +285,9 @@ impl IbWorker {
                 by_queue: HashMap::default(),
                 rails: HashMap::default(),
                 last: (0, None),
-                owing: Vec::new(),
+                acks_pending: Vec::new(),
                 unsettled: 0,
-                calls: Vec::new(),
+                oob_requests: Vec::new(),
                 found: Default::default(),
                 has_found: false,
                 timer: wakes.then(Timer::new).transpose()?,
@@ -296,15 +296,15 @@ impl IbWorker {
         }
     }
 
-    /// The worker's address section; `ways`: flags of the transports that carry messages.
-    pub fn locator(&self, ways: u8) -> IbLocator {
+    /// The worker's address section; `transport_flags`: flags of the transports that carry messages.
+    pub fn locator(&self, transport_flags: u8) -> IbLocator {
         let ports = self.ifaces.iter().take(crate::wire::address::MAX_PORTS);
         IbLocator {
             secret: self.secret,
             ports: ports
                 .map(|i| {
                     let port = i.port.locator(i.ud_number);
-                    let flags = port.flags | ways;
+                    let flags = port.flags | transport_flags;
                     PortLocator { flags, ..port }
                 })
                 .collect(),
@@ -317,7 +317,7 @@ impl IbWorker {
             return Some(number);
         }
         let number = self.connections.len() as u32;
-        (number < NOBODY).then(|| {
+        (number < NO_CONN).then(|| {
             self.connections.push(None);
             number
         })
@@ -452,7 +452,7 @@ impl IbWorker {
             for (found, from) in self
                 .found
                 .iter_mut()
-                .zip([IbIface::arrived, IbIface::ended])
+                .zip([IbIface::arrived, IbIface::poll_send_cq])
             {
                 let n = from(iface, &mut wcs);
                 // SAFETY: so many were written.
@@ -465,10 +465,12 @@ impl IbWorker {
 
     /// Number of connections that may receive packets (`by_queue`) or datagrams through this interface.
     pub fn known(&mut self, iface: usize, by_queue: bool) -> usize {
-        let known = |c: &&mut IbConn| c.phase != IbConnPhase::Saying && !c.ended;
+        let known = |c: &&mut IbConn| c.phase != IbConnPhase::HelloSent && !c.ended;
         let through = |c: &&mut IbConn| match &c.qp {
             Some(_) => by_queue && c.iface == iface,
-            None => !by_queue && (c.iface == iface || c.paths.iter().any(|way| way.iface == iface)),
+            None => {
+                !by_queue && (c.iface == iface || c.paths.iter().any(|path| path.iface == iface))
+            }
         };
         self.iter().filter(known).filter(through).count()
     }
@@ -511,14 +513,14 @@ impl IbWorker {
         self.take_some();
         self.has_found = !self.found.iter().all(Vec::is_empty);
         self.settle();
-        !self.has_found && self.calls.is_empty() && self.sleep_until_due(keepalive)
+        !self.has_found && self.oob_requests.is_empty() && self.sleep_until_due(keepalive)
     }
 
     /// Sets the timer for the next retransmission or probe. False if that is due, or the timer cannot be set.
     fn sleep_until_due(&mut self, keepalive: u64) -> bool {
         let due = |c: &mut IbConn| match c.phase {
             IbConnPhase::Open => c.next_due(keepalive),
-            IbConnPhase::Saying | IbConnPhase::Known => Some(c.due),
+            IbConnPhase::HelloSent | IbConnPhase::Known => Some(c.due),
         };
         let Some(at) = self.iter().filter_map(due).min() else {
             return true;
@@ -562,21 +564,21 @@ impl IbWorker {
 
     /// Number of connections with packets to acknowledge.
     #[inline(always)]
-    pub fn owing(&self) -> usize {
-        self.owing.len()
+    pub fn acks_pending(&self) -> usize {
+        self.acks_pending.len()
     }
 
     /// Lists a connection that has packets to acknowledge and is not in the list.
     pub fn schedule_ack(&mut self, number: u32) {
-        self.owing.push(number);
+        self.acks_pending.push(number);
         self.sole = None;
     }
 
     /// Takes the connections with packets to acknowledge; the caller acknowledges them.
     pub fn take_acks_pending(&mut self) -> Vec<u32> {
-        let owing = std::mem::take(&mut self.owing);
+        let acks_pending = std::mem::take(&mut self.acks_pending);
         self.settle();
-        owing
+        acks_pending
     }
 
     /// The only interface, if there is no other work than its completions. Valid as long as the worker.
@@ -586,8 +588,8 @@ impl IbWorker {
     }
 
     fn settle(&mut self) {
-        let calm = !self.has_found && self.owing.is_empty();
-        self.sole = only(&self.ifaces).filter(|_| calm);
+        let no_acks_pending = !self.has_found && self.acks_pending.is_empty();
+        self.sole = only(&self.ifaces).filter(|_| no_acks_pending);
     }
 
     /// Whether there is no connection.
@@ -635,9 +637,9 @@ impl IbConn {
     }
 
     /// The TCP sockets of the wireup, if it does not use UD.
-    pub fn calls(&mut self) -> Option<&mut TcpWireup> {
+    pub fn oob(&mut self) -> Option<&mut TcpWireup> {
         match &mut self.wireup {
-            WireupChannel::Sockets(calls) => Some(calls),
+            WireupChannel::Sockets(oob) => Some(oob),
             WireupChannel::Datagrams(_) => None,
         }
     }

@@ -9,11 +9,11 @@
 //! receive and its message meet in one cache line.
 
 mod posted;
-mod slab;
+mod node_pool;
 
+use node_pool::{ListEnds, NIL, NodePool};
 use posted::PostedList;
 pub use posted::PostedRecv;
-use slab::{ListEnds, NIL, Slab};
 use std::ptr;
 
 /// The mask of a receive that names every bit.
@@ -57,7 +57,7 @@ pub struct Matcher<U> {
     wild_len: usize,
     next_sequence: u64,
     arrivals: ListEnds,
-    unexpected: Slab<UnexpectedNode<U>, 2>,
+    unexpected: NodePool<UnexpectedNode<U>, 2>,
     unexpected_len: usize,
 }
 
@@ -93,7 +93,7 @@ impl<U> Matcher<U> {
             wild_len: 0,
             next_sequence: 0,
             arrivals: ListEnds::EMPTY,
-            unexpected: Slab::new(),
+            unexpected: NodePool::new(),
             unexpected_len: 0,
         }
     }

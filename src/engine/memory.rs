@@ -58,7 +58,7 @@ struct StaddSource {
     /// STADDs for each VCQ; the context's table of regions shares them.
     steered: Arc<Mutex<MrPerVcq>>,
     /// VCQs of this process.
-    roster: Arc<VcqRegistry>,
+    vcq_registry: Arc<VcqRegistry>,
     /// Adapters execute atomic operations on it.
     atomics: bool,
 }
@@ -219,8 +219,8 @@ impl MemHandle {
             keys.count = i as u8 + 1;
         }
         keys.atomics = self.atomics;
-        if self.atomics.ports != 0 {
-            let port = self.atomics.ports.trailing_zeros() as usize;
+        if self.atomics.port_mask != 0 {
+            let port = self.atomics.port_mask.trailing_zeros() as usize;
             // Set once: here.
             let _ = self.atomic_key.set(keys.of_port(port)?);
         }
@@ -232,7 +232,7 @@ impl MemHandle {
         let steerable = self.steered.as_ref().filter(|_| self.len > 0)?;
         let mut steered = steerable.steered.lock();
         let (base, len) = steered.extent();
-        let addresses = steered.addresses(&steerable.roster);
+        let addresses = steered.addresses(&steerable.vcq_registry);
         let atomics = steerable.atomics;
         (atomics || !addresses.is_empty()).then_some(TofuRkey {
             base,
@@ -286,8 +286,8 @@ impl StaddSource {
         let steered = unsafe { MrPerVcq::new(base as *mut u8, len as usize) };
         Some(StaddSource {
             steered: Arc::new(Mutex::new(steered)),
-            roster: ctx.roster.clone(),
-            atomics: ctx.by_adapter,
+            vcq_registry: ctx.vcq_registry.clone(),
+            atomics: ctx.amo_by_tni,
         })
     }
 }

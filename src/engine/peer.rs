@@ -15,7 +15,7 @@ use crate::sys::fork::DisabledInChild;
 use crate::sys::lock::MtLock;
 use crate::tl::shm::InboxLocator;
 use crate::tl::shm::chunk_board::{ChunkBoard, ChunkState};
-use crate::tl::shm::outbox::{OpenChunkBoard, Outbox, WaitingOutbox};
+use crate::tl::shm::outbox::{OpenSplitCopy, Outbox, WaitingOutbox};
 use crate::tl::shm::ring::CancelCounter;
 use crate::tl::{Lane, LaneTarget, tcp};
 use std::collections::VecDeque;
@@ -86,7 +86,7 @@ pub struct Peer {
     pub rma_refused: AtomicBool,
     /// The endpoint that made the accesses up to this number was closed by force: no flush reports their refusal. Under
     /// `tx`.
-    pub rma_excused: AtomicU64,
+    pub rma_discounted: AtomicU64,
     pub cma: AtomicU8,
     /// Selects CMA or message for short accesses to memory that is not mapped.
     pub short_rma: ShortRma,
@@ -131,9 +131,9 @@ pub struct Peer {
     /// Replies to its gets that wait for room and are sent from the memory that was read, without a copy.
     pub replies_in_place: AtomicU32,
     /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
-    via: AtomicU8,
+    dev_index: AtomicU8,
     /// How it is or will be reached by queue pairs: a [`QpTransport`].
-    queues: AtomicU8,
+    qp_transport: AtomicU8,
     /// `UCS_OK`, or the status with which it failed.
     status: AtomicI8,
     /// Disables it in forked children; set once its address is stable.
@@ -220,7 +220,7 @@ impl Peer {
             rma_sent: AtomicU64::new(0),
             rma_done: AtomicU64::new(0),
             rma_refused: AtomicBool::new(false),
-            rma_excused: AtomicU64::new(0),
+            rma_discounted: AtomicU64::new(0),
             cma: AtomicU8::new(if worker.ctx.cma_allowed() && same_pid_ns {
                 CMA_UNKNOWN
             } else {
@@ -246,8 +246,8 @@ impl Peer {
             is_idle: AtomicBool::new(false),
             failover: AtomicBool::new(false),
             replies_in_place: AtomicU32::new(0),
-            via: AtomicU8::new(NO_CONNECTION),
-            queues: AtomicU8::new(match target {
+            dev_index: AtomicU8::new(NO_CONNECTION),
+            qp_transport: AtomicU8::new(match target {
                 Some(LaneTarget::Ib(_)) => QpTransport::Unknown as u8,
                 _ => QpTransport::None as u8,
             }),
@@ -273,7 +273,7 @@ impl Peer {
     /// Selects TCP in place of a ring in its inbox. The caller has the lock of `tx`, and no ring was taken.
     pub fn set_fallback(&self, target: Box<tcp::TcpTarget>) {
         let first = self.fallback.set(target);
-        debug_assert!(first.is_ok(), "no ring is asked for after the first time");
+        debug_assert!(first.is_ok(), "a ring is requested once");
     }
 
     /// Whether messages to it go by rings over the Tofu interconnect.
@@ -285,13 +285,13 @@ impl Peer {
     /// Whether TCP was selected when the peer was made. Messages by a fallback connection keep the size limits of a
     /// ring, as their protocol can be selected before.
     pub fn has_socket(&self) -> bool {
-        self.inbox.is_none() && self.queues() == QpTransport::None && !self.has_rings()
+        self.inbox.is_none() && self.qp_transport() == QpTransport::None && !self.has_rings()
     }
 
     /// How queue pairs reach it.
-    pub fn queues(&self) -> QpTransport {
+    pub fn qp_transport(&self) -> QpTransport {
         // Relaxed: an independent value; no other data are published by it.
-        match self.queues.load(Ordering::Relaxed) {
+        match self.qp_transport.load(Ordering::Relaxed) {
             0 => QpTransport::None,
             1 => QpTransport::Unknown,
             2 => QpTransport::Own,
@@ -301,27 +301,28 @@ impl Peer {
 
     /// A connection is established through the interface of this number; `own`: with a queue pair of its own.
     pub fn set_qp_transport(&self, iface: usize, own: bool) {
-        let queues = if own {
+        let qp_transport = if own {
             QpTransport::Own
         } else {
             QpTransport::Datagrams
         };
-        self.queues.store(queues as u8, Ordering::Relaxed);
+        self.qp_transport
+            .store(qp_transport as u8, Ordering::Relaxed);
         self.set_dev_index(iface);
     }
 
     /// The device of its connection, `None` without one; a number that no device has if the device is not known.
-    pub fn via(&self) -> Option<usize> {
+    pub fn dev_index(&self) -> Option<usize> {
         // Relaxed: an independent value; no other data are published by it.
-        let via = self.via.load(Ordering::Relaxed);
-        (via != NO_CONNECTION).then_some(via.into())
+        let dev_index = self.dev_index.load(Ordering::Relaxed);
+        (dev_index != NO_CONNECTION).then_some(dev_index.into())
     }
 
     /// A connection to it is established, through this device.
     pub fn set_dev_index(&self, device: usize) {
-        let via = u8::try_from(device).unwrap_or(NO_CONNECTION);
-        self.via
-            .store(via.min(NO_CONNECTION - 1), Ordering::Relaxed);
+        let dev_index = u8::try_from(device).unwrap_or(NO_CONNECTION);
+        self.dev_index
+            .store(dev_index.min(NO_CONNECTION - 1), Ordering::Relaxed);
     }
 
     /// Requests failover for its connection, which is about to be made.
@@ -370,10 +371,10 @@ impl Peer {
 
     /// A stub peer: what a client's endpoint leads to until its server is known. Nothing is sent; requests wait.
     pub fn stub(worker: &Worker) -> Self {
-        let mut nobody = Self::new(worker, 0, None, None);
+        let mut peer_stub = Self::new(worker, 0, None, None);
         // No connection is ever made to it.
-        nobody.tx.get_mut().connecting = true;
-        nobody
+        peer_stub.tx.get_mut().connecting = true;
+        peer_stub
     }
 
     /// Whether it is a stub peer.
@@ -454,17 +455,17 @@ impl Peer {
     }
 
     /// Opens a chunk board for a message from it, if a ring leads to it and has a free one.
-    pub fn open_share(&self) -> Option<OpenChunkBoard> {
+    pub fn open_split_copy(&self) -> Option<OpenSplitCopy> {
         match self.tx.lock().lane.as_mut() {
-            Some(Lane::Shm(outbox)) => outbox.open_share(),
+            Some(Lane::Shm(outbox)) => outbox.open_split_copy(),
             _ => None,
         }
     }
 
     /// Closes a chunk board: the peer claims no chunk of it any more, or finds another generation.
-    pub fn close_share(&self, share: NonNull<ChunkState>) {
+    pub fn close_split_copy(&self, chunk_state: NonNull<ChunkState>) {
         if let Some(Lane::Shm(outbox)) = self.tx.lock().lane.as_mut() {
-            outbox.close_share(share);
+            outbox.close_split_copy(chunk_state);
         }
     }
 

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_death_is_told_once() {
+    fn a_death_is_reported_once() {
         let watch = PeerMonitor::new(None).unwrap();
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         watch.add(7, process_monitor::watch(child.id()));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_watched_is_looked_at() {
+    fn a_process_without_a_pidfd_is_polled() {
         let watch = PeerMonitor::new(None).unwrap();
         watch.add(7, None);
         assert!(readable(watch.fd(), 10_000) && watch.take());

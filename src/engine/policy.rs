@@ -98,7 +98,7 @@ pub struct TcpPolicy {
     /// Reads of a ready socket before the next one's turn, at least one; `u32::MAX` without limit.
     pub max_poll: u32,
     /// Ports to listen on; `None`: the system chooses.
-    pub ports: Option<PortRange>,
+    pub port_range: Option<PortRange>,
     /// A connection is made from the address of the interface that was chosen.
     pub bind_source: bool,
     pub keepalive: TcpKeepalive,
@@ -123,7 +123,7 @@ pub struct TcpKeepalive {
 #[derive(Clone, Debug)]
 pub struct SockaddrPolicy {
     /// Transports by which clients and listeners connect, best first.
-    pub ways: Vec<CmTransport>,
+    pub transports: Vec<CmTransport>,
     /// Longest resolution of an address or route by librdmacm.
     pub resolve: Duration,
     /// Source address of clients by librdmacm, unless the program gives one.
@@ -214,7 +214,7 @@ impl TcpPolicy {
             keep_interval: self.keepalive.interval,
             keep_count: self.keepalive.count,
             bind_source: self.bind_source,
-            ports: self.ports.map_or((0, 0), |p| (p.first, p.last)),
+            ports: self.port_range.map_or((0, 0), |p| (p.first, p.last)),
             receive_buffer: self.rx_seg_size,
         }
     }
@@ -231,7 +231,7 @@ impl TcpPolicy {
             syn_cnt: limit(options.tcp_syn_cnt).map(|n| n.min(255)),
             max_conn_retries: options.tcp_max_conn_retries,
             max_poll: options.tcp_max_poll.max(1),
-            ports: Some(options.tcp_port_range).filter(|range| range.last != 0),
+            port_range: Some(options.tcp_port_range).filter(|range| range.last != 0),
             bind_source: options.tcp_ep_bind_src_addr != Ternary::No,
             keepalive: TcpKeepalive {
                 on: options.tcp_keepidle != Interval::Inf
@@ -250,7 +250,7 @@ impl SockaddrPolicy {
     fn new(options: &Options) -> SockaddrPolicy {
         let backlog = options.listener_backlog.number();
         SockaddrPolicy {
-            ways: ways(&options.sockaddr_tls_priority),
+            transports: cm_transports(&options.sockaddr_tls_priority),
             resolve: options.rdma_cm_timeout,
             rdma_source: source(&options.rdma_cm_source_address),
             all_devices: options.cm_use_all_devices,
@@ -262,8 +262,8 @@ impl SockaddrPolicy {
 }
 
 /// The transports of a list, each once; `*` stands for all others.
-fn ways(names: &[String]) -> Vec<CmTransport> {
-    let mut ways = Vec::new();
+fn cm_transports(names: &[String]) -> Vec<CmTransport> {
+    let mut transports = Vec::new();
     for name in names {
         let named: &[CmTransport] = match &**name {
             "rdmacm" => &[CmTransport::Rdma],
@@ -271,13 +271,13 @@ fn ways(names: &[String]) -> Vec<CmTransport> {
             "*" => &[CmTransport::Rdma, CmTransport::Tcp],
             _ => &[],
         };
-        for way in named {
-            if !ways.contains(way) {
-                ways.push(*way);
+        for transport in named {
+            if !transports.contains(transport) {
+                transports.push(*transport);
             }
         }
     }
-    ways
+    transports
 }
 
 fn source(address: &str) -> Option<IpAddr> {
@@ -383,7 +383,7 @@ mod tests {
         let p = policy(&[("SHM_DEVICES", "foo,memory"), ("SELF_DEVICES", "^memory")]).unwrap();
         assert!(
             p.shm && p.cma && p.loopback,
-            "what is shared reaches oneself, too"
+            "shared memory reaches the worker itself, too"
         );
         let nothing = [
             ("TLS", "self,sm"),
@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn sockets() {
         let t = tcp(&[]);
-        assert!(t.nodelay && t.keepalive.on && t.ports.is_none());
+        assert!(t.nodelay && t.keepalive.on && t.port_range.is_none());
         assert_eq!(
             (t.tx_seg_size, t.rx_seg_size, t.max_poll),
             (8 << 10, 64 << 10, 16)
@@ -448,7 +448,7 @@ mod tests {
         assert_eq!((t.sndbuf, t.syn_cnt), (Some(1 << 20), Some(255)));
         assert_eq!((t.tx_seg_size, t.rx_seg_size, t.max_poll), (0, MAX_SEG, 1));
         assert_eq!(
-            t.ports,
+            t.port_range,
             Some(PortRange {
                 first: 2000,
                 last: 2010
@@ -464,21 +464,24 @@ mod tests {
             ("LISTENER_BACKLOG", "7"),
         ])
         .unwrap();
-        assert_eq!(p.sockaddr.ways, [CmTransport::Rdma]);
+        assert_eq!(p.sockaddr.transports, [CmTransport::Rdma]);
         assert!(p.sockaddr.all_devices);
         assert_eq!(p.sockaddr.backlog, Some(7));
-        let ways = |names| {
+        let cm_transports = |names| {
             policy(&[("SOCKADDR_TLS_PRIORITY", names)])
                 .unwrap()
                 .sockaddr
-                .ways
+                .transports
         };
         assert_eq!(
-            policy(&[]).unwrap().sockaddr.ways,
+            policy(&[]).unwrap().sockaddr.transports,
             [CmTransport::Rdma, CmTransport::Tcp]
         );
-        assert_eq!(ways("*"), [CmTransport::Rdma, CmTransport::Tcp]);
-        assert_eq!(ways("tcp,*"), [CmTransport::Tcp, CmTransport::Rdma]);
-        assert_eq!(ways("sockcm"), []);
+        assert_eq!(cm_transports("*"), [CmTransport::Rdma, CmTransport::Tcp]);
+        assert_eq!(
+            cm_transports("tcp,*"),
+            [CmTransport::Tcp, CmTransport::Rdma]
+        );
+        assert_eq!(cm_transports("sockcm"), []);
     }
 }

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_last_ends_with_its_region() {
+    fn the_last_found_entry_ends_with_its_region() {
         let regions = RegionTable::default();
         let last = LastRegion::default();
         assert!(!regions.permits(&last, 0, 0));

@@ -47,7 +47,7 @@ pub const STREAM_RECV: u32 = 1 << 7;
 /// What is called at completion.
 #[derive(Clone, Copy)]
 pub enum Callback {
-    Nobody,
+    None,
     Send(unsafe extern "C" fn(*mut c_void, ucs_status_t, *mut c_void)),
     TagRecv(
         unsafe extern "C" fn(*mut c_void, ucs_status_t, *const ucp_tag_recv_info_t, *mut c_void),
@@ -110,7 +110,7 @@ pub struct Request {
     /// `tail` is a boxed slice that the request owns.
     pub tail_owned: bool,
     /// Entries of the list of the sender's pieces at `remote`; 0: `remote` is one piece.
-    pub listed: u32,
+    pub remote_pieces: u32,
     /// The sender has other messages that wait too.
     pub one_of_many: bool,
     /// A receive by rendezvous whose first part was copied: the receiver copies the rest alone.
@@ -140,7 +140,7 @@ pub enum Extra {
 #[derive(Clone, Copy)]
 pub struct SplitCopy {
     /// In the ring that leads to the sender.
-    pub share: NonNull<ChunkState>,
+    pub chunk_state: NonNull<ChunkState>,
     pub generation: u32,
     /// Chunks that only the receiver copies.
     pub own: u32,
@@ -167,7 +167,7 @@ impl Request {
     /// The split copy of a receive. Such a request has no message of its own: `tail` and `imm` hold the fields.
     pub fn sharing(&self) -> Option<SplitCopy> {
         Some(SplitCopy {
-            share: NonNull::new(self.tail.cast_mut().cast())?,
+            chunk_state: NonNull::new(self.tail.cast_mut().cast())?,
             generation: self.imm as u32,
             own: (self.imm >> 32) as u32,
         })
@@ -213,7 +213,7 @@ impl Request {
 
     /// Sets what [`sharing`](Self::sharing) returns.
     pub fn set_sharing(&mut self, sharing: Option<SplitCopy>) {
-        self.tail = sharing.map_or(ptr::null(), |s| s.share.as_ptr().cast_const().cast());
+        self.tail = sharing.map_or(ptr::null(), |s| s.chunk_state.as_ptr().cast_const().cast());
         self.imm = sharing.map_or(0, |s| u64::from(s.own) << 32 | u64::from(s.generation));
     }
 

@@ -101,13 +101,13 @@ impl Rkey {
         self.len != 0
     }
 
-    /// Sets what executes atomic operations, after the region is mapped. `by_adapter`: adapters of the owner do.
-    pub fn set_executor(&mut self, by_adapter: bool) {
+    /// Sets what executes atomic operations, after the region is mapped. `amo_by_tni`: adapters of the owner do.
+    pub fn set_executor(&mut self, amo_by_tni: bool) {
         // A device that executes them alone handles only words of 8 bytes: for 4 bytes each operation determines the
         // executor.
         let by_device = self.device.is_some_and(|keys| keys.atomics.alone);
         let in_words = self.base % WORD == 0 && self.len % WORD == 0;
-        self.executor = match by_adapter {
+        self.executor = match amo_by_tni {
             true => AmoExecutor::Adapter,
             false if self.len != 0 && in_words && !by_device => AmoExecutor::Processor,
             false => AmoExecutor::Other,
@@ -178,13 +178,16 @@ mod tests {
         }
     }
 
-    fn executor(mut key: Rkey, by_adapter: bool) -> AmoExecutor {
-        key.set_executor(by_adapter);
+    fn executor(mut key: Rkey, amo_by_tni: bool) -> AmoExecutor {
+        key.set_executor(amo_by_tni);
         key.executor
     }
 
     fn device(alone: bool) -> Option<DeviceKeys> {
-        let atomics = RkeyAtomics { ports: 1, alone };
+        let atomics = RkeyAtomics {
+            port_mask: 1,
+            alone,
+        };
         Some(DeviceKeys {
             atomics,
             ..DeviceKeys::default()
@@ -199,12 +202,12 @@ mod tests {
         assert_eq!(executor(key(0, 0), true), AmoExecutor::Adapter);
         assert_eq!(executor(key(0x4004, 0x2000), false), AmoExecutor::Other);
         assert_eq!(executor(key(0x4000, 0x2004), false), AmoExecutor::Other);
-        let with = |device, by_adapter| {
+        let with = |device, amo_by_tni| {
             let key = Rkey {
                 device,
                 ..key(0x4000, 0x2000)
             };
-            executor(key, by_adapter)
+            executor(key, amo_by_tni)
         };
         assert_eq!(with(device(true), false), AmoExecutor::Other);
         assert_eq!(with(device(false), false), AmoExecutor::Processor);

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_read() {
+    fn counted_values_are_read() {
         let stats = StatsPage::new(0x5151, true).unwrap();
         stats.set_names("a worker", "a context", 2);
         let place = stats.claim(9, 77);

@@ -85,7 +85,7 @@ pub struct RxStream {
     /// The first receive is out of `posted`: progress is filling it, with the user's functions.
     pub filling: bool,
     /// In `StreamQueue::ready`.
-    listed: bool,
+    in_ready_list: bool,
     /// The endpoint has failed: no bytes arrive any more.
     pub ended: Option<ucs_status_t>,
     /// A chunk for reuse.
@@ -98,7 +98,7 @@ pub struct StreamQueue {
     /// Endpoints with bytes that `ucp_stream_worker_poll` has not returned.
     ready: VecDeque<*mut Endpoint>,
     /// Chunks that the user holds, by the address that the user was given.
-    loans: HashMap<usize, StreamChunk>,
+    taken: HashMap<usize, StreamChunk>,
 }
 
 // SAFETY: pointers to endpoints and requests of the worker that owns this, used under its lock.
@@ -334,8 +334,8 @@ impl StreamQueue {
     pub unsafe fn announce(&mut self, ep: *mut Endpoint) {
         // SAFETY: the caller's promise.
         let (internal, stream) = unsafe { ((*ep).is_internal(), self.of(ep)) };
-        if stream.bytes > 0 && !stream.contended() && !stream.listed && !internal {
-            stream.listed = true;
+        if stream.bytes > 0 && !stream.contended() && !stream.in_ready_list && !internal {
+            stream.in_ready_list = true;
             self.ready.push_back(ep);
         }
     }
@@ -345,7 +345,7 @@ impl StreamQueue {
         while let Some(ep) = self.ready.pop_front() {
             // SAFETY: closed endpoints are taken out by `close`.
             let stream = unsafe { self.of(ep) };
-            stream.listed = false;
+            stream.in_ready_list = false;
             if stream.bytes > 0 && !stream.contended() {
                 return Some(ep);
             }
@@ -357,7 +357,7 @@ impl StreamQueue {
     ///
     /// # Safety
     /// A live endpoint of the worker whose streams these are.
-    pub unsafe fn loan(&mut self, ep: *mut Endpoint) -> Option<(*const u8, usize)> {
+    pub unsafe fn take_message(&mut self, ep: *mut Endpoint) -> Option<(*const u8, usize)> {
         // SAFETY: the caller's promise.
         let stream = unsafe { self.of(ep) };
         if stream.contended() || stream.bytes == 0 {
@@ -371,7 +371,7 @@ impl StreamQueue {
         };
         let (at, len) = (chunk.rest().as_ptr(), chunk.rest().len());
         stream.bytes -= len;
-        self.loans.insert(at as usize, chunk);
+        self.taken.insert(at as usize, chunk);
         Some((at, len))
     }
 
@@ -380,7 +380,7 @@ impl StreamQueue {
     /// # Safety
     /// A live endpoint of the worker whose streams these are.
     pub unsafe fn give_back(&mut self, ep: *mut Endpoint, data: usize) -> bool {
-        let Some(chunk) = self.loans.remove(&data) else {
+        let Some(chunk) = self.taken.remove(&data) else {
             return false;
         };
         // SAFETY: the caller's promise.
@@ -397,7 +397,7 @@ impl StreamQueue {
         let Some(mut stream) = (unsafe { (*ep).stream.take() }) else {
             return Vec::new();
         };
-        if stream.listed {
+        if stream.in_ready_list {
             self.ready.retain(|&other| other != ep);
         }
         stream.drain()
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_several_chunks_is_taken_at_once() {
+    fn bytes_of_several_chunks_are_taken_at_once() {
         let mut stream = RxStream::default();
         for round in 0..3 {
             let all: Vec<u8> = (0..5000u32).map(|i| (i * 7 + round) as u8).collect();
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_is_of_one_message() {
+    fn data_given_to_the_user_are_of_one_message() {
         let mut stream = RxStream::default();
         for message in [&b"one"[..], b"two", b"three"] {
             push(&mut stream, message);
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_for_later_is_bounded() {
+    fn spare_memory_is_bounded() {
         let mut stream = RxStream::default();
         (0..100_000).for_each(|_| push(&mut stream, b"1"));
         assert_eq!(stream.take_out(100_000).len(), 100_000);

@@ -28,18 +28,18 @@ pub const TIMER: u64 = u64::MAX - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpConnPhase {
     /// This end is connecting.
-    Dialing(ConnectAttempt),
+    Connecting(ConnectAttempt),
     /// This end has sent its hello and waits for the peer's.
-    Greeted(ConnectAttempt),
+    HelloSent(ConnectAttempt),
     /// Half-open: accepted, without a complete hello. Closed at this time, coarse milliseconds.
-    Guest { until: u64 },
+    HalfOpen { until: u64 },
     /// Messages may arrive.
     Open,
     /// This end is connecting, to this one of the peer's addresses, for the wireup of a queue pair; `number`: the IB
     /// connection.
-    Calling { number: u32, candidate: usize },
+    WireupConnecting { number: u32, candidate: usize },
     /// Connected, for the wireup of queue pairs: so many messages have arrived. `ours`: this end has connected.
-    Letters { ours: bool, read: u32 },
+    WireupOpen { ours: bool, read: u32 },
 }
 
 /// An attempt to connect to a peer.
@@ -61,7 +61,7 @@ pub struct TcpConn {
     /// How often the peer had lost this worker when the connection was made.
     pub losses: u32,
     /// It is in `TcpWorker::behind`.
-    listed: bool,
+    in_behind: bool,
 }
 
 /// A peer to which the next attempt to connect is due later.
@@ -150,12 +150,12 @@ impl TcpWorker {
     pub fn sleep_until_due(&mut self) -> bool {
         // Half-open connections are in the order of their arrival.
         let first = self.half_open.first().copied();
-        let guest = match first.and_then(|token| self.get(token)).map(|c| &c.phase) {
-            Some(&TcpConnPhase::Guest { until }) => Some(until),
+        let half_open_until = match first.and_then(|token| self.get(token)).map(|c| &c.phase) {
+            Some(&TcpConnPhase::HalfOpen { until }) => Some(until),
             _ => None,
         };
-        let redials = self.retries.iter().map(|r| r.at);
-        let at = redials.chain(guest).min();
+        let retries = self.retries.iter().map(|r| r.at);
+        let at = retries.chain(half_open_until).min();
         self.alarm.wake(&self.epoll, at)
     }
 
@@ -221,12 +221,12 @@ impl TcpWorker {
             phase,
             peer,
             losses: 0,
-            listed: false,
+            in_behind: false,
         }));
         self.unsettled += 1;
         match phase {
-            TcpConnPhase::Guest { .. } => self.half_open.push(token),
-            TcpConnPhase::Calling { .. } => self.wireups += 1,
+            TcpConnPhase::HalfOpen { .. } => self.half_open.push(token),
+            TcpConnPhase::WireupConnecting { .. } => self.wireups += 1,
             _ => {}
         }
         Ok(token)
@@ -248,7 +248,7 @@ impl TcpWorker {
     /// Appends an open connection to the list `behind`.
     pub fn list(&mut self, token: u64) {
         if let Some(c) = self.get(token)
-            && !std::mem::replace(&mut c.listed, true)
+            && !std::mem::replace(&mut c.in_behind, true)
         {
             self.behind.push_back(token);
         }
@@ -256,14 +256,14 @@ impl TcpWorker {
 
     /// Whether this connection is in the list `behind`.
     pub fn is_listed(&mut self, token: u64) -> bool {
-        self.get(token).is_some_and(|c| c.listed)
+        self.get(token).is_some_and(|c| c.in_behind)
     }
 
     /// Removes the longest waiting connection from the list `behind`.
     pub fn take_listed(&mut self) -> Option<u64> {
         let token = self.behind.pop_front()?;
         if let Some(c) = self.get(token) {
-            c.listed = false;
+            c.in_behind = false;
         }
         Some(token)
     }
@@ -298,7 +298,7 @@ impl TcpWorker {
     /// A half-open connection has sent a message for a queue pair.
     pub fn accept(&mut self, token: u64) {
         if let Some(c) = self.get(token) {
-            c.phase = TcpConnPhase::Letters {
+            c.phase = TcpConnPhase::WireupOpen {
                 ours: false,
                 read: 0,
             };
@@ -312,20 +312,20 @@ impl TcpWorker {
         let connection = slot.connection.take_if(|c| c.link.token == token)?;
         self.free.push(token as u32);
         // Only a socket that is connecting is watched for writability here; for others its sender does that.
-        let dialing = matches!(
+        let connecting = matches!(
             connection.phase,
-            TcpConnPhase::Dialing(_) | TcpConnPhase::Calling { .. }
+            TcpConnPhase::Connecting(_) | TcpConnPhase::WireupConnecting { .. }
         );
         match connection.phase {
-            TcpConnPhase::Letters { ours: true, .. } | TcpConnPhase::Calling { .. } => {
+            TcpConnPhase::WireupOpen { ours: true, .. } | TcpConnPhase::WireupConnecting { .. } => {
                 self.wireups -= 1
             }
             _ => {}
         }
-        self.epoll.remove(connection.link.fd(), dialing);
+        self.epoll.remove(connection.link.fd(), connecting);
         if connection.phase == TcpConnPhase::Open {
             self.open.retain(|&t| t != token);
-            if connection.listed {
+            if connection.in_behind {
                 self.behind.retain(|&t| t != token);
             }
         } else {

@@ -14,7 +14,7 @@ use crate::tl::tofu::sizing;
 use crate::tl::tofu::tx_acks::TxAcks;
 use crate::tl::tofu::{utofu::MrqNotice, vcq::RemoteAddr, vcq_ops::VcqOps};
 use crate::wire::address::TofuLocator;
-use crate::wire::tofu_msg::{CELL, HALL, TicketTracker};
+use crate::wire::tofu_msg::{CTRL_BYTES, TICKET_QUEUE_BYTES, TicketTracker, slot_of};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::io;
@@ -22,19 +22,19 @@ use std::ptr::NonNull;
 use std::sync::{Arc, atomic::AtomicBool, atomic::Ordering};
 
 /// Bytes of a ring from which on the memory for its long records is kept.
-const KEEPING: u32 = 64 << 10;
+const KEEP_REASSEMBLY_BYTES: u32 = 64 << 10;
 /// Minimum number of frames that may be in flight to a ring.
-const LEAST_WINDOW: u32 = 8;
+const MIN_WINDOW: u32 = 8;
 
 /// State of a connection until there is a ring at the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TofuConnPhase {
     /// A ticket is requested.
-    Asking,
+    TakingTicket,
     /// The connection has a ticket, whose turn has not come.
     Waiting { ticket: u32 },
     /// The ring request is in the ticket's slot.
-    Said { ticket: u32 },
+    Requested { ticket: u32 },
     /// The peer has granted a ring.
     Open,
     /// The peer has failed, and a read is posted behind all puts of the connection: it is the last operation.
@@ -45,7 +45,7 @@ pub enum TofuConnPhase {
 pub struct TofuConn {
     pub peer: *const Peer,
     pub ctrl_word: CtrlWord,
-    pub mark: OpTag,
+    pub tag: OpTag,
     /// Random number that the grant has to contain.
     pub proof: u32,
     pub flow: Arc<TxAcks>,
@@ -65,7 +65,7 @@ pub struct RxConn {
     pub ring: RxRing,
     pub assembly: Reassembly,
     /// The peer's control words, to which credits go, and the proof in its grant, which names the ring.
-    pub cell: RemoteAddr,
+    pub ctrl_word: RemoteAddr,
     pub proof: u32,
     /// Frames come without notices: the writer counts them.
     pub counted: bool,
@@ -80,7 +80,7 @@ impl RxConn {
     /// peer.
     #[inline(never)]
     pub fn settle(&mut self) {
-        if self.ring.shape().size < KEEPING && self.assembly.is_empty() {
+        if self.ring.shape().size < KEEP_REASSEMBLY_BYTES && self.assembly.is_empty() {
             self.assembly = Reassembly::default();
         }
     }
@@ -90,9 +90,9 @@ impl RxConn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionKind {
     /// This slot of the ticket queue: a ring request.
-    Hall(u32),
+    TicketSlot(u32),
     /// The control words of this connection.
-    Cell(u32),
+    CtrlWord(u32),
     /// This incoming ring.
     Ring(u32),
 }
@@ -100,20 +100,20 @@ pub enum RegionKind {
 /// Use of a registered region.
 #[derive(Clone, Copy, Debug)]
 enum RegionOwner {
-    Hall,
-    Cells,
+    TicketQueue,
+    CtrlWords,
     Ring(u32),
 }
 
 /// Used by the progress thread only.
 pub struct TofuWorker {
     /// The calls that poll the VCQ, and the notice that is being handled, or one without a type.
-    pub line: VcqOps,
+    pub vcq_ops: VcqOps,
     pub notice: MrqNotice,
     /// The call of progress that took the last notice: its value of `Rx::calls`, which counts down.
     pub credited_at: u32,
     pub secret: u64,
-    links: Vec<Option<Box<TofuConn>>>,
+    conns: Vec<Option<Box<TofuConn>>>,
     free_conns: Vec<u32>,
     /// Connections by the steering addresses of their control words.
     by_ctrl_word: BTreeMap<u64, u32>,
@@ -140,7 +140,7 @@ pub struct TofuWorker {
     /// See [`has_budget`](Self::has_budget).
     budgeted: AtomicBool,
     /// The tickets that were served.
-    pub turns: TicketTracker,
+    pub ticket_tracker: TicketTracker,
     /// The slot that tickets wait for, and since when, coarse milliseconds.
     pub blocked_by: u32,
     pub blocked_since: u64,
@@ -174,26 +174,26 @@ impl TofuWorker {
     unsafe fn disable(this: NonNull<()>, _: usize) {
         let this = this.cast::<TofuWorker>().as_ptr();
         // SAFETY: the caller's value; both fields are atomics.
-        let (deaf, calm) = unsafe { (&(*this).mrq_failed, &(*this).budgeted) };
+        let (mrq_failed, budgeted) = unsafe { (&(*this).mrq_failed, &(*this).budgeted) };
         // Relaxed, here and below: only the progress thread accesses them, and a child has no other thread.
-        deaf.store(true, Ordering::Relaxed);
-        calm.store(false, Ordering::Relaxed);
+        mrq_failed.store(true, Ordering::Relaxed);
+        budgeted.store(false, Ordering::Relaxed);
     }
 
     fn of(iface: TofuIface) -> TofuWorker {
-        let hall = (HALL as u64, RegionOwner::Hall);
+        let ticket_queue = (TICKET_QUEUE_BYTES as u64, RegionOwner::TicketQueue);
         TofuWorker {
-            line: iface.vcq.line(),
+            vcq_ops: iface.vcq.vcq_ops(),
             notice: MrqNotice::NONE,
             credited_at: 0,
             secret: host::random_u64(),
-            links: Vec::new(),
+            conns: Vec::new(),
             free_conns: Vec::new(),
             by_ctrl_word: BTreeMap::new(),
             incoming: Vec::new(),
             free_incoming: Vec::new(),
             retired: Vec::new(),
-            regions: BTreeMap::from([(iface.hall.stadd, hall)]),
+            regions: BTreeMap::from([(iface.ticket_queue.stadd, ticket_queue)]),
             last: (0, 0, 0),
             ctrl_words: CtrlWords::default(),
             ring_pool: RingPool::default(),
@@ -204,7 +204,7 @@ impl TofuWorker {
             ack_pending: None,
             mrq_failed: AtomicBool::new(false),
             budgeted: AtomicBool::new(iface.rails.is_empty()),
-            turns: TicketTracker::default(),
+            ticket_tracker: TicketTracker::default(),
             blocked_by: 0,
             blocked_since: 0,
             unused_tickets: false,
@@ -223,9 +223,9 @@ impl TofuWorker {
 
     /// Updates [`has_budget`](Self::has_budget) after a change.
     fn update_budget(&mut self) {
-        let tells = !self.mrq_failed() && self.counted.is_empty() && self.iface.rails.is_empty();
-        let is_calm = tells && self.ack_pending.is_none();
-        self.budgeted.store(is_calm, Ordering::Relaxed);
+        let notified = !self.mrq_failed() && self.counted.is_empty() && self.iface.rails.is_empty();
+        let has_budget = notified && self.ack_pending.is_none();
+        self.budgeted.store(has_budget, Ordering::Relaxed);
     }
 
     /// The MRQ is not polled any more. False: that was so before.
@@ -257,7 +257,7 @@ impl TofuWorker {
         TofuLocator {
             secret: self.secret,
             vcq: self.iface.vcq.id,
-            hall: self.iface.hall.stadd,
+            ticket_queue: self.iface.ticket_queue.stadd,
             number: self.iface.number,
             rails: self.iface.signaled_rails(),
         }
@@ -268,27 +268,27 @@ impl TofuWorker {
     /// # Errors
     /// Control words cannot be registered.
     pub fn new_conn(&mut self, peer: &Peer, now: u64) -> io::Result<u32> {
-        let (cell, made) = self.ctrl_words.take(&self.iface.vcq)?;
+        let (ctrl_word, made) = self.ctrl_words.take(&self.iface.vcq)?;
         if let Some(region) = made {
             self.regions
-                .insert(region.stadd, (region.len() as u64, RegionOwner::Cells));
+                .insert(region.stadd, (region.len() as u64, RegionOwner::CtrlWords));
         }
         let number = self.free_conns.pop().unwrap_or_else(|| {
-            self.links.push(None);
-            self.links.len() as u32 - 1
+            self.conns.push(None);
+            self.conns.len() as u32 - 1
         });
-        self.by_ctrl_word.insert(cell.stadd(), number);
+        self.by_ctrl_word.insert(ctrl_word.stadd(), number);
         self.made = self.made.wrapping_add(1);
-        self.links[number as usize] = Some(Box::new(TofuConn {
+        self.conns[number as usize] = Some(Box::new(TofuConn {
             peer,
-            ctrl_word: cell,
-            mark: OpTag {
-                link: number,
-                colour: generation_of(self.made),
+            ctrl_word,
+            tag: OpTag {
+                conn: number,
+                generation: generation_of(self.made),
             },
             proof: host::random_u64() as u32,
             flow: Arc::default(),
-            phase: TofuConnPhase::Asking,
+            phase: TofuConnPhase::TakingTicket,
             due: now,
             since: now,
             late: false,
@@ -298,21 +298,21 @@ impl TofuWorker {
     }
 
     pub fn conn(&mut self, number: u32) -> Option<&mut TofuConn> {
-        self.links.get_mut(number as usize)?.as_deref_mut()
+        self.conns.get_mut(number as usize)?.as_deref_mut()
     }
 
     /// All connections, with their numbers.
-    pub fn links(&mut self) -> impl Iterator<Item = (u32, &mut TofuConn)> {
-        let links = self.links.iter_mut().enumerate();
-        links.filter_map(|(i, link)| Some((i as u32, link.as_deref_mut()?)))
+    pub fn conns(&mut self) -> impl Iterator<Item = (u32, &mut TofuConn)> {
+        let conns = self.conns.iter_mut().enumerate();
+        conns.filter_map(|(i, conn)| Some((i as u32, conn.as_deref_mut()?)))
     }
 
     /// Removes a connection without outstanding operations, whose sender is dropped. Its control words are not used
     /// again, as the peer may still write there.
     pub fn drop_conn(&mut self, number: u32) {
-        if let Some(link) = self.links.get_mut(number as usize).and_then(Option::take) {
-            self.by_ctrl_word.remove(&link.ctrl_word.stadd());
-            if let Some(chunk) = link.ctrl_word.retire() {
+        if let Some(conn) = self.conns.get_mut(number as usize).and_then(Option::take) {
+            self.by_ctrl_word.remove(&conn.ctrl_word.stadd());
+            if let Some(chunk) = conn.ctrl_word.retire() {
                 self.regions.remove(&chunk);
             }
             self.free_conns.push(number);
@@ -321,9 +321,9 @@ impl TofuWorker {
 
     /// The peers of all connections and of all incoming rings.
     pub fn peers(&self) -> impl Iterator<Item = *const Peer> {
-        let links = self.links.iter().flatten().map(|link| link.peer);
+        let conns = self.conns.iter().flatten().map(|conn| conn.peer);
         let incoming = self.incoming.iter().flatten();
-        links.chain(incoming.map(|incoming| incoming.peer))
+        conns.chain(incoming.map(|incoming| incoming.peer))
     }
 
     /// Adds a peer's ring. Returns its number.
@@ -388,7 +388,7 @@ impl TofuWorker {
 
     /// Releases memory of the lists of connections and rings, when they were much longer before.
     pub fn trim(&mut self) {
-        trim(&mut self.links, &mut self.free_conns);
+        trim(&mut self.conns, &mut self.free_conns);
         if self.retired.is_empty() {
             trim(&mut self.incoming, &mut self.free_incoming);
         }
@@ -412,13 +412,13 @@ impl TofuWorker {
             return None;
         }
         match part {
-            RegionOwner::Hall => crate::wire::tofu_msg::place_of(at as usize).map(RegionKind::Hall),
-            RegionOwner::Cells => {
+            RegionOwner::TicketQueue => slot_of(at as usize).map(RegionKind::TicketSlot),
+            RegionOwner::CtrlWords => {
                 // A grant ends where the next control words begin, and its notice may name that address.
-                let begins = from + (at.saturating_sub(1)) / CELL as u64 * CELL as u64;
+                let begins = from + (at.saturating_sub(1)) / CTRL_BYTES as u64 * CTRL_BYTES as u64;
                 self.by_ctrl_word
                     .get(&begins)
-                    .map(|&link| RegionKind::Cell(link))
+                    .map(|&conn| RegionKind::CtrlWord(conn))
             }
             RegionOwner::Ring(number) => {
                 self.last = (from, len, number);
@@ -434,9 +434,9 @@ impl TofuWorker {
     /// The system's or the library's error; `InvalidInput`: the ring would be too short.
     pub fn make_ring(&mut self, packet: u32) -> io::Result<(RxRing, bool)> {
         let tuning = &self.iface.tuning;
-        let wanted = tuning.window.max(LEAST_WINDOW);
+        let wanted = tuning.window.max(MIN_WINDOW);
         // Later rings have smaller windows, so that more of them have notices.
-        let share = (self.notices / 8).max(LEAST_WINDOW).min(wanted);
+        let share = (self.notices / 8).max(MIN_WINDOW).min(wanted);
         let counted = share > self.notices;
         let size = sizing::ring(tuning.ring_size, tuning.ring_memory, self.ring_bytes);
         let shape = RingLayout {

@@ -36,7 +36,7 @@ use crate::tl::ib::mr::Devices;
 use crate::tl::shm::chunk_board::ChunkState;
 use crate::tl::shm::inbox::{Doorbell, Inbox};
 use crate::tl::shm::order::Merge;
-use crate::tl::shm::outbox::OpenChunkBoard;
+use crate::tl::shm::outbox::OpenSplitCopy;
 use crate::tl::shm::ring::Consumer;
 use crate::tl::shm::{InboxLocator, RingOwner};
 use crate::tl::tofu::iface::TofuIface;
@@ -194,9 +194,9 @@ pub struct SplitPush {
     /// Address in the receiver's memory.
     pub target: u64,
     /// Bytes of a chunk.
-    pub piece: usize,
+    pub chunk: usize,
     /// In our inbox; valid while the receiver's ring exists.
-    pub share: NonNull<ChunkState>,
+    pub chunk_state: NonNull<ChunkState>,
     pub generation: u32,
 }
 
@@ -206,7 +206,7 @@ pub struct RtrRace {
     /// The receive.
     pub id: u64,
     /// In the ring that leads to the peer: the side that claims its only chunk moves the message.
-    pub share: OpenChunkBoard,
+    pub split_copy: OpenSplitCopy,
     /// Value of the peer's `parts` and when that last changed.
     pub parts: u32,
     pub since: Instant,
@@ -282,10 +282,10 @@ impl Worker {
                 Some(Box::new(sockets))
             }
         };
-        let told = sockets.as_ref().map(|s| s.locator());
-        let (greeter, tcp) = match ctx.greets_only {
-            true => (told, None),
-            false => (None, told),
+        let locator = sockets.as_ref().map(|s| s.locator());
+        let (wireup_tcp, tcp) = match ctx.tcp_for_wireup_only {
+            true => (locator, None),
+            false => (None, locator),
         };
         let wakes = ctx.has(ucp_feature::UCP_FEATURE_WAKEUP);
         let ports = match ctx.ports.is_empty() {
@@ -299,9 +299,9 @@ impl Worker {
         };
         let reaches_others = inbox.is_some() && ctx.policy.shm || tcp.is_some() || ports.is_some();
         let rings = rings(ctx, mt, reaches_others)?;
-        let duties = ProgressFlags::default();
+        let flags = ProgressFlags::default();
         if rings.is_some() {
-            duties.raise_tofu();
+            flags.raise_tofu();
         }
         let wake = if wakes {
             let wake = Wakeup::new(&params, inbox.as_ref());
@@ -338,15 +338,15 @@ impl Worker {
             locator: inbox.as_ref().map(Inbox::locator),
             doorbell: inbox
                 .as_ref()
-                .map_or_else(Doorbell::silent, Inbox::doorbell),
+                .map_or_else(Doorbell::unconnected, Inbox::doorbell),
             ib: ports
                 .as_ref()
-                .map(|p| p.locator(ctx.policy.ib.as_ref().map_or(0, |ib| ib.ways()))),
+                .map(|p| p.locator(ctx.policy.ib.as_ref().map_or(0, |ib| ib.qp_transports()))),
             tofu: rings.as_ref().map(|rings| rings.locator()),
             tofu_iface: rings.as_ref().map(|rings| rings.iface.clone()),
             tni: rings.as_ref().map_or(0, |rings| rings.iface.tni),
             tcp,
-            wireup_listener: greeter,
+            wireup_listener: wireup_tcp,
             extra_op_flags: AtomicU32::new(extra_op_flags),
             short_way_recv: Cell::new(!mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG)),
             receive_limit: Cell::new(0),
@@ -402,7 +402,7 @@ impl Worker {
             closed_eps: MtLock::new(mt, Vec::new()),
             ended: MtLock::new(mt, VecDeque::new()),
             grace_eps: MtLock::new(mt, Vec::new()),
-            progress_flags: duties,
+            progress_flags: flags,
             fenced: AtomicBool::new(false),
             fences: AtomicBool::new(false),
             connect_tcp: MtLock::new(mt, Vec::new()),
@@ -499,7 +499,7 @@ impl Worker {
             ino: l.id.ino,
             ipc_ns: l.ipc_ns,
             key: l.key,
-            lifeline: l.lifeline,
+            liveness_place: l.liveness_place,
             flags: 0,
         });
         WorkerAddress {
@@ -510,7 +510,7 @@ impl Worker {
             ib: self.ib.clone(),
             tofu: self.tofu,
             tcp: self.tcp.clone(),
-            greeter: self.wireup_listener.clone(),
+            wireup_tcp: self.wireup_listener.clone(),
         }
     }
 
@@ -633,10 +633,10 @@ fn rings(ctx: &Context, mt: bool, or_else: bool) -> io::Result<Option<Box<TofuWo
     let Some(tuning) = ctx.policy.tofu.filter(|_| !ctx.tnis.is_empty()) else {
         return Ok(None);
     };
-    match TofuIface::new(&ctx.tnis, &ctx.roster, tuning, mt) {
+    match TofuIface::new(&ctx.tnis, &ctx.vcq_registry, tuning, mt) {
         Ok(iface) => Ok(Some(TofuWorker::new(iface))),
         Err(e) if or_else => {
-            log::warn!("a worker goes without Tofu: no {NO_QUEUE}: {e}");
+            log::warn!("a worker does not use Tofu: no {NO_QUEUE}: {e}");
             Ok(None)
         }
         Err(e) => Err(unreachable_reason(NO_QUEUE, &e)),
@@ -644,10 +644,9 @@ fn rings(ctx: &Context, mt: bool, or_else: bool) -> io::Result<Option<Box<TofuWo
 }
 
 /// End of the error message: the exhausted limit, and what can be done.
-const NO_QUEUE: &str = "virtual control queue is left on the network interfaces of this node that UCX_NET_DEVICES allows; \
-    fewer \
-     workers or processes a node, more interfaces, or, to share control queues earlier, a smaller UCX_TOFU_MAX_VCQS or \
-     UCX_TOFU_VCQS_PER_WORKER make room";
+const NO_QUEUE: &str = "virtual control queue is left on the network interfaces of this node that UCX_NET_DEVICES \
+     allows; fewer workers or processes a node, more interfaces, or, to share control queues earlier, a smaller \
+     UCX_TOFU_MAX_VCQS or UCX_TOFU_VCQS_PER_WORKER make room";
 
 /// The worker's inbox, if shared memory or the loopback is to be used.
 ///
@@ -659,9 +658,9 @@ fn inbox(ctx: &Context) -> io::Result<Option<Inbox>> {
     }
     match Inbox::create(ctx.policy.named_inboxes) {
         Ok(inbox) => Ok(Some(inbox)),
-        Err(e) if !ctx.ports.is_empty() || !ctx.devices.is_empty() && !ctx.greets_only => {
+        Err(e) if !ctx.ports.is_empty() || !ctx.devices.is_empty() && !ctx.tcp_for_wireup_only => {
             log::warn!(
-                "this worker does without shared memory, which cannot be had: {e} (ulimit -v)"
+                "this worker does not use shared memory, which cannot be allocated: {e} (ulimit -v)"
             );
             Ok(None)
         }

@@ -83,7 +83,7 @@ pub struct CasBackoff {
     streak: u32,
     /// Progress calls until the next clock tick, at the last check.
     calls: u32,
-    patience: IdleYield,
+    idle_yield: IdleYield,
 }
 
 /// Action of a worker whose compare-and-swaps fail.
@@ -111,13 +111,13 @@ impl CasBackoff {
         let moves = self.moves;
         BackoffAction {
             progress: self.streak >= PROGRESS_AFTER && !is_progressed,
-            offer: self.patience.is_over(|| moves),
+            offer: self.idle_yield.is_over(|| moves),
         }
     }
 
     /// Records a yield and its duration.
     pub fn offered(&mut self, took: Duration) {
-        self.patience.offered(took);
+        self.idle_yield.offered(took);
     }
 
     /// Progress was called on behalf of the caller: `calls` changed without a call of its own.
@@ -182,36 +182,36 @@ mod tests {
 
     /// One that has seen all events.
     fn up_to_date() -> IdleYield {
-        let mut patience = IdleYield::default();
-        assert_eq!((1..=FIRST).find(|_| patience.is_over(|| 7)), None);
-        patience
+        let mut idle_yield = IdleYield::default();
+        assert_eq!((1..=FIRST).find(|_| idle_yield.is_over(|| 7)), None);
+        idle_yield
     }
 
-    fn looks_until_over(patience: &mut IdleYield) -> u32 {
-        (1..1000).find(|_| patience.is_over(|| 7)).unwrap()
+    fn looks_until_over(idle_yield: &mut IdleYield) -> u32 {
+        (1..1000).find(|_| idle_yield.is_over(|| 7)).unwrap()
     }
 
     #[test]
-    fn offers_that_nobody_takes_become_rare() {
-        let mut patience = up_to_date();
+    fn unused_yields_become_rare() {
+        let mut idle_yield = up_to_date();
         for expected in [FIRST, 2 * FIRST, 4 * FIRST] {
-            assert_eq!(looks_until_over(&mut patience), expected);
-            patience.offered(Duration::from_nanos(300));
+            assert_eq!(looks_until_over(&mut idle_yield), expected);
+            idle_yield.offered(Duration::from_nanos(300));
         }
         for _ in 0..32 {
-            patience.offered(Duration::ZERO);
+            idle_yield.offered(Duration::ZERO);
         }
-        assert_eq!(looks_until_over(&mut patience), MOST);
+        assert_eq!(looks_until_over(&mut idle_yield), MOST);
     }
 
     #[test]
     fn where_others_want_the_core_it_is_offered_soon() {
-        let mut patience = up_to_date();
-        looks_until_over(&mut patience);
-        patience.offered(Duration::from_millis(3));
-        assert_eq!(looks_until_over(&mut patience), SOON);
-        patience.offered(Duration::ZERO);
-        assert_eq!(looks_until_over(&mut patience), 2 * SOON);
+        let mut idle_yield = up_to_date();
+        looks_until_over(&mut idle_yield);
+        idle_yield.offered(Duration::from_millis(3));
+        assert_eq!(looks_until_over(&mut idle_yield), SOON);
+        idle_yield.offered(Duration::ZERO);
+        assert_eq!(looks_until_over(&mut idle_yield), 2 * SOON);
     }
 
     const EACH: u64 = FAILURES_PER_LOOK as u64;
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_who_progresses_does_so_alone() {
+    fn a_progressing_caller_gets_no_further_progress() {
         let mut contention = CasBackoff::default();
         let progressed = |n: u32| contention.look(u64::from(n) * EACH, n).progress;
         assert!(!(1..1000).any(progressed));
@@ -251,28 +251,28 @@ mod tests {
 
     #[test]
     fn messages_of_others_are_offers() {
-        let mut crowd = BacklogYield::default();
-        let offers = |crowd: &mut BacklogYield, from: u64, took| {
-            let over = |&aside: &u64| crowd.is_over(from + aside);
+        let mut backlog = BacklogYield::default();
+        let offers = |backlog: &mut BacklogYield, from: u64, took| {
+            let over = |&aside: &u64| backlog.is_over(from + aside);
             let at = (1..=4 * MANY).find(over).unwrap();
-            crowd.offered(took);
+            backlog.offered(took);
             at
         };
-        assert_eq!(offers(&mut crowd, 0, SERVED), FEW);
-        assert_eq!(offers(&mut crowd, FEW, Duration::ZERO), FEW);
-        assert_eq!(offers(&mut crowd, 2 * FEW, Duration::ZERO), 2 * FEW);
+        assert_eq!(offers(&mut backlog, 0, SERVED), FEW);
+        assert_eq!(offers(&mut backlog, FEW, Duration::ZERO), FEW);
+        assert_eq!(offers(&mut backlog, 2 * FEW, Duration::ZERO), 2 * FEW);
         for _ in 0..32 {
-            crowd.offered(FOREIGN);
+            backlog.offered(FOREIGN);
         }
-        assert_eq!(offers(&mut crowd, 4 * FEW, SERVED), MANY);
-        assert_eq!(offers(&mut crowd, 4 * FEW + MANY, SERVED), FEW);
+        assert_eq!(offers(&mut backlog, 4 * FEW, SERVED), MANY);
+        assert_eq!(offers(&mut backlog, 4 * FEW + MANY, SERVED), FEW);
     }
 
     #[test]
-    fn what_happens_renews_it() {
-        let mut patience = IdleYield::default();
+    fn events_restart_the_idle_count() {
+        let mut idle_yield = IdleYield::default();
         for happened in 1..1000 {
-            assert!(!patience.is_over(|| happened));
+            assert!(!idle_yield.is_over(|| happened));
         }
     }
 }

@@ -117,10 +117,10 @@ pub unsafe fn put(
             && let Some(keys) = (*rkey).device_keys(addr, len)
             && let Some((sender, stats)) = queue_of(ep)
             && let Some(key) = keys.of_port(sender.remote_port())
-            && let Some(line) = sender.ready_rc()
+            && let Some(rc_ep) = sender.ready_rc()
         {
             stats.of(StatProtocol::RmaCopy).add(len);
-            if !line.write_tiny(RemoteMem { addr, key }, buffer.cast(), len) {
+            if !rc_ep.write_tiny(RemoteMem { addr, key }, buffer.cast(), len) {
                 sender.fail();
             }
             return ptr::null_mut();
@@ -214,8 +214,8 @@ unsafe fn slot_of(peer: &Peer) -> Option<(*mut IbSender, *mut RcEp)> {
         Some(Lane::Ib(sender)) if tx.pending.is_empty() => {
             let sender: *mut IbSender = sender.as_mut();
             // SAFETY: the sender belongs to the lane. The caller uses the two pointers one at a time.
-            let line = unsafe { (*sender).rc_with_slot()? };
-            Some((sender, line))
+            let rc_ep = unsafe { (*sender).rc_with_slot()? };
+            Some((sender, rc_ep))
         }
         _ => None,
     }
@@ -258,19 +258,19 @@ unsafe fn get_short(
             return None;
         }
         let keys = rkey.device_keys(addr, len)?;
-        let (sender, line) = slot_of(peer)?;
+        let (sender, rc_ep) = slot_of(peer)?;
         if len > (*sender).most_at_once() {
             return None;
         }
         let key = keys.of_port((*sender).remote_port())?;
         let req = request_of(ep, &Param::new(param, 0))?;
-        let Some(through) = (*line).through(len) else {
+        let Some(through) = (*rc_ep).through(len) else {
             request::recycle(req);
             return None;
         };
         arm_completion(&mut *req, buffer.cast(), len);
         let into = (buffer.cast(), len);
-        if !(*line).read_short(RemoteMem { addr, key }, into, through, req.cast()) {
+        if !(*rc_ep).read_short(RemoteMem { addr, key }, into, through, req.cast()) {
             (*sender).fail();
         }
         peer.stats().of(StatProtocol::RmaCopy).add(len);
@@ -370,7 +370,7 @@ pub unsafe fn poll(worker: &Worker, iface: NonNull<IbIface>) -> u32 {
         return unsafe { take_packets(worker, iface, wcs.get_unchecked(..n)) };
     }
     if iface.has_signaled() {
-        let n = iface.ended(&mut wcs);
+        let n = iface.poll_send_cq(&mut wcs);
         if n > 0 {
             // SAFETY: the device has written `n` entries; the rest is the caller's promise.
             return unsafe { take_completions(worker, wcs.get_unchecked(..n)) };
@@ -409,7 +409,7 @@ unsafe fn take_packets(worker: &Worker, iface: &IbIface, wcs: &[MaybeUninit<ibv_
         unsafe { iface.refill_single_threaded() };
     }
     let mut count = (wcs.len() - rest.len()) as u32;
-    if !rest.is_empty() || ports.owing() > 0 {
+    if !rest.is_empty() || ports.acks_pending() > 0 {
         // SAFETY: all entries of `wcs` were written.
         count += unsafe { ib_rx::take(worker, ports, 0, rest, |w, m| on_packet::<false>(w, m)) };
     }
@@ -548,7 +548,7 @@ unsafe fn atomic_short(
             return None;
         }
         let keys = rkey.device_keys(addr, LEN)?;
-        let (sender, line) = slot_of(peer)?;
+        let (sender, rc_ep) = slot_of(peer)?;
         let port = (*sender).remote_port();
         let key = keys.of_port(port)?;
         if !keys.atomics.has_port(port) || !(*sender).has_atomics() {
@@ -564,7 +564,7 @@ unsafe fn atomic_short(
         if !fetches {
             // Counted as mapped: the target's processor executes nothing.
             tally.add(LEN);
-            if !(*line).atomic_short(step, at, ptr::null_mut(), ptr::null_mut()) {
+            if !(*rc_ep).atomic_short(step, at, ptr::null_mut(), ptr::null_mut()) {
                 (*sender).fail();
             }
             return Some(ptr::null_mut());
@@ -572,7 +572,7 @@ unsafe fn atomic_short(
         let req = request_of(ep, p)?;
         tally.add(LEN);
         arm_completion(&mut *req, reply, LEN);
-        if !(*line).atomic_short(step, at, reply, req.cast()) {
+        if !(*rc_ep).atomic_short(step, at, reply, req.cast()) {
             (*sender).fail();
         }
         Some(Request::handle(req))

@@ -20,11 +20,11 @@ pub(super) const BATCH: u32 = 16;
 /// Maximum number of messages that one progress call handles where several rings have some.
 const MERGED: u32 = 64;
 /// Number of rings that each progress call polls; the others are polled in turn.
-pub(super) const HOT: usize = 8;
-/// Maximum number of rings behind [`HOT`] that each progress call polls all. An MPI that yields its core between two
+pub(super) const HOT_RINGS: usize = 8;
+/// Maximum number of rings behind [`HOT_RINGS`] that each progress call polls all. An MPI that yields its core between two
 /// calls waits for all other ranks of the core between them.
-const TURNS: usize = 24;
-/// Number of progress calls in which all rings behind [`HOT`] are polled once if there are more than [`TURNS`].
+const COLD_PER_CALL: usize = 24;
+/// Number of progress calls in which all rings behind [`HOT_RINGS`] are polled once if there are more than [`COLD_PER_CALL`].
 const CALLS: usize = 4;
 
 impl RingSet for Vec<Box<ShmRx>> {
@@ -43,7 +43,7 @@ impl RingSet for Vec<Box<ShmRx>> {
     }
 }
 
-/// Polls at most [`HOT`] rings, in single-thread mode.
+/// Polls at most [`HOT_RINGS`] rings, in single-thread mode.
 #[inline(always)]
 pub(super) fn poll_few(worker: &Worker, rx: &mut Rx) -> u32 {
     let ready = rx.shm_rings.iter().position(|c| !c.consumer.is_empty());
@@ -71,7 +71,7 @@ fn poll_new(worker: &Worker, rx: &mut Rx) -> u32 {
     count
 }
 
-/// Handles messages of at most [`HOT`] rings, of which ring `first` has some. While it runs, progress called by a
+/// Handles messages of at most [`HOT_RINGS`] rings, of which ring `first` has some. While it runs, progress called by a
 /// callback returns 0.
 #[inline(never)]
 fn poll_ready(worker: &Worker, rx: &mut Rx, first: usize) -> u32 {
@@ -87,12 +87,12 @@ fn poll_ready(worker: &Worker, rx: &mut Rx, first: usize) -> u32 {
 /// Polls all rings.
 #[inline(never)]
 pub(super) fn poll_all<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
-    let hot = rx.shm_rings.len().min(HOT);
+    let hot = rx.shm_rings.len().min(HOT_RINGS);
     let mut first = rx.shm_rings[..hot]
         .iter()
         .position(|c| !c.consumer.is_empty());
     // Messages that precede it are found when it is handled.
-    if first.is_none() && rx.shm_rings.len() > HOT {
+    if first.is_none() && rx.shm_rings.len() > HOT_RINGS {
         first = look_at_turns(rx);
     }
     match first {
@@ -107,21 +107,21 @@ pub(super) fn poll_all<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
 /// Polls some of the rings behind the hot ones, in turn. The first one with a message changes places with a hot one
 /// that is empty, if there is one. Returns its number; messages in the other rings are found later.
 fn look_at_turns(rx: &mut Rx) -> Option<usize> {
-    let others = rx.shm_rings.len() - HOT;
+    let others = rx.shm_rings.len() - HOT_RINGS;
     let mut left = match others {
-        0..=TURNS => others,
+        0..=COLD_PER_CALL => others,
         _ => others.div_ceil(CALLS),
     };
     while left > 0 {
-        if rx.cursor < HOT || rx.cursor >= rx.shm_rings.len() {
-            rx.cursor = HOT;
+        if rx.cursor < HOT_RINGS || rx.cursor >= rx.shm_rings.len() {
+            rx.cursor = HOT_RINGS;
         }
         let turn = &rx.shm_rings[rx.cursor..];
         let turn = &turn[..left.min(turn.len())];
         if let Some(i) = turn.iter().position(|c| !c.consumer.is_empty()) {
             let found = rx.cursor + i;
             rx.cursor = found + 1;
-            let mut hot = rx.shm_rings[..HOT].iter();
+            let mut hot = rx.shm_rings[..HOT_RINGS].iter();
             let place = hot.position(|c| c.consumer.is_empty()).unwrap_or(found);
             rx.shm_rings.swap(found, place);
             return Some(place);
@@ -345,7 +345,7 @@ fn other(
             return stream::on_data(worker, &*channel.peer, m.imm, m.record, m.len);
         }
         if rx_dispatch::message(worker, &*channel.peer, &m).is_err() {
-            failure::fail_corrupt(&*channel.peer, "a message that makes no sense");
+            failure::fail_corrupt(&*channel.peer, "an invalid message");
             channel.consumer.stop();
         }
     }
@@ -356,5 +356,5 @@ fn other(
 fn give_up(channel: &mut ShmRx) {
     channel.consumer.stop();
     // SAFETY: peers that incoming rings and connections name are not freed.
-    failure::fail_corrupt(unsafe { &*channel.peer }, "what is no message");
+    failure::fail_corrupt(unsafe { &*channel.peer }, "a malformed message");
 }

@@ -291,7 +291,7 @@ pub unsafe fn poll(worker: &Worker, rx: &mut Rx) -> u32 {
     }
     // Usually nothing has arrived, and this poll is all there is to do.
     // SAFETY: single-thread mode; the interface keeps the VCQ.
-    let code = unsafe { rings.line.poll_mrq(&mut rings.notice) };
+    let code = unsafe { rings.vcq_ops.poll_mrq(&mut rings.notice) };
     match code {
         // No notice reports room for the rest of a record.
         NOT_FOUND if !queue.is_sending() && !rings.iface.has_unfinished() => 0,
@@ -362,7 +362,7 @@ fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
             break;
         }
         // SAFETY: single-thread mode; the interface keeps the VCQ.
-        let code = unsafe { rings.line.poll_mrq(&mut rings.notice) };
+        let code = unsafe { rings.vcq_ops.poll_mrq(&mut rings.notice) };
         if code == NOT_FOUND {
             return count;
         }

@@ -130,7 +130,7 @@ fn handler(worker: &Worker, id: u16) -> AmHandler {
         .copied()
         .unwrap_or(AmHandler::NONE);
     if let AmFunction::None = handler.function {
-        log::warn!("active message with id {id}, for which there is no handler: dropped");
+        log::warn!("active message with id {id} dropped: no handler");
     }
     handler
 }
@@ -295,7 +295,7 @@ unsafe fn call(
             }
             AmFunction::Old(_) if imm.header_len != 0 => {
                 log::warn!(
-                    "active message with a header, and the handler of id {} takes none: dropped",
+                    "active message with a header dropped: the handler of id {} takes none",
                     imm.id
                 );
                 return UCS_OK;
@@ -455,7 +455,9 @@ pub unsafe fn release_data(worker: &Worker, data: *mut c_void) {
     unsafe {
         let desc = AmDesc::of(data);
         if !worker.am_descs.take(desc) {
-            return log::error!("ucp_am_data_release: the data of this descriptor is gone already");
+            return log::error!(
+                "ucp_am_data_release: the data of this descriptor was already released"
+            );
         }
         if let AmPayload::Remote(peer, offer) = desc.as_ref().payload {
             rndv::acknowledge(&*peer, offer.req, UCS_OK);

@@ -118,12 +118,12 @@ pub unsafe fn atomic(
                 path(worker, peer, rkey, addr, amo)?,
             ))
         });
-        let (worker, peer, rkey, amo, way) = match checked {
+        let (worker, peer, rkey, amo, path) = match checked {
             Ok(ok) => ok,
             Err(status) => return status_ptr(status),
         };
         let fetch = !reply.is_null();
-        if let RmaPath::Direct(local) = way {
+        if let RmaPath::Direct(local) = path {
             let old = execute(local, amo);
             store(reply, old, amo.size);
             if has_failed(amo, old) {
@@ -138,7 +138,7 @@ pub unsafe fn atomic(
         let req = request::take(worker, p.external());
         let r = &mut *req;
         (r.peer, r.ep) = (peer, ep);
-        if let RmaPath::Direct(_) = way {
+        if let RmaPath::Direct(_) = path {
             (r.notify, r.user_data) = (p.notify_send(), p.user_data());
             return param::finish(req, p, UCS_OK);
         }
@@ -156,7 +156,7 @@ pub unsafe fn atomic(
             size: amo.size,
             fetch: fetch.into(),
         };
-        let is_posted = matches!(way, RmaPath::Device)
+        let is_posted = matches!(path, RmaPath::Device)
             && match rkey.stadd(addr, amo.size.into()) {
                 Some(stadd) if rkey.executor == AmoExecutor::Adapter => {
                     rma_tofu::atomic(r, addr, &head, stadd)
@@ -190,7 +190,7 @@ pub(super) fn path(
     addr: u64,
     amo: AmoOp,
 ) -> Result<RmaPath, ucs_status_t> {
-    let way = rma::path(worker, peer, rkey, addr, amo.size.into())?;
+    let path = rma::path(worker, peer, rkey, addr, amo.size.into())?;
     if rkey.executor == AmoExecutor::Adapter {
         let reaches = rkey.stadd(addr, amo.size.into()).is_some() && offers(worker, amo);
         // Not before operations by message are answered: operations on one address stay ordered.
@@ -204,13 +204,13 @@ pub(super) fn path(
         (Some(keys), 8) => keys.atomics,
         _ => RkeyAtomics::default(),
     };
-    Ok(match way {
+    Ok(match path {
         RmaPath::Direct(_) if by.alone => RmaPath::Message,
         // Not before operations by message are answered: a program that orders nothing still expects order for one
         // address.
-        RmaPath::Device if by.ports != 0 && flush::is_answered(peer) => RmaPath::Device,
+        RmaPath::Device if by.port_mask != 0 && flush::is_answered(peer) => RmaPath::Device,
         RmaPath::Device | RmaPath::Attach => RmaPath::Message,
-        way => way,
+        path => path,
     })
 }
 

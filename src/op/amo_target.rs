@@ -130,7 +130,7 @@ pub(super) unsafe fn execute(
 ) -> Result<u64, ucs_status_t> {
     // SAFETY: the caller's memory is valid.
     unsafe {
-        let done = match worker.ctx.by_adapter {
+        let done = match worker.ctx.amo_by_tni {
             true => tofu_unit(worker, addr, amo),
             false => ib_unit(worker, peer, addr, amo),
         };
@@ -142,9 +142,9 @@ pub(super) unsafe fn execute(
 unsafe fn tofu_unit(worker: &Worker, addr: u64, amo: AmoOp) -> Option<Result<u64, ucs_status_t>> {
     let ctx = worker.ctx;
     let Some(iface) = worker.tofu_iface.as_deref() else {
-        return (!ctx.roster.is_empty()).then(|| {
+        return (!ctx.vcq_registry.is_empty()).then(|| {
             log::error!(
-                "an atomic operation came to a worker without a virtual control queue, while others of \
+                "an atomic operation arrived at a worker without a virtual control queue, while others of \
                  its context have some: with \
                  UCX_ATOMIC_MODE=cpu it could do it"
             );
@@ -197,7 +197,7 @@ unsafe fn ib_unit(
 /// without an active port no peer can use the HCA, and the processor may execute operations.
 fn executing_port<'a>(ctx: &'a Context, peer: &Peer) -> Option<&'a Port> {
     let ports = ctx.ports.iter().take(MAX_PORTS).enumerate();
-    let mut behind = ports.filter(|(i, _)| ctx.atomics.ports >> i & 1 == 1);
+    let mut behind = ports.filter(|(i, _)| ctx.atomics.port_mask >> i & 1 == 1);
     let usable = |port: &Port| !peer.fails_over() || port.is_active();
     behind.find_map(|(_, port)| usable(port).then_some(&**port))
 }

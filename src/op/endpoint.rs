@@ -45,7 +45,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     } else {
         failure::forget_endpoint(worker, peer, ep);
     }
-    let told = send_ep_closed(
+    let notified = send_ep_closed(
         worker,
         e,
         peer,
@@ -85,13 +85,13 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     let answer = unsafe {
         match if force { UCS_OK } else { failure } {
             status if busy => after_handler(worker, ep, status, p),
-            UCS_OK if in_order => close_session(worker, e, peer, told, p),
+            UCS_OK if in_order => close_session(worker, e, peer, notified, p),
             UCS_OK if !force => flush_peer(worker, peer, std::ptr::null(), p),
             status => status_ptr(status),
         }
     };
     if !in_order {
-        cm::close_idle(worker, e, told, force);
+        cm::close_idle(worker, e, notified, force);
     }
     retire(worker, ep);
     answer
@@ -102,7 +102,7 @@ unsafe fn close_session(
     worker: &Worker,
     e: &Endpoint,
     peer: &Peer,
-    told: bool,
+    notified: bool,
     p: &Param,
 ) -> ucs_status_ptr_t {
     worker.progress_flags.clear_copied();
@@ -110,7 +110,7 @@ unsafe fn close_session(
     unsafe {
         let req = request::take(worker, p.external());
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-        match cm::close(worker, e, peer, told, req) {
+        match cm::close(worker, e, peer, notified, req) {
             Some(status) => param::finish(req, p, status),
             None => Request::handle(req),
         }
@@ -160,12 +160,12 @@ fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
 /// endpoint fails. A client and a server that have sent nothing close by the CM connection. Returns whether the message
 /// was sent.
 fn send_ep_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status_t) -> bool {
-    let said = e.session == 0 && e.remote_err_mode != UNSAID;
-    let met = said || peer.tx.lock().lane.is_some();
+    let connected_without_cm = e.session == 0 && e.remote_err_mode != UNSAID;
+    let has_lane = connected_without_cm || peer.tx.lock().lane.is_some();
     // An internal endpoint of the peer is closed with this one, whatever the error handling modes are.
     let answered = status == UCS_OK && e.asked.load(Ordering::Relaxed);
-    let told = (e.reports_failures() || answered) && peer.status() == UCS_OK && met;
-    if told {
+    let notified = (e.reports_failures() || answered) && peer.status() == UCS_OK && has_lane;
+    if notified {
         if e.session != 0 && e.has(FRESH) {
             failure::send_ep_info(worker, e, peer);
         }
@@ -175,7 +175,7 @@ fn send_ep_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status
         };
         tx::control(peer, Kind::EpClosed, status as i8 as u8, imm.to_u64(), &[]);
     }
-    told
+    notified
 }
 
 /// Sends `EpClosed` for each open endpoint of a worker that is destroyed: a peer that sleeps needs the message.

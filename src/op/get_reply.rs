@@ -26,7 +26,7 @@ pub fn send(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
         let req = request::take(worker, std::ptr::null_mut());
         let r = &mut *req;
         tx::set_message(r, Kind::GetRep, UCS_OK as i8 as u8, h.req, &[]);
-        (r.peer, r.stream, r.notify) = (peer, true, Callback::Internal(ended));
+        (r.peer, r.stream, r.notify) = (peer, true, Callback::Internal(on_reply_end));
         r.data = Data::Contig {
             ptr: addr as *mut u8,
             len: h.len as usize,
@@ -96,7 +96,7 @@ fn room_for(len: usize) -> Option<NonNull<u8>> {
 }
 
 /// Frees the copy of a reply that is complete or has failed.
-unsafe fn ended(req: *mut Request, _status: ucs_status_t) {
+unsafe fn on_reply_end(req: *mut Request, _status: ucs_status_t) {
     // SAFETY: a request of `send`; its copy, if there is one, is as long as its data.
     unsafe {
         let (copy, len) = ((*req).tail, (*req).data.len());

@@ -67,7 +67,7 @@ fn settle(ports: &mut IbWorker, i: usize) {
         on_arrival(ports, i, unsafe { wc.assume_init_ref() });
     }
     iface.refill();
-    let n = iface.ended(&mut wcs);
+    let n = iface.poll_send_cq(&mut wcs);
     for wc in &wcs[..n] {
         // SAFETY: the device has written `n` entries.
         on_end(ports, &iface, unsafe { wc.assume_init_ref() });
@@ -93,14 +93,14 @@ fn on_arrival(ports: &mut IbWorker, i: usize, wc: &ibv_wc) {
 fn on_end(ports: &mut IbWorker, iface: &IbIface, wc: &ibv_wc) {
     if wc.qp_num == iface.ud_number {
         return match wc.status {
-            IBV_WC_SUCCESS => iface.outgoing.lock().ended(iface, wc.wr_id),
+            IBV_WC_SUCCESS => iface.outgoing.lock().on_send_completion(iface, wc.wr_id),
             _ => iface.revive(wc, false),
         };
     }
     if let Some(mut c) = ports.of_queue(iface.index.into(), wc.qp_num) {
         // SAFETY: no connection is removed while `c` is borrowed.
         let c = unsafe { c.as_mut() };
-        c.with_sender(|sender| sender.ended(wc.wr_id, |_| {}));
+        c.with_sender(|sender| sender.on_send_completion(wc.wr_id, |_| {}));
         c.ended |= wc.status != IBV_WC_SUCCESS;
     }
 }

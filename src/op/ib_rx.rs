@@ -51,7 +51,7 @@ pub fn poll(
     ports: &mut IbWorker,
     short: impl Fn(&Worker, RingMessage) -> bool + Copy,
 ) -> u32 {
-    let (mut count, before) = (0, ports.owing());
+    let (mut count, before) = (0, ports.acks_pending());
     if let Some(found) = ports.take_found() {
         count += take_found(worker, ports, found);
     }
@@ -65,7 +65,7 @@ pub fn poll(
         count += unsafe { take_all(worker, ports, i, &wcs[..n], short) };
         i += 1;
     }
-    if ports.owing() > 0 {
+    if ports.acks_pending() > 0 {
         acknowledge(worker, ports, before);
     }
     count
@@ -85,7 +85,7 @@ pub unsafe fn take(
 ) -> u32 {
     // SAFETY: the entries of `wcs` were written.
     let count = unsafe { take_all(worker, ports, i, wcs, short) };
-    if ports.owing() > 0 {
+    if ports.acks_pending() > 0 {
         acknowledge(worker, ports, 0);
     }
     count
@@ -166,7 +166,7 @@ fn take_ends(ports: &mut IbWorker, i: usize) -> u32 {
     let mut count = 0;
     loop {
         let mut wcs = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
-        let n = ports.ifaces[i].ended(&mut wcs);
+        let n = ports.ifaces[i].poll_send_cq(&mut wcs);
         for wc in &wcs[..n] {
             // SAFETY: the device has written `n` entries.
             on_other_end(ports, i, unsafe { wc.assume_init_ref() });
@@ -287,7 +287,7 @@ fn on_other_end(ports: &mut IbWorker, i: usize, wc: &ibv_wc) {
     let iface = &*ports.ifaces[i];
     if wc.qp_num == iface.ud_number {
         return match wc.status {
-            IBV_WC_SUCCESS => iface.outgoing.lock().ended(iface, wc.wr_id),
+            IBV_WC_SUCCESS => iface.outgoing.lock().on_send_completion(iface, wc.wr_id),
             _ => iface.revive(wc, false),
         };
     }
@@ -371,7 +371,7 @@ fn on_longer(
         .get(number)
         .is_some_and(|c| c.phase != IbConnPhase::Open && !c.ended)
     {
-        ib_wireup::heard(worker, ports, number);
+        ib_wireup::on_packet(worker, ports, number);
     }
     let count = deliver(worker, ports, number, head, bytes);
     schedule_ack(ports, number);
@@ -382,9 +382,9 @@ fn on_longer(
 #[inline(always)]
 pub fn schedule_ack(ports: &mut IbWorker, number: u32) {
     if let Some(c) = ports.get(number)
-        && !c.listed
+        && !c.ack_scheduled
     {
-        c.listed = true;
+        c.ack_scheduled = true;
         ports.schedule_ack(number);
     }
 }
@@ -397,8 +397,8 @@ fn acknowledge(worker: &Worker, ports: &mut IbWorker, before: usize) {
     if worker.progress_flags.is_inherited() {
         return;
     }
-    let owing = ports.take_acks_pending();
-    for (place, number) in owing.into_iter().enumerate() {
+    let acks_pending = ports.take_acks_pending();
+    for (place, number) in acks_pending.into_iter().enumerate() {
         let Some(c) = ports.get(number) else { continue };
         let (window, datagrams) = (c.limits.window, c.qp.is_none());
         let late = datagrams && place < before && c.flow.unacked() > 0;
@@ -410,7 +410,7 @@ fn acknowledge(worker: &Worker, ports: &mut IbWorker, before: usize) {
             continue;
         }
         if let Some(c) = ports.get(number) {
-            c.listed = false;
+            c.ack_scheduled = false;
         }
     }
 }
@@ -437,14 +437,14 @@ pub fn deliver(
             // SAFETY: the record is in the packet, or in the reassembly buffer until the next packet.
             if unsafe { rx_dispatch::message(worker, peer, &m) }.is_err() {
                 c.ended = true;
-                failure::fail_corrupt(peer, "a message that makes no sense");
+                failure::fail_corrupt(peer, "an invalid message");
             }
             1
         }
         Ok(None) => 0,
         Err(_) => {
             c.ended = true;
-            failure::fail_corrupt(peer, "what is no message");
+            failure::fail_corrupt(peer, "a malformed message");
             1
         }
     }

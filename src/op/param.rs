@@ -118,28 +118,28 @@ impl Param {
         // SAFETY: a send's callback is this member.
         self.callback()
             .and_then(|cb| unsafe { cb.send })
-            .map_or(Callback::Nobody, Callback::Send)
+            .map_or(Callback::None, Callback::Send)
     }
 
     pub fn notify_tag_recv(&self) -> Callback {
         // SAFETY: a tag receive's callback is this member.
         self.callback()
             .and_then(|cb| unsafe { cb.recv })
-            .map_or(Callback::Nobody, Callback::TagRecv)
+            .map_or(Callback::None, Callback::TagRecv)
     }
 
     pub fn notify_am_recv(&self) -> Callback {
         // SAFETY: the callback of a receive of active message data is this member.
         self.callback()
             .and_then(|cb| unsafe { cb.recv_am })
-            .map_or(Callback::Nobody, Callback::Length)
+            .map_or(Callback::None, Callback::Length)
     }
 
     pub fn notify_stream_recv(&self) -> Callback {
         // SAFETY: a stream receive's callback is this member.
         self.callback()
             .and_then(|cb| unsafe { cb.recv_stream })
-            .map_or(Callback::Nobody, Callback::Length)
+            .map_or(Callback::None, Callback::Length)
     }
 
     /// Stores the tag and length of a tag receive that completes immediately, if the caller has a place for them.

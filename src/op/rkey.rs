@@ -94,7 +94,7 @@ pub unsafe fn unpack(ep: &Endpoint, key: UnpackedRkey) -> Rkey {
     // SAFETY: peers and workers outlive endpoints.
     let (peer, worker) = unsafe { (ep.peer(), &*ep.worker) };
     peer.note_traffic(worker);
-    let by_adapter = steering.as_ref().is_some_and(|s| s.atomics);
+    let amo_by_tni = steering.as_ref().is_some_and(|s| s.atomics);
     let mut key = Rkey {
         empty: packed == PackedRkey::Empty,
         base: 0,
@@ -108,7 +108,7 @@ pub unsafe fn unpack(ep: &Endpoint, key: UnpackedRkey) -> Rkey {
         identity: (peer.uid, None),
     };
     map(worker, peer, packed, &mut key);
-    key.set_executor(by_adapter);
+    key.set_executor(amo_by_tni);
     key
 }
 

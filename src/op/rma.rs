@@ -96,7 +96,7 @@ fn zcopy_capable(peer: &Peer, len: usize) -> bool {
 fn set_rma_ib(peer: &Peer, rkey: &Rkey, addr: u64, len: usize) -> bool {
     peer.inbox.is_none()
         && rkey.device_keys(addr, len).is_some()
-        && match peer.queues() {
+        && match peer.qp_transport() {
             QpTransport::Own | QpTransport::Unknown => true,
             QpTransport::Datagrams => peer.fails_over() && zcopy_capable(peer, len),
             QpTransport::None => false,
@@ -151,7 +151,7 @@ impl RmaOp<'_> {
         let duties = &self.worker.progress_flags;
         matches!(self.way, RmaPath::Attach)
             && duties.has_copied()
-            && self.data.len() <= rma_sw::GATHERED
+            && self.data.len() <= rma_sw::BATCH_MAX
             && duties.backlog() < rma_sw::MOST
             && self.data.as_contig().is_some()
             && !p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)

@@ -16,7 +16,7 @@ use crate::tl::shm::ring::RingMessage;
 use crate::wire::address::PortLocator;
 use crate::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, FragmentHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr,
-    RtrHdr, RtsHdr, ShareHdr, SignalHdr, SyncHdr, ValueHdr,
+    RtrHdr, RtsHdr, SignalHdr, SplitCopyHdr, SyncHdr, ValueHdr,
 };
 
 /// A message that no version of this library sends.
@@ -83,20 +83,20 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &RingMessage) -> Result<(
                 let to = RtrDeviceHdr::decode(&head).ok_or(Malformed)?;
                 put_zcopy::on_rtr(worker, peer, m.imm, to);
             }
-            Kind::RailAsk | Kind::RailHeld => {
+            Kind::RailReq | Kind::RailRep => {
                 let port = PortLocator::decode(&head).ok_or(Malformed)?;
                 let rail = RailImm::from_u64(m.imm);
                 let task = match kind {
-                    Kind::RailAsk => RailEvent::Hold(rail, port),
-                    _ => RailEvent::Join(rail, port),
+                    Kind::RailReq => RailEvent::PeerRequest(rail, port),
+                    _ => RailEvent::PeerReply(rail, port),
                 };
                 worker.raise_rails(peer, task);
             }
-            Kind::RailGone => ib_rails::on_gone(peer, RailImm::from_u64(m.imm)),
-            Kind::RailDropped => {
-                worker.raise_rails(peer, RailEvent::Forget(RailImm::from_u64(m.imm)));
+            Kind::RailDown => ib_rails::on_gone(peer, RailImm::from_u64(m.imm)),
+            Kind::RailDownAck => {
+                worker.raise_rails(peer, RailEvent::PeerDropped(RailImm::from_u64(m.imm)));
             }
-            Kind::Written => put_zcopy::on_written(worker, peer, m.imm),
+            Kind::Atp => put_zcopy::on_written(worker, peer, m.imm),
             Kind::Data => req_lookup::on_part(
                 worker,
                 peer,
@@ -166,18 +166,18 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &RingMessage) -> Result<(
                 worker.drop_partials(peer);
                 failure::on_ep_closed(worker, peer, EpImm::from_u64(m.imm).sn, status);
             }
-            Kind::Withdrawn => rndv_cancel::on_cancelled(worker, peer, m.aux, m.imm),
-            Kind::TakenBack => {
+            Kind::RndvCancel => rndv_cancel::on_cancelled(worker, peer, m.aux, m.imm),
+            Kind::RndvCancelReq => {
                 let h = SyncHdr::decode(&head).ok_or(Malformed)?;
                 rndv_cancel::on_cancel_reply(worker, peer, m.imm, h.req);
             }
             Kind::EpInfo => failure::on_ep_info(worker, peer, EpImm::from_u64(m.imm)),
             Kind::Accepted => cm::on_proof(worker, peer, m.imm),
-            Kind::Share => split_copy::on_share(
+            Kind::SplitCopy => split_copy::on_split_copy(
                 worker,
                 peer,
                 m.imm,
-                ShareHdr::decode(&head).ok_or(Malformed)?,
+                SplitCopyHdr::decode(&head).ok_or(Malformed)?,
             ),
             Kind::StreamData => stream::on_data(worker, peer, m.imm, body, body_len),
         }

@@ -283,8 +283,8 @@ impl SglOp<'_> {
                 log::error!("{NAME}: element {i} has {what}");
                 UCS_ERR_INVALID_PARAM
             })?;
-            let way = rma::path(self.worker, self.peer, e.rkey, e.addr, e.len * e.blocks)?;
-            if at_once && !matches!(way, RmaPath::Direct(_)) {
+            let path = rma::path(self.worker, self.peer, e.rkey, e.addr, e.len * e.blocks)?;
+            if at_once && !matches!(path, RmaPath::Direct(_)) {
                 return Err(UCS_ERR_NO_RESOURCE);
             }
         }
@@ -305,14 +305,14 @@ impl SglOp<'_> {
     }
 
     unsafe fn element(&mut self, e: &SglElement) -> Result<(), ucs_status_t> {
-        let way = rma::path(self.worker, self.peer, e.rkey, e.addr, e.len * e.blocks)?;
+        let path = rma::path(self.worker, self.peer, e.rkey, e.addr, e.len * e.blocks)?;
         for block in 0..e.blocks {
             // The blocks of an element are contiguous at the peer.
             let (ptr, offset) = (e.buffer.wrapping_add(block * e.stride), block * e.len);
             let addr = e.addr.wrapping_add(offset as u64);
             // SAFETY: the user's memory is valid; the remote range was checked to be in its region.
             unsafe {
-                match way {
+                match path {
                     RmaPath::Direct(local) => self.direct(ptr, local.add(offset), e.len),
                     RmaPath::Attach => self.attach(ptr, addr, e.len)?,
                     RmaPath::Device => self.queue(ptr, addr, e.len, e.rkey.device.as_ref())?,

@@ -348,8 +348,8 @@ pub unsafe fn recv_data(ep: *mut Endpoint, length: *mut usize) -> ucs_status_ptr
             log::error!("ucp_stream_recv_data_nb: the context was created without the feature");
             return status_ptr(UCS_ERR_INVALID_PARAM);
         }
-        let lent = worker.streams.lock().loan(ep);
-        match lent {
+        let data = worker.streams.lock().take_message(ep);
+        match data {
             Some((at, len)) => {
                 length.write(len);
                 at.cast_mut().cast()
@@ -371,7 +371,9 @@ pub unsafe fn release_data(ep: *mut Endpoint, data: *mut c_void) {
         worker.streams.lock().give_back(ep, data as usize)
     };
     if !known {
-        log::error!("ucp_stream_data_release: {data:p} was not lent, or was given back before");
+        log::error!(
+            "ucp_stream_data_release: {data:p} is not a buffer of ucp_stream_recv_data_nb, or was released before"
+        );
     }
 }
 

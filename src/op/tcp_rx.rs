@@ -61,7 +61,7 @@ fn look(worker: &Worker, rx: &mut Rx) -> u32 {
     tcp_wireup::start(worker, sockets);
     let mut ports = rx.ib.as_deref_mut();
     if let Some(ports) = ports.as_deref_mut()
-        && !ports.calls.is_empty()
+        && !ports.oob_requests.is_empty()
     {
         ib_wireup_tcp::start(worker, sockets, ports);
     }
@@ -166,7 +166,7 @@ fn on_events(
         }
         match sockets.get(event.token).map(|c| c.phase) {
             Some(TcpConnPhase::Open) => count += on_open(worker, sockets, event, share),
-            Some(TcpConnPhase::Calling { .. } | TcpConnPhase::Letters { .. }) => {
+            Some(TcpConnPhase::WireupConnecting { .. } | TcpConnPhase::WireupOpen { .. }) => {
                 ib_wireup_tcp::on_event(worker, sockets, ports.as_deref_mut(), event.token);
             }
             Some(_) if tcp_wireup::on_event(worker, sockets, event) => {
@@ -178,11 +178,12 @@ fn on_events(
         }
     }
     // Relaxed: a thread that queues a connection sets the flag again, under the lock of `connect_tcp`.
-    let dials = worker.connect_tcp.lock();
-    let calls = ports.is_some_and(|ports| !ports.calls.is_empty());
-    let active = calls || !dials.is_empty() || !sockets.is_quiet() || listener::is_busy(worker);
+    let connecting = worker.connect_tcp.lock();
+    let wireups_due = ports.is_some_and(|ports| !ports.oob_requests.is_empty());
+    let active =
+        wireups_due || !connecting.is_empty() || !sockets.is_quiet() || listener::is_busy(worker);
     worker.progress_flags.set_networked(active);
-    drop(dials);
+    drop(connecting);
     count
 }
 
@@ -246,7 +247,7 @@ fn receive(worker: &Worker, sockets: &mut TcpWorker, token: u64, share: u32) -> 
     match end {
         ReadEnd::Closed => log::debug!("worker {uid:#x} has closed its connection"),
         ReadEnd::Malformed => {
-            log::error!("worker {uid:#x} sent what is no message: connection closed")
+            log::error!("worker {uid:#x} sent a malformed message: connection closed")
         }
     }
     tcp_wireup::close(sockets, token);

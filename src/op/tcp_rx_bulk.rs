@@ -25,9 +25,9 @@ fn borrow_target<'a>(
     b: &PartialRecord,
     n: usize,
 ) -> Option<(BorrowedReq<'a>, usize)> {
-    let lent = req_lookup::borrow(worker, peer, b.frame.imm, b.frame.kind)?;
-    let at = offset(b).filter(|at| lent.has_room(*at, n))?;
-    Some((lent, at))
+    let borrowed = req_lookup::borrow(worker, peer, b.frame.imm, b.frame.kind)?;
+    let at = offset(b).filter(|at| borrowed.has_room(*at, n))?;
+    Some((borrowed, at))
 }
 
 /// Whether the payload goes to contiguous memory, or is dropped.
@@ -39,7 +39,7 @@ pub fn is_one_piece(worker: &Worker, peer: &Peer, receiver: &mut TcpReceiver) ->
         return true;
     }
     borrow_target(worker, peer, b, b.left())
-        .is_none_or(|(lent, _)| lent.data().as_contig().is_some())
+        .is_none_or(|(borrowed, _)| borrowed.data().as_contig().is_some())
 }
 
 /// Handles `n` bytes of payload that are in the buffer.
@@ -58,11 +58,11 @@ pub fn piece(worker: &Worker, peer: &Peer, receiver: &mut TcpReceiver, n: usize)
             )
         };
     } else if b.frame.aux as i8 == UCS_OK as i8
-        && let Some((mut lent, at)) = borrow_target(worker, peer, b, n)
+        && let Some((mut borrowed, at)) = borrow_target(worker, peer, b, n)
     {
         // SAFETY: `has_room` has checked the range; the buffer has `n` bytes.
-        let stored = unsafe { lent.data().unpack(at, bytes, n) };
-        lent.received(n, stored);
+        let stored = unsafe { borrowed.data().unpack(at, bytes, n) };
+        borrowed.received(n, stored);
     }
     receiver.take(n);
     received(peer, receiver, n);
@@ -86,12 +86,12 @@ pub fn read(worker: &Worker, peer: &Peer, receiver: &mut TcpReceiver) -> Option<
         // SAFETY: registered memory of this process.
         unsafe { receiver.read_to(addr as *mut u8, left) }
     } else {
-        let (mut lent, at) = borrow_target(worker, peer, &b, left)?;
-        let target = lent.data().as_contig()?;
+        let (mut borrowed, at) = borrow_target(worker, peer, &b, left)?;
+        let target = borrowed.data().as_contig()?;
         // SAFETY: `has_room` has checked the range.
         let got = unsafe { receiver.read_to(target.add(at), left) };
         if let Ok((n, _)) = got {
-            lent.received(n, Ok(()));
+            borrowed.received(n, Ok(()));
         }
         got
     };
@@ -103,7 +103,9 @@ pub fn read(worker: &Worker, peer: &Peer, receiver: &mut TcpReceiver) -> Option<
 
 /// Counts received bytes; a write is acknowledged when all of its bytes are stored.
 fn received(peer: &Peer, receiver: &mut TcpReceiver, n: usize) {
-    let Some(b) = receiver.landed(n) else { return };
+    let Some(b) = receiver.payload_done(n) else {
+        return;
+    };
     peer.stats().received.add(b.frame.len);
     if b.frame.kind == Kind::PutReq {
         let status = if b.refused {

@@ -72,13 +72,13 @@ pub fn progress(
 #[cold]
 #[inline(never)]
 fn go_on_with_all(rings: &mut TofuWorker) -> u32 {
-    let links = rings.iface.take_unfinished().into_iter();
-    links.map(|link| go_on(rings, link)).sum()
+    let conns = rings.iface.take_unfinished().into_iter();
+    conns.map(|conn| go_on(rings, conn)).sum()
 }
 
 /// Continues the record and the flush request of one connection. Returns 1 if both are done.
 fn go_on(rings: &mut TofuWorker, number: u32) -> u32 {
-    let Some(peer) = rings.conn(number).map(|link| link.peer) else {
+    let Some(peer) = rings.conn(number).map(|conn| conn.peer) else {
         return 0;
     };
     // SAFETY: a peer is not freed while a list of the worker names it.
@@ -123,13 +123,13 @@ pub fn arrived(
         Some(RegionKind::Ring(number)) => {
             take(worker, rings, number, u32::MAX, RxRing::note, short);
         }
-        Some(RegionKind::Hall(place)) => {
+        Some(RegionKind::TicketSlot(slot)) => {
             // A peer that connects again has counted its last frames before the ring request.
             look_at_counts(worker, rings, short);
-            tofu_listen::on_greeting(worker, rings, place);
+            tofu_listen::on_ring_request(worker, rings, slot);
         }
-        Some(RegionKind::Cell(link)) => tofu_wireup::on_grant(worker, rings, link),
-        None => log::diag!("a notice is of nothing that is there: address {stadd:#x}"),
+        Some(RegionKind::CtrlWord(conn)) => tofu_wireup::on_grant(worker, rings, conn),
+        None => log::diag!("a notice for an unregistered address is dropped: {stadd:#x}"),
     }
 }
 
@@ -159,24 +159,27 @@ fn on_event(
     match event {
         QueueEvent::Arrived(stadd) => arrived(worker, rings, stadd, short),
         QueueEvent::Ended { owner, value } => on_end(worker, rings, owner, value),
-        QueueEvent::Came {
-            link, whose, well, ..
-        } => on_read(rings, link, whose, well),
-        QueueEvent::Left { whose, well, .. } => on_done(whose, well),
-        QueueEvent::Failed { whose, code } => {
+        QueueEvent::Completed {
+            conn,
+            request,
+            well,
+            ..
+        } => on_read(rings, conn, request, well),
+        QueueEvent::ZcopyDone { request, well, .. } => on_done(request, well),
+        QueueEvent::Failed { source, code } => {
             // The peer may have counted frames before it failed.
             look_at_counts(worker, rings, short);
-            on_failure(rings, whose, code);
+            on_failure(rings, source, code);
         }
-        QueueEvent::Deaf { code } => fail_mrq(worker, rings, code),
+        QueueEvent::MrqFailed { code } => fail_mrq(worker, rings, code),
     }
 }
 
 /// A read, atomic operation or write by a rail has completed.
-fn on_read(rings: &mut TofuWorker, link: u32, whose: *mut c_void, well: bool) {
-    let link = rings.conn(link).filter(|link| link.flow.read_done());
-    let watched = link.map(|link| link.peer);
-    on_done(whose, well);
+fn on_read(rings: &mut TofuWorker, conn: u32, request: *mut c_void, well: bool) {
+    let conn = rings.conn(conn).filter(|conn| conn.flow.read_done());
+    let watched = conn.map(|conn| conn.peer);
+    on_done(request, well);
     if let Some(peer) = watched {
         end_flushes(peer);
     }
@@ -197,57 +200,57 @@ fn end_flushes(peer: *const Peer) {
 }
 
 /// The TNI has completed an operation of a request.
-fn on_done(whose: *mut c_void, well: bool) {
-    if whose.is_null() {
+fn on_done(request: *mut c_void, well: bool) {
+    if request.is_null() {
         return;
     }
     // SAFETY: the queue has just reported that the request waited for the operation.
     unsafe {
         match well {
-            true => rma_ib::on_read(whose),
-            false => rma_ib::on_failed(whose),
+            true => rma_ib::on_read(request),
+            false => rma_ib::on_failed(request),
         }
     }
 }
 
 fn on_end(worker: &Worker, rings: &mut TofuWorker, owner: Completion, value: u64) {
     match owner {
-        Completion::Ticket(link) => tofu_wireup::on_ticket(worker, rings, link, value),
-        Completion::Flush(link) => {
-            if let Some(link) = rings.conn(link) {
-                link.flow.complete();
-                end_flushes(link.peer);
+        Completion::Ticket(conn) => tofu_wireup::on_ticket(worker, rings, conn, value),
+        Completion::Flush(conn) => {
+            if let Some(conn) = rings.conn(conn) {
+                conn.flow.complete();
+                end_flushes(conn.peer);
             }
         }
-        // Reads and atomic operations are reported by `QueueEvent::Came`; the worker's own operation is polled for by
-        // its caller, which may have given up; disconnects are polled for by `is_disconnecting`.
+        // Reads and atomic operations are reported by `QueueEvent::Completed`; the worker's own operation is polled for
+        // by its caller, which may have given up; disconnects are polled for by `is_disconnecting`.
         Completion::Reads(_)
         | Completion::Reply(_)
         | Completion::Changes(_)
         | Completion::Own
-        | Completion::Farewell(_)
+        | Completion::CloseNotice(_)
         | Completion::Probe(_) => {}
     }
 }
 
 /// An operation has failed.
 #[cold]
-fn on_failure(rings: &mut TofuWorker, whose: ErrSource, code: i32) {
-    match whose {
-        ErrSource::Link(number) => tofu_wireup::fail(rings, number, code),
+fn on_failure(rings: &mut TofuWorker, source: ErrSource, code: i32) {
+    match source {
+        ErrSource::Conn(number) => tofu_wireup::fail(rings, number, code),
         ErrSource::Credit(number) => tofu_wireup::fail_writer(rings, number, code),
-        ErrSource::Nobody => log::error!(
-            "something of a worker's own has failed: {} ({code})",
+        ErrSource::Own => log::error!(
+            "an operation of the worker on its own memory has failed: {} ({code})",
             code_name(code)
         ),
         ErrSource::Unknown => {}
-        ErrSource::Coloured(0, there) => {
+        ErrSource::Untagged(0, there) => {
             for number in writers(rings, there) {
                 tofu_wireup::fail_writer(rings, number, code);
             }
         }
-        ErrSource::Coloured(colour, there) => {
-            for number in overdue_writers(rings, colour, there) {
+        ErrSource::Untagged(generation, there) => {
+            for number in overdue_writers(rings, generation, there) {
                 tofu_wireup::fail(rings, number, code);
             }
         }
@@ -257,26 +260,32 @@ fn on_failure(rings: &mut TofuWorker, whose: ErrSource, code: i32) {
 /// The incoming rings whose writers a put has not reached: those with control words at this address.
 fn writers(rings: &mut TofuWorker, there: RemoteAddr) -> Vec<u32> {
     let all = rings.all_incoming();
-    let told = all.filter(|(_, incoming)| {
-        let cell = incoming.cell;
-        cell.vcq == there.vcq && there.stadd.wrapping_sub(cell.stadd) <= size_of::<u64>() as u64
+    let matching = all.filter(|(_, incoming)| {
+        let ctrl_word = incoming.ctrl_word;
+        ctrl_word.vcq == there.vcq
+            && there.stadd.wrapping_sub(ctrl_word.stadd) <= size_of::<u64>() as u64
     });
-    told.map(|(number, _)| number).collect()
+    matching.map(|(number, _)| number).collect()
 }
 
 /// The connections of which an operation may have failed: those of this generation; of several, the ones to this VCQ,
 /// if there are any, as uTofu does not promise that a notice names the peer's VCQ. Empty: the connection was dropped.
-fn overdue_writers(rings: &mut TofuWorker, colour: u8, there: RemoteAddr) -> Vec<u32> {
+fn overdue_writers(rings: &mut TofuWorker, generation: u8, there: RemoteAddr) -> Vec<u32> {
     let mut found: Vec<(u32, bool)> = Vec::new();
-    for (number, link) in rings.links().filter(|(_, link)| link.mark.colour == colour) {
+    for (number, conn) in rings
+        .conns()
+        .filter(|(_, conn)| conn.tag.generation == generation)
+    {
         // Earlier posts can still fail when the peer has failed and the sender is dropped.
         // SAFETY: a peer is not freed while a connection of the worker names it.
-        let peer = unsafe { &*link.peer };
+        let peer = unsafe { &*conn.peer };
         let is_there = tofu_wireup::locator(peer).is_some_and(|l| l.vcq == there.vcq);
         found.push((number, is_there));
     }
-    let told = found.iter().any(|&(_, is_there)| is_there);
-    let found = found.into_iter().filter(|&(_, is_there)| is_there || !told);
+    let names_vcq = found.iter().any(|&(_, is_there)| is_there);
+    let found = found
+        .into_iter()
+        .filter(|&(_, is_there)| is_there || !names_vcq);
     found.map(|(number, _)| number).collect()
 }
 
@@ -294,8 +303,8 @@ fn fail_mrq(worker: &Worker, rings: &mut TofuWorker, code: i32) {
     );
     // Puts are still carried out.
     send_disconnect(worker);
-    let mut told = writers_alone(rings);
-    post_disconnect(rings, &mut told);
+    let mut writers = writers_alone(rings);
+    post_disconnect(rings, &mut writers);
     for peer in worker.all_peers() {
         if peer.has_rings() {
             tx::fail_peer(&peer, UCS_ERR_IO_ERROR);
@@ -324,7 +333,7 @@ fn take(
     rings: &mut TofuWorker,
     number: u32,
     most: u32,
-    hear: impl Fn(&mut RxRing),
+    note: impl Fn(&mut RxRing),
     short: impl Fn(&Worker, RingMessage) -> bool,
 ) -> u32 {
     let Some(incoming) = rings.incoming(number).map(NonNull::from) else {
@@ -335,14 +344,14 @@ fn take(
     let incoming = unsafe { &mut *incoming.as_ptr() };
     // SAFETY: a peer is not freed while a list of the worker names it.
     let peer = unsafe { &*incoming.peer };
-    hear(&mut incoming.ring);
+    note(&mut incoming.ring);
     while count < most && !incoming.ended {
         let (head, bytes) = match incoming.ring.peek() {
             Ok(Some(frame)) => frame,
             Ok(None) => break,
             Err(_) => {
                 incoming.ended = true;
-                failure::fail_corrupt(peer, "what is no frame");
+                failure::fail_corrupt(peer, "a malformed frame");
                 return count + 1;
             }
         };
@@ -389,14 +398,14 @@ fn send_credit(rings: &mut TofuWorker, number: u32) {
     let Some(incoming) = rings.incoming(number) else {
         return;
     };
-    let (word, to) = (incoming.ring.send_credit(), incoming.cell);
+    let (word, to) = (incoming.ring.send_credit(), incoming.ctrl_word);
     // Without a completion: that the peer is gone is detected by sends to it.
-    let told = OpTag {
-        link: CREDITS + number,
-        colour: 0,
+    let tag = OpTag {
+        conn: CREDITS + number,
+        generation: 0,
     };
     let mut queue = rings.iface.queue.lock();
-    if let Err(code) = queue.put_word(told, word, to, None) {
+    if let Err(code) = queue.put_word(tag, word, to, None) {
         // The writer waits for the credit: it cannot use the connection any more.
         queue.fail(CREDITS + number, code);
     }
@@ -422,27 +431,26 @@ fn deliver(
             // SAFETY: the record is in the ring, or in the reassembly memory until the next frame.
             match unsafe { rx_dispatch::message(worker, peer, &m) } {
                 Ok(()) => return false,
-                Err(_) => "a message that makes no sense",
+                Err(_) => "an invalid message",
             }
         }
-        Err(()) => "what is no message",
+        Err(()) => "a malformed message",
     };
     failure::fail_corrupt(peer, what);
     true
 }
 
 /// Drops the lanes of peers of which an operation has failed: nothing waits for what was sent to them.
-fn forget(worker: &Worker, rings: &mut TofuWorker, whose: ErrSource) {
-    let numbers = match whose {
-        ErrSource::Link(number) => vec![number],
-        ErrSource::Credit(_)
-        | ErrSource::Nobody
-        | ErrSource::Unknown
-        | ErrSource::Coloured(0, _) => Vec::new(),
-        ErrSource::Coloured(colour, there) => overdue_writers(rings, colour, there),
+fn forget(worker: &Worker, rings: &mut TofuWorker, source: ErrSource) {
+    let numbers = match source {
+        ErrSource::Conn(number) => vec![number],
+        ErrSource::Credit(_) | ErrSource::Own | ErrSource::Unknown | ErrSource::Untagged(0, _) => {
+            Vec::new()
+        }
+        ErrSource::Untagged(generation, there) => overdue_writers(rings, generation, there),
     };
     for number in numbers {
-        let peer = rings.conn(number).map(|link| link.peer);
+        let peer = rings.conn(number).map(|conn| conn.peer);
         for p in worker.all_peers() {
             if peer == Some(&raw const *p) {
                 tofu_close::drop_lane(&p);
@@ -493,13 +501,13 @@ fn writers_alone(rings: &mut TofuWorker) -> Vec<u32> {
 fn post_disconnect(rings: &mut TofuWorker, writers: &mut Vec<u32>) {
     while let Some(&number) = writers.last() {
         let to = rings.incoming(number).map(|incoming| {
-            let stadd = incoming.cell.stadd + LEFT_AT as u64;
+            let stadd = incoming.ctrl_word.stadd + LEFT_AT as u64;
             let word = LEFT | u64::from(incoming.proof);
             (
                 word,
                 RemoteAddr {
                     stadd,
-                    ..incoming.cell
+                    ..incoming.ctrl_word
                 },
             )
         });
@@ -525,22 +533,25 @@ pub fn close(worker: &Worker, rings: &mut TofuWorker) {
         let drains = with_senders(worker, &mut |sender| {
             !(sender.send_disconnect() && sender.drain())
         });
-        let tells = !writers.is_empty() || rings.iface.queue.lock().is_disconnecting();
-        if !(drains || tells) || clock::coarse_ms() >= until {
+        let disconnecting = !writers.is_empty() || rings.iface.queue.lock().is_disconnecting();
+        if !(drains || disconnecting) || clock::coarse_ms() >= until {
             break;
         }
         while let Some(event) = poll(rings) {
             match event {
                 QueueEvent::Ended { owner, value } => on_end(worker, rings, owner, value),
                 // A peer that has closed first receives nothing any more.
-                QueueEvent::Failed { whose, .. } => forget(worker, rings, whose),
-                QueueEvent::Deaf { .. } => return drop_lanes(worker),
+                QueueEvent::Failed { source, .. } => forget(worker, rings, source),
+                QueueEvent::MrqFailed { .. } => return drop_lanes(worker),
                 // The worker closes: arrivals are dropped.
                 QueueEvent::Arrived(_) => {}
-                QueueEvent::Came {
-                    link, whose, well, ..
-                } => on_read(rings, link, whose, well),
-                QueueEvent::Left { whose, well, .. } => on_done(whose, well),
+                QueueEvent::Completed {
+                    conn,
+                    request,
+                    well,
+                    ..
+                } => on_read(rings, conn, request, well),
+                QueueEvent::ZcopyDone { request, well, .. } => on_done(request, well),
             }
         }
         std::thread::yield_now();

@@ -14,7 +14,7 @@ use crate::wire::ib_packet::{ASKS, Datagram, GAP, HELLO, MOVED, PONG};
 pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]) -> u32 {
     let Some((d, rest)) = Datagram::decode(bytes).zip(bytes.get(Datagram::SIZE..)) else {
         log::diag!(
-            "a datagram is dropped: {} bytes of something else",
+            "a datagram of {} bytes is dropped: unknown protocol",
             bytes.len()
         );
         return 0;
@@ -28,7 +28,7 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
         c.proof == d.proof && (c.iface == i || !c.paths.is_empty()) && c.remote_qp.is_some()
     };
     let Some(c) = ports.get(d.number()).filter(own) else {
-        log::diag!("a datagram is dropped: it belongs to no connection");
+        log::diag!("a datagram is dropped: no such connection");
         return 0;
     };
     let number = c.number;
@@ -46,7 +46,7 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
         if c.ended {
             return 0;
         }
-        ib_wireup::heard(worker, ports, number);
+        ib_wireup::on_packet(worker, ports, number);
     }
     let Some(c) = ports.get(number) else { return 0 };
     let news = d.ack != c.acknowledged;
@@ -60,7 +60,7 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
             sane
         });
         if sane == Some(false) {
-            log::diag!("a datagram acknowledges what was never sent: dropped");
+            log::diag!("a datagram is dropped: it acknowledges packets that were not sent");
             return 0;
         }
     }

@@ -21,7 +21,7 @@ pub unsafe fn worker(worker: Box<Worker>) {
     endpoint::free_retired(w);
     tx::end_moved(w);
     let (mut unflushed, mut open) = (0, 0);
-    let mut lent = Vec::new();
+    let mut in_flight = Vec::new();
     for peer in w.all_peers() {
         let peer = &*peer;
         endpoint::send_disconnect(w, peer);
@@ -29,9 +29,9 @@ pub unsafe fn worker(worker: Box<Worker>) {
         let taken = failure::take_requests(w, peer, |_| true);
         unflushed += taken.len();
         // SAFETY: the requests were removed from all lists: this thread owns them.
-        let is_lent = |r: &*mut Request| unsafe { tx::zcopy::in_flight(&**r) };
-        let (still, taken): (Vec<_>, Vec<_>) = taken.into_iter().partition(is_lent);
-        lent.extend(still);
+        let is_in_flight = |r: &*mut Request| unsafe { tx::zcopy::in_flight(&**r) };
+        let (still, taken): (Vec<_>, Vec<_>) = taken.into_iter().partition(is_in_flight);
+        in_flight.extend(still);
         // SAFETY: the requests were removed from all lists: this thread owns them.
         unsafe { rndv_cancel::end_requests(peer, taken, UCS_ERR_CANCELED) };
         // Requests that became pending meanwhile are cancelled.
@@ -50,8 +50,8 @@ pub unsafe fn worker(worker: Box<Worker>) {
             .filter(|&&ep| unsafe { retire(&mut *ep) })
             .count();
     }
-    if !lent.is_empty() {
-        end_zcopies(w, lent);
+    if !in_flight.is_empty() {
+        end_zcopies(w, in_flight);
     }
     cm::end_all(w);
     let asking = ConnRequest::take_all(w).len();
@@ -124,9 +124,9 @@ fn close_lanes(w: &Worker, rx: &mut Rx) {
 
 /// Completes zcopy requests, after the connections through which devices use their memory are closed.
 #[cold]
-fn end_zcopies(w: &Worker, lent: Vec<*mut Request>) {
+fn end_zcopies(w: &Worker, in_flight: Vec<*mut Request>) {
     close_lanes(w, &mut w.rx.lock());
-    for req in lent {
+    for req in in_flight {
         // SAFETY: the caller has removed the requests from all lists: this thread owns them.
         unsafe { request::complete(req, UCS_ERR_CANCELED) };
     }

@@ -131,7 +131,8 @@ impl Options {
 pub fn reference() -> String {
     let mut out = String::from(
         "# The UCX_* options\n\n\
-         This page is generated from the table in src/options; `RUCP_BLESS=1 cargo test --test options` writes it again.\n\n\
+         This page is generated from the table in src/options; `RUCP_BLESS=1 cargo test --test options` writes it \
+         again.\n\n\
          Options are read from `ucx.conf`, then from the environment (`UCX_NAME`), then from the environment with \
          the prefix that the program asked for (`PREFIX_UCX_NAME`); later ones win, and `ucp_config_modify` wins \
          over all. The full name of an option wins over a shared prefix. The options in **bold** have an effect; \

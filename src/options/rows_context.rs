@@ -30,7 +30,8 @@ pub static CONTEXT: Section = Section {
                 "TLS",
                 Names,
                 "all",
-                "Transports to use, by name or alias (sm, ib, rc, ...); \\name is no alias, name:aux only for connecting. Without ud in any form (rc_verbs, ^ud; rc has ud:aux) queue pairs are connected by TCP.",
+                "Transports to use, by name or alias (sm, ib, rc, ...); \\name is no alias, name:aux only for \
+                 connecting. Without ud in any form (rc_verbs, ^ud; rc has ud:aux) queue pairs are connected by TCP.",
             ),
             row("PROTOS", Names, "all", "Protocols to use, by pattern."),
             row(
@@ -55,7 +56,8 @@ pub static CONTEXT: Section = Section {
                 "SOCKADDR_TLS_PRIORITY",
                 Texts,
                 "rdmacm,tcp,sockcm",
-                "Ways to connect to a socket address, best first: rdmacm (over RDMA devices, where one has the address), tcp, * for all. A listener takes all of them.",
+                "Ways to connect to a socket address, best first: rdmacm (over RDMA devices, where one has the \
+                 address), tcp, * for all. A listener takes all of them.",
             ),
             row("SOCKADDR_AUX_TLS", Retired, "", "No effect; retired in UCX."),
             row(
@@ -183,14 +185,16 @@ pub static CONTEXT: Section = Section {
                 "MAX_RNDV_RAILS",
                 Uint,
                 "2",
-                "Most ports that share a rendezvous of 256 KiB or more; of 64 KiB or more over Tofu, for workers with several queues (UCX_TOFU_VCQS_PER_WORKER).",
+                "Most ports that share a rendezvous of 256 KiB or more; of 64 KiB or more over Tofu, for workers with \
+                 several queues (UCX_TOFU_VCQS_PER_WORKER).",
             )
             .formerly("MAX_RNDV_LANES"),
             row(
                 "MAX_RMA_RAILS",
                 Uint,
                 "1",
-                "Most ports that share a put or get of 256 KiB or more; of 64 KiB or more over Tofu, for workers with several queues (UCX_TOFU_VCQS_PER_WORKER).",
+                "Most ports that share a put or get of 256 KiB or more; of 64 KiB or more over Tofu, for workers with \
+                 several queues (UCX_TOFU_VCQS_PER_WORKER).",
             )
             .formerly("MAX_RMA_LANES"),
             row(
@@ -241,7 +245,8 @@ pub static CONTEXT: Section = Section {
                 "ATOMIC_MODE",
                 Choice(AtomicMode::NAMES),
                 "guess",
-                "What executes atomic operations: cpu, a device, or guess: processors in a job that is known to run on one host, else a device.",
+                "What executes atomic operations: cpu, a device, or guess: processors in a job that is known to run on \
+                 one host, else a device.",
             ),
             row(
                 "ADDRESS_DEBUG_INFO",
@@ -507,7 +512,8 @@ pub static CONTEXT: Section = Section {
                     ],
                     &Time,
                 ),
-                "single:0.01us,multi:0.01us,rndv_offload:0.04us,rndv_rtr:0.04us,rndv_rts:0.28us,sw:0.04us,rkey_ptr:0.00us",
+                "single:0.01us,multi:0.01us,rndv_offload:0.04us,rndv_rtr:0.04us,rndv_rts:0.28us,sw:0.04us,\
+                 rkey_ptr:0.00us",
                 "Fixed cost of each protocol.",
             ),
             row(

@@ -241,7 +241,8 @@ pub static TCP: Section = Section {
                     "MAX_POLL",
                     Uint,
                     "16",
-                    "Most reads of a ready socket per poll, one at least; inf: no limit but that of 128 messages for all sockets together.",
+                    "Most reads of a ready socket per poll, one at least; inf: no limit but that of 128 messages for \
+                     all sockets together.",
                 ),
                 row(
                     "MAX_CONN_RETRIES",

@@ -130,8 +130,8 @@ const DEVICE: &[Row] = &[
         "REG_METHODS",
         Texts,
         "rcache,odp,direct",
-        "Ways to register memory, best first: rcache keeps it registered, odp lets devices fetch pages that are not pinned, if \
-         they can, direct registers it each time.",
+        "Ways to register memory, best first: rcache keeps it registered, odp lets devices fetch pages that are not \
+         pinned, if they can, direct registers it each time.",
     ),
     row(
         "REG_MT_THRESH",

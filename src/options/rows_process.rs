@@ -160,7 +160,8 @@ pub static PROCESS_START: Section = Section {
                 "LOG_FILE",
                 Text,
                 "",
-                "Where messages go: a path, stdout or stderr; %h %p %c %t %u %e stand for host, pid, cpu, time, user, program.",
+                "Where messages go: a path, stdout or stderr; %h %p %c %t %u %e stand for host, pid, cpu, time, user, \
+                 program.",
             ),
             row(
                 "LOG_FILE_SIZE",

@@ -175,7 +175,10 @@ macro_rules! value {
 
 value! {
     String: text => Some(text.to_owned());
-    Vec<String>: text => Some(text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect());
+    Vec<String>: text => {
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        Some(parts.map(str::to_owned).collect())
+    };
     bool: text => match text { "y" => Some(true), "n" => Some(false), _ => None };
     u32: text => number::uint(text);
     f64: text => number::float(text);

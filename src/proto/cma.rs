@@ -216,7 +216,11 @@ mod tests {
         assert_eq!(pieces(list, 3, 2), [(103, 1), (200, 1)]);
         assert_eq!(pieces(list, 4, 3), [(200, 2), (300, 1)]);
         assert_eq!(pieces(list, 15, 1), [(309, 1)]);
-        assert_eq!(pieces(list, 16, 9), [], "a peer may say more than it lists");
+        assert_eq!(
+            pieces(list, 16, 9),
+            [],
+            "a peer may announce more than it lists"
+        );
         assert_eq!(pieces(CmaRemote::Piece(50), 5, 7), [(55, 7)]);
     }
 }

@@ -41,7 +41,7 @@ pub fn resume(peer: &Peer, tx: &mut PeerTx) {
     let Some(mut outbox) = tx.closing_outbox.take() else {
         return;
     };
-    match outbox.take_back() {
+    match outbox.withdraw_offer() {
         Ok(()) => {
             tx.lane = Some(Lane::Shm(outbox));
             tx.is_known = true;
@@ -82,7 +82,7 @@ fn is_quiet(peer: &Peer, tx: &PeerTx, named: &HashSet<*const Peer>) -> bool {
 
 /// Sets the ring to a quiet peer aside and offers to close it. False: the peer has not handled all messages yet, or its
 /// lane is another transport.
-fn set_aside(tx: &mut PeerTx) -> bool {
+fn offer_close(tx: &mut PeerTx) -> bool {
     match tx.lane.take() {
         None => true,
         Some(Lane::Shm(outbox)) if outbox.offer_close() => {
@@ -97,7 +97,7 @@ fn set_aside(tx: &mut PeerTx) -> bool {
 }
 
 /// Answers the peers that offer to close their rings in this worker's inbox. Called in progress, periodically.
-fn answer_offers(worker: &Worker, rx: &mut Rx, named: &HashSet<*const Peer>) {
+fn reply_to_offers(worker: &Worker, rx: &mut Rx, named: &HashSet<*const Peer>) {
     for c in &mut rx.shm_rings {
         if !c.consumer.is_close_offered() {
             continue;
@@ -108,7 +108,7 @@ fn answer_offers(worker: &Worker, rx: &mut Rx, named: &HashSet<*const Peer>) {
         let agrees = peer.is_connected()
             && is_quiet(peer, &tx, named)
             && peer.eps.lock().all().is_empty()
-            && set_aside(&mut tx);
+            && offer_close(&mut tx);
         if !agrees {
             continue;
         }
@@ -145,7 +145,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
         return;
     }
     let named = release::named_by_requests(worker);
-    answer_offers(worker, rx, &named);
+    reply_to_offers(worker, rx, &named);
     let mut senders: HashSet<*const Peer> = rx.shm_rings.iter().map(|c| c.peer).collect();
     if let Some(rings) = rx.tofu.as_deref() {
         senders.extend(rings.peers());
@@ -202,7 +202,7 @@ fn step(peer: &Peer, named: &HashSet<*const Peer>, senders: &HashSet<*const Peer
     }
     if tx.lane.is_some() {
         if is_quiet(peer, &tx, named) {
-            set_aside(&mut tx);
+            offer_close(&mut tx);
         }
         return DetachStep::Keep;
     }

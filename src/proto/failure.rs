@@ -407,7 +407,7 @@ pub fn fail_corrupt(peer: &Peer, what: &str) {
         return;
     }
     log::error!(
-        "worker {:#x} (pid {}) sent {what}: closing the way to it",
+        "worker {:#x} (pid {}) sent {what}: closing the connection",
         peer.uid,
         peer.inbox.map_or(0, |l| l.id.pid)
     );

@@ -78,9 +78,9 @@ fn is_awaited(peer: &Peer) -> bool {
 fn is_abandoned(peer: &Peer) -> bool {
     // Relaxed: a close on one thread locks the queue after the store; a flush on another locks it before the load
     // (`start_all`).
-    let forsaken =
+    let abandoned =
         peer.force_closed.load(Ordering::Relaxed) && !peer.answered.load(Ordering::Relaxed);
-    if !forsaken || peer.eps.lock().any_open() {
+    if !abandoned || peer.eps.lock().any_open() {
         return false;
     }
     // SAFETY: requests in lists are not freed, and stay there as long as the list's lock is held.
@@ -140,7 +140,7 @@ pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
     }
     if tx.pending.is_empty()
         && let Some(lane) = tx.lane.as_mut()
-        && lane.mark(req.cast())
+        && lane.flush_marker(req.cast())
     {
         return None;
     }
@@ -203,7 +203,7 @@ pub fn set_turn(r: &mut Request, turn: u64) {
 
 /// Handles the cancel of a get that was sent: it counts as answered, but flushes that were started before it still wait
 /// for as many other answers.
-pub fn given_up(peer: &Peer, r: &Request) {
+pub fn discount_cancelled(peer: &Peer, r: &Request) {
     let turn = r.head[TURN]
         .first_chunk()
         .map_or(0, |turn| u64::from_le_bytes(*turn));
@@ -221,7 +221,8 @@ pub fn given_up(peer: &Peer, r: &Request) {
 /// Lists a flush that waits for the answers to all RMA sent until now.
 fn wait(peer: &Peer, tx: &mut PeerTx, req: *mut Request) {
     let target = peer.rma_sent.load(Ordering::Relaxed);
-    // SAFETY: the caller's request. `offset` keeps the number sent before it; `given_up` changes the target only.
+    // SAFETY: the caller's request. `offset` keeps the number sent before it; `discount_cancelled` changes the target
+    // only.
     unsafe { (*req).offset = target };
     tx.flushes.push((target, req));
 }
@@ -240,7 +241,7 @@ fn refuse(peer: &Peer) {
     let _queue = peer.tx.lock();
     // Relaxed: the lock orders it, and only this thread counts answers.
     let turn = peer.rma_done.load(Ordering::Relaxed) + 1;
-    if turn > peer.rma_excused.load(Ordering::Relaxed) {
+    if turn > peer.rma_discounted.load(Ordering::Relaxed) {
         // Relaxed: `answered` publishes it.
         peer.rma_refused.store(true, Ordering::Relaxed);
     }
@@ -252,7 +253,7 @@ pub fn drop_failure(peer: &Peer) {
     let _queue = peer.tx.lock();
     // Relaxed: the lock orders it.
     let sent = peer.rma_sent.load(Ordering::Relaxed);
-    peer.rma_excused.store(sent, Ordering::Relaxed);
+    peer.rma_discounted.store(sent, Ordering::Relaxed);
     peer.rma_refused.store(false, Ordering::Relaxed);
 }
 

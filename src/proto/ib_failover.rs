@@ -15,12 +15,12 @@ use crate::wire::address::{MAX_PORTS, PortLocator};
 use crate::wire::ib_packet::PortInfo;
 
 /// Time after which an unanswered HELLO is sent by another path, in milliseconds.
-const PATIENCE_MS: u64 = 250;
+const FALL_BACK_MS: u64 = 250;
 
 /// The port pairs of a connection that is about to be made; none: it has no failover.
 pub fn paths(ports: &IbWorker, peer: &Peer) -> Vec<PortPair> {
     match peer.target.as_deref() {
-        Some(LaneTarget::Ib(target)) if peer.fails_over() && target.greeter.is_none() => {
+        Some(LaneTarget::Ib(target)) if peer.fails_over() && target.wireup_tcp.is_none() => {
             between(ports, &target.ports)
         }
         _ => Vec::new(),
@@ -28,8 +28,8 @@ pub fn paths(ports: &IbWorker, peer: &Peer) -> Vec<PortPair> {
 }
 
 /// The port pairs of a connection whose peer has sent its ports.
-pub fn paths_to(ports: &IbWorker, doors: &[PortInfo]) -> Vec<PortPair> {
-    let theirs: Vec<PortLocator> = doors.iter().map(|door| door.port).collect();
+pub fn paths_to(ports: &IbWorker, infos: &[PortInfo]) -> Vec<PortPair> {
+    let theirs: Vec<PortLocator> = infos.iter().map(|info| info.port).collect();
     between(ports, &theirs)
 }
 
@@ -41,19 +41,19 @@ fn between(ports: &IbWorker, theirs: &[PortLocator]) -> Vec<PortPair> {
 /// The ports of this worker, for the peer of a connection with failover.
 pub fn ports_of(worker: &Worker, ports: &IbWorker) -> Vec<PortInfo> {
     let ifaces = ports.ifaces.iter().take(MAX_PORTS).enumerate();
-    let doors = ifaces.map(|(i, iface)| PortInfo {
-        pulse: worker.ctx.answer_for(worker.uid, ports.secret, i),
+    let infos = ifaces.map(|(i, iface)| PortInfo {
+        keepalive_qpn: worker.ctx.keepalive_qpn(worker.uid, ports.secret, i),
         port: iface.port.locator(iface.ud_number),
     });
-    doors.collect()
+    infos.collect()
 }
 
 /// Posts receives for the datagrams of a connection on each interface of its paths.
 pub fn expect(ports: &mut IbWorker, number: u32) {
     let Some(c) = ports.get(number) else { return };
-    let (own, ways) = (c.iface, c.paths.clone());
+    let (own, paths) = (c.iface, c.paths.clone());
     let others = (0..ports.ifaces.len()).filter(|&i| i != own);
-    for i in others.filter(|&i| ways.iter().any(|way| way.iface == i)) {
+    for i in others.filter(|&i| paths.iter().any(|path| path.iface == i)) {
         let known = ports.known(i, false);
         ports.ifaces[i].expect_datagrams(known);
     }
@@ -64,39 +64,44 @@ pub fn alt_paths(ports: &mut IbWorker, number: u32) -> Vec<AltPath> {
     let Some(c) = ports.get(number) else {
         return Vec::new();
     };
-    let (ways, pulses) = (c.paths.clone(), c.keepalive_ports.clone());
-    let detours = ways.into_iter().filter_map(|way| {
+    let (paths, keepalive_qpns) = (c.paths.clone(), c.keepalive_ports.clone());
+    let alt_paths = paths.into_iter().filter_map(|path| {
         Some(AltPath {
-            iface: ports.ifaces.get(way.iface)?.clone(),
-            port: way.port,
-            pulse: pulses.get(usize::from(way.far)).copied().unwrap_or(0),
+            iface: ports.ifaces.get(path.iface)?.clone(),
+            port: path.port,
+            keepalive_qpn: keepalive_qpns
+                .get(usize::from(path.far))
+                .copied()
+                .unwrap_or(0),
         })
     });
-    detours.collect()
+    alt_paths.collect()
 }
 
 /// Changes the path of a connection whose HELLO is due again, if it was repeated in vain for some time.
 pub fn turn(worker: &Worker, ports: &mut IbWorker, number: u32, now: u64) {
-    let waits = |c: &&mut IbConn| c.phase != IbConnPhase::Open && now - c.since >= PATIENCE_MS;
+    let waits = |c: &&mut IbConn| c.phase != IbConnPhase::Open && now - c.since >= FALL_BACK_MS;
     let Some(c) = ports.get(number).filter(waits) else {
         return;
     };
-    let (ways, iface, to) = (c.paths.clone(), c.iface, c.to);
-    let taken = |way: &PortPair| way.iface == iface && way.port.is_at(&to);
-    let place = ways.iter().position(taken);
-    let count = ways.len();
-    let others = (1..count).map(|i| ways[(place.unwrap_or(0) + i) % count]);
-    let is_active = |way: &PortPair| ports.ifaces[way.iface].port.is_active();
-    let Some(way) = others.into_iter().find(is_active) else {
+    let (paths, iface, to) = (c.paths.clone(), c.iface, c.to);
+    let taken = |path: &PortPair| path.iface == iface && path.port.is_at(&to);
+    let place = paths.iter().position(taken);
+    let count = paths.len();
+    let others = (1..count).map(|i| paths[(place.unwrap_or(0) + i) % count]);
+    let is_active = |path: &PortPair| ports.ifaces[path.iface].port.is_active();
+    let Some(path) = others.into_iter().find(is_active) else {
         return;
     };
-    let ah = match AddressHandle::new(&ports.ifaces[way.iface].port, &way.port) {
+    let ah = match AddressHandle::new(&ports.ifaces[path.iface].port, &path.port) {
         Ok(ah) => ah,
-        Err(e) => return log::diag!("no way by {}: {e}", ports.ifaces[way.iface].port.name),
+        Err(e) => return log::diag!("no path by {}: {e}", ports.ifaces[path.iface].port.name),
     };
-    let pulse = worker.ctx.answer_for(worker.uid, ports.secret, way.iface);
+    let keepalive_qpn = worker
+        .ctx
+        .keepalive_qpn(worker.uid, ports.secret, path.iface);
     if let Some(c) = ports.get(number) {
-        (c.iface, c.to, c.pulse) = (way.iface, way.port, pulse);
+        (c.iface, c.to, c.keepalive_qpn) = (path.iface, path.port, keepalive_qpn);
         c.wireup = WireupChannel::Datagrams(ah);
     }
 }

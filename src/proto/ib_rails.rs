@@ -25,7 +25,7 @@ use std::cmp::Reverse;
 use std::io;
 use std::sync::Arc;
 
-const _: () = assert!(PortLocator::SIZE == Kind::RailAsk.header_size());
+const _: () = assert!(PortLocator::SIZE == Kind::RailReq.header_size());
 
 /// Handles the queued rail events.
 pub fn start(worker: &Worker, ports: &mut IbWorker) {
@@ -34,11 +34,16 @@ pub fn start(worker: &Worker, ports: &mut IbWorker) {
         // SAFETY: peers that lists of progress name are not freed.
         let peer = unsafe { &*peer };
         match task {
-            RailEvent::Ask => request(worker, ports, peer),
-            RailEvent::Hold(imm, to) => hold(ports, peer, imm, &to),
-            RailEvent::Join(imm, to) => join(ports, peer, imm, &to),
-            RailEvent::GiveUp(rail) => give_up(ports, peer, rail, "its device takes no more"),
-            RailEvent::Forget(imm) => forget(ports, peer, imm.to_u64()),
+            RailEvent::RequestRails => request(worker, ports, peer),
+            RailEvent::PeerRequest(imm, to) => hold(ports, peer, imm, &to),
+            RailEvent::PeerReply(imm, to) => join(ports, peer, imm, &to),
+            RailEvent::LocalFailure(rail) => give_up(
+                ports,
+                peer,
+                rail,
+                "its device accepts no more work requests",
+            ),
+            RailEvent::PeerDropped(imm) => forget(ports, peer, imm.to_u64()),
         }
     }
 }
@@ -100,7 +105,7 @@ fn request_by(peer: &Peer, i: usize, iface: &IbIface) -> io::Result<()> {
     let end = PendingRail { qp, iface: i, psn };
     with_sender(peer, |sender| sender.rails.asked.push(end));
     let from = iface.port.locator(iface.ud_number);
-    tx::control_first(peer, Kind::RailAsk, imm.to_u64(), &from.encode());
+    tx::control_first(peer, Kind::RailReq, imm.to_u64(), &from.encode());
     Ok(())
 }
 
@@ -142,7 +147,7 @@ fn hold(ports: &IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
     };
     let iface = &ports.ifaces[i];
     let from = iface.port.locator(iface.ud_number);
-    tx::control_first(peer, Kind::RailHeld, answer.to_u64(), &from.encode());
+    tx::control_first(peer, Kind::RailRep, answer.to_u64(), &from.encode());
 }
 
 fn held_end(iface: &IbIface, imm: RailImm, to: &PortLocator) -> io::Result<(Arc<IbvQp>, u32)> {
@@ -180,16 +185,16 @@ fn join(ports: &mut IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
     let queue = (near, end.qp.number);
     ports.insert_rail(queue.0, queue.1, number);
     let mut rail = IbRail {
-        line: RcEp::new(end.qp, iface),
+        rc_ep: RcEp::new(end.qp, iface),
         remote_port: imm.far.into(),
         name: imm.to_u64(),
         state: RailState::Tried,
         since: now,
     };
-    let works = rail.line.probe();
+    let works = rail.rc_ep.probe();
     with_sender(peer, |sender| sender.rails.lines.push(rail));
     if !works {
-        give_up(ports, peer, queue, "its device takes nothing");
+        give_up(ports, peer, queue, "its device accepts no work requests");
     }
 }
 
@@ -198,7 +203,7 @@ fn join(ports: &mut IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
 pub fn on_gone(peer: &Peer, imm: RailImm) {
     match with_sender(peer, |sender| sender.rails.drop_held(imm.qpn)) {
         Some(false) => tx::fail_peer(peer, UCS_ERR_IO_ERROR),
-        _ => tx::control_first(peer, Kind::RailDropped, imm.to_u64(), &[]),
+        _ => tx::control_first(peer, Kind::RailDownAck, imm.to_u64(), &[]),
     }
 }
 
@@ -220,10 +225,10 @@ fn give_up(ports: &IbWorker, peer: &Peer, (iface, qpn): (usize, u32), why: &str)
     };
     let port = ports.ifaces.get(iface).map_or("", |i| &i.port.name);
     log::diag!(
-        "the rail to worker {:#x} by {port} is given up: {why}",
+        "the rail to worker {:#x} by {port} is dropped: {why}",
         peer.uid
     );
-    tx::control_first(peer, Kind::RailGone, name, &[]);
+    tx::control_first(peer, Kind::RailDown, name, &[]);
 }
 
 /// Handles the message that the peer has dropped its end of a rail: the other rails move the unfinished parts.
@@ -235,12 +240,12 @@ fn forget(ports: &mut IbWorker, peer: &Peer, name: u64) {
     let Some(rail) = sender.rails.take_detached(name) else {
         return;
     };
-    let (iface, now) = (rail.line.local_port(), clock::coarse_ms());
+    let (iface, now) = (rail.rc_ep.local_port(), clock::coarse_ms());
     let lasted = now.saturating_sub(rail.since);
     sender.rails.back_off(iface, now, lasted);
     let ended = ib_stripe::move_again(peer, &mut tx, &rail.lost());
     drop(tx);
-    ports.forget_rail(iface, rail.line.qp.number);
+    ports.forget_rail(iface, rail.rc_ep.qp.number);
     for req in ended {
         // SAFETY: no part of the request is outstanding, and it is in no list.
         unsafe { zcopy::end(req) };

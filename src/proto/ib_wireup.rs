@@ -26,7 +26,7 @@ use crate::tl::tcp::{SharedSocket, socket};
 use crate::tl::{Lane, LaneTarget};
 use crate::wire::address::PortLocator;
 use crate::wire::ib_packet::{
-    Datagram, FAILOVER, HEAD, HELLO, Hello, NOBODY, Ping, PortInfo, READY, SEEN, TcpWireupMsg,
+    Datagram, FAILOVER, HEAD, HELLO, Hello, NO_CONN, Ping, PortInfo, READY, SEEN, TcpWireupMsg,
     most_packets,
 };
 use std::io;
@@ -35,11 +35,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Longest interval between two HELLOs, in milliseconds.
-const LONGEST_MS: u64 = 1000;
+const MAX_HELLO_INTERVAL_MS: u64 = 1000;
 
 /// Maximum number of connections that peers have started and that are not established: further HELLOs are dropped, and
 /// repeated by their senders.
-const MOST_BEGUN: usize = 256;
+const MAX_HALF_CONNECTED: usize = 256;
 
 /// Starts the connections that were requested.
 pub fn start(worker: &Worker, ports: &mut IbWorker) {
@@ -63,14 +63,14 @@ fn connect(worker: &Worker, ports: &mut IbWorker, peer: &Peer) {
         return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
     };
     let by_queue = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
-    let way = &target.way;
-    let place = (way.iface, way.port, target.secret);
-    let calls = target.greeter.as_ref();
-    let calls = calls.map(|greeter| TcpWireup::to(greeter.clone(), way.far));
-    let ways = ib_failover::paths(ports, peer);
-    match begin(ports, peer, place, (by_queue, ways), calls) {
+    let path = &target.path;
+    let place = (path.iface, path.port, target.secret);
+    let oob = target.wireup_tcp.as_ref();
+    let oob = oob.map(|wireup_tcp| TcpWireup::to(wireup_tcp.clone(), path.far));
+    let paths = ib_failover::paths(ports, peer);
+    match begin(ports, peer, place, (by_queue, paths), oob) {
         Ok(number) => {
-            log::debug!("asking worker {:#x} for a connection", peer.uid);
+            log::debug!("requesting a connection to worker {:#x}", peer.uid);
             repeat(worker, ports, number);
         }
         Err(e) => fail(peer, &e),
@@ -83,19 +83,19 @@ pub(super) fn fail(peer: &Peer, e: &io::Error) {
     tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
 }
 
-/// Makes the local half of a connection. Returns its number. `ways`: port pairs of a connection with failover, which
-/// uses UD. `calls`: HELLOs go by TCP.
+/// Makes the local half of a connection. Returns its number. `paths`: port pairs of a connection with failover, which
+/// uses UD. `oob`: HELLOs go by TCP.
 fn begin(
     ports: &mut IbWorker,
     peer: &Peer,
     (iface, to, secret): (usize, PortLocator, u64),
-    (by_queue, ways): (bool, Vec<PortPair>),
-    calls: Option<TcpWireup>,
+    (by_queue, paths): (bool, Vec<PortPair>),
+    oob: Option<TcpWireup>,
 ) -> io::Result<u32> {
-    let by_queue = by_queue && ways.is_empty();
+    let by_queue = by_queue && paths.is_empty();
     let port = &ports.ifaces.get(iface).ok_or(io::ErrorKind::NotFound)?.port;
-    let courier = match calls {
-        Some(calls) => WireupChannel::Sockets(Box::new(calls)),
+    let wireup = match oob {
+        Some(oob) => WireupChannel::Sockets(Box::new(oob)),
         None => WireupChannel::Datagrams(AddressHandle::new(port, &to)?),
     };
     // SAFETY: peers do not outlive their worker.
@@ -103,14 +103,14 @@ fn begin(
     let datagrams = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.datagrams);
     let qp = match by_queue.then(|| queue(&ports.ifaces[iface])).transpose() {
         Err(e) if datagrams => {
-            log::diag!("datagrams go to worker {:#x}: {e}", peer.uid);
+            log::diag!("worker {:#x} is reached by UD: {e}", peer.uid);
             None
         }
         made => made?,
     };
-    let pulse = match qp {
+    let keepalive_qpn = match qp {
         Some(_) => 0,
-        None => worker.ctx.answer_for(worker.uid, ports.secret, iface),
+        None => worker.ctx.keepalive_qpn(worker.uid, ports.secret, iface),
     };
     let limits = own_limits(&ports.ifaces[iface], qp.is_some());
     let number = ports.take_number().ok_or(io::ErrorKind::OutOfMemory)?;
@@ -122,20 +122,20 @@ fn begin(
         proof: random as u32,
         peer,
         iface,
-        phase: IbConnPhase::Saying,
+        phase: IbConnPhase::HelloSent,
         seen: false,
         answered: false,
         remote_qp: None,
         secret,
         to,
-        wireup: courier,
-        paths: ways,
+        wireup,
+        paths,
         keepalive_ports: Vec::new(),
         qp,
         psn: (random >> 32) as u32 & PSN_MASK,
         flow: Arc::default(),
         limits,
-        pulse,
+        keepalive_qpn,
         reply_tx: None,
         acknowledged: 0,
         assembly: Default::default(),
@@ -145,7 +145,7 @@ fn begin(
         since: now,
         late: false,
         probed: now,
-        listed: false,
+        ack_scheduled: false,
         ended: false,
     }));
     worker.progress_flags.raise_ib();
@@ -194,12 +194,12 @@ fn queue(iface: &IbIface) -> io::Result<Arc<IbvQp>> {
 
 /// Repeats a HELLO by UD. By TCP a new socket is requested if the last one was closed: data on a socket are not lost.
 fn repeat(worker: &Worker, ports: &mut IbWorker, number: u32) {
-    let calls = ports.get(number).and_then(IbConn::calls);
-    let Some(calls) = calls else {
+    let oob = ports.get(number).and_then(IbConn::oob);
+    let Some(oob) = oob else {
         return send_hello(worker, ports, number);
     };
-    if calls.is_wanted(clock::coarse_ms()) {
-        ports.calls.push(number);
+    if oob.is_wanted(clock::coarse_ms()) {
+        ports.oob_requests.push(number);
         worker.progress_flags.raise_network();
     }
 }
@@ -213,7 +213,7 @@ pub(super) fn send_hello(worker: &Worker, ports: &mut IbWorker, number: u32) {
     let iface = ports.ifaces[index].clone();
     let rc = &iface.port.tuning.rc;
     let outlives = ports.get(number).is_some_and(|c| !c.paths.is_empty());
-    let doors = match outlives {
+    let infos = match outlives {
         true => ib_failover::ports_of(worker, ports),
         false => Vec::new(),
     };
@@ -221,7 +221,7 @@ pub(super) fn send_hello(worker: &Worker, ports: &mut IbWorker, number: u32) {
     // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*c.peer };
     let mut flags = if outlives { FAILOVER } else { 0 };
-    if c.phase != IbConnPhase::Saying {
+    if c.phase != IbConnPhase::HelloSent {
         flags |= READY;
     }
     if c.phase == IbConnPhase::Open {
@@ -235,7 +235,7 @@ pub(super) fn send_hello(worker: &Worker, ports: &mut IbWorker, number: u32) {
         losses: peer.losses,
         number,
         proof: c.proof,
-        yours: c.remote_qp.map_or(NOBODY, |there| there.number),
+        receiver_number: c.remote_qp.map_or(NO_CONN, |there| there.number),
         qpn: c.qp.as_ref().map_or(0, |qp| qp.number),
         psn: c.psn,
         iface: c.iface as u8,
@@ -244,7 +244,7 @@ pub(super) fn send_hello(worker: &Worker, ports: &mut IbWorker, number: u32) {
         packet: rc.seg_size as u32,
         window: rc.window,
         datagrams: iface.datagram_window(),
-        pulse: c.pulse,
+        keepalive_qpn: c.keepalive_qpn,
     };
     let port = iface.port.locator(iface.ud_number);
     match &c.wireup {
@@ -252,35 +252,35 @@ pub(super) fn send_hello(worker: &Worker, ports: &mut IbWorker, number: u32) {
             let bytes = [
                 &hello.encode()[..],
                 &port.encode(),
-                &PortInfo::encode_all(&doors),
+                &PortInfo::encode_all(&infos),
             ]
             .concat();
             send_hello_datagram(&iface, ah, c.to.qpn, &bytes);
         }
-        WireupChannel::Sockets(calls) => {
-            let wanted = calls.target.as_ref().map_or(0, |&(_, far)| far);
+        WireupChannel::Sockets(oob) => {
+            let wanted = oob.target.as_ref().map_or(0, |&(_, far)| far);
             let far = c.remote_qp.map_or(wanted, |there| there.port);
-            write_tcp_msg(calls, &TcpWireupMsg { far, hello, port });
+            write_tcp_msg(oob, &TcpWireupMsg { far, hello, port });
         }
     }
 }
 
-fn send_hello_datagram(iface: &IbIface, ah: &AddressHandle, qpn: u32, greeting: &[u8]) {
+fn send_hello_datagram(iface: &IbIface, ah: &AddressHandle, qpn: u32, qp_hello: &[u8]) {
     let front = Datagram {
-        to: Datagram::to(NOBODY, HELLO),
+        to: Datagram::to(NO_CONN, HELLO),
         proof: 0,
         psn: 0,
         ack: 0,
     };
-    let bytes = [&front.encode()[..], greeting].concat();
+    let bytes = [&front.encode()[..], qp_hello].concat();
     iface.outgoing.lock().send(iface, ah, qpn, &bytes);
 }
 
 /// Writes a message to both sockets, if each side has connected one: the second copy has no effect.
-fn write_tcp_msg(calls: &TcpWireup, letter: &TcpWireupMsg) {
-    let bytes = letter.encode();
-    let ours = calls.ours.iter().filter(|_| calls.through);
-    for link in ours.chain(&calls.theirs) {
+fn write_tcp_msg(oob: &TcpWireup, msg: &TcpWireupMsg) {
+    let bytes = msg.encode();
+    let ours = oob.ours.iter().filter(|_| oob.through);
+    for link in ours.chain(&oob.theirs) {
         // No room for the whole message: the peer has not read for long. The side that connected the socket connects
         // another one.
         if tcp_wireup::send_hello(link, &bytes).is_err() {
@@ -297,7 +297,7 @@ struct QpHello<'a> {
     /// Port from which it was sent.
     port: PortLocator,
     /// All ports of the sender, if the connection has failover.
-    doors: Vec<PortInfo>,
+    ports: Vec<PortInfo>,
 }
 
 impl QpHello<'_> {
@@ -311,20 +311,20 @@ impl QpHello<'_> {
 pub fn on_hello(worker: &Worker, ports: &mut IbWorker, iface: usize, bytes: &[u8]) {
     let Some((hello, port)) = Hello::read(bytes) else {
         return log::diag!(
-            "a greeting is dropped: {} bytes of something else",
+            "a HELLO of {} bytes is dropped: unknown protocol",
             bytes.len()
         );
     };
     let rest = bytes.get(Hello::SIZE + PortLocator::SIZE..);
-    let greeting = QpHello {
+    let qp_hello = QpHello {
         iface,
         hello: &hello,
         port,
-        doors: PortInfo::decode_all(rest.unwrap_or(&[])),
+        ports: PortInfo::decode_all(rest.unwrap_or(&[])),
     };
-    match addressee(worker, ports, &greeting, None) {
-        Ok(number) => on_bytes(worker, ports, number, &greeting, false),
-        Err(why) => log::diag!("a greeting of worker {:#x} is dropped: {why}", hello.from),
+    match addressee(worker, ports, &qp_hello, None) {
+        Ok(number) => on_bytes(worker, ports, number, &qp_hello, false),
+        Err(why) => log::diag!("a HELLO of worker {:#x} is dropped: {why}", hello.from),
     }
 }
 
@@ -337,27 +337,27 @@ pub fn on_tcp_msg(
     worker: &Worker,
     ports: &mut IbWorker,
     link: &Arc<SharedSocket>,
-    letter: &TcpWireupMsg,
+    msg: &TcpWireupMsg,
     first: bool,
 ) -> Result<(), &'static str> {
-    let greeting = QpHello {
-        iface: letter.far.into(),
-        hello: &letter.hello,
-        port: letter.port,
-        doors: Vec::new(),
+    let qp_hello = QpHello {
+        iface: msg.far.into(),
+        hello: &msg.hello,
+        port: msg.port,
+        ports: Vec::new(),
     };
-    let number = addressee(worker, ports, &greeting, Some(link))?;
-    let calls = ports.get(number).and_then(IbConn::calls);
-    let calls = calls.ok_or("it does not come as was agreed")?;
+    let number = addressee(worker, ports, &qp_hello, Some(link))?;
+    let oob = ports.get(number).and_then(IbConn::oob);
+    let oob = oob.ok_or("it arrived by TCP, and UD was agreed")?;
     let is =
         |known: &Option<Arc<SharedSocket>>| known.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
-    if !is(&calls.ours) && !is(&calls.theirs) {
+    if !is(&oob.ours) && !is(&oob.theirs) {
         // The peer has connected again: its previous socket is of no use to it.
-        if let Some(old) = calls.theirs.replace(link.clone()) {
+        if let Some(old) = oob.theirs.replace(link.clone()) {
             let _ = old.socket.shutdown(Shutdown::Both);
         }
     }
-    on_bytes(worker, ports, number, &greeting, first);
+    on_bytes(worker, ports, number, &qp_hello, first);
     Ok(())
 }
 
@@ -366,7 +366,7 @@ fn refusal(worker: &Worker, ports: &IbWorker, hello: &Hello) -> Result<(), &'sta
     if hello.to != worker.uid {
         Err("it is for another worker")
     } else if hello.secret != ports.secret {
-        Err("it does not know the secret")
+        Err("wrong secret")
     } else if hello.qpn > PSN_MASK {
         Err("it names no queue pair")
     } else {
@@ -382,33 +382,33 @@ fn refusal(worker: &Worker, ports: &IbWorker, hello: &Hello) -> Result<(), &'sta
 fn addressee(
     worker: &Worker,
     ports: &mut IbWorker,
-    greeting: &QpHello,
+    qp_hello: &QpHello,
     link: Option<&Arc<SharedSocket>>,
 ) -> Result<u32, &'static str> {
     const LATE: &str = "it is out of date";
-    let hello = greeting.hello;
+    let hello = qp_hello.hello;
     refusal(worker, ports, hello)?;
     // SAFETY: peers that lists of progress name are not freed.
-    let is_his = |c: &IbConn| unsafe { &*c.peer }.uid == hello.from && !c.ended;
+    let is_peer = |c: &IbConn| unsafe { &*c.peer }.uid == hello.from && !c.ended;
     let same = |c: &IbConn| {
         let there = c.remote_qp;
         there.is_some_and(|t| (t.number, t.proof) == (hello.number, hello.proof))
     };
-    if hello.yours != NOBODY {
-        let c = ports.get(hello.yours).ok_or(LATE)?;
-        let fits = is_his(c) && (c.remote_qp.is_none() || same(c));
+    if hello.receiver_number != NO_CONN {
+        let c = ports.get(hello.receiver_number).ok_or(LATE)?;
+        let fits = is_peer(c) && (c.remote_qp.is_none() || same(c));
         return fits.then_some(c.number).ok_or(LATE);
     }
     let own = hello.from == worker.uid;
     // A worker has two connections to itself: the one that it started does not answer its own HELLO.
     let known = ports
         .iter()
-        .find(|c| is_his(c) && (same(c) || !own && c.remote_qp.is_none()));
+        .find(|c| is_peer(c) && (same(c) || !own && c.remote_qp.is_none()));
     if let Some(c) = known {
         return Ok(c.number);
     }
     if !own {
-        let old = ports.iter().find(|c| is_his(c) && c.remote_qp.is_some());
+        let old = ports.iter().find(|c| is_peer(c) && c.remote_qp.is_some());
         if let Some(old) = old {
             if old.remote_qp.is_some_and(|t| t.losses >= hello.losses) {
                 return Err(LATE);
@@ -422,39 +422,39 @@ fn addressee(
             tx::fail_peer(unsafe { &*old.peer }, UCS_ERR_CONNECTION_RESET);
         }
     }
-    answer(worker, ports, greeting, link)
+    answer(worker, ports, qp_hello, link)
 }
 
 /// Makes the local half of a connection that the peer has started.
 fn answer(
     worker: &Worker,
     ports: &mut IbWorker,
-    greeting: &QpHello,
+    qp_hello: &QpHello,
     link: Option<&Arc<SharedSocket>>,
 ) -> Result<u32, &'static str> {
     const NONE: &str = "it has no transport that this one has";
     let policy = worker.ctx.policy.ib.as_ref().ok_or(NONE)?;
-    let hello = greeting.hello;
+    let hello = qp_hello.hello;
     let known = worker.peer_from_incoming(hello.from);
     let peer = &*known;
     let by_queue = hello.qpn != 0 && policy.by_queue;
-    let ways = match greeting.outlives() {
-        true => ib_failover::paths_to(ports, &greeting.doors),
+    let paths = match qp_hello.outlives() {
+        true => ib_failover::paths_to(ports, &qp_hello.ports),
         false => ib_failover::paths(ports, peer),
     };
-    if !by_queue && !policy.datagrams && ways.is_empty() {
+    if !by_queue && !policy.datagrams && paths.is_empty() {
         return Err(NONE);
     }
     let most = match link {
-        Some(_) => socket::max_half_open().min(MOST_BEGUN),
-        None => MOST_BEGUN,
+        Some(_) => socket::max_half_open().min(MAX_HALF_CONNECTED),
+        None => MAX_HALF_CONNECTED,
     };
     if !upkeep::has_room(ports, most) {
-        return Err("it has to wait: too many come at once");
+        return Err("too many connections at once");
     }
-    let calls = link.map(|_| TcpWireup::default());
-    let place = (greeting.iface, greeting.port, hello.back);
-    match begin(ports, peer, place, (by_queue, ways), calls) {
+    let oob = link.map(|_| TcpWireup::default());
+    let place = (qp_hello.iface, qp_hello.port, hello.back);
+    match begin(ports, peer, place, (by_queue, paths), oob) {
         Ok(number) => {
             if let Some(c) = ports.get(number) {
                 c.answered = true;
@@ -463,19 +463,19 @@ fn answer(
         }
         Err(e) => {
             // The peer repeats its HELLO, and other peers may fail too: only the first shortage is logged as an error.
-            match ports.ifaces[greeting.iface].port.hca.is_first_shortage() {
+            match ports.ifaces[qp_hello.iface].port.hca.is_first_shortage() {
                 true => log::error!("no connection from worker {:#x}: {e}", hello.from),
                 false => log::diag!("no connection from worker {:#x}: {e}", hello.from),
             }
-            Err("it cannot be answered")
+            Err("no reply is possible")
         }
     }
 }
 
 /// Handles a HELLO of this connection; `answer`: it is answered in any case.
-fn on_bytes(worker: &Worker, ports: &mut IbWorker, number: u32, greeting: &QpHello, answer: bool) {
-    let hello = greeting.hello;
-    if let Err(e) = record_remote(worker, ports, number, greeting) {
+fn on_bytes(worker: &Worker, ports: &mut IbWorker, number: u32, qp_hello: &QpHello, answer: bool) {
+    let hello = qp_hello.hello;
+    if let Err(e) = record_remote(worker, ports, number, qp_hello) {
         if let Some(c) = ports.get(number) {
             // SAFETY: peers that lists of progress name are not freed.
             fail(unsafe { &*c.peer }, &e);
@@ -486,10 +486,14 @@ fn on_bytes(worker: &Worker, ports: &mut IbWorker, number: u32, greeting: &QpHel
     // A peer that switched to UD after its first HELLO sends its keepalive ports later.
     if let Some(c) = ports.get(number) {
         if let Some(there) = c.remote_qp.as_mut() {
-            there.pulse = hello.pulse;
+            there.keepalive_qpn = hello.keepalive_qpn;
         }
-        if greeting.outlives() && c.keepalive_ports.is_empty() {
-            c.keepalive_ports = greeting.doors.iter().map(|door| door.pulse).collect();
+        if qp_hello.outlives() && c.keepalive_ports.is_empty() {
+            c.keepalive_ports = qp_hello
+                .ports
+                .iter()
+                .map(|info| info.keepalive_qpn)
+                .collect();
         }
     }
     let mut opened = false;
@@ -509,9 +513,9 @@ fn on_bytes(worker: &Worker, ports: &mut IbWorker, number: u32, greeting: &QpHel
 fn disconnect(ports: &mut IbWorker, number: u32) {
     if let Some(c) = ports.get(number)
         && c.is_settled()
-        && let Some(calls) = c.calls()
+        && let Some(oob) = c.oob()
     {
-        calls.close();
+        oob.close();
     }
 }
 
@@ -532,26 +536,33 @@ fn record_remote(
     worker: &Worker,
     ports: &mut IbWorker,
     number: u32,
-    greeting: &QpHello,
+    qp_hello: &QpHello,
 ) -> io::Result<()> {
-    let (hello, to) = (greeting.hello, greeting.port);
+    let (hello, to) = (qp_hello.hello, qp_hello.port);
     let datagrams = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.datagrams);
-    let told = match greeting.outlives() {
-        true => ib_failover::paths_to(ports, &greeting.doors),
+    let paths = match qp_hello.outlives() {
+        true => ib_failover::paths_to(ports, &qp_hello.ports),
         false => Vec::new(),
     };
-    let Some(c) = ports.get(number).filter(|c| c.phase == IbConnPhase::Saying) else {
+    let Some(c) = ports
+        .get(number)
+        .filter(|c| c.phase == IbConnPhase::HelloSent)
+    else {
         return Ok(());
     };
-    if !told.is_empty() {
-        c.keepalive_ports = greeting.doors.iter().map(|door| door.pulse).collect();
-        c.paths = told;
+    if !paths.is_empty() {
+        c.keepalive_ports = qp_hello
+            .ports
+            .iter()
+            .map(|info| info.keepalive_qpn)
+            .collect();
+        c.paths = paths;
         // SAFETY: peers that lists of progress name are not freed.
         unsafe { &*c.peer }.set_failover();
     }
     // With failover the port pair is the one on which the peer's HELLO arrived.
     if !c.paths.is_empty() {
-        c.iface = greeting.iface;
+        c.iface = qp_hello.iface;
     }
     let (index, outlives) = (c.iface, !c.paths.is_empty());
     c.remote_qp = Some(RemoteQp {
@@ -560,7 +571,7 @@ fn record_remote(
         qpn: hello.qpn,
         port: hello.iface,
         losses: hello.losses,
-        pulse: hello.pulse,
+        keepalive_qpn: hello.keepalive_qpn,
     });
     (c.to, c.secret) = (to, hello.back);
     let by_datagrams = matches!(c.wireup, WireupChannel::Datagrams(_));
@@ -589,16 +600,16 @@ fn record_remote(
             ports.drop_queue(number);
         }
     }
-    let pulse = match by_queue {
+    let keepalive_qpn = match by_queue {
         true => 0,
-        false => worker.ctx.answer_for(worker.uid, ports.secret, index),
+        false => worker.ctx.keepalive_qpn(worker.uid, ports.secret, index),
     };
     if let Some(c) = ports.get(number) {
         if let Some(ah) = ah {
             c.wireup = WireupChannel::Datagrams(ah);
         }
         c.phase = IbConnPhase::Known;
-        (c.limits, c.pulse) = (limits, pulse);
+        (c.limits, c.keepalive_qpn) = (limits, keepalive_qpn);
     }
     Ok(())
 }
@@ -619,17 +630,17 @@ pub fn open(worker: &Worker, ports: &mut IbWorker, number: u32) -> bool {
     let iface = ports.ifaces[index].clone();
     let mut sender = match (qp, there) {
         (Some(qp), _) => {
-            let line = RcEp::new(qp, iface.clone());
+            let rc_ep = RcEp::new(qp, iface.clone());
             let port = there.map_or(0, |there| there.port.into());
-            IbSender::over_rc(iface, flow, line, limits, port)
+            IbSender::over_rc(iface, flow, rc_ep, limits, port)
         }
         (None, Some(there)) => {
             match UdTx::new(&iface, &to, (there.number, there.proof), limits.window) {
-                Ok(mut line) => {
+                Ok(mut rc_ep) => {
                     // SAFETY: peers that lists of progress name are not freed.
                     let ping = ping(&iface, unsafe { &*peer }.uid, secret, own);
-                    line.set_keepalive_port(there.pulse, ping);
-                    let mut sender = IbSender::over_ud(iface, flow, line);
+                    rc_ep.set_keepalive_port(there.keepalive_qpn, ping);
+                    let mut sender = IbSender::over_ud(iface, flow, rc_ep);
                     if outlives {
                         sender.set_alt_paths(ib_failover::alt_paths(ports, number));
                     }
@@ -687,7 +698,7 @@ fn ping(iface: &IbIface, worker: u64, secret: u64, (number, proof): (u32, u32)) 
 /// Called when a packet of the peer has arrived: the peer sends only when it is ready and has received this side's
 /// READY.
 #[cold]
-pub fn heard(worker: &Worker, ports: &mut IbWorker, number: u32) {
+pub fn on_packet(worker: &Worker, ports: &mut IbWorker, number: u32) {
     settle(ports, number);
     open(worker, ports, number);
     disconnect(ports, number);

@@ -12,19 +12,19 @@ use crate::engine::worker::Worker;
 use crate::sys::{clock, log};
 use crate::tl::tcp::{SharedSocket, socket};
 use crate::wire::ib_packet::TcpWireupMsg;
-use crate::wire::tcp_hello::{Greeting, MAGIC, TO_QUEUES};
+use crate::wire::tcp_hello::{MAGIC, TO_QUEUES, TcpHello};
 use std::io::ErrorKind;
 use std::sync::Arc;
 
 /// Maximum number of messages on one socket: three are needed if neither side has a connection yet.
-const MOST_LETTERS: u32 = 16;
+const MAX_WIREUP_MSGS: u32 = 16;
 /// Time after which a socket of this side without an answer is closed to make room for others, in milliseconds.
 const TURN_MS: u64 = 1000;
 
 /// Connects the sockets that were requested, as far as there is room. The others are requested again when their HELLO
 /// is due.
 pub fn start(worker: &Worker, sockets: &mut TcpWorker, ports: &mut IbWorker) {
-    let wanted = std::mem::take(&mut ports.calls);
+    let wanted = std::mem::take(&mut ports.oob_requests);
     let mut room = socket::max_half_open().saturating_sub(sockets.wireups);
     if room < wanted.len() {
         // Places of sockets that are closed now are used by the next call.
@@ -40,8 +40,8 @@ pub fn start(worker: &Worker, sockets: &mut TcpWorker, ports: &mut IbWorker) {
 /// Closes sockets without an answer for long: their connections request others when a HELLO is due.
 fn close_oldest(ports: &mut IbWorker, most: usize) {
     let before = clock::coarse_ms().saturating_sub(TURN_MS);
-    let all = ports.iter().filter_map(IbConn::calls);
-    let old = all.filter(|calls| calls.ours.is_some() && calls.since < before);
+    let all = ports.iter().filter_map(IbConn::oob);
+    let old = all.filter(|oob| oob.ours.is_some() && oob.since < before);
     old.take(most).for_each(TcpWireup::close);
 }
 
@@ -60,34 +60,38 @@ fn connect(
     };
     // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*c.peer };
-    let Some(calls) = c.calls().filter(|calls| calls.ours.is_none()) else {
+    let Some(oob) = c.oob().filter(|oob| oob.ours.is_none()) else {
         return false;
     };
-    let Some((target, _)) = &calls.target else {
+    let Some((target, _)) = &oob.target else {
         return false;
     };
-    let ways = target.ways(&worker.ctx.devices);
-    if ways.is_empty() {
+    let paths = target.paths(&worker.ctx.devices);
+    if paths.is_empty() {
         ib_wireup::fail(peer, &ErrorKind::NetworkUnreachable.into());
         return false;
     }
-    let first = after.map_or(calls.first % ways.len(), |failed| failed + 1);
-    for (candidate, way) in ways.iter().enumerate().skip(first) {
-        log::debug!("greeting worker {:#x} at {}", peer.uid, way.to);
-        let phase = TcpConnPhase::Calling { number, candidate };
-        let made = socket::connect(way, &sockets.tuning)
+    let first = after.map_or(oob.first % paths.len(), |failed| failed + 1);
+    for (candidate, tcp_path) in paths.iter().enumerate().skip(first) {
+        log::debug!(
+            "connecting to worker {:#x} at {} for wireup",
+            peer.uid,
+            tcp_path.to
+        );
+        let phase = TcpConnPhase::WireupConnecting { number, candidate };
+        let made = socket::connect(tcp_path, &sockets.tuning)
             .and_then(|s| sockets.add(s, phase, std::ptr::null(), true));
         match made.map(|token| sockets.get(token)) {
             Ok(Some(s)) => {
-                (calls.ours, calls.through) = (Some(s.link.clone()), false);
-                calls.since = clock::coarse_ms();
+                (oob.ours, oob.through) = (Some(s.link.clone()), false);
+                oob.since = clock::coarse_ms();
                 return true;
             }
             Ok(None) => {}
-            Err(e) => log::debug!("worker {:#x} cannot be greeted: {e}", peer.uid),
+            Err(e) => log::debug!("no wireup connection to worker {:#x}: {e}", peer.uid),
         }
     }
-    calls.first = 0;
+    oob.first = 0;
     false
 }
 
@@ -100,10 +104,10 @@ pub fn on_event(
 ) {
     let phase = sockets.get(token).map(|c| c.phase);
     match (phase, ports) {
-        (Some(TcpConnPhase::Calling { number, candidate }), Some(ports)) => {
+        (Some(TcpConnPhase::WireupConnecting { number, candidate }), Some(ports)) => {
             on_connected(worker, sockets, ports, token, (number, candidate));
         }
-        (Some(TcpConnPhase::Letters { .. }), Some(ports)) => read(worker, sockets, ports, token),
+        (Some(TcpConnPhase::WireupOpen { .. }), Some(ports)) => read(worker, sockets, ports, token),
         _ => {
             sockets.remove(token);
         }
@@ -127,8 +131,8 @@ fn on_connected(
     };
     let connection = ports
         .get(number)
-        .map(|c| (c.peer, c.calls().filter(|calls| is(&calls.ours, token))));
-    let Some((peer, Some(calls))) = connection else {
+        .map(|c| (c.peer, c.oob().filter(|oob| is(&oob.ours, token))));
+    let Some((peer, Some(oob))) = connection else {
         // The socket was closed meanwhile.
         sockets.remove(token);
         return;
@@ -136,8 +140,8 @@ fn on_connected(
     // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*peer };
     let done = socket::connected(&socket.link.socket).and_then(|()| {
-        let (target, _) = calls.target.as_ref().ok_or(ErrorKind::NotFound)?;
-        let greeting = Greeting {
+        let (target, _) = oob.target.as_ref().ok_or(ErrorKind::NotFound)?;
+        let hello = TcpHello {
             magic: MAGIC,
             purpose: TO_QUEUES,
             losses: peer.losses,
@@ -146,23 +150,23 @@ fn on_connected(
             secret: target.locator.secret,
             client_id: 0,
         };
-        tcp_wireup::send_hello(&socket.link, &greeting.encode())
+        tcp_wireup::send_hello(&socket.link, &hello.encode())
     });
     match done {
         Ok(()) => {
             let link = socket.link.clone();
-            socket.phase = TcpConnPhase::Letters {
+            socket.phase = TcpConnPhase::WireupOpen {
                 ours: true,
                 read: 0,
             };
             link.epoll.watch_room(link.fd(), token, false);
-            calls.through = true;
+            oob.through = true;
             ib_wireup::send_hello(worker, ports, number);
         }
         Err(e) if e.kind() == ErrorKind::NotConnected => {}
         Err(e) => {
-            log::debug!("worker {:#x} cannot be greeted: {e}", peer.uid);
-            calls.ours = None;
+            log::debug!("no wireup connection to worker {:#x}: {e}", peer.uid);
+            oob.ours = None;
             sockets.remove(token);
             connect(worker, sockets, ports, number, Some(candidate));
         }
@@ -177,9 +181,11 @@ fn read(worker: &Worker, sockets: &mut TcpWorker, ports: &mut IbWorker, token: u
         Err(e) => {
             let torn = !c.receiver.buffered().is_empty();
             match torn {
-                true => tcp_wireup::reject(sockets, token, "it ended in the middle of a letter"),
+                true => {
+                    tcp_wireup::reject(sockets, token, "it was closed in the middle of a message")
+                }
                 false => {
-                    log::debug!("no more letters by a socket: {e}");
+                    log::debug!("wireup connection closed: {e}");
                     sockets.remove(token);
                 }
             }
@@ -211,11 +217,11 @@ fn next(
     ports: &mut IbWorker,
     token: u64,
 ) -> Result<bool, &'static str> {
-    const FOREIGN: &str = "it speaks something else";
+    const FOREIGN: &str = "unknown protocol";
     let Some(c) = sockets.get(token) else {
         return Ok(false);
     };
-    let TcpConnPhase::Letters { ours, read } = &mut c.phase else {
+    let TcpConnPhase::WireupOpen { ours, read } = &mut c.phase else {
         return Ok(false);
     };
     let bytes = c.receiver.buffered();
@@ -225,26 +231,26 @@ fn next(
             false => Err(FOREIGN),
         };
     }
-    let letter = TcpWireupMsg::read(bytes).ok_or(FOREIGN)?;
-    if *read == MOST_LETTERS {
-        return Err("it does not come to an end");
+    let msg = TcpWireupMsg::read(bytes).ok_or(FOREIGN)?;
+    if *read == MAX_WIREUP_MSGS {
+        return Err("too many wireup messages");
     }
     let first = !*ours && *read == 0;
     *read += 1;
     c.receiver.take(TcpWireupMsg::SIZE);
     let link = c.link.clone();
-    ib_wireup::on_tcp_msg(worker, ports, &link, &letter, first)?;
+    ib_wireup::on_tcp_msg(worker, ports, &link, &msg, first)?;
     Ok(true)
 }
 
 /// Removes a closed socket from its connection.
 fn forget(ports: &mut IbWorker, token: u64) {
-    for calls in ports.iter().filter_map(IbConn::calls) {
-        if is(&calls.ours, token) {
-            (calls.ours, calls.through) = (None, false);
+    for oob in ports.iter().filter_map(IbConn::oob) {
+        if is(&oob.ours, token) {
+            (oob.ours, oob.through) = (None, false);
         }
-        if is(&calls.theirs, token) {
-            calls.theirs = None;
+        if is(&oob.theirs, token) {
+            oob.theirs = None;
         }
     }
 }

@@ -97,7 +97,7 @@ fn tofu(peer: &Peer) -> LaneInfo {
 /// The lanes to a peer; that for short messages is the first.
 pub fn of(peer: &Peer) -> Vec<LaneInfo> {
     if !peer.uses_inbox() {
-        let lane = match peer.queues() {
+        let lane = match peer.qp_transport() {
             QpTransport::None if peer.has_rings() => Some(tofu(peer)),
             QpTransport::None => tcp(peer),
             queues => port(peer, queues),
@@ -130,10 +130,10 @@ fn port(peer: &Peer, queues: QpTransport) -> Option<LaneInfo> {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
     let target = || match peer.target.as_deref() {
-        Some(LaneTarget::Ib(target)) => Some(target.way.iface),
+        Some(LaneTarget::Ib(target)) => Some(target.path.iface),
         _ => None,
     };
-    let port = worker.ctx.ports.get(peer.via().or_else(target)?)?;
+    let port = worker.ctx.ports.get(peer.dev_index().or_else(target)?)?;
     let by_queue = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
     let own = match queues {
         QpTransport::Unknown => by_queue && !peer.fails_over(),
@@ -154,11 +154,11 @@ fn port(peer: &Peer, queues: QpTransport) -> Option<LaneInfo> {
 fn tcp(peer: &Peer) -> Option<LaneInfo> {
     // SAFETY: peers do not outlive their worker.
     let devices = &unsafe { &*peer.worker }.ctx.devices;
-    let device = match peer.via() {
-        Some(via) => devices.get(via),
+    let device = match peer.dev_index() {
+        Some(dev_index) => devices.get(dev_index),
         None => {
-            let way = peer.socket_target()?.ways(devices).into_iter().next();
-            way.and_then(|way| devices.get(way.path.device))
+            let tcp_path = peer.socket_target()?.paths(devices).into_iter().next();
+            tcp_path.and_then(|tcp_path| devices.get(tcp_path.path.device))
         }
     };
     let mbps = device.map_or(10_000, |d| d.speed());
@@ -176,8 +176,8 @@ fn tcp(peer: &Peer) -> Option<LaneInfo> {
 /// nothing else is known.
 pub fn note(worker: &Worker, peer: &Peer, local: Option<SocketAddr>) {
     let devices = &worker.ctx.devices;
-    let via = local.and_then(|local| device::at(devices, local));
-    peer.set_dev_index(via.unwrap_or(devices.len()));
+    let dev_index = local.and_then(|local| device::at(devices, local));
+    peer.set_dev_index(dev_index.unwrap_or(devices.len()));
 }
 
 static NAMES: Mutex<BTreeMap<String, &'static CStr>> = Mutex::new(BTreeMap::new());

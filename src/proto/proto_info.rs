@@ -183,7 +183,7 @@ fn message(peer: &Peer, len: usize) -> Served {
 
 /// Whether an RC queue pair leads to the peer.
 fn by_queue(worker: &Worker, peer: &Peer) -> bool {
-    peer.queues() == QpTransport::Own && peer.uid != worker.uid
+    peer.qp_transport() == QpTransport::Own && peer.uid != worker.uid
 }
 
 /// Protocol of stream data of a size.
@@ -202,7 +202,7 @@ fn access(peer: &Peer) -> Served {
         ("load and store", StatProtocol::RmaMapped)
     } else if peer.cma_usable() {
         ("zero-copy", StatProtocol::RmaCopy)
-    } else if peer.queues() == QpTransport::Own {
+    } else if peer.qp_transport() == QpTransport::Own {
         ("by the device", StatProtocol::RmaCopy)
     } else {
         ("executed by the peer", StatProtocol::RmaMessages)

@@ -47,7 +47,7 @@ fn detach(worker: &Worker, peer: &Peer) -> bool {
     tx.waiting = None;
     if let Some(mut outbox) = tx.closing_outbox.take() {
         if is_dead {
-            outbox.forsake();
+            outbox.discard_unread();
         }
         drop(tx);
         drop(outbox);
@@ -57,8 +57,8 @@ fn detach(worker: &Worker, peer: &Peer) -> bool {
         // The socket is closed with the sender, or when the receiver has read its end.
         Some(Lane::Tcp(sender)) => sender.shut(),
         // Receives that were started before the failure have chunk boards in the ring's memory.
-        Some(Lane::Shm(outbox)) if outbox.has_open_share() => return false,
-        Some(Lane::Shm(outbox)) if is_dead => outbox.forsake(),
+        Some(Lane::Shm(outbox)) if outbox.has_open_split_copy() => return false,
+        Some(Lane::Shm(outbox)) if is_dead => outbox.discard_unread(),
         Some(Lane::Shm(_)) => {}
         Some(Lane::Ib(_) | Lane::Tofu(_)) | None => return true,
     }
@@ -151,7 +151,7 @@ fn unlist(worker: &Worker) {
         return;
     }
     let mut peers = worker.peers.lock();
-    let mut former = worker.replaced_peers.lock();
+    let mut replaced = worker.replaced_peers.lock();
     let mut unlisted = worker.unlisted.lock();
     let mut gone = HashSet::new();
     departed.retain(|peer| {
@@ -171,9 +171,9 @@ fn unlist(worker: &Worker) {
         }
     }
     let mut i = 0;
-    while i < former.len() {
-        match is_gone(&former[i]) {
-            true => unlisted.push(former.swap_remove(i)),
+    while i < replaced.len() {
+        match is_gone(&replaced[i]) {
+            true => unlisted.push(replaced.swap_remove(i)),
             false => i += 1,
         }
     }

@@ -157,24 +157,24 @@ pub unsafe fn on_part(
     bytes: *const u8,
     n: usize,
 ) {
-    let Some(mut lent) = borrow(worker, peer, id, kind) else {
+    let Some(mut borrowed) = borrow(worker, peer, id, kind) else {
         return;
     };
     // Only progress writes the counter.
     let parts = peer.parts.load(Ordering::Relaxed).wrapping_add(1);
     peer.parts.store(parts, Ordering::Relaxed);
     let offset = hdr.offset as usize;
-    if lent.has_room(offset, n) {
+    if borrowed.has_room(offset, n) {
         let is_timed = parts % TIMED == 0
             && n >= LONG_PART
             && peer.inbox.is_some()
-            && lent.data().as_contig().is_some();
+            && borrowed.data().as_contig().is_some();
         let began = is_timed.then(Instant::now);
         // SAFETY: `has_room` has checked the range.
-        let stored = unsafe { lent.data().unpack(offset, bytes, n) };
+        let stored = unsafe { borrowed.data().unpack(offset, bytes, n) };
         if let Some(began) = began {
             peer.note_copy_pace(n, began.elapsed());
         }
-        lent.received(n, stored);
+        borrowed.received(n, stored);
     }
 }

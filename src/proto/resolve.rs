@@ -136,14 +136,14 @@ fn tofu_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
 fn ib_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
     let (ours, theirs) = (worker.ib.as_ref()?, address.ib.as_ref()?);
     let own = worker.ctx.ports.get(..ours.ports.len())?;
-    if !ours.shares_a_way(theirs) {
+    if !ours.shares_transport(theirs) {
         return None;
     }
-    let greeter = match takes_datagrams(ours) && takes_datagrams(theirs) {
+    let wireup_tcp = match takes_datagrams(ours) && takes_datagrams(theirs) {
         true => None,
         false => Some(wireup_listener(worker, address)?),
     };
-    let target = ib::IbTarget::choose(own, theirs, greeter)?;
+    let target = ib::IbTarget::choose(own, theirs, wireup_tcp)?;
     Some(LaneTarget::Ib(target))
 }
 
@@ -155,7 +155,7 @@ fn takes_datagrams(locator: &IbLocator) -> bool {
 /// TCP address for the IB wireup, if both sides have a listening socket.
 fn wireup_listener(worker: &Worker, address: &WorkerAddress) -> Option<tcp::TcpTarget> {
     worker.tcp.as_ref().or(worker.wireup_listener.as_ref())?;
-    let locator = address.greeter.as_ref().or(address.tcp.as_ref())?;
+    let locator = address.wireup_tcp.as_ref().or(address.tcp.as_ref())?;
     target_at(locator)
 }
 
@@ -179,14 +179,14 @@ fn locator(shm: ShmLocator) -> InboxLocator {
             ino: shm.ino,
         },
         key: shm.key,
-        lifeline: shm.lifeline,
+        liveness_place: shm.liveness_place,
     }
 }
 
 fn unreachable_reason(worker: &Worker, address: &WorkerAddress) -> &'static str {
     let here = host::place();
     let ib = worker.ib.as_ref().zip(address.ib.as_ref());
-    if ib.is_some_and(|(ours, theirs)| !ours.shares_a_way(theirs)) {
+    if ib.is_some_and(|(ours, theirs)| !ours.shares_transport(theirs)) {
         return "one end has messages go by rc only, the other by ud only (UCX_TLS, UCX_RC_MAX_NUM_EPS)";
     }
     if let Some((ours, theirs)) = ib
@@ -202,9 +202,8 @@ fn unreachable_reason(worker: &Worker, address: &WorkerAddress) -> &'static str 
              the other"
         }
         _ if worker.ctx.does_without_tofu() => {
-            "the program wants to sleep until something comes (UCP_FEATURE_WAKEUP), and nothing wakes it by \
-             tofu; no other \
-             transport leads from one end to the other (UCX_TLS)"
+            "the program uses UCP_FEATURE_WAKEUP, for which tofu has no events; no other transport leads from one end \
+             to the other (UCX_TLS)"
         }
         _ if !worker.ctx.policy.shm && worker.ctx.lacks_tofu() => {
             "shared memory is excluded, and no other transport leads from one end to the other \
@@ -218,7 +217,8 @@ fn unreachable_reason(worker: &Worker, address: &WorkerAddress) -> &'static str 
         None => "its address names no transport that this library has",
         Some(shm) if shm.host != here.host => "it is on another host",
         Some(shm) if locator(shm).reachable_from(here) => {
-            "it is another user's, whose shared memory is his alone, and tcp is not allowed at both ends (UCX_TLS)"
+            "it belongs to another user, whose shared memory cannot be mapped, and tcp is not allowed at both ends \
+             (UCX_TLS)"
         }
         Some(_) => {
             "it is in another IPC namespace (UCX_POSIX_USE_PROC_LINK=n reaches across, where /dev/shm is shared)"
@@ -373,26 +373,27 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
     for (index, sender) in ours.accept(&worker.doorbell) {
         let Some(peer) = worker.peer(sender.uid, Some(sender.inbox), None) else {
             log::error!(
-                "a process claims to be worker {:#x}, which is elsewhere: not listening to it",
+                "a process claims to be worker {:#x}, which is another process: its ring is not polled",
                 sender.uid
             );
             ours.free(index);
             continue;
         };
         log::debug!(
-            "worker {:#x} (pid {}) talks to us through ring {index}",
+            "worker {:#x} (pid {}) sends through ring {index}",
             sender.uid,
             sender.inbox.id.pid
         );
         peer.note_traffic(worker);
         // SAFETY: the ring was zero when its sender took it; it is valid as long as the inbox, which is dropped after
         // the rings; this is its only consumer: `accept` reports it once.
-        let consumer = unsafe { Consumer::new(ours.ring(index)).with_areas(ours.areas(index)) };
+        let consumer =
+            unsafe { Consumer::new(ours.ring(index)).with_big_bufs(ours.big_bufs(index)) };
         let before = peer.cancels_seen.load(Ordering::Relaxed);
         peer.cancels_before.store(before, Ordering::Relaxed);
         // Release: pairs with the Acquire load in `CmaGuard::begin`.
         peer.cancels
-            .store(consumer.withdrawals(), Ordering::Release);
+            .store(consumer.cancel_counter(), Ordering::Release);
         let board = consumer.board().as_ptr();
         peer.board.store(board, Ordering::Relaxed);
         rx.shm_rings.push(Box::new(ShmRx {

@@ -20,7 +20,7 @@ use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request, TxState, ZcopyState};
 use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::worker::Worker;
-use crate::tl::shm::outbox::OpenChunkBoard;
+use crate::tl::shm::outbox::OpenSplitCopy;
 use crate::wire::header::{Kind, RtrHdr, RtsHdr, UNNAMED};
 use crate::wire::stats::StatProtocol;
 use get_cma::GetStep;
@@ -123,13 +123,13 @@ unsafe fn fill_rndv(r: &mut Request, peer: &Peer, offer: RtsInfo, beside: *const
     match offer.keyed {
         // SAFETY: the STADDs of the RTS are readable at `beside`.
         true => unsafe { get_zcopy::keep_key(r, offer, beside) },
-        false => r.listed = offer.pieces,
+        false => r.remote_pieces = offer.pieces,
     }
     r.one_of_many = offer.one_of_many;
 }
 
 /// Requests the data in messages: in any case, or only if the sender claims the chunk of `race` before this side does.
-fn request_data(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<OpenChunkBoard>) {
+fn request_data(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<OpenSplitCopy>) {
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     r.offset = 0;
@@ -137,9 +137,9 @@ fn request_data(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<Op
     // SAFETY: this thread owns the request until it has an id.
     let id = unsafe { request::name(worker, req) };
     let (generation, number) = race.map_or((0, 0), |s| (s.generation, s.number));
-    if let Some(share) = race {
+    if let Some(split_copy) = race {
         // SAFETY: this thread owns the request until the RTR is sent.
-        unsafe { rtr_race::watch(worker, req, id, share) };
+        unsafe { rtr_race::watch(worker, req, id, split_copy) };
     }
     let head = RtrHdr {
         recv: id,

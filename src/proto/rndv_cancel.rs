@@ -43,11 +43,11 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
             if cancel_remote(peer, req, status) {
                 continue;
             }
-            let (told, railed) = (notice(&*req), tx::zcopy::is_railed(&*req));
+            let (cancel_notice, railed) = (notice(&*req), tx::zcopy::is_railed(&*req));
             let left = tx::zcopy::detach(peer, req, status);
             // A message sent now could overtake data on rails: it is sent when these are complete.
             if !(left && railed) {
-                notices.extend(told);
+                notices.extend(cancel_notice);
             }
             if left {
                 continue;
@@ -55,14 +55,14 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
             // Data that arrive for a get that has ended are dropped. The answer to an atomic operation counts
             // nevertheless.
             if (*req).kind == Kind::GetReq as u8 && (*req).id != 0 {
-                flush::given_up(peer, &*req);
+                flush::discount_cancelled(peer, &*req);
             }
             request::complete(req, status);
         }
     }
     if peer.status() == UCS_OK {
         for (aux, id) in notices {
-            tx::control(peer, Kind::Withdrawn, aux, id, &[]);
+            tx::control(peer, Kind::RndvCancel, aux, id, &[]);
         }
     }
 }
@@ -86,7 +86,7 @@ unsafe fn cancel_remote(peer: &Peer, req: *mut Request, status: ucs_status_t) ->
     }
     t.fate = ZcopyState::Ends(status);
     // The endpoint may be freed before the request completes. The changed kind refuses an RTR.
-    (r.ep, r.kind) = (std::ptr::null(), Kind::TakenBack as u8);
+    (r.ep, r.kind) = (std::ptr::null(), Kind::RndvCancelReq as u8);
     // SAFETY: this thread owns the request until it has an id. A new id: an answer to the old one may be in flight, and
     // does not answer the cancel.
     let head = unsafe {
@@ -94,7 +94,7 @@ unsafe fn cancel_remote(peer: &Peer, req: *mut Request, status: ucs_status_t) ->
             req: request::name(worker, req),
         }
     };
-    tx::control(peer, Kind::TakenBack, 0, offered, &head.encode());
+    tx::control(peer, Kind::RndvCancelReq, 0, offered, &head.encode());
     rndv::recheck_lost(worker, peer);
     true
 }
@@ -117,8 +117,8 @@ fn count(peer: &Peer, offers: u64) {
     let Some(Lane::Shm(outbox)) = tx.lane.as_ref() else {
         return; // no CMA from other hosts
     };
-    outbox.withdrawals().take_back(offers);
-    while peer.same_process && outbox.withdrawals().is_copied() && Instant::now() < end {
+    outbox.cancel_counter().count_cancelled(offers);
+    while peer.same_process && outbox.cancel_counter().is_copied() && Instant::now() < end {
         std::thread::yield_now();
     }
 }

@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(
             [auto(MAX_EAGER), auto(MAX_EAGER + 1)],
             [Eager, Rendezvous],
-            "what no ring holds"
+            "longer than any ring"
         );
         assert_eq!(protocol(MAX_EAGER, 8192, 0, MAX_EAGER, Hint::Eager), Eager);
         assert_eq!(

@@ -14,19 +14,19 @@ use crate::proto::{req_lookup, tx};
 use crate::sys::cma::Spans;
 use crate::sys::sync::give_way;
 use crate::tl::shm::chunk_board::{ChunkState, ClaimResult};
-use crate::wire::header::{Kind, ShareHdr};
+use crate::wire::header::{Kind, SplitCopyHdr};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
 /// Minimum length of a message, bytes: shorter ones are copied before the sender has received the SHARE.
 pub const MIN: usize = 32 << 10;
 /// Length of a chunk in bytes: long enough for a system call, short enough that neither side waits long for the other.
-const PIECE: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
+const CHUNK_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
 /// Number of chunks of a message, within those bounds.
-const PIECES: usize = 8;
+const CHUNKS: usize = 8;
 /// Maximum length of a chunk of one of many messages, bytes: each side copies others of them, whole if they are not
 /// longer. A chunk costs a system call, and one more boundary whose cache lines both caches need.
-const LONGEST_PIECE: usize = 1 << 20;
+const MAX_CHUNK: usize = 1 << 20;
 /// Maximum number of bytes that a sender copies in one progress call.
 const STEP: usize = 512 << 10;
 /// Microseconds between two checks of a sender that has not finished a chunk, and maximum number of checks.
@@ -34,26 +34,26 @@ const SETTLE_US: u32 = 50;
 const SETTLE_LOOKS: u32 = 20_000;
 
 /// Bytes of a chunk of a message of `len` bytes, a multiple of 4096.
-fn piece_of(len: usize, one_of_many: bool) -> usize {
+fn chunk_bytes(len: usize, one_of_many: bool) -> usize {
     if one_of_many {
-        return len.next_multiple_of(4096).min(LONGEST_PIECE);
+        return len.next_multiple_of(4096).min(MAX_CHUNK);
     }
-    (len / PIECES)
+    (len / CHUNKS)
         .next_multiple_of(4096)
-        .clamp(*PIECE.start(), *PIECE.end())
+        .clamp(*CHUNK_BYTES.start(), *CHUNK_BYTES.end())
 }
 
-fn pieces_of(len: usize, piece: usize) -> u32 {
+fn chunk_count(len: usize, chunk: usize) -> u32 {
     // More chunks than there are numbers would exceed any address space.
-    u32::try_from(len.div_ceil(piece)).unwrap_or(u32::MAX)
+    u32::try_from(len.div_ceil(chunk)).unwrap_or(u32::MAX)
 }
 
 /// A part of the message: offset and bytes.
 pub type ByteRange = (usize, usize);
 
-fn range_of(index: u32, piece: usize, len: usize) -> Option<ByteRange> {
-    let offset = (index as usize).checked_mul(piece)?;
-    (offset < len).then(|| (offset, piece.min(len - offset)))
+fn range_of(index: u32, chunk: usize, len: usize) -> Option<ByteRange> {
+    let offset = (index as usize).checked_mul(chunk)?;
+    (offset < len).then(|| (offset, chunk.min(len - offset)))
 }
 
 /// At the receiver: offers a split copy to the sender of a rendezvous, if that is useful.
@@ -66,7 +66,7 @@ pub unsafe fn offer(req: *mut Request, peer: &Peer) {
     let len = r.info.length;
     // Only where CMA reads are known to be permitted: the offer need not be withdrawn.
     if len < MIN
-        || r.listed != 0
+        || r.remote_pieces != 0
         || peer.same_process
         || peer.cma.load(Ordering::Relaxed) != CMA_YES
     {
@@ -75,26 +75,26 @@ pub unsafe fn offer(req: *mut Request, peer: &Peer) {
     let Some(target) = r.data.as_contig() else {
         return;
     };
-    let Some(opened) = peer.open_share() else {
+    let Some(opened) = peer.open_split_copy() else {
         return;
     };
     let generation = opened.generation;
     r.set_sharing(Some(SplitCopy {
-        share: opened.share,
+        chunk_state: opened.chunk_state,
         generation,
         own: 0,
     }));
-    let head = ShareHdr {
+    let head = SplitCopyHdr {
         addr: target as u64,
-        piece: piece_of(len, r.one_of_many) as u32,
+        chunk: chunk_bytes(len, r.one_of_many) as u32,
         generation,
         number: opened.number,
     };
-    tx::control(peer, Kind::Share, 0, r.remote_id, &head.encode());
+    tx::control(peer, Kind::SplitCopy, 0, r.remote_id, &head.encode());
 }
 
 /// Next step of a receiver with a split copy.
-pub enum NextPiece {
+pub enum NextChunk {
     /// Copy this chunk.
     Copy(ByteRange),
     /// Wait for the sender's chunks.
@@ -104,29 +104,29 @@ pub enum NextPiece {
 }
 
 /// At the receiver: claims its next chunk.
-pub fn next(r: &mut Request) -> NextPiece {
+pub fn next(r: &mut Request) -> NextChunk {
     let len = r.info.length;
-    let piece = piece_of(len, r.one_of_many);
-    let pieces = pieces_of(len, piece);
+    let chunk = chunk_bytes(len, r.one_of_many);
+    let chunks = chunk_count(len, chunk);
     let Some(mut sharing) = r.sharing() else {
-        return NextPiece::Last(None);
+        return NextChunk::Last(None);
     };
     // SAFETY: the ring is mapped as long as the transfer exists.
-    let share = unsafe { sharing.share.as_ref() };
+    let chunk_state = unsafe { sharing.chunk_state.as_ref() };
     // At most as many as there are: the sender's values are not trusted.
-    if sharing.own < pieces
-        && let ClaimResult::Piece(index) = share.claim(sharing.generation, pieces)
-        && let Some(range) = range_of(index, piece, len)
+    if sharing.own < chunks
+        && let ClaimResult::Chunk(index) = chunk_state.claim(sharing.generation, chunks)
+        && let Some(range) = range_of(index, chunk, len)
     {
         sharing.own += 1;
         r.set_sharing(Some(sharing));
-        return NextPiece::Copy(range);
+        return NextChunk::Copy(range);
     }
-    let (done, failed) = share.state(pieces);
-    if sharing.own + done < pieces {
-        return NextPiece::Wait;
+    let (done, failed) = chunk_state.state(chunks);
+    if sharing.own + done < chunks {
+        return NextChunk::Wait;
     }
-    NextPiece::Last(failed.and_then(|index| range_of(index, piece, len)))
+    NextChunk::Last(failed.and_then(|index| range_of(index, chunk, len)))
 }
 
 /// At the receiver: the sender could not write, and gets no further offers.
@@ -139,17 +139,17 @@ pub fn end(r: &mut Request, peer: &Peer) {
     let sharing = r.sharing();
     r.set_sharing(None);
     if let Some(sharing) = sharing {
-        peer.close_share(sharing.share);
+        peer.close_split_copy(sharing.chunk_state);
     }
 }
 
 /// At the receiver: prevents that further chunks are claimed; [`next`] shows when the sender's are complete.
 pub fn close(r: &mut Request) {
-    let pieces = pieces_of(r.info.length, piece_of(r.info.length, r.one_of_many));
+    let chunks = chunk_count(r.info.length, chunk_bytes(r.info.length, r.one_of_many));
     if let Some(mut sharing) = r.sharing() {
         // SAFETY: the ring is mapped as long as the transfer exists.
-        let taken = unsafe { sharing.share.as_ref() }.close(sharing.generation, pieces);
-        sharing.own += pieces - taken.max(sharing.own);
+        let taken = unsafe { sharing.chunk_state.as_ref() }.close(sharing.generation, chunks);
+        sharing.own += chunks - taken.max(sharing.own);
         r.set_sharing(Some(sharing));
     }
 }
@@ -162,7 +162,7 @@ pub fn settle(worker: &Worker, peer: &Peer, r: &mut Request) {
     }
     close(r);
     for _ in 0..SETTLE_LOOKS {
-        if !matches!(next(r), NextPiece::Wait) || failure::is_dead(worker, peer) {
+        if !matches!(next(r), NextChunk::Wait) || failure::is_dead(worker, peer) {
             break;
         }
         give_way(SETTLE_US);
@@ -174,28 +174,29 @@ pub fn settle(worker: &Worker, peer: &Peer, r: &mut Request) {
 fn of_ours(peer: &Peer, number: u8) -> Option<&ChunkState> {
     // SAFETY: the board is in this worker's inbox as long as the pointer is set; its fields are atomics.
     let board = unsafe { peer.board.load(Ordering::Relaxed).as_ref() };
-    board.and_then(|board| board.share(number.into()))
+    board.and_then(|board| board.chunk_state(number.into()))
 }
 
 /// At the sender: claims all of a message, if the receiver has not.
 pub fn claim_whole(peer: &Peer, number: u8, generation: u32) -> bool {
-    of_ours(peer, number).is_some_and(|share| share.claim(generation, 1) == ClaimResult::Piece(0))
+    of_ours(peer, number)
+        .is_some_and(|chunk_state| chunk_state.claim(generation, 1) == ClaimResult::Chunk(0))
 }
 
 /// Handles SHARE: the receiver offers a split copy of message `id`.
-pub fn on_share(worker: &Worker, peer: &Peer, id: u64, hdr: ShareHdr) {
-    let Some(share) = of_ours(peer, hdr.number) else {
+pub fn on_split_copy(worker: &Worker, peer: &Peer, id: u64, hdr: SplitCopyHdr) {
+    let Some(chunk_state) = of_ours(peer, hdr.number) else {
         return;
     };
-    if !peer.cma_usable() || hdr.piece < 4096 {
+    if !peer.cma_usable() || hdr.chunk < 4096 {
         return;
     }
     let mut push = SplitPush {
         peer,
         id,
         target: hdr.addr,
-        piece: hdr.piece as usize,
-        share: ptr::NonNull::from(share),
+        chunk: hdr.chunk as usize,
+        chunk_state: ptr::NonNull::from(chunk_state),
         generation: hdr.generation,
     };
     if advance(worker, &mut push) {
@@ -227,7 +228,8 @@ pub fn drop_push(worker: &Worker, peer: &Peer) {
 fn advance(worker: &Worker, push: &mut SplitPush) -> bool {
     // SAFETY: peers that lists of progress name are not freed; the chunk state is mapped as long as the ring, and
     // `drop_push` removes `push` before that is freed.
-    let (peer, share): (&Peer, &ChunkState) = unsafe { (&*push.peer, push.share.as_ref()) };
+    let (peer, chunk_state): (&Peer, &ChunkState) =
+        unsafe { (&*push.peer, push.chunk_state.as_ref()) };
     // The user may have cancelled the message meanwhile.
     let Some(req) = req_lookup::find(worker, peer, push.id) else {
         return false;
@@ -238,12 +240,12 @@ fn advance(worker: &Worker, push: &mut SplitPush) -> bool {
         return false;
     };
     let (len, mut moved) = (r.data.len(), 0);
-    let pieces = pieces_of(len, push.piece);
+    let chunks = chunk_count(len, push.chunk);
     while moved < STEP {
-        let ClaimResult::Piece(index) = share.claim(push.generation, pieces) else {
+        let ClaimResult::Chunk(index) = chunk_state.claim(push.generation, chunks) else {
             return false;
         };
-        let Some((offset, n)) = range_of(index, push.piece, len) else {
+        let Some((offset, n)) = range_of(index, push.chunk, len) else {
             return false;
         };
         let mut target = Spans::one(push.target.wrapping_add(offset as u64), n);
@@ -251,10 +253,10 @@ fn advance(worker: &Worker, push: &mut SplitPush) -> bool {
         // SAFETY: the range is inside the user's buffer.
         let copied = unsafe { cma::transfer(peer, CmaDirection::Write, &mut source, &mut target) };
         if copied != Ok(()) {
-            share.give_up(index);
+            chunk_state.give_up(index);
             return false;
         }
-        share.copied();
+        chunk_state.copied();
         moved += n;
     }
     true
@@ -265,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_cover_a_message_without_overlap() {
+    fn chunks_cover_a_message_without_overlap() {
         for len in [
             MIN,
             MIN + 1,
@@ -276,18 +278,18 @@ mod tests {
             5_000_001,
             1 << 30,
         ] {
-            let alone = piece_of(len, false);
-            assert!(PIECE.contains(&alone));
-            for piece in [alone, piece_of(len, true)] {
-                assert_eq!(piece % 4096, 0);
+            let alone = chunk_bytes(len, false);
+            assert!(CHUNK_BYTES.contains(&alone));
+            for chunk in [alone, chunk_bytes(len, true)] {
+                assert_eq!(chunk % 4096, 0);
                 let mut at = 0;
-                for index in 0..pieces_of(len, piece) {
-                    let (offset, n) = range_of(index, piece, len).unwrap();
+                for index in 0..chunk_count(len, chunk) {
+                    let (offset, n) = range_of(index, chunk, len).unwrap();
                     assert!(offset == at && n > 0);
                     at += n;
                 }
                 assert_eq!(at, len);
-                assert_eq!(range_of(pieces_of(len, piece), piece, len), None);
+                assert_eq!(range_of(chunk_count(len, chunk), chunk, len), None);
             }
         }
     }

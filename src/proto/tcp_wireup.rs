@@ -15,7 +15,7 @@ use crate::tl::tcp::sender::TcpSender;
 use crate::tl::tcp::{SharedSocket, socket};
 use crate::wire::ib_packet::TcpWireupMsg;
 use crate::wire::tcp_hello::{
-    self, Answer, CROSSED, Greeting, MAGIC, TO_QUEUES, TO_WORKER, WELCOME,
+    self, Answer, CROSSED, MAGIC, TO_QUEUES, TO_WORKER, TcpHello, WELCOME,
 };
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -23,11 +23,11 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 /// Time after which an accepted connection without a complete hello is closed, in milliseconds.
-const GUEST_MS: u64 = 5000;
+const HALF_OPEN_MS: u64 = 5000;
 /// Maximum number of connections accepted in one progress call.
 const ACCEPTS: usize = 32;
 /// Milliseconds before a connect that the peer has dropped is repeated, times the number of drops.
-const REDIAL_MS: u64 = 10;
+const RETRY_MS: u64 = 10;
 /// Milliseconds to wait for the connection that a peer has announced by `CROSSED`.
 const CROSSED_MS: u64 = 2000;
 
@@ -65,8 +65,8 @@ pub fn start(worker: &Worker, sockets: &mut TcpWorker) {
     }
     while let Some(&token) = sockets.half_open.first() {
         match sockets.get(token).map(|c| c.phase) {
-            Some(TcpConnPhase::Guest { until }) if until > now => return,
-            _ => reject(sockets, token, "it did not say who it is"),
+            Some(TcpConnPhase::HalfOpen { until }) if until > now => return,
+            _ => reject(sockets, token, "no hello in time"),
         }
     }
 }
@@ -90,12 +90,12 @@ fn connect(
     let Some(target) = p.socket_target() else {
         return tx::fail_peer(p, UCS_ERR_UNREACHABLE);
     };
-    let ways = target.ways(&worker.ctx.devices);
-    while let Some(way) = ways.get(attempt.candidate) {
-        let to = way.to;
+    let paths = target.paths(&worker.ctx.devices);
+    while let Some(tcp_path) = paths.get(attempt.candidate) {
+        let to = tcp_path.to;
         log::debug!("connecting to worker {:#x} at {to}", p.uid);
-        let made = socket::connect(way, &sockets.tuning)
-            .and_then(|s| sockets.add(s, TcpConnPhase::Dialing(attempt), peer, true));
+        let made = socket::connect(tcp_path, &sockets.tuning)
+            .and_then(|s| sockets.add(s, TcpConnPhase::Connecting(attempt), peer, true));
         match made {
             Ok(_) => return,
             // The process is out of descriptors: an error in the log, because it does not concern the peer.
@@ -131,10 +131,14 @@ pub fn on_event(worker: &Worker, sockets: &mut TcpWorker, event: SocketEvent) ->
         return false;
     };
     match c.phase {
-        TcpConnPhase::Dialing(attempt) => on_connected(worker, sockets, event.token, attempt),
-        TcpConnPhase::Greeted(attempt) => return on_answer(worker, sockets, event.token, attempt),
-        TcpConnPhase::Guest { .. } => return on_hello(worker, sockets, event.token),
-        TcpConnPhase::Open | TcpConnPhase::Calling { .. } | TcpConnPhase::Letters { .. } => {}
+        TcpConnPhase::Connecting(attempt) => on_connected(worker, sockets, event.token, attempt),
+        TcpConnPhase::HelloSent(attempt) => {
+            return on_answer(worker, sockets, event.token, attempt);
+        }
+        TcpConnPhase::HalfOpen { .. } => return on_hello(worker, sockets, event.token),
+        TcpConnPhase::Open
+        | TcpConnPhase::WireupConnecting { .. }
+        | TcpConnPhase::WireupOpen { .. } => {}
     }
     false
 }
@@ -146,7 +150,7 @@ fn on_connected(worker: &Worker, sockets: &mut TcpWorker, token: u64, attempt: C
     let peer = unsafe { &*c.peer };
     let done = socket::connected(&c.link.socket).and_then(|()| {
         let target = peer.socket_target().ok_or(ErrorKind::NotFound)?;
-        let greeting = Greeting {
+        let hello = TcpHello {
             magic: MAGIC,
             purpose: TO_WORKER,
             losses: peer.losses,
@@ -155,12 +159,12 @@ fn on_connected(worker: &Worker, sockets: &mut TcpWorker, token: u64, attempt: C
             secret: target.locator.secret,
             client_id: worker.params.client_id.unwrap_or(0),
         };
-        send_hello(&c.link, &greeting.encode())
+        send_hello(&c.link, &hello.encode())
     });
     match done {
         Ok(()) => {
             c.link.epoll.watch_room(c.link.fd(), token, false);
-            c.phase = TcpConnPhase::Greeted(attempt);
+            c.phase = TcpConnPhase::HelloSent(attempt);
         }
         Err(e) if e.kind() == ErrorKind::NotConnected => {}
         Err(e) => {
@@ -247,10 +251,7 @@ fn on_answer(
             false
         }
         _ => {
-            log::diag!(
-                "what answers in the place of worker {:#x} is none",
-                peer.uid
-            );
+            log::diag!("unexpected reply at the address of worker {:#x}", peer.uid);
             sockets.remove(token);
             tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
             false
@@ -265,12 +266,12 @@ fn retry(sockets: &mut TcpWorker, peer: &Peer, attempt: ConnectAttempt) {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
     if dropped > worker.ctx.policy.connecting.max_conn_retries {
-        log::diag!("worker {:#x} does not let us in", peer.uid);
+        log::diag!("worker {:#x} rejects the connection", peer.uid);
         return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
     }
     sockets.retries.push(ConnectRetry {
         peer,
-        at: clock::coarse_ms() + REDIAL_MS * u64::from(dropped),
+        at: clock::coarse_ms() + RETRY_MS * u64::from(dropped),
         dropped,
     });
 }
@@ -306,7 +307,7 @@ pub fn accept(sockets: &mut TcpWorker) {
         let ip = local.map(|a| a.ip().to_canonical());
         if !ip.is_some_and(|ip| sockets.own.contains(&ip)) {
             log::diag!(
-                "connection from {} closed: not through our devices",
+                "connection from {} closed: not through a device that UCX_NET_DEVICES allows",
                 text(from)
             );
             continue;
@@ -315,11 +316,11 @@ pub fn accept(sockets: &mut TcpWorker) {
             let oldest = sockets.half_open[0];
             reject(sockets, oldest, "others wait");
         }
-        let until = clock::coarse_ms() + GUEST_MS;
+        let until = clock::coarse_ms() + HALF_OPEN_MS;
         log::trace!("connection from {}", text(from));
         if let Err(e) = sockets.add(
             socket,
-            TcpConnPhase::Guest { until },
+            TcpConnPhase::HalfOpen { until },
             std::ptr::null(),
             false,
         ) {
@@ -346,24 +347,24 @@ fn on_hello(worker: &Worker, sockets: &mut TcpWorker, token: u64) -> bool {
     let Some(c) = sockets.get(token) else {
         return false;
     };
-    let greeting = match recv_hello(c, Greeting::SIZE, Greeting::SIZE) {
-        Ok(Some(bytes)) => Greeting::decode(bytes),
+    let hello = match recv_hello(c, TcpHello::SIZE, TcpHello::SIZE) {
+        Ok(Some(bytes)) => TcpHello::decode(bytes),
         Ok(None) => {
             let begun = c.receiver.buffered().len().min(8);
             if c.receiver.buffered()[..begun] != MAGIC.to_le_bytes()[..begun] {
-                reject(sockets, token, "it speaks something else");
+                reject(sockets, token, "unknown protocol");
             }
             return false;
         }
         Err(_) => {
-            reject(sockets, token, "it went without a word");
+            reject(sockets, token, "closed before the hello");
             return false;
         }
     };
-    match greeting {
+    match hello {
         Some(g) if tcp_hello::is_for(&g, worker.uid, secret) => match g.purpose {
             TO_QUEUES => {
-                accept_greeting(worker, sockets, token);
+                accept_hello(worker, sockets, token);
                 false
             }
             _ if worker.tcp.is_none() => {
@@ -373,36 +374,40 @@ fn on_hello(worker: &Worker, sockets: &mut TcpWorker, token: u64) -> bool {
             _ => send_answer(worker, sockets, token, g),
         },
         Some(_) => {
-            reject(sockets, token, "it does not know the secret");
+            reject(sockets, token, "wrong secret");
             false
         }
         None => {
-            reject(sockets, token, "it speaks something else");
+            reject(sockets, token, "unknown protocol");
             false
         }
     }
 }
 
 /// Handles the hello of a connection for IB wireup. The connection stays half-open until its first complete HELLO.
-fn accept_greeting(worker: &Worker, sockets: &mut TcpWorker, token: u64) {
+fn accept_hello(worker: &Worker, sockets: &mut TcpWorker, token: u64) {
     let Some(c) = sockets.get(token) else { return };
-    let size = Greeting::SIZE + TcpWireupMsg::SIZE;
+    let size = TcpHello::SIZE + TcpWireupMsg::SIZE;
     if recv_hello(c, size, size).is_err() {
-        return reject(sockets, token, "it went without a word");
+        return reject(sockets, token, "closed before the hello");
     }
-    let begun = &c.receiver.buffered()[Greeting::SIZE..];
+    let begun = &c.receiver.buffered()[TcpHello::SIZE..];
     if !TcpWireupMsg::may_begin(begun) {
-        reject(sockets, token, "it speaks something else");
+        reject(sockets, token, "unknown protocol");
     } else if worker.ib.is_none() {
-        reject(sockets, token, "it wants queue pairs, and there are none");
+        reject(
+            sockets,
+            token,
+            "it requests queue pairs, and there are none",
+        );
     } else if begun.len() == TcpWireupMsg::SIZE {
-        c.receiver.take(Greeting::SIZE);
+        c.receiver.take(TcpHello::SIZE);
         sockets.accept(token);
     }
 }
 
 /// Answers a hello with the right secret: the connection stays, unless that of this side does.
-fn send_answer(worker: &Worker, sockets: &mut TcpWorker, token: u64, g: Greeting) -> bool {
+fn send_answer(worker: &Worker, sockets: &mut TcpWorker, token: u64, g: TcpHello) -> bool {
     let own = g.from == worker.uid;
     if !own {
         end_lost(sockets, &g);
@@ -419,7 +424,7 @@ fn send_answer(worker: &Worker, sockets: &mut TcpWorker, token: u64, g: Greeting
         return false;
     };
     let link = c.link.clone();
-    c.receiver.take(Greeting::SIZE);
+    c.receiver.take(TcpHello::SIZE);
     c.losses = g.losses;
     if let Err(e) = send_hello(&link, &answer(worker, peer, WELCOME)) {
         log::debug!("worker {:#x} is gone: {e}", g.from);
@@ -438,7 +443,7 @@ fn send_answer(worker: &Worker, sockets: &mut TcpWorker, token: u64, g: Greeting
 }
 
 /// Closes connections that the peer has lost already, which was not noticed here.
-fn end_lost(sockets: &mut TcpWorker, g: &Greeting) {
+fn end_lost(sockets: &mut TcpWorker, g: &TcpHello) {
     let lost = |c: &TcpConn| {
         c.phase == TcpConnPhase::Open
             && c.losses < g.losses
@@ -470,7 +475,7 @@ fn answer(worker: &Worker, peer: &Peer, verdict: u32) -> [u8; Answer::SIZE] {
 fn ours_stays(worker: &Worker, sockets: &TcpWorker, peer: &Peer) -> bool {
     let ours = |phase| match phase {
         TcpConnPhase::Open => true,
-        TcpConnPhase::Greeted(_) => worker.uid > peer.uid,
+        TcpConnPhase::HelloSent(_) => worker.uid > peer.uid,
         _ => false,
     };
     sockets

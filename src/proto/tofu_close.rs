@@ -27,12 +27,12 @@ pub fn tick(worker: &Worker, rings: &mut TofuWorker, over: Vec<u32>, now: u64) {
 /// posts a read behind them; and when the queues have reported all of it, frees the number for another peer, which then
 /// gets no late notice.
 fn close(rings: &mut TofuWorker, number: u32) {
-    let Some(link) = rings.conn(number) else {
+    let Some(conn) = rings.conn(number) else {
         return;
     };
     // SAFETY: a peer is not freed while a list of the worker names it.
-    let peer = unsafe { &*link.peer };
-    let phase = link.phase;
+    let peer = unsafe { &*conn.peer };
+    let phase = conn.phase;
     if phase != TofuConnPhase::Closing {
         // The sender lists a waiting request until it is completed.
         let waits = matches!(&peer.tx.lock().lane, Some(Lane::Tofu(s)) if !s.waiting().is_empty());
@@ -43,8 +43,8 @@ fn close(rings: &mut TofuWorker, number: u32) {
         if !read_behind(rings, number, phase, peer) {
             return;
         }
-        if let Some(link) = rings.conn(number) {
-            link.phase = TofuConnPhase::Closing;
+        if let Some(conn) = rings.conn(number) {
+            conn.phase = TofuConnPhase::Closing;
         }
     }
     if !rings.iface.is_awaited(number) {
@@ -61,14 +61,14 @@ fn read_behind(rings: &mut TofuWorker, number: u32, phase: TofuConnPhase, peer: 
     let vcq = match phase {
         TofuConnPhase::Closing => return true,
         // An earlier ring request may have been put, by the default path.
-        TofuConnPhase::Asking | TofuConnPhase::Waiting { .. } | TofuConnPhase::Said { .. } => {
-            there.vcq
-        }
+        TofuConnPhase::TakingTicket
+        | TofuConnPhase::Waiting { .. }
+        | TofuConnPhase::Requested { .. } => there.vcq,
         TofuConnPhase::Open => rings.iface.vcq.route(there.vcq),
     };
     let from = RemoteAddr {
         vcq,
-        stadd: there.hall,
+        stadd: there.ticket_queue,
     };
     // A read that is refused is not outstanding.
     (rings.iface.queue.lock().read_behind(number, from)).unwrap_or(true)
@@ -97,11 +97,11 @@ fn drop_ended(rings: &mut TofuWorker) {
 
 /// Probes the peer of an open connection, each keepalive interval, if an endpoint watches for its death, or if there is
 /// no open endpoint: then only the peer's close releases what is held for it.
-pub fn probe(worker: &Worker, link: &mut TofuConn, peer: &Peer, now: u64) {
-    if now - link.probed < worker.ctx.policy.keepalive_ms {
+pub fn probe(worker: &Worker, conn: &mut TofuConn, peer: &Peer, now: u64) {
+    if now - conn.probed < worker.ctx.policy.keepalive_ms {
         return;
     }
-    link.probed = now;
+    conn.probed = now;
     // Relaxed: set once; the next tick sees it.
     if !peer.watch_death.load(Ordering::Relaxed) && peer.eps.lock().any_open() {
         return;
@@ -133,17 +133,20 @@ fn probe_writers(worker: &Worker, rings: &mut TofuWorker, now: u64) {
         let Some(incoming) = rings.incoming(number) else {
             continue;
         };
-        let (word, to) = (incoming.ring.send_credit(), incoming.cell);
-        let link = CREDITS + number;
+        let (word, to) = (incoming.ring.send_credit(), incoming.ctrl_word);
+        let conn = CREDITS + number;
         let mut queue = rings.iface.queue.lock();
-        let told = queue.put_word(
-            OpTag { link, colour: 0 },
+        let posted = queue.put_word(
+            OpTag {
+                conn,
+                generation: 0,
+            },
             word,
             to,
             Some(Completion::Probe(number)),
         );
-        if let Err(code) = told {
-            queue.fail(link, code);
+        if let Err(code) = posted {
+            queue.fail(conn, code);
         }
     }
 }

@@ -14,70 +14,70 @@ use crate::engine::tofu_worker::TofuWorker;
 use crate::engine::worker::Worker;
 use crate::sys::log;
 use crate::sys::sync::dma_mem;
-use crate::tl::tofu::op_queue::NO_LINK;
+use crate::tl::tofu::op_queue::NO_CONN;
 use crate::tl::tofu::utofu::code_name;
 use crate::tl::tofu::vcq::RemoteAddr;
 use crate::tl::tofu::vcq_ops::read_before_post;
-use crate::wire::tofu_msg::{Greeting, PLACE, SERVED, TicketWord, place_at};
+use crate::wire::tofu_msg::{RingRequest, SERVED, TICKET_SLOT_BYTES, TicketWord, slot_at};
 
 /// When others wait, a ticket without a ring request is served after this time, milliseconds.
-const NO_SHOW_MS: u64 = 1000;
+const TICKET_TIMEOUT_MS: u64 = 1000;
 /// The timeout if the tickets released by the last one also went unused, milliseconds.
-const NOBODY_MS: u64 = 100;
+const UNUSED_TIMEOUT_MS: u64 = 100;
 /// A word that is wrong for this long is repaired, milliseconds: no addition that corrects it is in flight.
-const AMENDS_MS: u64 = 100;
+const REPAIR_MS: u64 = 100;
 
 /// A peer has written to this slot of the ticket queue.
 #[cold]
-pub fn on_greeting(worker: &Worker, rings: &mut TofuWorker, place: u32) {
-    let greeting = Greeting::decode(&take(rings, place));
-    let known = greeting.filter(|g| g.secret == rings.secret && g.to == worker.uid);
+pub fn on_ring_request(worker: &Worker, rings: &mut TofuWorker, slot: u32) {
+    let request = RingRequest::decode(&take(rings, slot));
+    let known = request.filter(|g| g.secret == rings.secret && g.to == worker.uid);
     match known {
-        Some(g) if rings.turns.expects(g.ticket, place) => {
-            serve(rings, place);
+        Some(g) if rings.ticket_tracker.expects(g.ticket, slot) => {
+            serve(rings, slot);
             tofu_wireup::admit(worker, rings, &g);
         }
         _ => {
             log::diag!(
-                "what somebody has written into the hall is dropped: {}",
-                match (known, greeting) {
-                    (Some(_), _) => "its ticket is not good, or not any more",
-                    (_, Some(_)) => "a greeting that does not know the secret of the address",
-                    _ => "it is no greeting",
+                "data in the ticket queue are dropped: {}",
+                match (known, request) {
+                    (Some(_), _) => "its ticket is not valid, or not any more",
+                    (_, Some(_)) => "a ring request without the secret of the address",
+                    _ => "no ring request",
                 }
             );
-            reissue_ticket(rings, place);
+            reissue_ticket(rings, slot);
         }
     }
 }
 
 /// Takes the contents of a slot, and clears it: they include the secret.
-fn take(rings: &TofuWorker, place: u32) -> [u8; PLACE] {
-    let mut bytes = [0u8; PLACE];
+fn take(rings: &TofuWorker, slot: u32) -> [u8; TICKET_SLOT_BYTES] {
+    let mut bytes = [0u8; TICKET_SLOT_BYTES];
     // SAFETY: the slot is within the ticket queue. Peers may write to it meanwhile: the copy is what is checked.
     unsafe {
-        let at = rings.iface.hall.ptr().add(place_at(place));
-        dma_mem::writes(at, PLACE);
-        at.copy_to_nonoverlapping(bytes.as_mut_ptr(), PLACE);
-        at.write_bytes(0, PLACE);
+        let at = rings.iface.ticket_queue.ptr().add(slot_at(slot));
+        dma_mem::writes(at, TICKET_SLOT_BYTES);
+        at.copy_to_nonoverlapping(bytes.as_mut_ptr(), TICKET_SLOT_BYTES);
+        at.write_bytes(0, TICKET_SLOT_BYTES);
     }
     bytes
 }
 
 /// Serves a slot with an invalid request, if its ticket is taken: the request of that ticket may have been overwritten,
 /// and its peer takes another ticket when it sees the slot served.
-fn reissue_ticket(rings: &mut TofuWorker, place: u32) {
-    let ticket = rings.turns.ticket(place);
-    let turn = TicketWord::read(rings.iface.turn());
-    let is_taken = (turn.tickets.wrapping_sub(ticket) as i32) > 0;
+fn reissue_ticket(rings: &mut TofuWorker, slot: u32) {
+    let ticket = rings.ticket_tracker.ticket(slot);
+    let ticket_word = TicketWord::read(rings.iface.ticket_word());
+    let is_taken = (ticket_word.tickets.wrapping_sub(ticket) as i32) > 0;
     if is_taken {
-        serve(rings, place);
+        serve(rings, slot);
     }
 }
 
 /// Frees a slot: the peer with the slot's next ticket sees it in the word.
-fn serve(rings: &mut TofuWorker, place: u32) {
-    let more = rings.turns.serve(place);
+fn serve(rings: &mut TofuWorker, slot: u32) {
+    let more = rings.ticket_tracker.serve(slot);
     // The peer with the slot's next ticket may overwrite it from now on.
     read_before_post();
     signal_ticket(rings, SERVED.wrapping_mul(more.into()));
@@ -90,57 +90,62 @@ fn signal_ticket(rings: &mut TofuWorker, what: u64) {
     }
     let to = RemoteAddr {
         vcq: rings.iface.vcq.id,
-        stadd: rings.iface.hall.stadd,
+        stadd: rings.iface.ticket_queue.stadd,
     };
-    let told = rings.iface.queue.lock().add(NO_LINK, what, to, None);
-    if let Err(code) = told {
-        log::error!("a hall cannot be kept: {} ({code})", code_name(code));
+    let posted = rings.iface.queue.lock().add(NO_CONN, what, to, None);
+    if let Err(code) = posted {
+        log::error!(
+            "the ticket queue cannot be updated: {} ({code})",
+            code_name(code)
+        );
     }
 }
 
 /// Serves expired tickets, and repairs the word; `now`: coarse milliseconds.
 pub fn tick(rings: &mut TofuWorker, now: u64) {
-    let turn = TicketWord::read(rings.iface.turn());
-    let served = rings.turns.served();
-    let amends = turn.repair_word(served);
+    let ticket_word = TicketWord::read(rings.iface.ticket_word());
+    let served = rings.ticket_tracker.served();
+    let correction = ticket_word.repair_word(served);
     // The number of tickets is not compared: it changes all the time.
-    let seen = (turn.served, served);
-    if amends == 0 || seen != rings.repaired_word {
+    let seen = (ticket_word.served, served);
+    if correction == 0 || seen != rings.repaired_word {
         (rings.repaired_word, rings.repaired_since) = (seen, now);
-    } else if now - rings.repaired_since >= AMENDS_MS {
-        log::diag!("a stranger has written to the word of the hall: it is amended");
-        signal_ticket(rings, amends);
+    } else if now - rings.repaired_since >= REPAIR_MS {
+        log::diag!("the ticket word was overwritten by a foreign write: it is repaired");
+        signal_ticket(rings, correction);
         rings.repaired_since = now;
     }
-    expire_tickets(rings, turn, now);
+    expire_tickets(rings, ticket_word, now);
 }
 
 /// Serves tickets without ring requests, when others wait for their slots.
-fn expire_tickets(rings: &mut TofuWorker, turn: TicketWord, now: u64) {
-    let awaited = rings.turns.outstanding();
-    let crowd = turn.max_waiting().filter(|_| awaited == rings.blocked_by);
-    let Some(crowd) = crowd else {
+fn expire_tickets(rings: &mut TofuWorker, ticket_word: TicketWord, now: u64) {
+    let awaited = rings.ticket_tracker.outstanding();
+    let waiting = ticket_word
+        .max_waiting()
+        .filter(|_| awaited == rings.blocked_by);
+    let Some(waiting) = waiting else {
         (rings.blocked_by, rings.blocked_since) = (awaited, now);
         rings.unused_tickets = false;
         return;
     };
-    let patience = if rings.unused_tickets {
-        NOBODY_MS
+    let timeout = if rings.unused_tickets {
+        UNUSED_TIMEOUT_MS
     } else {
-        NO_SHOW_MS
+        TICKET_TIMEOUT_MS
     };
-    if now - rings.blocked_since < patience {
+    if now - rings.blocked_since < timeout {
         return;
     }
-    log::diag!("tickets are served whose owners have not come");
+    log::diag!("tickets without a ring request are served");
     rings.blocked_since = now;
     if !std::mem::replace(&mut rings.unused_tickets, true) {
-        for place in rings.turns.missing() {
-            serve(rings, place);
+        for slot in rings.ticket_tracker.missing() {
+            serve(rings, slot);
         }
-    } else if turn.served == rings.turns.served() {
+    } else if ticket_word.served == rings.ticket_tracker.served() {
         // No peer holds these tickets, or those that do take others.
-        rings.turns.skip(crowd);
-        signal_ticket(rings, SERVED.wrapping_mul(crowd.into()));
+        rings.ticket_tracker.skip(waiting);
+        signal_ticket(rings, SERVED.wrapping_mul(waiting.into()));
     }
 }

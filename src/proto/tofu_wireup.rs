@@ -10,7 +10,7 @@ use crate::engine::tofu_worker::{RxConn, TofuConnPhase, TofuWorker};
 use crate::engine::worker::Worker;
 use crate::proto::{detach, tofu_close, tofu_listen, tx};
 use crate::sys::{clock, log};
-use crate::tl::tofu::op_queue::{Completion, NO_LINK, OpTag};
+use crate::tl::tofu::op_queue::{Completion, NO_CONN, OpTag};
 use crate::tl::tofu::ring_layout::RingLayout;
 use crate::tl::tofu::sender::{RemoteRing, TofuSender};
 use crate::tl::tofu::utofu::{self, REMOTE_MRQ_NOTICE, code_name};
@@ -18,7 +18,7 @@ use crate::tl::tofu::vcq::RemoteAddr;
 use crate::tl::tofu::{TofuTarget, tx_acks::TxAcks};
 use crate::tl::{self, Lane};
 use crate::wire::address::TofuLocator;
-use crate::wire::tofu_msg::{COUNTED, GRANT_AT, Grant, Greeting, TicketWord, place_at};
+use crate::wire::tofu_msg::{COUNTED, GRANT_AT, Grant, RingRequest, TicketWord, slot_at};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -27,12 +27,12 @@ const TURN_MS: u64 = 1;
 /// Time without a grant after which the ticket queue is queried whether the ring request was dropped, milliseconds.
 const ANSWER_MS: u64 = 500;
 /// Time without a grant after which the peer fails, if its death is watched for, or a message is logged, milliseconds.
-const PATIENCE_MS: u64 = 30_000;
+const CONNECT_WARN_MS: u64 = 30_000;
 
 /// Grants belong to no connection.
 const OWN: OpTag = OpTag {
-    link: NO_LINK,
-    colour: 0,
+    conn: NO_CONN,
+    generation: 0,
 };
 
 /// Begins connections to the peers that requests wait for.
@@ -77,18 +77,18 @@ pub fn locator(peer: &Peer) -> Option<TofuLocator> {
 
 /// Takes a ticket, or, for a connection that has one, reads the word of the ticket queue.
 fn take_ticket(rings: &mut TofuWorker, number: u32) {
-    let Some(link) = rings.conn(number) else {
+    let Some(conn) = rings.conn(number) else {
         return;
     };
     // SAFETY: a peer is not freed while a list of the worker names it.
-    let peer = unsafe { &*link.peer };
+    let peer = unsafe { &*conn.peer };
     let Some(there) = locator(peer) else {
         return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
     };
-    let ticket = u64::from(link.phase == TofuConnPhase::Asking);
+    let ticket = u64::from(conn.phase == TofuConnPhase::TakingTicket);
     let to = RemoteAddr {
         vcq: there.vcq,
-        stadd: there.hall,
+        stadd: there.ticket_queue,
     };
     let mut queue = rings.iface.queue.lock();
     let asked = queue.add(number, ticket, to, Some(Completion::Ticket(number)));
@@ -102,16 +102,16 @@ fn take_ticket(rings: &mut TofuWorker, number: u32) {
 }
 
 fn set_due(rings: &mut TofuWorker, number: u32, due: u64) {
-    if let Some(link) = rings.conn(number) {
-        link.due = due;
+    if let Some(conn) = rings.conn(number) {
+        conn.due = due;
     }
 }
 
 /// An operation of a connection has failed: its peer cannot be reached any more.
 pub fn fail(rings: &mut TofuWorker, number: u32, code: i32) {
-    if let Some(link) = rings.conn(number) {
+    if let Some(conn) = rings.conn(number) {
         // SAFETY: a peer is not freed while a list of the worker names it.
-        fail_peer(unsafe { &*link.peer }, code);
+        fail_peer(unsafe { &*conn.peer }, code);
     }
 }
 
@@ -148,58 +148,58 @@ fn status_of(code: i32) -> ucs_status_t {
 
 /// The word of the peer's ticket queue was fetched.
 pub fn on_ticket(worker: &Worker, rings: &mut TofuWorker, number: u32, word: u64) {
-    let turn = TicketWord::read(word);
-    let Some(link) = rings.conn(number) else {
+    let ticket_word = TicketWord::read(word);
+    let Some(conn) = rings.conn(number) else {
         return;
     };
-    let ticket = match link.phase {
-        TofuConnPhase::Asking => turn.tickets,
+    let ticket = match conn.phase {
+        TofuConnPhase::TakingTicket => ticket_word.tickets,
         TofuConnPhase::Waiting { ticket } => ticket,
         // A request that was read without a grant was overwritten in its slot by another one: it is put again, with a
         // new ticket.
-        TofuConnPhase::Said { ticket } => {
-            let lost = turn.is_past(ticket);
+        TofuConnPhase::Requested { ticket } => {
+            let lost = ticket_word.is_past(ticket);
             if lost {
-                link.phase = TofuConnPhase::Asking;
+                conn.phase = TofuConnPhase::TakingTicket;
                 return take_ticket(rings, number);
             }
             return set_due(rings, number, clock::coarse_ms() + ANSWER_MS);
         }
         TofuConnPhase::Open | TofuConnPhase::Closing => return,
     };
-    if turn.is_past(ticket) {
+    if ticket_word.is_past(ticket) {
         // The ticket expired before its use: a new one is taken.
-        link.phase = TofuConnPhase::Asking;
+        conn.phase = TofuConnPhase::TakingTicket;
         return set_due(rings, number, clock::coarse_ms() + TURN_MS);
     }
-    link.phase = TofuConnPhase::Waiting { ticket };
-    if turn.has_come(ticket) {
-        send_greeting(worker, rings, number, ticket);
+    conn.phase = TofuConnPhase::Waiting { ticket };
+    if ticket_word.has_come(ticket) {
+        send_ring_request(worker, rings, number, ticket);
     } else {
         set_due(rings, number, clock::coarse_ms() + TURN_MS);
     }
 }
 
 /// Puts the ring request into the slot of this ticket.
-fn send_greeting(worker: &Worker, rings: &mut TofuWorker, number: u32, ticket: u32) {
+fn send_ring_request(worker: &Worker, rings: &mut TofuWorker, number: u32, ticket: u32) {
     let own = rings.locator();
     let packet = rings.iface.tuning.packet;
-    let Some(link) = rings.conn(number) else {
+    let Some(conn) = rings.conn(number) else {
         return;
     };
     // SAFETY: a peer is not freed while a list of the worker names it.
-    let peer = unsafe { &*link.peer };
+    let peer = unsafe { &*conn.peer };
     let Some(there) = locator(peer) else { return };
-    let mut greeting = Greeting {
-        magic: Greeting::magic(),
+    let mut request = RingRequest {
+        magic: RingRequest::magic(),
         from: worker.uid,
         to: peer.uid,
         secret: there.secret,
         back: own.secret,
         vcq: own.vcq,
-        hall: own.hall,
-        cell: link.ctrl_word.stadd(),
-        proof: link.proof,
+        ticket_queue: own.ticket_queue,
+        ctrl_word: conn.ctrl_word.stadd(),
+        proof: conn.proof,
         losses: peer.losses,
         ticket,
         packet,
@@ -210,15 +210,15 @@ fn send_greeting(worker: &Worker, rings: &mut TofuWorker, number: u32, ticket: u
         rail_3: 0,
         rail_4: 0,
     };
-    greeting.set_rails(own.rails);
+    request.set_rails(own.rails);
     let to = RemoteAddr {
         vcq: there.vcq,
-        stadd: there.hall + place_at(ticket) as u64,
+        stadd: there.ticket_queue + slot_at(ticket) as u64,
     };
-    if send(rings, number, &greeting.encode(), to) {
-        log::debug!("asking worker {:#x} for a ring", peer.uid);
-        if let Some(link) = rings.conn(number) {
-            link.phase = TofuConnPhase::Said { ticket };
+    if send(rings, number, &request.encode(), to) {
+        log::debug!("requesting a ring from worker {:#x}", peer.uid);
+        if let Some(conn) = rings.conn(number) {
+            conn.phase = TofuConnPhase::Requested { ticket };
         }
         set_due(rings, number, clock::coarse_ms() + ANSWER_MS);
     }
@@ -226,7 +226,7 @@ fn send_greeting(worker: &Worker, rings: &mut TofuWorker, number: u32, ticket: u
 
 /// Puts a message to a peer, with a notice there. False: no buffer is free now, or the put has failed.
 fn send(rings: &mut TofuWorker, number: u32, bytes: &[u8], to: RemoteAddr) -> bool {
-    let Some(mark) = rings.conn(number).map(|link| link.mark) else {
+    let Some(tag) = rings.conn(number).map(|conn| conn.tag) else {
         return false;
     };
     let mut queue = rings.iface.queue.lock();
@@ -241,7 +241,7 @@ fn send(rings: &mut TofuWorker, number: u32, bytes: &[u8], to: RemoteAddr) -> bo
     };
     // SAFETY: the shortest buffer has room for the longest wireup message.
     unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-    let sent = queue.send(mark, buffer, bytes.len(), to, REMOTE_MRQ_NOTICE);
+    let sent = queue.send(tag, buffer, bytes.len(), to, REMOTE_MRQ_NOTICE);
     drop(queue);
     if let Err(code) = sent {
         fail(rings, number, code);
@@ -250,25 +250,25 @@ fn send(rings: &mut TofuWorker, number: u32, bytes: &[u8], to: RemoteAddr) -> bo
 }
 
 /// Grants a peer a ring, or refuses one.
-pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &Greeting) {
+pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &RingRequest) {
     let locator = TofuLocator {
         secret: g.back,
         vcq: g.vcq,
-        hall: g.hall,
+        ticket_queue: g.ticket_queue,
         number: g.number as u16,
         rails: g.rails(),
     };
     let back = tl::LaneTarget::Tofu(TofuTarget { locator });
     let Some(peer) = worker.peer(g.from, None, Some(back)) else {
         return log::diag!(
-            "a greeting of worker {:#x} is dropped: it is elsewhere",
+            "a ring request of worker {:#x} is dropped: it is another process",
             g.from
         );
     };
     let peer: &Peer = &peer;
-    let cell = RemoteAddr {
+    let ctrl_word = RemoteAddr {
         vcq: g.vcq,
-        stadd: g.cell,
+        stadd: g.ctrl_word,
     };
     let before = rings.all_incoming().find(|(_, incoming)| {
         std::ptr::eq(incoming.peer, peer) && incoming.proof == g.proof && !incoming.ended
@@ -277,7 +277,7 @@ pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &Greeting) {
     if number.is_none() {
         end_former(rings, peer);
     }
-    let grant = match number.map_or_else(|| make(rings, peer, g, cell), Ok) {
+    let grant = match number.map_or_else(|| make(rings, peer, g, ctrl_word), Ok) {
         Ok(number) => granted(rings, number),
         Err(e) => {
             log::error!("no ring for worker {:#x}: {e} (UCX_TOFU_RING_SIZE)", g.from);
@@ -296,14 +296,18 @@ pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &Greeting) {
         refusal: UCS_ERR_NO_RESOURCE as i32,
     });
     let to = RemoteAddr {
-        stadd: g.cell + GRANT_AT as u64,
-        ..cell
+        stadd: g.ctrl_word + GRANT_AT as u64,
+        ..ctrl_word
     };
     let mut queue = rings.iface.queue.lock();
     let sent = queue.send_short(OWN, &grant.encode(), to, REMOTE_MRQ_NOTICE);
     drop(queue);
     if let Err(code) = sent {
-        log::diag!("worker {:#x} hears of no ring: {}", g.from, code_name(code));
+        log::diag!(
+            "no ring was granted to worker {:#x}: {}",
+            g.from,
+            code_name(code)
+        );
     }
 }
 
@@ -317,8 +321,8 @@ fn end_former(rings: &mut TofuWorker, peer: *const Peer) {
 fn make(
     rings: &mut TofuWorker,
     peer: *const Peer,
-    g: &Greeting,
-    cell: RemoteAddr,
+    g: &RingRequest,
+    ctrl_word: RemoteAddr,
 ) -> std::io::Result<u32> {
     let packet = g.packet.min(rings.iface.tuning.packet);
     let (ring, counted) = rings.make_ring(packet)?;
@@ -330,7 +334,7 @@ fn make(
         peer,
         ring,
         assembly: Default::default(),
-        cell,
+        ctrl_word,
         proof: g.proof,
         counted,
         ended: false,
@@ -356,20 +360,20 @@ fn granted(rings: &mut TofuWorker, number: u32) -> Option<Grant> {
 #[cold]
 pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
     let (iface, own_packet) = (rings.iface.clone(), rings.iface.tuning.packet);
-    let Some(link) = rings.conn(number) else {
+    let Some(conn) = rings.conn(number) else {
         return;
     };
     // SAFETY: a peer is not freed while a list of the worker names it.
-    let peer = unsafe { &*link.peer };
-    if link.phase == TofuConnPhase::Open && link.ctrl_word.has_left(link.proof) {
+    let peer = unsafe { &*conn.peer };
+    if conn.phase == TofuConnPhase::Open && conn.ctrl_word.has_left(conn.proof) {
         log::debug!("worker {:#x} has ended its connection", peer.uid);
         return tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
     }
-    if !matches!(link.phase, TofuConnPhase::Said { .. }) {
+    if !matches!(conn.phase, TofuConnPhase::Requested { .. }) {
         return;
     }
-    let Some(grant) = link.ctrl_word.grant().filter(|g| g.proof == link.proof) else {
-        return log::diag!("a grant is dropped: it is not for whom it came to");
+    let Some(grant) = conn.ctrl_word.grant().filter(|g| g.proof == conn.proof) else {
+        return log::diag!("a grant is dropped: it is for another connection");
     };
     let shape = RingLayout {
         size: grant.size,
@@ -378,15 +382,15 @@ pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
     };
     if grant.size == 0 || !shape.is_sound(1) || shape.packet > own_packet {
         log::error!(
-            "worker {:#x} has no ring for us (status {}; UCX_TOFU_RING_SIZE, UCX_TOFU_SEG_SIZE)",
+            "worker {:#x} grants no ring (status {}; UCX_TOFU_RING_SIZE, UCX_TOFU_SEG_SIZE)",
             peer.uid,
             grant.refusal
         );
         return tx::fail_peer(peer, UCS_ERR_NO_RESOURCE);
     }
     let Some(there) = locator(peer) else { return };
-    link.phase = TofuConnPhase::Open;
-    link.due = u64::MAX;
+    conn.phase = TofuConnPhase::Open;
+    conn.due = u64::MAX;
     let to = RemoteRing {
         vcq: iface.vcq.route(there.vcq),
         ring: grant.ring,
@@ -394,8 +398,8 @@ pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
         counted: grant.flags & COUNTED != 0,
         rails: there.rails,
     };
-    let (flow, cell): (Arc<TxAcks>, _) = (link.flow.clone(), link.ctrl_word.clone());
-    let sender = TofuSender::new(iface, flow, cell, link.mark, to);
+    let (flow, ctrl_word): (Arc<TxAcks>, _) = (conn.flow.clone(), conn.ctrl_word.clone());
+    let sender = TofuSender::new(iface, flow, ctrl_word, conn.tag, to);
     let mut lane = peer.tx.lock();
     lane.connecting = false;
     if lane.lane.is_none() {
@@ -410,31 +414,31 @@ pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
 #[cold]
 pub fn tick(worker: &Worker, rings: &mut TofuWorker, now: u64) {
     let (mut due, mut over) = (Vec::new(), Vec::new());
-    for (number, link) in rings.links() {
+    for (number, conn) in rings.conns() {
         // SAFETY: a peer is not freed while a list of the worker names it.
-        let peer = unsafe { &*link.peer };
+        let peer = unsafe { &*conn.peer };
         if peer.status() != UCS_OK {
             over.push(number);
             continue;
         }
-        if link.phase == TofuConnPhase::Open {
-            tofu_close::probe(worker, link, peer, now);
+        if conn.phase == TofuConnPhase::Open {
+            tofu_close::probe(worker, conn, peer, now);
             continue;
         }
         // Relaxed: set once; the next tick sees it.
         let guarded = peer.watch_death.load(Ordering::Relaxed);
-        let waited = now - link.since;
-        if waited >= PATIENCE_MS && guarded {
+        let waited = now - conn.since;
+        if waited >= CONNECT_WARN_MS && guarded {
             log::diag!("worker {:#x} does not answer: no ring", peer.uid);
             tx::fail_peer(peer, UCS_ERR_ENDPOINT_TIMEOUT);
-        } else if waited >= PATIENCE_MS && !std::mem::replace(&mut link.late, true) {
+        } else if waited >= CONNECT_WARN_MS && !std::mem::replace(&mut conn.late, true) {
             // The peer may be computing, and no endpoint watches for its death.
             log::error!(
                 "worker {:#x} has not answered for {waited} ms: waiting for it",
                 peer.uid
             );
         }
-        if now >= link.due {
+        if now >= conn.due {
             due.push(number);
         }
     }
@@ -444,6 +448,6 @@ pub fn tick(worker: &Worker, rings: &mut TofuWorker, now: u64) {
     tofu_close::tick(worker, rings, over, now);
     worker.trim_tofu_mrs();
     // Reports failed operations that had no buffer, too.
-    rings.iface.reap();
+    rings.iface.poll_tcqs();
     tofu_listen::tick(rings, now);
 }

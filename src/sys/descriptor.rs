@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_taken_its_place_stays_open() {
+    fn a_reused_descriptor_stays_open() {
         let (mut read, write) = pipe().unwrap();
         let file = OwnedDescriptor::new(File::open("/dev/null").unwrap());
         let fd = file.as_raw_fd();

@@ -21,7 +21,7 @@ pub fn directory() -> Option<PathBuf> {
 }
 
 /// Sets the directory in which the options search their file. To be called before they are first read.
-pub fn tell_options() {
+pub fn set_library_dir() {
     if let Some(directory) = directory() {
         crate::options::set_library_dir(directory);
     }

@@ -218,6 +218,6 @@ mod tests {
         });
         assert_eq!(*lock.lock(), 40_000);
         drop(lock.try_lock());
-        assert!(lock.is_held(), "nobody goes without the lock");
+        assert!(lock.is_held(), "no thread runs without the lock");
     }
 }

@@ -58,7 +58,7 @@ fn configure_from_environment() {
     if SINK.get().is_some() {
         return;
     }
-    super::loaded_from::tell_options();
+    super::loaded_from::set_library_dir();
     let options = Options::read_lenient();
     configure(&options);
 }

@@ -123,8 +123,8 @@ pub fn watch(options: &Options) -> &'static Monitor {
     WATCH.get_or_init(|| {
         let source = begin(options);
         match &source {
-            Ok(source) => log::debug!("memory that goes is told by {source}"),
-            Err(why) => log::debug!("memory that goes is told by nobody: {why}"),
+            Ok(source) => log::debug!("unmapped memory is reported by {source}"),
+            Err(why) => log::debug!("unmapped memory is not reported: {why}"),
         }
         match source {
             Ok(_) => Monitor {
@@ -141,14 +141,14 @@ fn begin(options: &Options) -> Result<&'static str, String> {
     if options.value("MEM_EVENTS") == Some(false) {
         return Err("UCX_MEM_EVENTS=n".into());
     }
-    if let Some(who) = allocator_of_its_own() {
-        return Err(format!("{who} unmaps memory by itself"));
+    if let Some(allocator) = allocator_of_its_own() {
+        return Err(format!("{allocator} unmaps memory without libc"));
     }
     patch::keep_this_library()?;
-    let (source, told) = by_entries(options).or_else(by_program)?;
-    *ENTRIES.lock() = told;
+    let (name, source) = by_entries(options).or_else(by_program)?;
+    *ENTRIES.lock() = source;
     watch_forks();
-    Ok(source)
+    Ok(name)
 }
 
 /// The name of a tool whose allocator calls the kernel and not libc, if there is one.
@@ -196,8 +196,8 @@ fn by_program(why: String) -> Result<(&'static str, ReportSource), String> {
 }
 
 fn check_entries() -> bool {
-    let mut told = ENTRIES.lock();
-    let checked = match &mut *told {
+    let mut source = ENTRIES.lock();
+    let checked = match &mut *source {
         ReportSource::ByProgram(entries) => match entries.reported() {
             true => Ok(false),
             false => Err("the program reports nothing".to_owned()),
@@ -207,10 +207,12 @@ fn check_entries() -> bool {
     };
     match &checked {
         Ok(false) => return true,
-        Ok(true) => log::debug!("somebody else changed the memory functions of libc"),
+        Ok(true) => log::debug!("another library changed the memory functions of libc"),
         Err(why) => {
-            log::warn!("memory that goes is told no longer: {why}. Nothing is kept registered.");
-            *told = ReportSource::NoLonger;
+            log::warn!(
+                "unmapped memory is not reported any more: {why}. No registration is cached."
+            );
+            *source = ReportSource::NoLonger;
         }
     }
     ring().note(UnmapEvent::Everything);

@@ -94,7 +94,7 @@ pub fn poll() {
     };
     if m.set.state() == ExitState::Running && m.set.is_ready() && !m.mark_exited() {
         // A descriptor in the set that is none of ours: one that a forked child has still open. It would stay ready.
-        m.set.lose();
+        m.set.mark_lost();
     }
     if m.set.state() == ExitState::Lost {
         *monitor = None;
@@ -141,7 +141,7 @@ impl MonitoredProcess {
 
     /// The process is marked as exited but runs: the descriptors are not ours any more.
     pub fn refute(&self) {
-        self.set.lose();
+        self.set.mark_lost();
     }
 
     /// Whether the process has exited, queried by its descriptor. That stays open: sleeping workers may still have to
@@ -179,7 +179,7 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         IN_USE.fetch_sub(1, Ordering::Relaxed);
-        if tells(self.0.as_raw_fd(), "Pid:") {
+        if fdinfo_contains(self.0.as_raw_fd(), "Pid:") {
             // SAFETY: dropped once, here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.0) };
         }
@@ -197,7 +197,7 @@ impl Drop for Set {
 
 /// Whether the kernel's description of a descriptor contains this: distinguishes our set from those, and from timers
 /// and events, of the program.
-fn tells(fd: RawFd, what: &str) -> bool {
+fn fdinfo_contains(fd: RawFd, what: &str) -> bool {
     std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).is_ok_and(|info| info.contains(what))
 }
 
@@ -235,7 +235,7 @@ impl Set {
         }
     }
 
-    fn lose(&self) {
+    fn mark_lost(&self) {
         self.lost.store(true, Ordering::Relaxed);
     }
 
@@ -250,7 +250,7 @@ impl Set {
         match self.epoll.is_intact() && add() == 0 {
             true => Ok(()),
             false => {
-                self.lose();
+                self.mark_lost();
                 Err(io::Error::last_os_error())
             }
         }
@@ -258,7 +258,7 @@ impl Set {
 
     /// Whether the descriptor still names this set, which is not empty.
     fn is_ours(&self) -> bool {
-        tells(self.epoll.as_raw_fd(), &format!("{:x}", self.name))
+        fdinfo_contains(self.epoll.as_raw_fd(), &format!("{:x}", self.name))
     }
 
     fn remove(&self, process: &Process) {
@@ -279,7 +279,7 @@ impl Set {
         // SAFETY: one valid entry. Polling the set itself takes no event out of it, should it be the program's.
         let ready = unsafe { libc::poll(&mut fd, 1, 0) } > 0;
         if fd.revents & libc::POLLNVAL != 0 || !self.epoll.is_intact() {
-            self.lose();
+            self.mark_lost();
             return false;
         }
         ready
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_taken_a_descriptors_place_is_not_closed() {
+    fn a_reused_descriptor_number_is_not_closed() {
         let _alone = ALONE.lock();
         let mut child = sleeper();
         let watched = watch(child.id()).unwrap();

@@ -22,7 +22,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-pub use limits::{PinnedUsage, cure, is_shortage};
+pub use limits::{PinnedUsage, advice, is_shortage};
 pub use local_cache::LocalCache;
 pub use policy::CachePolicy;
 
@@ -269,15 +269,15 @@ impl<R: Registrar> RegCache<R> {
 
     /// Whether events are still reported. If not, nothing is kept from now on.
     fn is_reported(&self) -> bool {
-        let told = self.watch.still();
-        if !told {
+        let reported = self.watch.still();
+        if !reported {
             let mut state = self.state.lock();
             state.keeps = false;
             let gone = state.regions.remove_all();
             drop(state);
             drop(gone);
         }
-        told
+        reported
     }
 
     /// Makes room for so many bytes, which are counted already. False if there is none.

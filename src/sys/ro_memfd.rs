@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused() {
+    fn other_descriptors_are_refused() {
         assert!(read(Path::new("/dev/zero"), LEN).is_err());
         assert!(read(Path::new("/proc/self/fd"), LEN).is_err());
         assert!(read(Path::new("/nowhere"), LEN).is_err());

@@ -210,7 +210,7 @@ impl CmListener {
                 }
                 Some(Err(e)) if tcp.is_none() => return Err(e),
                 Some(Err(e)) => {
-                    log::debug!("{there} is listened on by TCP alone: {e}");
+                    log::debug!("listening on {there} by TCP only: {e}");
                     (None, there)
                 }
                 None => (None, there),
@@ -250,14 +250,14 @@ impl CmListener {
         Ok(CmConn::Tcp(OwnedDescriptor::new(socket)))
     }
 
-    /// Rejects the connections that wait to be accepted: those of librdmacm with `status`, and those of TCP by `say`,
-    /// which sends the reply.
-    pub fn close(&self, status: i8, say: impl Fn(&mut CmConn)) {
+    /// Rejects the connections that wait to be accepted: those of librdmacm with `status`, and those of TCP by
+    /// `send_refusal`, which sends the reply.
+    pub fn close(&self, status: i8, send_refusal: impl Fn(&mut CmConn)) {
         if let Some(rdma) = &self.rdma {
             rdma.reject(status);
         }
         while let Some(Ok((socket, _))) = self.tcp.as_ref().map(|tcp| tcp.accept()) {
-            say(&mut CmConn::Tcp(OwnedDescriptor::new(socket)));
+            send_refusal(&mut CmConn::Tcp(OwnedDescriptor::new(socket)));
         }
     }
 }

@@ -48,7 +48,7 @@ impl Lane {
 
     /// Reports `owner` as complete when all that was accepted so far has arrived, whatever is accepted afterwards.
     /// False: there is nothing to wait for, or this transport does not report arrival.
-    pub fn mark(&mut self, owner: *mut c_void) -> bool {
+    pub fn flush_marker(&mut self, owner: *mut c_void) -> bool {
         match self {
             Lane::Ib(sender) => {
                 let can = sender.can_flush_marker();

@@ -40,7 +40,7 @@ const NAME: u8 = 2;
 const SHM: u8 = 3;
 const TCP: u8 = 4;
 const IB: u8 = 5;
-const GREETER: u8 = 6;
+const WIREUP_TCP: u8 = 6;
 const TOFU: u8 = 7;
 /// Most network addresses of a worker; further ones are left out.
 pub const MAX_ADDRESSES: usize = 8;
@@ -65,7 +65,7 @@ packed! {
         /// System V number of the memory and the value that must be written in it; 0 if `fd` is the memory.
         key: u64,
         /// Id of the directory in which the owner holds the lock of `key` while it lives; 0: it holds none.
-        lifeline: u32,
+        liveness_place: u32,
         /// Reserved: 0.
         flags: u8,
     }
@@ -159,13 +159,13 @@ pub struct IbLocator {
 impl IbLocator {
     /// Whether both workers send messages by a common transport. A worker without these flags (an earlier version) may
     /// use both.
-    pub fn shares_a_way(&self, other: &IbLocator) -> bool {
+    pub fn shares_transport(&self, other: &IbLocator) -> bool {
         const ALL: u8 = QUEUES | DATAGRAMS;
-        let ways = |l: &IbLocator| match l.ports.first().map_or(0, |p| p.flags & ALL) {
+        let qp_flags = |l: &IbLocator| match l.ports.first().map_or(0, |p| p.flags & ALL) {
             0 => ALL,
             some => some,
         };
-        ways(self) & ways(other) != 0
+        qp_flags(self) & qp_flags(other) != 0
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -195,7 +195,7 @@ pub struct TofuLocator {
     /// The worker's VCQ.
     pub vcq: u64,
     /// STADD of its ticket queue there ([`super::tofu_msg`]).
-    pub hall: u64,
+    pub ticket_queue: u64,
     /// Number of the VCQ among those of its process, which selects the STADD in an rkey. Those of the rails follow.
     pub number: u16,
     /// VCQs of its rails.
@@ -207,7 +207,7 @@ packed! {
     TofuFront, 26 {
         secret: u64,
         vcq: u64,
-        hall: u64,
+        ticket_queue: u64,
         number: u16,
     }
 }
@@ -217,7 +217,7 @@ impl TofuLocator {
         let front = TofuFront {
             secret: self.secret,
             vcq: self.vcq,
-            hall: self.hall,
+            ticket_queue: self.ticket_queue,
             number: self.number,
         };
         let mut body = front.encode().to_vec();
@@ -232,7 +232,7 @@ impl TofuLocator {
         Some(TofuLocator {
             secret: front.secret,
             vcq: front.vcq,
-            hall: front.hall,
+            ticket_queue: front.ticket_queue,
             number: front.number,
             rails: RailVcqs::of(rails.map(rail)),
         })
@@ -326,7 +326,7 @@ pub struct WorkerAddress {
     /// Present if TCP reaches it.
     pub tcp: Option<TcpLocator>,
     /// Listening socket for the wireup of queue pairs, present if TCP carries nothing else for the worker.
-    pub greeter: Option<TcpLocator>,
+    pub wireup_tcp: Option<TcpLocator>,
 }
 
 /// Why a blob is not a worker address.
@@ -402,8 +402,8 @@ impl WorkerAddress {
         if let Some(tcp) = &self.tcp {
             push_section(&mut blob, TCP, &tcp.encode());
         }
-        if let Some(greeter) = &self.greeter {
-            push_section(&mut blob, GREETER, &greeter.encode());
+        if let Some(wireup_tcp) = &self.wireup_tcp {
+            push_section(&mut blob, WIREUP_TCP, &wireup_tcp.encode());
         }
         seal(blob)
     }
@@ -461,7 +461,7 @@ fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
         ib: None,
         tofu: None,
         tcp: None,
-        greeter: None,
+        wireup_tcp: None,
     };
     while let Some((&[kind, len], behind)) = rest.split_first_chunk() {
         let (body, next) = behind.split_at_checked(len as usize)?;
@@ -472,7 +472,7 @@ fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
             IB => address.ib = Some(IbLocator::decode(body)?),
             TOFU => address.tofu = Some(TofuLocator::decode(body)?),
             TCP => address.tcp = Some(TcpLocator::decode(body)?),
-            GREETER => address.greeter = Some(TcpLocator::decode(body)?),
+            WIREUP_TCP => address.wireup_tcp = Some(TcpLocator::decode(body)?),
             _ => {}
         }
         rest = next;
@@ -483,7 +483,7 @@ fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::tofu_msg::MOST_RAILS;
+    use crate::wire::tofu_msg::MAX_RAILS;
 
     const SHM_LOCATOR: ShmLocator = ShmLocator {
         host: 1,
@@ -493,7 +493,7 @@ mod tests {
         ino: 5,
         ipc_ns: 8,
         key: 6,
-        lifeline: 10,
+        liveness_place: 10,
         flags: 7,
     };
     const PLAIN: WorkerAddress = WorkerAddress {
@@ -504,7 +504,7 @@ mod tests {
         ib: None,
         tofu: None,
         tcp: None,
-        greeter: None,
+        wireup_tcp: None,
     };
 
     fn sealed(sections: &[u8]) -> Vec<u8> {
@@ -535,8 +535,11 @@ mod tests {
         let most = with(vec![net("fd00::1", 64); MAX_ADDRESSES]);
         assert_eq!(WorkerAddress::decode(&most.encode()), Ok(most));
         for mbps in [10, 1000, 25_000, 400_000] {
-            let told = net("10.1.2.3", mbps).mbps();
-            assert!(told.abs_diff(mbps) * 20 <= mbps, "{mbps} became {told}");
+            let decoded = net("10.1.2.3", mbps).mbps();
+            assert!(
+                decoded.abs_diff(mbps) * 20 <= mbps,
+                "{mbps} became {decoded}"
+            );
         }
     }
 
@@ -574,11 +577,11 @@ mod tests {
     }
 
     #[test]
-    fn an_address_names_its_hall() {
+    fn an_address_names_its_ticket_queue() {
         let tofu = TofuLocator {
             secret: 7,
             vcq: 8,
-            hall: 9,
+            ticket_queue: 9,
             number: 10,
             rails: RailVcqs::default(),
         };
@@ -588,7 +591,7 @@ mod tests {
         };
         assert_eq!(address.encode().len(), 87);
         assert_eq!(WorkerAddress::decode(&address.encode()), Ok(address));
-        for count in 1..=MOST_RAILS {
+        for count in 1..=MAX_RAILS {
             let tofu = TofuLocator {
                 rails: RailVcqs::of((1..=count as u64).map(|n| n << 40)),
                 ..tofu
@@ -653,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prefix_tells_what_is_wrong() {
+    fn the_prefix_shows_the_error() {
         let word = |magic: u32, version: u32, len: u32, inverted: u32| {
             total_len(&(magic | version << 8 | len << 12 | inverted << 22).to_le_bytes())
         };

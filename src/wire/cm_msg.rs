@@ -49,7 +49,7 @@ packed! {
 packed! {
     /// Private data of both ends in the connection establishment of rdma_cm, which has little room: identifies the
     /// protocol.
-    Knock, 8 {
+    ConnPrivateData, 8 {
         magic: u64,
     } valid when |k| k.magic == MAGIC
 }
@@ -64,7 +64,7 @@ packed! {
 }
 
 /// Bytes of the longest message, without the disconnects.
-pub const LONGEST: usize = Hello::SIZE + MAX_LEN;
+pub const MAX_MSG_LEN: usize = Hello::SIZE + MAX_LEN;
 const _: () = assert!(Reply::SIZE <= Hello::SIZE);
 
 /// Disconnect: the endpoint at this end is closed, and no other message says so.
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_recognised_by_their_first_bytes() {
+    fn foreign_protocols_are_recognised_by_their_first_bytes() {
         assert!(begins(b""));
         assert!(begins(b"ruc"));
         assert!(begins(&HELLO.encode()));
@@ -129,18 +129,18 @@ mod tests {
     }
 
     #[test]
-    fn who_knocks_says_what_he_speaks() {
+    fn private_data_identify_the_protocol() {
         // The private data that the connection manager delivers are longer than those that were sent.
-        let mut said = [0; 56];
-        assert_eq!(Knock::decode(&said), None);
-        said[..8].copy_from_slice(&Knock { magic: MAGIC }.encode());
-        assert!(Knock::decode(&said).is_some());
-        assert_eq!(Refusal::decode(&said), None);
-        said[8] = -23i8 as u8;
-        assert_eq!(Refusal::decode(&said).map(|r| r.status), Some(-23));
-        assert_eq!(Knock::decode(&said[..7]), None);
-        said[7] += 1;
-        assert_eq!(Knock::decode(&said), None);
+        let mut private_data = [0; 56];
+        assert_eq!(ConnPrivateData::decode(&private_data), None);
+        private_data[..8].copy_from_slice(&ConnPrivateData { magic: MAGIC }.encode());
+        assert!(ConnPrivateData::decode(&private_data).is_some());
+        assert_eq!(Refusal::decode(&private_data), None);
+        private_data[8] = -23i8 as u8;
+        assert_eq!(Refusal::decode(&private_data).map(|r| r.status), Some(-23));
+        assert_eq!(ConnPrivateData::decode(&private_data[..7]), None);
+        private_data[7] += 1;
+        assert_eq!(ConnPrivateData::decode(&private_data), None);
     }
 
     #[test]

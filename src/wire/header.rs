@@ -85,34 +85,34 @@ kinds! {
     /// A piece of a stream. `imm`: [`EpImm`]. Payload: the data.
     StreamData = 18, 0;
     /// Cancel of a rendezvous. `aux` [`OFFERED`]: `imm` is the sender's request; [`ASKED`]: the receiver's.
-    Withdrawn = 19, 0;
-    /// The receiver of a rendezvous starts a split copy. `imm`: the sender's request. [`ShareHdr`].
-    Share = 20, ShareHdr::SIZE;
+    RndvCancel = 19, 0;
+    /// The receiver of a rendezvous starts a split copy. `imm`: the sender's request. [`SplitCopyHdr`].
+    SplitCopy = 20, SplitCopyHdr::SIZE;
     /// The sender's worker has accepted a client of the receiver: the first message of the endpoint that it has made.
     /// `imm`: the secret that the client sent to its server ([`super::cm_msg::Hello`]).
     Accepted = 21, 0;
     /// Messages behind this must not be visible to gets before it, replied to or not.
     Fence = 22, 0;
-    /// RTR of a put_zcopy rendezvous: the sender's device shall write the data, and an ATP (`Written`) follows. `imm`:
+    /// RTR of a put_zcopy rendezvous: the sender's device shall write the data, and an ATP (`Atp`) follows. `imm`:
     /// the sender's request. [`RtrDeviceHdr`].
     RtrDevice = 23, RtrDeviceHdr::SIZE;
     /// ATP: all data of a rendezvous are written, without an immediate at the last bytes. `imm`: the receiver's
     /// request.
-    Written = 24, 0;
+    Atp = 24, 0;
     /// The sender requests a rail. `imm`: [`RailImm`], `far`: a suitable port of the receiver. Address of the sender's
     /// port ([`super::address::PortLocator`]).
-    RailAsk = 25, PORT;
+    RailReq = 25, PORT;
     /// Reply to a rail request. `imm`: [`RailImm`] with `near` unchanged, but `far` is the port that was selected;
     /// queue pair 0: no rail is possible. Address of the receiver's port.
-    RailHeld = 26, PORT;
+    RailRep = 26, PORT;
     /// The sender has dropped a rail, and its writes may still be in flight: the receiver shall drop its end. `imm`:
     /// [`RailImm`] of the reply.
-    RailGone = 27, 0;
+    RailDown = 27, 0;
     /// Cancel of a rendezvous with keys: the receiver shall acknowledge (`Ats`) when its device does not read the data
     /// any more. `imm`: the sender's request, as in the RTS. [`SyncHdr`]
-    TakenBack = 28, SyncHdr::SIZE;
-    /// The receiver has dropped its end of a rail: later writes by it have no effect. `imm`: as in [`Kind::RailGone`].
-    RailDropped = 29, 0;
+    RndvCancelReq = 28, SyncHdr::SIZE;
+    /// The receiver has dropped its end of a rail: later writes by it have no effect. `imm`: as in [`Kind::RailDown`].
+    RailDownAck = 29, 0;
     /// The signal of a put, behind its data. `imm`: the value. [`SignalHdr`]. Replied to like a put.
     Signal = 30, SignalHdr::SIZE;
     /// A completion queue entry behind data that an adapter has written, without a reply. `imm`: the value, `aux`: the
@@ -218,11 +218,11 @@ packed! {
 
 packed! {
     /// Header of a split copy.
-    ShareHdr, 17 {
+    SplitCopyHdr, 17 {
         /// Address of the receive buffer in the receiver's address space.
         addr: u64,
         /// Bytes of a chunk.
-        piece: u32,
+        chunk: u32,
         /// Generation of the chunk board, which messages use one after the other.
         generation: u32,
         /// Index of the chunk board in the ring that this message arrived by.

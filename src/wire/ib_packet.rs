@@ -68,7 +68,7 @@ impl PacketHdr {
 /// Bits of a connection's number; flags are above.
 const NUMBER_BITS: u32 = 24;
 /// A number that no connection has.
-pub const NOBODY: u32 = (1 << NUMBER_BITS) - 1;
+pub const NO_CONN: u32 = (1 << NUMBER_BITS) - 1;
 /// Flag of a datagram: acknowledge it at once.
 pub const ASKS: u8 = 1;
 /// Flag of a datagram without a packet: retransmit the packets from `ack` to the one in front of `psn`, which are
@@ -82,7 +82,7 @@ pub const PONG: u8 = 8;
 pub const MOVED: u8 = 16;
 
 /// Shortest packet length of a connection that every worker supports, bytes.
-pub const LEAST_PACKET: u32 = 256;
+pub const MIN_PACKET: u32 = 256;
 
 packed! {
     /// Header of a datagram.
@@ -100,7 +100,7 @@ packed! {
 
 impl Datagram {
     pub fn number(&self) -> u32 {
-        self.to & NOBODY
+        self.to & NO_CONN
     }
 
     pub fn has(&self, flag: u8) -> bool {
@@ -109,7 +109,7 @@ impl Datagram {
 
     /// A connection number with flags.
     pub fn to(number: u32, flags: u8) -> u32 {
-        number & NOBODY | u32::from(flags) << NUMBER_BITS
+        number & NO_CONN | u32::from(flags) << NUMBER_BITS
     }
 }
 
@@ -139,7 +139,7 @@ packed! {
         number: u32,
         proof: u32,
         /// The receiver's number of the connection, 2^24 - 1 if that is not known.
-        yours: u32,
+        receiver_number: u32,
         /// The sender's queue pair and the number of its first packet there; 0: it uses UD.
         qpn: u32,
         psn: u32,
@@ -155,9 +155,9 @@ packed! {
         window: u32,
         datagrams: u32,
         /// The queue pair of the keepalive responder at the sender's port; 0: there is none.
-        pulse: u32,
+        keepalive_qpn: u32,
     } valid when |hello| {
-        hello.magic == MAGIC && hello.number < NOBODY && hello.yours <= NOBODY && hello.packet >= LEAST_PACKET
+        hello.magic == MAGIC && hello.number < NO_CONN && hello.receiver_number <= NO_CONN && hello.packet >= MIN_PACKET
     }
 }
 
@@ -175,7 +175,7 @@ packed! {
         /// Number and proof for the reply, a [`Datagram`] with [`PONG`].
         number: u32,
         proof: u32,
-    } valid when |ping| ping.magic == PING && ping.number < NOBODY
+    } valid when |ping| ping.magic == PING && ping.number < NO_CONN
 }
 
 impl Ping {
@@ -206,7 +206,7 @@ impl Hello {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortInfo {
     /// The queue pair of the keepalive responder there; 0: there is none.
-    pub pulse: u32,
+    pub keepalive_qpn: u32,
     pub port: PortLocator,
 }
 
@@ -214,21 +214,21 @@ impl PortInfo {
     pub const SIZE: usize = size_of::<u32>() + PortLocator::SIZE;
 
     /// Encodes all of them, in the order of the worker's address.
-    pub fn encode_all(doors: &[PortInfo]) -> Vec<u8> {
-        let bytes = doors.iter().flat_map(|door| {
-            let port = door.port.encode();
-            door.pulse.to_le_bytes().into_iter().chain(port)
+    pub fn encode_all(ports: &[PortInfo]) -> Vec<u8> {
+        let bytes = ports.iter().flat_map(|info| {
+            let port = info.port.encode();
+            info.keepalive_qpn.to_le_bytes().into_iter().chain(port)
         });
         bytes.collect()
     }
 
     /// Decodes those behind a HELLO. An incomplete one, and those beyond the maximum, are ignored.
     pub fn decode_all(bytes: &[u8]) -> Vec<PortInfo> {
-        let doors = bytes.chunks_exact(PortInfo::SIZE).take(MAX_PORTS);
-        let read = doors.filter_map(|door| {
-            let (pulse, port) = door.split_first_chunk()?;
+        let ports = bytes.chunks_exact(PortInfo::SIZE).take(MAX_PORTS);
+        let read = ports.filter_map(|info| {
+            let (keepalive_qpn, port) = info.split_first_chunk()?;
             Some(PortInfo {
-                pulse: u32::from_le_bytes(*pulse),
+                keepalive_qpn: u32::from_le_bytes(*keepalive_qpn),
                 port: PortLocator::decode(port)?,
             })
         });
@@ -239,7 +239,7 @@ impl PortInfo {
 /// A HELLO with the maximum of ports fits into the shortest datagram.
 const _: () = assert!(
     Datagram::SIZE + Hello::SIZE + PortLocator::SIZE + MAX_PORTS * PortInfo::SIZE
-        <= LEAST_PACKET as usize
+        <= MIN_PACKET as usize
 );
 
 /// A [`Hello`] that is sent by TCP, where one end has no UD queue pair.
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_not_understood() {
+    fn foreign_messages_are_not_decoded() {
         let hello = Hello {
             magic: MAGIC,
             from: 1,
@@ -318,16 +318,16 @@ mod tests {
             losses: 0,
             number: 4,
             proof: 5,
-            yours: NOBODY,
+            receiver_number: NO_CONN,
             qpn: 6,
             psn: 7,
             iface: 0,
             flags: READY,
             back: 8,
-            packet: LEAST_PACKET,
+            packet: MIN_PACKET,
             window: 9,
             datagrams: 10,
-            pulse: 11,
+            keepalive_qpn: 11,
         };
         let port = [0; PortLocator::SIZE];
         let bytes = [&hello.encode()[..], &port].concat();
@@ -342,32 +342,35 @@ mod tests {
     }
 
     #[test]
-    fn doors_are_whole() {
+    fn port_infos_are_whole() {
         let port = PortLocator::decode(&[7; PortLocator::SIZE]).expect("a port");
-        let doors: Vec<PortInfo> = (1..=MAX_PORTS as u32)
-            .map(|pulse| PortInfo { pulse, port })
+        let ports: Vec<PortInfo> = (1..=MAX_PORTS as u32)
+            .map(|keepalive_qpn| PortInfo {
+                keepalive_qpn,
+                port,
+            })
             .collect();
-        let bytes = PortInfo::encode_all(&doors);
-        assert_eq!(PortInfo::decode_all(&bytes), doors);
-        assert_eq!(PortInfo::decode_all(&bytes[..bytes.len() - 1]), doors[..3]);
+        let bytes = PortInfo::encode_all(&ports);
+        assert_eq!(PortInfo::decode_all(&bytes), ports);
+        assert_eq!(PortInfo::decode_all(&bytes[..bytes.len() - 1]), ports[..3]);
         assert_eq!(PortInfo::decode_all(&bytes[..PortInfo::SIZE - 1]), []);
         let many = [&bytes[..], &bytes].concat();
         assert_eq!(
             PortInfo::decode_all(&many),
-            doors,
-            "no more than there can be"
+            ports,
+            "at most the maximum of ports"
         );
     }
 
     fn letters(hello: Hello, port: PortLocator) {
-        let letter = TcpWireupMsg {
+        let msg = TcpWireupMsg {
             far: 3,
             hello,
             port,
         };
-        let mut bytes = letter.encode();
+        let mut bytes = msg.encode();
         assert_eq!(bytes.len(), TcpWireupMsg::SIZE);
-        assert_eq!(TcpWireupMsg::read(&bytes), Some(letter));
+        assert_eq!(TcpWireupMsg::read(&bytes), Some(msg));
         for n in 0..bytes.len() {
             assert_eq!(TcpWireupMsg::read(&bytes[..n]), None, "{n} bytes");
             assert!(TcpWireupMsg::may_begin(&bytes[..n]), "{n} bytes");

@@ -99,7 +99,7 @@ pub struct DeviceKeys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RkeyAtomics {
     /// Bit mask of that device's ports; 0: processors.
-    pub ports: u8,
+    pub port_mask: u8,
     /// The device's operations are not atomic to processors: these must not execute any.
     pub alone: bool,
 }
@@ -110,18 +110,18 @@ impl RkeyAtomics {
     /// Whether this port is one of the device's.
     #[inline]
     pub fn has_port(self, port: usize) -> bool {
-        port < MAX_PORTS && self.ports >> port & 1 == 1
+        port < MAX_PORTS && self.port_mask >> port & 1 == 1
     }
 
     fn to_byte(self) -> u8 {
-        self.ports | if self.alone { Self::ALONE } else { 0 }
+        self.port_mask | if self.alone { Self::ALONE } else { 0 }
     }
 
     /// `None` where a port is named that does not exist, or none is.
     fn from_byte(byte: u8, count: u8) -> Option<RkeyAtomics> {
-        let ports = byte & !Self::ALONE;
+        let port_mask = byte & !Self::ALONE;
         let alone = byte & Self::ALONE != 0;
-        (ports != 0 && ports >> count == 0).then_some(RkeyAtomics { ports, alone })
+        (port_mask != 0 && port_mask >> count == 0).then_some(RkeyAtomics { port_mask, alone })
     }
 }
 
@@ -239,7 +239,7 @@ impl PackedRkey {
         let extent = pages(device.base, BASE_PAGES_BITS)?
             | pages(device.len, LEN_PAGES_BITS)? << BASE_PAGES_BITS;
         let kind = plain[0] ^ KEYED;
-        let with_atomics = device.atomics.ports != 0;
+        let with_atomics = device.atomics.port_mask != 0;
         let mut key = vec![kind, 0, count_byte(device.count, with_atomics)];
         if with_atomics {
             RkeyAtomics::from_byte(device.atomics.to_byte(), device.count)?;
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn keys_that_do_not_fit_are_refused() {
         let PackedRkey::Segment { fd, ino, base, len } = LARGEST else {
             unreachable!()
         };
@@ -384,9 +384,9 @@ mod tests {
         };
         let atomics = |count| {
             let ports = [0, 1, 1u8 << (count - 1)];
-            ports.map(|ports| RkeyAtomics {
-                ports,
-                alone: ports & 1 == 1,
+            ports.map(|port_mask| RkeyAtomics {
+                port_mask,
+                alone: port_mask & 1 == 1,
             })
         };
         let all = (1..=MAX_PORTS as u8).flat_map(|count| atomics(count).map(|a| (count, a)));
@@ -411,7 +411,7 @@ mod tests {
             Some(15)
         );
         let mut keys = device(2);
-        keys.atomics.ports = 4;
+        keys.atomics.port_mask = 4;
         assert_eq!(PackedRkey::Plain.encode_with(&keys), None, "no such port");
         assert!(keys.atomics.has_port(2) && !keys.atomics.has_port(1));
         assert!(!keys.atomics.has_port(64));

@@ -5,19 +5,19 @@
 //! RTS header is a STADD, too, for the sender's first VCQ. The bits behind it are the sender's rails, in their order.
 #![forbid(unsafe_code)]
 
-use super::tofu_msg::MOST_RAILS;
+use super::tofu_msg::MAX_RAILS;
 
 const STEERED: u32 = 1;
 /// Bytes of a STADD.
 const ADDRESS: usize = size_of::<u64>();
 /// Bytes of the STADDs for the maximum of rails.
-pub const MOST: usize = MOST_RAILS * ADDRESS;
+pub const MOST: usize = MAX_RAILS * ADDRESS;
 /// Mask with a bit for each rail.
-const ALL: u8 = (1 << MOST_RAILS) - 1;
+const ALL: u8 = (1 << MAX_RAILS) - 1;
 
 /// STADDs of a message's first byte for its sender's rails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RailStadds([Option<u64>; MOST_RAILS]);
+pub struct RailStadds([Option<u64>; MAX_RAILS]);
 
 /// Bytes of the STADDs for these rails, a bit each.
 pub fn len(rails: u8) -> usize {
@@ -45,7 +45,7 @@ impl RailStadds {
 
     /// Decodes the STADDs in `bytes`, for these rails; missing ones are left out.
     pub fn read(rails: u8, bytes: &[u8]) -> Self {
-        let named = (0..MOST_RAILS).filter(|rail| rails >> rail & 1 != 0);
+        let named = (0..MAX_RAILS).filter(|rail| rails >> rail & 1 != 0);
         let words = bytes.chunks_exact(ADDRESS).map_while(<[u8]>::first_chunk);
         RailStadds::of(named.zip(words.map(|word| u64::from_le_bytes(*word))))
     }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn addresses_are_those_that_were_written() {
         for mask in 0..=ALL {
-            let named = (0..MOST_RAILS).filter(|rail| mask >> rail & 1 != 0);
+            let named = (0..MAX_RAILS).filter(|rail| mask >> rail & 1 != 0);
             let addresses = RailStadds::of(named.map(|rail| (rail, u64::MAX - rail as u64)));
             let bytes = addresses.encode();
             let (rails, rest) = split(&bytes).expect("sound");
@@ -103,13 +103,13 @@ mod tests {
 
     #[test]
     fn bytes_are_as_documented() {
-        let addresses = RailStadds::of([(1, 0x0807_0605_0403_0201), (MOST_RAILS, 7)].into_iter());
+        let addresses = RailStadds::of([(1, 0x0807_0605_0403_0201), (MAX_RAILS, 7)].into_iter());
         assert_eq!(addresses.encode(), [5, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(RailStadds::default().encode(), [1, 0, 0, 0]);
     }
 
     #[test]
-    fn marks_that_do_not_say_what_follows_are_refused() {
+    fn invalid_marks_are_refused() {
         assert_eq!(rails(1, 4), Some(0));
         assert_eq!(rails(1 | 0b11111 << 1, 44), Some(0b11111));
         for (mark, bytes) in [

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page() {
+    fn invalid_pages_are_refused() {
         assert_eq!(decode(&[]), Err(Unreadable::Short));
         assert_eq!(decode(&vec![0; PAGE_LEN]), Err(Unreadable::Foreign));
         let mut newer = page(0);

@@ -19,7 +19,7 @@ pub const TO_QUEUES: u32 = 2;
 
 packed! {
     /// Message of the connecting process.
-    Greeting, 48 {
+    TcpHello, 48 {
         magic: u64,
         /// Purpose of the connection: [`TO_WORKER`], [`TO_LISTENER`], [`TO_QUEUES`].
         purpose: u32,
@@ -57,16 +57,16 @@ packed! {
 }
 
 /// Whether a hello names this worker and has its secret. Takes constant time.
-pub fn is_for(greeting: &Greeting, uid: u64, secret: u64) -> bool {
-    let wrong = (greeting.to ^ uid) | (greeting.secret ^ secret);
-    std::hint::black_box(wrong) == 0 && greeting.purpose != TO_LISTENER
+pub fn is_for(hello: &TcpHello, uid: u64, secret: u64) -> bool {
+    let wrong = (hello.to ^ uid) | (hello.secret ^ secret);
+    std::hint::black_box(wrong) == 0 && hello.purpose != TO_LISTENER
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const GOOD: Greeting = Greeting {
+    const GOOD: TcpHello = TcpHello {
         magic: MAGIC,
         purpose: TO_WORKER,
         losses: 0,
@@ -77,16 +77,16 @@ mod tests {
     };
 
     #[test]
-    fn only_who_knows_the_secret_is_let_in() {
+    fn a_hello_needs_the_secret() {
         assert!(is_for(&GOOD, 2, 3));
         assert!(!is_for(&GOOD, 2, 4));
         assert!(!is_for(&GOOD, 5, 3));
-        let listener = Greeting {
+        let listener = TcpHello {
             purpose: TO_LISTENER,
             ..GOOD
         };
         assert!(!is_for(&listener, 2, 3));
-        let queues = Greeting {
+        let queues = TcpHello {
             purpose: TO_QUEUES,
             ..GOOD
         };
@@ -94,15 +94,15 @@ mod tests {
     }
 
     #[test]
-    fn other_protocols_are_no_greetings() {
-        assert_eq!(Greeting::decode(&GOOD.encode()), Some(GOOD));
+    fn other_protocols_are_refused() {
+        assert_eq!(TcpHello::decode(&GOOD.encode()), Some(GOOD));
         let http = *b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n";
-        assert_eq!(Greeting::decode(&http), None);
-        let later = Greeting {
+        assert_eq!(TcpHello::decode(&http), None);
+        let later = TcpHello {
             magic: MAGIC + (1 << 56),
             ..GOOD
         };
-        assert_eq!(Greeting::decode(&later.encode()), None);
-        assert_eq!(Greeting::decode(&GOOD.encode()[..47]), None);
+        assert_eq!(TcpHello::decode(&later.encode()), None);
+        assert_eq!(TcpHello::decode(&GOOD.encode()[..47]), None);
     }
 }

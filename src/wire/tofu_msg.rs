@@ -10,15 +10,15 @@
 use super::le_struct::packed;
 
 /// Slots of a ticket queue.
-pub const PLACES: u32 = 64;
+pub const TICKET_SLOTS: u32 = 64;
 /// Bytes of a slot; in front of the first one is the word with the counts of tickets taken and served.
-pub const PLACE: usize = 256;
+pub const TICKET_SLOT_BYTES: usize = 256;
 /// Offset of the slots in a ticket queue, bytes.
-pub const PLACES_AT: usize = 256;
+pub const TICKET_SLOTS_AT: usize = 256;
 /// Bytes of a ticket queue.
-pub const HALL: usize = PLACES_AT + PLACES as usize * PLACE;
+pub const TICKET_QUEUE_BYTES: usize = TICKET_SLOTS_AT + TICKET_SLOTS as usize * TICKET_SLOT_BYTES;
 /// Bytes of the control words that a sender has for each ring it writes to: the reader's position, and the grant.
-pub const CELL: usize = 64;
+pub const CTRL_BYTES: usize = 64;
 /// Offset in the control words where a reader that is destroyed writes the proof of the grant and [`LEFT`], bytes.
 pub const LEFT_AT: usize = 8;
 /// Bit that is set in no proof.
@@ -47,7 +47,7 @@ impl TicketWord {
 
     /// Whether the holder of this ticket may write its request.
     pub fn has_come(self, ticket: u32) -> bool {
-        ticket.wrapping_sub(self.served) < PLACES || self.is_past(ticket)
+        ticket.wrapping_sub(self.served) < TICKET_SLOTS || self.is_past(ticket)
     }
 
     /// Whether the slot of this ticket has been served.
@@ -58,7 +58,7 @@ impl TicketWord {
     /// Number of tickets that were taken and not served, if that is more than there are slots.
     pub fn max_waiting(self) -> Option<u32> {
         let waiting = self.tickets.wrapping_sub(self.served);
-        (waiting > PLACES && !self.is_past(self.tickets)).then_some(waiting)
+        (waiting > TICKET_SLOTS && !self.is_past(self.tickets)).then_some(waiting)
     }
 
     /// Value to add to the word of a ticket queue with `served` served tickets, to repair writes by a worker that takes
@@ -78,14 +78,14 @@ impl TicketWord {
 pub struct TicketTracker {
     /// All tickets before this one were served, modulo 2^32.
     served: u32,
-    /// Bit mask of the [`PLACES`] tickets from that one on that were served.
+    /// Bit mask of the [`TICKET_SLOTS`] tickets from that one on that were served.
     ahead: u64,
 }
 
 impl TicketTracker {
     /// The slot of this number has been read. Returns by how many tickets `served` advances.
-    pub fn serve(&mut self, place: u32) -> u32 {
-        let offset = place.wrapping_sub(self.served) % PLACES;
+    pub fn serve(&mut self, slot: u32) -> u32 {
+        let offset = slot.wrapping_sub(self.served) % TICKET_SLOTS;
         self.ahead |= 1 << offset;
         let more = self.ahead.trailing_ones();
         self.ahead = self.ahead.checked_shr(more).unwrap_or(0);
@@ -93,9 +93,9 @@ impl TicketTracker {
         more
     }
 
-    /// Marks so many tickets, [`PLACES`] or more, as served though no request has arrived.
+    /// Marks so many tickets, [`TICKET_SLOTS`] or more, as served though no request has arrived.
     pub fn skip(&mut self, tickets: u32) {
-        debug_assert!(tickets >= PLACES);
+        debug_assert!(tickets >= TICKET_SLOTS);
         self.served = self.served.wrapping_add(tickets);
         self.ahead = 0;
     }
@@ -106,50 +106,50 @@ impl TicketTracker {
     }
 
     /// Whether the slot of this number is expected to get the request of this ticket.
-    pub fn expects(&self, ticket: u32, place: u32) -> bool {
+    pub fn expects(&self, ticket: u32, slot: u32) -> bool {
         let offset = ticket.wrapping_sub(self.served);
-        ticket % PLACES == place && offset < PLACES && self.ahead >> offset & 1 == 0
+        ticket % TICKET_SLOTS == slot && offset < TICKET_SLOTS && self.ahead >> offset & 1 == 0
     }
 
     /// The ticket that the slot belongs to now.
-    pub fn ticket(&self, place: u32) -> u32 {
-        let offset = place.wrapping_sub(self.served) % PLACES;
+    pub fn ticket(&self, slot: u32) -> u32 {
+        let offset = slot.wrapping_sub(self.served) % TICKET_SLOTS;
         self.served.wrapping_add(offset)
     }
 
     /// The slots of the window whose tickets were not served, in the order of the tickets.
     pub fn missing(&self) -> Vec<u32> {
-        let offsets = (0..PLACES).filter(|offset| self.ahead >> offset & 1 == 0);
-        let places = offsets.map(|offset| self.served.wrapping_add(offset) % PLACES);
-        places.collect()
+        let offsets = (0..TICKET_SLOTS).filter(|offset| self.ahead >> offset & 1 == 0);
+        let slots = offsets.map(|offset| self.served.wrapping_add(offset) % TICKET_SLOTS);
+        slots.collect()
     }
 
     /// The slot whose ticket holds the others up.
     pub fn outstanding(&self) -> u32 {
-        self.served % PLACES
+        self.served % TICKET_SLOTS
     }
 }
 
 /// Offset of a ticket's slot in the ticket queue, bytes.
-pub fn place_at(ticket: u32) -> usize {
-    PLACES_AT + (ticket % PLACES) as usize * PLACE
+pub fn slot_at(ticket: u32) -> usize {
+    TICKET_SLOTS_AT + (ticket % TICKET_SLOTS) as usize * TICKET_SLOT_BYTES
 }
 
 /// The slot that contains this offset in a ticket queue, in bytes; the offset may be the end of a request.
-pub fn place_of(at: usize) -> Option<u32> {
-    let place = at.checked_sub(PLACES_AT)? / PLACE;
-    u32::try_from(place).ok().filter(|&place| place < PLACES)
+pub fn slot_of(at: usize) -> Option<u32> {
+    let slot = at.checked_sub(TICKET_SLOTS_AT)? / TICKET_SLOT_BYTES;
+    u32::try_from(slot).ok().filter(|&slot| slot < TICKET_SLOTS)
 }
 
 /// Most rails of a worker: one for each of the machine's network interfaces but that of its first queue.
-pub const MOST_RAILS: usize = 5;
+pub const MAX_RAILS: usize = 5;
 
 /// The VCQs of a worker's rails, in their order. 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RailVcqs([u64; MOST_RAILS]);
+pub struct RailVcqs([u64; MAX_RAILS]);
 
 impl RailVcqs {
-    /// The first [`MOST_RAILS`] of these.
+    /// The first [`MAX_RAILS`] of these.
     pub fn of(vcqs: impl Iterator<Item = u64>) -> RailVcqs {
         let mut rails = RailVcqs::default();
         for (rail, vcq) in rails.0.iter_mut().zip(vcqs) {
@@ -174,7 +174,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"rucp-tf2");
 
 packed! {
     /// A worker's request for a ring.
-    Greeting, 124 {
+    RingRequest, 124 {
         magic: u64,
         /// Uid of the sender's worker.
         from: u64,
@@ -186,8 +186,8 @@ packed! {
         back: u64,
         /// The sender's VCQ, and the STADDs there of its ticket queue and of the control words for this ring.
         vcq: u64,
-        hall: u64,
-        cell: u64,
+        ticket_queue: u64,
+        ctrl_word: u64,
         /// Proof that the grant has to carry.
         proof: u32,
         /// How often the sender had lost that worker before.
@@ -207,7 +207,7 @@ packed! {
     } valid when |g| g.magic == MAGIC
 }
 
-impl Greeting {
+impl RingRequest {
     pub const fn magic() -> u64 {
         MAGIC
     }
@@ -233,7 +233,7 @@ impl Greeting {
     }
 }
 
-const _: () = assert!(Greeting::SIZE <= PLACE);
+const _: () = assert!(RingRequest::SIZE <= TICKET_SLOT_BYTES);
 
 packed! {
     /// The answer to a request, sent in a descriptor.
@@ -258,72 +258,85 @@ packed! {
 /// Flag of a [`Grant`]: a frame comes without a notice, and its count is written behind it.
 pub const COUNTED: u32 = 1;
 
-const _: () = assert!(GRANT_AT + Grant::SIZE <= CELL);
+const _: () = assert!(GRANT_AT + Grant::SIZE <= CTRL_BYTES);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn turns_come_in_order_and_wrap() {
+    fn tickets_come_in_order_and_wrap() {
         for served in [0, 5, u32::MAX - 3] {
-            let turn = TicketWord::read(u64::from(served) << 32 | 7);
-            assert_eq!(turn, TicketWord { tickets: 7, served });
-            for ahead in 0..PLACES {
-                assert!(turn.has_come(served.wrapping_add(ahead)));
-                assert!(!turn.is_past(served.wrapping_add(ahead)));
+            let ticket_word = TicketWord::read(u64::from(served) << 32 | 7);
+            assert_eq!(ticket_word, TicketWord { tickets: 7, served });
+            for ahead in 0..TICKET_SLOTS {
+                assert!(ticket_word.has_come(served.wrapping_add(ahead)));
+                assert!(!ticket_word.is_past(served.wrapping_add(ahead)));
             }
-            assert!(!turn.has_come(served.wrapping_add(PLACES)));
+            assert!(!ticket_word.has_come(served.wrapping_add(TICKET_SLOTS)));
             let before = served.wrapping_sub(1);
-            assert!(turn.is_past(before) && turn.has_come(before));
+            assert!(ticket_word.is_past(before) && ticket_word.has_come(before));
         }
     }
 
     #[test]
-    fn what_comes_early_is_served_with_what_it_waits_for() {
-        let mut turns = TicketTracker::default();
+    fn early_tickets_are_served_with_the_ones_before_them() {
+        let mut ticket_tracker = TicketTracker::default();
         for round in 0..5 {
-            let first = round * 37 % PLACES;
-            assert_eq!(turns.outstanding(), first);
+            let first = round * 37 % TICKET_SLOTS;
+            assert_eq!(ticket_tracker.outstanding(), first);
             for early in (1..37).rev() {
-                assert_eq!(turns.serve((first + early) % PLACES), 0);
+                assert_eq!(ticket_tracker.serve((first + early) % TICKET_SLOTS), 0);
             }
-            assert_eq!(turns.serve(first), 37);
+            assert_eq!(ticket_tracker.serve(first), 37);
         }
-        for place in 1..PLACES {
-            assert_eq!(turns.serve((turns.outstanding() + place) % PLACES), 0);
+        for slot in 1..TICKET_SLOTS {
+            assert_eq!(
+                ticket_tracker.serve((ticket_tracker.outstanding() + slot) % TICKET_SLOTS),
+                0
+            );
         }
-        assert_eq!(turns.missing(), [turns.outstanding()]);
-        assert_eq!(turns.serve(turns.outstanding()), PLACES, "all at once");
-        assert_eq!(turns.missing().len(), PLACES as usize);
+        assert_eq!(ticket_tracker.missing(), [ticket_tracker.outstanding()]);
+        assert_eq!(
+            ticket_tracker.serve(ticket_tracker.outstanding()),
+            TICKET_SLOTS,
+            "all at once"
+        );
+        assert_eq!(ticket_tracker.missing().len(), TICKET_SLOTS as usize);
     }
 
     #[test]
-    fn a_ticket_is_good_once() {
-        let mut turns = TicketTracker::default();
-        turns.skip(u32::MAX - 10);
+    fn a_ticket_is_valid_once() {
+        let mut ticket_tracker = TicketTracker::default();
+        ticket_tracker.skip(u32::MAX - 10);
         for ticket in (0..200u32).map(|n| (u32::MAX - 10).wrapping_add(n)) {
-            let place = ticket % PLACES;
-            assert!(turns.expects(ticket, place) && turns.ticket(place) == ticket);
-            assert!(!turns.expects(ticket, (place + 1) % PLACES), "elsewhere");
-            assert!(!turns.expects(ticket.wrapping_add(PLACES), place), "early");
-            turns.serve(place);
-            assert!(!turns.expects(ticket, place), "again");
+            let slot = ticket % TICKET_SLOTS;
+            assert!(ticket_tracker.expects(ticket, slot) && ticket_tracker.ticket(slot) == ticket);
+            assert!(
+                !ticket_tracker.expects(ticket, (slot + 1) % TICKET_SLOTS),
+                "elsewhere"
+            );
+            assert!(
+                !ticket_tracker.expects(ticket.wrapping_add(TICKET_SLOTS), slot),
+                "early"
+            );
+            ticket_tracker.serve(slot);
+            assert!(!ticket_tracker.expects(ticket, slot), "again");
         }
-        turns.serve((turns.served() + 3) % PLACES);
-        let ahead = turns.served() + 3;
-        assert!(!turns.expects(ahead, ahead % PLACES));
+        ticket_tracker.serve((ticket_tracker.served() + 3) % TICKET_SLOTS);
+        let ahead = ticket_tracker.served() + 3;
+        assert!(!ticket_tracker.expects(ahead, ahead % TICKET_SLOTS));
     }
 
     #[test]
-    fn whatever_is_written_into_the_word_is_amended() {
+    fn any_ticket_word_is_repaired() {
         let served = 0xFFFF_FFF0;
         let honest = [0, 5, 1000].map(|n: u32| TicketWord {
             tickets: n.wrapping_add(served),
             served,
         });
-        for turn in honest {
-            assert_eq!(turn.repair_word(served), 0);
+        for ticket_word in honest {
+            assert_eq!(ticket_word.repair_word(served), 0);
         }
         for word in [
             0,
@@ -337,36 +350,36 @@ mod tests {
         ] {
             let mut word: u64 = word;
             let amended = (0..3).any(|_| {
-                let amends = TicketWord::read(word).repair_word(served);
-                word = word.wrapping_add(amends);
-                amends == 0
+                let correction = TicketWord::read(word).repair_word(served);
+                word = word.wrapping_add(correction);
+                correction == 0
             });
-            let turn = TicketWord::read(word);
-            assert!(amended && turn.served == served, "{word:#x}");
-            assert!(!turn.is_past(turn.tickets));
+            let ticket_word = TicketWord::read(word);
+            assert!(amended && ticket_word.served == served, "{word:#x}");
+            assert!(!ticket_word.is_past(ticket_word.tickets));
         }
     }
 
     #[test]
-    fn a_crowd_is_more_than_there_are_places() {
-        let crowd = |tickets, served| TicketWord { tickets, served }.max_waiting();
-        assert_eq!(crowd(64, 0), None);
-        assert_eq!(crowd(65, 0), Some(65));
-        assert_eq!(crowd(100, u32::MAX), Some(101));
-        assert_eq!(crowd(0, 5), None);
+    fn more_tickets_than_slots_are_a_backlog() {
+        let waiting = |tickets, served| TicketWord { tickets, served }.max_waiting();
+        assert_eq!(waiting(64, 0), None);
+        assert_eq!(waiting(65, 0), Some(65));
+        assert_eq!(waiting(100, u32::MAX), Some(101));
+        assert_eq!(waiting(0, 5), None);
     }
 
     #[test]
-    fn greetings_of_strangers_are_none() {
-        let greeting = Greeting {
+    fn foreign_ring_requests_are_not_decoded() {
+        let request = RingRequest {
             magic: MAGIC,
             from: 1,
             to: 2,
             secret: 3,
             back: 4,
             vcq: 5,
-            hall: 6,
-            cell: 7,
+            ticket_queue: 6,
+            ctrl_word: 7,
             proof: 8,
             losses: 9,
             ticket: 10,
@@ -378,17 +391,17 @@ mod tests {
             rail_3: 0,
             rail_4: 0,
         };
-        assert_eq!(greeting.rails(), RailVcqs::of([14, 15].into_iter()));
-        assert_eq!(greeting.rails().iter().collect::<Vec<_>>(), [14, 15]);
-        let mut other = greeting;
+        assert_eq!(request.rails(), RailVcqs::of([14, 15].into_iter()));
+        assert_eq!(request.rails().iter().collect::<Vec<_>>(), [14, 15]);
+        let mut other = request;
         other.set_rails(RailVcqs::default());
         assert_eq!(other.rails().count(), 0);
-        let mut bytes = greeting.encode();
-        assert_eq!(Greeting::decode(&bytes), Some(greeting));
+        let mut bytes = request.encode();
+        assert_eq!(RingRequest::decode(&bytes), Some(request));
         for n in 0..bytes.len() {
-            assert_eq!(Greeting::decode(&bytes[..n]), None);
+            assert_eq!(RingRequest::decode(&bytes[..n]), None);
         }
         bytes[0] ^= 1;
-        assert_eq!(Greeting::decode(&bytes), None);
+        assert_eq!(RingRequest::decode(&bytes), None);
     }
 }

@@ -97,13 +97,13 @@ impl RawPeer {
                 ino: l.id.ino,
                 ipc_ns: l.ipc_ns,
                 key: l.key,
-                lifeline: l.lifeline,
+                liveness_place: l.liveness_place,
                 flags: 0,
             }),
             ib: None,
             tcp: None,
             tofu: None,
-            greeter: None,
+            wireup_tcp: None,
         }
     }
 
@@ -119,7 +119,7 @@ impl RawPeer {
                 ino: shm.ino,
             },
             key: shm.key,
-            lifeline: shm.lifeline,
+            liveness_place: shm.liveness_place,
         };
         let me = RingOwner {
             uid,

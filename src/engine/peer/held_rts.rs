@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_held_is_remembered() {
+    fn only_held_messages_are_remembered() {
         let mut offers = HeldRts::default();
         for id in 0..100_000 {
             offers.cancel(id);
@@ -71,7 +71,7 @@ mod tests {
 
     /// A receive that enters the lists at the end of its call finds a cancel that arrived before.
     #[test]
-    fn a_receive_hears_of_what_was_taken_back_during_its_call() {
+    fn a_receive_detects_a_cancel_during_its_call() {
         let mut offers = HeldRts::default();
         offers.hold(7);
         offers.cancel(7);

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_just_answered_is_at_work() {
+    fn a_peer_that_just_answered_is_progressing() {
         let rma = ShortRma::default();
         assert!(rma.choose_at(MILLISECOND, of(8), MILLISECOND, 0));
         rma.note_answers_at(MILLISECOND + 300, 1);

@@ -4,7 +4,7 @@ use crate::options::{Count, Options};
 use crate::tl::ib::roce_reach::{ReachMode, ReachPolicy};
 use crate::tl::ib::{IbTuning, RcTuning, UdTuning};
 use crate::wire::address::{DATAGRAMS, MAX_PORTS, QUEUES};
-use crate::wire::ib_packet::{HEAD, LEAST_PACKET, most_packets};
+use crate::wire::ib_packet::{HEAD, MIN_PACKET, most_packets};
 use std::time::Duration;
 
 /// `UCX_IB_SL=auto`: the service level that every fabric has.
@@ -12,15 +12,15 @@ const DEFAULT_SL: u8 = 0;
 /// `UCX_ZCOPY_THRESH=auto`, bytes: two buffers; copying them costs more than a lookup in the registration cache.
 const IN_PLACE: usize = 16 << 10;
 /// Shortest buffer, bytes: the longest header and a little data.
-const LEAST_SEG: usize = LEAST_PACKET as usize;
+const MIN_SEG: usize = MIN_PACKET as usize;
 /// Longest buffer, bytes: a message is received only when all of it has arrived.
-const MOST_SEG: usize = 1 << 20;
+const MAX_SEG: usize = 1 << 20;
 /// Shortest UD queue: the longest record in the shortest packets, and sends whose completion is not signaled yet.
-const LEAST_UD_QUEUE: u32 = 192;
+const MIN_UD_QUEUE: u32 = 192;
 /// Shortest `UCX_UD_TIMEOUT`: with 0 a peer would fail before it could answer the first probe.
-const LEAST_UD_TIMEOUT: Duration = Duration::from_millis(100);
+const MIN_UD_TIMEOUT: Duration = Duration::from_millis(100);
 /// Packets are counted modulo 2^16.
-const MOST_WINDOW: u32 = 1 << 15;
+const MAX_WINDOW: u32 = 1 << 15;
 /// Value for an infinite `UCX_RC_TIMEOUT`, `UCX_UD_TIMEOUT` and the like; `auto` is not supported.
 const FOR_EVER: Duration = Duration::from_secs(1 << 20);
 
@@ -45,7 +45,7 @@ impl IbPolicy {
     /// `None` if `UCX_TLS` has neither rc nor ud.
     pub fn new(options: &Options) -> Option<IbPolicy> {
         // Only a list without any part of ud excludes it: rc, rc_v and `all` include it at least for wireup.
-        let greets = options.tls.allows_aux("ud_verbs");
+        let tcp_wireup = options.tls.allows_aux("ud_verbs");
         let (rc, ud) = (
             options.tls.allows("rc_verbs"),
             options.tls.allows("ud_verbs"),
@@ -59,7 +59,7 @@ impl IbPolicy {
             in_place: options.zcopy_thresh.bytes().unwrap_or(IN_PLACE).max(1),
             rndv_rails: options.max_rndv_rails.number().unwrap_or(MAX_PORTS),
             rma_rails: options.max_rma_rails.number().unwrap_or(MAX_PORTS),
-            tuning: tuning(options, ud || greets),
+            tuning: tuning(options, ud || tcp_wireup),
         };
         policy.expect(options, 1);
         Some(policy)
@@ -73,9 +73,9 @@ impl IbPolicy {
     }
 
     /// Flags of the transports that carry messages, as addresses contain them.
-    pub fn ways(&self) -> u8 {
-        let way = |is: bool, flag: u8| if is { flag } else { 0 };
-        way(self.by_queue, QUEUES) | way(self.datagrams, DATAGRAMS)
+    pub fn qp_transports(&self) -> u8 {
+        let flag_if = |is: bool, flag: u8| if is { flag } else { 0 };
+        flag_if(self.by_queue, QUEUES) | flag_if(self.datagrams, DATAGRAMS)
     }
 }
 
@@ -97,12 +97,12 @@ fn reach(options: &Options) -> ReachPolicy {
 fn tuning(options: &Options, datagrams: bool) -> IbTuning {
     let byte = |count: Count| count.number().map(|n| n.min(u8::MAX.into()) as u8);
     let seg_size = options.rc_seg_size.bytes().unwrap_or(8256);
-    let seg_size = seg_size.clamp(LEAST_SEG, MOST_SEG);
+    let seg_size = seg_size.clamp(MIN_SEG, MAX_SEG);
     // A record waits until there is room for all of it, and up to half of what was sent may not be acknowledged yet.
     let least = 2 * most_packets(seg_size - HEAD) as u32;
     let window = match options.rc_fc_enable {
-        true => options.rc_fc_wnd_size.clamp(least, MOST_WINDOW),
-        false => MOST_WINDOW,
+        true => options.rc_fc_wnd_size.clamp(least, MAX_WINDOW),
+        false => MAX_WINDOW,
     };
     let pkey = options.rc_pkey.trim_start_matches("0x");
     IbTuning {
@@ -130,11 +130,11 @@ fn tuning(options: &Options, datagrams: bool) -> IbTuning {
         },
         ud: UdTuning {
             used: datagrams,
-            tx_queue_len: options.ud_tx_queue_len.max(LEAST_UD_QUEUE),
+            tx_queue_len: options.ud_tx_queue_len.max(MIN_UD_QUEUE),
             rx_queue_first: options.ud_rx_queue_len_init.max(16),
-            rx_queue_len: options.ud_rx_queue_len.max(LEAST_UD_QUEUE),
-            window: options.ud_max_window.clamp(2, MOST_WINDOW),
-            timeout: (options.ud_timeout.duration().unwrap_or(FOR_EVER)).max(LEAST_UD_TIMEOUT),
+            rx_queue_len: options.ud_rx_queue_len.max(MIN_UD_QUEUE),
+            window: options.ud_max_window.clamp(2, MAX_WINDOW),
+            timeout: (options.ud_timeout.duration().unwrap_or(FOR_EVER)).max(MIN_UD_TIMEOUT),
             tick: options.ud_timer_tick.duration().unwrap_or(FOR_EVER),
             backoff: options.ud_timer_backoff.clamp(1.0, 100.0),
         },
@@ -154,29 +154,30 @@ mod tests {
     }
 
     #[test]
-    fn who_gets_a_queue_pair() {
-        let ways = |settings: &[(&str, &str)]| policy(settings).map(|p| (p.by_queue, p.datagrams));
-        assert_eq!(ways(&[("TLS", "self,tcp")]), None);
-        assert_eq!(ways(&[]), Some((true, true)));
+    fn rc_or_ud_by_ucx_tls() {
+        let qp_transports =
+            |settings: &[(&str, &str)]| policy(settings).map(|p| (p.by_queue, p.datagrams));
+        assert_eq!(qp_transports(&[("TLS", "self,tcp")]), None);
+        assert_eq!(qp_transports(&[]), Some((true, true)));
         assert_eq!(
-            ways(&[("TLS", "rc")]),
+            qp_transports(&[("TLS", "rc")]),
             Some((true, false)),
             "ud for connecting only"
         );
-        assert_eq!(ways(&[("TLS", "ud")]), Some((false, true)));
-        assert_eq!(ways(&[("NUM_EPS", "257")]), Some((false, true)));
+        assert_eq!(qp_transports(&[("TLS", "ud")]), Some((false, true)));
+        assert_eq!(qp_transports(&[("NUM_EPS", "257")]), Some((false, true)));
         assert_eq!(
-            ways(&[("NUM_EPS", "257"), ("TLS", "rc")]),
+            qp_transports(&[("NUM_EPS", "257"), ("TLS", "rc")]),
             Some((true, false))
         );
         assert_eq!(
-            ways(&[("NUM_EPS", "9"), ("RC_MAX_NUM_EPS", "8")]),
+            qp_transports(&[("NUM_EPS", "9"), ("RC_MAX_NUM_EPS", "8")]),
             Some((false, true))
         );
     }
 
     #[test]
-    fn who_excludes_datagrams_says_so() {
+    fn ud_is_excluded_explicitly_only() {
         let datagrams = |tls: &str| policy(&[("TLS", tls)]).map(|p| p.tuning.ud.used);
         for with in [
             "all",
@@ -232,7 +233,7 @@ mod tests {
         let packets = most_packets(t.rc.seg_size - HEAD) as u32;
         assert!(t.rc.window >= packets && t.rc.tx_queue_len >= packets);
         assert!(t.ud.tx_queue_len as usize >= most_packets(256 - 16 - HEAD));
-        assert_eq!(t.ud.timeout, LEAST_UD_TIMEOUT);
+        assert_eq!(t.ud.timeout, MIN_UD_TIMEOUT);
     }
 
     #[test]
@@ -262,7 +263,7 @@ mod tests {
         assert_eq!((t.service_level, t.traffic_class), (2, Some(7)));
         assert_eq!(
             (t.rc.window, t.rc.timeout),
-            (MOST_WINDOW, Duration::from_millis(1))
+            (MAX_WINDOW, Duration::from_millis(1))
         );
     }
 }

@@ -2,14 +2,14 @@
 
 use crate::options::Options;
 use crate::tl::tofu::{TofuTuning, sizing};
-use crate::wire::tofu_msg::MOST_RAILS;
+use crate::wire::tofu_msg::MAX_RAILS;
 
 /// Minimum bytes of a frame: the longest wireup message fits into a buffer.
-const LEAST_PACKET: usize = 256;
+const MIN_PACKET: usize = 256;
 /// Maximum bytes of a frame, which is also the length of a worker's buffers.
-const MOST_PACKET: usize = 1 << 20;
+const MAX_PACKET: usize = 1 << 20;
 /// Maximum bytes of a ring.
-const MOST_RING: usize = 1 << 30;
+const MAX_RING: usize = 1 << 30;
 /// Defaults: bytes of a ring, and of all rings.
 const RING: usize = 64 << 10;
 const MEMORY: usize = 1 << 30;
@@ -17,9 +17,9 @@ const MEMORY: usize = 1 << 30;
 /// The settings of a context, corrected such that the longest record fits.
 pub fn tuning(options: &Options) -> TofuTuning {
     let packet = options.tofu_seg_size.bytes().unwrap_or(4096);
-    let packet = packet.clamp(LEAST_PACKET, MOST_PACKET) / LEAST_PACKET * LEAST_PACKET;
+    let packet = packet.clamp(MIN_PACKET, MAX_PACKET) / MIN_PACKET * MIN_PACKET;
     let ring = options.tofu_ring_size.bytes().unwrap_or(RING);
-    let ring = ring.clamp(sizing::LEAST as usize, MOST_RING);
+    let ring = ring.clamp(sizing::LEAST as usize, MAX_RING);
     let memory = options.tofu_ring_memory.bytes().unwrap_or(MEMORY);
     TofuTuning {
         ring_size: ring as u32,
@@ -27,7 +27,7 @@ pub fn tuning(options: &Options) -> TofuTuning {
         packet: packet as u32,
         window: options.tofu_window.clamp(1, 1 << 15),
         notices: options.tofu_rx_queue_len,
-        queues: options.tofu_vcqs_per_worker.clamp(1, MOST_RAILS as u32 + 1) as usize,
+        queues: options.tofu_vcqs_per_worker.clamp(1, MAX_RAILS as u32 + 1) as usize,
         first: place(|name| std::env::var(name).ok()),
         most_alone: options.tofu_max_vcqs.number().unwrap_or(usize::MAX),
         zcopy: options.tofu_zcopy_thresh.bytes().unwrap_or(usize::MAX),
@@ -38,14 +38,16 @@ pub fn tuning(options: &Options) -> TofuTuning {
 
 /// Rank of the process on its node, from the launcher's environment variables; else the process id, which no other
 /// process of the node has.
-fn place(told: impl Fn(&str) -> Option<String>) -> usize {
+fn place(env: impl Fn(&str) -> Option<String>) -> usize {
     /// Of Open MPI and Fujitsu MPI, of MPICH, of Slurm.
-    const TOLD: [&str; 3] = [
+    const RANK_VARIABLES: [&str; 3] = [
         "OMPI_COMM_WORLD_LOCAL_RANK",
         "MPI_LOCALRANKID",
         "SLURM_LOCALID",
     ];
-    let mut all = TOLD.iter().filter_map(|name| told(name)?.parse().ok());
+    let mut all = RANK_VARIABLES
+        .iter()
+        .filter_map(|name| env(name)?.parse().ok());
     all.next().unwrap_or(std::process::id() as usize)
 }
 
@@ -74,8 +76,8 @@ mod tests {
 
     #[test]
     fn processes_of_a_node_begin_with_different_interfaces() {
-        let told = |name: &str| (name == "MPI_LOCALRANKID").then(|| "3".to_string());
-        assert_eq!(place(told), 3);
+        let env = |name: &str| (name == "MPI_LOCALRANKID").then(|| "3".to_string());
+        assert_eq!(place(env), 3);
         assert_eq!(place(|_| Some("x".into())), std::process::id() as usize);
     }
 

@@ -176,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_what_a_look_at_all_finds(steps in proptest::collection::vec(step(), 1..200)) {
+        fn finds_the_same_as_a_linear_search(steps in proptest::collection::vec(step(), 1..200)) {
             let mut index = Intervals::default();
             let mut model: Vec<(IntervalKey, usize)> = Vec::new();
             for (i, step) in steps.into_iter().enumerate() {

@@ -49,7 +49,7 @@ unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, u32)) -> *mut Requ
             bare: false,
             worker,
             posting: PostedRecv::LOOSE,
-            notify: Callback::Nobody,
+            notify: Callback::None,
             user_data: ptr::null_mut(),
             data: Data::EMPTY,
             info: ucp_tag_recv_info_t {
@@ -66,7 +66,7 @@ unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, u32)) -> *mut Requ
             aux: 0,
             head_len: 0,
             tail_owned: false,
-            listed: 0,
+            remote_pieces: 0,
             one_of_many: false,
             begun: false,
             extra: None,
@@ -144,7 +144,7 @@ pub fn init_full(r: &mut Request) {
     (r.peer, r.ep, r.imm, r.tail) = (ptr::null(), ptr::null(), 0, ptr::null());
     (r.tail_len, r.kind, r.aux, r.head_len) = (0, 0, 0, 0);
     (r.offset, r.remote, r.remote_id, r.id) = (0, 0, 0, 0);
-    (r.head, r.listed, r.one_of_many, r.begun, r.extra) = ([0; 32], 0, false, false, None);
+    (r.head, r.remote_pieces, r.one_of_many, r.begun, r.extra) = ([0; 32], 0, false, false, None);
 }
 
 /// Memory for a request, of the worker's pool or the user's, and the flags that it begins with.

@@ -66,7 +66,7 @@ pub unsafe fn complete_receive<const MT: bool>(req: *mut Request, status: ucs_st
 unsafe fn run_callback(mt: bool, req: *mut Request) {
     // SAFETY: the request stays allocated until `recycle`.
     unsafe {
-        if let Callback::Nobody = (*req).notify {
+        if let Callback::None = (*req).notify {
             if (*req).raise(mt, COMPLETED) & RELEASED != 0 {
                 recycle_released(req);
             }
@@ -113,7 +113,7 @@ impl DueCallback {
                 Callback::Send(f) => f(handle, status, user_data),
                 Callback::TagRecv(f) => f(handle, status, info, user_data),
                 Callback::Length(f) => f(handle, status, info.length, user_data),
-                Callback::Nobody | Callback::Internal(_) => {}
+                Callback::None | Callback::Internal(_) => {}
             }
         }
     }

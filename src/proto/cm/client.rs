@@ -34,18 +34,18 @@ pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
     let (token, number) = (x.token(), x.number());
     #[expect(
         clippy::arc_with_non_send_sync,
-        reason = "as the worker whose it is: its locks and atomics are what threads share it by"
+        reason = "like Worker: its locks and atomics make sharing among threads sound"
     )]
-    let nobody = Arc::new(Peer::stub(worker));
-    let ep = resolve::numbered_endpoint(worker, &nobody, number | CLIENT, number | SERVER);
+    let stub = Arc::new(Peer::stub(worker));
+    let ep = resolve::numbered_endpoint(worker, &stub, number | CLIENT, number | SERVER);
     // SAFETY: a new endpoint.
     unsafe { (*ep).session = token };
     let session = CmSession {
         ep,
         closing: None,
-        state: SessionState::Dialing,
+        state: SessionState::Connecting,
         contact: None,
-        ways: Vec::new(),
+        transports: Vec::new(),
         from: None,
         local: None,
         remote: SocketAddr::from(([0; 4], 0)),
@@ -55,7 +55,7 @@ pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
         err_mode: 0,
         client_id: 0,
         buffer: Vec::new(),
-        stub: Some(nobody),
+        stub: Some(stub),
     };
     x.entries
         .insert(token, CmEntry::CmSession(Box::new(session)));
@@ -84,12 +84,12 @@ pub unsafe fn connect(
         return;
     };
     (session.remote, session.from, session.client_id) = (to, from, client_id);
-    (session.ways, session.err_mode) = (transports(worker), err_mode);
+    (session.transports, session.err_mode) = (transports(worker), err_mode);
     if let Err(e) = start_connect(worker, x, token) {
         log::debug!("cannot connect to {to}: {e}");
-        let nobody = end_client(x, token);
+        let stub = end_client(x, token);
         drop(guard);
-        fail_attempt(worker, token, nobody, e.status());
+        fail_attempt(worker, token, stub, e.status());
     }
     expire_attempts(worker);
 }
@@ -142,12 +142,12 @@ fn is_of_local_address(e: &io::Error, from: SocketAddr, to: SocketAddr) -> bool 
 fn start_connect(worker: &Worker, x: &mut CmState, token: u64) -> Result<(), ConnectError> {
     let mut error = ConnectError::Connect(ErrorKind::Unsupported.into());
     loop {
-        let Some(session) = x.session(token).filter(|s| !s.ways.is_empty()) else {
+        let Some(session) = x.session(token).filter(|s| !s.transports.is_empty()) else {
             return Err(error);
         };
-        let way = session.ways.remove(0);
-        let (to, from, last) = (session.remote, session.from, session.ways.is_empty());
-        match begin(worker, way, to, from) {
+        let transport = session.transports.remove(0);
+        let (to, from, last) = (session.remote, session.from, session.transports.is_empty());
+        match begin(worker, transport, to, from) {
             Ok(contact) => {
                 contact.watch(&x.epoll, token, true)?;
                 if !last {
@@ -159,7 +159,7 @@ fn start_connect(worker: &Worker, x: &mut CmState, token: u64) -> Result<(), Con
                 return Ok(());
             }
             Err(e) => {
-                log::debug!("{to} is not reached by {way:?}: {e}");
+                log::debug!("{to} is not reached by {transport:?}: {e}");
                 error = e;
             }
         }
@@ -168,16 +168,16 @@ fn start_connect(worker: &Worker, x: &mut CmState, token: u64) -> Result<(), Con
 
 fn begin(
     worker: &Worker,
-    way: CmTransport,
+    transport: CmTransport,
     to: SocketAddr,
     from: Option<SocketAddr>,
 ) -> Result<CmConn, ConnectError> {
-    match way {
+    match transport {
         CmTransport::Rdma => {
             let policy = &worker.ctx.policy.sockaddr;
             let source = policy.rdma_source.map(|ip| SocketAddr::new(ip, 0));
             let source = source.filter(|source| source.is_ipv4() == to.is_ipv4());
-            match RdmaCmConn::dial(to, from.or(source), policy.resolve) {
+            match RdmaCmConn::connect(to, from.or(source), policy.resolve) {
                 Ok(link) => Ok(CmConn::Rdma(link)),
                 // librdmacm binds and resolves in one call.
                 Err(e) if from.is_some_and(|from| is_of_local_address(&e, from, to)) => {
@@ -204,7 +204,7 @@ fn go_on(worker: &Worker, x: &mut CmState, token: u64, e: ConnectError) -> CmOut
         return CmOutcome::Nothing;
     };
     log::debug!("cannot connect to {}: {e}", session.remote);
-    if session.ways.is_empty() {
+    if session.transports.is_empty() {
         return CmOutcome::Lost(end_client(x, token), e.status());
     }
     if let Some(contact) = session.contact.take() {
@@ -229,7 +229,8 @@ pub(super) fn on_late(worker: &Worker, token: u64) {
     let Some(x) = guard.as_deref_mut() else {
         return;
     };
-    let waits = |s: &&mut CmSession| s.state == SessionState::Dialing && !s.ways.is_empty();
+    let waits =
+        |s: &&mut CmSession| s.state == SessionState::Connecting && !s.transports.is_empty();
     if x.session(token).filter(waits).is_none() {
         return;
     }
@@ -240,14 +241,14 @@ pub(super) fn on_late(worker: &Worker, token: u64) {
         ConnectError::Connect(ErrorKind::TimedOut.into()),
     );
     drop(guard);
-    if let CmOutcome::Lost(nobody, status) = outcome {
-        fail_attempt(worker, token, nobody, status);
+    if let CmOutcome::Lost(stub, status) = outcome {
+        fail_attempt(worker, token, stub, status);
     }
 }
 
 /// Fails the requests that wait for a client's connection, and a close that waits for it.
-pub(super) fn fail_attempt(worker: &Worker, token: u64, nobody: *const Peer, status: ucs_status_t) {
-    stub_peer::fail(nobody, status);
+pub(super) fn fail_attempt(worker: &Worker, token: u64, stub: *const Peer, status: ucs_status_t) {
+    stub_peer::fail(stub, status);
     disconnect::on_lost(worker, token, status);
 }
 
@@ -262,9 +263,9 @@ fn end_client(x: &mut CmState, token: u64) -> *const Peer {
         Some(CmEntry::CmSession(session)) => session,
         _ => return std::ptr::null(),
     };
-    let dialing = session.state == SessionState::Dialing;
+    let connecting = session.state == SessionState::Connecting;
     if let Some(contact) = session.contact.take() {
-        contact.unwatch(&x.epoll, dialing);
+        contact.unwatch(&x.epoll, connecting);
     }
     session.state = SessionState::Ended;
     x.pending_closes -= 1;
@@ -310,7 +311,7 @@ fn send_request(worker: &Worker, x: &mut CmState, token: u64) -> io::Result<()> 
     contact.send(&[&hello.encode()[..], &address].concat())?;
     session.local = contact.local();
     session.state = SessionState::Asked;
-    session.ways = Vec::new();
+    session.transports = Vec::new();
     contact.watch_answers(&x.epoll, token)
 }
 
@@ -356,19 +357,19 @@ pub(super) fn on_accepted(worker: &Worker, token: u64, address: &WorkerAddress) 
     let peer = match found {
         Ok(peer) => peer,
         Err(status) => {
-            let nobody = session
+            let stub = session
                 .stub
                 .as_deref()
                 .map_or(std::ptr::null(), |p| &raw const *p);
             drop(guard);
-            return fail_attempt(worker, token, nobody, status);
+            return fail_attempt(worker, token, stub, status);
         }
     };
-    let nobody = session.stub.take();
+    let stub = session.stub.take();
     drop(guard);
     // `None`: a message of the server arrived before the reply.
-    if let Some(nobody) = nobody {
-        stub_peer::settle(worker, token, ep, nobody, &peer);
+    if let Some(stub) = stub {
+        stub_peer::settle(worker, token, ep, stub, &peer);
     }
     // SAFETY: the endpoint is not freed while the session names it.
     match unsafe { ep.as_mut() } {

@@ -29,14 +29,14 @@ pub(super) fn on_disconnect(x: &mut CmState, token: u64) -> CmOutcome {
         return CmOutcome::Nothing;
     };
     let mut word = Vec::new();
-    let said = match recv(contact, &mut word, 1) {
+    let disconnect_byte = match recv(contact, &mut word, 1) {
         Ok(false) => return CmOutcome::Nothing,
         Ok(true) => Some(word[0]),
         // The peer was killed: messages that have arrived by another connection are handled first.
         Err(_) => None,
     };
     if session.state == SessionState::FlushClose {
-        let status = match said {
+        let status = match disconnect_byte {
             Some(FORCED | FORCED_BEHIND) => UCS_ERR_CANCELED,
             Some(_) => UCS_OK,
             None => UCS_ERR_CONNECTION_RESET,
@@ -49,22 +49,23 @@ pub(super) fn on_disconnect(x: &mut CmState, token: u64) -> CmOutcome {
         contact.unwatch(&x.epoll, false);
     }
     if let Some(session) = x.session(token) {
-        (session.state, session.contact) = match said {
+        (session.state, session.contact) = match disconnect_byte {
             Some(_) => (SessionState::Left, contact),
             None => (SessionState::Ended, None),
         };
     }
-    CmOutcome::Gone(ep, said)
+    CmOutcome::Gone(ep, disconnect_byte)
 }
 
-/// Fails the endpoint, unless a message reports the close. `said`: the peer's disconnect byte, `None` if it was killed.
-pub(super) fn on_gone(worker: &Worker, ep: *mut Endpoint, said: Option<u8>) {
+/// Fails the endpoint, unless a message reports the close. `disconnect_byte`: the peer's disconnect byte, `None` if it
+/// was killed.
+pub(super) fn on_gone(worker: &Worker, ep: *mut Endpoint, disconnect_byte: Option<u8>) {
     // SAFETY: the endpoint is not freed while its session names it.
     let Some(ep) = (unsafe { ep.as_mut() }) else {
         return;
     };
     let peer = ep.peer();
-    match said {
+    match disconnect_byte {
         Some(BYE_BEHIND | FORCED_BEHIND) => {}
         Some(BYE) => failure::end_session(worker, peer, ep),
         _ => failure::end_endpoint(worker, peer, ep, UCS_ERR_CONNECTION_RESET),
@@ -198,8 +199,8 @@ fn on_flushed(worker: &Worker, token: u64, status: ucs_status_t) -> Option<Ended
     let closing = x.session(token)?.closing.as_mut()?;
     closing.flushed = true;
     match closing.answer {
-        _ if status != UCS_OK => ended(x, token, status),
-        Some(status) => ended(x, token, status),
+        _ if status != UCS_OK => end_session_close(x, token, status),
+        Some(status) => end_session_close(x, token, status),
         None => None,
     }
 }
@@ -208,7 +209,7 @@ fn on_flushed(worker: &Worker, token: u64, status: ucs_status_t) -> Option<Ended
 fn on_answer(x: &mut CmState, token: u64, status: ucs_status_t) -> Option<EndedClose> {
     let closing = x.session(token)?.closing.as_mut()?;
     if status != UCS_OK || closing.flushed {
-        return ended(x, token, status);
+        return end_session_close(x, token, status);
     }
     closing.answer = Some(status);
     let session = x.session(token)?;
@@ -222,7 +223,7 @@ fn on_answer(x: &mut CmState, token: u64, status: ucs_status_t) -> Option<EndedC
 }
 
 /// Ends a session together with the close that waits for it.
-fn ended(x: &mut CmState, token: u64, status: ucs_status_t) -> Option<EndedClose> {
+fn end_session_close(x: &mut CmState, token: u64, status: ucs_status_t) -> Option<EndedClose> {
     let request = x.session(token)?.closing.take()?.request;
     end(x, token, false, false);
     Some((request, status))
@@ -231,7 +232,7 @@ fn ended(x: &mut CmState, token: u64, status: ucs_status_t) -> Option<EndedClose
 /// Completes the close of a client's endpoint whose connection has failed, if the user has closed it.
 pub(super) fn on_lost(worker: &Worker, token: u64, status: ucs_status_t) {
     let mut guard = worker.cm.lock();
-    let lost = (guard.as_deref_mut()).and_then(|x| ended(x, token, status));
+    let lost = (guard.as_deref_mut()).and_then(|x| end_session_close(x, token, status));
     drop(guard);
     if let Some((req, status)) = lost {
         // SAFETY: the request was removed from its session: this thread owns it.
@@ -251,7 +252,7 @@ pub fn end_all(worker: &Worker) {
         .map(|(&token, _)| token)
         .collect();
     let closes: Vec<_> = (waiting.into_iter())
-        .filter_map(|token| ended(x, token, UCS_ERR_CANCELED))
+        .filter_map(|token| end_session_close(x, token, UCS_ERR_CANCELED))
         .collect();
     drop(guard);
     for (req, status) in closes {
@@ -267,13 +268,13 @@ fn end(x: &mut CmState, token: u64, behind: bool, force: bool) {
     };
     if matches!(
         session.state,
-        SessionState::Dialing | SessionState::Asked | SessionState::FlushClose
+        SessionState::Connecting | SessionState::Asked | SessionState::FlushClose
     ) {
         x.pending_closes -= 1;
     }
     if let Some(mut contact) = session.contact {
         if session.state != SessionState::Left {
-            contact.unwatch(&x.epoll, session.state == SessionState::Dialing);
+            contact.unwatch(&x.epoll, session.state == SessionState::Connecting);
         }
         if matches!(session.state, SessionState::Open | SessionState::Left) {
             let word = disconnect_byte(
@@ -285,8 +286,8 @@ fn end(x: &mut CmState, token: u64, behind: bool, force: bool) {
             let _ = contact.send(&[word]);
         }
     }
-    if let Some(nobody) = session.stub {
-        x.retire(token, nobody);
+    if let Some(stub) = session.stub {
+        x.retire(token, stub);
     }
 }
 

@@ -7,21 +7,21 @@ use crate::sys::{clock, log};
 use std::io::ErrorKind;
 
 /// Time after which a connection without a complete hello is closed, in milliseconds.
-pub(super) const GUEST_MS: u64 = 5000;
+pub(super) const HALF_OPEN_MS: u64 = 5000;
 
 pub(super) fn take(x: &mut CmState, token: u64) -> Option<HalfOpen> {
-    let Some(CmEntry::HalfOpen(guest)) = x.entries.remove(&token) else {
+    let Some(CmEntry::HalfOpen(half_open)) = x.entries.remove(&token) else {
         return None;
     };
     x.half_open.retain(|&t| t != token);
-    guest.contact.unwatch(&x.epoll, false);
-    Some(guest)
+    half_open.contact.unwatch(&x.epoll, false);
+    Some(half_open)
 }
 
 /// Closes a half-open connection.
 pub(super) fn reject(x: &mut CmState, token: u64, why: &str) {
-    if let Some(guest) = take(x, token) {
-        let from = guest
+    if let Some(half_open) = take(x, token) {
+        let from = half_open
             .contact
             .remote()
             .map_or_else(|| "?".to_owned(), |a| a.to_string());
@@ -33,40 +33,38 @@ pub(super) fn reject(x: &mut CmState, token: u64, why: &str) {
 pub(super) fn expire(x: &mut CmState) {
     while let Some(&token) = x.half_open.front() {
         match x.entries.get(&token) {
-            Some(CmEntry::HalfOpen(guest)) if guest.until > clock::coarse_ms() => return,
-            _ => reject(x, token, "it did not say who it is"),
+            Some(CmEntry::HalfOpen(half_open)) if half_open.until > clock::coarse_ms() => return,
+            _ => reject(x, token, "no hello in time"),
         }
     }
 }
 
 /// Reads a hello, or a part of it.
 pub(super) fn on_readable(worker: &Worker, x: &mut CmState, token: u64) {
-    let Some(CmEntry::HalfOpen(guest)) = x.entries.get_mut(&token) else {
+    let Some(CmEntry::HalfOpen(half_open)) = x.entries.get_mut(&token) else {
         return;
     };
-    match read_hello(&mut guest.contact, &mut guest.buffer) {
+    match read_hello(&mut half_open.contact, &mut half_open.buffer) {
         Ok(None) => {}
         Ok(Some((hello, address))) => {
-            let Some(guest) = take(x, token) else {
+            let Some(half_open) = take(x, token) else {
                 return;
             };
-            let Some(remote) = guest.contact.remote() else {
-                return log::diag!("connection to a listener closed: it has gone");
+            let Some(remote) = half_open.contact.remote() else {
+                return log::diag!("connection to a listener closed: the client has disconnected");
             };
             x.due.push_back(PendingAccept {
-                listener: guest.listener,
+                listener: half_open.listener,
                 request: ConnRequest {
                     worker,
-                    contact: guest.contact,
+                    contact: half_open.contact,
                     hello,
                     address,
                     remote,
                 },
             });
         }
-        Err(e) if e.kind() == ErrorKind::InvalidData => {
-            reject(x, token, "it speaks something else")
-        }
-        Err(_) => reject(x, token, "it went before it said who it is"),
+        Err(e) if e.kind() == ErrorKind::InvalidData => reject(x, token, "unknown protocol"),
+        Err(_) => reject(x, token, "closed before the hello"),
     }
 }

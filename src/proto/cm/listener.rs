@@ -23,38 +23,39 @@ pub fn listen(
     at: SocketAddr,
     handler: ConnHandler,
 ) -> Result<Box<Listener>, ucs_status_t> {
-    let (policy, ways) = (&worker.ctx.policy.sockaddr, transports(worker));
+    let (policy, transports) = (&worker.ctx.policy.sockaddr, transports(worker));
     let backlog = policy
         .backlog
         .map_or(socket::BACKLOG, |n| n.min(i32::MAX as u32) as i32);
     let opening = ListenParams {
-        rdma: ways.contains(&CmTransport::Rdma),
-        tcp: ways.contains(&CmTransport::Tcp),
+        rdma: transports.contains(&CmTransport::Rdma),
+        tcp: transports.contains(&CmTransport::Tcp),
         tuning: &tuning(worker),
         reuse: policy.reuse_address,
         reuse_rdma: policy.rdma_reuse_address,
         backlog,
     };
-    if ways.is_empty() {
-        log::error!("UCX_SOCKADDR_TLS_PRIORITY names nothing that could listen");
+    if transports.is_empty() {
+        log::error!("UCX_SOCKADDR_TLS_PRIORITY names no transport that can listen");
         return Err(UCS_ERR_UNSUPPORTED);
     }
-    let door = CmListener::open(at, &opening).map_err(|e| {
+    let listener = CmListener::open(at, &opening).map_err(|e| {
         log::error!("cannot listen on {at}: {e}");
         match e.kind() {
             ErrorKind::AddrInUse => UCS_ERR_BUSY,
             _ => UCS_ERR_IO_ERROR,
         }
     })?;
-    let address = door.address;
+    let address = listener.address;
     let mut guard = exchange(worker)?;
     let x = guard.as_deref_mut().ok_or(UCS_ERR_IO_ERROR)?;
     let token = x.token();
-    if let Err(e) = door.watch(&x.epoll, token) {
+    if let Err(e) = listener.watch(&x.epoll, token) {
         log::error!("cannot watch {address}: {e}");
         return Err(UCS_ERR_IO_ERROR);
     }
-    x.entries.insert(token, CmEntry::Listener { door, handler });
+    x.entries
+        .insert(token, CmEntry::Listener { listener, handler });
     Ok(Box::new(Listener {
         worker,
         token,
@@ -68,19 +69,19 @@ pub fn unlisten(worker: &Worker, token: u64) {
     let Some(x) = guard.as_deref_mut() else {
         return;
     };
-    let Some(CmEntry::Listener { door, .. }) = x.entries.remove(&token) else {
+    let Some(CmEntry::Listener { listener, .. }) = x.entries.remove(&token) else {
         return;
     };
-    door.close(UCS_ERR_REJECTED as i8, reject);
-    door.unwatch(&x.epoll);
+    listener.close(UCS_ERR_REJECTED as i8, reject);
+    listener.unwatch(&x.epoll);
     let of_it = |entry: &CmEntry| matches!(entry, CmEntry::HalfOpen(g) if g.listener == token);
-    let guests: Vec<u64> = (x.entries.iter())
+    let tokens: Vec<u64> = (x.entries.iter())
         .filter(|(_, entry)| of_it(entry))
-        .map(|(&guest, _)| guest)
+        .map(|(&token, _)| token)
         .collect();
-    for guest in guests {
-        if let Some(mut guest) = half_open::take(x, guest) {
-            reject(&mut guest.contact);
+    for token in tokens {
+        if let Some(mut half_open) = half_open::take(x, token) {
+            reject(&mut half_open.contact);
         }
     }
     x.due.retain_mut(|due| {
@@ -100,35 +101,32 @@ fn reject(contact: &mut CmConn) {
 pub(super) fn accept(worker: &Worker, x: &mut CmState, token: u64) {
     let tuning = tuning(worker);
     for _ in 0..ACCEPTS {
-        let Some(CmEntry::Listener { door, .. }) = x.entries.get(&token) else {
+        let Some(CmEntry::Listener { listener, .. }) = x.entries.get(&token) else {
             return;
         };
-        let contact = match door.accept(&worker.ctx.ports, &tuning) {
+        let contact = match listener.accept(&worker.ctx.ports, &tuning) {
             Ok(accepted) => accepted,
             Err(e) if e.kind() == ErrorKind::WouldBlock => return,
             // Descriptors may run out: the connections in the backlog are accepted later.
             Err(e) => return log::debug!("cannot accept a client: {e}"),
         };
-        log::trace!(
-            "somebody at {:?} has connected to a listener",
-            contact.remote()
-        );
+        log::trace!("connection from {:?} to a listener", contact.remote());
         let room = (socket::max_half_open() / contact.descriptors()).max(1);
         while x.half_open.len() >= room {
             half_open::reject(x, x.half_open[0], "others wait");
         }
-        let guest = x.token();
-        if let Err(e) = contact.watch(&x.epoll, guest, false) {
+        let half_open = x.token();
+        if let Err(e) = contact.watch(&x.epoll, half_open, false) {
             log::debug!("cannot watch a client: {e}");
             continue;
         }
-        x.half_open.push_back(guest);
+        x.half_open.push_back(half_open);
         let entry = CmEntry::HalfOpen(HalfOpen {
             contact,
             listener: token,
-            until: clock::coarse_ms() + half_open::GUEST_MS,
+            until: clock::coarse_ms() + half_open::HALF_OPEN_MS,
             buffer: Vec::new(),
         });
-        x.entries.insert(guest, entry);
+        x.entries.insert(half_open, entry);
     }
 }

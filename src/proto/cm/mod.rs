@@ -67,9 +67,10 @@ fn tuning(worker: &Worker) -> SocketTuning {
 /// CM transports of a worker, preferred first.
 fn transports(worker: &Worker) -> Vec<CmTransport> {
     let by_rdma = !worker.ctx.ports.is_empty();
-    let ways = worker.ctx.policy.sockaddr.ways.iter().copied();
+    let transports = worker.ctx.policy.sockaddr.transports.iter().copied();
     // Without a port the library is not loaded.
-    ways.filter(|&way| way != CmTransport::Rdma || (by_rdma && Rdmacm::get().is_some()))
+    transports
+        .filter(|&transport| transport != CmTransport::Rdma || (by_rdma && Rdmacm::get().is_some()))
         .collect()
 }
 
@@ -103,7 +104,7 @@ pub fn progress(worker: &Worker) -> u32 {
         }
         None => return 0,
     };
-    deferred_close::reap();
+    deferred_close::drop_finished();
     for token in late {
         client::on_late(worker, token);
     }
@@ -128,7 +129,7 @@ fn on_event(worker: &Worker, token: u64) {
             CmOutcome::Nothing
         }
         Some(CmEntry::CmSession(session)) => match session.state {
-            SessionState::Dialing => client::on_connected(worker, x, token),
+            SessionState::Connecting => client::on_connected(worker, x, token),
             SessionState::Asked => client::on_answer(worker, x, token),
             SessionState::Open | SessionState::FlushClose => disconnect::on_disconnect(x, token),
             SessionState::Left | SessionState::Ended => CmOutcome::Nothing,
@@ -138,9 +139,9 @@ fn on_event(worker: &Worker, token: u64) {
     drop(guard);
     match outcome {
         CmOutcome::Nothing => {}
-        CmOutcome::Lost(nobody, status) => client::fail_attempt(worker, token, nobody, status),
+        CmOutcome::Lost(stub, status) => client::fail_attempt(worker, token, stub, status),
         CmOutcome::Accepted(address) => client::on_accepted(worker, token, &address),
-        CmOutcome::Gone(ep, said) => disconnect::on_gone(worker, ep, said),
+        CmOutcome::Gone(ep, disconnect_byte) => disconnect::on_gone(worker, ep, disconnect_byte),
         // SAFETY: the request was removed from its session: this thread owns it.
         CmOutcome::Closed((req, status)) => unsafe { request::complete(req, status) },
     }

@@ -23,7 +23,7 @@ pub fn server_endpoint(
 ) -> Result<*mut Endpoint, ucs_status_t> {
     if !request.contact.is_idle() {
         // Readable means a disconnect byte or the end of the connection.
-        log::debug!("the client at {} has gone", request.remote);
+        log::debug!("the client at {} has disconnected", request.remote);
         return Err(UCS_ERR_CONNECTION_RESET);
     }
     let address = request.address.clone();
@@ -63,11 +63,11 @@ pub unsafe fn accept(
         // SAFETY: the caller's endpoint is valid.
         err_mode: unsafe { (*ep).err_mode },
     };
-    let told = (request.contact)
+    let sent = (request.contact)
         .send(&[&reply.encode()[..], &address].concat())
         .and_then(|()| request.contact.watch(&x.epoll, token, false));
-    if let Err(e) = told {
-        log::debug!("the client at {} has gone: {e}", request.remote);
+    if let Err(e) = sent {
+        log::debug!("the client at {} has disconnected: {e}", request.remote);
         return Err(UCS_ERR_CONNECTION_RESET);
     }
     // SAFETY: the caller's endpoint is valid. Its messages can arrive before the reply.
@@ -82,7 +82,7 @@ pub unsafe fn accept(
         local: request.contact.local(),
         remote: request.remote,
         contact: Some(request.contact),
-        ways: Vec::new(),
+        transports: Vec::new(),
         from: None,
         freed: false,
         number: request.hello.number,
@@ -106,7 +106,7 @@ pub fn reject(contact: &mut CmConn, status: ucs_status_t) {
         err_mode: 0,
     };
     if let Err(e) = contact.send(&reply.encode()) {
-        log::debug!("a client that is turned away has gone: {e}");
+        log::debug!("a rejected client has disconnected: {e}");
     }
 }
 

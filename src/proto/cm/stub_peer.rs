@@ -26,51 +26,44 @@ pub fn on_proof(worker: &Worker, peer: &Peer, secret: u64) {
             }
             _ => None,
         });
-    let Some((token, ep, nobody)) = asked.and_then(|(t, s)| Some((t, s.ep, s.stub.take()?))) else {
+    let Some((token, ep, stub)) = asked.and_then(|(t, s)| Some((t, s.ep, s.stub.take()?))) else {
         return;
     };
     drop(guard);
-    settle(worker, token, ep, nobody, peer);
+    settle(worker, token, ep, stub, peer);
 }
 
 /// Connects a client's endpoint to the server's peer.
-pub(super) fn settle(
-    worker: &Worker,
-    token: u64,
-    ep: *mut Endpoint,
-    nobody: Arc<Peer>,
-    peer: &Peer,
-) {
-    migrate(worker, ep, &nobody, peer);
+pub(super) fn settle(worker: &Worker, token: u64, ep: *mut Endpoint, stub: Arc<Peer>, peer: &Peer) {
+    migrate(worker, ep, &stub, peer);
     // SAFETY: the endpoint is not freed while its session names it.
     if let Some(ep) = unsafe { ep.as_mut() } {
         failure::begin(worker, ep, peer);
     }
     if let Some(x) = worker.cm.lock().as_deref_mut() {
-        x.retire(token, nobody);
+        x.retire(token, stub);
     }
 }
 
 /// Moves an endpoint and its requests from the stub peer to the server's peer.
-fn migrate(worker: &Worker, ep: *mut Endpoint, nobody: &Peer, peer: &Peer) {
+fn migrate(worker: &Worker, ep: *mut Endpoint, stub: &Peer, peer: &Peer) {
     // SAFETY: the endpoint is not freed while its session names it, and is in the stub peer's list.
     if let Some(e) = unsafe { ep.as_ref() } {
         // SAFETY: the endpoint is not freed while its session names it, and is in the stub peer's list.
         unsafe {
-            resolve::unlist(nobody, ep);
+            resolve::unlist(stub, ep);
             resolve::move_to_peer(peer, ep);
         }
         peer.hold();
         e.set_peer(peer);
-        nobody.release();
+        stub.release();
     }
-    let mut from = nobody.tx.lock();
+    let mut from = stub.tx.lock();
     let mut to = peer.tx.lock();
     // Released when the stub peer is freed.
     peer.hold();
     // Release: pairs with the Acquire load in `Peer::successor`.
-    nobody
-        .successor_ptr
+    stub.successor_ptr
         .store((&raw const *peer).cast_mut(), Ordering::Release);
     let waiting = std::mem::take(&mut from.pending);
     worker.progress_flags.dequeued(waiting.len());
@@ -96,9 +89,9 @@ fn migrate(worker: &Worker, ep: *mut Endpoint, nobody: &Peer, peer: &Peer) {
 }
 
 /// Fails the stub peer of a client's connection, and the requests that wait there.
-pub(super) fn fail(nobody: *const Peer, status: ucs_status_t) {
+pub(super) fn fail(stub: *const Peer, status: ucs_status_t) {
     // SAFETY: stub peers are not freed as long as something refers to them.
-    if let Some(peer) = unsafe { nobody.as_ref() } {
+    if let Some(peer) = unsafe { stub.as_ref() } {
         tx::fail_peer(peer, status);
     }
 }

@@ -1,7 +1,7 @@
 //! Periodic work on IB connections: repeats HELLOs, retransmits packets, detects failed peers, and frees connections
 //! that nothing refers to any more.
 
-use super::{LONGEST_MS, disconnect, ib_failover, repeat, settle, tx};
+use super::{MAX_HELLO_INTERVAL_MS, disconnect, ib_failover, repeat, settle, tx};
 use crate::ctypes::*;
 use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker};
 use crate::engine::peer::Peer;
@@ -32,9 +32,9 @@ pub fn tick(worker: &Worker, ports: &mut IbWorker, now: u64) {
     let (timeout, keepalive) = (ports.longest_silence(), worker.ctx.policy.keepalive_ms);
     let mut steps = Vec::new();
     for c in ports.iter() {
-        let mut step = greet(c, now, timeout);
+        let mut step = advance(c, now, timeout);
         if step == Step::Keep && c.phase == IbConnPhase::Open && !c.ended {
-            look_at(c, now, keepalive, timeout);
+            check_liveness(c, now, keepalive, timeout);
         }
         // SAFETY: peers that lists of progress name are not freed.
         let is_over = c.ended || unsafe { &*c.peer }.status() != UCS_OK;
@@ -78,7 +78,7 @@ fn is_unwanted(peer: &Peer) -> bool {
 }
 
 /// Decides whether a HELLO is due again, or has been repeated for as long as a peer may be silent.
-fn greet(c: &mut IbConn, now: u64, timeout: u64) -> Step {
+fn advance(c: &mut IbConn, now: u64, timeout: u64) -> Step {
     // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*c.peer };
     if c.ended || peer.status() != UCS_OK || c.is_settled() || now < c.due {
@@ -106,14 +106,14 @@ fn greet(c: &mut IbConn, now: u64, timeout: u64) -> Step {
             );
         }
     }
-    c.wait = (2 * c.wait).min(LONGEST_MS);
+    c.wait = (2 * c.wait).min(MAX_HELLO_INTERVAL_MS);
     c.due = now + c.wait;
     Step::Repeat
 }
 
 /// Sends what is due on an open connection, and probes the peer: if an endpoint handles errors, or if there is no
 /// endpoint that would notice its failure, so that the connection would exist for ever.
-fn look_at(c: &mut IbConn, now: u64, keepalive: u64, timeout: u64) {
+fn check_liveness(c: &mut IbConn, now: u64, keepalive: u64, timeout: u64) {
     // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*c.peer };
     if peer.status() != UCS_OK {
@@ -141,10 +141,10 @@ fn look_at(c: &mut IbConn, now: u64, keepalive: u64, timeout: u64) {
         alive
     });
     if refused {
-        tell_of_loss(peer, "the device takes no more");
+        log_loss(peer, "the device accepts no more work requests");
         tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
     } else if alive == Some(false) {
-        tell_of_loss(peer, &format!("nothing was confirmed for {timeout} ms"));
+        log_loss(peer, &format!("nothing was acknowledged for {timeout} ms"));
         tx::fail_peer(peer, UCS_ERR_ENDPOINT_TIMEOUT);
     }
 }
@@ -174,7 +174,7 @@ pub(super) fn has_room(ports: &mut IbWorker, most: usize) -> bool {
 }
 
 /// Logs a failed connection, as an error if no error handler is called: the log alone explains why the program hangs.
-fn tell_of_loss(peer: &Peer, why: &str) {
+fn log_loss(peer: &Peer, why: &str) {
     let uid = peer.uid;
     // Relaxed: set once, before anything is sent that the user waits for.
     match peer.watch_death.load(Ordering::Relaxed) || has_no_endpoint(peer) {
@@ -198,7 +198,7 @@ pub fn broken(ports: &mut IbWorker, number: u32, status: ibv_wc_status) {
         return;
     }
     let verbs = ports.ifaces[iface].port.hca.verbs;
-    tell_of_loss(peer, &verbs.status_text(status));
+    log_loss(peer, &verbs.status_text(status));
     tx::fail_peer(
         peer,
         match status {

@@ -7,7 +7,7 @@ use crate::engine::request::{self, Extra, Request};
 use crate::engine::worker::{TimedGet, Worker};
 use crate::proto::cma::{self, CmaDirection, CmaFault, CmaRemote};
 use crate::proto::rndv_cancel::{self, CmaGuard};
-use crate::proto::split_copy::{self, NextPiece};
+use crate::proto::split_copy::{self, NextChunk};
 use crate::sys::cma::{IoSpan, Spans};
 use std::ptr;
 use std::time::Instant;
@@ -57,7 +57,7 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> GetStep {
     }
     let scheme = scheme(worker, peer, r);
     if scheme == CopyScheme::Race
-        && let Some(race) = peer.open_share()
+        && let Some(race) = peer.open_split_copy()
     {
         request_data(worker, req, peer, Some(race));
         return GetStep::Asked;
@@ -233,9 +233,9 @@ unsafe fn copy_split(worker: &Worker, req: *mut Request, peer: &Peer) -> GetStep
     let mut moved = 0;
     while moved < PULL_STEP {
         let (range, last) = match split_copy::next(r) {
-            NextPiece::Copy(range) => (Some(range), false),
-            NextPiece::Wait => return GetStep::More,
-            NextPiece::Last(range) => (range.inspect(|_| split_copy::refused(peer)), true),
+            NextChunk::Copy(range) => (Some(range), false),
+            NextChunk::Wait => return GetStep::More,
+            NextChunk::Last(range) => (range.inspect(|_| split_copy::refused(peer)), true),
         };
         if let Some((offset, n)) = range
             && r.status == UCS_INPROGRESS
@@ -303,7 +303,7 @@ fn end_shared(worker: &Worker, req: *mut Request, peer: &Peer) -> GetStep {
 
 /// Fetches the list of the sender's pieces, if there is one and it was not fetched before.
 fn fetch_list(peer: &Peer, r: &mut Request) -> Result<(), CmaFault> {
-    let count = r.listed as usize;
+    let count = r.remote_pieces as usize;
     if count == 0 || r.pieces().is_some() {
         return Ok(());
     }

@@ -94,7 +94,7 @@ unsafe fn put_keys(r: &mut Request, keys: Vec<u8>, transfer: Zcopy) -> u8 {
 
 /// Whether RC is the lane to a peer, or will be, as far as is known. Messages of a worker to itself are copied.
 fn may_be_read(worker: &Worker, peer: &Peer) -> bool {
-    let by_queue = matches!(peer.queues(), QpTransport::Unknown | QpTransport::Own);
+    let by_queue = matches!(peer.qp_transport(), QpTransport::Unknown | QpTransport::Own);
     by_queue && peer.inbox.is_none() && peer.uid != worker.uid
 }
 

@@ -13,25 +13,26 @@ use crate::engine::request::Request;
 use crate::engine::worker::{RtrRace, Worker};
 use crate::proto::req_lookup;
 use crate::tl::shm::chunk_board::ClaimResult;
-use crate::tl::shm::outbox::OpenChunkBoard;
+use crate::tl::shm::outbox::OpenSplitCopy;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Longest message for which an RTR is sent, bytes: with an area and an empty ring all of it fits, with parts in every
-/// slot, and a sender that stops progressing is not waited for.
+/// Longest message for which an RTR is sent, bytes: with a big buffer and an empty ring all of it fits, with parts in
+/// every slot, and a sender that stops progressing is not waited for.
 pub const MAX: usize = 1 << 20;
 /// Limit in bytes for one of many messages, of which each core copies others, where the copy time of the peer is not
 /// known, and for peers on distant cores.
 const UNKNOWN_OF_MANY: usize = 64 << 10;
 const FAR_OF_MANY: usize = 32 << 10;
 /// Maximum copy time of near cores, in nanoseconds for a MiB of parts: 25 to 40 us where they share a cache and the
-/// ring has an area, 75 without an area, 300 and more where they share none. CMA copies by both sides take 50 together.
+/// ring has a big buffer, 75 without a big buffer, 300 and more where they share none. CMA copies by both sides take 50
+/// together.
 const NEAR: u32 = 55_000;
 /// One of so many messages beyond the limit is tried, because processes move to other cores.
 const TRIED: u8 = 16;
 /// Time without a part after which the receiver claims the message. A sender that progresses answers within a few
 /// transfers of a cache line, 0.1 to 0.3 us each; of a sender that does not, a fifth of the time of the copy is lost.
-const PATIENCE: Duration = Duration::from_micros(2);
+const CLAIM_AFTER: Duration = Duration::from_micros(2);
 
 /// Whether an RTR race is possible for a message of `len` bytes.
 pub fn may_race(worker: &Worker, peer: &Peer, len: usize) -> bool {
@@ -43,7 +44,7 @@ pub fn may_race(worker: &Worker, peer: &Peer, len: usize) -> bool {
 pub(super) fn is_racing_of_many(worker: &Worker, peer: &Peer, len: usize) -> bool {
     let limit = match peer.copy_ns_per_mib.load(Ordering::Relaxed) {
         0 => UNKNOWN_OF_MANY,
-        ..=NEAR => MAX,
+        1..=NEAR => MAX,
         _ => FAR_OF_MANY,
     };
     may_race(worker, peer, len) && (len <= limit || is_tried(peer))
@@ -61,14 +62,14 @@ fn is_tried(peer: &Peer) -> bool {
 ///
 /// # Safety
 /// The caller owns the request.
-pub(super) unsafe fn watch(worker: &Worker, req: *mut Request, id: u64, share: OpenChunkBoard) {
+pub(super) unsafe fn watch(worker: &Worker, req: *mut Request, id: u64, split_copy: OpenSplitCopy) {
     // SAFETY: the caller's request, whose peer is not freed before it completes.
     let (r, peer) = unsafe { (&*req, &*(*req).peer) };
     let now = Instant::now();
     worker.rtr_races.lock().push(RtrRace {
         peer,
         id,
-        share,
+        split_copy,
         parts: peer.parts.load(Ordering::Relaxed),
         since: now,
         timed: (!r.one_of_many).then_some((r.info.length, now)),
@@ -129,15 +130,15 @@ fn is_awaited(worker: &Worker, a: &mut RtrRace, now: Instant) -> bool {
     if parts != a.parts {
         (a.parts, a.since) = (parts, now);
     }
-    now.duration_since(a.since) < PATIENCE
+    now.duration_since(a.since) < CLAIM_AFTER
 }
 
 /// Ends a race. Returns the request if the sender has not claimed it; then the caller owns it.
 fn close(worker: &Worker, a: &RtrRace) -> Option<*mut Request> {
     // SAFETY: peers that lists of progress name are not freed; the ring to them is mapped as long as the chunk board is
     // open.
-    let (peer, share) = unsafe { (&*a.peer, a.share.share.as_ref()) };
-    let ours = share.claim(a.share.generation, 1) == ClaimResult::Piece(0);
-    peer.close_share(a.share.share);
+    let (peer, chunk_state) = unsafe { (&*a.peer, a.split_copy.chunk_state.as_ref()) };
+    let ours = chunk_state.claim(a.split_copy.generation, 1) == ClaimResult::Chunk(0);
+    peer.close_split_copy(a.split_copy.chunk_state);
     ours.then(|| req_lookup::take(worker, peer, a.id)).flatten()
 }

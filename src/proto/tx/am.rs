@@ -219,7 +219,7 @@ unsafe fn send_parts<R: RecordSink>(
             return Ok(false);
         }
         // SAFETY: the range is inside the data.
-        let part = unsafe { Fragment::cut(r, FRAGMENT.min(total - offset)) };
+        let part = unsafe { Fragment::next_part(r, FRAGMENT.min(total - offset)) };
         let sent = outbox.send(r.kind, r.aux, part.imm, part.len(), |dst| {
             // SAFETY: the record has room for the part.
             unsafe { part.write(r, dst) }
@@ -337,7 +337,7 @@ unsafe fn tcp_part(
         return None;
     }
     // SAFETY: the range is inside the data.
-    let part = unsafe { Fragment::cut(r, TCP_PACKED.min(left)) };
+    let part = unsafe { Fragment::next_part(r, TCP_PACKED.min(left)) };
     sender.send(r.kind, r.aux, part.imm, part.len(), |dst| {
         // SAFETY: the record has room for the part.
         unsafe { part.write(r, dst) }
@@ -363,7 +363,7 @@ impl Fragment {
     ///
     /// # Safety
     /// The request's data are readable, and `max` bytes are left.
-    unsafe fn cut(r: &Request, max: usize) -> Fragment {
+    unsafe fn next_part(r: &Request, max: usize) -> Fragment {
         let Data::Generic { .. } = r.data else {
             return Self::of(r, max, Vec::new());
         };

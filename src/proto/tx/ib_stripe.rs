@@ -53,7 +53,7 @@ pub fn begin(peer: &Peer, sender: &mut IbSender, t: &mut Zcopy, len: usize, keys
 fn has_rails(peer: &Peer, sender: &mut IbSender) -> bool {
     if sender.rails.are_due(clock::coarse_ms()) {
         // SAFETY: peers do not outlive their worker.
-        unsafe { &*peer.worker }.raise_rails(peer, RailEvent::Ask);
+        unsafe { &*peer.worker }.raise_rails(peer, RailEvent::RequestRails);
     }
     sender.rails.any_open()
 }
@@ -100,7 +100,7 @@ pub fn share_out(
     };
     for rail in sender.rails.refused.drain(..) {
         // SAFETY: peers do not outlive their worker.
-        unsafe { &*peer.worker }.raise_rails(peer, RailEvent::GiveUp(rail));
+        unsafe { &*peer.worker }.raise_rails(peer, RailEvent::LocalFailure(rail));
     }
     all
 }

@@ -39,7 +39,7 @@ pub fn set_rma_ib(r: &mut Request, direction: CmaDirection, addr: u64, keys: &De
 /// Makes a request, whose data (the result buffer, or none) and peer are set, an atomic operation of the peer's HCA.
 /// False: no HCA has the operation.
 pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, keys: &DeviceKeys) -> bool {
-    let port = keys.atomics.ports.trailing_zeros() as usize;
+    let port = keys.atomics.port_mask.trailing_zeros() as usize;
     let (Some(key), Some(_)) = (keys.of_port(port), step(head)) else {
         return false;
     };
@@ -47,7 +47,7 @@ pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, keys: &DeviceKeys) -> b
         r,
         addr,
         head,
-        u64::from(key) << 8 | u64::from(keys.atomics.ports),
+        u64::from(key) << 8 | u64::from(keys.atomics.port_mask),
     );
     true
 }
@@ -326,7 +326,7 @@ pub fn on_end(connection: &mut IbConn, number: u64) {
         return;
     };
     let mut ends = EndedRequests::default();
-    sender.ended(number, |owner| ends.add(owner));
+    sender.on_send_completion(number, |owner| ends.add(owner));
     drop(tx);
     ends.finish();
 }
@@ -339,25 +339,25 @@ pub fn on_end(connection: &mut IbConn, number: u64) {
 pub unsafe fn on_end_alone(connection: &mut IbConn, number: u64) {
     // SAFETY: peers that connections name are not freed before them; single-thread mode. A callback may change the
     // lane: it is looked up each time.
-    let line = || match unsafe { (*connection.peer).tx.alone().lane.as_mut() } {
+    let rc_ep = || match unsafe { (*connection.peer).tx.alone().lane.as_mut() } {
         Some(Lane::Ib(sender)) => sender.rc(),
         _ => None,
     };
     // Data that came through registered buffers are copied before any request is completed.
-    if connection.reply_tx.is_some() || line().is_none_or(|line| line.has_descs()) {
+    if connection.reply_tx.is_some() || rc_ep().is_none_or(|rc_ep| rc_ep.has_descs()) {
         return on_end(connection, number);
     }
-    if !line().is_some_and(|line| line.advance_completed(number)) {
+    if !rc_ep().is_some_and(|rc_ep| rc_ep.advance_completed(number)) {
         return;
     }
-    while let Some(line) = line() {
-        match line.next_completed() {
+    while let Some(rc_ep) = rc_ep() {
+        match rc_ep.next_completed() {
             // SAFETY: single-thread mode; the owner of a slot is not freed before it, and is in no list.
             Some(wait) if !wait.owner.is_null() => unsafe {
                 end_wait(wait.what, wait.owner.cast())
             },
             Some(_) => {}
-            None if line.has_flush_markers() => return let_go(connection),
+            None if rc_ep.has_flush_markers() => return complete_descs_of(connection),
             None => return,
         }
     }
@@ -370,7 +370,7 @@ unsafe fn end_wait(what: OpKind, req: *mut Request) {
     // all of it.
     unsafe {
         match what {
-            OpKind::Mark => flush::marker_sent(req),
+            OpKind::FlushMarker => flush::marker_sent(req),
             OpKind::Read | OpKind::Atomic => request::complete_receive::<false>(req, UCS_OK),
         }
     }
@@ -378,11 +378,11 @@ unsafe fn end_wait(what: OpKind, req: *mut Request) {
 
 /// The rest of a completion: flush markers that wait for other outstanding operations.
 #[inline(never)]
-fn let_go(connection: &mut IbConn) {
+fn complete_descs_of(connection: &mut IbConn) {
     let mut ends = EndedRequests::default();
     connection.with_sender(|sender| {
-        if let Some(line) = sender.rc() {
-            line.complete_descs(&mut |owner| ends.add(owner));
+        if let Some(rc_ep) = sender.rc() {
+            rc_ep.complete_descs(&mut |owner| ends.add(owner));
         }
     });
     ends.finish();
@@ -392,7 +392,7 @@ fn let_go(connection: &mut IbConn) {
 #[inline(never)]
 fn on_end_behind(connection: &mut IbConn, number: u64) {
     let mut ends = EndedRequests::default();
-    connection.with_sender(|sender| sender.ended(number, |owner| ends.add(owner)));
+    connection.with_sender(|sender| sender.on_send_completion(number, |owner| ends.add(owner)));
     ends.finish();
 }
 
@@ -440,7 +440,8 @@ pub fn on_rail_end(connection: &mut IbConn, (iface, qpn): (usize, u32), number: 
     let mut ends = EndedRequests::default();
     connection.with_sender(|sender| {
         if let Some(rail) = sender.rails.of_queue(iface, qpn) {
-            rail.line.ended(number, |owner| ends.add(owner));
+            rail.rc_ep
+                .on_send_completion(number, |owner| ends.add(owner));
             rail.works();
         }
     });

@@ -15,7 +15,7 @@ use crate::wire::header::{GetHdr, Kind, UNNAMED};
 use crate::wire::stats::StatProtocol;
 
 /// Maximum length of accesses that wait for others, bytes: for longer ones the system call is the smaller part.
-pub const GATHERED: usize = 8 << 10;
+pub const BATCH_MAX: usize = 8 << 10;
 
 /// Maximum number of requests of a worker that wait for others: bounds memory if the user never progresses.
 pub const MOST: usize = 1024;
@@ -62,12 +62,12 @@ pub fn copy_some(
     ended: &mut [*mut Request; MAX_SPANS],
 ) -> (usize, Result<(), ucs_status_t>) {
     let (mut local, mut remote) = (Spans::new(), Spans::new());
-    let mut way = None;
+    let mut dir = None;
     let mut n = 0;
     for &req in tx.pending.iter().take(MAX_SPANS) {
         // SAFETY: queued requests are not freed.
         let r = unsafe { &mut *req };
-        if r.sent != TxState::Copy || *way.get_or_insert(direction(r)) != direction(r) {
+        if r.sent != TxState::Copy || *dir.get_or_insert(direction(r)) != direction(r) {
             break;
         }
         // There are at most as many pieces as requests: the lists have room.
@@ -77,10 +77,10 @@ pub fn copy_some(
         ended[n] = req;
         n += 1;
     }
-    let Some(way) = way else { return (0, Ok(())) };
+    let Some(dir) = dir else { return (0, Ok(())) };
     let total = local.bytes();
     // SAFETY: the user's memory is valid until its request completes.
-    let copied = unsafe { cma::transfer(peer, way, &mut local, &mut remote) };
+    let copied = unsafe { cma::transfer(peer, dir, &mut local, &mut remote) };
     let moved = total - local.bytes();
     let mut end = 0;
     let mut all = Ok(());
@@ -92,7 +92,7 @@ pub fn copy_some(
             Ok(()) => UCS_OK,
             Err(_) if end <= moved => UCS_OK,
             Err(UCS_ERR_UNSUPPORTED) => {
-                set_am(r, way, r.imm);
+                set_am(r, dir, r.imm);
                 if r.sent == TxState::Await {
                     // SAFETY: the request is complete, and had no id before.
                     unsafe { assign_id(req) };
@@ -101,7 +101,7 @@ pub fn copy_some(
             }
             Err(UCS_ERR_CONNECTION_RESET) => UCS_ERR_CONNECTION_RESET,
             // One of them has an invalid remote address: the others are copied one by one.
-            Err(_) => copy_one(peer, way, r),
+            Err(_) => copy_one(peer, dir, r),
         };
         match r.status {
             UCS_OK => peer.stats().of(StatProtocol::RmaCopy).add(r.data.len()),
@@ -128,13 +128,13 @@ fn pieces(r: &Request) -> (IoSpan, IoSpan) {
     (IoSpan { addr: here, len }, IoSpan { addr: r.imm, len })
 }
 
-fn copy_one(peer: &Peer, way: CmaDirection, r: &Request) -> ucs_status_t {
+fn copy_one(peer: &Peer, dir: CmaDirection, r: &Request) -> ucs_status_t {
     let (here, there) = pieces(r);
     let (mut here, mut there) = (
         Spans::one(here.addr, here.len),
         Spans::one(there.addr, there.len),
     );
     // SAFETY: the user's memory is valid until its request completes.
-    let copied = unsafe { cma::transfer(peer, way, &mut here, &mut there) };
+    let copied = unsafe { cma::transfer(peer, dir, &mut here, &mut there) };
     copied.err().unwrap_or(UCS_OK)
 }

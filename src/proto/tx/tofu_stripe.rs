@@ -16,7 +16,7 @@ use crate::wire::rts_keys::RailStadds;
 /// and of their notices.
 const SHARED: usize = 64 << 10;
 /// Minimum bytes of a part: a TNI moves them in 2.4 us, about as long as its notice takes.
-const LEAST_PART: usize = 16 << 10;
+const MIN_PART: usize = 16 << 10;
 /// Parts are whole lines of the processor's cache, bytes.
 const LINE: usize = 256;
 
@@ -80,7 +80,7 @@ fn share(
 /// Number of rails that share `len` bytes, if no more than `most` TNIs do.
 fn rails(len: usize, most: usize) -> usize {
     match len {
-        SHARED.. => (len / LEAST_PART).min(most).saturating_sub(1),
+        SHARED.. => (len / MIN_PART).min(most).saturating_sub(1),
         _ => 0,
     }
 }

@@ -26,8 +26,8 @@ use std::sync::atomic::Ordering;
 pub fn is_possible(peer: &Peer) -> bool {
     // SAFETY: peers do not outlive their worker.
     let own = unsafe { &*peer.worker }.uid;
-    let lends = |lane: &Lane| matches!(lane, Lane::Ib(sender) if sender.zcopy_capable());
-    peer.uid != own && peer.tx.lock().lane.as_ref().is_some_and(lends)
+    let is_zcopy_capable = |lane: &Lane| matches!(lane, Lane::Ib(sender) if sender.zcopy_capable());
+    peer.uid != own && peer.tx.lock().lane.as_ref().is_some_and(is_zcopy_capable)
 }
 
 /// The port of the peer to which the connection's own queue pair leads, if zcopy is possible.
@@ -163,7 +163,7 @@ pub(super) unsafe fn advance(
     }
     let protocol = match t.role {
         ZcopyRole::Deliver => {
-            if word.is_none() && !sender.send(Kind::Written as u8, 0, recv, 0, |_| {}) {
+            if word.is_none() && !sender.send(Kind::Atp as u8, 0, recv, 0, |_| {}) {
                 return Some(false);
             }
             Some(StatProtocol::RndvCopy)
@@ -260,11 +260,11 @@ pub unsafe fn end(req: *mut Request) {
             let len = r.data.len();
             match r.transfer().map(|t| (t.role, t.fate)) {
                 Some((ZcopyRole::Deliver, ZcopyState::Ends(_))) => {
-                    control(peer, Kind::Withdrawn, ASKED, r.imm, &[]);
+                    control(peer, Kind::RndvCancel, ASKED, r.imm, &[]);
                 }
                 Some((ZcopyRole::Deliver, _)) => {
                     peer.stats().of(StatProtocol::RndvCopy).add(len);
-                    control(peer, Kind::Written, 0, r.imm, &[]);
+                    control(peer, Kind::Atp, 0, r.imm, &[]);
                 }
                 _ => peer.stats().of(StatProtocol::RmaCopy).add(len),
             }
@@ -386,11 +386,11 @@ pub fn drop_lane(peer: &Peer) -> Vec<*mut Request> {
     };
     let waiting = sender.detach_owner(|_| true).into_iter();
     let mut left: Vec<*mut Request> = waiting.map(|owner| owner.cast()).collect();
-    let mut lenders = zcopy_owners(&tx);
-    lenders.dedup();
+    let mut owners = zcopy_owners(&tx);
+    owners.dedup();
     // That destroys the queue pair.
     tx.lane = None;
-    lenders.retain(|&req| {
+    owners.retain(|&req| {
         // SAFETY: requests of outstanding transfers are not freed while the lock is held.
         let transfer = unsafe { (*req).transfer_mut() };
         transfer.is_some_and(|t| {
@@ -398,6 +398,6 @@ pub fn drop_lane(peer: &Peer) -> Vec<*mut Request> {
             t.fate != ZcopyState::Taken
         })
     });
-    left.extend(lenders);
+    left.extend(owners);
     left
 }

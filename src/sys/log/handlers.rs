@@ -25,7 +25,7 @@ static HANDLERS: [AtomicPtr<u8>; MAX_HANDLERS] = {
 };
 
 /// One line as handlers get it.
-pub struct Line {
+pub struct LogLine {
     pub file: *const c_char,
     pub line: c_uint,
     pub function: *const c_char,
@@ -96,7 +96,7 @@ pub fn count() -> usize {
 ///
 /// # Safety
 /// The pointers of the line lead to terminated texts and a component; the arguments are those of the format.
-pub unsafe fn pass(line: &Line, print: impl FnOnce()) {
+pub unsafe fn pass(line: &LogLine, print: impl FnOnce()) {
     for slot in HANDLERS.iter().rev() {
         // Acquire: pairs with the release of `push`.
         let handler = slot.load(Ordering::Acquire);
@@ -153,7 +153,7 @@ pub fn pass_own(
         name,
         file_filter: c"*".as_ptr(),
     };
-    let line = Line {
+    let line = LogLine {
         file: file.as_ptr(),
         line,
         function: c"rucp".as_ptr(),

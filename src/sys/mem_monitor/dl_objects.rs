@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_program_brings_along_stays() {
+    fn objects_of_the_program_stay_loaded() {
         static MINE: u8 = 1;
         let here = &raw const MINE as usize;
         assert!(!may_be_closed(VaRange::new(here, 1)));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_opened_later_may_go() {
+    fn objects_opened_later_may_be_unloaded() {
         // Not a dependency of a test program, but part of every C library.
         let path = c"libBrokenLocale.so.1";
         // SAFETY: the library's initialisers have no effect on the test.

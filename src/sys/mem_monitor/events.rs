@@ -218,9 +218,9 @@ mod tests {
     #[test]
     fn events_come_in_order() {
         let ring = EventRing::<4>::new();
-        let told = [gone(0, 4096), UnmapEvent::Forked, UnmapEvent::Everything];
-        told.into_iter().for_each(|event| ring.note(event));
-        assert_eq!(ring.events(0, ring.head()).collect::<Vec<_>>(), told);
+        let noted = [gone(0, 4096), UnmapEvent::Forked, UnmapEvent::Everything];
+        noted.into_iter().for_each(|event| ring.note(event));
+        assert_eq!(ring.events(0, ring.head()).collect::<Vec<_>>(), noted);
         assert_eq!(
             ring.events(1, 2).collect::<Vec<_>>(),
             [UnmapEvent::Forked],
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_overtaken_takes_it_for_everything() {
+    fn an_overtaken_reader_drops_everything() {
         let ring = EventRing::<4>::new();
         (0..5).for_each(|i| ring.note(gone(i * 4096, (i + 1) * 4096)));
         assert_eq!(
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_concerned() {
+    fn matching_ranges() {
         let ring = EventRing::<4>::new();
         ring.note(gone(4096, 8192));
         let whether = |start, end| ring.concerned(0, 1, VaRange { start, end });
@@ -311,25 +311,25 @@ mod loom_tests {
 
     /// A reader to which a writer has published an event finds it, while others write.
     #[test]
-    fn loom_what_was_told_is_found() {
+    fn loom_reported_events_are_found() {
         use loom::sync::atomic::AtomicU32;
         model(|| {
             let ring = Arc::new(EventRing::<2>::new());
-            let told = Arc::new(AtomicU32::new(0));
+            let noted = Arc::new(AtomicU32::new(0));
             let first = {
-                let (ring, told) = (ring.clone(), told.clone());
+                let (ring, noted) = (ring.clone(), noted.clone());
                 thread::spawn(move || {
                     ring.note(event(1));
                     // Publishes the event, as the mutex of an allocator does, or the kernel's lock on the address
                     // space.
-                    told.store(1, Ordering::Release);
+                    noted.store(1, Ordering::Release);
                 })
             };
             let second = {
                 let ring = ring.clone();
                 thread::spawn(move || ring.note(event(2)))
             };
-            if told.load(Ordering::Acquire) == 1 {
+            if noted.load(Ordering::Acquire) == 1 {
                 let head = ring.head();
                 assert!(head >= 1);
                 let UnmapEvent::Gone(of_first) = event(1) else {

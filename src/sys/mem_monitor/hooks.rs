@@ -51,7 +51,7 @@ pub static CURRENT_BREAK: AtomicUsize = AtomicUsize::new(0);
 
 /// An unused address, while a call with it tests which hooks are called.
 static PROBED: AtomicUsize = AtomicUsize::new(0);
-static HEARD: AtomicU8 = AtomicU8::new(0);
+static REPORTED: AtomicU8 = AtomicU8::new(0);
 
 /// A hook or handler of this library was called.
 pub const BY_US: u8 = 1;
@@ -61,18 +61,18 @@ pub const BY_PROGRAM: u8 = 2;
 /// Which hooks a call of a memory function with this unused address reaches. Only one thread at a time may test.
 pub fn reports_to(addr: usize, call: impl FnOnce()) -> u8 {
     // Relaxed: the calling thread also makes the call; other threads use other addresses.
-    HEARD.store(0, Ordering::Relaxed);
+    REPORTED.store(0, Ordering::Relaxed);
     PROBED.store(addr, Ordering::Relaxed);
     call();
     PROBED.store(0, Ordering::Relaxed);
-    HEARD.load(Ordering::Relaxed)
+    REPORTED.load(Ordering::Relaxed)
 }
 
 /// Records a report, if it is of the tested address.
 #[inline]
-pub fn note_if_probed(addr: usize, who: u8) {
+pub fn note_if_probed(addr: usize, source: u8) {
     if addr != 0 && addr == PROBED.load(Ordering::Relaxed) {
-        HEARD.fetch_or(who, Ordering::Relaxed);
+        REPORTED.fetch_or(source, Ordering::Relaxed);
     }
 }
 
@@ -135,8 +135,8 @@ pub unsafe extern "C" fn mmap(
 }
 
 /// # Safety
-/// The conditions of mremap(2). C declares the last parameter as variable: where the caller passes none it is the value of the
-/// register.
+/// The conditions of mremap(2). C declares the last parameter as variable: where the caller passes none it is the value
+/// of the register.
 pub unsafe extern "C" fn mremap(
     old: *mut c_void,
     old_len: usize,

@@ -157,7 +157,7 @@ impl PatchedEntry {
     }
 
     /// Which hooks a call reaches; `None` where no call can be tested.
-    fn heard_by(&self) -> Option<u8> {
+    fn reported_by(&self) -> Option<u8> {
         let len = super::page_size();
         // SAFETY: a fresh mapping; by the system call itself, as the function may be the tested one.
         let page = unsafe {
@@ -170,13 +170,13 @@ impl PatchedEntry {
         let (address, mut tried) = (page as usize, false);
         // SAFETY: the entry of this function, and a page that was mapped above.
         let call = || tried = unsafe { self.function.call(self.at, page as *mut c_void, len) };
-        let heard = hooks::reports_to(address, call);
+        let reported = hooks::reports_to(address, call);
         let unmapped = matches!(self.function, Function::Munmap | Function::Shmdt);
         if !(tried && unmapped) {
             // SAFETY: mapped above, and not unmapped by the call.
             unsafe { libc::syscall(libc::SYS_munmap, page, len) };
         }
-        tried.then_some(heard)
+        tried.then_some(reported)
     }
 
     /// Patches the entry to lead to the hook, which continues to the entry's previous target.
@@ -269,7 +269,7 @@ impl PatchedEntries {
     pub fn reported_count(&self) -> Result<(), String> {
         let silent = |entry: &&PatchedEntry| self.is_reported(entry) == Some(false);
         match self.entries.iter().find(silent) {
-            Some(entry) => Err(format!("{:?} does not come by", entry.function)),
+            Some(entry) => Err(format!("{:?} is not reported", entry.function)),
             None => Ok(()),
         }
     }
@@ -278,15 +278,15 @@ impl PatchedEntries {
     /// is rare.
     fn is_reported(&self, entry: &PatchedEntry) -> Option<bool> {
         let asked = entry.function != Function::Shmat || self.near.is_some();
-        let heard = asked.then(|| entry.heard_by()).flatten();
-        heard.map(|by| by & hooks::BY_US != 0)
+        let reported = asked.then(|| entry.reported_by()).flatten();
+        reported.map(|by| by & hooks::BY_US != 0)
     }
 
     /// Whether the program reports unmapped memory.
     pub fn reported(&self) -> bool {
         let munmap = self.entries.iter().find(|e| e.function == Function::Munmap);
         munmap
-            .and_then(PatchedEntry::heard_by)
+            .and_then(PatchedEntry::reported_by)
             .is_some_and(|by| by & hooks::BY_PROGRAM != 0)
     }
 

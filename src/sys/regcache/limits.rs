@@ -25,19 +25,19 @@ pub fn message(error: &io::Error, len: usize, held: PinnedUsage) -> String {
 
 fn explain(error: &io::Error, len: usize, held: PinnedUsage, locked: Option<u64>) -> String {
     let PinnedUsage { regions, bytes } = held;
-    let cure = cure_for(len.saturating_add(bytes), locked);
+    let advice = advice_for(len.saturating_add(bytes), locked);
     format!(
         "registering {len} bytes of memory failed: {error}. {regions} registrations with {bytes} bytes are \
-         in use. {cure}"
+         in use. {advice}"
     )
 }
 
 /// Which limit it may be that so many bytes in all are too many for, and how to raise it.
-pub fn cure(bytes: usize) -> String {
-    cure_for(bytes, locked_limit())
+pub fn advice(bytes: usize) -> String {
+    advice_for(bytes, locked_limit())
 }
 
-fn cure_for(bytes: usize, locked: Option<u64>) -> String {
+fn advice_for(bytes: usize, locked: Option<u64>) -> String {
     match locked {
         Some(limit) if bytes as u64 > limit => format!(
             "The limit of locked memory is {limit} bytes: raise it by `ulimit -l unlimited` (memlock in \

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_say_what_is_kept() {
+    fn options_limit_the_cache() {
         let mut options = Options::default();
         assert_eq!(CachePolicy::read(&options, "IB_"), CachePolicy::default());
         assert_eq!(CachePolicy::read(&options, ""), CachePolicy::default());

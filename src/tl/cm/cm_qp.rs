@@ -6,7 +6,7 @@ use crate::tl::ib::buffers::{Buffer, BufferPool};
 use crate::tl::ib::port::Port;
 use crate::tl::ib::queues::{CompChannel, IbvCq, IbvQp, QpInit};
 use crate::tl::ib::rc::timeout_code;
-use crate::wire::cm_msg::LONGEST;
+use crate::wire::cm_msg::MAX_MSG_LEN;
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use std::sync::Arc;
 const RECORDS: usize = 2;
 
 /// Work request ids of sends and of probes; smaller ids are receive buffers.
-const SAID: u64 = RECORDS as u64;
-const PROBE: u64 = SAID + 1;
+const SEND: u64 = RECORDS as u64;
+const PROBE: u64 = SEND + 1;
 
 /// Bytes of both records: the disconnect record has one byte.
-const ROOM: usize = LONGEST + 1;
+const ROOM: usize = MAX_MSG_LEN + 1;
 
 /// Field order: the queue pair is dropped before its completion queue, and both before the buffers.
 pub struct CmQp {
@@ -27,10 +27,10 @@ pub struct CmQp {
     cq: Arc<IbvCq>,
     channel: Arc<CompChannel>,
     received: [Buffer; RECORDS],
-    spoken: Buffer,
+    send_buffer: Buffer,
     _buffers: BufferPool,
     /// Bytes of the send buffer that were sent.
-    said: usize,
+    sent: usize,
     /// Sends whose completion has not been polled.
     unconfirmed: usize,
     /// A probe is posted and not completed.
@@ -65,15 +65,15 @@ impl CmQp {
         let qp = IbvQp::new(hca, &parts)?;
         let mut buffers = BufferPool::new(hca, ROOM, RECORDS + 1);
         let mut buffer = || buffers.get().ok_or(ErrorKind::OutOfMemory);
-        let (received, spoken) = ([buffer()?, buffer()?], buffer()?);
+        let (received, send_buffer) = ([buffer()?, buffer()?], buffer()?);
         let mut queue = CmQp {
             qp,
             cq,
             channel,
             received,
-            spoken,
+            send_buffer,
             _buffers: buffers,
-            said: 0,
+            sent: 0,
             unconfirmed: 0,
             probing: false,
             unread: Vec::new(),
@@ -135,20 +135,20 @@ impl CmQp {
     /// # Errors
     /// `WriteZero` if it does not fit into what is left of the buffer, `BrokenPipe` if the connection has failed.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if bytes.len() > ROOM - self.said {
+        if bytes.len() > ROOM - self.sent {
             return Err(ErrorKind::WriteZero.into());
         }
-        // SAFETY: the buffer has `ROOM` bytes, of which the first `said` are used, and `bytes` fits behind them.
-        let at = unsafe { self.spoken.ptr.add(self.said) };
+        // SAFETY: the buffer has `ROOM` bytes, of which the first `sent` are used, and `bytes` fits behind them.
+        let at = unsafe { self.send_buffer.ptr.add(self.sent) };
         // SAFETY: `at` is writable for `bytes.len()` bytes, and the device reads only the bytes in front of it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
         let mut sge = ibv_sge {
             addr: at as u64,
             length: bytes.len() as u32,
-            lkey: self.spoken.lkey,
+            lkey: self.send_buffer.lkey,
         };
         let mut wr = ibv_send_wr {
-            wr_id: SAID,
+            wr_id: SEND,
             sg_list: &mut sge,
             num_sge: 1,
             opcode: IBV_WR_SEND,
@@ -159,7 +159,7 @@ impl CmQp {
         if self.ended || !unsafe { self.qp.post_send(&mut wr) } {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        self.said += bytes.len();
+        self.sent += bytes.len();
         self.unconfirmed += 1;
         Ok(())
     }

@@ -18,15 +18,15 @@ pub fn lock_to_watch() -> &'static Lock {
 }
 
 /// Keeps a connection until its records are acknowledged.
-pub fn defer(mut line: Box<RdmaCmInner>) {
-    if line.defer_close() {
+pub fn defer(mut inner: Box<RdmaCmInner>) {
+    if inner.defer_close() {
         let until = clock::coarse_ms() + LINGER_MS;
-        LINGERING.lock().push((until, Origin::here(), line));
+        LINGERING.lock().push((until, Origin::here(), inner));
     }
 }
 
 /// Drops the connections without unacknowledged records, or whose deadline has passed. True if none is left.
-pub fn reap() -> bool {
+pub fn drop_finished() -> bool {
     let mut lingering = LINGERING.lock();
     // A forked child must not drop its parent's connections: it forgets them.
     if lingering.iter().any(|(_, origin, _)| origin.is_inherited()) {
@@ -38,14 +38,14 @@ pub fn reap() -> bool {
         *lingering = own;
     }
     let now = clock::coarse_ms();
-    lingering.retain_mut(|(until, _, line)| *until > now && line.defer_close());
+    lingering.retain_mut(|(until, _, inner)| *until > now && inner.defer_close());
     lingering.is_empty()
 }
 
-/// Waits until all connections are closed, `patience_ms` milliseconds at most.
-pub fn settle(patience_ms: u64) {
-    let until = clock::coarse_ms() + patience_ms;
-    while !reap() && clock::coarse_ms() < until {
+/// Waits until all connections are closed, `timeout_ms` milliseconds at most.
+pub fn settle(timeout_ms: u64) {
+    let until = clock::coarse_ms() + timeout_ms;
+    while !drop_finished() && clock::coarse_ms() < until {
         std::thread::yield_now();
     }
 }

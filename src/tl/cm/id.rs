@@ -62,9 +62,9 @@ pub struct CmEvent {
     /// Of a failure: a negative error number, or the reason of a rejection.
     pub status: i32,
     /// Private data of the remote end, padded with zeros by the connection manager.
-    pub said: Vec<u8>,
+    pub private_data: Vec<u8>,
     /// Of a connection request: the identifier of the new connection.
-    pub guest: Option<CmId>,
+    pub conn_id: Option<CmId>,
 }
 
 impl CmId {
@@ -95,23 +95,23 @@ impl CmId {
         let mut event = std::ptr::null_mut();
         // SAFETY: the channel is valid and does not block; the event is valid until it is acknowledged, which happens
         // once.
-        let (told, guest) = unsafe {
+        let (event_info, conn_id) = unsafe {
             if (cm.get_event)(self.channel.raw, &mut event) != 0 {
                 return None;
             }
-            let told = CmEvent {
+            let event_info = CmEvent {
                 kind: (*event).event,
                 status: (*event).status,
-                said: private_data(&(*event).param.conn),
-                guest: None,
+                private_data: private_data(&(*event).param.conn),
+                conn_id: None,
             };
-            let guest = (told.kind == RDMA_CM_EVENT_CONNECT_REQUEST).then_some((*event).id);
+            let conn_id = (event_info.kind == RDMA_CM_EVENT_CONNECT_REQUEST).then_some((*event).id);
             (cm.ack_event)(event);
-            (told, guest)
+            (event_info, conn_id)
         };
         Some(CmEvent {
-            guest: guest.and_then(|raw| self.take_over(raw)),
-            ..told
+            conn_id: conn_id.and_then(|raw| self.take_over(raw)),
+            ..event_info
         })
     }
 
@@ -200,18 +200,18 @@ impl CmId {
     ///
     /// # Errors
     /// Errors of the system.
-    pub fn connect(&self, port: &Port, qpn: u32, said: &[u8]) -> io::Result<()> {
+    pub fn connect(&self, port: &Port, qpn: u32, private_data: &[u8]) -> io::Result<()> {
         // SAFETY: the identifier is valid; librdmacm copies the private data during the call.
-        check(unsafe { (self.cm().connect)(self.raw, &mut parameters(port, qpn, said)) })
+        check(unsafe { (self.cm().connect)(self.raw, &mut parameters(port, qpn, private_data)) })
     }
 
     /// Accepts a connection request, with the number of a queue pair and private data.
     ///
     /// # Errors
     /// The client has closed the connection.
-    pub fn accept(&self, port: &Port, qpn: u32, said: &[u8]) -> io::Result<()> {
+    pub fn accept(&self, port: &Port, qpn: u32, private_data: &[u8]) -> io::Result<()> {
         // SAFETY: the identifier is valid; librdmacm copies the private data during the call.
-        check(unsafe { (self.cm().accept)(self.raw, &mut parameters(port, qpn, said)) })
+        check(unsafe { (self.cm().accept)(self.raw, &mut parameters(port, qpn, private_data)) })
     }
 
     /// Completes the connection at the client, after its queue pair is ready to send (RTS).
@@ -224,10 +224,16 @@ impl CmId {
     }
 
     /// Rejects a connection request; the private data has the reason.
-    pub fn reject(&self, said: &[u8]) {
+    pub fn reject(&self, private_data: &[u8]) {
         // SAFETY: the identifier is valid; librdmacm copies the private data during the call. An error means that the
         // client has closed the connection, which needs no reply.
-        unsafe { (self.cm().reject)(self.raw, said.as_ptr().cast(), said.len() as u8) };
+        unsafe {
+            (self.cm().reject)(
+                self.raw,
+                private_data.as_ptr().cast(),
+                private_data.len() as u8,
+            )
+        };
     }
 
     /// The address of this end.
@@ -262,11 +268,11 @@ impl Drop for CmId {
     }
 }
 
-fn parameters(port: &Port, qpn: u32, said: &[u8]) -> rdma_conn_param {
+fn parameters(port: &Port, qpn: u32, private_data: &[u8]) -> rdma_conn_param {
     let tuning = &port.tuning.rc;
     rdma_conn_param {
-        private_data: said.as_ptr().cast(),
-        private_data_len: said.len() as u8,
+        private_data: private_data.as_ptr().cast(),
+        private_data_len: private_data.len() as u8,
         // The fields of the wire format have three bits each.
         retry_count: tuning.retries.min(7),
         rnr_retry_count: tuning.rnr_retries.min(7),
@@ -277,14 +283,14 @@ fn parameters(port: &Port, qpn: u32, said: &[u8]) -> rdma_conn_param {
 
 /// # Safety
 /// The parameters are those of an event that is not acknowledged.
-unsafe fn private_data(said: &rdma_conn_param) -> Vec<u8> {
-    if said.private_data.is_null() {
+unsafe fn private_data(private_data: &rdma_conn_param) -> Vec<u8> {
+    if private_data.private_data.is_null() {
         return Vec::new();
     }
     // SAFETY: by the caller, the event is valid, and its private data has `private_data_len` bytes.
     unsafe {
-        let bytes = said.private_data.cast::<u8>();
-        std::slice::from_raw_parts(bytes, said.private_data_len.into()).to_vec()
+        let bytes = private_data.private_data.cast::<u8>();
+        std::slice::from_raw_parts(bytes, private_data.private_data_len.into()).to_vec()
     }
 }
 

@@ -38,13 +38,13 @@ impl Rdmacm {
         static RDMACM: OnceLock<Option<Rdmacm>> = OnceLock::new();
         let open = || {
             let Some(library) = Library::open(LIBRARY) else {
-                log::diag!("no librdmacm: listeners and clients are reached by TCP alone");
+                log::diag!("no librdmacm: listeners and clients use TCP only");
                 return None;
             };
             // SAFETY: the library is librdmacm, whose functions have the declared types.
             let found = unsafe { Rdmacm::resolve(library) };
             if found.is_none() {
-                log::diag!("librdmacm is too old: listeners and clients are reached by TCP alone");
+                log::diag!("librdmacm is too old: listeners and clients use TCP only");
             }
             found
         };

@@ -6,7 +6,7 @@ use super::rdmacm_conn::RdmaCmConn;
 use crate::sys::log;
 use crate::tl::ib::bindings::RDMA_CM_EVENT_CONNECT_REQUEST;
 use crate::tl::ib::port::Port;
-use crate::wire::cm_msg::{Knock, MAGIC, Refusal};
+use crate::wire::cm_msg::{ConnPrivateData, MAGIC, Refusal};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -41,14 +41,14 @@ impl RdmaCmListener {
     /// # Errors
     /// `WouldBlock` if no request waits.
     pub fn accept(&self, ports: &[Arc<Port>]) -> io::Result<RdmaCmConn> {
-        while let Some(guest) = self.next_conn() {
-            let from = guest.remote();
+        while let Some(conn_id) = self.next_conn() {
+            let from = conn_id.remote();
             // Dropping the identifier refuses the request; the client then tries another transport.
-            let Some(port) = guest.port(ports) else {
-                log::debug!("{from:?} has come by a device that the options leave out");
+            let Some(port) = conn_id.port(ports) else {
+                log::debug!("connection from {from:?} rejected: the options exclude its device");
                 continue;
             };
-            match RdmaCmConn::accept(guest, port) {
+            match RdmaCmConn::accept(conn_id, port) {
                 Ok(link) => return Ok(link),
                 Err(e) => log::debug!("cannot accept a client: {e}"),
             }
@@ -60,29 +60,29 @@ impl RdmaCmListener {
     fn next_conn(&self) -> Option<CmId> {
         while let Some(event) = self.id.next() {
             if event.kind != RDMA_CM_EVENT_CONNECT_REQUEST {
-                log::debug!("a listener hears of event {}", event.kind);
+                log::debug!("a listener ignores event {}", event.kind);
                 continue;
             }
-            let Some(guest) = event.guest else {
+            let Some(conn_id) = event.conn_id else {
                 continue;
             };
-            if Knock::decode(&event.said).is_some() {
-                return Some(guest);
+            if ConnPrivateData::decode(&event.private_data).is_some() {
+                return Some(conn_id);
             }
-            let from = (guest.remote()).map_or_else(|| "?".to_owned(), |a| a.to_string());
-            log::diag!("connection from {from} to a listener refused: it speaks something else");
+            let from = (conn_id.remote()).map_or_else(|| "?".to_owned(), |a| a.to_string());
+            log::diag!("connection from {from} to a listener rejected: unknown protocol");
         }
         None
     }
 
     /// Rejects all requests that wait, with `status`.
     pub fn reject(&self, status: i8) {
-        let said = Refusal {
+        let private_data = Refusal {
             magic: MAGIC,
             status,
         };
-        while let Some(guest) = self.next_conn() {
-            guest.reject(&said.encode());
+        while let Some(conn_id) = self.next_conn() {
+            conn_id.reject(&private_data.encode());
         }
     }
 }

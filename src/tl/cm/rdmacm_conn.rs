@@ -6,7 +6,7 @@ use super::id::{CmId, failure};
 use super::library::Rdmacm;
 use crate::tl::ib::bindings::*;
 use crate::tl::ib::port::Port;
-use crate::wire::cm_msg::{Knock, MAGIC, Refusal};
+use crate::wire::cm_msg::{ConnPrivateData, MAGIC, Refusal};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -17,7 +17,7 @@ use std::time::Duration;
 pub struct RdmaCmConn {
     /// None after the drop has begun. Boxed so that the enum [`CmConn`](crate::tl::cm_conn::CmConn) stays as small as a
     /// socket.
-    line: Option<Box<RdmaCmInner>>,
+    inner: Option<Box<RdmaCmInner>>,
 }
 
 /// Field order: the queue pair is dropped before the identifier, whose destruction notifies the remote end.
@@ -44,7 +44,7 @@ impl RdmaCmConn {
     ///
     /// # Errors
     /// `Unsupported` where there is no librdmacm; errors that the system returns at once.
-    pub fn dial(
+    pub fn connect(
         to: SocketAddr,
         from: Option<SocketAddr>,
         timeout: Duration,
@@ -63,23 +63,27 @@ impl RdmaCmConn {
         let mut queue = CmQp::new(port, &id)?;
         queue.enter(&id, IBV_QPS_RTR)?;
         queue.enter(&id, IBV_QPS_RTS)?;
-        id.accept(port, queue.number(), &Knock { magic: MAGIC }.encode())?;
+        id.accept(
+            port,
+            queue.number(),
+            &ConnPrivateData { magic: MAGIC }.encode(),
+        )?;
         Ok(RdmaCmConn::of(id, Some(queue), 0))
     }
 
     fn of(id: CmId, queue: Option<CmQp>, timeout_ms: i32) -> RdmaCmConn {
-        let line = RdmaCmInner {
+        let inner = RdmaCmInner {
             queue,
             id,
             timeout_ms,
         };
         RdmaCmConn {
-            line: Some(Box::new(line)),
+            inner: Some(Box::new(inner)),
         }
     }
 
-    fn line(&mut self) -> io::Result<&mut RdmaCmInner> {
-        self.line
+    fn inner(&mut self) -> io::Result<&mut RdmaCmInner> {
+        self.inner
             .as_deref_mut()
             .ok_or(ErrorKind::NotConnected.into())
     }
@@ -89,7 +93,7 @@ impl RdmaCmConn {
     /// # Errors
     /// Why the attempt failed: `ConnectionRefused` if no listener has the address.
     pub fn connected(&mut self, ports: &[Arc<Port>]) -> io::Result<RdmaConnectStep> {
-        self.line()?.connected(ports)
+        self.inner()?.connected(ports)
     }
 
     /// Sends a record: the first one of this end, or its disconnect record.
@@ -97,7 +101,7 @@ impl RdmaCmConn {
     /// # Errors
     /// `WriteZero` if it is too long, `BrokenPipe` if the connection has failed.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let queue = self.line()?.queue.as_mut();
+        let queue = self.inner()?.queue.as_mut();
         queue.ok_or(ErrorKind::NotConnected)?.send(bytes)
     }
 
@@ -106,9 +110,9 @@ impl RdmaCmConn {
     /// # Errors
     /// `WouldBlock` if nothing has arrived.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let line = self.line()?;
-        line.recv();
-        match &mut line.queue {
+        let inner = self.inner()?;
+        inner.recv();
+        match &mut inner.queue {
             Some(queue) if queue.has_unread() => Ok(queue.read(into)),
             Some(queue) if !queue.ended => Err(ErrorKind::WouldBlock.into()),
             _ => Ok(0),
@@ -117,52 +121,52 @@ impl RdmaCmConn {
 
     /// Whether the connection is open and everything that has arrived was read.
     pub fn is_idle(&mut self) -> bool {
-        let Ok(line) = self.line() else {
+        let Ok(inner) = self.inner() else {
             return false;
         };
-        line.recv();
-        (line.queue.as_ref()).is_some_and(|queue| !queue.ended && !queue.has_unread())
+        inner.recv();
+        (inner.queue.as_ref()).is_some_and(|queue| !queue.ended && !queue.has_unread())
     }
 
     /// Requests an acknowledgment from the remote host; without one the stream ends.
     pub fn probe(&mut self) {
-        let line = self.line.as_mut();
-        if let Some(queue) = line.and_then(|line| line.queue.as_mut()) {
+        let inner = self.inner.as_mut();
+        if let Some(queue) = inner.and_then(|inner| inner.queue.as_mut()) {
             queue.probe();
         }
     }
 
     /// The address of this end.
     pub fn local(&self) -> Option<SocketAddr> {
-        self.line.as_ref()?.id.local()
+        self.inner.as_ref()?.id.local()
     }
 
     /// The address of the other end.
     pub fn remote(&self) -> Option<SocketAddr> {
-        self.line.as_ref()?.id.remote()
+        self.inner.as_ref()?.id.remote()
     }
 
     /// Descriptor of connection manager events: readable when an attempt has advanced, or the remote end has
     /// disconnected.
     pub fn events(&self) -> Option<RawFd> {
-        Some(self.line.as_ref()?.id.fd())
+        Some(self.inner.as_ref()?.id.fd())
     }
 
     /// Descriptor of completions: readable when there is something to read. None before the connection is established.
     pub fn arrivals(&self) -> Option<RawFd> {
-        Some(self.line.as_ref()?.queue.as_ref()?.fd())
+        Some(self.inner.as_ref()?.queue.as_ref()?.fd())
     }
 
     /// The port of this end.
     pub fn port<'a>(&self, ports: &'a [Arc<Port>]) -> Option<&'a Arc<Port>> {
-        self.line.as_ref()?.id.port(ports)
+        self.inner.as_ref()?.id.port(ports)
     }
 }
 
 impl Drop for RdmaCmConn {
     fn drop(&mut self) {
-        if let Some(line) = self.line.take() {
-            deferred_close::defer(line);
+        if let Some(inner) = self.inner.take() {
+            deferred_close::defer(inner);
         }
     }
 }
@@ -174,11 +178,11 @@ impl RdmaCmInner {
                 RDMA_CM_EVENT_ADDR_RESOLVED => self.id.resolve_route(self.timeout_ms)?,
                 RDMA_CM_EVENT_ROUTE_RESOLVED => self.send_first(ports)?,
                 RDMA_CM_EVENT_CONNECT_RESPONSE => {
-                    self.enter(&event.said)?;
+                    self.enter(&event.private_data)?;
                     return Ok(RdmaConnectStep::Open);
                 }
                 RDMA_CM_EVENT_REJECTED => {
-                    return match Refusal::decode(&event.said) {
+                    return match Refusal::decode(&event.private_data) {
                         Some(refusal) => Ok(RdmaConnectStep::Refused(refusal.status)),
                         None => Err(failure(&event)),
                     };
@@ -194,15 +198,15 @@ impl RdmaCmInner {
         // The options exclude the device.
         let port = self.id.port(ports).ok_or(ErrorKind::NetworkUnreachable)?;
         let queue = CmQp::new(port, &self.id)?;
-        let said = Knock { magic: MAGIC }.encode();
-        self.id.connect(port, queue.number(), &said)?;
+        let private_data = ConnPrivateData { magic: MAGIC }.encode();
+        self.id.connect(port, queue.number(), &private_data)?;
         self.queue = Some(queue);
         Ok(())
     }
 
     /// The listener has accepted: brings the queue pair to RTS and completes the connection.
-    fn enter(&mut self, said: &[u8]) -> io::Result<()> {
-        Knock::decode(said).ok_or(ErrorKind::ConnectionRefused)?;
+    fn enter(&mut self, private_data: &[u8]) -> io::Result<()> {
+        ConnPrivateData::decode(private_data).ok_or(ErrorKind::ConnectionRefused)?;
         let queue = self.queue.as_mut().ok_or(ErrorKind::NotConnected)?;
         queue.enter(&self.id, IBV_QPS_RTR)?;
         queue.enter(&self.id, IBV_QPS_RTS)?;

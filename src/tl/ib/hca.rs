@@ -16,7 +16,7 @@ pub struct Hca {
     /// Its on-demand paging capabilities.
     demand: ibv_odp_caps,
     /// A shortage was logged. Relaxed: it orders no other memory.
-    told: AtomicBool,
+    shortage_logged: AtomicBool,
     context: *mut ibv_context,
     pd: *mut ibv_pd,
 }
@@ -78,7 +78,7 @@ impl Hca {
                 name,
                 limits: ibv_device_attr::default(),
                 demand: ibv_odp_caps::default(),
-                told: AtomicBool::new(false),
+                shortage_logged: AtomicBool::new(false),
                 context,
                 pd: std::ptr::null_mut(),
             };
@@ -165,7 +165,7 @@ impl Hca {
     /// Whether this is the first shortage of the device that is logged.
     #[cold]
     pub fn is_first_shortage(&self) -> bool {
-        !self.told.swap(true, Ordering::Relaxed)
+        !self.shortage_logged.swap(true, Ordering::Relaxed)
     }
 
     /// Logs that memory could not be registered, and which limit to raise, once per device.
@@ -177,7 +177,7 @@ impl Hca {
         log::error!(
             "{}: cannot register {bytes} bytes for {what}: {e}. {}",
             self.name,
-            regcache::cure(bytes)
+            regcache::advice(bytes)
         );
     }
 

@@ -23,7 +23,7 @@ use std::sync::{Arc, OnceLock, Weak};
 /// Bytes that the device puts in front of a received datagram: a global route header, or bytes without meaning.
 pub const GRH: usize = 40;
 /// Send buffers that are allocated together.
-const TOGETHER: usize = 64;
+const BATCH_ALLOC: usize = 64;
 /// Maximum number of receives that are posted together: a call of the device for each would cost as much as the
 /// message.
 const POSTED: usize = 8;
@@ -68,7 +68,7 @@ pub struct IbIface {
     /// Several threads may send at the same time.
     pub mt: bool,
     /// Number of signaled sends that are not completed. Relaxed: it only decides whether to poll.
-    telling: AtomicU32,
+    signals_outstanding: AtomicU32,
     /// Number of connections, and of sends that each of them may have outstanding. Relaxed: they order no other memory.
     lines: AtomicU32,
     share: AtomicU32,
@@ -151,12 +151,12 @@ impl IbIface {
             in_children: OnceLock::new(),
             index,
             mt,
-            telling: AtomicU32::new(0),
+            signals_outstanding: AtomicU32::new(0),
             lines: AtomicU32::new(0),
             share: AtomicU32::new(0),
             least: AtomicU32::new(sends_for(rc.seg_size)),
-            packets: MtLock::new(mt, BufferPool::new(hca, rc.seg_size, TOGETHER)),
-            places: MtLock::new(mt, BufferPool::new(hca, op_slots::BYTES, TOGETHER)),
+            packets: MtLock::new(mt, BufferPool::new(hca, rc.seg_size, BATCH_ALLOC)),
+            places: MtLock::new(mt, BufferPool::new(hca, op_slots::BYTES, BATCH_ALLOC)),
         });
         let place = NonNull::from(&*iface).cast();
         // SAFETY: the interface stays at this address; the registration is withdrawn when it is dropped.
@@ -182,7 +182,7 @@ impl IbIface {
     unsafe fn disable(this: NonNull<()>, _: usize) {
         // SAFETY: by the caller, the interface exists; the field is an atomic.
         unsafe { this.cast::<Self>().as_ref() }
-            .telling
+            .signals_outstanding
             .store(0, Ordering::Relaxed);
     }
 
@@ -209,11 +209,12 @@ impl IbIface {
     pub fn add_signaled(&self, change: i32) {
         let change = change as u32;
         if self.mt {
-            self.telling.fetch_add(change, Ordering::Relaxed);
+            self.signals_outstanding
+                .fetch_add(change, Ordering::Relaxed);
         } else {
             // An atomic addition would wait for all stores before it.
-            let before = self.telling.load(Ordering::Relaxed);
-            self.telling
+            let before = self.signals_outstanding.load(Ordering::Relaxed);
+            self.signals_outstanding
                 .store(before.wrapping_add(change), Ordering::Relaxed);
         }
     }
@@ -221,11 +222,11 @@ impl IbIface {
     /// Whether signaled sends are outstanding.
     #[inline(always)]
     pub fn has_signaled(&self) -> bool {
-        self.telling.load(Ordering::Relaxed) != 0
+        self.signals_outstanding.load(Ordering::Relaxed) != 0
     }
 
     /// Polls completions of sends into `into`; returns their number.
-    pub fn ended(&self, into: &mut [MaybeUninit<ibv_wc>]) -> usize {
+    pub fn poll_send_cq(&self, into: &mut [MaybeUninit<ibv_wc>]) -> usize {
         self.send_cq.poll(into)
     }
 
@@ -314,22 +315,22 @@ impl IbIface {
     pub fn expect_packets(&self, qp: &IbvQp, others: usize) -> io::Result<()> {
         let (most, rc) = (self.most_packets, &self.port.tuning.rc);
         let mut receives = self.receives.lock();
-        let pile = &mut receives.packets;
+        let rx_pool = &mut receives.packets;
         let enough = match &self.srq {
             Some(srq) => {
-                pile.grow(((others + 1) * PER_CONNECTION + SPARE).min(most));
+                rx_pool.grow(((others + 1) * PER_CONNECTION + SPARE).min(most));
                 // SAFETY: the requests are receives of the pool, whose buffers are registered.
-                pile.post(|wr, bad| unsafe { srq.post(wr, bad) });
-                pile.count() > 0
+                rx_pool.post(|wr, bad| unsafe { srq.post(wr, bad) });
+                rx_pool.count() > 0
             }
             None => {
                 // Receives of closed connections wait to be posted again.
                 let own = PER_CONNECTION + SPARE;
-                pile.grow(pile.count() + own.saturating_sub(pile.spent()));
-                let waiting = pile.spent();
+                rx_pool.grow(rx_pool.count() + own.saturating_sub(rx_pool.spent()));
+                let waiting = rx_pool.spent();
                 // SAFETY: the requests are receives of the pool, whose buffers are registered.
-                pile.post_some(own, |wr, bad| unsafe { qp.post_receives(wr, bad) });
-                pile.spent() < waiting
+                rx_pool.post_some(own, |wr, bad| unsafe { qp.post_receives(wr, bad) });
+                rx_pool.spent() < waiting
             }
         };
         match enough {
@@ -398,7 +399,7 @@ impl IbIface {
     /// [`arrived`](Self::arrived) has returned the completion, which is of the UD queue pair.
     pub unsafe fn datagram(&self, wc: &ibv_wc) -> Option<&[u8]> {
         let receives = self.receives.lock();
-        let wc = receives.datagrams.of_this_life(wc)?;
+        let wc = receives.datagrams.current_generation(wc)?;
         // SAFETY: by the caller, a completion of a receive of `datagrams`, of this generation.
         Some(unsafe { receives.datagrams.bytes(&wc, GRH) })
     }
@@ -419,7 +420,7 @@ impl IbIface {
     #[inline(never)]
     unsafe fn datagram_done(&self, wc: &ibv_wc) {
         let mut receives = self.receives.lock();
-        if let Some(wc) = receives.datagrams.of_this_life(wc) {
+        if let Some(wc) = receives.datagrams.current_generation(wc) {
             // SAFETY: by the caller, a completion of `datagrams`, which is of this generation, so its receive is not
             // posted.
             unsafe { receives.datagrams.done(&wc) };
@@ -433,7 +434,7 @@ impl IbIface {
         let mut receives = self.receives.lock();
         let mut outgoing = self.outgoing.lock();
         let own = match arrival {
-            true => receives.datagrams.of_this_life(wc).is_some(),
+            true => receives.datagrams.current_generation(wc).is_some(),
             false => !outgoing.has_ended(wc.wr_id),
         };
         // Another completion of an earlier failure.
@@ -441,12 +442,12 @@ impl IbIface {
             return;
         }
         log::diag!(
-            "{}: datagrams begin anew: {}",
+            "{}: the UD queue pair is reset: {}",
             self.port.name,
             self.port.hca.verbs.status_text(wc.status)
         );
         if let Err(e) = outgoing.restart_window(self) {
-            log::error!("{}: no datagrams any more: {e}", self.port.name);
+            log::error!("{}: the UD queue pair has failed: {e}", self.port.name);
         }
         receives.datagrams.renew();
         drop((receives, outgoing));
@@ -530,8 +531,8 @@ impl IbIface {
 /// The error if not even the first buffers of `size` bytes could be registered.
 #[cold]
 fn no_buffers(what: &str, size: usize) -> io::Error {
-    let cure = regcache::cure(TOGETHER * size);
-    let text = format!("no buffers can be registered for {what}. {cure}");
+    let advice = regcache::advice(BATCH_ALLOC * size);
+    let text = format!("no buffers can be registered for {what}. {advice}");
     io::Error::new(io::ErrorKind::OutOfMemory, text)
 }
 

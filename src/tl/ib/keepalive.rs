@@ -58,7 +58,9 @@ impl KeepaliveThread {
         let mut posts = posts.collect::<io::Result<Vec<Responder>>>()?;
         let numbers = posts.iter().map(|post| post.qp.number).collect();
         let stopped = stop.clone();
-        let builder = Builder::new().name("rucp-pulse".into()).stack_size(STACK);
+        let builder = Builder::new()
+            .name("rucp-keepalive".into())
+            .stack_size(STACK);
         let listen = move || {
             while wait(&posts, &stopped) {
                 posts.iter_mut().for_each(Responder::serve);
@@ -120,15 +122,15 @@ fn wait(posts: &[Responder], stop: &OwnedFd) -> bool {
 /// The queue pair of a port. Field order: it is dropped before its completion queues, those before the channel.
 struct Responder {
     qp: IbvQp,
-    asked: Arc<IbvCq>,
-    answered: Arc<IbvCq>,
+    recv_cq: Arc<IbvCq>,
+    send_cq: Arc<IbvCq>,
     channel: Arc<CompChannel>,
-    questions: RxPool,
+    probes: RxPool,
     /// Buffers of replies, and the indexes of those that are not outstanding.
-    answers: Vec<Buffer>,
+    reply_buffers: Vec<Buffer>,
     free: Vec<u64>,
     /// The generation: how often the queue pair was reset after a failure.
-    life: u64,
+    generation: u64,
     _buffers: BufferPool,
     port: Arc<Port>,
     names: ProcessNames,
@@ -138,12 +140,12 @@ impl Responder {
     fn new(port: &Arc<Port>, names: ProcessNames) -> io::Result<Responder> {
         let hca = &port.hca;
         let channel = CompChannel::new(hca)?;
-        let asked = IbvCq::new(hca, SLOTS as u32, Some(&channel))?;
-        let answered = IbvCq::new(hca, SLOTS as u32, None)?;
+        let recv_cq = IbvCq::new(hca, SLOTS as u32, Some(&channel))?;
+        let send_cq = IbvCq::new(hca, SLOTS as u32, None)?;
         let parts = QpInit {
             kind: IBV_QPT_UD,
-            send_cq: &answered,
-            recv_cq: &asked,
+            send_cq: &send_cq,
+            recv_cq: &recv_cq,
             srq: None,
             sends: SLOTS as u32,
             receives: SLOTS as u32,
@@ -153,19 +155,19 @@ impl Responder {
         let qp = IbvQp::new(hca, &parts)?;
         begin(port, &qp)?;
         let mut buffers = BufferPool::new(hca, Datagram::SIZE, SLOTS);
-        let answers = (0..SLOTS).map(|_| buffers.get());
-        let answers: Option<Vec<Buffer>> = answers.collect();
-        let mut questions = RxPool::new(port, GRH + port.mtu_bytes(), 1);
-        questions.grow(SLOTS);
+        let reply_buffers = (0..SLOTS).map(|_| buffers.get());
+        let reply_buffers: Option<Vec<Buffer>> = reply_buffers.collect();
+        let mut probes = RxPool::new(port, GRH + port.mtu_bytes(), 1);
+        probes.grow(SLOTS);
         let mut post = Responder {
             qp,
-            asked,
-            answered,
+            recv_cq,
+            send_cq,
             channel,
-            questions,
-            answers: answers.ok_or(io::ErrorKind::OutOfMemory)?,
+            probes,
+            reply_buffers: reply_buffers.ok_or(io::ErrorKind::OutOfMemory)?,
             free: (0..SLOTS as u64).collect(),
-            life: 0,
+            generation: 0,
             _buffers: buffers,
             port: port.clone(),
             names,
@@ -177,17 +179,17 @@ impl Responder {
     /// Replies to the probes that have arrived; later ones wake the thread.
     fn serve(&mut self) {
         self.channel.drain();
-        self.asked.arm();
+        self.recv_cq.arm();
         loop {
             let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
-            let n = self.asked.poll(&mut wcs);
+            let n = self.recv_cq.poll(&mut wcs);
             for wc in &wcs[..n] {
                 // SAFETY: `poll` has written `n` entries.
                 self.on_arrival(unsafe { wc.assume_init_ref() });
             }
             let qp = &self.qp;
             // SAFETY: the requests are receives of the pool, whose buffers are registered.
-            self.questions
+            self.probes
                 .post(|wr, bad| unsafe { qp.post_receives(wr, bad) });
             if n < BATCH {
                 return;
@@ -196,19 +198,19 @@ impl Responder {
     }
 
     fn on_arrival(&mut self, wc: &ibv_wc) {
-        let Some(wc) = self.questions.of_this_life(wc) else {
+        let Some(wc) = self.probes.current_generation(wc) else {
             return;
         };
         if wc.status != IBV_WC_SUCCESS {
             return self.revive();
         }
         // SAFETY: a completion of a receive of the pool in this generation, which is not posted again before `done`.
-        let bytes = unsafe { self.questions.bytes(&wc, GRH) };
-        let life = self.life;
-        self.hear(bytes);
-        if self.life == life {
+        let bytes = unsafe { self.probes.bytes(&wc, GRH) };
+        let generation = self.generation;
+        self.on_probe(bytes);
+        if self.generation == generation {
             // SAFETY: a completion of a receive of the pool in this generation, marked once.
-            unsafe { self.questions.done(&wc) };
+            unsafe { self.probes.done(&wc) };
         }
     }
 
@@ -222,14 +224,14 @@ impl Responder {
             .and_then(|()| begin(&self.port, &self.qp))
             .is_ok()
         {
-            self.life += 1;
+            self.generation += 1;
             self.free = (0..SLOTS as u64).collect();
-            self.questions.renew();
+            self.probes.renew();
         }
     }
 
     /// Replies to a probe; ignores everything else.
-    fn hear(&mut self, bytes: &[u8]) {
+    fn on_probe(&mut self, bytes: &[u8]) {
         let Some((ping, from)) = Ping::read(bytes) else {
             return;
         };
@@ -253,11 +255,11 @@ impl Responder {
     fn take_ends(&mut self) {
         let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
         loop {
-            let n = self.answered.poll(&mut wcs);
+            let n = self.send_cq.poll(&mut wcs);
             for wc in &wcs[..n] {
                 // SAFETY: `poll` has written `n` entries.
                 let wc = unsafe { wc.assume_init_ref() };
-                if wc.wr_id >> 32 != self.life {
+                if wc.wr_id >> 32 != self.generation {
                     continue;
                 }
                 match wc.status {
@@ -272,7 +274,7 @@ impl Responder {
     }
 
     fn answer(&mut self, slot: u64, ah: &AddressHandle, qpn: u32, bytes: &[u8]) {
-        let buffer = self.answers[slot as usize];
+        let buffer = self.reply_buffers[slot as usize];
         // SAFETY: the buffer is not outstanding and has room for a reply.
         unsafe {
             buffer
@@ -285,7 +287,7 @@ impl Responder {
             lkey: buffer.lkey,
         };
         let mut wr = ibv_send_wr {
-            wr_id: self.life << 32 | slot,
+            wr_id: self.generation << 32 | slot,
             sg_list: &mut sge,
             num_sge: 1,
             opcode: IBV_WR_SEND,

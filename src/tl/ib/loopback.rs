@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Polls before the thread yields: a device takes a microsecond or two.
 const LOOKS: u32 = 1000;
 /// A device that has not reported a completion by now never will: errors are reported sooner.
-const LONGEST: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A loopback queue pair. It executes one operation at a time, and none after an error.
 pub struct LoopbackQp {
@@ -106,7 +106,7 @@ impl LoopbackQp {
                 }
                 std::hint::spin_loop();
             }
-            if began.get_or_insert_with(Instant::now).elapsed() > LONGEST {
+            if began.get_or_insert_with(Instant::now).elapsed() > TIMEOUT {
                 return Err(ErrorKind::TimedOut.into());
             }
             give_way(0);

@@ -114,13 +114,13 @@ pub struct NegotiatedLimits {
 #[derive(Clone, Debug)]
 pub struct IbTarget {
     /// The best path.
-    pub way: PortPair,
+    pub path: PortPair,
     /// The peer's ports, in the order of its address, if there are other paths.
     pub ports: Box<[PortLocator]>,
     /// The secret of the worker's address.
     pub secret: u64,
     /// Where wireup messages are accepted by TCP, if one of the two workers has no UD queue pair.
-    pub greeter: Option<tcp::TcpTarget>,
+    pub wireup_tcp: Option<tcp::TcpTarget>,
 }
 
 impl IbTarget {
@@ -128,15 +128,15 @@ impl IbTarget {
     pub fn choose(
         ports: &[Arc<Port>],
         remote: &IbLocator,
-        greeter: Option<tcp::TcpTarget>,
+        wireup_tcp: Option<tcp::TcpTarget>,
     ) -> Option<IbTarget> {
-        let ways = paths::between(ports.iter().map(|port| &**port), &remote.ports);
-        let theirs: &[PortLocator] = if ways.len() > 1 { &remote.ports } else { &[] };
+        let paths = paths::between(ports.iter().map(|port| &**port), &remote.ports);
+        let theirs: &[PortLocator] = if paths.len() > 1 { &remote.ports } else { &[] };
         Some(IbTarget {
-            way: *ways.first()?,
+            path: *paths.first()?,
             ports: theirs.into(),
             secret: remote.secret,
-            greeter,
+            wireup_tcp,
         })
     }
 }

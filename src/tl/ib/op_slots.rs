@@ -12,22 +12,23 @@ use std::ffi::c_void;
 
 /// Slots of a connection, and of one that only has flush markers; powers of two. Twice as many as the reads that
 /// devices have outstanding per queue pair.
-const PLACES: usize = 32;
-const MARKS: usize = 4;
+const MAX_OP_SLOTS: usize = 32;
+const FLUSH_MARKERS: usize = 4;
 /// Bytes of a slot.
-const PLACE: usize = 32;
+const SLOT_BYTES: usize = 32;
 /// Bytes of all slots.
-pub const BYTES: usize = PLACES * PLACE;
+pub const BYTES: usize = MAX_OP_SLOTS * SLOT_BYTES;
 /// Of the operations without a wanted result one in this many is signaled: an unsignaled one keeps its slot until a
 /// later completion.
-const TELLS: usize = 16;
-const _: () = assert!(TINY <= PLACE && size_of::<u64>() <= TINY && TELLS <= PLACES);
+const SIGNAL_EVERY: usize = 16;
+const _: () =
+    assert!(TINY <= SLOT_BYTES && size_of::<u64>() <= TINY && SIGNAL_EVERY <= MAX_OP_SLOTS);
 
 /// Kind of the operation of a slot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum OpKind {
     /// A flush marker: the completion of all that was posted before.
-    Mark,
+    FlushMarker,
     Read,
     Atomic,
 }
@@ -64,7 +65,7 @@ const NOTHING: PendingOp = PendingOp {
     through: std::ptr::null_mut(),
     lkey: 0,
     len: 0,
-    what: OpKind::Mark,
+    what: OpKind::FlushMarker,
 };
 
 impl PendingOp {
@@ -101,7 +102,7 @@ impl OpSlots {
             sge: ibv_sge::default(),
             bytes: std::ptr::null_mut(),
             lkey: 0,
-            places: [NOTHING; MARKS].into(),
+            places: [NOTHING; FLUSH_MARKERS].into(),
             first: 0,
             next: 0,
         });
@@ -111,7 +112,7 @@ impl OpSlots {
 
     /// Adds slots with bytes, in a registered buffer of [`BYTES`].
     pub fn use_buffer(&mut self, buffer: Buffer) {
-        let old = std::mem::replace(&mut self.places, vec![NOTHING; PLACES].into());
+        let old = std::mem::replace(&mut self.places, vec![NOTHING; MAX_OP_SLOTS].into());
         for n in self.first..self.next {
             let at = self.at(n);
             self.places[at] = old[n & (old.len() - 1)];
@@ -136,7 +137,7 @@ impl OpSlots {
     /// Whether a slot with bytes is free.
     #[inline(always)]
     pub fn has_bytes(&self) -> bool {
-        self.has_place() && !self.bytes.is_null()
+        self.has_slot() && !self.bytes.is_null()
     }
 
     /// Whether slots have bytes, be they free or not.
@@ -146,7 +147,7 @@ impl OpSlots {
 
     /// Whether a slot is free.
     #[inline(always)]
-    pub fn has_place(&self) -> bool {
+    pub fn has_slot(&self) -> bool {
         self.next - self.first < self.places.len()
     }
 
@@ -167,7 +168,7 @@ impl OpSlots {
     /// Records that `owner` waits for the completion of the send with this number and of all before it. The caller has
     /// checked that a slot is free.
     #[inline(always)]
-    pub fn mark(&mut self, number: u64, owner: *mut c_void) {
+    pub fn flush_marker(&mut self, number: u64, owner: *mut c_void) {
         self.take(PendingOp {
             number,
             owner,
@@ -236,11 +237,11 @@ impl OpSlots {
             ..NOTHING
         };
         self.prepare(wait);
-        let tells = !into.is_null() || self.next % TELLS == 0;
+        let signaled = !into.is_null() || self.next % SIGNAL_EVERY == 0;
         self.wr.opcode = step.opcode();
-        self.wr.send_flags = if tells { IBV_SEND_SIGNALED } else { 0 };
+        self.wr.send_flags = if signaled { IBV_SEND_SIGNALED } else { 0 };
         step.fill(&mut self.wr, at);
-        (&mut self.wr, tells)
+        (&mut self.wr, signaled)
     }
 
     #[inline(always)]
@@ -255,14 +256,14 @@ impl OpSlots {
     fn place(&self, at: usize, wait: &PendingOp) -> *mut u8 {
         match wait.through.is_null() {
             // SAFETY: the slot is inside of the registered buffer.
-            true => unsafe { self.bytes.add(at * PLACE) },
+            true => unsafe { self.bytes.add(at * SLOT_BYTES) },
             false => wait.through,
         }
     }
 
     /// Takes the oldest operation that completes with this send, if there is one, and copies its result.
     #[inline(always)]
-    pub fn ended(&mut self, number: u64) -> Option<EndedOp> {
+    pub fn take_completed(&mut self, number: u64) -> Option<EndedOp> {
         if self.first == self.next {
             return None;
         }
@@ -286,7 +287,7 @@ impl OpSlots {
 
     /// Detaches the owners for which `wanted` is true: they are passed to `found`, once for each slot, and their
     /// results are dropped.
-    pub fn disown(
+    pub fn detach_owner(
         &mut self,
         wanted: impl Fn(*mut c_void) -> bool,
         mut found: impl FnMut(*mut c_void),
@@ -319,8 +320,8 @@ mod tests {
         std::ptr::without_provenance_mut(n)
     }
 
-    fn told(waits: &mut OpSlots, number: u64) -> Vec<usize> {
-        std::iter::from_fn(|| waits.ended(number))
+    fn completed_owners(waits: &mut OpSlots, number: u64) -> Vec<usize> {
+        std::iter::from_fn(|| waits.take_completed(number))
             .map(|wait| wait.owner.addr())
             .collect()
     }
@@ -339,34 +340,34 @@ mod tests {
     fn ends_come_in_order_and_give_places_back() {
         let mut waits = OpSlots::new();
         for round in 0..3 {
-            for n in 1..=MARKS {
-                assert!(waits.has_place());
-                waits.mark(round * 10 + n as u64, owner(n));
+            for n in 1..=FLUSH_MARKERS {
+                assert!(waits.has_slot());
+                waits.flush_marker(round * 10 + n as u64, owner(n));
             }
-            assert!(!waits.has_place() && !waits.has_bytes());
-            assert_eq!(told(&mut waits, round * 10 + 2), [1, 2]);
-            assert_eq!(told(&mut waits, round * 10 + 9), [3, 4]);
+            assert!(!waits.has_slot() && !waits.has_bytes());
+            assert_eq!(completed_owners(&mut waits, round * 10 + 2), [1, 2]);
+            assert_eq!(completed_owners(&mut waits, round * 10 + 9), [3, 4]);
         }
     }
 
     #[test]
-    fn what_is_there_stays_when_places_get_bytes() {
+    fn operations_stay_when_slots_get_bytes() {
         let mut memory = [0; BYTES];
         let mut waits = OpSlots::new();
-        (1..4).for_each(|n| waits.mark(n as u64, owner(n)));
-        assert_eq!(told(&mut waits, 1), [1]);
-        (4..6).for_each(|n| waits.mark(n as u64, owner(n)));
+        (1..4).for_each(|n| waits.flush_marker(n as u64, owner(n)));
+        assert_eq!(completed_owners(&mut waits, 1), [1]);
+        (4..6).for_each(|n| waits.flush_marker(n as u64, owner(n)));
         let buffer = Buffer {
             ptr: memory.as_mut_ptr(),
             lkey: KEY,
         };
         waits.use_buffer(buffer);
         assert!(waits.has_bytes());
-        assert_eq!(told(&mut waits, 9), [2, 3, 4, 5]);
+        assert_eq!(completed_owners(&mut waits, 9), [2, 3, 4, 5]);
     }
 
     #[test]
-    fn what_is_read_goes_where_it_is_wanted() {
+    fn read_data_go_to_their_destination() {
         let (mut memory, mut long) = ([0; BYTES], [7u8; 100]);
         let (mut word, mut bytes) = ([0u8; 8], [0u8; 100]);
         let mut waits = with_bytes(&mut memory);
@@ -384,43 +385,43 @@ mod tests {
         let into = (bytes.as_mut_ptr(), bytes.len());
         waits.read(2, from, into, Some(buffer), owner(2));
         assert_eq!(waits.buffers().count(), 1);
-        let first = waits.ended(2).unwrap();
+        let first = waits.take_completed(2).unwrap();
         assert!(first.what == OpKind::Read && first.buffer.is_none());
-        let second = waits.ended(2).unwrap();
+        let second = waits.take_completed(2).unwrap();
         assert_eq!(second.buffer.unwrap().lkey, KEY + 1);
-        assert!(waits.ended(2).is_none());
+        assert!(waits.take_completed(2).is_none());
         assert_eq!((word, bytes), ([3; 8], [7; 100]));
     }
 
     #[test]
-    fn who_waits_no_more_gets_nothing() {
+    fn a_detached_owner_gets_no_result() {
         let (mut memory, mut word) = ([5; BYTES], [0u8; 8]);
         let mut waits = with_bytes(&mut memory);
         let from = RemoteMem { addr: 1, key: 2 };
         waits.read(1, from, (word.as_mut_ptr(), 8), None, owner(1));
-        waits.mark(1, owner(2));
+        waits.flush_marker(1, owner(2));
         let mut found = Vec::new();
-        waits.disown(|who| who == owner(1), |who| found.push(who));
+        waits.detach_owner(|other| other == owner(1), |other| found.push(other));
         assert_eq!(found, [owner(1)]);
         assert_eq!(waits.owners().collect::<Vec<_>>(), [owner(2)]);
-        assert_eq!(told(&mut waits, 1), [0, 2]);
+        assert_eq!(completed_owners(&mut waits, 1), [0, 2]);
         assert_eq!(word, [0; 8]);
     }
 
     #[test]
-    fn results_that_nobody_wants_are_told_of_now_and_then() {
+    fn unwanted_results_are_signaled_now_and_then() {
         let mut memory = [0; BYTES];
         let mut waits = with_bytes(&mut memory);
         let at = RemoteMem { addr: 8, key: 2 };
-        let tells = (1..=PLACES as u64)
+        let signaled = (1..=MAX_OP_SLOTS as u64)
             .map(|n| {
                 waits
                     .atomic(n, AmoDesc::Add(1), at, null_mut(), null_mut())
                     .1
             })
             .collect::<Vec<_>>();
-        let told = tells.iter().filter(|&&tells| tells);
-        assert_eq!(told.count(), PLACES / TELLS);
-        assert!(tells[PLACES - 1] && !waits.has_place());
+        let signaled_count = signaled.iter().filter(|&&signaled| signaled);
+        assert_eq!(signaled_count.count(), MAX_OP_SLOTS / SIGNAL_EVERY);
+        assert!(signaled[MAX_OP_SLOTS - 1] && !waits.has_slot());
     }
 }

@@ -36,5 +36,5 @@ pub fn between<'a>(
     });
     let mut ranked: Vec<_> = pairs.collect();
     ranked.sort_by_key(|&(rank, _)| Reverse(rank));
-    ranked.into_iter().map(|(_, way)| way).collect()
+    ranked.into_iter().map(|(_, path)| path).collect()
 }

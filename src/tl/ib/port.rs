@@ -17,7 +17,7 @@ use std::sync::Arc;
 const ROCE_CLASS: u8 = 26 << 2 | 2;
 
 /// `UCX_RMA_ZCOPY_MAX_SEG_SIZE` makes no shorter segments than this, bytes: each costs a work request.
-const LEAST_PIECE: usize = 4 << 10;
+const MIN_SEGMENT: usize = 4 << 10;
 
 /// The GID of a port, and its index in the port's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ fn longest(port: u32, wanted: Option<usize>) -> usize {
         0 => 1 << 30,
         n => n as usize,
     };
-    wanted.map_or(most, |wanted| most.min(wanted.max(LEAST_PIECE)))
+    wanted.map_or(most, |wanted| most.min(wanted.max(MIN_SEGMENT)))
 }
 
 impl Port {

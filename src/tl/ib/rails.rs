@@ -9,13 +9,13 @@ use super::rc::{RcEp, ZcopyDesc};
 use std::sync::Arc;
 
 /// Maximum number of ends that are held for a peer; a request for more comes from a hostile peer.
-const MOST_HELD: usize = 8;
+const MAX_HELD: usize = 8;
 /// Time for which no rail is requested by a port whose rail has failed, milliseconds: after the first failure, and at
 /// most after repeated failures.
-const FIRST_REST: u64 = 100;
-const LONGEST_REST: u64 = 10_000;
+const FIRST_BACKOFF_MS: u64 = 100;
+const MAX_BACKOFF_MS: u64 = 10_000;
 /// The maximum where rails are the only path of long transfers.
-const LONGEST_ALONE: u64 = 1000;
+const MAX_UNSTRIPED: u64 = 1000;
 
 /// State of a rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum RailState {
 
 /// A rail at the worker that has requested it.
 pub struct IbRail {
-    pub line: RcEp,
+    pub rc_ep: RcEp,
     /// Index of the peer's port in its address.
     pub remote_port: usize,
     /// The peer's name of the rail.
@@ -70,7 +70,7 @@ pub struct IbRails {
     /// `begun`: rails were requested; `asking`: they are about to be.
     begun: bool,
     asking: bool,
-    rests: Vec<RailBackoff>,
+    backoffs: Vec<RailBackoff>,
     /// Only rails carry long transfers.
     pub alone: bool,
     /// The position of the connection at the last fence, if puts and gets by rails have to wait for what was posted
@@ -83,7 +83,7 @@ pub struct IbRails {
 impl IbRails {
     /// Holds an end for the peer. False: the peer already has the maximum.
     pub fn hold(&mut self, qp: Arc<IbvQp>) -> bool {
-        let few = self.held.len() < MOST_HELD;
+        let few = self.held.len() < MAX_HELD;
         if few {
             self.held.push(qp);
         }
@@ -106,7 +106,7 @@ impl IbRails {
     /// Whether rails are to be requested, now that there is a transfer for them; true once per request. `now`: coarse
     /// milliseconds.
     pub fn are_due(&mut self, now: u64) -> bool {
-        let due = !self.begun || self.rests.iter().any(|rest| rest.until <= now);
+        let due = !self.begun || self.backoffs.iter().any(|backoff| backoff.until <= now);
         due && !std::mem::replace(&mut self.asking, true)
     }
 
@@ -114,42 +114,45 @@ impl IbRails {
     pub fn request_by(&mut self, ifaces: impl Iterator<Item = usize>, now: u64) -> Vec<usize> {
         (self.begun, self.asking) = (true, false);
         let wanted: Vec<usize> = ifaces.filter(|&i| self.may_request(i, now)).collect();
-        for rest in &mut self.rests {
-            if wanted.contains(&rest.iface) {
-                rest.until = u64::MAX;
+        for backoff in &mut self.backoffs {
+            if wanted.contains(&backoff.iface) {
+                backoff.until = u64::MAX;
             }
         }
         wanted
     }
 
     fn may_request(&self, iface: usize, now: u64) -> bool {
-        let there = self.lines.iter().any(|r| r.line.local_port() == iface);
+        let there = self.lines.iter().any(|r| r.rc_ep.local_port() == iface);
         let asked = self.asked.iter().any(|end| end.iface == iface);
-        let rest = self.rests.iter().find(|rest| rest.iface == iface);
-        !there && !asked && rest.is_none_or(|rest| rest.until <= now)
+        let backoff = self.backoffs.iter().find(|backoff| backoff.iface == iface);
+        !there && !asked && backoff.is_none_or(|backoff| backoff.until <= now)
     }
 
     /// Records that there is no rail by this interface, after one that existed for `lasted` milliseconds: it is
     /// requested again after a pause.
     pub fn back_off(&mut self, iface: usize, now: u64, lasted: u64) {
-        let place = self.rests.iter().position(|rest| rest.iface == iface);
-        let before = place.map(|i| self.rests.swap_remove(i).wait);
+        let place = self
+            .backoffs
+            .iter()
+            .position(|backoff| backoff.iface == iface);
+        let before = place.map(|i| self.backoffs.swap_remove(i).wait);
         let longest = if self.alone {
-            LONGEST_ALONE
+            MAX_UNSTRIPED
         } else {
-            LONGEST_REST
+            MAX_BACKOFF_MS
         };
         let wait = match before {
             Some(wait) if lasted < longest => (2 * wait).min(longest),
-            _ => FIRST_REST,
+            _ => FIRST_BACKOFF_MS,
         };
         let until = now + wait;
-        self.rests.push(RailBackoff { iface, until, wait });
+        self.backoffs.push(RailBackoff { iface, until, wait });
     }
 
     /// The rail with this queue pair.
     pub fn of_queue(&mut self, iface: usize, qpn: u32) -> Option<&mut IbRail> {
-        self.lines.iter_mut().find(|rail| rail.line.is(iface, qpn))
+        self.lines.iter_mut().find(|rail| rail.rc_ep.is(iface, qpn))
     }
 
     /// Whether any rail is open.
@@ -162,7 +165,7 @@ impl IbRails {
         let rail = self.of_queue(iface, qpn);
         let rail = rail.filter(|rail| rail.state != RailState::Left)?;
         // A device that fails to reset has the queue pair in the error state, in which it moves nothing either.
-        let _ = rail.line.qp.reset();
+        let _ = rail.rc_ep.qp.reset();
         rail.state = RailState::Left;
         Some(rail.name)
     }
@@ -176,7 +179,7 @@ impl IbRails {
 
     /// Whether all transfers by rails are complete.
     pub fn is_drained(&self) -> bool {
-        self.lines.iter().all(|rail| !rail.line.zcopy_in_flight())
+        self.lines.iter().all(|rail| !rail.rc_ep.zcopy_in_flight())
     }
 }
 
@@ -190,7 +193,7 @@ impl IbRail {
 
     /// The transfers that it has not completed.
     pub fn lost(&self) -> Vec<ZcopyDesc> {
-        self.line.zcopy_descs().collect()
+        self.rc_ep.zcopy_descs().collect()
     }
 }
 
@@ -222,8 +225,8 @@ mod tests {
             waits.push(wait);
         }
         assert_eq!(waits[..3], [100, 200, 400]);
-        assert_eq!(waits[7..], [LONGEST_REST, LONGEST_REST]);
-        rails.back_off(2, now, LONGEST_REST);
+        assert_eq!(waits[7..], [MAX_BACKOFF_MS, MAX_BACKOFF_MS]);
+        rails.back_off(2, now, MAX_BACKOFF_MS);
         assert_eq!(rails.request_by(2..3, now + 99), []);
         assert_eq!(rails.request_by(2..3, now + 100), [2]);
     }

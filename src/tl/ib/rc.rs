@@ -34,7 +34,7 @@ enum TxDesc {
     /// The buffer of a read, and where its bytes are copied to.
     In(Buffer, ReadDesc),
     /// A flush marker: the request to complete after this send and all before it. Null: none any more.
-    Mark(*mut c_void),
+    FlushMarker(*mut c_void),
     /// User memory of a zero-copy transfer.
     ZcopyDesc(ZcopyDesc),
 }
@@ -121,10 +121,10 @@ pub struct RcEp {
     ready: Box<InlineWqe>,
     iface: Arc<IbIface>,
     /// Number of the last signaled send, and of sends known to have completed.
-    telling: u64,
+    last_signaled: u64,
     ended: u64,
     /// Signaled sends whose completion has not been polled.
-    untold: u32,
+    signals_outstanding: u32,
     depth: u64,
     /// What is attached to sends that have not completed, by the number of the send.
     held: VecDeque<(u64, TxDesc)>,
@@ -133,9 +133,9 @@ pub struct RcEp {
     /// Reads, atomic operations and flush markers that have not completed, here and in the slots.
     reads: u32,
     atomics: u32,
-    marks: u32,
+    flush_markers: u32,
     /// Bytes of user memory that the device accesses.
-    lent_bytes: u64,
+    zcopy_bytes: u64,
     /// Sends and writes wait for the reads before them (`IBV_SEND_FENCE`).
     fenced: bool,
     /// Sends with a buffer since the last signaled send.
@@ -155,15 +155,15 @@ impl RcEp {
             posted: 0,
             until: 0,
             ready: InlineWqe::new(),
-            telling: 0,
+            last_signaled: 0,
             ended: 0,
-            untold: 0,
+            signals_outstanding: 0,
             held: VecDeque::new(),
             waits: None,
             reads: 0,
             atomics: 0,
-            marks: 0,
-            lent_bytes: 0,
+            flush_markers: 0,
+            zcopy_bytes: 0,
             fenced: false,
             silent: 0,
         }
@@ -210,7 +210,7 @@ impl RcEp {
     pub fn refill_inline_budget(&mut self, packets: usize) {
         let silent = self
             .moderation()
-            .saturating_sub(self.posted - self.telling + 1);
+            .saturating_sub(self.posted - self.last_signaled + 1);
         let waits = self.fenced && self.reads + self.atomics > 0;
         let most = match waits || (self.qp.max_inline as usize) < READY {
             true => 0,
@@ -282,7 +282,7 @@ impl RcEp {
             return false;
         };
         waits.use_buffer(buffer);
-        waits.has_place()
+        waits.has_slot()
     }
 
     /// The buffer that a read of `len` bytes by a slot needs: `Some(None)` if the slot's own bytes suffice. `None`: no
@@ -337,12 +337,12 @@ impl RcEp {
         };
         self.posted += 1;
         self.atomics += 1;
-        let (wr, tells) = waits.atomic(self.posted, step, at, into, owner);
+        let (wr, signaled) = waits.atomic(self.posted, step, at, into, owner);
         wr.wr_id = self.posted;
         // SAFETY: the only entry names the slot: registered memory, which is not accessed here until the operation has
         // completed.
         let posted = unsafe { self.qp.post_send(wr) };
-        if tells {
+        if signaled {
             self.note_signaled();
         }
         if self.fenced {
@@ -354,8 +354,8 @@ impl RcEp {
     /// Records that the send posted last is signaled.
     #[inline(always)]
     fn note_signaled(&mut self) {
-        (self.telling, self.silent) = (self.posted, 0);
-        self.untold += 1;
+        (self.last_signaled, self.silent) = (self.posted, 0);
+        self.signals_outstanding += 1;
         self.iface.add_signaled(1);
     }
 
@@ -372,8 +372,8 @@ impl RcEp {
             length: bytes.len() as u32,
             lkey: 0,
         };
-        let tells = self.posted + 1 - self.telling >= self.moderation();
-        self.post(&mut sge, IBV_WR_SEND, IBV_SEND_INLINE, tells)
+        let signaled = self.posted + 1 - self.last_signaled >= self.moderation();
+        self.post(&mut sge, IBV_WR_SEND, IBV_SEND_INLINE, signaled)
     }
 
     /// Sends a buffer, which returns to the interface when the send has completed. The caller has checked that there is
@@ -386,13 +386,14 @@ impl RcEp {
         };
         self.silent += 1;
         self.held.push_back((self.posted + 1, TxDesc::Out(buffer)));
-        let tells = self.is_signal_due();
-        self.post(&mut sge, IBV_WR_SEND, 0, tells)
+        let signaled = self.is_signal_due();
+        self.post(&mut sge, IBV_WR_SEND, 0, signaled)
     }
 
     /// Whether the next send is to be signaled.
     fn is_signal_due(&self) -> bool {
-        self.silent >= BUFFER_MODERATION || self.posted + 1 - self.telling >= self.moderation()
+        self.silent >= BUFFER_MODERATION
+            || self.posted + 1 - self.last_signaled >= self.moderation()
     }
 
     /// Writes bytes as inline data into the peer's memory. The caller has checked that there is room. False: the device
@@ -403,8 +404,8 @@ impl RcEp {
             length: bytes.len() as u32,
             lkey: 0,
         };
-        let tells = self.is_signal_due();
-        self.post_remote(&mut sge, IBV_WR_RDMA_WRITE, IBV_SEND_INLINE, tells, to)
+        let signaled = self.is_signal_due();
+        self.post_remote(&mut sge, IBV_WR_RDMA_WRITE, IBV_SEND_INLINE, signaled, to)
     }
 
     /// Writes a buffer into the peer's memory; it returns to the interface when the write has completed. The caller has
@@ -418,8 +419,8 @@ impl RcEp {
         };
         self.silent += 1;
         self.held.push_back((self.posted + 1, TxDesc::Out(buffer)));
-        let tells = self.is_signal_due();
-        self.post_remote(&mut sge, IBV_WR_RDMA_WRITE, 0, tells, to)
+        let signaled = self.is_signal_due();
+        self.post_remote(&mut sge, IBV_WR_RDMA_WRITE, 0, signaled, to)
     }
 
     /// Reads into a buffer, whose bytes are copied to the target when the read has completed. The caller has checked
@@ -437,8 +438,8 @@ impl RcEp {
         }
         self.held
             .push_back((self.posted + 1, TxDesc::In(buffer, read)));
-        let tells = last || self.is_signal_due();
-        self.post_remote(&mut sge, IBV_WR_RDMA_READ, 0, tells, from)
+        let signaled = last || self.is_signal_due();
+        self.post_remote(&mut sge, IBV_WR_RDMA_READ, 0, signaled, from)
     }
 
     /// Executes an atomic operation on 8 bytes, which are aligned to 8 bytes; the old value is copied to `old.into`,
@@ -450,10 +451,12 @@ impl RcEp {
             lkey: buffer.lkey,
         };
         self.silent += 1;
-        let tells = !old.into.is_null() || self.is_signal_due();
+        let signaled = !old.into.is_null() || self.is_signal_due();
         self.held
             .push_back((self.posted + 1, TxDesc::In(buffer, old)));
-        let posted = self.post_work(&mut [sge], step.opcode(), 0, tells, |wr| step.fill(wr, at));
+        let posted = self.post_work(&mut [sge], step.opcode(), 0, signaled, |wr| {
+            step.fill(wr, at)
+        });
         self.atomics += 1;
         if self.fenced {
             self.revoke_inline_budget();
@@ -493,16 +496,16 @@ impl RcEp {
             (false, None) => IBV_WR_RDMA_WRITE,
             (false, Some(_)) => IBV_WR_RDMA_WRITE_WITH_IMM,
         };
-        let tells = last || self.is_signal_due();
+        let signaled = last || self.is_signal_due();
         if here.reads && self.fenced {
             self.revoke_inline_budget();
         }
-        let posted = self.post_work(pieces, opcode, 0, tells, |wr| {
+        let posted = self.post_work(pieces, opcode, 0, signaled, |wr| {
             (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (there.addr, there.key);
             wr.__bindgen_anon_1.imm_data = word.unwrap_or_default().to_be();
         });
         self.reads += u32::from(here.reads);
-        self.lent_bytes += here.len as u64;
+        self.zcopy_bytes += here.len as u64;
         self.held.push_back((self.posted, TxDesc::ZcopyDesc(here)));
         posted
     }
@@ -510,7 +513,7 @@ impl RcEp {
     /// The user memory that the device accesses, one entry per work request.
     pub fn zcopy_descs(&self) -> impl Iterator<Item = ZcopyDesc> {
         self.held.iter().filter_map(|(_, held)| match held {
-            TxDesc::ZcopyDesc(lent) => Some(*lent),
+            TxDesc::ZcopyDesc(desc) => Some(*desc),
             _ => None,
         })
     }
@@ -527,7 +530,7 @@ impl RcEp {
 
     /// Whether a zero-copy transfer has not completed.
     pub fn zcopy_in_flight(&self) -> bool {
-        self.lent_bytes > 0
+        self.zcopy_bytes > 0
     }
 
     /// Number of sends posted, for [`is_past`](Self::is_past).
@@ -546,7 +549,7 @@ impl RcEp {
 
     /// Bytes of zero-copy transfers that have not completed, and the speed of the port, Mb/s.
     pub fn load(&self) -> (u64, u32) {
-        (self.lent_bytes, self.iface.port.mbps.max(1))
+        (self.zcopy_bytes, self.iface.port.mbps.max(1))
     }
 
     /// Maximum bytes of one work request.
@@ -556,7 +559,7 @@ impl RcEp {
 
     /// The owners of user memory that the device accesses, once for each work request.
     pub fn zcopy_owners(&self) -> impl Iterator<Item = *mut c_void> {
-        self.zcopy_descs().map(|lent| lent.owner)
+        self.zcopy_descs().map(|desc| desc.owner)
     }
 
     /// Makes all later sends and writes take effect after the reads before them. Permanently: this type does not know
@@ -570,7 +573,7 @@ impl RcEp {
     /// something has not.
     #[inline(always)]
     pub fn flush_marker(&mut self, owner: *mut c_void) {
-        if self.telling < self.posted {
+        if self.last_signaled < self.posted {
             match &mut self.waits {
                 // If the device refuses this one, the sends before it report the failure.
                 Some(waits) if self.posted < self.until => {
@@ -584,9 +587,9 @@ impl RcEp {
                 _ => self.post_signaled(),
             }
         }
-        self.marks += 1;
+        self.flush_markers += 1;
         match &mut self.waits {
-            Some(waits) if waits.has_place() => waits.mark(self.posted, owner),
+            Some(waits) if waits.has_slot() => waits.flush_marker(self.posted, owner),
             _ => self.flush_marker_slow(owner),
         }
     }
@@ -595,7 +598,8 @@ impl RcEp {
     #[inline(never)]
     fn flush_marker_slow(&mut self, owner: *mut c_void) {
         self.waits.get_or_insert_with(OpSlots::new);
-        self.held.push_back((self.posted, TxDesc::Mark(owner)));
+        self.held
+            .push_back((self.posted, TxDesc::FlushMarker(owner)));
     }
 
     /// Detaches the owners for which `wanted` is true: they are passed to `found`, once for each read or flush marker,
@@ -606,7 +610,7 @@ impl RcEp {
         mut found: impl FnMut(*mut c_void),
     ) {
         if let Some(waits) = &mut self.waits {
-            waits.disown(&wanted, &mut found);
+            waits.detach_owner(&wanted, &mut found);
         }
         for (_, held) in &mut self.held {
             match held {
@@ -614,7 +618,7 @@ impl RcEp {
                     read.into = std::ptr::null_mut();
                     found(read.owner);
                 }
-                TxDesc::Mark(owner) if !owner.is_null() && wanted(*owner) => {
+                TxDesc::FlushMarker(owner) if !owner.is_null() && wanted(*owner) => {
                     found(std::mem::replace(owner, std::ptr::null_mut()));
                 }
                 _ => {}
@@ -626,8 +630,8 @@ impl RcEp {
     pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
         let held = self.held.iter().filter_map(|(_, held)| match held {
             TxDesc::In(_, read) if !read.into.is_null() => Some(read.owner),
-            TxDesc::Mark(owner) if !owner.is_null() => Some(*owner),
-            TxDesc::ZcopyDesc(lent) => Some(lent.owner),
+            TxDesc::FlushMarker(owner) if !owner.is_null() => Some(*owner),
+            TxDesc::ZcopyDesc(desc) => Some(desc.owner),
             _ => None,
         });
         held.chain(self.waits.iter().flat_map(|waits| waits.owners()))
@@ -635,14 +639,14 @@ impl RcEp {
 
     /// Requests a completion of all that was posted, unless one is requested. A write of 0 bytes needs no key.
     pub fn post_signaled(&mut self) {
-        if self.telling < self.posted {
+        if self.last_signaled < self.posted {
             self.probe();
         }
     }
 
     /// Whether a signaled send is outstanding, whose completion also reports a failure of the sends before it.
     pub fn has_signaled(&self) -> bool {
-        self.telling > self.ended
+        self.last_signaled > self.ended
     }
 
     /// Posts a signaled write of 0 bytes, which the peer's device has to acknowledge. False: the device refuses.
@@ -656,8 +660,14 @@ impl RcEp {
     }
 
     #[inline(always)]
-    fn post(&mut self, sge: &mut ibv_sge, opcode: ibv_wr_opcode, flags: u32, tells: bool) -> bool {
-        self.post_remote(sge, opcode, flags, tells, RemoteMem { addr: 0, key: 0 })
+    fn post(
+        &mut self,
+        sge: &mut ibv_sge,
+        opcode: ibv_wr_opcode,
+        flags: u32,
+        signaled: bool,
+    ) -> bool {
+        self.post_remote(sge, opcode, flags, signaled, RemoteMem { addr: 0, key: 0 })
     }
 
     #[inline(always)]
@@ -666,10 +676,10 @@ impl RcEp {
         sge: &mut ibv_sge,
         opcode: ibv_wr_opcode,
         flags: u32,
-        tells: bool,
+        signaled: bool,
         remote: RemoteMem,
     ) -> bool {
-        self.post_work(std::slice::from_mut(sge), opcode, flags, tells, |wr| {
+        self.post_work(std::slice::from_mut(sge), opcode, flags, signaled, |wr| {
             (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (remote.addr, remote.key);
         })
     }
@@ -680,7 +690,7 @@ impl RcEp {
         pieces: &mut [ibv_sge],
         opcode: ibv_wr_opcode,
         flags: u32,
-        tells: bool,
+        signaled: bool,
         fill: impl FnOnce(&mut ibv_send_wr),
     ) -> bool {
         self.posted += 1;
@@ -690,14 +700,14 @@ impl RcEp {
             sg_list: pieces.as_mut_ptr(),
             num_sge: if is_empty { 0 } else { pieces.len() as i32 },
             opcode,
-            send_flags: flags | if tells { IBV_SEND_SIGNALED } else { 0 },
+            send_flags: flags | if signaled { IBV_SEND_SIGNALED } else { 0 },
             ..Default::default()
         };
         fill(&mut wr);
         if self.fenced && self.overtakes(opcode) {
             wr.send_flags |= IBV_SEND_FENCE;
         }
-        if tells {
+        if signaled {
             self.note_signaled();
         }
         // SAFETY: `pieces` has `num_sge` entries. They name inline data of the caller, which the call copies; or a
@@ -721,7 +731,7 @@ impl RcEp {
     /// results are copied to their targets. `done` gets each owner, once for each read, flush marker or zero-copy work
     /// request.
     #[inline(always)]
-    pub fn ended(&mut self, number: u64, mut done: impl FnMut(*mut c_void)) {
+    pub fn on_send_completion(&mut self, number: u64, mut done: impl FnMut(*mut c_void)) {
         if !self.advance_completed(number) {
             return;
         }
@@ -735,11 +745,12 @@ impl RcEp {
         }
     }
 
-    /// First step of [`ended`](Self::ended): records the completion. False: it completes no further send.
+    /// First step of [`on_send_completion`](Self::on_send_completion): records the completion. False: it completes no
+    /// further send.
     #[inline(always)]
     pub fn advance_completed(&mut self, number: u64) -> bool {
-        if self.untold > 0 {
-            self.untold -= 1;
+        if self.signals_outstanding > 0 {
+            self.signals_outstanding -= 1;
             self.iface.add_signaled(-1);
         }
         let new = number > self.ended && number <= self.posted;
@@ -749,15 +760,16 @@ impl RcEp {
         new
     }
 
-    /// Second step of [`ended`](Self::ended), repeated until it returns None: takes the next slot that has completed.
+    /// Second step of [`on_send_completion`](Self::on_send_completion), repeated until it returns None: takes the next
+    /// slot that has completed.
     #[inline(always)]
     pub fn next_completed(&mut self) -> Option<EndedOp> {
-        let wait = self.waits.as_mut()?.ended(self.ended)?;
+        let wait = self.waits.as_mut()?.take_completed(self.ended)?;
         if let Some(buffer) = wait.buffer {
             self.iface.packets.lock().put(buffer);
         }
         match wait.what {
-            OpKind::Mark => self.marks -= 1,
+            OpKind::FlushMarker => self.flush_markers -= 1,
             OpKind::Read => self.reads -= 1,
             OpKind::Atomic => self.atomics -= 1,
         }
@@ -774,11 +786,11 @@ impl RcEp {
     /// Whether flush markers wait: the third step, [`complete_descs`](Self::complete_descs), is needed.
     #[inline(always)]
     pub fn has_flush_markers(&self) -> bool {
-        self.marks > 0
+        self.flush_markers > 0
     }
 
-    /// Third step of [`ended`](Self::ended): frees the buffers of completed sends, copies results, and passes owners to
-    /// `done`.
+    /// Third step of [`on_send_completion`](Self::on_send_completion): frees the buffers of completed sends, copies
+    /// results, and passes owners to `done`.
     #[inline(never)]
     pub fn complete_descs(&mut self, done: &mut dyn FnMut(*mut c_void)) {
         let mut packets = self.iface.packets.lock();
@@ -801,21 +813,21 @@ impl RcEp {
                     }
                     packets.put(buffer);
                 }
-                TxDesc::Mark(owner) => {
-                    self.marks -= 1;
+                TxDesc::FlushMarker(owner) => {
+                    self.flush_markers -= 1;
                     if !owner.is_null() {
                         done(owner);
                     }
                 }
-                TxDesc::ZcopyDesc(lent) => {
-                    self.reads -= u32::from(lent.reads);
-                    self.lent_bytes -= lent.len as u64;
-                    done(lent.owner);
+                TxDesc::ZcopyDesc(desc) => {
+                    self.reads -= u32::from(desc.reads);
+                    self.zcopy_bytes -= desc.len as u64;
+                    done(desc.owner);
                 }
             }
         }
         drop(packets);
-        if self.marks > 0 {
+        if self.flush_markers > 0 {
             // There may have been no room to request a completion when the marker was set.
             self.post_signaled();
         }
@@ -853,7 +865,7 @@ impl Drop for RcEp {
         if self.qp.reset().is_err() {
             return;
         }
-        self.iface.add_signaled(-(self.untold as i32));
+        self.iface.add_signaled(-(self.signals_outstanding as i32));
         let mut packets = self.iface.packets.lock();
         for (_, held) in self.held.drain(..) {
             if let TxDesc::Out(buffer) | TxDesc::In(buffer, _) = held {
@@ -904,7 +916,7 @@ pub fn connect(
         qp_state: IBV_QPS_RTS,
         sq_psn: own_psn & PSN_MASK,
         timeout: timeout_code(rc.timeout),
-        retry_cnt: rc.retries.min(MOST_RETRIES),
+        retry_cnt: rc.retries.min(MAX_RETRIES),
         rnr_retry: rc.rnr_retries.min(7),
         max_rd_atomic: limits.max_qp_init_rd_atom.clamp(0, 16) as u8,
         ..Default::default()
@@ -946,7 +958,7 @@ pub fn timeout_code(time: Duration) -> u8 {
 
 /// Maximum of the retry count. The field has three bits, but rdma_rxe retries without end at 7, and a peer's death
 /// would never be detected.
-const MOST_RETRIES: u8 = 6;
+const MAX_RETRIES: u8 = 6;
 
 /// Times of the codes 1 to 31, in hundredths of a millisecond (`ibv_modify_qp(3)`, min_rnr_timer).
 const RNR: [u32; 31] = [

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused() {
+    fn invalid_records_are_refused() {
         let corrupt = |packets: &[(PacketHdr, &[u8])]| {
             let mut assembly = Reassembly::default();
             let mut last = Ok(false);
@@ -135,7 +135,7 @@ mod tests {
             last == Err(CorruptPacket)
         };
         assert!(corrupt(&[(head(MORE, 0), b"a")]), "nothing has begun");
-        assert!(corrupt(&[(head(1, 1), b"ab")]), "more than was said");
+        assert!(corrupt(&[(head(1, 1), b"ab")]), "more than announced");
         assert!(corrupt(&[(head(1, 4), b"a"), (head(MORE, 0), b"abcd")]));
         assert!(
             corrupt(&[(head(1, 4), b"a"), (head(1, 4), b"a")]),

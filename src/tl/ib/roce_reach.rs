@@ -82,7 +82,7 @@ impl RocePlace {
                 _ => RouteAnswer::Nowhere,
             },
             Err(e) => {
-                log::debug!("no answer about the route to {to}: {e}");
+                log::debug!("no reply to the route query for {to}: {e}");
                 RouteAnswer::Unknown
             }
         }

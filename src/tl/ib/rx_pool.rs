@@ -6,11 +6,11 @@ use super::port::Port;
 use std::ptr;
 
 /// Receives that are allocated together.
-const TOGETHER: usize = 64;
+const BATCH_ALLOC: usize = 64;
 
 /// Mask of the generation of a receive in its work request id; the other bits are the address of its [`RxDesc`]. The
 /// generation counts how often all receives were posted anew.
-const LIFE: u64 = 7;
+const GENERATION: u64 = 7;
 
 /// A receive. Its address does not change and is in its work request id: completions name receives by it.
 struct RxDesc {
@@ -31,7 +31,7 @@ pub struct RxPool {
     /// How many receives are posted together.
     batch: usize,
     /// The generation: how often all receives were to be posted anew, modulo 8.
-    life: u64,
+    generation: u64,
 }
 
 // SAFETY: the pointers lead to memory that the pool owns.
@@ -41,25 +41,25 @@ impl RxPool {
     /// Creates an empty pool, of `len` bytes per buffer. `batch`: how many handled receives are posted together.
     pub fn new(port: &Port, len: usize, batch: usize) -> RxPool {
         RxPool {
-            buffers: BufferPool::new(&port.hca, len, TOGETHER),
+            buffers: BufferPool::new(&port.hca, len, BATCH_ALLOC),
             made: Vec::new(),
             count: 0,
             len: len as u32,
             spent: ptr::null_mut(),
             spent_count: 0,
             batch,
-            life: 0,
+            generation: 0,
         }
     }
 
     /// Starts a new generation after a reset of the queue pair: no receive is posted any more, and all are to be posted
-    /// again. [`of_this_life`](Self::of_this_life) drops completions of earlier generations.
+    /// again. [`current_generation`](Self::current_generation) drops completions of earlier generations.
     pub fn renew(&mut self) {
-        self.life = (self.life + 1) & LIFE;
+        self.generation = (self.generation + 1) & GENERATION;
         self.spent = ptr::null_mut();
         for receive in self.made.iter_mut().flat_map(|some| some.iter_mut()) {
             let place: *mut RxDesc = receive;
-            receive.wr.wr_id = place as u64 | self.life;
+            receive.wr.wr_id = place as u64 | self.generation;
             receive.wr.next = self.spent;
             self.spent = &raw mut receive.wr;
         }
@@ -68,9 +68,9 @@ impl RxPool {
 
     /// Checks a completion of a pool that may have been renewed: the completion without the generation bits, as the
     /// other functions take it, if it is of this generation.
-    pub fn of_this_life(&self, wc: &ibv_wc) -> Option<ibv_wc> {
-        let wr_id = wc.wr_id & !LIFE;
-        (wc.wr_id & LIFE == self.life).then_some(ibv_wc { wr_id, ..*wc })
+    pub fn current_generation(&self, wc: &ibv_wc) -> Option<ibv_wc> {
+        let wr_id = wc.wr_id & !GENERATION;
+        (wc.wr_id & GENERATION == self.generation).then_some(ibv_wc { wr_id, ..*wc })
     }
 
     /// Number of receives.
@@ -86,7 +86,7 @@ impl RxPool {
     /// Adds receives to post until there are `to`.
     pub fn grow(&mut self, to: usize) {
         while self.count < to {
-            let wanted = (to - self.count).min(TOGETHER);
+            let wanted = (to - self.count).min(BATCH_ALLOC);
             let buffers = (0..wanted).map_while(|_| self.buffers.get());
             let fresh: Box<[RxDesc]> = buffers
                 .map(|buffer| RxDesc {
@@ -106,7 +106,7 @@ impl RxPool {
             for receive in fresh.iter_mut() {
                 let place: *mut RxDesc = receive;
                 receive.wr = ibv_recv_wr {
-                    wr_id: place as u64 | self.life,
+                    wr_id: place as u64 | self.generation,
                     next: self.spent,
                     sg_list: &raw mut receive.sge,
                     num_sge: 1,

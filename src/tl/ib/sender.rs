@@ -28,9 +28,9 @@ pub struct Credits {
     taken: AtomicU32,
     /// Packets that were received from the peer, and the number of them that were acknowledged.
     received: AtomicU32,
-    told: AtomicU32,
+    acked: AtomicU32,
     /// The peer has requested an immediate acknowledgment.
-    asked: AtomicBool,
+    ack_requested: AtomicBool,
 }
 
 impl Credits {
@@ -43,23 +43,23 @@ impl Credits {
 
     /// Records that the peer has requested an acknowledgment.
     pub fn request_ack(&self) {
-        self.asked.store(true, Ordering::Relaxed);
+        self.ack_requested.store(true, Ordering::Relaxed);
     }
 
     /// Returns the number of packets received, which the caller sends to the peer; they count as acknowledged.
     #[inline(always)]
     pub fn take_ack(&self) -> u32 {
         let n = self.received.load(Ordering::Relaxed);
-        self.told.store(n, Ordering::Relaxed);
-        self.asked.store(false, Ordering::Relaxed);
+        self.acked.store(n, Ordering::Relaxed);
+        self.ack_requested.store(false, Ordering::Relaxed);
         n
     }
 
     /// Packets received that were not acknowledged.
     #[inline(always)]
     pub fn unacked(&self) -> u32 {
-        let told = self.told.load(Ordering::Relaxed);
-        self.received.load(Ordering::Relaxed).wrapping_sub(told)
+        let acked = self.acked.load(Ordering::Relaxed);
+        self.received.load(Ordering::Relaxed).wrapping_sub(acked)
     }
 
     /// Whether enough packets are unacknowledged that an acknowledgment is to be sent even without a packet. `window`:
@@ -72,7 +72,7 @@ impl Credits {
     /// Whether an acknowledgment is due by [`is_ack_due`](Self::is_ack_due) or was requested by the peer.
     #[inline(always)]
     pub fn is_ack_urgent(&self, window: u32) -> bool {
-        self.is_ack_due(window) || self.asked.load(Ordering::Relaxed)
+        self.is_ack_due(window) || self.ack_requested.load(Ordering::Relaxed)
     }
 
     /// Handles credits from the peer: the lower 16 bits of the number of packets that it has received.
@@ -90,7 +90,7 @@ impl Credits {
 #[repr(u8)]
 enum RcOrUd {
     Rc {
-        line: RcEp,
+        rc_ep: RcEp,
         sent: u32,
         limits: NegotiatedLimits,
     },
@@ -101,7 +101,7 @@ enum RcOrUd {
 pub struct IbSender {
     iface: Arc<IbIface>,
     flow: Arc<Credits>,
-    way: RcOrUd,
+    transport: RcOrUd,
     /// Buffer for a record that needs several packets.
     record: Vec<u8>,
     /// The device has refused a send, see [`fail`](Self::fail); its completions report the consequence.
@@ -117,31 +117,31 @@ impl IbSender {
     pub fn over_rc(
         iface: Arc<IbIface>,
         flow: Arc<Credits>,
-        line: RcEp,
+        rc_ep: RcEp,
         limits: NegotiatedLimits,
         remote_port: usize,
     ) -> IbSender {
-        let way = RcOrUd::Rc {
-            line,
+        let transport = RcOrUd::Rc {
+            rc_ep,
             sent: 0,
             limits,
         };
-        let mut sender = Self::new(iface, flow, way);
+        let mut sender = Self::new(iface, flow, transport);
         sender.remote_port = remote_port;
         sender
     }
 
     /// Creates a sender over datagrams (UD).
-    pub fn over_ud(iface: Arc<IbIface>, flow: Arc<Credits>, line: UdTx) -> IbSender {
-        Self::new(iface, flow, RcOrUd::Ud(line))
+    pub fn over_ud(iface: Arc<IbIface>, flow: Arc<Credits>, ud_tx: UdTx) -> IbSender {
+        Self::new(iface, flow, RcOrUd::Ud(ud_tx))
     }
 
-    fn new(iface: Arc<IbIface>, flow: Arc<Credits>, way: RcOrUd) -> IbSender {
+    fn new(iface: Arc<IbIface>, flow: Arc<Credits>, transport: RcOrUd) -> IbSender {
         IbSender {
             most_at_once: iface.port.tuning.rc.seg_size,
             iface,
             flow,
-            way,
+            transport,
             record: Vec::new(),
             broken: false,
             remote_port: 0,
@@ -159,28 +159,32 @@ impl IbSender {
 
     /// Whether the connection has a queue pair of its own (RC).
     pub fn is_connected(&self) -> bool {
-        matches!(self.way, RcOrUd::Rc { .. })
+        matches!(self.transport, RcOrUd::Rc { .. })
     }
 
     /// Bytes of a record per packet.
     #[inline(always)]
     fn segment(&self) -> usize {
-        match &self.way {
+        match &self.transport {
             RcOrUd::Rc { limits, .. } => limits.packet - HEAD,
-            RcOrUd::Ud(line) => line.segment(),
+            RcOrUd::Ud(ud_tx) => ud_tx.segment(),
         }
     }
 
     /// Number of packets that can be sent now.
     #[inline(always)]
     fn room(&self) -> usize {
-        match &self.way {
-            RcOrUd::Rc { line, sent, limits } => {
+        match &self.transport {
+            RcOrUd::Rc {
+                rc_ep,
+                sent,
+                limits,
+            } => {
                 let flying = sent.wrapping_sub(self.flow.taken.load(Ordering::Relaxed));
                 let window = limits.window.saturating_sub(flying);
-                line.room().min(window as usize)
+                rc_ep.room().min(window as usize)
             }
-            RcOrUd::Ud(line) => line.room(),
+            RcOrUd::Ud(ud_tx) => ud_tx.room(),
         }
     }
 
@@ -190,8 +194,8 @@ impl IbSender {
         if self.room() >= packets {
             return true;
         }
-        if let RcOrUd::Rc { line, .. } = &mut self.way {
-            let _ = line.has_room(packets);
+        if let RcOrUd::Rc { rc_ep, .. } = &mut self.transport {
+            let _ = rc_ep.has_room(packets);
         }
         false
     }
@@ -202,7 +206,7 @@ impl IbSender {
     /// [`has_inline_budget`](Self::has_inline_budget) is true; `len` bytes at `from` are readable.
     #[inline(always)]
     pub unsafe fn send_tiny(&mut self, kind: u8, imm: u64, from: *const u8, len: usize) {
-        let RcOrUd::Rc { line, sent, .. } = &mut self.way else {
+        let RcOrUd::Rc { rc_ep, sent, .. } = &mut self.transport else {
             return;
         };
         let head = PacketHdr {
@@ -214,7 +218,7 @@ impl IbSender {
         };
         *sent = sent.wrapping_add(1);
         // SAFETY: by the caller, `from` is readable for `len` bytes, and the inline budget is not used up.
-        if !unsafe { line.post_tiny(head.encode(), from, len) } {
+        if !unsafe { rc_ep.post_tiny(head.encode(), from, len) } {
             self.fail();
         }
     }
@@ -223,7 +227,7 @@ impl IbSender {
     /// [`fail`](Self::fail).
     #[inline(always)]
     pub fn ready_rc(&mut self) -> Option<&mut RcEp> {
-        self.rc().filter(|line| line.has_inline_budget())
+        self.rc().filter(|rc_ep| rc_ep.has_inline_budget())
     }
 
     /// The RC queue pair with inline budget and a free slot, for an operation that has to be reported as complete.
@@ -235,15 +239,15 @@ impl IbSender {
                 return None;
             }
         }
-        let line = self.rc()?;
-        line.has_op_slot().then_some(line)
+        let rc_ep = self.rc()?;
+        rc_ep.has_op_slot().then_some(rc_ep)
     }
 
     /// The RC queue pair, if the connection has one.
     #[inline(always)]
     pub fn rc(&mut self) -> Option<&mut RcEp> {
-        match &mut self.way {
-            RcOrUd::Rc { line, .. } => Some(line),
+        match &mut self.transport {
+            RcOrUd::Rc { rc_ep, .. } => Some(rc_ep),
             RcOrUd::Ud(_) => None,
         }
     }
@@ -253,16 +257,16 @@ impl IbSender {
     #[inline(never)]
     pub fn fail(&mut self) {
         self.broken = true;
-        if let RcOrUd::Rc { line, .. } = &mut self.way {
-            line.revoke_inline_budget();
+        if let RcOrUd::Rc { rc_ep, .. } = &mut self.transport {
+            rc_ep.revoke_inline_budget();
         }
     }
 
     /// Whether the inline budget is not used up.
     #[inline(always)]
     pub fn has_inline_budget(&self) -> bool {
-        match &self.way {
-            RcOrUd::Rc { line, .. } => line.has_inline_budget(),
+        match &self.transport {
+            RcOrUd::Rc { rc_ep, .. } => rc_ep.has_inline_budget(),
             RcOrUd::Ud(_) => false,
         }
     }
@@ -278,8 +282,8 @@ impl IbSender {
     #[inline(never)]
     fn open(&mut self) {
         let packets = self.room();
-        match &mut self.way {
-            RcOrUd::Rc { line, .. } if !self.broken => line.refill_inline_budget(packets),
+        match &mut self.transport {
+            RcOrUd::Rc { rc_ep, .. } if !self.broken => rc_ep.refill_inline_budget(packets),
             _ => {}
         }
     }
@@ -353,11 +357,11 @@ impl IbSender {
     #[inline(always)]
     fn packet(&mut self, head: PacketHdr, len: usize, fill: impl FnOnce(*mut u8)) -> bool {
         let total = HEAD + len;
-        match &mut self.way {
-            RcOrUd::Rc { line, sent, .. } => {
+        match &mut self.transport {
+            RcOrUd::Rc { rc_ep, sent, .. } => {
                 let credit = self.flow.take_ack() as u16;
                 let head = PacketHdr { credit, ..head }.encode();
-                let taken = if total <= (line.qp.max_inline as usize).min(MAX_INLINE) {
+                let taken = if total <= (rc_ep.qp.max_inline as usize).min(MAX_INLINE) {
                     let mut bytes = std::mem::MaybeUninit::<[u8; MAX_INLINE]>::uninit();
                     let at = bytes.as_mut_ptr().cast::<u8>();
                     // SAFETY: the array has room for the header and `len` bytes, all of which are written.
@@ -366,7 +370,7 @@ impl IbSender {
                         fill(at.add(HEAD));
                         std::slice::from_raw_parts(at, total)
                     };
-                    line.post_inline(bytes)
+                    rc_ep.post_inline(bytes)
                 } else {
                     let Some(buffer) = self.iface.packets.lock().get() else {
                         return false;
@@ -376,7 +380,7 @@ impl IbSender {
                         buffer.ptr.copy_from_nonoverlapping(head.as_ptr(), HEAD);
                         fill(buffer.ptr.add(HEAD));
                     }
-                    line.post_buffer(buffer, total)
+                    rc_ep.post_buffer(buffer, total)
                 };
                 *sent = sent.wrapping_add(1);
                 if !taken {
@@ -384,7 +388,7 @@ impl IbSender {
                 }
                 true
             }
-            RcOrUd::Ud(line) => line.send(&self.flow, head, len, fill),
+            RcOrUd::Ud(ud_tx) => ud_tx.send(&self.flow, head, len, fill),
         }
     }
 
@@ -404,18 +408,18 @@ impl IbSender {
     /// writes from the front. 0: there is no room now, or no RC queue pair; `fill` was not called.
     pub fn write(&mut self, to: RemoteMem, len: usize, fill: impl FnOnce(*mut u8, usize)) -> usize {
         let n = len.min(self.most_at_once());
-        let RcOrUd::Rc { line, .. } = &mut self.way else {
+        let RcOrUd::Rc { rc_ep, .. } = &mut self.transport else {
             return 0;
         };
-        if self.broken || !line.has_room(1) {
+        if self.broken || !rc_ep.has_room(1) {
             return 0;
         }
-        if n <= (line.qp.max_inline as usize).min(MAX_INLINE) {
+        if n <= (rc_ep.qp.max_inline as usize).min(MAX_INLINE) {
             let mut bytes = std::mem::MaybeUninit::<[u8; MAX_INLINE]>::uninit();
             fill(bytes.as_mut_ptr().cast(), n);
             // SAFETY: `fill` has written the `n` bytes, which are at most MAX_INLINE.
             let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), n) };
-            if !line.write_inline(bytes, to) {
+            if !rc_ep.write_inline(bytes, to) {
                 self.fail();
             }
             self.refill_inline_budget();
@@ -425,7 +429,7 @@ impl IbSender {
             return 0;
         };
         fill(buffer.ptr, n);
-        if !line.write_buffer(buffer, n, to) {
+        if !rc_ep.write_buffer(buffer, n, to) {
             self.fail();
         }
         self.refill_inline_budget();
@@ -440,25 +444,26 @@ impl IbSender {
     #[inline(always)]
     pub unsafe fn write_short(&mut self, to: RemoteMem, from: *const u8, len: usize) -> bool {
         let fits = len <= self.most_at_once;
-        let Some(line) = self.ready_rc().filter(|_| fits) else {
+        let Some(rc_ep) = self.ready_rc().filter(|_| fits) else {
             return false;
         };
-        if len <= (line.qp.max_inline as usize).min(MAX_INLINE) {
+        if len <= (rc_ep.qp.max_inline as usize).min(MAX_INLINE) {
             return false;
         }
-        let Some(Some(buffer)) = line.through(len) else {
+        let Some(Some(buffer)) = rc_ep.through(len) else {
             return false;
         };
         // SAFETY: by the caller, `from` is readable; the buffer has room for `len` bytes.
         unsafe { buffer.ptr.copy_from_nonoverlapping(from, len) };
-        if !line.write_buffer(buffer, len, to) {
+        if !rc_ep.write_buffer(buffer, len, to) {
             self.fail();
         }
         true
     }
 
-    /// Reads up to a buffer's worth of the `len` bytes in the peer's memory; returns how many. [`ended`](Self::ended)
-    /// reports `owner` when they are copied. 0: there is no room now, or no RC queue pair.
+    /// Reads up to a buffer's worth of the `len` bytes in the peer's memory; returns how many.
+    /// [`on_send_completion`](Self::on_send_completion) reports `owner` when they are copied. 0: there is no room now,
+    /// or no RC queue pair.
     pub fn read(
         &mut self,
         from: RemoteMem,
@@ -467,10 +472,10 @@ impl IbSender {
         owner: *mut c_void,
     ) -> usize {
         let n = len.min(self.most_at_once());
-        let RcOrUd::Rc { line, .. } = &mut self.way else {
+        let RcOrUd::Rc { rc_ep, .. } = &mut self.transport else {
             return 0;
         };
-        if self.broken || !line.has_room(1) {
+        if self.broken || !rc_ep.has_room(1) {
             return 0;
         }
         let Some(buffer) = self.iface.packets.lock().get() else {
@@ -482,7 +487,7 @@ impl IbSender {
             owner,
             atomic: false,
         };
-        if !line.read(buffer, read, from, n == len) {
+        if !rc_ep.read(buffer, read, from, n == len) {
             self.fail();
         }
         n
@@ -494,8 +499,8 @@ impl IbSender {
     }
 
     /// Executes an atomic operation on 8 bytes of the peer's memory; the old value goes to `into`, and
-    /// [`ended`](Self::ended) reports `owner` then. Both are null if it is not wanted. False: there is no room now, or
-    /// no RC queue pair.
+    /// [`on_send_completion`](Self::on_send_completion) reports `owner` then. Both are null if it is not wanted. False:
+    /// there is no room now, or no RC queue pair.
     pub fn atomic(
         &mut self,
         step: AmoDesc,
@@ -503,10 +508,10 @@ impl IbSender {
         into: *mut u8,
         owner: *mut c_void,
     ) -> bool {
-        let RcOrUd::Rc { line, .. } = &mut self.way else {
+        let RcOrUd::Rc { rc_ep, .. } = &mut self.transport else {
             return false;
         };
-        if self.broken || !line.has_room(1) {
+        if self.broken || !rc_ep.has_room(1) {
             return false;
         }
         let Some(buffer) = self.iface.packets.lock().get() else {
@@ -518,7 +523,7 @@ impl IbSender {
             owner,
             atomic: true,
         };
-        if !line.atomic(buffer, step, old, at) {
+        if !rc_ep.atomic(buffer, step, old, at) {
             self.fail();
         }
         true
@@ -526,9 +531,9 @@ impl IbSender {
 
     /// Index of the port in use among this worker's.
     pub fn local_port(&self) -> usize {
-        match &self.way {
+        match &self.transport {
             RcOrUd::Rc { .. } => self.iface.index.into(),
-            RcOrUd::Ud(line) => line.local_port(),
+            RcOrUd::Ud(ud_tx) => ud_tx.local_port(),
         }
     }
 
@@ -538,17 +543,17 @@ impl IbSender {
     }
 
     /// Sets the paths of failover for datagrams; long transfers then go by rails only.
-    pub fn set_alt_paths(&mut self, ways: Vec<AltPath>) {
-        if let RcOrUd::Ud(line) = &mut self.way {
-            line.set_alt_paths(ways);
+    pub fn set_alt_paths(&mut self, paths: Vec<AltPath>) {
+        if let RcOrUd::Ud(ud_tx) = &mut self.transport {
+            ud_tx.set_alt_paths(paths);
             self.rails.alone = true;
         }
     }
 
     /// Follows the peer to this port; its message about that has arrived by interface `iface`.
     pub fn follow_peer_port(&mut self, iface: usize, port: &PortLocator) {
-        if let RcOrUd::Ud(line) = &mut self.way {
-            line.follow_peer_port(iface, port);
+        if let RcOrUd::Ud(ud_tx) = &mut self.transport {
+            ud_tx.follow_peer_port(iface, port);
         }
     }
 
@@ -559,16 +564,17 @@ impl IbSender {
     }
 
     /// Moves up to one work request's bytes between user memory and the peer's memory, without a copy; returns how
-    /// many. [`ended`](Self::ended) reports the owner, once for each work request; the peer gets `word` as an immediate
-    /// after the last bytes of a write, which counts as a packet. 0: there is no room now, or no RC queue pair.
+    /// many. [`on_send_completion`](Self::on_send_completion) reports the owner, once for each work request; the peer
+    /// gets `word` as an immediate after the last bytes of a write, which counts as a packet. 0: there is no room now,
+    /// or no RC queue pair.
     pub fn post_zcopy(&mut self, here: ZcopyDesc, there: RemoteMem, word: Option<u32>) -> usize {
         let n = here.len.min(self.iface.port.longest);
         let last = n == here.len;
         let word = word.filter(|_| last);
-        let Some(line) = self.rc_for_zcopy(word.is_some()) else {
+        let Some(rc_ep) = self.rc_for_zcopy(word.is_some()) else {
             return 0;
         };
-        if !line.post_zcopy(ZcopyDesc { len: n, ..here }, there, last, word) {
+        if !rc_ep.post_zcopy(ZcopyDesc { len: n, ..here }, there, last, word) {
             self.fail();
         }
         n
@@ -585,10 +591,10 @@ impl IbSender {
         word: Option<u32>,
     ) -> bool {
         let word = word.filter(|_| last);
-        let Some(line) = self.rc_for_zcopy(word.is_some()) else {
+        let Some(rc_ep) = self.rc_for_zcopy(word.is_some()) else {
             return false;
         };
-        if !line.post_zcopy_iov(here, pieces, there, last, word) {
+        if !rc_ep.post_zcopy_iov(here, pieces, there, last, word) {
             self.fail();
         }
         true
@@ -599,20 +605,20 @@ impl IbSender {
         if self.broken || word && !self.has_space(1) {
             return None;
         }
-        let RcOrUd::Rc { line, sent, .. } = &mut self.way else {
+        let RcOrUd::Rc { rc_ep, sent, .. } = &mut self.transport else {
             return None;
         };
-        if !line.has_room(1) {
+        if !rc_ep.has_room(1) {
             return None;
         }
         *sent = sent.wrapping_add(u32::from(word));
-        Some(line)
+        Some(rc_ep)
     }
 
     /// Maximum number of memory ranges that one work request names, and of bytes that it moves.
     pub fn zcopy_limits(&self) -> (usize, usize) {
-        let pieces = match &self.way {
-            RcOrUd::Rc { line, .. } => line.qp.max_pieces as usize,
+        let pieces = match &self.transport {
+            RcOrUd::Rc { rc_ep, .. } => rc_ep.qp.max_pieces as usize,
             RcOrUd::Ud(_) => 0,
         };
         (pieces, self.iface.port.longest)
@@ -632,34 +638,34 @@ impl IbSender {
         if self.broken {
             return 0;
         }
-        let own = match &mut self.way {
-            RcOrUd::Rc { line, .. } => Some((line, self.remote_port, None)),
+        let own = match &mut self.transport {
+            RcOrUd::Rc { rc_ep, .. } => Some((rc_ep, self.remote_port, None)),
             RcOrUd::Ud(_) => None,
         };
         let rails = self.rails.lines.iter_mut();
         let rails = rails.filter(|rail| rail.state == RailState::Open);
-        let rails = rails.map(|rail| (&mut rail.line, rail.remote_port, Some(&mut rail.state)));
+        let rails = rails.map(|rail| (&mut rail.rc_ep, rail.remote_port, Some(&mut rail.state)));
         let best = (own.into_iter().chain(rails).take(most))
-            .filter_map(|(line, port, state)| {
-                let keys = keys(line.local_port(), port)?;
-                line.has_room(1).then_some((line, state, keys))
+            .filter_map(|(rc_ep, port, state)| {
+                let keys = keys(rc_ep.local_port(), port)?;
+                rc_ep.has_room(1).then_some((rc_ep, state, keys))
             })
-            .min_by_key(|(line, ..)| {
-                let (bytes, mbps) = line.load();
+            .min_by_key(|(rc_ep, ..)| {
+                let (bytes, mbps) = rc_ep.load();
                 (bytes + PIECE as u64).saturating_mul(1000) / u64::from(mbps)
             });
-        let Some((line, state, (key, remote))) = best else {
+        let Some((rc_ep, state, (key, remote))) = best else {
             return 0;
         };
-        let len = here.len.min(PIECE).min(line.longest());
+        let len = here.len.min(PIECE).min(rc_ep.longest());
         // Each piece is signaled: no message behind it on the same queue pair has a completion that covers it.
         let there = RemoteMem { addr, key: remote };
-        if !line.post_zcopy(ZcopyDesc { len, key, ..here }, there, true, None) {
+        if !rc_ep.post_zcopy(ZcopyDesc { len, key, ..here }, there, true, None) {
             match state {
                 // The piece counts as one of the rail; other queue pairs move all pieces of the rail when it is closed.
                 Some(state) => {
                     *state = RailState::Refused;
-                    let rail = (line.local_port(), line.qp.number);
+                    let rail = (rc_ep.local_port(), rc_ep.qp.number);
                     self.rails.refused.push(rail);
                 }
                 None => self.fail(),
@@ -670,16 +676,16 @@ impl IbSender {
 
     /// The owners of user memory that the device accesses, once for each work request.
     pub fn zcopy_owners(&self) -> impl Iterator<Item = *mut c_void> {
-        self.rcs().flat_map(|line| line.zcopy_owners())
+        self.rcs().flat_map(|rc_ep| rc_ep.zcopy_owners())
     }
 
     /// The RC queue pairs of the connection, rails included.
     fn rcs(&self) -> impl Iterator<Item = &RcEp> {
-        let own = match &self.way {
-            RcOrUd::Rc { line, .. } => Some(line),
+        let own = match &self.transport {
+            RcOrUd::Rc { rc_ep, .. } => Some(rc_ep),
             RcOrUd::Ud(_) => None,
         };
-        let rails = self.rails.lines.iter().map(|rail| &rail.line);
+        let rails = self.rails.lines.iter().map(|rail| &rail.rc_ep);
         own.into_iter().chain(rails)
     }
 
@@ -689,8 +695,8 @@ impl IbSender {
     pub fn pass_fence(&mut self) -> bool {
         let drained = self.rails.is_drained();
         if drained {
-            self.rails.behind = match &self.way {
-                RcOrUd::Rc { line, .. } => Some(line.position()),
+            self.rails.behind = match &self.transport {
+                RcOrUd::Rc { rc_ep, .. } => Some(rc_ep.position()),
                 RcOrUd::Ud(_) => self.rails.alone.then_some(0),
             };
         }
@@ -702,12 +708,12 @@ impl IbSender {
         let Some(behind) = self.rails.behind else {
             return true;
         };
-        let past = match &mut self.way {
-            RcOrUd::Rc { line, .. } => line.is_past(behind),
+        let past = match &mut self.transport {
+            RcOrUd::Rc { rc_ep, .. } => rc_ep.is_past(behind),
             // The peer has executed what it has acknowledged.
-            RcOrUd::Ud(line) => {
-                line.ask(&self.flow);
-                line.is_drained()
+            RcOrUd::Ud(ud_tx) => {
+                ud_tx.request_ack(&self.flow);
+                ud_tx.is_drained()
             }
         };
         if past {
@@ -718,8 +724,8 @@ impl IbSender {
 
     /// Makes all later sends and writes take effect after the reads before them.
     pub fn fence(&mut self) {
-        if let RcOrUd::Rc { line, .. } = &mut self.way {
-            line.fence();
+        if let RcOrUd::Rc { rc_ep, .. } = &mut self.transport {
+            rc_ep.fence();
         }
     }
 
@@ -727,28 +733,28 @@ impl IbSender {
     /// report when it has.
     #[inline(always)]
     pub fn can_flush_marker(&self) -> bool {
-        match &self.way {
-            RcOrUd::Rc { line, .. } => {
-                !self.broken && !line.is_drained() && self.rails.is_drained()
+        match &self.transport {
+            RcOrUd::Rc { rc_ep, .. } => {
+                !self.broken && !rc_ep.is_drained() && self.rails.is_drained()
             }
             RcOrUd::Ud(_) => false,
         }
     }
 
-    /// Makes [`ended`](Self::ended) report `owner` when all that was accepted has arrived. Requires
-    /// [`can_flush_marker`](Self::can_flush_marker).
+    /// Makes [`on_send_completion`](Self::on_send_completion) report `owner` when all that was accepted has arrived.
+    /// Requires [`can_flush_marker`](Self::can_flush_marker).
     #[inline(always)]
     pub fn flush_marker(&mut self, owner: *mut c_void) {
-        if let RcOrUd::Rc { line, .. } = &mut self.way {
-            line.flush_marker(owner);
+        if let RcOrUd::Rc { rc_ep, .. } = &mut self.transport {
+            rc_ep.flush_marker(owner);
         }
     }
 
     /// Detaches the owners of reads and flush markers for which `wanted` is true; returns them.
     pub fn detach_owner(&mut self, wanted: impl Fn(*mut c_void) -> bool) -> Vec<*mut c_void> {
         let mut owners = Vec::new();
-        if let RcOrUd::Rc { line, .. } = &mut self.way {
-            line.detach_owner(wanted, |owner| owners.push(owner));
+        if let RcOrUd::Rc { rc_ep, .. } = &mut self.transport {
+            rc_ep.detach_owner(wanted, |owner| owners.push(owner));
         }
         owners.dedup();
         owners
@@ -756,15 +762,15 @@ impl IbSender {
 
     /// The owners of operations, once for each read, flush marker or zero-copy work request.
     pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
-        self.rcs().flat_map(|line| line.owners())
+        self.rcs().flat_map(|rc_ep| rc_ep.owners())
     }
 
     /// Whether all that was accepted has arrived.
     pub fn is_drained(&self) -> bool {
         self.broken
-            || match &self.way {
-                RcOrUd::Rc { line, .. } => line.is_drained() && self.rails.is_drained(),
-                RcOrUd::Ud(line) => line.is_drained() && self.rails.is_drained(),
+            || match &self.transport {
+                RcOrUd::Rc { rc_ep, .. } => rc_ep.is_drained() && self.rails.is_drained(),
+                RcOrUd::Ud(ud_tx) => ud_tx.is_drained() && self.rails.is_drained(),
             }
     }
 
@@ -773,19 +779,19 @@ impl IbSender {
         if self.is_drained() {
             return true;
         }
-        match &mut self.way {
-            RcOrUd::Rc { line, .. } => line.post_signaled(),
-            RcOrUd::Ud(line) => line.ask(&self.flow),
+        match &mut self.transport {
+            RcOrUd::Rc { rc_ep, .. } => rc_ep.post_signaled(),
+            RcOrUd::Ud(ud_tx) => ud_tx.request_ack(&self.flow),
         }
         false
     }
 
     /// Sends the peer an acknowledgment.
     pub fn acknowledge(&mut self) {
-        match &mut self.way {
-            RcOrUd::Rc { line, .. } => {
+        match &mut self.transport {
+            RcOrUd::Rc { rc_ep, .. } => {
                 // Without room the next packet that is received causes another try.
-                if line.has_room(1) {
+                if rc_ep.has_room(1) {
                     let head = PacketHdr {
                         len: 0,
                         kind: CREDIT,
@@ -793,19 +799,19 @@ impl IbSender {
                         credit: self.flow.take_ack() as u16,
                         imm: 0,
                     };
-                    if !line.post_inline(&head.encode()) {
+                    if !rc_ep.post_inline(&head.encode()) {
                         self.fail();
                     }
                 }
             }
-            RcOrUd::Ud(line) => line.acknowledge(&self.flow),
+            RcOrUd::Ud(ud_tx) => ud_tx.acknowledge(&self.flow),
         }
     }
 
     /// Requests the datagrams from the next one that is expected to the one in front of `end`.
     pub fn report_gap(&mut self, end: u32) {
-        if let RcOrUd::Ud(line) = &mut self.way {
-            line.report_gap(&self.flow, end);
+        if let RcOrUd::Ud(ud_tx) = &mut self.transport {
+            ud_tx.report_gap(&self.flow, end);
         }
     }
 
@@ -816,12 +822,12 @@ impl IbSender {
 
     /// Checks that the peer is alive: sends something that it has to acknowledge.
     pub fn probe(&mut self) {
-        match &mut self.way {
+        match &mut self.transport {
             // If only unsignaled sends are outstanding no completion would report a failure.
-            RcOrUd::Rc { line, .. } if !line.has_signaled() => {
-                line.probe();
+            RcOrUd::Rc { rc_ep, .. } if !rc_ep.has_signaled() => {
+                rc_ep.probe();
             }
-            RcOrUd::Ud(line) if line.is_drained() => {
+            RcOrUd::Ud(ud_tx) if ud_tx.is_drained() => {
                 let head = PacketHdr {
                     len: 0,
                     kind: CREDIT,
@@ -829,8 +835,8 @@ impl IbSender {
                     credit: 0,
                     imm: 0,
                 };
-                if line.room() > 0 {
-                    line.send(&self.flow, head, 0, |_| {});
+                if ud_tx.room() > 0 {
+                    ud_tx.send(&self.flow, head, 0, |_| {});
                 }
             }
             // The device, or the retransmission timer of datagrams, already waits for the peer.
@@ -846,49 +852,49 @@ impl IbSender {
     /// Handles the completion of the send with this number. `done` gets each owner, once for each read, flush marker or
     /// zero-copy work request.
     #[inline(always)]
-    pub fn ended(&mut self, number: u64, done: impl FnMut(*mut c_void)) {
-        if let RcOrUd::Rc { line, .. } = &mut self.way {
-            line.ended(number, done);
+    pub fn on_send_completion(&mut self, number: u64, done: impl FnMut(*mut c_void)) {
+        if let RcOrUd::Rc { rc_ep, .. } = &mut self.transport {
+            rc_ep.on_send_completion(number, done);
         }
     }
 
     /// Handles the peer's acknowledgment of all datagrams before `ack`; `gap`: it comes with a report of missing ones.
     /// False: the number is invalid.
     pub fn acknowledged(&mut self, ack: u32, gap: bool) -> bool {
-        match &mut self.way {
-            RcOrUd::Ud(line) => line.acknowledged(ack, gap),
+        match &mut self.transport {
+            RcOrUd::Ud(ud_tx) => ud_tx.acknowledged(ack, gap),
             RcOrUd::Rc { .. } => true,
         }
     }
 
     /// Handles a reply to a liveness probe: the peer's process lives, though it acknowledges nothing.
     pub fn on_pong(&mut self) {
-        if let RcOrUd::Ud(line) = &mut self.way {
-            line.on_pong();
+        if let RcOrUd::Ud(ud_tx) = &mut self.transport {
+            ud_tx.on_pong();
         }
     }
 
     /// Handles the peer's report that the packets from the first unacknowledged one to the one in front of `end` are
     /// missing.
     pub fn on_gap(&mut self, end: u32) {
-        if let RcOrUd::Ud(line) = &mut self.way {
-            line.on_gap(end);
+        if let RcOrUd::Ud(ud_tx) = &mut self.transport {
+            ud_tx.on_gap(end);
         }
     }
 
     /// When [`tick`](Self::tick) has something to do, coarse milliseconds; `None`: never, the device retransmits by
     /// itself.
     pub fn next_due(&self) -> Option<u64> {
-        match &self.way {
-            RcOrUd::Ud(line) => line.next_due(),
+        match &self.transport {
+            RcOrUd::Ud(ud_tx) => ud_tx.next_due(),
             RcOrUd::Rc { .. } => None,
         }
     }
 
     /// Does what is due at this time, coarse milliseconds. False: the peer has been silent for longer than the timeout.
     pub fn tick(&mut self, now: u64) -> bool {
-        match &mut self.way {
-            RcOrUd::Ud(line) => line.tick(now),
+        match &mut self.transport {
+            RcOrUd::Ud(ud_tx) => ud_tx.tick(now),
             RcOrUd::Rc { .. } => true,
         }
     }

@@ -26,15 +26,15 @@ pub use failover::AltPath;
 /// The Q_Key of all workers of this library; it excludes other programs' datagrams.
 const QKEY: u32 = 0x7275_6370;
 /// Buffers that are allocated together.
-const TOGETHER: usize = 64;
+const BATCH_ALLOC: usize = 64;
 /// One of this many sends is signaled.
 const MODERATION: u64 = 16;
 /// Maximum number of packets that are retransmitted at once: if one was lost the receiver may have no room for many.
 const AGAIN: usize = 8;
 /// A silent peer's process is probed after the timeout divided by this.
-const PATIENCE: u64 = 4;
+const PROBE_FRACTION: u64 = 4;
 /// Longest wait between two attempts, milliseconds.
-const LONGEST_MS: f64 = 1000.0;
+const MAX_RETRANSMIT_MS: f64 = 1000.0;
 
 /// An address handle: the path of datagrams to a port.
 pub struct AddressHandle {
@@ -102,7 +102,7 @@ pub struct UdTxQueue {
     posted: u64,
     ended: u64,
     /// Signaled sends that are not completed.
-    untold: u32,
+    signals_outstanding: u32,
     /// Buffers that only the device needs, until the send of this number has completed.
     leaving: VecDeque<(u64, Buffer)>,
 }
@@ -123,11 +123,11 @@ impl UdTxQueue {
         };
         Ok(UdTxQueue {
             qp,
-            buffers: BufferPool::new(&port.hca, GRH + port.mtu_bytes(), TOGETHER),
+            buffers: BufferPool::new(&port.hca, GRH + port.mtu_bytes(), BATCH_ALLOC),
             depth: depth.into(),
             posted: 0,
             ended: 0,
-            untold: 0,
+            signals_outstanding: 0,
             leaving: VecDeque::new(),
         })
     }
@@ -162,13 +162,13 @@ impl UdTxQueue {
             lkey: buffer.lkey,
         };
         self.posted += 1;
-        let tells = self.posted % MODERATION == 0 || self.room() <= self.depth as usize / 2;
+        let signaled = self.posted % MODERATION == 0 || self.room() <= self.depth as usize / 2;
         let mut wr = ibv_send_wr {
             wr_id: self.posted,
             sg_list: &mut sge,
             num_sge: 1,
             opcode: IBV_WR_SEND,
-            send_flags: if tells { IBV_SEND_SIGNALED } else { 0 },
+            send_flags: if signaled { IBV_SEND_SIGNALED } else { 0 },
             ..Default::default()
         };
         ah.direct(&mut wr, qpn);
@@ -179,8 +179,8 @@ impl UdTxQueue {
             self.posted -= 1;
             return None;
         }
-        if tells {
-            self.untold += 1;
+        if signaled {
+            self.signals_outstanding += 1;
             iface.add_signaled(1);
         }
         Some(self.posted)
@@ -222,19 +222,19 @@ impl UdTxQueue {
     /// Errors of the device: nothing can be sent or received any more.
     pub fn restart_window(&mut self, iface: &IbIface) -> io::Result<()> {
         self.qp.as_ref().map_or(Ok(()), IbvQp::reset)?;
-        iface.add_signaled(-(std::mem::take(&mut self.untold) as i32));
+        iface.add_signaled(-(std::mem::take(&mut self.signals_outstanding) as i32));
         self.ended = self.posted;
         self.release_all();
         self.qp.as_ref().map_or(Ok(()), |qp| begin(&iface.port, qp))
     }
 
     /// Handles the completion of a signaled send: all sends up to it have completed.
-    pub fn ended(&mut self, iface: &IbIface, number: u64) {
+    pub fn on_send_completion(&mut self, iface: &IbIface, number: u64) {
         // Completions of sends from before a reset may still arrive.
         if self.has_ended(number) || number > self.posted {
             return;
         }
-        self.untold -= 1;
+        self.signals_outstanding -= 1;
         iface.add_signaled(-1);
         self.ended = number;
         self.release_all();
@@ -291,10 +291,10 @@ pub struct UdTx {
     /// An acknowledgment of the packets before this one was requested.
     asked_for: Option<u32>,
     /// The queue pair that replies to liveness probes for the peer's process, 0 for none, and the probe.
-    pulse: u32,
+    keepalive_qpn: u32,
     ping: Vec<u8>,
     /// The alternative paths of failover.
-    detours: Option<Box<failover::AltPaths>>,
+    alt_paths: Option<Box<failover::AltPaths>>,
 }
 
 impl UdTx {
@@ -327,15 +327,15 @@ impl UdTx {
             resent: None,
             doubtful: (0, 0),
             asked_for: None,
-            pulse: 0,
+            keepalive_qpn: 0,
             ping: Vec::new(),
-            detours: None,
+            alt_paths: None,
         })
     }
 
     /// Sets the queue pair at the peer's port that is probed, with `ping`, when the peer acknowledges nothing.
     pub fn set_keepalive_port(&mut self, qpn: u32, ping: Vec<u8>) {
-        (self.pulse, self.ping) = (qpn, ping);
+        (self.keepalive_qpn, self.ping) = (qpn, ping);
     }
 
     /// Handles a reply to a probe: the peer's process lives, and will acknowledge.
@@ -437,7 +437,7 @@ impl UdTx {
         drop(outgoing);
         self.base = ack;
         self.begin_waiting();
-        self.is_heard();
+        self.on_acknowledgment();
         let (end, again) = self.doubtful;
         let behind = |a: u32, b: u32| a.wrapping_sub(b) as i32 > 0;
         self.resent = self.resent.filter(|&resent| behind(resent, ack));
@@ -477,9 +477,11 @@ impl UdTx {
             return false;
         }
         self.look_for_alt_path(now);
-        if self.pulse != 0 && now - self.silent_since >= self.silence_limit(timeout / PATIENCE) {
+        if self.keepalive_qpn != 0
+            && now - self.silent_since >= self.silence_limit(timeout / PROBE_FRACTION)
+        {
             let mut outgoing = self.iface.outgoing.lock();
-            outgoing.send(&self.iface, &self.ah, self.pulse, &self.ping);
+            outgoing.send(&self.iface, &self.ah, self.keepalive_qpn, &self.ping);
         }
         self.wait = (self.wait * backoff.max(1.0)).min(self.longest_wait());
         self.due = (now + self.wait as u64 + 1).min(end);
@@ -529,7 +531,7 @@ impl UdTx {
     }
 
     /// Requests an immediate acknowledgment, once for the packets sent so far.
-    pub fn ask(&mut self, flow: &Credits) {
+    pub fn request_ack(&mut self, flow: &Credits) {
         let last = self.base.wrapping_add(self.window.len() as u32);
         if self.asked_for != Some(last) {
             self.asked_for = Some(last);

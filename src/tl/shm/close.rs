@@ -59,7 +59,7 @@ impl CloseWord {
     ///
     /// # Errors
     /// The consumer has already agreed.
-    pub(super) fn take_back(&self) -> Result<(), CloseAnswer> {
+    pub(super) fn withdraw(&self) -> Result<(), CloseAnswer> {
         // Acquire on failure: pairs with the Release exchange in `agree`.
         let before = self
             .0
@@ -86,7 +86,7 @@ impl CloseWord {
             CloseAnswer::Released => RELEASED,
             CloseAnswer::Forgotten => FORGOTTEN,
         };
-        // Release: pairs with the Acquire loads in `take_back` and `answer`; the consumer's accesses to the ring come
+        // Release: pairs with the Acquire loads in `withdraw` and `answer`; the consumer's accesses to the ring come
         // before.
         self.0
             .compare_exchange(OFFERED, word, Ordering::AcqRel, Ordering::Relaxed)
@@ -141,13 +141,13 @@ mod loom_tests {
                 })
             };
             shared.word.offer();
-            let taken_back = shared.word.take_back();
-            if taken_back == Err(CloseAnswer::Forgotten) {
+            let withdrawn = shared.word.withdraw();
+            if withdrawn == Err(CloseAnswer::Forgotten) {
                 // The consumer does not access the state any more.
                 shared.numbers.with_mut(|n| unsafe { *n = 0 });
             }
             let agreed = consumer.join().unwrap();
-            assert_eq!(agreed, taken_back.is_err());
+            assert_eq!(agreed, withdrawn.is_err());
             assert!(!shared.word.is_closed());
         });
     }

@@ -7,7 +7,7 @@
 //! again. A ring has memory only from its first use on, and frees it when its sender is gone. Because the receiver owns
 //! the rings, what was sent arrives even if the sender exits right after.
 
-use super::big_buf::{AREAS, BigBufs};
+use super::big_buf::{BigBufs, MAX_BIG_BUFS};
 use super::memory::{FIRST_RINGS, OwnInbox, PARTS, cannot_add_rings};
 use super::ring::{RingParts, Start};
 use super::{InboxLocator, RingOwner};
@@ -51,16 +51,16 @@ pub(super) struct InboxHeader {
     pub(super) bell: AtomicU32,
     /// One bit per ring: ready and not yet seen by the receiver.
     ready: [AtomicU64; RINGS.div_ceil(64)],
-    /// The owners of the areas.
-    pub(super) owners: [AtomicU32; AREAS],
+    /// The owners of the big buffers.
+    pub(super) owners: [AtomicU32; MAX_BIG_BUFS],
     /// Number of rings that exist; more are created before they run out.
     pub(super) rings: AtomicU32,
-    /// Request of a sender that has found no free area: an `AreaRequest`.
-    pub(super) wants_area: AtomicU32,
+    /// Request of a sender that has found no free big buffer: an `BigBufRequest`.
+    pub(super) wants_big_buf: AtomicU32,
     /// How senders find the parts: 0 for a part that does not exist.
     pub(super) parts: [AtomicU32; PARTS],
     /// Number of rings that existed when a sender found none of them free: more are to be created.
-    wants_ring: AtomicU32,
+    rings_wanted: AtomicU32,
     /// Counts the senders that have searched for a free ring: where the next one starts to search.
     next: AtomicU32,
     /// Counts the epochs of its senders ([`super::order`]). Each sender loads it for each message.
@@ -109,7 +109,7 @@ struct RingClaim {
     ino: AtomicU32,
     key: AtomicU64,
     uid: AtomicU64,
-    lifeline: AtomicU32,
+    liveness_place: AtomicU32,
 }
 
 /// The claim of a ring, and its start.
@@ -213,8 +213,10 @@ impl InboxTable {
         claim.ino.store(id.ino, Ordering::Relaxed);
         claim.key.store(sender.inbox.key, Ordering::Relaxed);
         claim.uid.store(sender.uid, Ordering::Relaxed);
-        let lifeline = sender.inbox.lifeline;
-        claim.lifeline.store(lifeline, Ordering::Relaxed);
+        let liveness_place = sender.inbox.liveness_place;
+        claim
+            .liveness_place
+            .store(liveness_place, Ordering::Relaxed);
         Some(index)
     }
 
@@ -225,12 +227,14 @@ impl InboxTable {
 
     /// Requests more rings: a sender has found none of at least `rings` rings free. True: the receiver is notified, and
     /// may create more.
-    pub(super) fn want_ring(&self, rings: u32) -> bool {
+    pub(super) fn request_rings(&self, rings: u32) -> bool {
         let can_grow = self.can_grow();
         if can_grow {
             // Relaxed, and Release: the number comes before the doorbell; pairs with the Acquire load in
             // `InboxTable::accept`.
-            self.front().wants_ring.fetch_max(rings, Ordering::Relaxed);
+            self.front()
+                .rings_wanted
+                .fetch_max(rings, Ordering::Relaxed);
             self.front().doorbell.fetch_add(1, Ordering::Release);
         }
         can_grow
@@ -295,7 +299,7 @@ impl InboxTable {
             ipc_ns: claim.ipc_ns.load(Ordering::Relaxed),
             id,
             key: claim.key.load(Ordering::Relaxed),
-            lifeline: claim.lifeline.load(Ordering::Relaxed),
+            liveness_place: claim.liveness_place.load(Ordering::Relaxed),
         };
         Some(RingOwner {
             uid: claim.uid.load(Ordering::Relaxed),
@@ -311,7 +315,7 @@ pub struct Inbox {
     memory: OwnInbox,
     key: u64,
     /// Shows in other PID namespaces that the owner is alive, if the lock is available.
-    lifeline: Option<LivenessLock>,
+    liveness_place: Option<LivenessLock>,
     table: InboxTable,
     /// One bit per ring: the receiver has accepted its sender and not freed it since.
     accepted: [u64; RINGS.div_ceil(64)],
@@ -337,7 +341,7 @@ impl Inbox {
             identity,
             memory,
             key,
-            lifeline: is_block.then(|| LivenessLock::hold(key).ok()).flatten(),
+            liveness_place: is_block.then(|| LivenessLock::hold(key).ok()).flatten(),
             table,
             accepted: [0; RINGS.div_ceil(64)],
         })
@@ -354,7 +358,10 @@ impl Inbox {
             },
             id: self.identity.id(),
             key: self.key,
-            lifeline: self.lifeline.as_ref().map_or(0, |_| liveness_lock::place()),
+            liveness_place: self
+                .liveness_place
+                .as_ref()
+                .map_or(0, |_| liveness_lock::place()),
         }
     }
 
@@ -384,12 +391,12 @@ impl Inbox {
     }
 
     /// Creates rings when three quarters of them are accepted, when fewer exist than senders are expected, or when a
-    /// sender has found none free (processes that died before they announced a ring leave claims), and an area when a
-    /// sender has requested one.
+    /// sender has found none free (processes that died before they announced a ring leave claims), and a big buffer
+    /// when a sender has requested one.
     fn grow(&mut self, expected: usize) {
         let accepted: u32 = self.accepted.iter().map(|word| word.count_ones()).sum();
         // Relaxed: the Acquire load of the doorbell came before, and the sender adds to the doorbell after the number.
-        let wanted = self.table.front().wants_ring.swap(0, Ordering::Relaxed) as usize;
+        let wanted = self.table.front().rings_wanted.swap(0, Ordering::Relaxed) as usize;
         // A hostile sender can write any number: it causes more rings to be created once.
         let expected = expected.max(wanted.min(self.memory.rings()));
         loop {
@@ -402,15 +409,15 @@ impl Inbox {
             if let Err(e) = self.memory.add_rings(&self.identity) {
                 if !logged {
                     log::warn!(
-                        "shared memory for more than {rings} peers cannot be had: {e}; further peers use tcp \
+                        "shared memory for more than {rings} peers cannot be allocated: {e}; further peers use tcp \
                          if they can"
                     );
                 }
                 break;
             }
         }
-        if let Err(e) = self.memory.add_wanted_area(&self.identity) {
-            log::debug!("peers do without another area of shared memory for long messages: {e}");
+        if let Err(e) = self.memory.add_wanted_big_buf(&self.identity) {
+            log::debug!("no further big buffer for long messages: {e}");
         }
     }
 
@@ -419,9 +426,9 @@ impl Inbox {
         self.memory.ring(index)
     }
 
-    /// The areas, one of which the ring's sender may take, mapped as long as the inbox exists.
-    pub fn areas(&self, ring: usize) -> Option<BigBufs> {
-        self.memory.areas(ring)
+    /// The big buffers, one of which the ring's sender may take, mapped as long as the inbox exists.
+    pub fn big_bufs(&self, ring: usize) -> Option<BigBufs> {
+        self.memory.big_bufs(ring)
     }
 
     /// Frees a ring. Its sender is gone or has closed it; its consumer must be dropped.

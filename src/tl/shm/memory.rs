@@ -1,14 +1,14 @@
 //! The memory of an inbox: its parts, and which of them a receiver and its senders map.
 //!
-//! An inbox has room for 1,024 rings and 8 areas, 102 MB, of which most is never used. Address space may be limited
-//! (`ulimit -v`, batch systems), so it is created in parts: the front with the starts of the first 256 rings, and the
-//! bodies of the first 32, when the worker is created; further bodies and areas when senders request them. A sender
-//! maps the front, its own ring's body once its messages need it ([`Start`]), and its area once it has one. A part is a
-//! System V segment of its own, or a range of one sparse file. Areas are ranges of the file wherever their sender can
-//! open it: a process that is killed between creating a segment and marking it as removed leaks it, and many senders
-//! start to use their areas at the same time.
+//! An inbox has room for 1,024 rings and 8 big buffers, 102 MB, of which most is never used. Address space may be
+//! limited (`ulimit -v`, batch systems), so it is created in parts: the front with the starts of the first 256 rings,
+//! and the bodies of the first 32, when the worker is created; further bodies and big buffers when senders request
+//! them. A sender maps the front, its own ring's body once its messages need it ([`Start`]), and its big buffer once it
+//! has one. A part is a System V segment of its own, or a range of one sparse file. Big buffers are ranges of the file
+//! wherever their sender can open it: a process that is killed between creating a segment and marking it as removed
+//! leaks it, and many senders start to use their big buffers at the same time.
 
-use super::big_buf::{AREA, AREAS, BigBufs};
+use super::big_buf::{BIG_BUF_BYTES, BigBufs, MAX_BIG_BUFS};
 use super::inbox::{FRONT_LEN, InboxHeader, InboxTable, RINGS, STARTS, entry_bytes};
 use super::ring::{RingMem, RingParts, Start};
 use crate::sys::host;
@@ -31,14 +31,14 @@ pub(super) const FIRST_RINGS: usize = if cfg!(loom) { RINGS } else { 32 };
 const GROUPS: usize = (RINGS / FIRST_RINGS).ilog2() as usize + 1;
 const _: () = assert!(FIRST_RINGS << (GROUPS - 1) == RINGS);
 /// Parts beside the front: all but the first group of rings are created on request.
-pub(super) const PARTS: usize = GROUPS + AREAS;
+pub(super) const PARTS: usize = GROUPS + MAX_BIG_BUFS;
 
 /// Offset of the rings in a file: a multiple of every system's page size.
 const RINGS_AT: usize = FRONT_LEN.next_multiple_of(64 << 10);
-/// Areas begin at a multiple of their size.
-const AREAS_AT: usize = (RINGS_AT + RINGS * RING).next_multiple_of(AREA);
+/// Big buffers begin at a multiple of their size.
+const BIG_BUFS_AT: usize = (RINGS_AT + RINGS * RING).next_multiple_of(BIG_BUF_BYTES);
 /// Bytes of a file that has all parts.
-const FILE_LEN: usize = AREAS_AT + AREAS * AREA;
+const FILE_LEN: usize = BIG_BUFS_AT + MAX_BIG_BUFS * BIG_BUF_BYTES;
 
 /// How senders find a part that is created on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,22 +73,22 @@ impl PartState {
     }
 }
 
-/// The word in the inbox by which a sender requests an area, with the kind that it can map.
+/// The word in the inbox by which a sender requests a big buffer, with the kind that it can map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-enum AreaRequest {
+enum BigBufRequest {
     Nothing = 0,
     InFile = 1,
     /// The sender cannot open the owner's file, as in another PID namespace.
     Block = 2,
 }
 
-impl AreaRequest {
+impl BigBufRequest {
     fn from_word(word: u32) -> Self {
         match word {
-            0 => AreaRequest::Nothing,
-            2 => AreaRequest::Block,
-            _ => AreaRequest::InFile,
+            0 => BigBufRequest::Nothing,
+            2 => BigBufRequest::Block,
+            _ => BigBufRequest::InFile,
         }
     }
 }
@@ -98,8 +98,8 @@ impl AreaRequest {
 pub(super) enum InboxPart {
     /// A group of rings, from 0 on.
     Group(usize),
-    /// The area of this number, from 1 on.
-    Area(usize),
+    /// The big buffer of this number, from 1 on.
+    BigBuf(usize),
 }
 
 impl InboxPart {
@@ -107,14 +107,14 @@ impl InboxPart {
     fn index(self) -> usize {
         match self {
             InboxPart::Group(group) => group,
-            InboxPart::Area(number) => GROUPS + number - 1,
+            InboxPart::BigBuf(number) => GROUPS + number - 1,
         }
     }
 
     fn len(self) -> usize {
         match self {
             InboxPart::Group(group) => rings_of(group).len() * RING,
-            InboxPart::Area(_) => AREA,
+            InboxPart::BigBuf(_) => BIG_BUF_BYTES,
         }
     }
 
@@ -122,7 +122,7 @@ impl InboxPart {
     fn offset(self) -> usize {
         match self {
             InboxPart::Group(group) => RINGS_AT + rings_of(group).start * RING,
-            InboxPart::Area(number) => AREAS_AT + (number - 1) * AREA,
+            InboxPart::BigBuf(number) => BIG_BUFS_AT + (number - 1) * BIG_BUF_BYTES,
         }
     }
 }
@@ -160,7 +160,7 @@ enum PartSource {
 pub(super) struct OwnInbox {
     source: PartSource,
     front: Mapping,
-    /// Boxed: the areas keep a pointer to it.
+    /// Boxed: the big buffers keep a pointer to it.
     parts: Box<[OnceLock<Mapping>; PARTS]>,
     /// Number of rings that exist.
     rings: usize,
@@ -192,7 +192,7 @@ impl OwnInbox {
     fn create_blocks() -> io::Result<(Self, Memfd, u64)> {
         let block = SysvSegment::create(FRONT_LEN, None)?;
         let (number, front) = (block.number().into(), block.into_mapping());
-        let identity = area_file()?;
+        let identity = big_buf_file()?;
         let own = Self::with(PartSource::Blocks, front, &identity)?;
         Ok((own, identity, number))
     }
@@ -269,19 +269,23 @@ impl OwnInbox {
         Ok(())
     }
 
-    /// Creates an area if a sender has requested one and there are fewer than [`AREAS`].
+    /// Creates a big buffer if a sender has requested one and there are fewer than [`MAX_BIG_BUFS`].
     ///
     /// # Errors
     /// Errors of the system.
-    pub(super) fn add_wanted_area(&mut self, identity: &Memfd) -> io::Result<()> {
+    pub(super) fn add_wanted_big_buf(&mut self, identity: &Memfd) -> io::Result<()> {
         // Relaxed: the Acquire load of the doorbell came before, and the sender adds to the doorbell after the word.
-        let word = self.table().front().wants_area.swap(0, Ordering::Relaxed);
-        let in_file = match AreaRequest::from_word(word) {
-            AreaRequest::Nothing => return Ok(()),
-            AreaRequest::InFile => Some(identity),
-            AreaRequest::Block => None,
+        let word = self
+            .table()
+            .front()
+            .wants_big_buf
+            .swap(0, Ordering::Relaxed);
+        let in_file = match BigBufRequest::from_word(word) {
+            BigBufRequest::Nothing => return Ok(()),
+            BigBufRequest::InFile => Some(identity),
+            BigBufRequest::Block => None,
         };
-        let mut all = (1..=AREAS).map(InboxPart::Area);
+        let mut all = (1..=MAX_BIG_BUFS).map(InboxPart::BigBuf);
         match all.find(|part| self.parts[part.index()].get().is_none()) {
             Some(part) => self.make(part, in_file),
             None => Ok(()),
@@ -325,20 +329,20 @@ impl OwnInbox {
         }
     }
 
-    /// The areas, as the receiving end of a ring sees them; not to be used after `self` is dropped. None where memory
-    /// has to be reserved: once a message is in an area, the memory must exist.
-    pub(super) fn areas(&self, ring: usize) -> Option<BigBufs> {
+    /// The big buffers, as the receiving end of a ring sees them; not to be used after `self` is dropped. None where
+    /// memory has to be reserved: once a message is in a big buffer, the memory must exist.
+    pub(super) fn big_bufs(&self, ring: usize) -> Option<BigBufs> {
         let owners = NonNull::from(&self.table().front().owners).cast();
         let source = NonNull::from(&*self.parts).cast();
         // SAFETY: `owners` are AREAS words, and the parts are boxed: both exist as long as `self`.
         (!self.is_named()).then(|| unsafe { BigBufs::found_by(owners, ring, source, find_own) })
     }
 
-    /// Frees a ring's areas, and discards what was written there and in the ring.
+    /// Frees a ring's big buffers, and discards what was written there and in the ring.
     pub(super) fn empty(&self, ring: usize) {
-        if let Some(areas) = self.areas(ring) {
-            // SAFETY: areas are mapped as long as `self`, and the ring is closed.
-            areas.release(|area| unsafe { discard(area.memory, AREA) });
+        if let Some(big_bufs) = self.big_bufs(ring) {
+            // SAFETY: big buffers are mapped as long as `self`, and the ring is closed.
+            big_bufs.release(|big_buf| unsafe { discard(big_buf.memory, BIG_BUF_BYTES) });
         }
         let RingParts { start, body } = self.ring(ring);
         // SAFETY: the parts of the ring are mapped as long as `self`, and the ring is closed. The pages of starts are
@@ -361,20 +365,20 @@ fn parts_of(start: Option<NonNull<Start>>, body: NonNull<RingMem>) -> RingParts 
     }
 }
 
-/// The memory of an area that the owner of the parts at `source` has created.
+/// The memory of a big buffer that the owner of the parts at `source` has created.
 ///
 /// # Safety
 /// `source` is [`OwnInbox::parts`].
 unsafe fn find_own(source: NonNull<()>, number: u8) -> Option<NonNull<u8>> {
     // SAFETY: by the caller, `source` points to the parts of an `OwnInbox`.
     let parts = unsafe { source.cast::<[OnceLock<Mapping>; PARTS]>().as_ref() };
-    let part = InboxPart::Area(number.into());
+    let part = InboxPart::BigBuf(number.into());
     parts[part.index()].get().map(Mapping::start)
 }
 
-/// The file of an inbox of segments: it identifies the inbox, and has room for areas unless the file size is limited
-/// (`ulimit -f`).
-fn area_file() -> io::Result<Memfd> {
+/// The file of an inbox of segments: it identifies the inbox, and has room for big buffers unless the file size is
+/// limited (`ulimit -f`).
+fn big_buf_file() -> io::Result<Memfd> {
     Memfd::create(match host::max_file_size() {
         Some(limit) if limit < FILE_LEN as u64 => PAGE,
         _ => FILE_LEN,
@@ -395,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_of_parts_are_told_by_words() {
+    fn states_of_parts_are_in_words() {
         let all = [
             PartState::NotMade,
             PartState::Refused,
@@ -409,14 +413,14 @@ mod tests {
     }
 
     #[test]
-    fn an_area_is_where_its_sender_can_map_it() {
+    fn a_big_buffer_is_where_its_sender_can_map_it() {
         let (mut own, file, key) = OwnInbox::create(false).unwrap();
         let is_block = own.is_block();
-        let mut want = |request: AreaRequest| {
+        let mut want = |request: BigBufRequest| {
             let words = own.table();
             let words = words.front();
-            words.wants_area.store(request as u32, Ordering::Relaxed);
-            own.add_wanted_area(&file).unwrap();
+            words.wants_big_buf.store(request as u32, Ordering::Relaxed);
+            own.add_wanted_big_buf(&file).unwrap();
             let made = own.table();
             let states = made.front().parts[GROUPS..].iter();
             states
@@ -424,10 +428,10 @@ mod tests {
                 .filter(|state| *state != PartState::NotMade)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(want(AreaRequest::Nothing), []);
-        assert_eq!(want(AreaRequest::InFile), [PartState::InFile]);
+        assert_eq!(want(BigBufRequest::Nothing), []);
+        assert_eq!(want(BigBufRequest::InFile), [PartState::InFile]);
         if is_block {
-            let all = want(AreaRequest::Block);
+            let all = want(BigBufRequest::Block);
             assert!(
                 matches!(all[..], [PartState::InFile, PartState::Block(_)]),
                 "{all:?}"
@@ -447,7 +451,9 @@ mod tests {
         }
         assert_eq!(next, RINGS);
         let groups = (0..GROUPS).map(InboxPart::Group);
-        let parts: Vec<_> = groups.chain((1..=AREAS).map(InboxPart::Area)).collect();
+        let parts: Vec<_> = groups
+            .chain((1..=MAX_BIG_BUFS).map(InboxPart::BigBuf))
+            .collect();
         assert!(parts.iter().map(|p| p.index()).eq(0..PARTS));
         let ends = parts.iter().map(|p| p.offset() + p.len());
         assert!(

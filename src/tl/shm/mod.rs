@@ -1,6 +1,6 @@
 //! Shared memory: a ring per direction and pair of workers, in the receiver's segment.
 //!
-//! `ring` is the lock-free queue, `big_buf` its larger areas for long records, `close` the word by which both ends
+//! `ring` is the lock-free queue, `big_buf` its large buffers for long records, `close` the word by which both ends
 //! agree to close a ring, `inbox` the receiver's segment with its rings, `outbox` a sender's end of one ring in a
 //! peer's segment, `chunk_board` the state of long messages that both sides copy. A worker sends to itself in the same
 //! way.
@@ -31,7 +31,7 @@ pub struct InboxLocator {
     /// Identifies the memory, see [`InboxKind`].
     pub key: u64,
     /// Where the owner holds the liveness lock of the key ([`liveness_lock::place`]); 0 if it holds none.
-    pub lifeline: u32,
+    pub liveness_place: u32,
 }
 
 /// The kind of memory of an inbox.
@@ -95,9 +95,9 @@ impl InboxLocator {
     }
 
     /// Whether the owner's liveness lock is free. False if the lock is at another place than the locks of this process.
-    fn has_let_go(&self) -> bool {
-        self.lifeline != 0
-            && self.lifeline == liveness_lock::place()
+    fn is_liveness_lock_free(&self) -> bool {
+        self.liveness_place != 0
+            && self.liveness_place == liveness_lock::place()
             && !liveness_lock::is_held(self.key)
     }
 
@@ -123,7 +123,7 @@ impl InboxLocator {
         }
         match self.kind() {
             InboxKind::Block => {
-                self.has_let_go() || sysv::creator_alive(self.key as u32) == Some(false)
+                self.is_liveness_lock_free() || sysv::creator_alive(self.key as u32) == Some(false)
             }
             InboxKind::Named => !posix_shm::is_alive(self.key),
             InboxKind::File => false,
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(
             at.kind(),
             InboxKind::Block,
-            "System V memory cannot be had here"
+            "System V memory is not available here"
         );
         // A mapping as another worker of the process has it, which outlives the inbox.
         let other = memory::Theirs::open(at).unwrap();

@@ -19,13 +19,13 @@ pub struct Outbox {
     /// The receiver may sleep: check `armed` after each message.
     wakes: bool,
     /// Messages that had arrived from the peer when the last one was sent.
-    heard: u64,
+    arrived: u64,
     peer: InboxLocator,
     /// Keeps ring and front page mapped.
     memory: Theirs,
     index: usize,
-    /// Open shares of messages that this worker receives from the peer.
-    shares: OpenBoards,
+    /// Open chunk states of messages that this worker receives from the peer.
+    chunk_states: OpenBoards,
 }
 
 // SAFETY: the pointers are into mappings that `memory` owns and that do not move; the producer is Send.
@@ -44,13 +44,13 @@ pub struct WaitingOutbox {
 /// While no ring is created, one of this many tries searches for a ring that was freed.
 const TRIES_PER_SEARCH: u32 = 16;
 
-/// A share that was opened.
+/// A chunk state that was opened.
 #[derive(Clone, Copy)]
-pub struct OpenChunkBoard {
+pub struct OpenSplitCopy {
     /// The number by which the peer finds it.
     pub number: u8,
-    /// Mapped until the share is closed: the outbox exists at least as long.
-    pub share: NonNull<ChunkState>,
+    /// Mapped until the chunk state is closed: the outbox exists at least as long.
+    pub chunk_state: NonNull<ChunkState>,
     pub generation: u32,
 }
 
@@ -128,7 +128,7 @@ impl Outbox {
         // Acquire: pairs with the Release store in `Inbox::enable_wake`.
         let wakes = table.front().wakes.load(Ordering::Acquire) != 0;
         let Some(index) = table.claim(me) else {
-            if table.want_ring(rings) && wakes {
+            if table.request_rings(rings) && wakes {
                 kick(table.front(), peer);
             }
             let receiver_full = cannot_add_rings(table.front(), rings as usize);
@@ -149,20 +149,20 @@ impl Outbox {
         let table = memory.table();
         let front = NonNull::from(table.front());
         // SAFETY: a claimed ring is zero (never used, or discarded by `Inbox::free`), and this is its only producer;
-        // `memory`, which is stored beside it, keeps the ring, the counter and the areas mapped.
+        // `memory`, which is stored beside it, keeps the ring, the counter and the big buffers mapped.
         let ring = unsafe {
             let epoch = Epoch::new(memory.epochs(), !wakes);
-            Producer::starting(start, memory.body(), epoch).with_areas(memory.areas(index))
+            Producer::starting(start, memory.body(), epoch).with_big_bufs(memory.big_bufs(index))
         };
         Ok(Self {
             ring,
             front,
             wakes,
-            heard: 0,
+            arrived: 0,
             peer,
             memory,
             index,
-            shares: OpenBoards::default(),
+            chunk_states: OpenBoards::default(),
         })
     }
 
@@ -203,21 +203,21 @@ impl Outbox {
     /// that replies to each message it costs as much of the latency: the peer polls the slot meanwhile, and takes the
     /// cache line away again. So it is left out after an arrival.
     #[inline(always)]
-    pub fn look_ahead(&mut self, heard: u64) {
-        if heard == self.heard {
+    pub fn look_ahead(&mut self, arrived: u64) {
+        if arrived == self.arrived {
             self.ring.look_ahead();
         }
-        self.heard = heard;
+        self.arrived = arrived;
     }
 
     /// [`look_ahead`](Self::look_ahead) after a message that may be a long one: counts it if it followed another one
     /// without a reply.
     #[inline(always)]
-    pub fn look_ahead_of_long(&mut self, heard: u64) {
-        if heard == self.heard {
+    pub fn look_ahead_of_long(&mut self, arrived: u64) {
+        if arrived == self.arrived {
             self.ring.count_unanswered();
         }
-        self.look_ahead(heard);
+        self.look_ahead(arrived);
     }
 
     /// Sends a record by [`Producer::send`], and wakes the receiver if it sleeps.
@@ -255,8 +255,8 @@ impl Outbox {
     }
 
     /// The counter of canceled rendezvous of this ring.
-    pub fn withdrawals(&self) -> &CancelCounter {
-        self.ring.withdrawals()
+    pub fn cancel_counter(&self) -> &CancelCounter {
+        self.ring.cancel_counter()
     }
 
     /// Announces the ring a second time, as only a broken or hostile sender does: for tests.
@@ -271,36 +271,37 @@ impl Outbox {
     }
 
     /// Discards what was written for a receiver that is dead.
-    pub fn forsake(&mut self) {
-        self.memory.forsake(self.index);
+    pub fn discard_unread(&mut self) {
+        self.memory.discard_unread(self.index);
     }
 
-    /// Opens a share for a message from the peer. `None`: all are in use, or the body of the ring cannot be mapped.
-    pub fn open_share(&mut self) -> Option<OpenChunkBoard> {
+    /// Opens a chunk state for a message from the peer. `None`: all are in use, or the body of the ring cannot be
+    /// mapped.
+    pub fn open_split_copy(&mut self) -> Option<OpenSplitCopy> {
         let board = self.ring.board()?;
-        let (number, generation) = self.shares.take()?;
+        let (number, generation) = self.chunk_states.take()?;
         // SAFETY: the ring is mapped as long as self; all fields are atomics.
-        let share = unsafe { board.as_ref() }.share(number)?;
-        share.open(generation);
-        Some(OpenChunkBoard {
+        let chunk_state = unsafe { board.as_ref() }.chunk_state(number)?;
+        chunk_state.open(generation);
+        Some(OpenSplitCopy {
             number: number as u8,
-            share: NonNull::from(share),
+            chunk_state: NonNull::from(chunk_state),
             generation,
         })
     }
 
-    /// Frees a share; the message is complete, and the peer does not access the share any more.
-    pub fn close_share(&mut self, share: NonNull<ChunkState>) {
+    /// Frees a chunk state; the message is complete, and the peer does not access the chunk state any more.
+    pub fn close_split_copy(&mut self, chunk_state: NonNull<ChunkState>) {
         // SAFETY: the ring is mapped as long as self; all fields are atomics.
         let board = self.ring.board().map(|board| unsafe { board.as_ref() });
-        if let Some(number) = board.and_then(|board| board.number(share)) {
-            self.shares.put(number);
+        if let Some(number) = board.and_then(|board| board.number(chunk_state)) {
+            self.chunk_states.put(number);
         }
     }
 
-    /// Whether any share is open: requests then point into the ring.
-    pub fn has_open_share(&self) -> bool {
-        self.shares.any_open()
+    /// Whether any chunk state is open: requests then point into the ring.
+    pub fn has_open_split_copy(&self) -> bool {
+        self.chunk_states.any_open()
     }
 
     /// Whether the receiver has read everything.
@@ -308,9 +309,10 @@ impl Outbox {
         self.ring.drained()
     }
 
-    /// Offers to close the ring. False, without an offer: the receiver has not read everything, or a share is open.
+    /// Offers to close the ring. False, without an offer: the receiver has not read everything, or a chunk state is
+    /// open.
     pub fn offer_close(&self) -> bool {
-        let is_idle = self.ring.drained() && !self.shares.any_open();
+        let is_idle = self.ring.drained() && !self.chunk_states.any_open();
         if is_idle {
             self.ring.offer_close();
         }
@@ -321,8 +323,8 @@ impl Outbox {
     ///
     /// # Errors
     /// The consumer has answered: the ring cannot be used any more.
-    pub fn take_back(&mut self) -> Result<(), CloseAnswer> {
-        self.ring.take_back()
+    pub fn withdraw_offer(&mut self) -> Result<(), CloseAnswer> {
+        self.ring.withdraw_offer()
     }
 
     /// The consumer's answer to the offer to close the ring, if there is one.

@@ -3,7 +3,7 @@
 //! A message is 8 bytes of control word, 8 bytes of immediate and a record of bytes. It occupies one slot of two cache
 //! lines; records of up to [`INLINE`] bytes lie in the slot, so that a small message costs one transfer of a cache
 //! line. Longer records lie in a circular data space ([`super::space`]), or, those of more than [`SMALL`] bytes of a
-//! producer that sends much, in a larger area ([`super::big_buf`]). The slot's control word carries the number of the
+//! producer that sends much, in a large buffer ([`super::big_buf`]). The slot's control word carries the number of the
 //! lap: it distinguishes a fresh slot from a stale one without an index that both sides share. The consumer publishes
 //! how far it has read; the producer reads that only when it has no room by the last value.
 //!
@@ -15,7 +15,7 @@
 //! The producer is not trusted: the consumer checks kind and length against its own counts of the ring, and computes
 //! the record's position itself. The consumer is not trusted either: the producer checks the tails.
 
-use super::big_buf::{AREA, AREAS, BigBuf, BigBufs, HOT};
+use super::big_buf::{BIG_BUF_AFTER, BIG_BUF_BYTES, BigBuf, BigBufs, MAX_BIG_BUFS};
 use super::chunk_board::ChunkBoard;
 use super::close::{CloseAnswer, CloseWord};
 use super::order::Epoch;
@@ -43,28 +43,31 @@ const INLINE_FIRST_LINE: usize = 40;
 pub const DATA: usize = if cfg!(loom) { 512 } else { 64 << 10 };
 /// Longest record: half of the data space, so that one always fits once the consumer has caught up.
 pub const MAX_RECORD: usize = DATA / 2;
-/// Longest record that lies in the ring even when its producer has an area, bytes: 1 KiB of data and its headers. Lines
-/// of the ring are still in the two cores' private caches, which is best for a record that is replied to.
+/// Longest record that lies in the ring even when its producer has a big buffer, bytes: 1 KiB of data and its headers.
+/// Lines of the ring are still in the two cores' private caches, which is best for a record that is replied to.
 pub const SMALL: usize = (1 << 10) + 64;
 /// [`SMALL`] where records follow each other without a reply. 512 B take 0.11 us in the ring then, and 0.07 us in an
-/// area; 192 B take as long in either.
+/// big buffer; 192 B take as long in either.
 const SMALL_UNANSWERED: usize = 256;
-/// Bytes of an area that are populated each time its producer looks for room in the ring, where its records are replied
-/// to: about a quarter of what it has sent since the last time, which costs about a fifth of the time of sending.
+/// Bytes of a big buffer that are populated each time its producer looks for room in the ring, where its records are
+/// replied to: about a quarter of what it has sent since the last time, which costs about a fifth of the time of
+/// sending.
 const PREPARED: usize = 16 << 10;
 /// [`PREPARED`] where records follow each other without a reply. The ring takes up to four times as long for them as
-/// the area does, and longer than populating as many bytes takes: the sooner all of the area is populated, the better.
+/// the big buffer does, and longer than populating as many bytes takes: the sooner all of the big buffer is populated,
+/// the better.
 const PREPARED_UNANSWERED: usize = 128 << 10;
-/// Position in the control word's length of the number of the area, bits.
-const AREA_SHIFT: u32 = 24;
+/// Position in the control word's length of the number of the big buffer, bits.
+const BIG_BUF_SHIFT: u32 = 24;
 /// Flag beside the length: the slot has the number of an epoch, which begins with this message.
 const NEW_EPOCH: usize = 1 << 31;
-const _: () = assert!(AREAS < NEW_EPOCH >> AREA_SHIFT);
+const _: () = assert!(MAX_BIG_BUFS < NEW_EPOCH >> BIG_BUF_SHIFT);
 
 /// The slot of one message.
 #[repr(C, align(128))]
 struct RingSlot {
-    /// lap (16 bits) | kind (8) | aux (8) | record length (24) | area (7) | new epoch (1), stored last by the producer.
+    /// lap (16 bits) | kind (8) | aux (8) | record length (24) | big buffer (7) | new epoch (1), stored last by the
+    /// producer.
     word: AtomicU64,
     imm: AtomicU64,
     inline: Bytes<INLINE>,
@@ -85,20 +88,20 @@ struct Tails {
 struct SpaceCounts {
     /// Of the ring's own data space.
     own: u32,
-    /// Of the area.
-    area: u32,
+    /// Of the big buffer.
+    big_buf: u32,
 }
 
 impl SpaceCounts {
     #[inline(always)]
     fn to_word(self) -> u64 {
-        u64::from(self.own) | u64::from(self.area) << 32
+        u64::from(self.own) | u64::from(self.big_buf) << 32
     }
 
     fn from_word(word: u64) -> Self {
         Self {
             own: word as u32,
-            area: (word >> 32) as u32,
+            big_buf: (word >> 32) as u32,
         }
     }
 }
@@ -114,7 +117,7 @@ pub struct CancelCounter {
 
 impl CancelCounter {
     /// Counts canceled rendezvous. Their memory must not be reported as free before.
-    pub fn take_back(&self, offers: u64) {
+    pub fn count_cancelled(&self, offers: u64) {
         // SeqCst: comes before the load of `copied`, as the consumer's store to `copied` comes before its load of
         // `count`: one of the two sees the other.
         self.count.fetch_add(offers, Ordering::SeqCst);
@@ -129,8 +132,8 @@ impl CancelCounter {
 
     /// Marks the start of a copy by the consumer; returns the number of rendezvous canceled so far.
     pub fn begin_copy(&self) -> u64 {
-        // SeqCst: the store comes before the load of `count`, as in `take_back` the addition comes before the load of
-        // `copied`.
+        // SeqCst: the store comes before the load of `count`, as in `count_cancelled` the addition comes before the
+        // load of `copied`.
         self.copied.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         self.count.load(Ordering::SeqCst)
@@ -287,8 +290,8 @@ pub struct Producer {
     /// The ring's own data space.
     own: TxSpace<DATA>,
     /// For records of more than `small` bytes.
-    area: Option<TxBigBuf>,
-    /// [`SMALL`] or [`SMALL_UNANSWERED`]; [`usize::MAX`] while there is no populated area.
+    big_buf: Option<TxBigBuf>,
+    /// [`SMALL`] or [`SMALL_UNANSWERED`]; [`usize::MAX`] while there is no populated big buffer.
     small: usize,
     /// Records that followed another one without a reply, since the message of number `counted_from`.
     unanswered: u64,
@@ -297,13 +300,13 @@ pub struct Producer {
     answered: bool,
     epoch: Epoch,
     /// None: only the ring's own data space may be used.
-    areas: Option<BigBufs>,
+    big_bufs: Option<BigBufs>,
 }
 
-/// The area that a producer has taken.
+/// The big buffer that a producer has taken.
 struct TxBigBuf {
-    area: BigBuf,
-    space: TxSpace<AREA>,
+    big_buf: BigBuf,
+    space: TxSpace<BIG_BUF_BYTES>,
 }
 
 // SAFETY: the ring's memory is shared by design; the pointers in it do not depend on the thread.
@@ -345,22 +348,22 @@ impl Producer {
             given_back: 0,
             limit,
             own,
-            area: None,
+            big_buf: None,
             small: usize::MAX,
             unanswered: 0,
             counted_from: FIRST,
             answered: true,
             epoch,
-            areas: None,
+            big_bufs: None,
         }
     }
 
-    /// Allows the producer to take one of the inbox's `areas`, if it has any.
+    /// Allows the producer to take one of the inbox's `big_bufs`, if it has any.
     ///
     /// # Safety
-    /// `areas` belong to the ring's inbox, and outlive the producer.
-    pub unsafe fn with_areas(mut self, areas: Option<BigBufs>) -> Self {
-        self.areas = areas;
+    /// `big_bufs` belong to the ring's inbox, and outlive the producer.
+    pub unsafe fn with_big_bufs(mut self, big_bufs: Option<BigBufs>) -> Self {
+        self.big_bufs = big_bufs;
         self
     }
 
@@ -453,11 +456,11 @@ impl Producer {
             fill(self.slot().inline.to_write(0, len));
             self.publish(kind, aux, imm, len as u64);
         } else {
-            let Some((record, area)) = self.take_long(len)? else {
+            let Some((record, big_buf)) = self.take_long(len)? else {
                 return Ok(false);
             };
             fill(record);
-            self.publish(kind, aux, imm, len as u64 | area);
+            self.publish(kind, aux, imm, len as u64 | big_buf);
         }
         Ok(true)
     }
@@ -481,11 +484,11 @@ impl Producer {
             }
             fill(self.slot().inline.to_write(0, len));
         } else {
-            let Some((record, area)) = self.take_long(len)? else {
+            let Some((record, big_buf)) = self.take_long(len)? else {
                 return Ok(false);
             };
             fill(record);
-            word |= area;
+            word |= big_buf;
         }
         self.write_epoch(len);
         self.publish(kind, aux, imm, word);
@@ -493,7 +496,7 @@ impl Producer {
     }
 
     /// Allocates room for a long record, if there is some: returns the address of the record, and the number of its
-    /// area in its position above the length of the control word.
+    /// big buffer in its position above the length of the control word.
     #[inline(always)]
     fn take_long(&mut self, len: usize) -> Result<Option<(*mut u8, u64)>, Unusable> {
         if self.head.n < self.limit
@@ -508,12 +511,12 @@ impl Producer {
     /// free.
     #[inline(always)]
     fn take_known(&mut self, len: usize) -> Option<(*mut u8, u64)> {
-        match &mut self.area {
-            Some(TxBigBuf { area, space }) if len > self.small => {
+        match &mut self.big_buf {
+            Some(TxBigBuf { big_buf, space }) if len > self.small => {
                 let offset = space.take(len)?;
-                // SAFETY: inside of the area, which outlives the producer.
-                let record = unsafe { area.memory.add(offset) };
-                Some((record.as_ptr(), u64::from(area.number) << AREA_SHIFT))
+                // SAFETY: inside of the big buffer, which outlives the producer.
+                let record = unsafe { big_buf.memory.add(offset) };
+                Some((record.as_ptr(), u64::from(big_buf.number) << BIG_BUF_SHIFT))
             }
             _ => {
                 let offset = self.own.take(len)?;
@@ -525,7 +528,7 @@ impl Producer {
         }
     }
 
-    /// Allocates room for a long record after reading the consumer's tails, and prepares an area.
+    /// Allocates room for a long record after reading the consumer's tails, and prepares a big buffer.
     #[cold]
     #[inline(never)]
     fn take_long_late(&mut self, len: usize) -> Result<Option<(*mut u8, u64)>, Unusable> {
@@ -535,8 +538,8 @@ impl Producer {
         })
     }
 
-    /// Reads the consumer's tails, prepares an area if its producer has sent enough, and populates what a record of
-    /// `len` bytes needs. True when there is a free slot.
+    /// Reads the consumer's tails, prepares a big buffer if its producer has sent enough, and populates what a record
+    /// of `len` bytes needs. True when there is a free slot.
     #[cold]
     #[inline(never)]
     fn long_refill(&mut self, len: usize) -> Result<bool, Unusable> {
@@ -546,7 +549,9 @@ impl Producer {
         }
         let small = self.classify();
         let is_in_use = self.small != usize::MAX;
-        if is_in_use || len > small && self.own.given_out() >= HOT && self.prepare_area() {
+        if is_in_use
+            || len > small && self.own.given_out() >= BIG_BUF_AFTER && self.prepare_big_buf()
+        {
             self.small = small;
         }
         if len <= self.small {
@@ -556,23 +561,25 @@ impl Producer {
         Ok(free)
     }
 
-    /// Takes an area if one is free, and populates a part of it. True when all of it is populated.
-    fn prepare_area(&mut self) -> bool {
+    /// Takes a big buffer if one is free, and populates a part of it. True when all of it is populated.
+    fn prepare_big_buf(&mut self) -> bool {
         let step = if self.answered {
             PREPARED
         } else {
             PREPARED_UNANSWERED
         };
-        if self.area.is_none() {
-            let area = self.areas.and_then(|areas| areas.claim());
-            self.area = area.map(|area| TxBigBuf {
-                area,
+        if self.big_buf.is_none() {
+            let big_buf = self.big_bufs.and_then(|big_bufs| big_bufs.claim());
+            self.big_buf = big_buf.map(|big_buf| TxBigBuf {
+                big_buf,
                 space: TxSpace::new(Populated::none()),
             });
         }
-        match &mut self.area {
-            // SAFETY: an area has `AREA` bytes and is mapped as long as the producer exists.
-            Some(TxBigBuf { area, space }) => unsafe { space.prepare(area.memory.as_ptr(), step) },
+        match &mut self.big_buf {
+            // SAFETY: a big buffer has `BIG_BUF_BYTES` bytes and is mapped as long as the producer exists.
+            Some(TxBigBuf { big_buf, space }) => unsafe {
+                space.prepare(big_buf.memory.as_ptr(), step)
+            },
             None => false,
         }
     }
@@ -596,8 +603,8 @@ impl Producer {
     /// Whether there is a slot and, by the last values read, room for a long record of `len` bytes or any shorter one.
     fn has_long_room(&self, len: usize) -> bool {
         let own = |len| self.own.has_room(len);
-        let room = match &self.area {
-            Some(area) if len > self.small => area.space.has_room(len) && own(self.small),
+        let room = match &self.big_buf {
+            Some(big_buf) if len > self.small => big_buf.space.has_room(len) && own(self.small),
             _ => own(len),
         };
         room && self.head.n < self.limit
@@ -615,7 +622,7 @@ impl Producer {
         Ok(self.has_long_room(len) || self.long_refill(len)? && self.has_long_room(len))
     }
 
-    /// Writes the control word of the next slot. `len`: with the bits of area and epoch above it.
+    /// Writes the control word of the next slot. `len`: with the bits of big buffer and epoch above it.
     #[inline(always)]
     fn publish(&mut self, kind: u8, aux: u8, imm: u64, len: u64) {
         let slot = self.slot();
@@ -659,8 +666,8 @@ impl Producer {
         self.given_back = slots;
         // No message of the start lies in a slot of the body: those are free before the first lap.
         self.limit = slots.max(SLOTS as u64) + SLOTS as u64;
-        if let Some(area) = &mut self.area
-            && !area.space.refill(data.area)
+        if let Some(big_buf) = &mut self.big_buf
+            && !big_buf.space.refill(data.big_buf)
         {
             return Err(Unusable);
         }
@@ -688,13 +695,13 @@ impl Producer {
     }
 
     /// The counter of canceled rendezvous of this ring.
-    pub fn withdrawals(&self) -> &CancelCounter {
+    pub fn cancel_counter(&self) -> &CancelCounter {
         // SAFETY: the ring outlives the producer.
-        unsafe { self.start.as_ref() }.withdrawals()
+        unsafe { self.start.as_ref() }.cancel_counter()
     }
 
-    /// The shares of messages that this producer's worker receives from the consumer's worker. Mapped as long as the
-    /// ring. `None`: the ring's body cannot be mapped.
+    /// The chunk states of messages that this producer's worker receives from the consumer's worker. Mapped as long as
+    /// the ring. `None`: the ring's body cannot be mapped.
     pub fn board(&mut self) -> Option<NonNull<ChunkBoard>> {
         let mapped = self.has_body() == Ok(true);
         mapped.then(|| board_of(self.mem))
@@ -715,8 +722,8 @@ impl Producer {
     ///
     /// # Errors
     /// The consumer has answered: the ring cannot be used any more.
-    pub fn take_back(&mut self) -> Result<(), CloseAnswer> {
-        self.close_word().take_back()
+    pub fn withdraw_offer(&mut self) -> Result<(), CloseAnswer> {
+        self.close_word().withdraw()
     }
 
     /// The consumer's answer to the offer to close the ring, if there is one.
@@ -756,16 +763,16 @@ pub struct Consumer {
     epoch: u64,
     /// Populated part of the ring's own data space.
     populated: Populated<DATA>,
-    /// The area that the producer has taken, from its first record there on.
-    area: Option<RxBigBuf>,
+    /// The big buffer that the producer has taken, from its first record there on.
+    big_buf: Option<RxBigBuf>,
     /// None: the producer may use none.
-    areas: Option<BigBufs>,
+    big_bufs: Option<BigBufs>,
 }
 
-/// The area that the producer has taken, at the consumer.
+/// The big buffer that the producer has taken, at the consumer.
 struct RxBigBuf {
-    area: BigBuf,
-    populated: Populated<AREA>,
+    big_buf: BigBuf,
+    populated: Populated<BIG_BUF_BYTES>,
 }
 
 // SAFETY: the ring's memory is shared by design; the pointers in it do not depend on the thread.
@@ -784,17 +791,17 @@ impl Consumer {
             given_back_next: SpaceCounts::default(),
             epoch: 0,
             populated: Populated::first_page(),
-            area: None,
-            areas: None,
+            big_buf: None,
+            big_bufs: None,
         }
     }
 
-    /// Allows the ring's producer to take one of the inbox's `areas`, if it has any.
+    /// Allows the ring's producer to take one of the inbox's `big_bufs`, if it has any.
     ///
     /// # Safety
-    /// `areas` belong to the ring's inbox, and outlive the consumer.
-    pub unsafe fn with_areas(mut self, areas: Option<BigBufs>) -> Self {
-        self.areas = areas;
+    /// `big_bufs` belong to the ring's inbox, and outlive the consumer.
+    pub unsafe fn with_big_bufs(mut self, big_bufs: Option<BigBufs>) -> Self {
+        self.big_bufs = big_bufs;
         self
     }
 
@@ -813,29 +820,30 @@ impl Consumer {
         unsafe { data.as_ref() }.to_read(offset, len)
     }
 
-    /// The address of the next record, which has `len` bytes and lies in the area of this number.
+    /// The address of the next record, which has `len` bytes and lies in the big buffer of this number.
     #[inline(always)]
-    fn next_in_area(&mut self, number: u8, len: usize) -> Result<*const u8, CorruptRing> {
-        let area = match &mut self.area {
-            Some(known) if known.area.number == number => known,
-            known => follow(known, self.areas, number)?,
+    fn next_in_big_buf(&mut self, number: u8, len: usize) -> Result<*const u8, CorruptRing> {
+        let big_buf = match &mut self.big_buf {
+            Some(known) if known.big_buf.number == number => known,
+            known => follow(known, self.big_bufs, number)?,
         };
-        let (offset, used) = place::<AREA>(self.given_back.area as usize, len);
-        let end = self.given_back.area.wrapping_add(used as u32);
-        self.given_back_next.area = end;
-        let memory = area.area.memory.as_ptr();
-        if !area.populated.covers(end) {
-            // SAFETY: the area has `AREA` bytes and outlives the consumer.
-            unsafe { area.populated.extend(memory, end, PageAccess::Read) };
+        let (offset, used) = place::<BIG_BUF_BYTES>(self.given_back.big_buf as usize, len);
+        let end = self.given_back.big_buf.wrapping_add(used as u32);
+        self.given_back_next.big_buf = end;
+        let memory = big_buf.big_buf.memory.as_ptr();
+        if !big_buf.populated.covers(end) {
+            // SAFETY: the big buffer has `BIG_BUF_BYTES` bytes and outlives the consumer.
+            unsafe { big_buf.populated.extend(memory, end, PageAccess::Read) };
         }
-        // SAFETY: the offset is inside of the area by `place`.
+        // SAFETY: the offset is inside of the big buffer by `place`.
         Ok(unsafe { memory.add(offset) })
     }
 
     /// The counter of canceled rendezvous, in the ring's memory.
-    pub fn withdrawals(&self) -> *mut CancelCounter {
+    pub fn cancel_counter(&self) -> *mut CancelCounter {
         // SAFETY: the ring outlives the consumer.
-        unsafe { self.start.as_ref() }.withdrawals() as *const CancelCounter as *mut CancelCounter
+        unsafe { self.start.as_ref() }.cancel_counter() as *const CancelCounter
+            as *mut CancelCounter
     }
 
     /// The oldest message, which stays until [`advance`](Self::advance).
@@ -863,16 +871,16 @@ impl Consumer {
             if len & NEW_EPOCH != 0 {
                 self.epoch = self
                     .epoch
-                    .max(epoch_of(slot, len & ((1 << AREA_SHIFT) - 1)));
+                    .max(epoch_of(slot, len & ((1 << BIG_BUF_SHIFT) - 1)));
             }
-            let area = (len & !NEW_EPOCH) >> AREA_SHIFT;
-            len &= (1 << AREA_SHIFT) - 1;
+            let big_buf = (len & !NEW_EPOCH) >> BIG_BUF_SHIFT;
+            len &= (1 << BIG_BUF_SHIFT) - 1;
             if len <= INLINE_WITH_EPOCH || len > MAX_RECORD {
                 return Err(CorruptRing);
             }
-            match area {
+            match big_buf {
                 0 => self.next_in_ring(len),
-                number => self.next_in_area(number as u8, len)?,
+                number => self.next_in_big_buf(number as u8, len)?,
             }
         };
         Ok(Some(RingMessage {
@@ -930,7 +938,7 @@ impl Consumer {
             // Epochs of a ring only grow. Any number that a hostile producer writes counts as an epoch.
             self.epoch = self
                 .epoch
-                .max(epoch_of(slot, len & ((1 << AREA_SHIFT) - 1)));
+                .max(epoch_of(slot, len & ((1 << BIG_BUF_SHIFT) - 1)));
         }
         Some(self.epoch)
     }
@@ -989,7 +997,8 @@ impl Consumer {
         self.tail.lap == NO_LAP
     }
 
-    /// The shares of messages that this consumer's worker sends to the producer's worker. Mapped as long as the ring.
+    /// The chunk states of messages that this consumer's worker sends to the producer's worker. Mapped as long as the
+    /// ring.
     pub fn board(&self) -> NonNull<ChunkBoard> {
         board_of(self.mem)
     }
@@ -1015,18 +1024,18 @@ impl Consumer {
     }
 }
 
-/// Returns the area of this number, which the producer has begun to use: it takes one area, once. `known`: the area of
-/// the producer so far.
+/// Returns the big buffer of this number, which the producer has begun to use: it takes one big buffer, once. `known`:
+/// the big buffer of the producer so far.
 #[cold]
 #[inline(never)]
 fn follow(
     known: &mut Option<RxBigBuf>,
-    areas: Option<BigBufs>,
+    big_bufs: Option<BigBufs>,
     number: u8,
 ) -> Result<&mut RxBigBuf, CorruptRing> {
-    match (areas.and_then(|areas| areas.find(number)), &known) {
-        (Some(area), None) => Ok(known.insert(RxBigBuf {
-            area,
+    match (big_bufs.and_then(|big_bufs| big_bufs.find(number)), &known) {
+        (Some(big_buf), None) => Ok(known.insert(RxBigBuf {
+            big_buf,
             populated: Populated::none(),
         })),
         _ => Err(CorruptRing),

@@ -3,8 +3,8 @@
 //! Records do not wrap. Both ends compute each record's offset from the lengths of those before it. A fresh page costs
 //! a page fault at either end, 1 us and more, while a record of some hundred bytes takes a tenth of that. Therefore
 //! both ends populate a space step by step before records reach it: each step doubles the populated part, at most
-//! [`MAX_STEP`] at a time. An area is populated by its producer before the first record is written there, one step at a
-//! time ([`TxSpace::prepare`]).
+//! [`MAX_STEP`] at a time. A big buffer is populated by its producer before the first record is written there, one step
+//! at a time ([`TxSpace::prepare`]).
 
 use crate::sys::memfd::PAGE;
 use crate::sys::populate::{PageAccess, populate};
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_populated_doubles() {
+    fn populated_memory_doubles() {
         let mut memory = vec![0u8; SIZE];
         let mut populated = Populated::<SIZE>::first_page();
         let mut ends = Vec::new();

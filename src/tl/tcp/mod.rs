@@ -63,19 +63,19 @@ pub struct TcpPath {
 
 impl TcpTarget {
     /// The paths to the target, best first. Looks up the kernel's routes.
-    pub fn ways(&self, devices: &[TcpDevice]) -> Vec<TcpPath> {
+    pub fn paths(&self, devices: &[TcpDevice]) -> Vec<TcpPath> {
         let remote = |a: &NetAddress| ListenAddress {
             addr: a.ip,
             mbps: a.mbps(),
         };
         let remotes: Vec<ListenAddress> = self.locator.addresses.iter().map(remote).collect();
-        let way = |path: RoutePath| TcpPath {
+        let tcp_path = |path: RoutePath| TcpPath {
             to: at(remotes[path.remote].addr, self.locator.port, path.scope),
             device: path.bind_device.then(|| devices[path.device].name.clone()),
             path,
         };
-        let paths = route::ways(devices, &remotes, self.same_net);
-        paths.into_iter().map(way).collect()
+        let paths = route::paths(devices, &remotes, self.same_net);
+        paths.into_iter().map(tcp_path).collect()
     }
 }
 

@@ -161,7 +161,7 @@ impl TcpReceiver {
     }
 
     /// Records that `n` bytes of the long record's payload were handled. Returns the record when it is complete.
-    pub fn landed(&mut self, n: usize) -> Option<PartialRecord> {
+    pub fn payload_done(&mut self, n: usize) -> Option<PartialRecord> {
         let bulk = self.bulk.as_mut()?;
         bulk.done += n;
         if bulk.left() == 0 {

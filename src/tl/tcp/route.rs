@@ -49,7 +49,7 @@ pub struct RoutePath {
 /// The paths to a peer, best first; empty if it cannot be reached. `same_net`: the peer is in this process's network
 /// namespace, so that an address of this process is also the peer's; otherwise the same address belongs to another host
 /// (every docker host has a 172.17.0.1). The peer may still not accept on the best path: the caller tries the next one.
-pub fn ways(devices: &[TcpDevice], remotes: &[ListenAddress], same_net: bool) -> Vec<RoutePath> {
+pub fn paths(devices: &[TcpDevice], remotes: &[ListenAddress], same_net: bool) -> Vec<RoutePath> {
     let mut found: Vec<(PathRank, RoutePath)> = Vec::new();
     for (r, remote) in remotes.iter().enumerate() {
         if same_net {

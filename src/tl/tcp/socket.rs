@@ -118,15 +118,15 @@ pub fn listen_everywhere(tuning: &SocketTuning) -> io::Result<Socket> {
 ///
 /// # Errors
 /// Errors that the system returns at once.
-pub fn connect(way: &TcpPath, tuning: &SocketTuning) -> io::Result<Socket> {
-    let socket = prepare(way.to, tuning)?;
-    if let Some(device) = &way.device {
+pub fn connect(tcp_path: &TcpPath, tuning: &SocketTuning) -> io::Result<Socket> {
+    let socket = prepare(tcp_path.to, tuning)?;
+    if let Some(device) = &tcp_path.device {
         socket.bind_device(Some(device.as_bytes()))?;
     }
-    if let Some(from) = way.path.local.filter(|_| tuning.bind_source) {
-        socket.bind(&super::at(from, 0, way.path.scope).into())?;
+    if let Some(from) = tcp_path.path.local.filter(|_| tuning.bind_source) {
+        socket.bind(&super::at(from, 0, tcp_path.path.scope).into())?;
     }
-    begin(socket, way.to)
+    begin(socket, tcp_path.to)
 }
 
 /// Starts to connect a socket that [`prepare`] has made.
@@ -191,16 +191,16 @@ pub fn accept(
 }
 
 /// Maximum number of half-open connections of one listening socket, of a worker or of a listener.
-const MAX_GUESTS: u64 = 256;
+const MAX_HALF_OPEN: u64 = 256;
 /// The half-open connections of one listening socket use at most this fraction of the descriptor limit.
-const GUESTS_SHARE: u64 = 4;
+const HALF_OPEN_SHARE: u64 = 4;
 
 /// Maximum number of half-open connections (without a complete hello) of one listening socket; the oldest is closed
 /// when another one arrives. Reads the descriptor limit each time: a program may change it.
 pub fn max_half_open() -> usize {
-    let share =
-        host::soft_limit(libc::RLIMIT_NOFILE).map_or(MAX_GUESTS, |limit| limit / GUESTS_SHARE);
-    share.clamp(1, MAX_GUESTS) as usize
+    let share = host::soft_limit(libc::RLIMIT_NOFILE)
+        .map_or(MAX_HALF_OPEN, |limit| limit / HALF_OPEN_SHARE);
+    share.clamp(1, MAX_HALF_OPEN) as usize
 }
 
 fn new(for_address: SocketAddr) -> io::Result<Socket> {

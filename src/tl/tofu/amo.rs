@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_adapter_lacks_nobody_offers() {
+    fn offers_are_the_common_subset() {
         let caps = |flags, armw_ops| TniCaps {
             flags,
             armw_ops,

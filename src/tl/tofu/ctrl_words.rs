@@ -3,7 +3,7 @@
 use super::vcq::{Vcq, VcqRegion};
 
 use crate::sys::sync::{AtomicU64, Ordering, dma_mem};
-use crate::wire::tofu_msg::{CELL, GRANT_AT, Grant, LEFT, LEFT_AT};
+use crate::wire::tofu_msg::{CTRL_BYTES, GRANT_AT, Grant, LEFT, LEFT_AT};
 use std::io;
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl CtrlWord {
     }
 
     fn clear(&self) {
-        for at in (0..CELL).step_by(size_of::<u64>()) {
+        for at in (0..CTRL_BYTES).step_by(size_of::<u64>()) {
             // Relaxed: no peer has the address of these control words yet.
             self.word(at).store(0, Ordering::Relaxed);
         }
@@ -83,15 +83,15 @@ impl CtrlWords {
         let mut made = None;
         if self.free.is_empty() {
             let region = Arc::new(VcqRegion::new(vcq, CHUNK)?);
-            let offsets = (0..region.len() / CELL).rev().map(|i| i * CELL);
+            let offsets = (0..region.len() / CTRL_BYTES).rev().map(|i| i * CTRL_BYTES);
             self.free.extend(offsets.map(|offset| CtrlWord {
                 region: region.clone(),
                 offset,
             }));
             made = Some(region);
         }
-        let cell = self.free.pop().ok_or(io::ErrorKind::OutOfMemory)?;
-        cell.clear();
-        Ok((cell, made))
+        let ctrl_word = self.free.pop().ok_or(io::ErrorKind::OutOfMemory)?;
+        ctrl_word.clear();
+        Ok((ctrl_word, made))
     }
 }

@@ -12,7 +12,7 @@ use super::vcq_registry::VcqRegistry;
 use crate::sys::lock::MtLock;
 use crate::sys::log;
 use crate::sys::sync::{AtomicBool, Ordering, dma_mem};
-use crate::wire::tofu_msg::{HALL, MOST_RAILS, RailVcqs};
+use crate::wire::tofu_msg::{MAX_RAILS, RailVcqs, TICKET_QUEUE_BYTES};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -22,11 +22,11 @@ pub struct TofuIface {
     pub queue: MtLock<OpQueue>,
     /// Registration cache of user memory for the VCQ.
     pub store: MrCache,
-    pub hall: VcqRegion,
+    pub ticket_queue: VcqRegion,
     pub vcq: Arc<Vcq>,
     /// Further VCQs for long transfers; none by default.
     pub rails: Box<[TofuRail]>,
-    roster: Arc<VcqRegistry>,
+    vcq_registry: Arc<VcqRegistry>,
     /// Number of the VCQ in the registry; the rails have the next ones.
     pub number: u16,
     pub tuning: TofuTuning,
@@ -47,7 +47,7 @@ impl TofuIface {
     /// The library's error of the last attempt.
     pub fn new(
         tnis: &[Tni],
-        roster: &Arc<VcqRegistry>,
+        vcq_registry: &Arc<VcqRegistry>,
         tuning: TofuTuning,
         mt: bool,
     ) -> io::Result<TofuIface> {
@@ -56,15 +56,15 @@ impl TofuIface {
         let lib = Utofu::get().ok_or(io::ErrorKind::NotFound)?;
         // Relaxed: a counter that orders nothing.
         let first = MADE.fetch_add(1, Ordering::Relaxed) + tuning.first % tnis.len().max(1);
-        let mut turns: Vec<usize> = (0..tnis.len()).map(|i| (first + i) % tnis.len()).collect();
-        let (vcq, tni) = vcq_alloc::take(lib, tnis, &turns, tuning.most_alone)?;
-        turns.retain(|&other| other != tni);
+        let mut order: Vec<usize> = (0..tnis.len()).map(|i| (first + i) % tnis.len()).collect();
+        let (vcq, tni) = vcq_alloc::take(lib, tnis, &order, tuning.most_alone)?;
+        order.retain(|&other| other != tni);
         let vcq = Arc::new(vcq);
         let mut rails = Vec::new();
-        for _ in 1..tuning.queues.min(MOST_RAILS + 1) {
-            let taken = vcq_alloc::take_rail(lib, tnis, &turns, tuning.most_alone);
+        for _ in 1..tuning.queues.min(MAX_RAILS + 1) {
+            let taken = vcq_alloc::take_rail(lib, tnis, &order, tuning.most_alone);
             let rail = taken.and_then(|(vcq, tni)| {
-                turns.retain(|&other| other != tni);
+                order.retain(|&other| other != tni);
                 TofuRail::new(Arc::new(vcq), tni, &tuning, mt)
             });
             match rail {
@@ -79,27 +79,27 @@ impl TofuIface {
             }
         }
         let longest = longest(tnis.iter().map(|tni| tni.caps.max_putget_size));
-        Self::on(vcq, (tni, longest), rails, roster, tuning, mt)
+        Self::on(vcq, (tni, longest), rails, vcq_registry, tuning, mt)
     }
 
     fn on(
         vcq: Arc<Vcq>,
         (tni, longest): (usize, usize),
         rails: Vec<TofuRail>,
-        roster: &Arc<VcqRegistry>,
+        vcq_registry: &Arc<VcqRegistry>,
         tuning: TofuTuning,
         mt: bool,
     ) -> io::Result<TofuIface> {
         let queue = OpQueue::new(vcq.clone(), tuning.packet as usize, tuning.notices as usize)?;
-        let hall = VcqRegion::new(&vcq, HALL)?;
+        let ticket_queue = VcqRegion::new(&vcq, TICKET_QUEUE_BYTES)?;
         let mut all = vec![&vcq];
         all.extend(rails.iter().map(|rail| &rail.vcq));
         Ok(TofuIface {
             queue: MtLock::new(mt, queue),
             store: MrCache::new(&vcq, mt),
-            hall,
-            number: roster.enter(&all)?,
-            roster: roster.clone(),
+            ticket_queue,
+            number: vcq_registry.enter(&all)?,
+            vcq_registry: vcq_registry.clone(),
             vcq,
             rails: rails.into(),
             tuning,
@@ -121,23 +121,23 @@ impl TofuIface {
     }
 
     /// Whether an outstanding operation or a queued event of any VCQ names this connection.
-    pub fn is_awaited(&self, link: u32) -> bool {
+    pub fn is_awaited(&self, conn: u32) -> bool {
         let mut rails = self.rails.iter();
-        self.queue.lock().is_awaited(link) || rails.any(|rail| rail.queue.lock().is_awaited(link))
+        self.queue.lock().is_awaited(conn) || rails.any(|rail| rail.queue.lock().is_awaited(conn))
     }
 
     /// Polls the TCQs of all VCQs.
-    pub fn reap(&self) {
-        self.queue.lock().reap();
+    pub fn poll_tcqs(&self) {
+        self.queue.lock().poll_tcq();
         for rail in &self.rails {
-            rail.queue.lock().reap();
+            rail.queue.lock().poll_tcq();
         }
     }
 
     /// Lists a connection whose record, or flush request, could not be posted entirely.
-    pub fn leave_unfinished(&self, link: u32) {
-        let mut links = self.unfinished.lock();
-        links.push(link);
+    pub fn leave_unfinished(&self, conn: u32) {
+        let mut conns = self.unfinished.lock();
+        conns.push(conn);
         // Relaxed: a thread that sees it takes the lock, which orders the list.
         self.has_unfinished.store(true, Ordering::Relaxed);
     }
@@ -154,18 +154,18 @@ impl TofuIface {
         let mut unfinished = self.unfinished.lock();
         // Relaxed: written under the lock, as in `leave_unfinished`.
         self.has_unfinished.store(false, Ordering::Relaxed);
-        let mut links = std::mem::take(&mut *unfinished);
+        let mut conns = std::mem::take(&mut *unfinished);
         drop(unfinished);
-        links.sort_unstable();
-        links.dedup();
-        links
+        conns.sort_unstable();
+        conns.dedup();
+        conns
     }
 
     /// The word of the ticket queue, which TNIs add to.
-    pub fn turn(&self) -> u64 {
+    pub fn ticket_word(&self) -> u64 {
         // SAFETY: the ticket queue begins with the word, aligned, and all threads of this process access it as an
         // atomic.
-        let word = unsafe { dma_mem::word_at(self.hall.ptr()) };
+        let word = unsafe { dma_mem::word_at(self.ticket_queue.ptr()) };
         // Relaxed: a counter that orders nothing.
         word.load(Ordering::Relaxed)
     }
@@ -180,6 +180,6 @@ fn longest(each: impl Iterator<Item = usize>) -> usize {
 
 impl Drop for TofuIface {
     fn drop(&mut self) {
-        self.roster.leave(self.number, 1 + self.rails.len());
+        self.vcq_registry.leave(self.number, 1 + self.rails.len());
     }
 }

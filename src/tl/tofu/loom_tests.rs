@@ -22,9 +22,9 @@ use super::vcq::VcqRegion;
 use crate::sys::sync::dma_mem;
 use std::sync::Arc;
 
-const MARK: OpTag = OpTag {
-    link: 0,
-    colour: 128,
+const TAG: OpTag = OpTag {
+    conn: 0,
+    generation: 128,
 };
 
 fn iface(queues: usize, mt: bool) -> Arc<TofuIface> {
@@ -64,18 +64,18 @@ fn inbound(iface: &TofuIface, shape: RingLayout) -> RxRing {
     inbound
 }
 
-fn cell(iface: &TofuIface) -> CtrlWord {
-    let (cell, _) = CtrlWords::default()
+fn ctrl_word(iface: &TofuIface) -> CtrlWord {
+    let (ctrl_word, _) = CtrlWords::default()
         .take(&iface.vcq)
         .expect("the model has all");
-    cell
+    ctrl_word
 }
 
-/// The sender to a ring of this peer, and to the peer's memory; `cell` receives its credits.
+/// The sender to a ring of this peer, and to the peer's memory; `ctrl_word` receives its credits.
 fn sender(
     own: &Arc<TofuIface>,
     flow: &Arc<TxAcks>,
-    cell: &CtrlWord,
+    ctrl_word: &CtrlWord,
     peer: &TofuIface,
     ring: &RxRing,
 ) -> TofuSender {
@@ -86,7 +86,7 @@ fn sender(
         counted: ring.shape() == wide(),
         rails: peer.signaled_rails(),
     };
-    TofuSender::new(own.clone(), flow.clone(), cell.clone(), MARK, to)
+    TofuSender::new(own.clone(), flow.clone(), ctrl_word.clone(), TAG, to)
 }
 
 /// Registered memory, whose first bytes loom watches.

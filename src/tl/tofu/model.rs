@@ -193,10 +193,10 @@ impl Adapter {
     /// A peer's put of these bytes, with a notice.
     pub fn receive(&self, at: Stadd, bytes: &[u8]) {
         write(at, bytes);
-        self.tell(utofu::RMT_PUT, 0, 0, at);
+        self.post_notice(utofu::RMT_PUT, 0, 0, at);
     }
 
-    fn tell(&self, notice_type: u8, edata: u64, rmt_value: u64, rmt_stadd: Stadd) {
+    fn post_notice(&self, notice_type: u8, edata: u64, rmt_value: u64, rmt_stadd: Stadd) {
         let mut notice = MrqNotice::NONE;
         (notice.notice_type, notice.edata) = (notice_type, edata);
         (notice.rmt_value, notice.rmt_stadd) = (rmt_value, rmt_stadd);
@@ -235,10 +235,10 @@ impl Adapter {
             }
         }
         if post.flags & utofu::REMOTE_MRQ_NOTICE != 0 {
-            Adapter::of(post.vcq).tell(utofu::RMT_PUT, post.edata, 0, post.at);
+            Adapter::of(post.vcq).post_notice(utofu::RMT_PUT, post.edata, 0, post.at);
         }
         if post.flags & utofu::LOCAL_MRQ_NOTICE != 0 {
-            self.tell(ours, post.edata, value, post.at);
+            self.post_notice(ours, post.edata, value, post.at);
         }
         if post.flags & utofu::TCQ_NOTICE != 0 {
             // Release: ordered after the TNI's reads.

@@ -55,8 +55,8 @@ impl MrCache {
                 .inspect_err(|e| log::error!("memory cannot be kept registered: {e}"))
                 .ok()?;
             if let Some(vcq) = self.vcq.upgrade() {
-                let keeper: Weak<RegCache<VcqRegistrar>> = Arc::downgrade(&cache);
-                vcq.set_keeper(keeper);
+                let reclaimer: Weak<RegCache<VcqRegistrar>> = Arc::downgrade(&cache);
+                vcq.set_reclaimer(reclaimer);
             }
             Some(cache)
         };

@@ -20,17 +20,17 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::sync::Arc;
 
-pub use completion::{CREDITS, Completion, ErrSource, NO_LINK, OWN, OpTag, QueueEvent};
+pub use completion::{CREDITS, Completion, ErrSource, NO_CONN, OWN, OpTag, QueueEvent};
 pub use edata_tags::generation_of;
 
 /// A VCQ that returns `UTOFU_ERR_BUSY` for this long is stuck, milliseconds.
 const STUCK_MS: u64 = 10_000;
 /// Maximum number of notices queued while one is searched for: more than any MRQ holds.
-const MOST_EARLY: usize = 1 << 16;
+const MAX_EARLY_NOTICES: usize = 1 << 16;
 /// cbdata of an operation without a buffer: this plus the connection number. Less is the number of a buffer.
-pub const LINKS: usize = 1 << 16;
+pub const CONN_CBDATA: usize = 1 << 16;
 /// cbdata of a zcopy put: this plus the operation's number.
-const LENT: usize = 1 << 40;
+const ZCOPY_BIT: usize = 1 << 40;
 /// cbdata: shift of the operation's edata tag. If the TCQ entry reports an error, no MRQ notice with this tag comes.
 const SLOT_AT: u32 = 48;
 
@@ -42,7 +42,7 @@ pub struct OpQueue {
     pub vcq: Arc<Vcq>,
     buffers: DmaBuffers,
     /// Requests whose read or fetching atomic has failed, with their connections, until the connection is released.
-    orphans: Vec<(u32, *mut c_void)>,
+    failed_requests: Vec<(u32, *mut c_void)>,
     slots: EdataTags,
     /// Destinations of the values that atomic operations fetch.
     replies: AmoReplies,
@@ -54,7 +54,7 @@ pub struct OpQueue {
     /// Limit of outstanding operations: each can produce a notice.
     most: usize,
     /// Zcopy puts without a TCQ entry yet.
-    lent: usize,
+    zcopy_in_flight: usize,
     /// Events that are not reported yet.
     ended: VecDeque<QueueEvent>,
     /// Connections with a failed transmission, and the uTofu code.
@@ -78,9 +78,9 @@ impl OpQueue {
             early: VecDeque::new(),
             under_way: Outstanding::default(),
             most: notices.max(SLOTS),
-            lent: 0,
+            zcopy_in_flight: 0,
             ended: VecDeque::new(),
-            orphans: Vec::new(),
+            failed_requests: Vec::new(),
             failed: Vec::new(),
             errors: 0,
         })
@@ -89,7 +89,7 @@ impl OpQueue {
     /// Whether `n` buffers are free, after reaping the TCQ and allocating more where necessary.
     pub fn has_buffers(&mut self, n: usize) -> bool {
         if self.buffers.free() < n {
-            self.reap();
+            self.poll_tcq();
         }
         if self.buffers.free() < n {
             self.buffers.grow(&self.vcq);
@@ -99,7 +99,7 @@ impl OpQueue {
 
     /// Whether a transmission has no TCQ entry yet, or a failure is not reported yet.
     pub fn is_sending(&self) -> bool {
-        self.buffers.any_taken() || self.lent > 0 || !self.failed.is_empty()
+        self.buffers.any_taken() || self.zcopy_in_flight > 0 || !self.failed.is_empty()
     }
 
     /// Whether notices or events are queued, which are reported before the MRQ is polled again.
@@ -110,8 +110,8 @@ impl OpQueue {
 
     /// Takes a buffer for a frame of a connection: its number and address. [`has_buffers`](Self::has_buffers) makes
     /// room.
-    pub fn take_buffer(&mut self, link: u32) -> Option<(u16, *mut u8)> {
-        let index = self.buffers.take(link)?;
+    pub fn take_buffer(&mut self, conn: u32) -> Option<(u16, *mut u8)> {
+        let index = self.buffers.take(conn)?;
         Some((index, self.buffers.ptr(index)))
     }
 
@@ -122,33 +122,33 @@ impl OpQueue {
 
     /// Whether a disconnect word to a ring's writer has no notice yet.
     pub fn is_disconnecting(&self) -> bool {
-        let says = |owner: &Completion| matches!(owner, Completion::Farewell(_));
-        self.slots.owners().any(says)
+        let is_close_notice = |owner: &Completion| matches!(owner, Completion::CloseNotice(_));
+        self.slots.owners().any(is_close_notice)
     }
 
     /// Requests that wait for operations of this connection, failed ones included; a request is listed once per
     /// operation.
-    pub fn waiting(&mut self, link: u32) -> Vec<*mut c_void> {
-        let orphans = self.orphans.iter().filter(|(of, _)| *of == link);
-        let mut all: Vec<_> = orphans.map(|&(_, whose)| whose).collect();
-        all.extend(self.under_way.of_conn(link).map(|o| o.whose));
-        let replies = self.replies.users().filter(|user| user.link == link);
-        all.extend(replies.map(|user| user.whose));
-        all.extend(self.ended.iter().filter_map(|event| event.waits(link)));
-        all.retain(|whose| !whose.is_null());
+    pub fn waiting(&mut self, conn: u32) -> Vec<*mut c_void> {
+        let failed_requests = self.failed_requests.iter().filter(|(of, _)| *of == conn);
+        let mut all: Vec<_> = failed_requests.map(|&(_, request)| request).collect();
+        all.extend(self.under_way.of_conn(conn).map(|o| o.request));
+        let replies = self.replies.users().filter(|user| user.conn == conn);
+        all.extend(replies.map(|user| user.request));
+        all.extend(self.ended.iter().filter_map(|event| event.waits(conn)));
+        all.retain(|request| !request.is_null());
         all
     }
 
     /// Requests whose own memory the TNI still accesses for this connection, or whose completion is not reported yet.
-    pub fn zcopy_owners(&mut self, link: u32) -> Vec<*mut c_void> {
-        let all = self.under_way.of_conn(link);
+    pub fn zcopy_owners(&mut self, conn: u32) -> Vec<*mut c_void> {
+        let all = self.under_way.of_conn(conn);
         let in_place = all.filter(|o| o.copy.is_none());
-        let mut found: Vec<_> = in_place.map(|o| o.whose).collect();
+        let mut found: Vec<_> = in_place.map(|o| o.request).collect();
         let ended = self
             .ended
             .iter()
-            .filter_map(|event| event.zcopy_owner(link));
-        found.extend(ended.filter(|whose| !whose.is_null()));
+            .filter_map(|event| event.zcopy_owner(conn));
+        found.extend(ended.filter(|request| !request.is_null()));
         found
     }
 
@@ -156,40 +156,40 @@ impl OpQueue {
     /// this connection. The operations then complete without a request.
     pub fn detach_owner(
         &mut self,
-        link: u32,
+        conn: u32,
         wanted: impl Fn(*mut c_void) -> bool,
     ) -> Vec<*mut c_void> {
         let mut found = Vec::new();
-        for operation in self.under_way.of_conn(link) {
-            if operation.copy.is_some() && wanted(operation.whose) {
-                found.push(operation.whose);
-                operation.whose = std::ptr::null_mut();
+        for operation in self.under_way.of_conn(conn) {
+            if operation.copy.is_some() && wanted(operation.request) {
+                found.push(operation.request);
+                operation.request = std::ptr::null_mut();
             }
         }
         for user in self.replies.users_mut() {
-            if user.link == link && wanted(user.whose) {
-                found.push(user.whose);
+            if user.conn == conn && wanted(user.request) {
+                found.push(user.request);
                 user.detach_owner();
             }
         }
         for event in &mut self.ended {
-            if let QueueEvent::Came {
-                link: of,
-                whose,
+            if let QueueEvent::Completed {
+                conn: of,
+                request,
                 copied: true,
                 ..
             } = event
-                && *of == link
-                && !whose.is_null()
-                && wanted(*whose)
+                && *of == conn
+                && !request.is_null()
+                && wanted(*request)
             {
-                found.push(std::mem::replace(whose, std::ptr::null_mut()));
+                found.push(std::mem::replace(request, std::ptr::null_mut()));
             }
         }
-        self.orphans.retain(|&(of, whose)| {
-            let taken = of == link && wanted(whose);
+        self.failed_requests.retain(|&(of, request)| {
+            let taken = of == conn && wanted(request);
             if taken {
-                found.push(whose);
+                found.push(request);
             }
             !taken
         });
@@ -198,35 +198,34 @@ impl OpQueue {
 
     /// Gives the outstanding reads, atomic operations and unordered puts of this connection this age, except those that
     /// have one ([`EdataTags::seal`]).
-    pub fn seal(&mut self, link: u32, age: u16) {
-        self.slots.seal(link, age);
+    pub fn seal(&mut self, conn: u32, age: u16) {
+        self.slots.seal(conn, age);
     }
 
     /// Whether a read, atomic operation or unordered put of this connection of this age or an earlier one is
     /// outstanding, or the completion of any is queued.
-    pub fn has_sealed(&self, link: u32, age: u16) -> bool {
-        let completes =
-            |event: &QueueEvent| matches!(*event, QueueEvent::Came { link: of, .. } if of == link);
-        self.slots.has_sealed(link, age) || self.ended.iter().any(completes)
+    pub fn has_sealed(&self, conn: u32, age: u16) -> bool {
+        let completes = |event: &QueueEvent| matches!(*event, QueueEvent::Completed { conn: of, .. } if of == conn);
+        self.slots.has_sealed(conn, age) || self.ended.iter().any(completes)
     }
 
     /// Records that a post of this connection was refused; the next poll reports it.
-    pub fn fail(&mut self, link: u32, code: c_int) {
-        self.failed.push((link, code));
+    pub fn fail(&mut self, conn: u32, code: c_int) {
+        self.failed.push((conn, code));
     }
 
     /// Whether an outstanding operation or a queued event names this connection: its number is not reused before.
-    pub fn is_awaited(&mut self, link: u32) -> bool {
-        let waits = |owner: &Completion| owner.link() == link;
+    pub fn is_awaited(&mut self, conn: u32) -> bool {
+        let waits = |owner: &Completion| owner.conn() == conn;
         self.slots.owners().any(waits)
-            || self.under_way.names(link)
-            || self.buffers.names(link)
-            || self.ended.iter().any(|event| event.names(link))
-            || self.failed.iter().any(|&(of, _)| of == link)
+            || self.under_way.names(conn)
+            || self.buffers.names(conn)
+            || self.ended.iter().any(|event| event.names(conn))
+            || self.failed.iter().any(|&(of, _)| of == conn)
     }
 }
 
 /// The cbdata of an operation of this connection with this edata tag.
-fn word_of(link: u32, slot: u8) -> usize {
-    LINKS + link as usize + (usize::from(slot) << SLOT_AT)
+fn word_of(conn: u32, slot: u8) -> usize {
+    CONN_CBDATA + conn as usize + (usize::from(slot) << SLOT_AT)
 }

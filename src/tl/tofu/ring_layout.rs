@@ -31,13 +31,13 @@ impl RingLayout {
             && 4 * u64::from(frames) <= 3 * u64::from(self.window)
             && packet >= 2 * GRAIN
             && packet % GRAIN == 0
-            && 4 * u64::from(frames + 1) * packet <= 3 * self.area()
+            && 4 * u64::from(frames + 1) * packet <= 3 * self.data_bytes()
     }
 
     /// The most frames of maximum length for which [`is_sound`](Self::is_sound) holds.
     pub fn most_frames(&self) -> usize {
         let by_window = 3 * u64::from(self.window) / 4;
-        let by_room = 3 * self.area() / (4 * u64::from(self.packet.max(1)));
+        let by_room = 3 * self.data_bytes() / (4 * u64::from(self.packet.max(1)));
         by_window.min(by_room.saturating_sub(1)) as usize
     }
 
@@ -46,7 +46,7 @@ impl RingLayout {
         u64::from(self.size) - TAIL as u64
     }
 
-    fn area(&self) -> u64 {
+    fn data_bytes(&self) -> u64 {
         (u64::from(self.size)).saturating_sub(TAIL as u64) / GRAIN * GRAIN
     }
 }
@@ -68,7 +68,7 @@ impl LayoutCursor {
     fn new(shape: RingLayout) -> LayoutCursor {
         LayoutCursor {
             shape,
-            last: shape.area().saturating_sub(shape.packet.into()),
+            last: shape.data_bytes().saturating_sub(shape.packet.into()),
             at: 0,
             bytes: 0,
             frames: 0,
@@ -85,7 +85,7 @@ impl LayoutCursor {
     #[inline(always)]
     fn step(&mut self, len: usize) -> u64 {
         if self.at > self.last {
-            self.bytes += self.shape.area() - self.at;
+            self.bytes += self.shape.data_bytes() - self.at;
             self.at = 0;
         }
         let begin = self.at;
@@ -162,7 +162,7 @@ impl RingWriter {
         if self.flying() as usize + frames > self.shape().window as usize {
             return false;
         }
-        self.cursor.behind(frames, last) - self.read_bytes <= self.shape().area()
+        self.cursor.behind(frames, last) - self.read_bytes <= self.shape().data_bytes()
     }
 
     /// A lower bound of the number of shortest frames that have room.
@@ -170,7 +170,9 @@ impl RingWriter {
         let shape = self.shape();
         let taken = self.cursor.bytes - self.read_bytes;
         // Up to a frame of maximum length may have to be skipped at the end.
-        let free = shape.area().saturating_sub(taken + u64::from(shape.packet));
+        let free = shape
+            .data_bytes()
+            .saturating_sub(taken + u64::from(shape.packet));
         let window = shape.window.saturating_sub(self.flying());
         window.min((free / GRAIN) as u32)
     }
@@ -192,16 +194,16 @@ impl RingWriter {
 #[derive(Clone, Debug)]
 pub struct RingReader {
     cursor: LayoutCursor,
-    told_bytes: u64,
-    told_frames: u32,
+    acked_bytes: u64,
+    acked_frames: u32,
 }
 
 impl RingReader {
     pub fn new(shape: RingLayout) -> RingReader {
         RingReader {
             cursor: LayoutCursor::new(shape),
-            told_bytes: 0,
-            told_frames: 0,
+            acked_bytes: 0,
+            acked_frames: 0,
         }
     }
 
@@ -242,16 +244,16 @@ impl RingReader {
     /// Whether one part in `parts` of the window, or of the ring, was read since the last credit.
     #[inline(always)]
     fn has_read(&self, parts: u32) -> bool {
-        let new_frames = self.cursor.frames.wrapping_sub(self.told_frames);
-        let new_bytes = self.cursor.bytes - self.told_bytes;
+        let new_frames = self.cursor.frames.wrapping_sub(self.acked_frames);
+        let new_bytes = self.cursor.bytes - self.acked_bytes;
         let shape = self.shape();
-        parts * new_frames >= shape.window || u64::from(parts) * new_bytes >= shape.area()
+        parts * new_frames >= shape.window || u64::from(parts) * new_bytes >= shape.data_bytes()
     }
 
     /// The credit word to send.
     pub fn note_credit(&mut self) -> u64 {
         let LayoutCursor { frames, bytes, .. } = self.cursor;
-        (self.told_bytes, self.told_frames) = (bytes, frames);
+        (self.acked_bytes, self.acked_frames) = (bytes, frames);
         credit(frames, bytes)
     }
 }
@@ -357,7 +359,7 @@ mod tests {
     #[test]
     fn counts_wrap() {
         let (mut writer, mut reader) = (RingWriter::new(SHAPE), RingReader::new(SHAPE));
-        let near = u64::from(u32::MAX) * GRAIN / SHAPE.area() * SHAPE.area();
+        let near = u64::from(u32::MAX) * GRAIN / SHAPE.data_bytes() * SHAPE.data_bytes();
         (
             writer.cursor.bytes,
             writer.read_bytes,
@@ -366,9 +368,9 @@ mod tests {
         ) = (near, near, u32::MAX - 5, u32::MAX - 5);
         (
             reader.cursor.bytes,
-            reader.told_bytes,
+            reader.acked_bytes,
             reader.cursor.frames,
-            reader.told_frames,
+            reader.acked_frames,
         ) = (near, near, u32::MAX - 5, u32::MAX - 5);
         for len in lengths().take(1000) {
             assert!(writer.has_room(1, len));

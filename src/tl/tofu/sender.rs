@@ -7,7 +7,7 @@ mod short;
 
 use super::ctrl_words::CtrlWord;
 use super::iface::TofuIface;
-use super::op_queue::{Completion, LINKS, OpQueue, OpTag};
+use super::op_queue::{CONN_CBDATA, Completion, OpQueue, OpTag};
 use super::ring_layout::{RingLayout, RingWriter};
 use super::tx_acks::TxAcks;
 use super::utofu::{STRONG_ORDER, Stadd, VcqId};
@@ -20,9 +20,9 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 /// Maximum number of unacknowledged posts of a connection: each can fail with a notice, and the MRQ is finite. From
-/// `ASK_AT` on a flush request is posted.
-pub(super) const MOST_UNTOLD: u32 = 256;
-const ASK_AT: u32 = MOST_UNTOLD / 2;
+/// `FLUSH_AT` on a flush request is posted.
+pub(super) const MAX_UNACKED: u32 = 256;
+const FLUSH_AT: u32 = MAX_UNACKED / 2;
 
 /// A ring that a peer has granted.
 #[derive(Clone, Copy, Debug)]
@@ -57,19 +57,19 @@ unsafe impl Send for TofuSender {}
 /// Used by one thread at a time, which holds the peer's lock.
 pub struct TofuSender {
     /// Budgets: short puts, and short records, that may be posted without checks.
-    calm: i32,
+    put_budget: i32,
     short: u32,
     /// Posts since the beginning, modulo 2^32, including the remaining budget of short puts.
     until: u32,
     /// Calls and flags of short puts and records.
-    line: VcqOps,
-    told: PostFlags,
+    vcq_ops: VcqOps,
+    post_flags: PostFlags,
     /// Destination and data of the last short put, which is repeated if the VCQ was busy.
     last: (Stadd, *const u8),
     iface: Arc<TofuIface>,
     flow: Arc<TxAcks>,
-    cell: CtrlWord,
-    mark: OpTag,
+    ctrl_word: CtrlWord,
+    tag: OpTag,
     to: RemoteRing,
     writer: RingWriter,
     /// The peer's rails, by the index of this worker's rail that leads there, with the path set.
@@ -82,7 +82,7 @@ pub struct TofuSender {
     behind: Option<u32>,
     gate: ReadGate,
     /// Flushes that wait.
-    marks: PendingFlushes,
+    pending_flushes: PendingFlushes,
     /// Edata tag of the last non-fetching atomic operation.
     slot: u8,
     /// Staging memory of a record of several frames; its header, and the bytes already posted, while it is not fully
@@ -103,34 +103,34 @@ impl TofuSender {
     pub fn new(
         iface: Arc<TofuIface>,
         flow: Arc<TxAcks>,
-        cell: CtrlWord,
-        mark: OpTag,
+        ctrl_word: CtrlWord,
+        tag: OpTag,
         to: RemoteRing,
     ) -> TofuSender {
         let rails = iface.rails.iter().zip(to.rails.iter());
         TofuSender {
             rails: rails.map(|(rail, peer)| rail.vcq.route(peer)).collect(),
             apart: false,
-            calm: 0,
+            put_budget: 0,
             short: 0,
             until: 0,
-            line: iface.vcq.line(),
-            told: PostFlags {
+            vcq_ops: iface.vcq.vcq_ops(),
+            post_flags: PostFlags {
                 flags: STRONG_ORDER,
-                edata: mark.colour,
-                cbdata: LINKS + mark.link as usize,
+                edata: tag.generation,
+                cbdata: CONN_CBDATA + tag.conn as usize,
             },
             last: (0, std::ptr::null()),
             iface,
             flow,
-            cell,
-            mark,
+            ctrl_word,
+            tag,
             to,
             writer: RingWriter::new(to.shape),
             reads: 0,
             behind: None,
             gate: ReadGate::Open,
-            marks: PendingFlushes::default(),
+            pending_flushes: PendingFlushes::default(),
             slot: 0,
             record: Vec::new(),
             rest: None,
@@ -144,7 +144,7 @@ impl TofuSender {
     /// Posts since the beginning, modulo 2^32.
     #[inline]
     fn posted(&self) -> u32 {
-        self.until.wrapping_sub(self.calm.max(0) as u32)
+        self.until.wrapping_sub(self.put_budget.max(0) as u32)
     }
 
     /// Counts a post.
@@ -157,7 +157,7 @@ impl TofuSender {
     fn fail(&mut self, code: i32) {
         self.broken = true;
         self.revoke_budget();
-        self.iface.queue.lock().fail(self.mark.link, code);
+        self.iface.queue.lock().fail(self.tag.conn, code);
     }
 
     /// From now on nothing is posted before the earlier reads, atomic operations and writes by rails have completed,
@@ -166,7 +166,7 @@ impl TofuSender {
         self.behind = (!self.has_read()).then_some(self.reads);
         let posted = self.posted();
         self.gate = match self.flow.has_ended(posted) {
-            true if self.marks.is_sealed() => ReadGate::Open,
+            true if self.pending_flushes.is_sealed() => ReadGate::Open,
             true => ReadGate::Flush,
             false => ReadGate::Fence { posted },
         };
@@ -177,7 +177,7 @@ impl TofuSender {
     #[inline]
     fn is_held_back(&mut self) -> bool {
         if let Some(behind) = self.behind {
-            let missing = behind.wrapping_sub(self.flow.came());
+            let missing = behind.wrapping_sub(self.flow.reads_done());
             if (missing as i32) > 0 {
                 return true;
             }
@@ -187,18 +187,18 @@ impl TofuSender {
         // So a caller that finds room here can post.
         self.rest.is_some() && !self.push()
             || self.broken
-            || self.promised() >= ASK_AT && self.is_full()
+            || self.promised() >= FLUSH_AT && self.is_full()
     }
 
     /// Whether too many posts are unacknowledged. Posts a flush request in time.
     #[inline(never)]
     fn is_full(&mut self) -> bool {
         self.revoke_budget();
-        let untold = self.flow.unacked(self.posted());
-        if untold >= ASK_AT && !self.flow.is_flushing() {
+        let unacked = self.flow.unacked(self.posted());
+        if unacked >= FLUSH_AT && !self.flow.is_flushing() {
             self.post_flush();
         }
-        self.broken || untold >= MOST_UNTOLD && !self.on_credit()
+        self.broken || unacked >= MAX_UNACKED && !self.on_credit()
     }
 
     /// Polls the MRQ for a flush reply, for callers that put without calling progress. True: one more post is allowed.
@@ -206,21 +206,21 @@ impl TofuSender {
     #[inline(never)]
     fn on_credit(&mut self) -> bool {
         let queue = &self.iface.queue;
-        if queue.is_shared() || !queue.lock().poll_flush_reply(self.mark.link) {
+        if queue.is_shared() || !queue.lock().poll_flush_reply(self.tag.conn) {
             return false;
         }
         self.flow.complete();
-        if !self.marks.is_empty() {
+        if !self.pending_flushes.is_empty() {
             // Progress does not see this reply, and is to complete the flushes.
-            self.iface.leave_unfinished(self.mark.link);
+            self.iface.leave_unfinished(self.tag.conn);
         }
-        self.flow.unacked(self.posted()) < MOST_UNTOLD
+        self.flow.unacked(self.posted()) < MAX_UNACKED
     }
 
     /// Requests that wait for operations of this connection; a request may be listed several times.
     pub fn waiting(&self) -> Vec<*mut c_void> {
         let mut all = self.on_all_queues(OpQueue::waiting);
-        all.extend(self.marks.owners());
+        all.extend(self.pending_flushes.owners());
         all
     }
 
@@ -228,10 +228,10 @@ impl TofuSender {
         &self,
         ask: impl Fn(&mut OpQueue, u32) -> Vec<*mut c_void>,
     ) -> Vec<*mut c_void> {
-        let link = self.mark.link;
-        let mut found = ask(&mut self.iface.queue.lock(), link);
+        let conn = self.tag.conn;
+        let mut found = ask(&mut self.iface.queue.lock(), conn);
         for rail in &self.iface.rails {
-            found.extend(ask(&mut rail.queue.lock(), link));
+            found.extend(ask(&mut rail.queue.lock(), conn));
         }
         found
     }
@@ -244,13 +244,9 @@ impl TofuSender {
     /// Detaches and returns the requests that satisfy `wanted` and wait for reads into buffers, fetching atomics, or
     /// flushes.
     pub fn detach_owner(&mut self, wanted: impl Fn(*mut c_void) -> bool) -> Vec<*mut c_void> {
-        let mut found = self
-            .iface
-            .queue
-            .lock()
-            .detach_owner(self.mark.link, &wanted);
+        let mut found = self.iface.queue.lock().detach_owner(self.tag.conn, &wanted);
         found.dedup();
-        found.extend(self.marks.detach_owner(&wanted));
+        found.extend(self.pending_flushes.detach_owner(&wanted));
         found
     }
 
@@ -279,7 +275,7 @@ impl TofuSender {
     fn post_flush(&mut self) {
         // If too many requests or operations are outstanding, the next caller tries again.
         if self.flow.post_flush(self.posted())
-            && !self.count(Some(Completion::Flush(self.mark.link)))
+            && !self.count(Some(Completion::Flush(self.tag.conn)))
         {
             self.flow.cancel_flush();
         }

@@ -45,7 +45,7 @@ pub struct Vcq {
     pub id: VcqId,
     pub tni: TniId,
     pub room: CqSharing,
-    keeper: OnceLock<Weak<dyn RegReclaimer>>,
+    reclaimer: OnceLock<Weak<dyn RegReclaimer>>,
 }
 
 /// Whether a VCQ has a control queue of its own.
@@ -93,7 +93,7 @@ impl Vcq {
             id,
             tni,
             room,
-            keeper: OnceLock::new(),
+            reclaimer: OnceLock::new(),
         };
         match code {
             utofu::SUCCESS => Ok(vcq),
@@ -129,23 +129,23 @@ impl Vcq {
     }
 
     /// Sets the cache that makes room for registrations; only the first call has an effect.
-    pub fn set_keeper(&self, keeper: Weak<dyn RegReclaimer>) {
-        self.keeper.get_or_init(|| keeper);
+    pub fn set_reclaimer(&self, reclaimer: Weak<dyn RegReclaimer>) {
+        self.reclaimer.get_or_init(|| reclaimer);
     }
 
     /// Deregisters up to `most` unused registrations. False: there are none.
     fn make_room(&self, most: usize) -> bool {
-        let keeper = self.keeper.get().and_then(Weak::upgrade);
-        keeper.is_some_and(|keeper| keeper.give_up(most))
+        let reclaimer = self.reclaimer.get().and_then(Weak::upgrade);
+        reclaimer.is_some_and(|reclaimer| reclaimer.give_up(most))
     }
 
     /// The calls of the hot path.
-    pub fn line(&self) -> VcqOps {
+    pub fn vcq_ops(&self) -> VcqOps {
         VcqOps::new(self.lib, self.hdl)
     }
 
     /// Puts `len` bytes of registered memory. Returns success, busy or an error.
-    pub fn put(&self, from: Stadd, to: RemoteAddr, len: usize, told: PostFlags) -> c_int {
+    pub fn put(&self, from: Stadd, to: RemoteAddr, len: usize, post_flags: PostFlags) -> c_int {
         // SAFETY: the TNI checks steering addresses; the memory's owner keeps it until the put has completed.
         unsafe {
             (self.lib.put)(
@@ -154,15 +154,15 @@ impl Vcq {
                 from,
                 to.stadd,
                 len,
-                told.edata.into(),
-                told.flags,
-                told.cbdata as *mut c_void,
+                post_flags.edata.into(),
+                post_flags.flags,
+                post_flags.cbdata as *mut c_void,
             )
         }
     }
 
     /// Puts at most 32 bytes, which the descriptor carries. Returns success, busy or an error.
-    pub fn put_bytes(&self, bytes: &[u8], to: RemoteAddr, told: PostFlags) -> c_int {
+    pub fn put_bytes(&self, bytes: &[u8], to: RemoteAddr, post_flags: PostFlags) -> c_int {
         // SAFETY: `bytes` is readable, and copied before the function returns.
         unsafe {
             (self.lib.put_piggyback)(
@@ -171,15 +171,15 @@ impl Vcq {
                 bytes.as_ptr() as *mut c_void,
                 to.stadd,
                 bytes.len(),
-                told.edata.into(),
-                told.flags,
-                told.cbdata as *mut c_void,
+                post_flags.edata.into(),
+                post_flags.flags,
+                post_flags.cbdata as *mut c_void,
             )
         }
     }
 
     /// Puts 8 bytes, which the descriptor carries. Returns success, busy or an error.
-    pub fn put_word(&self, word: u64, to: RemoteAddr, told: PostFlags) -> c_int {
+    pub fn put_word(&self, word: u64, to: RemoteAddr, post_flags: PostFlags) -> c_int {
         // SAFETY: no pointer is passed; `cbdata` is a number.
         unsafe {
             (self.lib.put_piggyback8)(
@@ -188,15 +188,15 @@ impl Vcq {
                 word,
                 to.stadd,
                 size_of::<u64>(),
-                told.edata.into(),
-                told.flags,
-                told.cbdata as *mut c_void,
+                post_flags.edata.into(),
+                post_flags.flags,
+                post_flags.cbdata as *mut c_void,
             )
         }
     }
 
     /// Gets `len` bytes into registered memory. Returns success, busy or an error.
-    pub fn get(&self, into: Stadd, from: RemoteAddr, len: usize, told: PostFlags) -> c_int {
+    pub fn get(&self, into: Stadd, from: RemoteAddr, len: usize, post_flags: PostFlags) -> c_int {
         // SAFETY: the TNI checks steering addresses; the memory's owner keeps it until the get has completed.
         unsafe {
             (self.lib.get)(
@@ -205,22 +205,25 @@ impl Vcq {
                 into,
                 from.stadd,
                 len,
-                told.edata.into(),
-                told.flags,
-                told.cbdata as *mut c_void,
+                post_flags.edata.into(),
+                post_flags.flags,
+                post_flags.cbdata as *mut c_void,
             )
         }
     }
 
     /// Posts an atomic operation on 4 or 8 bytes, naturally aligned; its notice has the fetched value. Returns success,
     /// busy or an error.
-    pub fn change(&self, step: TofuAmo, to: RemoteAddr, told: PostFlags) -> c_int {
+    pub fn change(&self, step: TofuAmo, to: RemoteAddr, post_flags: PostFlags) -> c_int {
         let (lib, hdl) = (self.lib, self.hdl);
-        let (edata, cbdata) = (u64::from(told.edata), told.cbdata as *mut c_void);
+        let (edata, cbdata) = (
+            u64::from(post_flags.edata),
+            post_flags.cbdata as *mut c_void,
+        );
         let (value, compare) = (step.value, step.compare);
         // 4-byte operations use the lower halves of the operands.
         let (value4, compare4) = (value as u32, compare as u32);
-        let (flags, vcq, at) = (told.flags, to.vcq, to.stadd);
+        let (flags, vcq, at) = (post_flags.flags, to.vcq, to.stadd);
         // SAFETY: no pointer is passed; the TNI checks steering addresses.
         unsafe {
             match (step.verb, step.width) {

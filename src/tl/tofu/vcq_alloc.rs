@@ -29,7 +29,7 @@ pub fn give_back(room: CqSharing) {
     }
 }
 
-/// Creates a VCQ on the first of the TNIs `turns` (indices into `tnis`) that has one: an exclusive one if any of these
+/// Creates a VCQ on the first of the TNIs `order` (indices into `tnis`) that has one: an exclusive one if any of these
 /// TNIs has one and the process has fewer than `most_alone`, else a shared one. Returns it and its TNI's index.
 ///
 /// # Errors
@@ -37,20 +37,20 @@ pub fn give_back(room: CqSharing) {
 pub fn take(
     lib: &'static Utofu,
     tnis: &[Tni],
-    turns: &[usize],
+    order: &[usize],
     most_alone: usize,
 ) -> io::Result<(Vcq, usize)> {
     let mut error = io::Error::from(io::ErrorKind::NotFound);
-    for &turn in turns {
+    for &tni in order {
         if reserve(most_alone)
-            && let Ok(vcq) = own_cq(lib, &tnis[turn])
+            && let Ok(vcq) = own_cq(lib, &tnis[tni])
         {
-            return Ok((vcq, turn));
+            return Ok((vcq, tni));
         }
     }
-    for &turn in turns {
-        match Vcq::new(lib, tnis[turn].id, CqSharing::Shared) {
-            Ok(vcq) => return Ok((vcq, turn)),
+    for &tni in order {
+        match Vcq::new(lib, tnis[tni].id, CqSharing::Shared) {
+            Ok(vcq) => return Ok((vcq, tni)),
             Err(e) => error = e,
         }
     }
@@ -69,17 +69,17 @@ const SPARE: usize = 4;
 pub fn take_rail(
     lib: &'static Utofu,
     tnis: &[Tni],
-    turns: &[usize],
+    order: &[usize],
     most_alone: usize,
 ) -> io::Result<(Vcq, usize)> {
     let mut error = io::Error::from(io::ErrorKind::NotFound);
-    for &turn in turns {
+    for &tni in order {
         let taken = match reserve(most_alone) {
-            true => own_cq(lib, &tnis[turn]),
-            false => shared_cq(lib, &tnis[turn]),
+            true => own_cq(lib, &tnis[tni]),
+            false => shared_cq(lib, &tnis[tni]),
         };
         match taken {
-            Ok(vcq) => return Ok((vcq, turn)),
+            Ok(vcq) => return Ok((vcq, tni)),
             Err(e) => error = e,
         }
     }

@@ -61,7 +61,13 @@ impl VcqOps {
     /// # Safety
     /// The VCQ exists, and no other thread uses it.
     #[inline(always)]
-    pub unsafe fn put_word(&self, word: u64, len: usize, to: RemoteAddr, told: PostFlags) -> c_int {
+    pub unsafe fn put_word(
+        &self,
+        word: u64,
+        len: usize,
+        to: RemoteAddr,
+        post_flags: PostFlags,
+    ) -> c_int {
         // SAFETY: the caller's VCQ; no pointer is passed, as `cbdata` is a number.
         unsafe {
             (self.put_piggyback8)(
@@ -70,9 +76,9 @@ impl VcqOps {
                 word,
                 to.stadd,
                 len,
-                told.edata.into(),
-                told.flags,
-                told.cbdata as *mut c_void,
+                post_flags.edata.into(),
+                post_flags.flags,
+                post_flags.cbdata as *mut c_void,
             )
         }
     }
@@ -87,7 +93,7 @@ impl VcqOps {
         bytes: *const u8,
         len: usize,
         to: RemoteAddr,
-        told: PostFlags,
+        post_flags: PostFlags,
     ) -> c_int {
         // SAFETY: the caller's VCQ; the bytes are copied before the function returns.
         unsafe {
@@ -97,9 +103,9 @@ impl VcqOps {
                 bytes.cast_mut().cast(),
                 to.stadd,
                 len,
-                told.edata.into(),
-                told.flags,
-                told.cbdata as *mut c_void,
+                post_flags.edata.into(),
+                post_flags.flags,
+                post_flags.cbdata as *mut c_void,
             )
         }
     }

@@ -93,8 +93,8 @@ impl MrPerVcq {
 
     /// Registers the region for the current VCQs that lack it: returns number and steering address by VCQ. A VCQ
     /// without room is left out: accesses to its worker go by message.
-    pub fn addresses(&mut self, roster: &VcqRegistry) -> Vec<(u16, Stadd)> {
-        let queues = roster.queues();
+    pub fn addresses(&mut self, vcq_registry: &VcqRegistry) -> Vec<(u16, Stadd)> {
+        let queues = vcq_registry.queues();
         self.registered
             .retain(|&(number, _)| queues.iter().any(|&(there, _)| there == number));
         for (number, vcq) in queues {

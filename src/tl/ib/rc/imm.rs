@@ -36,11 +36,17 @@ impl RcEp {
     }
 
     fn post_imm(&mut self, mut sge: ibv_sge, flags: u32, to: RemoteMem, word: u32) -> bool {
-        let tells = self.is_signal_due();
+        let signaled = self.is_signal_due();
         let opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-        self.post_work(std::slice::from_mut(&mut sge), opcode, flags, tells, |wr| {
-            (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (to.addr, to.key);
-            wr.__bindgen_anon_1.imm_data = word.to_be();
-        })
+        self.post_work(
+            std::slice::from_mut(&mut sge),
+            opcode,
+            flags,
+            signaled,
+            |wr| {
+                (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (to.addr, to.key);
+                wr.__bindgen_anon_1.imm_data = word.to_be();
+            },
+        )
     }
 }

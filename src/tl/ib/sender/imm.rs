@@ -13,10 +13,10 @@ impl IbSender {
         word: u32,
         fill: impl FnOnce(*mut u8),
     ) -> bool {
-        let RcOrUd::Rc { line, .. } = &self.way else {
+        let RcOrUd::Rc { rc_ep, .. } = &self.transport else {
             return false;
         };
-        let written = match len <= (line.qp.max_inline as usize).min(MAX_INLINE) {
+        let written = match len <= (rc_ep.qp.max_inline as usize).min(MAX_INLINE) {
             true => self.write_inline_with_imm(to, len, word, fill),
             false => self.write_buffer_with_imm(to, len, word, fill),
         };
@@ -36,12 +36,12 @@ impl IbSender {
         word: u32,
         fill: impl FnOnce(*mut u8),
     ) -> Option<bool> {
-        let line = self.rc_for_zcopy(true)?;
+        let rc_ep = self.rc_for_zcopy(true)?;
         let mut bytes = std::mem::MaybeUninit::<[u8; MAX_INLINE]>::uninit();
         fill(bytes.as_mut_ptr().cast());
         // SAFETY: `fill` has written the `len` bytes, which are at most MAX_INLINE.
         let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), len) };
-        Some(line.write_inline_with_imm(bytes, to, word))
+        Some(rc_ep.write_inline_with_imm(bytes, to, word))
     }
 
     /// Writes a buffer with immediate. `None`: there is no room. False: the device refuses.
@@ -54,11 +54,11 @@ impl IbSender {
     ) -> Option<bool> {
         let iface = self.iface.clone();
         let buffer = iface.packets.lock().get()?;
-        let Some(line) = self.rc_for_zcopy(true) else {
+        let Some(rc_ep) = self.rc_for_zcopy(true) else {
             iface.packets.lock().put(buffer);
             return None;
         };
         fill(buffer.ptr);
-        Some(line.write_buffer_with_imm(buffer, len, to, word))
+        Some(rc_ep.write_buffer_with_imm(buffer, len, to, word))
     }
 }

@@ -16,50 +16,50 @@ use std::sync::Arc;
 
 /// A path without an acknowledgment for this time is left, milliseconds: about six attempts. After half of that the
 /// peer's process is probed.
-const LEFT_MS: u64 = 500;
+const SWITCH_MS: u64 = 500;
 /// Longest wait between two attempts, milliseconds: short, so that a port that works again is found soon.
-const LONGEST_MS: f64 = 200.0;
+const MAX_RETRANSMIT_MS: f64 = 200.0;
 
 /// A path from a port of this worker to a port of the peer.
 pub struct AltPath {
     pub iface: Arc<IbIface>,
     pub port: PortLocator,
     /// The queue pair there that replies to liveness probes; 0: none.
-    pub pulse: u32,
+    pub keepalive_qpn: u32,
 }
 
 /// The paths of a connection.
 pub(super) struct AltPaths {
     /// All paths, the best first, and the index of the one in use.
-    ways: Vec<AltPath>,
+    paths: Vec<AltPath>,
     at: usize,
     /// Index of the path that was tried last, and when, coarse milliseconds.
     tried: usize,
     since: u64,
     /// How often another path was tried since the last acknowledgment.
-    turns: u32,
+    tries: u32,
     /// The peer may not have received the new port yet.
-    untold: bool,
+    unannounced: bool,
 }
 
 impl UdTx {
     /// Sets the paths of the connection, the one in use among them, for failover.
-    pub fn set_alt_paths(&mut self, ways: Vec<AltPath>) {
-        let size = |way: &AltPath| mtu_bytes(way.iface.port.mtu_to(&way.port));
+    pub fn set_alt_paths(&mut self, paths: Vec<AltPath>) {
+        let size = |path: &AltPath| mtu_bytes(path.iface.port.mtu_to(&path.port));
         // Packets must fit on every path.
-        let least = ways.iter().map(size).min().unwrap_or(self.size);
+        let least = paths.iter().map(size).min().unwrap_or(self.size);
         self.size = self.size.min(least);
         self.most = self.most.max(most_packets(segment(self.size)));
         let (own, to) = (self.iface.index, self.to);
-        let taken = |way: &AltPath| way.iface.index == own && way.port.is_at(&to);
-        let at = ways.iter().position(taken).unwrap_or(0);
-        self.detours = Some(Box::new(AltPaths {
-            ways,
+        let taken = |path: &AltPath| path.iface.index == own && path.port.is_at(&to);
+        let at = paths.iter().position(taken).unwrap_or(0);
+        self.alt_paths = Some(Box::new(AltPaths {
+            paths,
             at,
             tried: at,
             since: 0,
-            turns: 0,
-            untold: false,
+            tries: 0,
+            unannounced: false,
         }));
     }
 
@@ -70,54 +70,62 @@ impl UdTx {
 
     /// Time without an acknowledgment after which the peer's process is probed, milliseconds.
     pub(super) fn silence_limit(&self, usual: u64) -> u64 {
-        match self.detours {
-            Some(_) => usual.min(LEFT_MS / 2),
+        match self.alt_paths {
+            Some(_) => usual.min(SWITCH_MS / 2),
             None => usual,
         }
     }
 
     /// Longest wait between two attempts, milliseconds.
     pub(super) fn longest_wait(&self) -> f64 {
-        match self.detours {
-            Some(_) => LONGEST_MS,
-            None => super::LONGEST_MS,
+        match self.alt_paths {
+            Some(_) => MAX_RETRANSMIT_MS,
+            None => super::MAX_RETRANSMIT_MS,
         }
     }
 
     /// Resets the failover state after an acknowledgment: the peer has received this worker's port.
-    pub(super) fn is_heard(&mut self) {
-        if let Some(detours) = &mut self.detours {
-            (detours.untold, detours.turns) = (false, 0);
+    pub(super) fn on_acknowledgment(&mut self) {
+        if let Some(alt_paths) = &mut self.alt_paths {
+            (alt_paths.unannounced, alt_paths.tries) = (false, 0);
         }
     }
 
     /// Leaves a path that has failed for the next one, and sends the new port to the peer.
     pub(super) fn look_for_alt_path(&mut self, now: u64) {
-        let Some(detours) = &self.detours else { return };
-        let quiet = now.saturating_sub(self.silent_since.max(detours.since));
-        if (quiet >= LEFT_MS || !self.iface.port.is_active())
-            && let Some(next) = detours.next()
+        let Some(alt_paths) = &self.alt_paths else {
+            return;
+        };
+        let quiet = now.saturating_sub(self.silent_since.max(alt_paths.since));
+        if (quiet >= SWITCH_MS || !self.iface.port.is_active())
+            && let Some(next) = alt_paths.next()
         {
             log::diag!(
-                "nothing is confirmed by {}: trying {}",
+                "no acknowledgment by {}: trying {}",
                 self.iface.port.name,
-                detours.ways[next].iface.port.name
+                alt_paths.paths[next].iface.port.name
             );
             self.take(next, now, true);
         }
-        if self.detours.as_ref().is_some_and(|d| d.untold) {
+        if self.alt_paths.as_ref().is_some_and(|d| d.unannounced) {
             self.announce();
         }
     }
 
     /// Follows the peer, whose message about its new port has arrived by this interface.
     pub fn follow_peer_port(&mut self, iface: usize, port: &PortLocator) {
-        let Some(detours) = &self.detours else { return };
-        let is_it = |way: &AltPath| usize::from(way.iface.index) == iface && way.port.is_at(port);
-        let at = detours.ways.iter().position(is_it);
+        let Some(alt_paths) = &self.alt_paths else {
+            return;
+        };
+        let is_it =
+            |path: &AltPath| usize::from(path.iface.index) == iface && path.port.is_at(port);
+        let at = alt_paths.paths.iter().position(is_it);
         // A path that is not in the list is ignored.
-        if let Some(at) = at.filter(|&at| at != detours.at) {
-            log::diag!("the peer goes on by {}", detours.ways[at].iface.port.name);
+        if let Some(at) = at.filter(|&at| at != alt_paths.at) {
+            log::diag!(
+                "the peer sends by {} now",
+                alt_paths.paths[at].iface.port.name
+            );
             self.take(at, clock::coarse_ms(), false);
             self.retransmit_first(AGAIN);
         }
@@ -125,30 +133,30 @@ impl UdTx {
 
     /// Switches to the path of this index. After an error the present path stays until the next attempt.
     fn take(&mut self, at: usize, now: u64, announce: bool) {
-        let Some(mut detours) = self.detours.take() else {
+        let Some(mut alt_paths) = self.alt_paths.take() else {
             return;
         };
         // Set also after an error: the next path is tried after a while.
-        (detours.tried, detours.since) = (at, now);
-        detours.turns += 1;
-        match self.turn_to(&detours.ways[at]) {
-            Ok(()) => (detours.at, detours.untold) = (at, announce),
-            Err(e) => log::diag!("no way by {}: {e}", detours.ways[at].iface.port.name),
+        (alt_paths.tried, alt_paths.since) = (at, now);
+        alt_paths.tries += 1;
+        match self.turn_to(&alt_paths.paths[at]) {
+            Ok(()) => (alt_paths.at, alt_paths.unannounced) = (at, announce),
+            Err(e) => log::diag!("no path by {}: {e}", alt_paths.paths[at].iface.port.name),
         }
-        self.detours = Some(detours);
+        self.alt_paths = Some(alt_paths);
         if !self.window.is_empty() {
             self.wait = self.iface.port.tuning.ud.tick.as_secs_f64() * 1000.0;
             self.due = now + self.wait as u64 + 1;
         }
     }
 
-    fn turn_to(&mut self, way: &AltPath) -> io::Result<()> {
-        let ah = AddressHandle::new(&way.iface.port, &way.port)?;
-        if !Arc::ptr_eq(&way.iface, &self.iface) {
-            self.carry_to(&way.iface)?;
-            self.iface = way.iface.clone();
+    fn turn_to(&mut self, path: &AltPath) -> io::Result<()> {
+        let ah = AddressHandle::new(&path.iface.port, &path.port)?;
+        if !Arc::ptr_eq(&path.iface, &self.iface) {
+            self.carry_to(&path.iface)?;
+            self.iface = path.iface.clone();
         }
-        (self.ah, self.to, self.pulse) = (ah, way.port, way.pulse);
+        (self.ah, self.to, self.keepalive_qpn) = (ah, path.port, path.keepalive_qpn);
         self.ping.truncate(Ping::SIZE);
         let from = self.iface.port.locator(self.iface.ud_number);
         self.ping.extend(from.encode());
@@ -201,16 +209,16 @@ impl AltPaths {
     /// The next path from a port whose link is up. The first attempt prefers a path that differs in both ports, because
     /// it is not known which of the two has failed.
     fn next(&self) -> Option<usize> {
-        let count = self.ways.len();
+        let count = self.paths.len();
         let others = (1..=count).map(|i| (self.tried + i) % count);
-        let usable = others.filter(|&i| i != self.at && self.ways[i].iface.port.is_active());
+        let usable = others.filter(|&i| i != self.at && self.paths[i].iface.port.is_active());
         let usable: Vec<usize> = usable.collect();
-        let failed = &self.ways[self.at];
+        let failed = &self.paths[self.at];
         let apart = |&&i: &&usize| {
-            let way = &self.ways[i];
-            way.iface.index != failed.iface.index && !way.port.is_at(&failed.port)
+            let path = &self.paths[i];
+            path.iface.index != failed.iface.index && !path.port.is_at(&failed.port)
         };
-        let first = usable.iter().find(apart).filter(|_| self.turns == 0);
+        let first = usable.iter().find(apart).filter(|_| self.tries == 0);
         first.or(usable.first()).copied()
     }
 }

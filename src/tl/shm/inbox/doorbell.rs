@@ -22,14 +22,14 @@ unsafe impl Sync for Doorbell {}
 impl Doorbell {
     /// The doorbell of a worker without an inbox.
     #[cfg(not(any(loom, tsan)))]
-    pub fn silent() -> Self {
+    pub fn unconnected() -> Self {
         static NEVER: AtomicU32 = AtomicU32::new(0);
         Self::of(&NEVER)
     }
 
     /// The doorbell of a worker without an inbox. The atomics of loom and of ThreadSanitizer cannot be static.
     #[cfg(any(loom, tsan))]
-    pub fn silent() -> Self {
+    pub fn unconnected() -> Self {
         Self::of(Box::leak(Box::new(AtomicU32::new(0))))
     }
 

@@ -35,8 +35,8 @@ impl Memory {
                 ready: std::array::from_fn(|_| u64_0()),
                 owners: std::array::from_fn(|_| u32_0()),
                 rings: AtomicU32::new(RINGS as u32),
-                wants_area: u32_0(),
-                wants_ring: u32_0(),
+                wants_big_buf: u32_0(),
+                rings_wanted: u32_0(),
                 next: u32_0(),
                 parts: std::array::from_fn(|_| u32_0()),
                 epochs: OwnLine(u64_0()),
@@ -53,7 +53,7 @@ impl Memory {
                     ino: u32_0(),
                     key: u64_0(),
                     uid: u64_0(),
-                    lifeline: u32_0(),
+                    liveness_place: u32_0(),
                 },
                 start: empty_start(),
             }),
@@ -82,7 +82,7 @@ fn sender(uid: u64) -> RingOwner {
             ipc_ns: n + 6,
             id,
             key: uid + 4,
-            lifeline: n + 7,
+            liveness_place: n + 7,
         },
     }
 }

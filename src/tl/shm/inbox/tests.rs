@@ -16,13 +16,13 @@ fn rings_are_made_when_a_sender_finds_none_free() {
         assert!((0..FIRST_RINGS).all(|_| claim(&inbox).is_some()));
         assert_eq!(claim(&inbox), None);
         for _ in 0..2 {
-            assert!(inbox.table.want_ring(written) && doorbell.has_new_ring());
+            assert!(inbox.table.request_rings(written) && doorbell.has_new_ring());
         }
         assert_eq!(inbox.accept(&doorbell), []);
         assert_eq!(inbox.memory.rings(), 2 * FIRST_RINGS);
         assert!(claim(&inbox).is_some());
         // A sender that saw the number of rings before the last growth.
-        assert!(inbox.table.want_ring(FIRST_RINGS as u32));
+        assert!(inbox.table.request_rings(FIRST_RINGS as u32));
         assert_eq!(inbox.accept(&doorbell), []);
         assert_eq!(inbox.memory.rings(), 2 * FIRST_RINGS);
     }

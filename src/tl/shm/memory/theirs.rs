@@ -1,7 +1,8 @@
-//! The memory of a peer's inbox that a sender maps: the front, the body of its ring, and its area.
+//! The memory of a peer's inbox that a sender maps: the front, the body of its ring, and its big buffer.
 
 use super::{
-    AreaRequest, FILE_LEN, InboxPart, PARTS, PartState, RING, RINGS_AT, discard, group_of, rings_of,
+    BigBufRequest, FILE_LEN, InboxPart, PARTS, PartState, RING, RINGS_AT, discard, group_of,
+    rings_of,
 };
 use crate::sys::host;
 use crate::sys::log;
@@ -10,7 +11,7 @@ use crate::sys::memfd::{Mapping, Memfd};
 use crate::sys::posix_shm::PosixShm;
 use crate::sys::sync::{AtomicU32, AtomicU64, OnceLock, Ordering};
 use crate::sys::sysv::SysvSegment;
-use crate::tl::shm::big_buf::{AREA, BigBufs};
+use crate::tl::shm::big_buf::{BIG_BUF_BYTES, BigBufs};
 use crate::tl::shm::inbox::{FRONT_LEN, InboxTable, start_at};
 use crate::tl::shm::ring::{BodySource, NoBody, RingMem, RingParts, Start};
 use crate::tl::shm::{InboxKind, InboxLocator};
@@ -27,9 +28,9 @@ pub(in crate::tl::shm) struct Theirs {
     is_limited: bool,
     /// The page with the start of the ring that was taken, if `front` has only one page.
     start: Option<Mapping>,
-    /// Boxed, like `area`: the ring and its areas keep pointers to them.
+    /// Boxed, like `big_buf`: the ring and its big buffers keep pointers to them.
     body: Box<TheirBody>,
-    area: Box<TheirArea>,
+    big_buf: Box<TheirBigBuf>,
 }
 
 /// How a sender finds the parts of an inbox.
@@ -48,10 +49,10 @@ struct TheirBody {
     mapped: OnceLock<Result<(Mapping, usize), NoBody>>,
 }
 
-/// The area of a sender, mapped when it is claimed.
-struct TheirArea {
+/// The big buffer of a sender, mapped when it is claimed.
+struct TheirBigBuf {
     parts: TheirParts,
-    /// The request word of the inbox: an [`AreaRequest`].
+    /// The request word of the inbox: an [`BigBufRequest`].
     wanted: NonNull<AtomicU32>,
     doorbell: NonNull<AtomicU32>,
     mapped: OnceLock<Option<(u8, Mapping)>>,
@@ -79,9 +80,9 @@ impl Theirs {
             peer,
             words: NonNull::from(&words.parts),
         };
-        let area = TheirArea {
+        let big_buf = TheirBigBuf {
             parts,
-            wanted: NonNull::from(&words.wants_area),
+            wanted: NonNull::from(&words.wants_big_buf),
             doorbell: NonNull::from(&words.doorbell),
             mapped: OnceLock::new(),
         };
@@ -97,7 +98,7 @@ impl Theirs {
             is_limited: false,
             start: None,
             body: Box::new(body),
-            area: Box::new(area),
+            big_buf: Box::new(big_buf),
         })
     }
 
@@ -169,24 +170,24 @@ impl Theirs {
         self.table().is_inbox(self.key)
     }
 
-    /// The areas, as the sending end of a ring sees them. None where memory has to be reserved, see
-    /// [`super::OwnInbox::areas`].
-    pub(in crate::tl::shm) fn areas(&self, ring: usize) -> Option<BigBufs> {
+    /// The big buffers, as the sending end of a ring sees them. None where memory has to be reserved, see
+    /// [`super::OwnInbox::big_bufs`].
+    pub(in crate::tl::shm) fn big_bufs(&self, ring: usize) -> Option<BigBufs> {
         let owners = NonNull::from(&self.table().front().owners).cast();
-        let source = NonNull::from(&*self.area).cast();
-        // SAFETY: `owners` are AREAS words, and the area is boxed: both exist as long as `self`.
+        let source = NonNull::from(&*self.big_buf).cast();
+        // SAFETY: `owners` are AREAS words, and the big buffer is boxed: both exist as long as `self`.
         (!self.named).then(|| unsafe { BigBufs::found_by(owners, ring, source, find_theirs) })
     }
 
     /// Discards what the sender wrote, in the memory of an inbox whose owner is dead: the memory exists as long as a
     /// process has it mapped.
-    pub(in crate::tl::shm) fn forsake(&self, ring: usize) {
-        if let Some(Some((_, area))) = self.area.mapped.get() {
-            if let Some(areas) = self.areas(ring) {
-                areas.release(|_| ());
+    pub(in crate::tl::shm) fn discard_unread(&self, ring: usize) {
+        if let Some(Some((_, big_buf))) = self.big_buf.mapped.get() {
+            if let Some(big_bufs) = self.big_bufs(ring) {
+                big_bufs.release(|_| ());
             }
-            // SAFETY: this sender owns the area, and its only reader is dead.
-            unsafe { discard(area.start(), AREA) };
+            // SAFETY: this sender owns the big buffer, and its only reader is dead.
+            unsafe { discard(big_buf.start(), BIG_BUF_BYTES) };
         }
         if let Some(Ok((body, at))) = self.body.mapped.get() {
             // SAFETY: this sender owns the ring, whose only reader is dead; the ring lies in its mapping.
@@ -286,49 +287,49 @@ unsafe fn find_body(source: NonNull<()>) -> Result<NonNull<RingMem>, NoBody> {
     unsafe { source.cast::<TheirBody>().as_ref() }.find()
 }
 
-impl TheirArea {
-    /// Maps the area of this number, if it exists.
+impl TheirBigBuf {
+    /// Maps the big buffer of this number, if it exists.
     fn map(&self, number: u8) -> Option<(u8, Mapping)> {
-        let mapped = self.parts.map_part(InboxPart::Area(number.into()));
+        let mapped = self.parts.map_part(InboxPart::BigBuf(number.into()));
         mapped.ok().map(|map| (number, map.without_children()))
     }
 
-    /// Requests one more area from the receiver.
+    /// Requests one more big buffer from the receiver.
     fn want_one(&self) {
         // SAFETY: the front page, which has both words, is mapped as long as the sender.
         let (wanted, doorbell) = unsafe { (self.wanted.as_ref(), self.doorbell.as_ref()) };
         // Relaxed, here and below: the word comes before the addition to the doorbell, whose Release pairs with the
         // Acquire load in `InboxTable::accept`.
-        if wanted.load(Ordering::Relaxed) != AreaRequest::Nothing as u32 {
+        if wanted.load(Ordering::Relaxed) != BigBufRequest::Nothing as u32 {
             return;
         }
         let request = match Memfd::open(self.parts.peer.id, FILE_LEN as u64) {
-            Ok(_) => AreaRequest::InFile,
-            Err(_) => AreaRequest::Block,
+            Ok(_) => BigBufRequest::InFile,
+            Err(_) => BigBufRequest::Block,
         };
-        if wanted.swap(request as u32, Ordering::Relaxed) == AreaRequest::Nothing as u32 {
+        if wanted.swap(request as u32, Ordering::Relaxed) == BigBufRequest::Nothing as u32 {
             doorbell.fetch_add(1, Ordering::Release);
         }
     }
 }
 
-/// The memory of the area that the sender at `source` has claimed, which is mapped now if it was not. A sender has one
-/// area; if it cannot be mapped no other one is tried.
+/// The memory of the big buffer that the sender at `source` has claimed, which is mapped now if it was not. A sender
+/// has one big buffer; if it cannot be mapped no other one is tried.
 ///
 /// # Safety
-/// `source` is [`Theirs::area`].
+/// `source` is [`Theirs::big_buf`].
 unsafe fn find_theirs(source: NonNull<()>, number: u8) -> Option<NonNull<u8>> {
-    // SAFETY: by the caller, `source` points to the area of a `Theirs`.
-    let area = unsafe { source.cast::<TheirArea>().as_ref() };
-    if let Some(mapped) = area.mapped.get() {
+    // SAFETY: by the caller, `source` points to the big buffer of a `Theirs`.
+    let big_buf = unsafe { source.cast::<TheirBigBuf>().as_ref() };
+    if let Some(mapped) = big_buf.mapped.get() {
         let (known, map) = mapped.as_ref()?;
         return (*known == number).then(|| map.start());
     }
-    if area.parts.state(InboxPart::Area(number.into())) == PartState::NotMade {
-        area.want_one();
+    if big_buf.parts.state(InboxPart::BigBuf(number.into())) == PartState::NotMade {
+        big_buf.want_one();
         return None;
     }
-    let mapped = area.mapped.get_or_init(|| area.map(number));
+    let mapped = big_buf.mapped.get_or_init(|| big_buf.map(number));
     mapped.as_ref().map(|(_, map)| map.start())
 }
 

@@ -10,7 +10,7 @@ use loom::thread;
 /// State of the senders outside of the rings: a flag from one to the other, and the end of both.
 #[derive(Default)]
 struct Beside {
-    told: AtomicU64,
+    flagged: AtomicU64,
 }
 
 struct Scene {
@@ -141,14 +141,14 @@ fn explore(before: u64, call: Call) {
         let sender = thread::spawn(move || {
             send(&mut a, 10);
             // Release: pairs with the Acquire load of the other sender.
-            from.told.store(1, Ordering::Release);
+            from.flagged.store(1, Ordering::Release);
         });
         let listener = thread::spawn(move || {
             for number in 0..before {
                 send(&mut b, 20 + number);
             }
             // Acquire: pairs with the Release store of the other sender.
-            let knew = to.told.load(Ordering::Acquire) == 1;
+            let knew = to.flagged.load(Ordering::Acquire) == 1;
             send(&mut b, if knew { 31 } else { 30 });
         });
         let mut rings = scene.receiver();
@@ -163,28 +163,28 @@ fn explore(before: u64, call: Call) {
 }
 
 #[test]
-fn loom_what_a_sender_knew_of_comes_first() {
+fn loom_messages_that_a_sender_had_seen_come_first() {
     explore(0, take_merged);
 }
 
 /// Sender 1 already has an epoch, which may be later than that of the message that it knows of.
 #[test]
-fn loom_what_a_sender_with_an_epoch_knew_of_comes_first() {
+fn loom_messages_that_a_sender_with_an_epoch_had_seen_come_first() {
     explore(1, take_merged);
 }
 
 #[test]
-fn loom_what_a_sender_knew_of_comes_before_a_lone_message() {
+fn loom_seen_messages_come_before_a_lone_message() {
     explore(0, take_lone);
 }
 
 #[test]
-fn loom_what_a_sender_with_an_epoch_knew_of_comes_before_a_lone_message() {
+fn loom_seen_messages_come_before_a_lone_message_with_an_epoch() {
     explore(1, take_lone);
 }
 
 /// Sender 1's ring has more messages than the first call takes.
 #[test]
-fn loom_what_a_sender_knew_of_comes_before_further_lone_messages() {
+fn loom_seen_messages_come_before_further_lone_messages() {
     explore(2, take_lone);
 }

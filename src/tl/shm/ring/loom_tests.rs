@@ -40,12 +40,12 @@ fn no_withdrawals() -> CancelCounter {
 /// After a sender has canceled a rendezvous and waited, its memory is not copied from any more, or the copy is
 /// discarded.
 #[test]
-fn loom_taken_back() {
+fn loom_cancelled_messages_are_detected() {
     loom::model(|| {
         let words = loom::sync::Arc::new((no_withdrawals(), AtomicU64::new(1)));
         let sender = words.clone();
         let thread = thread::spawn(move || {
-            sender.0.take_back(1);
+            sender.0.count_cancelled(1);
             // A sender that does not wait for the copy writes while the memory may be read: only the count protects the
             // receiver.
             sender.1.store(2, Ordering::Relaxed);
@@ -54,7 +54,7 @@ fn loom_taken_back() {
             let copy = words.1.load(Ordering::Relaxed);
             assert!(
                 words.0.count() != 0 || copy == 1,
-                "trusted what is not the message"
+                "trusted bytes outside of the message"
             );
         }
         words.0.end_copy();
@@ -191,7 +191,7 @@ fn loom_long_records_do_not_overlap() {
 /// For the third record there is a free slot, but the second one occupies its bytes: only the count of freed bytes
 /// makes the producer wait.
 #[test]
-fn loom_long_records_wait_for_the_data_area() {
+fn loom_long_records_wait_for_data_space() {
     const LENS: [usize; 3] = [MAX_RECORD - 64, MAX_RECORD, MAX_RECORD];
     explore(
         |tx| (0..).zip(LENS).for_each(|(n, len)| send(tx, n, len)),
@@ -201,7 +201,7 @@ fn loom_long_records_wait_for_the_data_area() {
 
 /// A consumer that sees the ring closed finds all messages sent before in the ring.
 #[test]
-fn loom_what_was_sent_before_the_end_is_there() {
+fn loom_messages_sent_before_the_end_arrive() {
     explore(
         |tx| {
             send(tx, 0, 8);

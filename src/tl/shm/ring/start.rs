@@ -26,7 +26,7 @@ pub(super) const FIRST: u64 = (SLOTS - START_SLOTS) as u64;
 pub struct Start {
     tails: OwnLine<Tails>,
     close: CloseWord,
-    withdrawals: CancelCounter,
+    cancel_counter: CancelCounter,
     slots: [RingSlot; START_SLOTS],
 }
 
@@ -35,13 +35,13 @@ impl Start {
     pub(super) fn of(
         tails: Tails,
         close: CloseWord,
-        withdrawals: CancelCounter,
+        cancel_counter: CancelCounter,
         slots: [RingSlot; START_SLOTS],
     ) -> Self {
         Self {
             tails: OwnLine(tails),
             close,
-            withdrawals,
+            cancel_counter,
             slots,
         }
     }
@@ -54,8 +54,8 @@ impl Start {
         &self.close
     }
 
-    pub(super) fn withdrawals(&self) -> &CancelCounter {
-        &self.withdrawals
+    pub(super) fn cancel_counter(&self) -> &CancelCounter {
+        &self.cancel_counter
     }
 
     pub(super) fn first_slot(this: NonNull<Self>) -> NonNull<RingSlot> {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::sys::sync::AtomicU32;
-use crate::tl::shm::big_buf::AREAS;
+use crate::tl::shm::big_buf::MAX_BIG_BUFS;
 use std::alloc::{Layout, alloc_zeroed};
 use std::cell::Cell;
 use std::ops::Range;
@@ -23,15 +23,15 @@ fn epoch() -> Epoch {
     unsafe { Epoch::new(NonNull::from(counter), true) }
 }
 
-/// Areas on the heap, leaked as well, as ring 0 sees them; and their owner words.
-fn areas() -> (BigBufs, &'static [AtomicU32; AREAS]) {
-    let layout = Layout::from_size_align(AREAS * AREA, 4096).unwrap();
+/// Big buffers on the heap, leaked as well, as ring 0 sees them; and their owner words.
+fn big_bufs() -> (BigBufs, &'static [AtomicU32; MAX_BIG_BUFS]) {
+    let layout = Layout::from_size_align(MAX_BIG_BUFS * BIG_BUF_BYTES, 4096).unwrap();
     // SAFETY: the layout is not empty.
     let memory = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
-    let owners: &'static [AtomicU32; AREAS] = Box::leak(Box::default());
-    // SAFETY: the words and the areas are leaked.
-    let areas = unsafe { BigBufs::new(NonNull::from(owners).cast(), memory, 0) };
-    (areas, owners)
+    let owners: &'static [AtomicU32; MAX_BIG_BUFS] = Box::leak(Box::default());
+    // SAFETY: the words and the big buffers are leaked.
+    let big_bufs = unsafe { BigBufs::new(NonNull::from(owners).cast(), memory, 0) };
+    (big_bufs, owners)
 }
 
 fn bytes_of(m: &RingMessage) -> &[u8] {
@@ -74,7 +74,7 @@ fn exchange(mut tx: Producer, rx: &mut Consumer, count: u64, len_of: fn(u64) -> 
     });
 }
 
-/// Exchanges the amount that several areas hold, in records of all lengths.
+/// Exchanges the amount that several big buffers hold, in records of all lengths.
 fn exchange_much(tx: Producer, rx: &mut Consumer) {
     exchange(tx, rx, 1500, |n| {
         (n * 7919 % (MAX_RECORD as u64 + 1)) as usize
@@ -283,42 +283,52 @@ fn without_a_body_only_the_start_is_used() {
 }
 
 #[test]
-fn who_sends_much_moves_to_an_area() {
+fn a_sender_of_much_data_moves_to_a_big_buffer() {
     let (tx, rx, _) = ring();
-    let (areas, owners) = areas();
+    let (big_bufs, owners) = big_bufs();
     owners[0].store(7, Ordering::Relaxed);
-    // SAFETY: the areas are leaked.
-    let (tx, mut rx) = unsafe { (tx.with_areas(Some(areas)), rx.with_areas(Some(areas))) };
+    // SAFETY: the big buffers are leaked.
+    let (tx, mut rx) = unsafe {
+        (
+            tx.with_big_bufs(Some(big_bufs)),
+            rx.with_big_bufs(Some(big_bufs)),
+        )
+    };
     exchange_much(tx, &mut rx);
     let taken = || owners.each_ref().map(|o| o.load(Ordering::Relaxed));
     assert_eq!(taken(), [7, 1, 0, 0, 0, 0, 0, 0], "the first free one");
-    assert_eq!(rx.area.map(|known| known.area.number), Some(2));
+    assert_eq!(rx.big_buf.map(|known| known.big_buf.number), Some(2));
     let mut discarded = Vec::new();
-    areas.release(|area| discarded.push(area.number));
+    big_bufs.release(|big_buf| discarded.push(big_buf.number));
     assert_eq!((discarded, taken()), (vec![2], [7, 0, 0, 0, 0, 0, 0, 0]));
 }
 
 #[test]
-fn without_a_free_area_it_stays() {
+fn without_a_free_big_buffer_it_stays() {
     let (tx, rx, _) = ring();
-    let (areas, owners) = areas();
+    let (big_bufs, owners) = big_bufs();
     owners.iter().for_each(|o| o.store(7, Ordering::Relaxed));
-    // SAFETY: the areas are leaked.
-    let (tx, mut rx) = unsafe { (tx.with_areas(Some(areas)), rx.with_areas(Some(areas))) };
+    // SAFETY: the big buffers are leaked.
+    let (tx, mut rx) = unsafe {
+        (
+            tx.with_big_bufs(Some(big_bufs)),
+            rx.with_big_bufs(Some(big_bufs)),
+        )
+    };
     exchange_much(tx, &mut rx);
-    assert!(rx.area.is_none());
+    assert!(rx.big_buf.is_none());
 }
 
 #[test]
-fn areas_of_others_are_refused() {
+fn big_buffers_of_other_rings_are_refused() {
     for number in [1, 2, 9, 255] {
         let (tx, rx, _) = ring();
-        let (areas, owners) = areas();
+        let (big_bufs, owners) = big_bufs();
         owners[1].store(7, Ordering::Relaxed);
-        // SAFETY: the areas are leaked.
-        let mut rx = unsafe { rx.with_areas(Some(areas)) };
+        // SAFETY: the big buffers are leaked.
+        let mut rx = unsafe { rx.with_big_bufs(Some(big_bufs)) };
         // What a hostile producer would write.
-        let word = lap(FIRST) | (1000 | number << AREA_SHIFT) << 32;
+        let word = lap(FIRST) | (1000 | number << BIG_BUF_SHIFT) << 32;
         tx.slot().word.store(word, Ordering::Release);
         assert_eq!(rx.peek().err(), Some(CorruptRing), "area {number}");
     }

@@ -2,7 +2,7 @@
 
 use super::super::model::Passed;
 use super::super::op_queue::{Completion, OpQueue, QueueEvent};
-use super::super::sender::MOST_UNTOLD;
+use super::super::sender::MAX_UNACKED;
 use super::*;
 use crate::sys::lock::MtLock;
 use crate::sys::sync::Ordering;
@@ -29,7 +29,7 @@ fn scene(queues: usize) -> Scene {
     let flow = Arc::default();
     let ring = inbound(&peer, narrow(3));
     Scene {
-        tx: sender(&own, &flow, &cell(&own), &peer, &ring),
+        tx: sender(&own, &flow, &ctrl_word(&own), &peer, &ring),
         there: memory(&peer),
         here: memory(&own),
         _peer: peer,
@@ -50,20 +50,20 @@ impl Scene {
 
     fn read_by_rail(&mut self) -> bool {
         let into = self.here.stadd;
-        let whose = self.here.ptr().cast();
-        (self.tx).read_by_rail(0, self.there.stadd, (into, LEN), whose) == LEN
+        let request = self.here.ptr().cast();
+        (self.tx).read_by_rail(0, self.there.stadd, (into, LEN), request) == LEN
     }
 }
 
 /// The TNI and a progress thread for one VCQ: executes `posts` posts at a time, and handles the event of the last one.
 fn progress(queue: &MtLock<OpQueue>, flow: &TxAcks, posts: &[u32]) {
     for &posts in posts {
-        hear(queue, flow, posts);
+        complete_posts(queue, flow, posts);
     }
 }
 
 /// Executes `posts` posts and handles the event of the last one. True: a flush may wait for it.
-fn hear(queue: &MtLock<OpQueue>, flow: &TxAcks, posts: u32) -> bool {
+fn complete_posts(queue: &MtLock<OpQueue>, flow: &TxAcks, posts: u32) -> bool {
     let vcq = queue.lock().vcq.id;
     (0..posts).for_each(|_| Adapter::of(vcq).work_next());
     let event = queue.lock().poll();
@@ -75,7 +75,7 @@ fn hear(queue: &MtLock<OpQueue>, flow: &TxAcks, posts: u32) -> bool {
             flow.complete();
             true
         }
-        Some(QueueEvent::Came { link: 0, .. }) => flow.read_done(),
+        Some(QueueEvent::Completed { conn: 0, .. }) => flow.read_done(),
         other => panic!("{other:?}"),
     }
 }
@@ -92,7 +92,7 @@ fn progress_rail(scene: &Scene, posts: &'static [u32]) -> JoinHandle<Passed<()>>
 
 /// A thread that has seen a flush complete may have another process read what was written.
 #[test]
-fn loom_what_was_flushed_is_there() {
+fn loom_flushed_data_are_visible() {
     explore(2, || {
         let mut scene = scene(1);
         assert!(scene.write());
@@ -105,7 +105,7 @@ fn loom_what_was_flushed_is_there() {
 
 /// A thread that has seen all reads complete uses their data.
 #[test]
-fn loom_what_was_read_is_here() {
+fn loom_read_data_are_visible() {
     explore(2, || {
         let mut scene = scene(1);
         assert!(scene.read());
@@ -161,7 +161,7 @@ fn loom_one_question_at_a_time() {
 /// A flush marker completes exactly once, whether its operations complete before or after it is listed; or the flush
 /// completes at once.
 #[test]
-fn loom_who_is_marked_is_told() {
+fn loom_marked_owners_are_completed() {
     // A put with its flush request; a read, whose notice completes it.
     for (reads, posts) in [(false, 2), (true, 1)] {
         explore(2, move || {
@@ -173,7 +173,7 @@ fn loom_who_is_marked_is_told() {
             let progress = {
                 let tx = tx.clone();
                 spawn(move || {
-                    if hear(&own.queue, &flow, posts) {
+                    if complete_posts(&own.queue, &flow, posts) {
                         while tx.0.lock().next_flushed().is_some() {
                             *tx.1.lock() += 1;
                         }
@@ -195,7 +195,7 @@ fn loom_nothing_is_left_unfinished() {
         let own = iface(1, true);
         let other = {
             let own = own.clone();
-            spawn(move || (1..3).for_each(|link| own.leave_unfinished(link)))
+            spawn(move || (1..3).for_each(|conn| own.leave_unfinished(conn)))
         };
         let mut found = Vec::new();
         wait(|| {
@@ -222,21 +222,21 @@ fn alone(test: impl Fn() + Send + Sync + 'static) {
 
 /// A sender that has reported room sends, however many of the allowed posts the rest of a record takes before.
 #[test]
-fn loom_what_has_room_goes() {
+fn loom_posts_with_room_are_accepted() {
     // Of a record of four frames three fit the ring; the last one is sent after the reader's credit.
-    for before in MOST_UNTOLD - 6..MOST_UNTOLD {
+    for before in MAX_UNACKED - 6..MAX_UNACKED {
         alone(move || {
             let (own, peer) = (iface(1, false), iface(1, false));
             let mut ring = inbound(&peer, narrow(3));
-            let (cell, there) = (cell(&own), memory(&peer));
-            let mut tx = sender(&own, &Arc::default(), &cell, &peer, &ring);
+            let (ctrl_word, there) = (ctrl_word(&own), memory(&peer));
+            let mut tx = sender(&own, &Arc::default(), &ctrl_word, &peer, &ring);
             for _ in 0..before {
                 assert_eq!(tx.write(there.stadd, LEN, |_, _| ()), LEN);
             }
             assert!(tx.send(1, 0, 0, 4 * FRAME, |_| ()));
             (0..3).for_each(|_| ring.advance(PACKET as usize));
             // SAFETY: the credit word of the sender's control words.
-            let word = unsafe { dma_mem::word_at(cell.stadd() as *mut u8) };
+            let word = unsafe { dma_mem::word_at(ctrl_word.stadd() as *mut u8) };
             word.store(ring.send_credit(), Ordering::Relaxed);
             let has_room = tx.has_room(FRAME);
             assert_eq!(tx.send(1, 0, 0, FRAME, |_| ()), has_room, "{before}");
@@ -246,11 +246,11 @@ fn loom_what_has_room_goes() {
 
 /// Other connections of the worker do not take the buffers.
 #[test]
-fn loom_what_has_room_has_buffers() {
+fn loom_posts_with_room_have_buffers() {
     alone(|| {
         let (own, peer) = (iface(1, false), iface(1, false));
         let ring = inbound(&peer, narrow(3));
-        let mut tx = sender(&own, &Arc::default(), &cell(&own), &peer, &ring);
+        let mut tx = sender(&own, &Arc::default(), &ctrl_word(&own), &peer, &ring);
         assert!(tx.has_room(FRAME));
         while own.queue.lock().has_buffers(1) {
             own.queue.lock().take_buffer(1);
@@ -272,12 +272,12 @@ fn loom_later_reads_do_not_end_a_flush() {
         assert!(scene.read_by_rail() && scene.read_by_rail());
         let second = owner.wrapping_byte_add(1);
         assert!(scene.tx.flush_marker(second));
-        assert!(hear(&scene.own.rails[0].queue, &scene.flow, 1));
+        assert!(complete_posts(&scene.own.rails[0].queue, &scene.flow, 1));
         assert_eq!(scene.tx.next_flushed(), None);
-        assert!(hear(&scene.own.queue, &scene.flow, 1));
+        assert!(complete_posts(&scene.own.queue, &scene.flow, 1));
         assert_eq!(scene.tx.next_flushed(), Some(owner));
         assert_eq!(scene.tx.next_flushed(), None);
-        assert!(hear(&scene.own.rails[0].queue, &scene.flow, 1));
+        assert!(complete_posts(&scene.own.rails[0].queue, &scene.flow, 1));
         assert_eq!(scene.tx.next_flushed(), Some(second));
         assert_eq!(scene.tx.next_flushed(), None);
     });

@@ -38,10 +38,10 @@ fn take(ring: &mut RxRing, n: u64) -> bool {
 }
 
 /// Polls by the call of the fast path.
-fn is_told(own: &TofuIface) -> bool {
+fn poll_notice(own: &TofuIface) -> bool {
     let mut notice = MrqNotice::NONE;
     // SAFETY: the worker's VCQ, which only this thread uses.
-    unsafe { own.vcq.line().poll_mrq(&mut notice) == SUCCESS }
+    unsafe { own.vcq.vcq_ops().poll_mrq(&mut notice) == SUCCESS }
 }
 
 /// Polls by the call of all other paths.
@@ -54,7 +54,7 @@ fn frames_are_read_between_notice_and_credit(is_there: fn(&TofuIface) -> bool) {
     explore(3, move || {
         let own = iface(1, false);
         let mut ring = inbound(&own, narrow(1));
-        let (cell, at) = (cell(&own), ring.stadd());
+        let (ctrl_word, at) = (ctrl_word(&own), ring.stadd());
         let network = {
             let own = own.clone();
             spawn(move || {
@@ -71,9 +71,9 @@ fn frames_are_read_between_notice_and_credit(is_there: fn(&TofuIface) -> bool) {
             let word = ring.send_credit();
             let to = RemoteAddr {
                 vcq: own.vcq.id,
-                stadd: cell.stadd(),
+                stadd: ctrl_word.stadd(),
             };
-            assert_eq!(own.queue.lock().put_word(MARK, word, to, None), Ok(true));
+            assert_eq!(own.queue.lock().put_word(TAG, word, to, None), Ok(true));
         }
         network.join().unwrap();
     });
@@ -86,7 +86,7 @@ fn loom_frames_are_read_between_notice_and_credit() {
 
 #[test]
 fn loom_frames_are_read_between_notice_and_credit_on_the_fast_path() {
-    frames_are_read_between_notice_and_credit(is_told);
+    frames_are_read_between_notice_and_credit(poll_notice);
 }
 
 /// The sender posts nothing for a place that the reader may still read. The fourth frame lies where the first one did.
@@ -96,22 +96,23 @@ fn loom_a_frame_is_written_behind_its_credit() {
     explore(3, || {
         let (own, peer) = (iface(1, false), iface(1, false));
         let mut ring = inbound(&peer, narrow(3));
-        let cell = cell(&own);
-        let mut tx = sender(&own, &Arc::default(), &cell, &peer, &ring);
+        let ctrl_word = ctrl_word(&own);
+        let mut tx = sender(&own, &Arc::default(), &ctrl_word, &peer, &ring);
         adapter(&own).be_prompt();
         let mut send = move |n| tx.send(1, 0, n, LEN, |_| ());
         assert!((0..3).all(&mut send));
         let reader = spawn(move || {
             assert!(has_arrived(&peer));
             ring.note();
-            let (_, bytes) = ring.peek().expect("a frame").expect("told of");
+            let (_, bytes) = ring.peek().expect("a frame").expect("notified");
             let len = HEAD + bytes.len();
             ring.advance(len);
             assert!(ring.is_due(), "a quarter of the ring");
             let word = ring.send_credit();
             // SAFETY: the credit word of the sender's control words. Release: as the peer's TNI writes it, after the
             // reads of what it frees.
-            unsafe { dma_mem::word_at(cell.stadd() as *mut u8) }.store(word, Ordering::Release);
+            unsafe { dma_mem::word_at(ctrl_word.stadd() as *mut u8) }
+                .store(word, Ordering::Release);
             (ring, peer)
         });
         wait(|| send(3));
@@ -125,7 +126,7 @@ fn loom_counted_frames_are_read_behind_their_count() {
     explore(3, || {
         let (own, peer) = (iface(1, false), iface(1, false));
         let mut ring = inbound(&own, wide());
-        let mut tx = sender(&peer, &Arc::default(), &cell(&peer), &own, &ring);
+        let mut tx = sender(&peer, &Arc::default(), &ctrl_word(&peer), &own, &ring);
         adapter(&peer).be_prompt();
         let writer = spawn(move || {
             for n in 0..2 {
@@ -145,7 +146,7 @@ fn loom_counted_frames_are_read_behind_their_count() {
 }
 
 #[test]
-fn loom_a_notice_is_behind_what_the_cell_says() {
+fn loom_a_notice_follows_the_control_words() {
     let grant = Grant {
         ring: 1,
         proof: 2,
@@ -157,8 +158,8 @@ fn loom_a_notice_is_behind_what_the_cell_says() {
     };
     explore(3, move || {
         let own = iface(1, false);
-        let cell = cell(&own);
-        let at = cell.stadd();
+        let ctrl_word = ctrl_word(&own);
+        let at = ctrl_word.stadd();
         let network = {
             let own = own.clone();
             spawn(move || {
@@ -167,9 +168,9 @@ fn loom_a_notice_is_behind_what_the_cell_says() {
             })
         };
         wait(|| has_arrived(&own));
-        assert_eq!(cell.grant(), Some(grant));
+        assert_eq!(ctrl_word.grant(), Some(grant));
         wait(|| has_arrived(&own));
-        assert!(cell.has_left(2));
+        assert!(ctrl_word.has_left(2));
         network.join().unwrap();
     });
 }
@@ -181,7 +182,7 @@ fn loom_a_buffer_is_free_when_it_has_been_read() {
         let own = iface(1, false);
         let to = RemoteAddr {
             vcq: own.vcq.id,
-            stadd: own.hall.stadd,
+            stadd: own.ticket_queue.stadd,
         };
         let at = first_buffer(&own);
         let network = {
@@ -193,13 +194,13 @@ fn loom_a_buffer_is_free_when_it_has_been_read() {
         };
         for _ in 0..2 {
             wait(|| {
-                own.queue.lock().reap();
+                own.queue.lock().poll_tcq();
                 !own.queue.lock().is_sending()
             });
             let (buffer, ptr) = own.queue.lock().take_buffer(0).expect("one is free");
             assert_eq!(ptr, at);
             dma_mem::writes(ptr, LEN);
-            let sent = (own.queue.lock()).send(MARK, buffer, LEN, to, REMOTE_MRQ_NOTICE);
+            let sent = (own.queue.lock()).send(TAG, buffer, LEN, to, REMOTE_MRQ_NOTICE);
             assert_eq!(sent, Ok(()));
         }
         network.join().unwrap();
@@ -222,7 +223,7 @@ fn loom_a_buffer_is_read_between_two_gets() {
         let own = iface(1, false);
         let from = RemoteAddr {
             vcq: own.vcq.id,
-            stadd: own.hall.stadd,
+            stadd: own.ticket_queue.stadd,
         };
         first_buffer(&own);
         let network = {
@@ -234,13 +235,13 @@ fn loom_a_buffer_is_read_between_two_gets() {
         };
         let mut into = [0; LEN];
         for _ in 0..2 {
-            let whose = into.as_mut_ptr();
-            let read = (own.queue.lock()).read(0, from, (whose, LEN), whose.cast());
+            let request = into.as_mut_ptr();
+            let read = (own.queue.lock()).read(0, from, (request, LEN), request.cast());
             assert_eq!(read, Ok(true));
             wait(|| {
                 matches!(
                     own.queue.lock().poll(),
-                    Some(QueueEvent::Came { well: true, .. })
+                    Some(QueueEvent::Completed { well: true, .. })
                 )
             });
         }
@@ -257,10 +258,10 @@ fn loom_errors_without_notice_are_of_no_operation() {
         let mut queue = own.queue.lock();
         for _ in 0..1000 {
             let event = queue.event(FATAL, &MrqNotice::NONE);
-            let whose = ErrSource::Unknown;
-            assert!(matches!(event, Some(QueueEvent::Failed { whose: of, .. }) if of == whose));
+            let source = ErrSource::Unknown;
+            assert!(matches!(event, Some(QueueEvent::Failed { source: of, .. }) if of == source));
         }
         let event = queue.event(FATAL, &MrqNotice::NONE);
-        assert!(matches!(event, Some(QueueEvent::Deaf { code: FATAL })));
+        assert!(matches!(event, Some(QueueEvent::MrqFailed { code: FATAL })));
     });
 }

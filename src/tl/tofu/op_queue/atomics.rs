@@ -6,7 +6,7 @@ use super::super::utofu::{self, MrqNotice};
 use super::super::vcq::{PostFlags, RemoteAddr};
 use super::completion::{Completion, OWN};
 use super::edata_tags::{OWN_SLOT, SLOTS};
-use super::{MOST_EARLY, OpQueue, STUCK_MS, word_of};
+use super::{MAX_EARLY_NOTICES, OpQueue, STUCK_MS, word_of};
 use crate::sys::clock;
 use crate::sys::sync::give_way;
 use std::ffi::{c_int, c_void};
@@ -20,24 +20,24 @@ const LOOKS: u32 = 1000;
 /// A request that waits for the value that an atomic operation fetches.
 #[derive(Clone, Copy, Debug)]
 pub struct AmoWaiter {
-    pub link: u32,
+    pub conn: u32,
     /// Destination of the fetched value; null once the request is detached.
     into: *mut u8,
     len: usize,
-    pub whose: *mut c_void,
+    pub request: *mut c_void,
 }
 
-const NOBODY: AmoWaiter = AmoWaiter {
-    link: 0,
+const NO_WAITER: AmoWaiter = AmoWaiter {
+    conn: 0,
     into: std::ptr::null_mut(),
     len: 0,
-    whose: std::ptr::null_mut(),
+    request: std::ptr::null_mut(),
 };
 
 impl AmoWaiter {
     /// Detaches the request: the fetched value is dropped.
     pub fn detach_owner(&mut self) {
-        (self.into, self.whose) = (std::ptr::null_mut(), std::ptr::null_mut());
+        (self.into, self.request) = (std::ptr::null_mut(), std::ptr::null_mut());
     }
 }
 
@@ -49,19 +49,19 @@ unsafe impl Send for AmoReplies {}
 
 impl AmoReplies {
     pub fn new() -> AmoReplies {
-        AmoReplies(vec![NOBODY; SLOTS])
+        AmoReplies(vec![NO_WAITER; SLOTS])
     }
 
     /// Removes and returns the request that waits with this edata tag.
     pub fn end(&mut self, slot: u64) -> AmoWaiter {
         let user = self.0.get_mut(slot as usize);
-        user.map_or(NOBODY, |user| std::mem::replace(user, NOBODY))
+        user.map_or(NO_WAITER, |user| std::mem::replace(user, NO_WAITER))
     }
 
     /// Stores a fetched value at its destination: returns the request, null if it was detached.
     pub fn land(&mut self, slot: u64, value: u64) -> *mut c_void {
         let user = self.end(slot);
-        if !user.whose.is_null() {
+        if !user.request.is_null() {
             // The low half of a little-endian word comes first: it is the value of a 4-byte operation.
             let bytes = value.to_le_bytes();
             // SAFETY: `len` is 4 or 8, and the waiting request's destination has room for it.
@@ -69,53 +69,53 @@ impl AmoReplies {
                 user.into.copy_from_nonoverlapping(bytes.as_ptr(), user.len);
             }
         }
-        user.whose
+        user.request
     }
 
     /// The waiting requests.
     pub fn users(&self) -> impl Iterator<Item = &AmoWaiter> {
-        self.0.iter().filter(|user| !user.whose.is_null())
+        self.0.iter().filter(|user| !user.request.is_null())
     }
 
     /// The waiting requests, to be changed.
     pub fn users_mut(&mut self) -> impl Iterator<Item = &mut AmoWaiter> {
-        self.0.iter_mut().filter(|user| !user.whose.is_null())
+        self.0.iter_mut().filter(|user| !user.request.is_null())
     }
 }
 
 /// Flags of an operation with a notice. TNIs keep the atomic operations of one connection in order with strong order,
 /// as far as they keep any order.
-fn flags_of(edata: u8, link: u32) -> PostFlags {
+fn flags_of(edata: u8, conn: u32) -> PostFlags {
     PostFlags {
         flags: utofu::STRONG_ORDER | utofu::LOCAL_MRQ_NOTICE,
         edata,
-        cbdata: word_of(link, edata),
+        cbdata: word_of(conn, edata),
     }
 }
 
 impl OpQueue {
-    /// Posts a fetching operation on a word at a peer. `QueueEvent::Came` reports `whose` when the fetched value is at
-    /// `into`. False: no edata tag is free.
+    /// Posts a fetching operation on a word at a peer. `QueueEvent::Completed` reports `request` when the fetched value
+    /// is at `into`. False: no edata tag is free.
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
     pub fn fetch(
         &mut self,
-        link: u32,
+        conn: u32,
         step: TofuAmo,
         to: RemoteAddr,
-        (into, whose): (*mut u8, *mut c_void),
+        (into, request): (*mut u8, *mut c_void),
     ) -> Result<bool, c_int> {
-        let Some(slot) = self.slots.alloc(Completion::Reply(link)) else {
+        let Some(slot) = self.slots.alloc(Completion::Reply(conn)) else {
             return Ok(false);
         };
         self.replies.0[usize::from(slot)] = AmoWaiter {
-            link,
+            conn,
             into,
             len: step.width.bytes(),
-            whose,
+            request,
         };
-        let posted = self.post(|vcq| vcq.change(step, to, flags_of(slot, link)));
+        let posted = self.post(|vcq| vcq.change(step, to, flags_of(slot, conn)));
         if posted.is_err() {
             self.replies.end(slot.into());
         }
@@ -123,18 +123,18 @@ impl OpQueue {
     }
 
     /// Posts a non-fetching operation on a word at a peer; the outstanding ones of a connection share one edata tag,
-    /// kept in `slot`. `QueueEvent::Came` reports each. False: no edata tag is free, or too many are outstanding.
+    /// kept in `slot`. `QueueEvent::Completed` reports each. False: no edata tag is free, or too many are outstanding.
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
     pub fn change(
         &mut self,
-        link: u32,
+        conn: u32,
         step: TofuAmo,
         to: RemoteAddr,
         slot: &mut u8,
     ) -> Result<bool, c_int> {
-        let owner = Completion::Changes(link);
+        let owner = Completion::Changes(conn);
         if self.changes >= MOST {
             return Ok(false);
         }
@@ -145,7 +145,7 @@ impl OpQueue {
             *slot = free;
         }
         let slot = *slot;
-        let posted = self.post(|vcq| vcq.change(step, to, flags_of(slot, link)));
+        let posted = self.post(|vcq| vcq.change(step, to, flags_of(slot, conn)));
         self.changes += u32::from(posted.is_ok());
         self.posted(posted, slot)
     }
@@ -182,13 +182,13 @@ impl OpQueue {
     fn look_for_own(&mut self) -> Option<Result<u64, c_int>> {
         let (code, notice) = self.vcq.poll_mrq();
         if code == utofu::NOT_FOUND {
-            self.reap();
-            let own = self.failed.iter().position(|&(link, _)| link == OWN)?;
+            self.poll_tcq();
+            let own = self.failed.iter().position(|&(conn, _)| conn == OWN)?;
             let (_, code) = self.failed.swap_remove(own);
             return Some(Err(code));
         }
         if !is_own(&notice) {
-            let is_lost = self.early.len() >= MOST_EARLY;
+            let is_lost = self.early.len() >= MAX_EARLY_NOTICES;
             self.early.push_back((code, notice));
             return is_lost.then_some(Err(utofu::MRQ_OTHER));
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// more.
 const BUFFERS: usize = 64;
 /// Limit of the memory of all regions, bytes; regions are added when buffers run out.
-const MOST_BYTES: usize = 8 << 20;
+const MAX_BYTES: usize = 8 << 20;
 
 /// The buffers of one VCQ.
 pub struct DmaBuffers {
@@ -22,7 +22,7 @@ pub struct DmaBuffers {
     packet: usize,
     free: Vec<u16>,
     /// By buffer, the connection that it is, or was last, taken for.
-    links: Vec<u32>,
+    conns: Vec<u32>,
 }
 
 impl DmaBuffers {
@@ -30,14 +30,14 @@ impl DmaBuffers {
     /// The system's or the library's error.
     pub fn new(vcq: &Arc<Vcq>, packet: usize) -> io::Result<DmaBuffers> {
         let each = BUFFERS.max(most_packets(packet - HEAD));
-        let most = each.max(MOST_BYTES / packet).min(usize::from(u16::MAX));
+        let most = each.max(MAX_BYTES / packet).min(usize::from(u16::MAX));
         let mut buffers = DmaBuffers {
             regions: Vec::new(),
             each,
             most,
             packet,
             free: Vec::new(),
-            links: Vec::new(),
+            conns: Vec::new(),
         };
         buffers.add(vcq)?;
         Ok(buffers)
@@ -46,21 +46,21 @@ impl DmaBuffers {
     fn add(&mut self, vcq: &Arc<Vcq>) -> io::Result<()> {
         self.regions
             .push(VcqRegion::new(vcq, self.each * self.packet)?);
-        let first = self.links.len();
+        let first = self.conns.len();
         let end = first + self.each;
-        self.links.resize(end, 0);
+        self.conns.resize(end, 0);
         self.free.extend((first as u16..end as u16).rev());
         Ok(())
     }
 
     /// Adds a region, unless the limit is reached.
     pub fn grow(&mut self, vcq: &Arc<Vcq>) {
-        if self.links.len() + self.each > self.most {
+        if self.conns.len() + self.each > self.most {
             return;
         }
         if let Err(e) = self.add(vcq) {
-            log::diag!("there are no more buffers than {}: {e}", self.links.len());
-            self.most = self.links.len();
+            log::diag!("no more than {} buffers: {e}", self.conns.len());
+            self.most = self.conns.len();
         }
     }
 
@@ -71,17 +71,17 @@ impl DmaBuffers {
 
     /// Whether any buffer is taken.
     pub fn any_taken(&self) -> bool {
-        self.free.len() < self.links.len()
+        self.free.len() < self.conns.len()
     }
 
     /// Whether a buffer is taken for this connection.
-    pub fn names(&self, link: u32) -> bool {
-        let mut taken = vec![true; self.links.len()];
+    pub fn names(&self, conn: u32) -> bool {
+        let mut taken = vec![true; self.conns.len()];
         for &index in &self.free {
             taken[usize::from(index)] = false;
         }
-        let mut links = self.links.iter().zip(taken);
-        links.any(|(&of, is_taken)| is_taken && of == link)
+        let mut conns = self.conns.iter().zip(taken);
+        conns.any(|(&of, is_taken)| is_taken && of == conn)
     }
 
     /// Bytes of a buffer.
@@ -90,9 +90,9 @@ impl DmaBuffers {
     }
 
     /// Takes a buffer for a connection.
-    pub fn take(&mut self, link: u32) -> Option<u16> {
+    pub fn take(&mut self, conn: u32) -> Option<u16> {
         let index = self.free.pop()?;
-        self.links[usize::from(index)] = link;
+        self.conns[usize::from(index)] = conn;
         Some(index)
     }
 
@@ -119,6 +119,6 @@ impl DmaBuffers {
     /// Frees a buffer: returns the connection that it was taken for.
     pub fn give_back(&mut self, index: u16) -> u32 {
         self.free.push(index);
-        self.links[usize::from(index)]
+        self.conns[usize::from(index)]
     }
 }

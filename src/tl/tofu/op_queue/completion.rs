@@ -6,7 +6,7 @@ use super::super::vcq::RemoteAddr;
 use std::ffi::{c_int, c_void};
 
 /// Connection number of operations that belong to no connection.
-pub const NO_LINK: u32 = u32::MAX;
+pub const NO_CONN: u32 = u32::MAX;
 /// Connection number of the worker's own atomic operation.
 pub const OWN: u32 = u32::MAX - 1;
 
@@ -29,22 +29,22 @@ pub enum Completion {
     /// The worker's own atomic operation on memory of its process has completed.
     Own,
     /// The writer of this ring was notified that its reader closes.
-    Farewell(u32),
+    CloseNotice(u32),
     /// The writer of this ring is alive.
     Probe(u32),
 }
 
 impl Completion {
     /// The connection number, or the number that stands for one.
-    pub fn link(self) -> u32 {
+    pub fn conn(self) -> u32 {
         match self {
-            Completion::Ticket(link)
-            | Completion::Flush(link)
-            | Completion::Reads(link)
-            | Completion::Reply(link)
-            | Completion::Changes(link) => link,
+            Completion::Ticket(conn)
+            | Completion::Flush(conn)
+            | Completion::Reads(conn)
+            | Completion::Reply(conn)
+            | Completion::Changes(conn) => conn,
             Completion::Own => OWN,
-            Completion::Farewell(ring) | Completion::Probe(ring) => CREDITS + ring,
+            Completion::CloseNotice(ring) | Completion::Probe(ring) => CREDITS + ring,
         }
     }
 }
@@ -56,54 +56,55 @@ pub enum QueueEvent {
     Arrived(Stadd),
     /// A tagged operation has completed; `value`: what an atomic operation has fetched.
     Ended { owner: Completion, value: u64 },
-    /// An operation of this connection has completed, for the request `whose`, null if it was detached. Not `well`: the
-    /// data may be missing, but the TNI does not access the memory any more.
-    Came {
-        link: u32,
-        whose: *mut c_void,
+    /// An operation of this connection has completed, for the request `request`, null if it was detached. Not `well`:
+    /// the data may be missing, but the TNI does not access the memory any more.
+    Completed {
+        conn: u32,
+        request: *mut c_void,
         /// The data came through a buffer or a notice: the TNI did not access the request's memory.
         copied: bool,
         well: bool,
     },
     /// A zcopy put has left the request's memory, or has failed.
-    Left {
-        link: u32,
-        whose: *mut c_void,
+    ZcopyDone {
+        conn: u32,
+        request: *mut c_void,
         well: bool,
     },
     /// An operation has failed.
-    Failed { whose: ErrSource, code: c_int },
+    Failed { source: ErrSource, code: c_int },
     /// The MRQ has failed: notices are lost.
-    Deaf { code: c_int },
+    MrqFailed { code: c_int },
 }
 
 impl QueueEvent {
     /// Whether the event reports success.
     pub fn is_well(&self) -> bool {
         match *self {
-            QueueEvent::Came { well, .. } | QueueEvent::Left { well, .. } => well,
+            QueueEvent::Completed { well, .. } | QueueEvent::ZcopyDone { well, .. } => well,
             QueueEvent::Arrived(_) | QueueEvent::Ended { .. } => true,
-            QueueEvent::Failed { .. } | QueueEvent::Deaf { .. } => false,
+            QueueEvent::Failed { .. } | QueueEvent::MrqFailed { .. } => false,
         }
     }
 
     /// Whether the event belongs to this connection.
     pub fn names(&self, of: u32) -> bool {
         match *self {
-            QueueEvent::Came { link, .. } | QueueEvent::Left { link, .. } => link == of,
-            QueueEvent::Ended { owner, .. } => owner.link() == of,
-            QueueEvent::Failed { whose, .. } => whose == ErrSource::of(of),
-            QueueEvent::Arrived(_) | QueueEvent::Deaf { .. } => false,
+            QueueEvent::Completed { conn, .. } | QueueEvent::ZcopyDone { conn, .. } => conn == of,
+            QueueEvent::Ended { owner, .. } => owner.conn() == of,
+            QueueEvent::Failed { source, .. } => source == ErrSource::of(of),
+            QueueEvent::Arrived(_) | QueueEvent::MrqFailed { .. } => false,
         }
     }
 
     /// The request, if the event completes one of this connection.
     pub fn waits(&self, of: u32) -> Option<*mut c_void> {
         match *self {
-            QueueEvent::Came { link, whose, .. } | QueueEvent::Left { link, whose, .. }
-                if link == of =>
+            QueueEvent::Completed { conn, request, .. }
+            | QueueEvent::ZcopyDone { conn, request, .. }
+                if conn == of =>
             {
-                Some(whose)
+                Some(request)
             }
             _ => None,
         }
@@ -111,7 +112,7 @@ impl QueueEvent {
 
     /// The request, if the event completes a zcopy operation of this connection.
     pub fn zcopy_owner(&self, of: u32) -> Option<*mut c_void> {
-        let copied = matches!(self, QueueEvent::Came { copied: true, .. });
+        let copied = matches!(self, QueueEvent::Completed { copied: true, .. });
         self.waits(of).filter(|_| !copied)
     }
 }
@@ -120,25 +121,25 @@ impl QueueEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrSource {
     /// A connection, by number.
-    Link(u32),
+    Conn(u32),
     /// Credits or other words written to the writer of this incoming ring.
     Credit(u32),
     /// The worker's own operation.
-    Nobody,
+    Own,
     /// The library names no operation.
     Unknown,
     /// An untagged operation: its generation, and the remote end as the notice names it, for which uTofu makes no
     /// promise.
-    Coloured(u8, RemoteAddr),
+    Untagged(u8, RemoteAddr),
 }
 
 impl ErrSource {
     /// From a connection number, or a number that stands for one.
-    pub fn of(link: u32) -> ErrSource {
-        match link {
-            NO_LINK | OWN => ErrSource::Nobody,
-            CREDITS.. => ErrSource::Credit(link - CREDITS),
-            link => ErrSource::Link(link),
+    pub fn of(conn: u32) -> ErrSource {
+        match conn {
+            NO_CONN | OWN => ErrSource::Own,
+            CREDITS.. => ErrSource::Credit(conn - CREDITS),
+            conn => ErrSource::Conn(conn),
         }
     }
 }
@@ -146,8 +147,8 @@ impl ErrSource {
 /// The connection that an operation belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpTag {
-    pub link: u32,
+    pub conn: u32,
     /// The connection's generation ([`super::generation_of`]), or 0: edata of its operations without an edata tag,
     /// which only error notices carry.
-    pub colour: u8,
+    pub generation: u8,
 }

@@ -54,9 +54,9 @@ const FREE: EdataTag = EdataTag {
 
 impl EdataTag {
     /// Whether it belongs to reads, atomic operations or writes by rails of this connection.
-    fn is_read_of(&self, link: u32) -> bool {
+    fn is_read_of(&self, conn: u32) -> bool {
         use Completion::{Changes, Reads, Reply};
-        matches!(self.owner, Some(Reads(of) | Reply(of) | Changes(of)) if of == link)
+        matches!(self.owner, Some(Reads(of) | Reply(of) | Changes(of)) if of == conn)
     }
 }
 
@@ -69,7 +69,7 @@ pub enum TagHit {
     Part(u32),
     /// The last of several reads of this connection: the first of the list of reads that complete now, and whether all
     /// of them are well.
-    All { link: u32, first: u32, well: bool },
+    All { conn: u32, first: u32, well: bool },
 }
 
 /// The tags of one VCQ.
@@ -121,15 +121,15 @@ impl EdataTags {
     }
 
     /// The tag that one more read of a connection is to use, if there is one.
-    fn room(&mut self, link: u32) -> Option<u8> {
+    fn room(&mut self, conn: u32) -> Option<u8> {
         let joins =
-            |s: &EdataTag| s.owner == Some(Completion::Reads(link)) && !s.closed && s.count < MOST;
+            |s: &EdataTag| s.owner == Some(Completion::Reads(conn)) && !s.closed && s.count < MOST;
         let latest = self.latest;
         if self.free.len() <= PLENTY && joins(&self.slots[usize::from(latest)]) {
             return Some(latest);
         }
         if self.free.len() > RESERVED {
-            return self.alloc(Completion::Reads(link)).inspect(|&slot| {
+            return self.alloc(Completion::Reads(conn)).inspect(|&slot| {
                 // The read that joins is counted by the caller.
                 self.slots[usize::from(slot)].to_come = 0;
             });
@@ -139,8 +139,8 @@ impl EdataTags {
     }
 
     /// Takes a tag for a read: of its own, or one that it shares.
-    pub fn join(&mut self, link: u32, read: u32, all: &mut Outstanding) -> Option<u8> {
-        let number = self.room(link)?;
+    pub fn join(&mut self, conn: u32, read: u32, all: &mut Outstanding) -> Option<u8> {
+        let number = self.room(conn)?;
         self.latest = number;
         let slot = &mut self.slots[usize::from(number)];
         (slot.to_come, slot.count) = (slot.to_come + 1, slot.count + 1);
@@ -159,10 +159,10 @@ impl EdataTags {
         let owner = slot.owner?;
         slot.to_come -= 1;
         (slot.closed, slot.failed) = (true, slot.failed || !well);
-        let came = match owner {
-            Completion::Reads(link) if slot.to_come > 0 => TagHit::Part(link),
-            Completion::Reads(link) => TagHit::All {
-                link,
+        let hit = match owner {
+            Completion::Reads(conn) if slot.to_come > 0 => TagHit::Part(conn),
+            Completion::Reads(conn) => TagHit::All {
+                conn,
                 first: slot.first,
                 well: !slot.failed,
             },
@@ -174,13 +174,13 @@ impl EdataTags {
                 self.free.push(number as u8);
             }
         }
-        Some(came)
+        Some(hit)
     }
 
     /// Gives the tags of outstanding reads and atomic operations of a connection this age, except those that have one:
     /// no later read joins them. Ages count from 1, modulo 2^16, without 0.
-    pub fn seal(&mut self, link: u32, age: u16) {
-        for slot in self.slots.iter_mut().filter(|s| s.is_read_of(link)) {
+    pub fn seal(&mut self, conn: u32, age: u16) {
+        for slot in self.slots.iter_mut().filter(|s| s.is_read_of(conn)) {
             slot.closed = true;
             if slot.age == 0 {
                 slot.age = age;
@@ -189,10 +189,10 @@ impl EdataTags {
     }
 
     /// Whether a read or an atomic operation of a connection is outstanding that has this age or an earlier one.
-    pub fn has_sealed(&self, link: u32, age: u16) -> bool {
+    pub fn has_sealed(&self, conn: u32, age: u16) -> bool {
         let is_older = |s: &EdataTag| s.age != 0 && age.wrapping_sub(s.age) as i16 >= 0;
         let mut slots = self.slots.iter();
-        slots.any(|s| is_older(s) && s.is_read_of(link))
+        slots.any(|s| is_older(s) && s.is_read_of(conn))
     }
 
     /// The operation that the notice with this tag belongs to.
@@ -211,9 +211,9 @@ mod tests {
     use super::super::outstanding::OutstandingOp;
     use super::*;
 
-    fn read(link: u32, slots: &mut EdataTags, all: &mut Outstanding) -> Option<(u8, u32)> {
-        let read = all.insert(OutstandingOp::orphans(link));
-        let slot = slots.join(link, read, all);
+    fn read(conn: u32, slots: &mut EdataTags, all: &mut Outstanding) -> Option<(u8, u32)> {
+        let read = all.insert(OutstandingOp::failed_requests(conn));
+        let slot = slots.join(conn, read, all);
         if slot.is_none() {
             all.remove(read);
         }
@@ -237,10 +237,10 @@ mod tests {
             match slots.complete(slot.into(), true) {
                 Some(TagHit::Part(7)) => {}
                 Some(TagHit::All {
-                    link: 7,
+                    conn: 7,
                     first,
                     well: true,
-                }) => all.take_all(first, |read| ended.push(read.link)),
+                }) => all.take_all(first, |read| ended.push(read.conn)),
                 other => panic!("{other:?}"),
             }
         }
@@ -266,14 +266,14 @@ mod tests {
         while slots.alloc(Completion::Flush(1)).is_some() {}
         for _ in 0..2 {
             assert!(slots.alloc_own() && !slots.alloc_own());
-            let came = slots.complete(OWN_SLOT.into(), true);
-            assert_eq!(came, Some(TagHit::One(Completion::Own)));
+            let hit = slots.complete(OWN_SLOT.into(), true);
+            assert_eq!(hit, Some(TagHit::One(Completion::Own)));
         }
         assert_eq!(slots.alloc(Completion::Flush(2)), None);
     }
 
     #[test]
-    fn nobody_joins_those_of_whom_some_have_ended_or_another_connection() {
+    fn a_started_or_foreign_tag_is_not_shared() {
         let (mut slots, mut all) = (EdataTags::new(), Outstanding::default());
         let mut shared = None;
         let mut last = 0;
@@ -291,7 +291,7 @@ mod tests {
             matches!(
                 last,
                 Some(TagHit::All {
-                    link: 1,
+                    conn: 1,
                     well: false,
                     ..
                 })

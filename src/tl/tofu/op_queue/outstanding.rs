@@ -9,9 +9,9 @@ pub const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 pub struct OutstandingOp {
     /// Number of its connection.
-    pub link: u32,
+    pub conn: u32,
     /// The request that waits for it; null: it was detached.
-    pub whose: *mut c_void,
+    pub request: *mut c_void,
     /// The buffer that it reads into, and the destination and length of the copy afterwards; `None`: zcopy.
     pub copy: Option<(u16, *mut u8, usize)>,
     next: u32,
@@ -21,10 +21,10 @@ pub struct OutstandingOp {
 
 impl OutstandingOp {
     /// A zcopy operation: the TNI accesses the request's memory.
-    pub fn in_place(link: u32, whose: *mut c_void) -> OutstandingOp {
+    pub fn in_place(conn: u32, request: *mut c_void) -> OutstandingOp {
         OutstandingOp {
-            link,
-            whose,
+            conn,
+            request,
             copy: None,
             next: NONE,
             taken: true,
@@ -33,21 +33,21 @@ impl OutstandingOp {
 
     /// A bcopy read into `buffer`, to be copied to `into`, `len` bytes.
     pub fn by_buffer(
-        link: u32,
-        whose: *mut c_void,
+        conn: u32,
+        request: *mut c_void,
         buffer: u16,
         (into, len): (*mut u8, usize),
     ) -> OutstandingOp {
         let copy = Some((buffer, into, len));
         OutstandingOp {
             copy,
-            ..OutstandingOp::in_place(link, whose)
+            ..OutstandingOp::in_place(conn, request)
         }
     }
 
     #[cfg(test)]
-    pub fn orphans(link: u32) -> OutstandingOp {
-        OutstandingOp::in_place(link, std::ptr::null_mut())
+    pub fn failed_requests(conn: u32) -> OutstandingOp {
+        OutstandingOp::in_place(conn, std::ptr::null_mut())
     }
 }
 
@@ -87,7 +87,7 @@ impl Outstanding {
 
     /// Detaches the request that waits for the operation.
     pub fn detach_owner(&mut self, number: u32) {
-        self.all[number as usize].whose = std::ptr::null_mut();
+        self.all[number as usize].request = std::ptr::null_mut();
     }
 
     /// Appends operation `next` to a list that ends with `last`.
@@ -106,13 +106,13 @@ impl Outstanding {
     }
 
     /// Whether an operation belongs to this connection, with or without a request.
-    pub fn names(&self, link: u32) -> bool {
-        self.all.iter().any(|o| o.taken && o.link == link)
+    pub fn names(&self, conn: u32) -> bool {
+        self.all.iter().any(|o| o.taken && o.conn == conn)
     }
 
     /// Operations of a connection that a request waits for.
-    pub fn of_conn(&mut self, link: u32) -> impl Iterator<Item = &mut OutstandingOp> {
+    pub fn of_conn(&mut self, conn: u32) -> impl Iterator<Item = &mut OutstandingOp> {
         let all = self.all.iter_mut();
-        all.filter(move |o| o.taken && o.link == link && !o.whose.is_null())
+        all.filter(move |o| o.taken && o.conn == conn && !o.request.is_null())
     }
 }

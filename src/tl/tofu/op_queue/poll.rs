@@ -3,7 +3,7 @@
 use super::completion::{Completion, ErrSource, QueueEvent};
 use super::edata_tags::{NO_SLOT, TagHit};
 use super::outstanding::OutstandingOp;
-use super::{LENT, LINKS, MOST_EARLY, OpQueue, SLOT_AT};
+use super::{CONN_CBDATA, MAX_EARLY_NOTICES, OpQueue, SLOT_AT, ZCOPY_BIT};
 use crate::sys::log;
 use crate::sys::sync::dma_mem;
 use crate::tl::tofu::utofu::{self, MrqNotice, code_name};
@@ -11,7 +11,7 @@ use crate::tl::tofu::vcq::RemoteAddr;
 use std::ffi::{c_int, c_void};
 
 /// More consecutive errors than this, with no valid notice between them, mean that the MRQ itself has failed.
-const DEAF: u32 = 1000;
+const MAX_VAGUE_ERRORS: u32 = 1000;
 /// Maximum number of empty polls of the MRQ for a flush reply.
 const LOOKS: u32 = 100;
 /// TCQ entries taken per call.
@@ -19,7 +19,7 @@ const BATCH: usize = 16;
 
 impl OpQueue {
     /// Polls the TCQ: frees buffers and completes zcopy puts. True: more entries may be queued.
-    pub fn reap(&mut self) -> bool {
+    pub fn poll_tcq(&mut self) -> bool {
         for _ in 0..BATCH {
             let (code, word) = self.vcq.poll_tcq();
             if code == utofu::NOT_FOUND {
@@ -30,13 +30,13 @@ impl OpQueue {
             if !well && slot != NO_SLOT {
                 self.give_up(slot);
             }
-            let link = match word {
-                LENT.. => self.release_zcopy((word - LENT) as u32, well),
-                LINKS.. => (word - LINKS) as u32,
+            let conn = match word {
+                ZCOPY_BIT.. => self.release_zcopy((word - ZCOPY_BIT) as u32, well),
+                CONN_CBDATA.. => (word - CONN_CBDATA) as u32,
                 buffer => self.buffers.give_back(buffer as u16),
             };
             if !well {
-                self.failed.push((link, code));
+                self.failed.push((conn, code));
             }
         }
         true
@@ -44,42 +44,50 @@ impl OpQueue {
 
     /// A zcopy put has left the request's memory: returns its connection.
     fn release_zcopy(&mut self, number: u32, well: bool) -> u32 {
-        let OutstandingOp { link, whose, .. } = self.under_way.remove(number);
-        self.lent -= 1;
-        self.ended.push_back(QueueEvent::Left { link, whose, well });
-        link
+        let OutstandingOp { conn, request, .. } = self.under_way.remove(number);
+        self.zcopy_in_flight -= 1;
+        self.ended.push_back(QueueEvent::ZcopyDone {
+            conn,
+            request,
+            well,
+        });
+        conn
     }
 
     /// The operation with this edata tag has failed: returns what it belongs to.
     #[cold]
     fn give_up(&mut self, slot: u64) -> Option<TagHit> {
-        let came = self.slots.complete(slot, false)?;
-        let event = self.on_tag_hit(came);
+        let hit = self.slots.complete(slot, false)?;
+        let event = self.on_tag_hit(hit);
         self.ended.extend(event);
-        match came {
+        match hit {
             TagHit::One(Completion::Changes(_)) => self.changes -= 1,
-            TagHit::One(Completion::Reply(link)) => {
-                let whose = self.replies.end(slot).whose;
+            TagHit::One(Completion::Reply(conn)) => {
+                let request = self.replies.end(slot).request;
                 // The request is completed when the connection is released.
-                let orphan = (!whose.is_null()).then_some((link, whose));
-                self.orphans.extend(orphan);
+                let failed_request = (!request.is_null()).then_some((conn, request));
+                self.failed_requests.extend(failed_request);
             }
             _ => {}
         }
-        Some(came)
+        Some(hit)
     }
 
     /// Completes reads: returns the first event, if there is one, and queues the others.
-    pub(super) fn on_tag_hit(&mut self, came: TagHit) -> Option<QueueEvent> {
-        let TagHit::All { first, well, .. } = came else {
+    pub(super) fn on_tag_hit(&mut self, hit: TagHit) -> Option<QueueEvent> {
+        let TagHit::All { first, well, .. } = hit else {
             return None;
         };
-        let mut told = None;
-        let (buffers, orphans, ended) = (&mut self.buffers, &mut self.orphans, &mut self.ended);
+        let mut reported = None;
+        let (buffers, failed_requests, ended) = (
+            &mut self.buffers,
+            &mut self.failed_requests,
+            &mut self.ended,
+        );
         self.under_way.take_all(first, |read| {
-            let OutstandingOp { link, whose, .. } = read;
+            let OutstandingOp { conn, request, .. } = read;
             if let Some((buffer, into, len)) = read.copy {
-                if well && !whose.is_null() {
+                if well && !request.is_null() {
                     let from = buffers.ptr(buffer);
                     dma_mem::reads(from, len);
                     dma_mem::writes(into, len);
@@ -89,23 +97,23 @@ impl OpQueue {
                 buffers.give_back(buffer);
                 if !well {
                     // The request is completed when the connection is released.
-                    orphans.extend((!whose.is_null()).then_some((link, whose)));
+                    failed_requests.extend((!request.is_null()).then_some((conn, request)));
                     return;
                 }
             }
             let copied = read.copy.is_some();
-            let event = QueueEvent::Came {
-                link,
-                whose,
+            let event = QueueEvent::Completed {
+                conn,
+                request,
                 copied,
                 well,
             };
-            match told {
-                None => told = Some(event),
+            match reported {
+                None => reported = Some(event),
                 Some(_) => ended.push_back(event),
             }
         });
-        told
+        reported
     }
 
     /// The next event.
@@ -129,10 +137,10 @@ impl OpQueue {
     /// Polls the MRQ for a flush reply of this connection ([`Completion::Flush`]), for a microsecond or two. Other
     /// notices are queued for [`poll`](Self::poll). False: none came, or a zcopy put is outstanding, which completes
     /// before it.
-    pub fn poll_flush_reply(&mut self, link: u32) -> bool {
+    pub fn poll_flush_reply(&mut self, conn: u32) -> bool {
         let mut early = 0;
         let mut looks = 0;
-        while looks < LOOKS && self.lent == 0 && self.early.len() < MOST_EARLY {
+        while looks < LOOKS && self.zcopy_in_flight == 0 && self.early.len() < MAX_EARLY_NOTICES {
             let Some((code, notice)) = self.early.get(early) else {
                 match self.vcq.poll_mrq() {
                     (utofu::NOT_FOUND, _) => looks += 1,
@@ -144,7 +152,7 @@ impl OpQueue {
             let (is_put, byte) = (notice.notice_type == utofu::LCL_PUT, notice.edata);
             if is_put
                 && *code == utofu::SUCCESS
-                && self.slots.owner(byte) == Some(Completion::Flush(link))
+                && self.slots.owner(byte) == Some(Completion::Flush(conn))
             {
                 self.has_reply();
                 self.early.remove(early);
@@ -177,7 +185,7 @@ impl OpQueue {
 
     fn poll_failed(&mut self) -> Option<QueueEvent> {
         if self.is_sending() {
-            self.reap();
+            self.poll_tcq();
         }
         self.next_ended().or_else(|| self.next_failed())
     }
@@ -191,9 +199,9 @@ impl OpQueue {
     }
 
     fn next_failed(&mut self) -> Option<QueueEvent> {
-        let (link, code) = self.failed.pop()?;
-        let whose = ErrSource::of(link);
-        Some(QueueEvent::Failed { whose, code })
+        let (conn, code) = self.failed.pop()?;
+        let source = ErrSource::of(conn);
+        Some(QueueEvent::Failed { source, code })
     }
 
     /// A notice of an operation of this worker, or an error.
@@ -204,20 +212,20 @@ impl OpQueue {
         );
         let well = code == utofu::SUCCESS;
         if !well {
-            let came = ours.then(|| self.give_up(notice.edata)).flatten();
-            return Some(self.on_error(code, notice, came));
+            let hit = ours.then(|| self.give_up(notice.edata)).flatten();
+            return Some(self.on_error(code, notice, hit));
         }
         self.has_reply();
-        let came = (ours.then(|| self.slots.complete(notice.edata, true))).flatten()?;
-        let event = self.on_tag_hit(came);
-        match came {
-            TagHit::One(Completion::Reply(link)) => {
-                let whose = self.replies.land(notice.edata, notice.rmt_value);
-                Some(tag_hit(link, whose))
+        let hit = (ours.then(|| self.slots.complete(notice.edata, true))).flatten()?;
+        let event = self.on_tag_hit(hit);
+        match hit {
+            TagHit::One(Completion::Reply(conn)) => {
+                let request = self.replies.land(notice.edata, notice.rmt_value);
+                Some(tag_hit(conn, request))
             }
-            TagHit::One(Completion::Changes(link)) => {
+            TagHit::One(Completion::Changes(conn)) => {
                 self.changes -= 1;
-                Some(tag_hit(link, std::ptr::null_mut()))
+                Some(tag_hit(conn, std::ptr::null_mut()))
             }
             TagHit::One(owner) => {
                 let value = notice.rmt_value;
@@ -236,48 +244,48 @@ impl OpQueue {
 
     /// All earlier puts have arrived: completes the zcopy puts among them before `event`.
     fn in_turn(&mut self, event: QueueEvent) -> QueueEvent {
-        if self.lent == 0 {
+        if self.zcopy_in_flight == 0 {
             return event;
         }
-        while self.reap() {}
+        while self.poll_tcq() {}
         self.ended.push_back(event);
         self.next_ended().unwrap_or(event)
     }
 
-    fn on_error(&mut self, code: c_int, notice: &MrqNotice, came: Option<TagHit>) -> QueueEvent {
+    fn on_error(&mut self, code: c_int, notice: &MrqNotice, hit: Option<TagHit>) -> QueueEvent {
         log::diag!(
-            "the interconnect tells of an error: {} ({code}), notice of type {}, edata {}",
+            "the interconnect reports an error: {} ({code}), notice of type {}, edata {}",
             code_name(code),
             notice.notice_type,
             notice.edata
         );
         let is_unnamed = notice.notice_type == utofu::NO_NOTICE;
-        let is_vague = came.is_none() && (code == utofu::MRQ_OTHER || is_unnamed);
+        let is_vague = hit.is_none() && (code == utofu::MRQ_OTHER || is_unnamed);
         self.errors = if is_vague { self.errors + 1 } else { 0 };
-        if self.errors > DEAF {
-            return QueueEvent::Deaf { code };
+        if self.errors > MAX_VAGUE_ERRORS {
+            return QueueEvent::MrqFailed { code };
         }
-        let whose = match came {
-            Some(TagHit::One(owner)) => ErrSource::of(owner.link()),
-            Some(TagHit::Part(link) | TagHit::All { link, .. }) => ErrSource::Link(link),
+        let source = match hit {
+            Some(TagHit::One(owner)) => ErrSource::of(owner.conn()),
+            Some(TagHit::Part(conn) | TagHit::All { conn, .. }) => ErrSource::Conn(conn),
             None if is_unnamed => ErrSource::Unknown,
             None => {
                 let there = RemoteAddr {
                     vcq: notice.vcq_id,
                     stadd: notice.rmt_stadd,
                 };
-                ErrSource::Coloured(notice.edata as u8, there)
+                ErrSource::Untagged(notice.edata as u8, there)
             }
         };
-        QueueEvent::Failed { whose, code }
+        QueueEvent::Failed { source, code }
     }
 }
 
 /// The completion of an operation for which the TNI did not access the request's memory.
-fn tag_hit(link: u32, whose: *mut c_void) -> QueueEvent {
-    QueueEvent::Came {
-        link,
-        whose,
+fn tag_hit(conn: u32, request: *mut c_void) -> QueueEvent {
+    QueueEvent::Completed {
+        conn,
+        request,
         copied: true,
         well: true,
     }

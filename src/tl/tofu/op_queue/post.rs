@@ -2,7 +2,7 @@
 
 use super::completion::{CREDITS, Completion, OpTag};
 use super::outstanding::OutstandingOp;
-use super::{LENT, LINKS, OpQueue, STUCK_MS, word_of};
+use super::{CONN_CBDATA, OpQueue, STUCK_MS, ZCOPY_BIT, word_of};
 use crate::sys::clock;
 use crate::tl::tofu::amo::TofuAmo;
 use crate::tl::tofu::utofu::{self, Stadd};
@@ -18,7 +18,7 @@ impl OpQueue {
             match post(&self.vcq) {
                 utofu::SUCCESS => return Ok(()),
                 utofu::BUSY => {
-                    self.reap();
+                    self.poll_tcq();
                 }
                 code => return Err(code),
             }
@@ -36,39 +36,39 @@ impl OpQueue {
     /// The library's code: the connection is unusable.
     pub fn send_short(
         &mut self,
-        mark: OpTag,
+        tag: OpTag,
         frame: &[u8],
         to: RemoteAddr,
         flags: c_ulong,
     ) -> Result<(), c_int> {
-        let told = PostFlags {
+        let post_flags = PostFlags {
             flags: utofu::STRONG_ORDER | flags,
-            edata: mark.colour,
-            cbdata: LINKS + mark.link as usize,
+            edata: tag.generation,
+            cbdata: CONN_CBDATA + tag.conn as usize,
         };
-        self.post(|vcq| vcq.put_bytes(frame, to, told))
+        self.post(|vcq| vcq.put_bytes(frame, to, post_flags))
     }
 
-    /// Puts a frame of `len` bytes from a buffer, which [`reap`](Self::reap) frees. Frames of a connection arrive in
-    /// order.
+    /// Puts a frame of `len` bytes from a buffer, which [`poll_tcq`](Self::poll_tcq) frees. Frames of a connection
+    /// arrive in order.
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
     pub fn send(
         &mut self,
-        mark: OpTag,
+        tag: OpTag,
         buffer: u16,
         len: usize,
         to: RemoteAddr,
         flags: c_ulong,
     ) -> Result<(), c_int> {
         let from = self.buffers.stadd(buffer);
-        let told = PostFlags {
+        let post_flags = PostFlags {
             flags: utofu::STRONG_ORDER | utofu::TCQ_NOTICE | flags,
-            edata: mark.colour,
+            edata: tag.generation,
             cbdata: buffer.into(),
         };
-        self.post(|vcq| vcq.put(from, to, len, told))
+        self.post(|vcq| vcq.put(from, to, len, post_flags))
     }
 
     /// Puts a word behind all earlier puts to the peer. With an owner, `QueueEvent::Ended` reports it when the word and
@@ -78,26 +78,29 @@ impl OpQueue {
     /// The library's code: the connection is unusable.
     pub fn put_word(
         &mut self,
-        mark: OpTag,
+        tag: OpTag,
         word: u64,
         to: RemoteAddr,
         owner: Option<Completion>,
     ) -> Result<bool, c_int> {
-        let (mut flags, mut edata, mut cbdata) =
-            (utofu::STRONG_ORDER, mark.colour, LINKS + mark.link as usize);
+        let (mut flags, mut edata, mut cbdata) = (
+            utofu::STRONG_ORDER,
+            tag.generation,
+            CONN_CBDATA + tag.conn as usize,
+        );
         if let Some(owner) = owner {
             let Some(slot) = self.slots.alloc(owner) else {
                 return Ok(false);
             };
             flags |= utofu::LOCAL_MRQ_NOTICE;
-            (edata, cbdata) = (slot, word_of(mark.link, slot));
+            (edata, cbdata) = (slot, word_of(tag.conn, slot));
         }
-        let told = PostFlags {
+        let post_flags = PostFlags {
             flags,
             edata,
             cbdata,
         };
-        let posted = self.post(|vcq| vcq.put_word(word, to, told));
+        let posted = self.post(|vcq| vcq.put_word(word, to, post_flags));
         self.posted(posted, edata)
     }
 
@@ -107,38 +110,38 @@ impl OpQueue {
     /// # Errors
     /// The library's code: the connection is unusable.
     pub fn post_disconnect(&mut self, ring: u32, word: u64, to: RemoteAddr) -> Result<bool, c_int> {
-        let Some(edata) = self.slots.alloc(Completion::Farewell(ring)) else {
+        let Some(edata) = self.slots.alloc(Completion::CloseNotice(ring)) else {
             return Ok(false);
         };
-        let told = PostFlags {
+        let post_flags = PostFlags {
             flags: utofu::STRONG_ORDER | utofu::LOCAL_MRQ_NOTICE | utofu::REMOTE_MRQ_NOTICE,
             edata,
             cbdata: word_of(CREDITS + ring, edata),
         };
-        let posted = self.post(|vcq| vcq.put_word(word, to, told));
+        let posted = self.post(|vcq| vcq.put_word(word, to, post_flags));
         self.posted(posted, edata)
     }
 
-    /// Posts a bcopy get of `len` bytes, at most a buffer's length, to `into`. [`super::QueueEvent::Came`] reports
-    /// `whose`. False: no room now.
+    /// Posts a bcopy get of `len` bytes, at most a buffer's length, to `into`. [`super::QueueEvent::Completed`] reports
+    /// `request`. False: no room now.
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
     pub fn read(
         &mut self,
-        link: u32,
+        conn: u32,
         from: RemoteAddr,
         (into, len): (*mut u8, usize),
-        whose: *mut c_void,
+        request: *mut c_void,
     ) -> Result<bool, c_int> {
         if len > self.buffers.packet() || self.is_full() || !self.has_buffers(1) {
             return Ok(false);
         }
-        let Some(buffer) = self.buffers.take(link) else {
+        let Some(buffer) = self.buffers.take(conn) else {
             return Ok(false);
         };
         let here = self.buffers.stadd(buffer);
-        let read = OutstandingOp::by_buffer(link, whose, buffer, (into, len));
+        let read = OutstandingOp::by_buffer(conn, request, buffer, (into, len));
         let posted = self.get(read, here, from, len);
         if posted == Ok(false) {
             self.buffers.give_back(buffer);
@@ -151,22 +154,30 @@ impl OpQueue {
     ///
     /// # Errors
     /// The library's code: it has refused the get.
-    pub fn read_behind(&mut self, link: u32, from: RemoteAddr) -> Result<bool, c_int> {
+    pub fn read_behind(&mut self, conn: u32, from: RemoteAddr) -> Result<bool, c_int> {
         const WORD: usize = size_of::<u64>();
         if self.is_full() || !self.has_buffers(1) {
             return Ok(false);
         }
-        let Some(buffer) = self.buffers.take(link) else {
+        let Some(buffer) = self.buffers.take(conn) else {
             return Ok(false);
         };
         let here = self.buffers.stadd(buffer);
         let nowhere = (std::ptr::null_mut(), WORD);
-        let read = OutstandingOp::by_buffer(link, std::ptr::null_mut(), buffer, nowhere);
+        let read = OutstandingOp::by_buffer(conn, std::ptr::null_mut(), buffer, nowhere);
         // The TNI overwrites the buffer, whose last contents this thread has read.
         read_before_post();
-        let posted = self.noticed(read, |vcq, told| {
-            let flags = told.flags | utofu::STRONG_ORDER;
-            vcq.get(here, from, WORD, PostFlags { flags, ..told })
+        let posted = self.noticed(read, |vcq, post_flags| {
+            let flags = post_flags.flags | utofu::STRONG_ORDER;
+            vcq.get(
+                here,
+                from,
+                WORD,
+                PostFlags {
+                    flags,
+                    ..post_flags
+                },
+            )
         });
         if posted == Ok(false) {
             self.buffers.give_back(buffer);
@@ -174,22 +185,22 @@ impl OpQueue {
         posted
     }
 
-    /// Posts a zcopy get of `len` bytes into registered memory. [`super::QueueEvent::Came`] reports `whose`. False: no
-    /// room now.
+    /// Posts a zcopy get of `len` bytes into registered memory. [`super::QueueEvent::Completed`] reports `request`.
+    /// False: no room now.
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
     pub fn read_in_place(
         &mut self,
-        link: u32,
+        conn: u32,
         from: RemoteAddr,
         (into, len): (Stadd, usize),
-        whose: *mut c_void,
+        request: *mut c_void,
     ) -> Result<bool, c_int> {
         if self.is_full() {
             return Ok(false);
         }
-        self.get(OutstandingOp::in_place(link, whose), into, from, len)
+        self.get(OutstandingOp::in_place(conn, request), into, from, len)
     }
 
     fn get(
@@ -201,7 +212,7 @@ impl OpQueue {
     ) -> Result<bool, c_int> {
         // The TNI overwrites memory that this thread has read, such as a buffer of an earlier get.
         read_before_post();
-        self.noticed(read, |vcq, told| vcq.get(into, from, len, told))
+        self.noticed(read, |vcq, post_flags| vcq.get(into, from, len, post_flags))
     }
 
     /// Posts, by `post`, an operation that an MRQ notice completes.
@@ -210,56 +221,56 @@ impl OpQueue {
         operation: OutstandingOp,
         post: impl Fn(&Vcq, PostFlags) -> c_int,
     ) -> Result<bool, c_int> {
-        let link = operation.link;
+        let conn = operation.conn;
         let number = self.under_way.insert(operation);
-        let Some(edata) = self.slots.join(link, number, &mut self.under_way) else {
+        let Some(edata) = self.slots.join(conn, number, &mut self.under_way) else {
             self.under_way.remove(number);
             return Ok(false);
         };
-        let told = PostFlags {
+        let post_flags = PostFlags {
             flags: utofu::LOCAL_MRQ_NOTICE,
             edata,
-            cbdata: word_of(link, edata),
+            cbdata: word_of(conn, edata),
         };
-        let posted = self.post(|vcq| post(vcq, told));
+        let posted = self.post(|vcq| post(vcq, post_flags));
         if posted.is_err() {
             // The operation completes with those that share its tag, without a request.
             self.under_way.detach_owner(number);
-            if let Some(came) = self.slots.complete(edata.into(), false) {
-                let event = self.on_tag_hit(came);
+            if let Some(hit) = self.slots.complete(edata.into(), false) {
+                let event = self.on_tag_hit(hit);
                 self.ended.extend(event);
             }
         }
         posted.map(|()| true)
     }
 
-    /// Posts a zcopy put of `len` bytes of registered memory, in order with frames. [`super::QueueEvent::Left`] reports
-    /// `whose` when the TNI has read the memory. False: no room now.
+    /// Posts a zcopy put of `len` bytes of registered memory, in order with frames. [`super::QueueEvent::ZcopyDone`]
+    /// reports `request` when the TNI has read the memory. False: no room now.
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
     pub fn write_in_place(
         &mut self,
-        mark: OpTag,
+        tag: OpTag,
         (from, len): (Stadd, usize),
         to: RemoteAddr,
-        whose: *mut c_void,
+        request: *mut c_void,
     ) -> Result<bool, c_int> {
         if self.is_full() {
-            self.reap();
+            self.poll_tcq();
             if self.is_full() {
                 return Ok(false);
             }
         }
-        let number = (self.under_way).insert(OutstandingOp::in_place(mark.link, whose));
-        let told = PostFlags {
+        let number = (self.under_way).insert(OutstandingOp::in_place(tag.conn, request));
+        let post_flags = PostFlags {
             flags: utofu::STRONG_ORDER | utofu::TCQ_NOTICE,
-            edata: mark.colour,
-            cbdata: LENT + number as usize,
+            edata: tag.generation,
+            cbdata: ZCOPY_BIT + number as usize,
         };
-        let posted = self.post(|vcq| vcq.put(from, to, len, told));
+        let posted = self.post(|vcq| vcq.put(from, to, len, post_flags));
         match posted {
-            Ok(()) => self.lent += 1,
+            Ok(()) => self.zcopy_in_flight += 1,
             Err(_) => {
                 self.under_way.remove(number);
             }
@@ -267,23 +278,23 @@ impl OpQueue {
         posted.map(|()| true)
     }
 
-    /// Posts a zcopy put without any ordering. [`super::QueueEvent::Came`] reports `whose` when the data have arrived.
-    /// False: no room now.
+    /// Posts a zcopy put without any ordering. [`super::QueueEvent::Completed`] reports `request` when the data have
+    /// arrived. False: no room now.
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
     pub fn write_apart(
         &mut self,
-        link: u32,
+        conn: u32,
         (from, len): (Stadd, usize),
         to: RemoteAddr,
-        whose: *mut c_void,
+        request: *mut c_void,
     ) -> Result<bool, c_int> {
         if self.is_full() {
             return Ok(false);
         }
-        let write = OutstandingOp::in_place(link, whose);
-        self.noticed(write, |vcq, told| vcq.put(from, to, len, told))
+        let write = OutstandingOp::in_place(conn, request);
+        self.noticed(write, |vcq, post_flags| vcq.put(from, to, len, post_flags))
     }
 
     /// Adds to a word at a peer; `QueueEvent::Ended` reports the fetched value to the owner, if there is one. False: no
@@ -293,7 +304,7 @@ impl OpQueue {
     /// The library's code: the connection is unusable.
     pub fn add(
         &mut self,
-        link: u32,
+        conn: u32,
         what: u64,
         to: RemoteAddr,
         owner: Option<Completion>,
@@ -305,12 +316,12 @@ impl OpQueue {
             };
             (flags, edata) = (utofu::LOCAL_MRQ_NOTICE, slot);
         }
-        let told = PostFlags {
+        let post_flags = PostFlags {
             flags,
             edata,
-            cbdata: word_of(link, edata),
+            cbdata: word_of(conn, edata),
         };
-        let posted = self.post(|vcq| vcq.change(TofuAmo::add(what), to, told));
+        let posted = self.post(|vcq| vcq.change(TofuAmo::add(what), to, post_flags));
         self.posted(posted, edata)
     }
 

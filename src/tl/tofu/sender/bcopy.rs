@@ -1,6 +1,6 @@
 //! Sends records as frames into the ring that the peer has granted: from registered buffers, or in descriptors.
 
-use super::{MOST_UNTOLD, TofuSender};
+use super::{MAX_UNACKED, TofuSender};
 use crate::tl::tofu::op_queue::Completion;
 use crate::tl::tofu::tni::PIGGYBACK;
 use crate::tl::tofu::utofu::{self, REMOTE_MRQ_NOTICE};
@@ -8,7 +8,7 @@ use crate::tl::tofu::vcq::RemoteAddr;
 use crate::wire::ib_packet::{HEAD, MORE, PacketHdr};
 
 /// Bytes of a ring from which on its sender keeps the staging memory of long records.
-const KEEPING: u32 = 64 << 10;
+const KEEP_STAGING_BYTES: u32 = 64 << 10;
 
 impl TofuSender {
     fn segment(&self) -> usize {
@@ -36,7 +36,7 @@ impl TofuSender {
         let frames = self.frames_at_first(len);
         let last = HEAD + (len - (frames - 1) * segment).min(segment);
         if !self.writer.has_room(frames, last) {
-            self.writer.credit(self.cell.credit());
+            self.writer.credit(self.ctrl_word.credit());
             if !self.writer.has_room(frames, last) {
                 return false;
             }
@@ -59,7 +59,7 @@ impl TofuSender {
             return false;
         }
         for _ in 0..missing {
-            self.buffers.extend(queue.take_buffer(self.mark.link));
+            self.buffers.extend(queue.take_buffer(self.tag.conn));
         }
         true
     }
@@ -104,7 +104,7 @@ impl TofuSender {
         fill(self.record.as_mut_ptr());
         self.rest = Some((head, 0));
         if !self.push() {
-            self.iface.leave_unfinished(self.mark.link);
+            self.iface.leave_unfinished(self.tag.conn);
         }
     }
 
@@ -138,7 +138,7 @@ impl TofuSender {
         let has_gone = at == record.len() || self.broken;
         self.rest = (!has_gone).then_some((head, at));
         // Where there are many peers, and rings are short, the memory is not kept per peer.
-        if !has_gone || self.to.shape.size >= KEEPING {
+        if !has_gone || self.to.shape.size >= KEEP_STAGING_BYTES {
             self.record = record;
         }
         self.give_back_buffers();
@@ -152,9 +152,9 @@ impl TofuSender {
     /// buffer.
     fn can_continue(&mut self, len: usize) -> bool {
         if !self.writer.has_room(1, HEAD + len) {
-            self.writer.credit(self.cell.credit());
+            self.writer.credit(self.ctrl_word.credit());
         }
-        let is_too_much = self.flow.unacked(self.posted()) >= MOST_UNTOLD;
+        let is_too_much = self.flow.unacked(self.posted()) >= MAX_UNACKED;
         if is_too_much && !self.flow.is_flushing() {
             self.post_flush();
         }
@@ -165,7 +165,7 @@ impl TofuSender {
             let mut queue = self.iface.queue.lock();
             let taken = queue
                 .has_buffers(1)
-                .then(|| queue.take_buffer(self.mark.link));
+                .then(|| queue.take_buffer(self.tag.conn));
             self.buffers.extend(taken.flatten());
         }
         HEAD + len <= PIGGYBACK || !self.buffers.is_empty()
@@ -199,7 +199,7 @@ impl TofuSender {
             frame[..HEAD].copy_from_slice(&head);
             fill(frame[HEAD..].as_mut_ptr());
             let mut queue = self.iface.queue.lock();
-            queue.send_short(self.mark, &frame[..HEAD + len], to, flags)
+            queue.send_short(self.tag, &frame[..HEAD + len], to, flags)
         } else {
             let Some((buffer, at)) = self.buffers.pop() else {
                 return self.fail(utofu::BUSY);
@@ -210,7 +210,7 @@ impl TofuSender {
                 fill(at.add(HEAD));
             }
             let mut queue = self.iface.queue.lock();
-            queue.send(self.mark, buffer, HEAD + len, to, flags)
+            queue.send(self.tag, buffer, HEAD + len, to, flags)
         };
         if let Err(code) = result {
             self.fail(code);
@@ -225,11 +225,7 @@ impl TofuSender {
             stadd: self.to.ring + self.to.shape.count_at(),
         };
         let count = u64::from(self.writer.frames());
-        let result = self
-            .iface
-            .queue
-            .lock()
-            .put_word(self.mark, count, to, owner);
+        let result = self.iface.queue.lock().put_word(self.tag, count, to, owner);
         result.unwrap_or_else(|code| {
             self.fail(code);
             true

@@ -76,7 +76,7 @@ impl TofuSender {
             reads: self.reads,
             owner,
         };
-        self.marks.all.push_back(waiting);
+        self.pending_flushes.all.push_back(waiting);
         if !self.has_read() {
             self.flow.watch();
             if self.gate == ReadGate::Open {
@@ -84,18 +84,18 @@ impl TofuSender {
             }
         }
         // A reply that was handled before the flush was listed does not complete it.
-        let is_told = !self.is_drained() && self.post_marker_flush();
-        if !is_told {
-            self.marks.all.pop_back();
+        let flush_posted = !self.is_drained() && self.post_marker_flush();
+        if !flush_posted {
+            self.pending_flushes.all.pop_back();
         }
-        is_told
+        flush_posted
     }
 
     /// Called before a read, atomic operation or write by a rail is posted after a flush: seals the outstanding ones,
     /// for which the pending flushes wait.
     #[inline(always)]
     pub(super) fn seal_flushes(&mut self) {
-        if !self.marks.is_sealed() && !self.has_read() {
+        if !self.pending_flushes.is_sealed() && !self.has_read() {
             self.seal();
         }
     }
@@ -104,12 +104,12 @@ impl TofuSender {
     fn seal(&mut self) {
         // Exact: a read that is posted while a flush has something to wait for is posted behind a seal.
         let has_read = |flush: &PendingFlush| self.flow.has_read_done(flush.reads);
-        let (link, age) = (self.mark.link, self.marks.seal(has_read));
+        let (conn, age) = (self.tag.conn, self.pending_flushes.seal(has_read));
         // The next atomic operation takes another tag.
         self.slot = 0;
-        self.iface.queue.lock().seal(link, age);
+        self.iface.queue.lock().seal(conn, age);
         for rail in &self.iface.rails {
-            rail.queue.lock().seal(link, age);
+            rail.queue.lock().seal(conn, age);
         }
     }
 
@@ -117,14 +117,14 @@ impl TofuSender {
     /// completed.
     #[inline(never)]
     fn unseal_first(&mut self) -> bool {
-        let link = self.mark.link;
+        let conn = self.tag.conn;
         let mut rails = self.iface.rails.iter();
-        let is_complete = self.marks.seals.front().is_none_or(|&age| {
-            !self.iface.queue.lock().has_sealed(link, age)
-                && !rails.any(|rail| rail.queue.lock().has_sealed(link, age))
+        let is_complete = self.pending_flushes.seals.front().is_none_or(|&age| {
+            !self.iface.queue.lock().has_sealed(conn, age)
+                && !rails.any(|rail| rail.queue.lock().has_sealed(conn, age))
         });
         if is_complete {
-            self.marks.seals.pop_front();
+            self.pending_flushes.seals.pop_front();
         }
         is_complete
     }
@@ -135,7 +135,7 @@ impl TofuSender {
             posted,
             reads,
             owner,
-        }) = self.marks.all.front()
+        }) = self.pending_flushes.all.front()
         else {
             self.flow.unwatch();
             if self.gate == ReadGate::Flush {
@@ -145,20 +145,20 @@ impl TofuSender {
         };
         if self.flow.is_past(posted)
             && self.flow.has_read_done(reads)
-            && (self.marks.seals.is_empty() || self.unseal_first())
+            && (self.pending_flushes.seals.is_empty() || self.unseal_first())
         {
-            self.marks.all.pop_front();
+            self.pending_flushes.all.pop_front();
             return Some(owner);
         }
         if !self.post_marker_flush() {
-            self.iface.leave_unfinished(self.mark.link);
+            self.iface.leave_unfinished(self.tag.conn);
         }
         None
     }
 
     /// Posts a flush request for the pending flushes, where none covers the last one. False: not now.
     pub(super) fn post_marker_flush(&mut self) -> bool {
-        let Some(&PendingFlush { posted, .. }) = self.marks.all.back() else {
+        let Some(&PendingFlush { posted, .. }) = self.pending_flushes.all.back() else {
             return true;
         };
         if !self.is_acked(posted) {

@@ -26,18 +26,18 @@ impl TofuSender {
             let mut bytes = [0; PIGGYBACK];
             fill(bytes.as_mut_ptr(), n);
             let mut queue = self.iface.queue.lock();
-            queue.send_short(self.mark, &bytes[..n], to, 0)
+            queue.send_short(self.tag, &bytes[..n], to, 0)
         } else {
             let mut queue = self.iface.queue.lock();
             let taken = queue
                 .has_buffers(1)
-                .then(|| queue.take_buffer(self.mark.link));
+                .then(|| queue.take_buffer(self.tag.conn));
             drop(queue);
             let Some((buffer, at)) = taken.flatten() else {
                 return 0;
             };
             fill(at, n);
-            self.iface.queue.lock().send(self.mark, buffer, n, to, 0)
+            self.iface.queue.lock().send(self.tag, buffer, n, to, 0)
         };
         self.posts();
         if let Err(code) = result {
@@ -47,8 +47,8 @@ impl TofuSender {
     }
 
     /// Gets the first part of `len` bytes of the peer's memory through a buffer, as much as one operation carries;
-    /// completes `whose`. Returns the bytes; 0: no room now.
-    pub fn read(&mut self, stadd: Stadd, into: *mut u8, len: usize, whose: *mut c_void) -> usize {
+    /// completes `request`. Returns the bytes; 0: no room now.
+    pub fn read(&mut self, stadd: Stadd, into: *mut u8, len: usize, request: *mut c_void) -> usize {
         if self.is_held_back() || self.is_behind_writes() {
             return 0;
         }
@@ -57,17 +57,17 @@ impl TofuSender {
             vcq: self.to.vcq,
             stadd,
         };
-        let read = (self.iface.queue.lock()).read(self.mark.link, from, (into, n), whose);
+        let read = (self.iface.queue.lock()).read(self.tag.conn, from, (into, n), request);
         self.has_posted_read(read, n)
     }
 
-    /// Puts the first part of `len` bytes of registered memory of `whose`, as much as one operation carries; completes
-    /// it when the TNI has read them. Returns the bytes; 0: no room now.
+    /// Puts the first part of `len` bytes of registered memory of `request`, as much as one operation carries;
+    /// completes it when the TNI has read them. Returns the bytes; 0: no room now.
     pub fn write_in_place(
         &mut self,
         stadd: Stadd,
         (from, len): (Stadd, usize),
-        whose: *mut c_void,
+        request: *mut c_void,
     ) -> usize {
         if self.is_held_back() {
             return 0;
@@ -75,7 +75,7 @@ impl TofuSender {
         let n = len.min(self.iface.longest);
         let vcq = self.to.vcq;
         let to = RemoteAddr { vcq, stadd };
-        let written = (self.iface.queue.lock()).write_in_place(self.mark, (from, n), to, whose);
+        let written = (self.iface.queue.lock()).write_in_place(self.tag, (from, n), to, request);
         match written {
             Ok(true) => {
                 self.posts();
@@ -89,21 +89,21 @@ impl TofuSender {
         }
     }
 
-    /// Gets the first part of `len` bytes into registered memory of `whose`, as much as one operation carries;
+    /// Gets the first part of `len` bytes into registered memory of `request`, as much as one operation carries;
     /// completes it when they have arrived. Returns the bytes; 0: no room now.
     pub fn read_in_place(
         &mut self,
         stadd: Stadd,
         (into, len): (Stadd, usize),
-        whose: *mut c_void,
+        request: *mut c_void,
     ) -> usize {
         if self.is_held_back() || self.is_behind_writes() {
             return 0;
         }
         let n = len.min(self.iface.longest);
         let vcq = self.to.vcq;
-        let (link, from) = (self.mark.link, RemoteAddr { vcq, stadd });
-        let read = (self.iface.queue.lock()).read_in_place(link, from, (into, n), whose);
+        let (conn, from) = (self.tag.conn, RemoteAddr { vcq, stadd });
+        let read = (self.iface.queue.lock()).read_in_place(conn, from, (into, n), request);
         self.has_posted_read(read, n)
     }
 
@@ -113,22 +113,22 @@ impl TofuSender {
     }
 
     /// Puts like [`write_in_place`](Self::write_in_place), by one of the [rails](Self::rails), whose steering addresses
-    /// these are; completes `whose` when the data have arrived. Ordered with other operations only by fences.
+    /// these are; completes `request` when the data have arrived. Ordered with other operations only by fences.
     pub fn write_by_rail(
         &mut self,
         rail: usize,
         stadd: Stadd,
         (from, len): (Stadd, usize),
-        whose: *mut c_void,
+        request: *mut c_void,
     ) -> usize {
         if self.is_held_back() || self.is_behind_writes() {
             return 0;
         }
         let n = len.min(self.iface.longest);
         let vcq = self.rails[rail];
-        let (link, to) = (self.mark.link, RemoteAddr { vcq, stadd });
+        let (conn, to) = (self.tag.conn, RemoteAddr { vcq, stadd });
         let mut queue = self.iface.rails[rail].queue.lock();
-        let written = queue.write_apart(link, (from, n), to, whose);
+        let written = queue.write_apart(conn, (from, n), to, request);
         drop(queue);
         self.apart |= written == Ok(true);
         self.has_posted_read(written, n)
@@ -140,16 +140,16 @@ impl TofuSender {
         rail: usize,
         stadd: Stadd,
         (into, len): (Stadd, usize),
-        whose: *mut c_void,
+        request: *mut c_void,
     ) -> usize {
         if self.is_held_back() || self.is_behind_writes() {
             return 0;
         }
         let n = len.min(self.iface.longest);
         let vcq = self.rails[rail];
-        let (link, from) = (self.mark.link, RemoteAddr { vcq, stadd });
+        let (conn, from) = (self.tag.conn, RemoteAddr { vcq, stadd });
         let mut queue = self.iface.rails[rail].queue.lock();
-        let read = queue.read_in_place(link, from, (into, n), whose);
+        let read = queue.read_in_place(conn, from, (into, n), request);
         drop(queue);
         self.has_posted_read(read, n)
     }
@@ -191,12 +191,12 @@ impl TofuSender {
         if self.is_held_back() || self.is_behind_writes() {
             return false;
         }
-        let (link, vcq) = (self.mark.link, self.to.vcq);
+        let (conn, vcq) = (self.tag.conn, self.to.vcq);
         let to = RemoteAddr { vcq, stadd };
         let mut queue = self.iface.queue.lock();
         let posted = match reply {
-            Some(reply) => queue.fetch(link, step, to, reply),
-            None => queue.change(link, step, to, &mut self.slot),
+            Some(reply) => queue.fetch(conn, step, to, reply),
+            None => queue.change(conn, step, to, &mut self.slot),
         };
         drop(queue);
         let posted = posted.unwrap_or_else(|code| {
@@ -231,6 +231,6 @@ impl TofuSender {
 
     /// Whether all reads, atomic operations and writes by rails have completed.
     pub(super) fn has_read(&self) -> bool {
-        self.flow.came() == self.reads
+        self.flow.reads_done() == self.reads
     }
 }

@@ -1,7 +1,7 @@
 //! Short puts and records, which the descriptor carries. Within a budget, which was computed before, they are posted
 //! without checks.
 
-use super::{ASK_AT, MOST_UNTOLD, TofuSender};
+use super::{FLUSH_AT, MAX_UNACKED, TofuSender};
 use crate::sys::copy;
 use crate::tl::tofu::tni::PIGGYBACK;
 use crate::tl::tofu::utofu::{REMOTE_MRQ_NOTICE, STRONG_ORDER, SUCCESS, Stadd};
@@ -17,8 +17,8 @@ impl TofuSender {
     #[inline(always)]
     pub fn take_budget(&mut self) -> bool {
         // In this order, and a negative budget counts as 0: one instruction does both.
-        self.calm = self.calm.wrapping_sub(1);
-        self.calm >= 0
+        self.put_budget = self.put_budget.wrapping_sub(1);
+        self.put_budget >= 0
     }
 
     /// Puts a word of 8 or 4 bytes to the peer's memory, which [`take_budget`](Self::take_budget) has granted.
@@ -37,7 +37,7 @@ impl TofuSender {
                 _ => data.cast::<u64>().read_unaligned(),
             };
             let to = RemoteAddr { vcq, stadd };
-            self.line.put_word(word, LEN, to, self.told)
+            self.vcq_ops.put_word(word, LEN, to, self.post_flags)
         };
         if code != SUCCESS {
             self.write_again(LEN);
@@ -59,9 +59,9 @@ impl TofuSender {
             match len {
                 4 => {
                     let word = data.cast::<u32>().read_unaligned().into();
-                    self.line.put_word(word, 4, to, self.told)
+                    self.vcq_ops.put_word(word, 4, to, self.post_flags)
                 }
-                _ => self.line.put_bytes(data, len, to, self.told),
+                _ => self.vcq_ops.put_bytes(data, len, to, self.post_flags),
             }
         };
         if code != SUCCESS {
@@ -78,7 +78,7 @@ impl TofuSender {
         // SAFETY: `last` was set in the same call of the user's, whose buffer is readable for `len` bytes.
         let bytes = unsafe { std::slice::from_raw_parts(data, len) };
         let mut queue = self.iface.queue.lock();
-        let result = queue.send_short(self.mark, bytes, RemoteAddr { vcq, stadd }, 0);
+        let result = queue.send_short(self.tag, bytes, RemoteAddr { vcq, stadd }, 0);
         drop(queue);
         if let Err(code) = result {
             self.fail(code);
@@ -107,15 +107,15 @@ impl TofuSender {
             vcq: self.to.vcq,
             stadd: self.to.ring + self.writer.next(),
         };
-        let told = PostFlags {
+        let post_flags = PostFlags {
             flags: STRONG_ORDER | REMOTE_MRQ_NOTICE,
-            ..self.told
+            ..self.post_flags
         };
         // SAFETY: the frame has room for header and data; the caller's bytes and mode; the interface keeps the VCQ.
         let code = unsafe {
             bytes.cast::<[u8; HEAD]>().write(head.encode());
             copy::tiny(bytes.add(HEAD), data, len);
-            self.line.put_bytes(bytes, HEAD + len, to, told)
+            self.vcq_ops.put_bytes(bytes, HEAD + len, to, post_flags)
         };
         if code != SUCCESS {
             return false;
@@ -132,22 +132,22 @@ impl TofuSender {
         if self.to.counted || self.is_held_back() {
             return false;
         }
-        self.writer.credit(self.cell.credit());
+        self.writer.credit(self.ctrl_word.credit());
         self.short = self.writer.has_room_for_short().min(self.spare());
         self.short > 0
     }
 
     /// Renews the budget of short puts, unless something has to be posted before them.
     pub fn refill_budget(&mut self) {
-        if self.calm <= 0 && !self.is_held_back() {
+        if self.put_budget <= 0 && !self.is_held_back() {
             let spare = self.spare();
             // Leaves some posts for records.
-            let calm = match spare.checked_sub(FOR_RECORDS) {
+            let put_budget = match spare.checked_sub(FOR_RECORDS) {
                 Some(rest @ 1..) => rest,
                 _ => spare,
             };
-            self.until = self.until.wrapping_add(calm);
-            self.calm = calm as i32;
+            self.until = self.until.wrapping_add(put_budget);
+            self.put_budget = put_budget as i32;
         }
     }
 
@@ -155,8 +155,8 @@ impl TofuSender {
     fn spare(&self) -> u32 {
         // While a flush request is outstanding, no other one is needed.
         let most = match self.flow.is_flushing() {
-            true => MOST_UNTOLD,
-            false => ASK_AT,
+            true => MAX_UNACKED,
+            false => FLUSH_AT,
         };
         most.saturating_sub(self.promised())
     }
@@ -168,6 +168,6 @@ impl TofuSender {
 
     /// Ends both budgets: from now on each post is checked first, as something waits or may be in the way.
     pub fn revoke_budget(&mut self) {
-        (self.until, self.calm, self.short) = (self.posted(), 0, 0);
+        (self.until, self.put_budget, self.short) = (self.posted(), 0, 0);
     }
 }

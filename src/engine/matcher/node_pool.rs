@@ -1,7 +1,7 @@
-//! A slab of nodes that are chained into doubly linked lists by index: stable indices, O(1) unlinking, and no
+//! A pool of nodes that are chained into doubly linked lists by index: stable indices, O(1) unlinking, and no
 //! allocation once it has grown to the working set.
 
-/// The index of no node. No slab grows this far, so that the bounds check of a lookup is also the test for the end of a
+/// The index of no node. No pool grows this far, so that the bounds check of a lookup is also the test for the end of a
 /// list.
 pub(super) const NIL: u32 = u32::MAX;
 
@@ -16,7 +16,7 @@ const UNLINKED: ListLink = ListLink {
     next: NIL,
 };
 
-/// The two ends of a list whose nodes live in a [`Slab`].
+/// The two ends of a list whose nodes live in a [`NodePool`].
 #[derive(Clone, Copy)]
 pub(super) struct ListEnds {
     head: u32,
@@ -47,14 +47,14 @@ struct Node<T, const LISTS: usize> {
 }
 
 /// Nodes and the chain of the free ones, which runs through the first link.
-pub(super) struct Slab<T, const LISTS: usize> {
+pub(super) struct NodePool<T, const LISTS: usize> {
     nodes: Vec<Node<T, LISTS>>,
     free: u32,
 }
 
-impl<T, const LISTS: usize> Slab<T, LISTS> {
+impl<T, const LISTS: usize> NodePool<T, LISTS> {
     pub(super) const fn new() -> Self {
-        Slab {
+        NodePool {
             nodes: Vec::new(),
             free: NIL,
         }
