@@ -109,7 +109,7 @@ pub(super) struct RmaOp<'a> {
     peer: &'a Peer,
     pub(super) rkey: &'a Rkey,
     pub(super) data: Data,
-    pub(super) way: RmaPath,
+    pub(super) path: RmaPath,
 }
 
 impl RmaOp<'_> {
@@ -149,7 +149,7 @@ impl RmaOp<'_> {
     /// queued copies would force RMA after them to go by message.
     fn waits(&self, p: &Param) -> bool {
         let duties = &self.worker.progress_flags;
-        matches!(self.way, RmaPath::Attach)
+        matches!(self.path, RmaPath::Attach)
             && duties.has_copied()
             && self.data.len() <= rma_sw::BATCH_MAX
             && duties.backlog() < rma_sw::MOST
@@ -234,10 +234,10 @@ impl RmaOp<'_> {
             let keys = self
                 .rkey
                 .device
-                .filter(|_| matches!(self.way, RmaPath::Device));
+                .filter(|_| matches!(self.path, RmaPath::Device));
             let memory = keys.and_then(|_| self.register_ib(direction, p));
             let stadd = self.rkey.stadd(addr, self.data.len());
-            let stadd = stadd.filter(|_| matches!(self.way, RmaPath::Device));
+            let stadd = stadd.filter(|_| matches!(self.path, RmaPath::Device));
             let usable = self.data.as_contig().is_some() || memory.is_some();
             if let Some(keys) = keys.filter(|_| usable) {
                 rma_ib::set_rma_ib(&mut *req, direction, addr, &keys);
@@ -297,7 +297,7 @@ pub(super) unsafe fn prepare_checked<'a>(
         return Err(UCS_ERR_INVALID_PARAM);
     };
     let data = data()?;
-    let way = path(worker, peer, rkey, addr, data.len()).inspect_err(|_| {
+    let path = path(worker, peer, rkey, addr, data.len()).inspect_err(|_| {
         // SAFETY: `data` was made in this call and is not used again.
         unsafe { data.finish() };
     })?;
@@ -306,7 +306,7 @@ pub(super) unsafe fn prepare_checked<'a>(
         peer,
         rkey,
         data,
-        way,
+        path,
     })
 }
 
@@ -336,12 +336,12 @@ pub unsafe fn put(
             Err(status) => return status_ptr(status),
         };
         let mut a = a;
-        if short::goes_by_message(a.peer, &a.way, a.short(CmaDirection::Write), p) {
-            a.way = RmaPath::Message;
+        if short::goes_by_message(a.peer, &a.path, a.short(CmaDirection::Write), p) {
+            a.path = RmaPath::Message;
         }
         // Computed once: other threads can change the result.
         let waits = a.waits(p);
-        let done = match a.way {
+        let done = match a.path {
             RmaPath::Direct(local) => {
                 a.data.pack(0, local, a.data.len());
                 Ok(())
@@ -415,17 +415,17 @@ pub unsafe fn get(
             Ok(a) => a,
             Err(status) => return status_ptr(status),
         };
-        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && !matches!(a.way, RmaPath::Direct(_)) {
+        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && !matches!(a.path, RmaPath::Direct(_)) {
             a.data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
         let mut a = a;
-        if short::goes_by_message(a.peer, &a.way, a.short(CmaDirection::Read), p) {
-            a.way = RmaPath::Message;
+        if short::goes_by_message(a.peer, &a.path, a.short(CmaDirection::Read), p) {
+            a.path = RmaPath::Message;
         }
         // Computed once: other threads can change the result.
         let waits = a.waits(p);
-        let done = match a.way {
+        let done = match a.path {
             RmaPath::Direct(local) => a.data.unpack(0, local, a.data.len()),
             RmaPath::Attach if !waits => a.attach(CmaDirection::Read, addr),
             RmaPath::Attach | RmaPath::Device | RmaPath::Message => Err(UCS_ERR_UNSUPPORTED),
@@ -457,11 +457,11 @@ pub(super) unsafe fn ended(
     done: Result<(), ucs_status_t>,
 ) -> ucs_status_ptr_t {
     let status = done.err().unwrap_or(UCS_OK);
-    let protocol = match a.way {
+    let protocol = match a.path {
         RmaPath::Direct(_) => StatProtocol::RmaMapped,
         RmaPath::Attach | RmaPath::Device | RmaPath::Message => StatProtocol::RmaCopy,
     };
-    if matches!(a.way, RmaPath::Attach) {
+    if matches!(a.path, RmaPath::Attach) {
         a.worker.progress_flags.raise_copied();
     }
     if status == UCS_OK {

@@ -179,7 +179,7 @@ impl SignalTarget<'_> {
         let len = a.data.len();
         // SAFETY: the caller's buffer and memory are valid.
         unsafe {
-            let done = match a.way {
+            let done = match a.path {
                 RmaPath::Direct(local) => {
                     a.data.pack(0, local, len);
                     Ok(())
@@ -230,7 +230,7 @@ impl SignalTarget<'_> {
     /// Writes short data, which are copied, by RC with the signal as immediate. False: nothing was done.
     unsafe fn write_with_imm(&self, a: &RmaOp, addr: u64, word: u32) -> bool {
         let keys = a.rkey.device.as_ref();
-        let keys = keys.filter(|_| matches!(a.way, RmaPath::Device));
+        let keys = keys.filter(|_| matches!(a.path, RmaPath::Device));
         match (keys, a.data.as_contig()) {
             (Some(keys), Some(data)) => {
                 let (at, len) = ((addr, word), a.data.len());
@@ -244,7 +244,7 @@ impl SignalTarget<'_> {
     /// Writes short data by a Tofu put, followed by a frame with the signal for a completion queue, each in one post.
     /// `None`: nothing was done; false: the data were written, and no signal was sent.
     unsafe fn write_with_tofu_imm(&self, a: &RmaOp, addr: u64, signal: Signal) -> Option<bool> {
-        let (SignalAim::Queue(cq), RmaPath::Device) = (signal.aim, &a.way) else {
+        let (SignalAim::Queue(cq), RmaPath::Device) = (signal.aim, &a.path) else {
             return None;
         };
         let (data, len) = (a.data.as_contig()?, a.data.len());
