@@ -21,10 +21,11 @@ pub(super) const BATCH: u32 = 16;
 const MERGED: u32 = 64;
 /// Number of rings that each progress call polls; the others are polled in turn.
 pub(super) const HOT_RINGS: usize = 8;
-/// Maximum number of rings behind [`HOT_RINGS`] that each progress call polls all. An MPI that yields its core between two
-/// calls waits for all other ranks of the core between them.
+/// Maximum number of rings behind [`HOT_RINGS`] that each progress call polls all. An MPI that yields its core between
+/// two calls waits for all other ranks of the core between them.
 const COLD_PER_CALL: usize = 24;
-/// Number of progress calls in which all rings behind [`HOT_RINGS`] are polled once if there are more than [`COLD_PER_CALL`].
+/// Number of progress calls in which all rings behind [`HOT_RINGS`] are polled once if there are more than
+/// [`COLD_PER_CALL`].
 const CALLS: usize = 4;
 
 impl RingSet for Vec<Box<ShmRx>> {

@@ -91,7 +91,9 @@ pub fn progress_races(worker: &Worker) -> bool {
         if !waits {
             match close(worker, a) {
                 Some(req) => late.push((req, a.peer, a.timed)),
-                None => note(a.peer, a.timed, RndvTimes::note),
+                None if is_complete(worker, a) => note(a.peer, a.timed, RndvTimes::note),
+                // The sender has claimed it, late: when the receive completes is not seen here.
+                None => {}
             }
         }
         waits
@@ -120,9 +122,14 @@ fn note(
     }
 }
 
+/// Whether the receive is complete.
+fn is_complete(worker: &Worker, a: &RtrRace) -> bool {
+    worker.ids.lock().get(a.id).is_none()
+}
+
 /// Whether the sender still has time. Parts of any message show that it progresses.
 fn is_awaited(worker: &Worker, a: &mut RtrRace, now: Instant) -> bool {
-    if worker.ids.lock().get(a.id).is_none() {
+    if is_complete(worker, a) {
         return false;
     }
     // SAFETY: peers that lists of progress name are not freed.
