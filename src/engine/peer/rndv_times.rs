@@ -4,7 +4,7 @@
 //! speed of CMA: no constant fits all machines. So each size class measures every scheme, uses the fastest, and
 //! measures the others now and then.
 
-use std::sync::OnceLock;
+use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ impl ClassTimes {
 #[derive(Default)]
 pub struct RndvTimes {
     /// By size class. Allocated by the first message that is measured.
-    classes: OnceLock<Box<[ClassTimes; SIZE_CLASSES]>>,
+    classes: OnceBox<[ClassTimes; SIZE_CLASSES]>,
 }
 
 impl RndvTimes {

@@ -12,7 +12,7 @@
 //! message too, so that none overtakes it.
 
 use crate::sys::clock;
-use std::sync::OnceLock;
+use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// The peer is at work if it has progressed, or answered, so many nanoseconds ago: it notes that in one progress call
@@ -134,7 +134,7 @@ pub struct ShortRma {
     /// As many after the next late answer.
     penalty: AtomicU32,
     /// By kind and size class. Allocated by the first copy that is timed.
-    classes: OnceLock<Box<[[ClassTimes; SIZE_CLASSES]; 2]>>,
+    classes: OnceBox<[[ClassTimes; SIZE_CLASSES]; 2]>,
 }
 
 /// An access that may go by message.
