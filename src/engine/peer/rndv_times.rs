@@ -24,8 +24,8 @@ const SCHEMES: [CopyScheme; 3] = [CopyScheme::Race, CopyScheme::Split, CopySchem
 /// those of the last class are not measured.
 const SMALLEST_CLASS_BYTES: usize = 32 << 10;
 const SIZE_CLASSES: usize = 6;
-/// Number of first messages of a class for each scheme, of which each is measured so often. The first one may find
-/// nothing in the caches, and pages that are not mapped.
+/// Number of times that the first messages of a class measure each scheme. The first one may find nothing in the
+/// caches, and pages that are not mapped.
 const FIRST_ROUNDS: u32 = 3;
 /// One of so many messages of a class after that measures another scheme, in turn.
 const PROBE_PERIOD: u32 = 64;
