@@ -1,8 +1,9 @@
 //! Instructions of one operation, counted by callgrind: all workers in one process, so that the count repeats exactly.
 //!
-//! Run under `valgrind --tool=callgrind --collect-atstart=no`: each operation runs a while uncounted, then OPERATIONS
-//! times counted, and the counts are dumped under its name, PARTS times: the least is the operation's own, without the
-//! library's timer work. `baseline` is the cost of counting itself; "send" and "receive" are halves of
+//! Run under `valgrind --tool=callgrind --collect-atstart=no`: each operation runs a while uncounted, then some times
+//! counted, and the counts are dumped under `N x NAME`, again and again: the least is the operation's own, without the
+//! library's periodic work. Over shared memory a sample is so short that some samples have no periodic work; adapters
+//! complete in batches, and a sample holds several. `baseline` is the cost of counting itself; "send" and "receive" are halves of
 //! a transfer. Worker A sends; B receives, over shared memory unless UCX_TLS is set. Operations with several
 //! senders come last: the other senders' workers are created before the first operation that needs them.
 #include "pair.h"
@@ -15,7 +16,7 @@
 #include <ucp/api/ucpx.h>
 #include <valgrind/callgrind.h>
 
-enum { PARTS = 20, OPERATIONS = 50, WARM_UP = 300, SIZE = 1 << 20, AM_ID = 1, TAG = 7, MAX_SENDERS = 64, BACKLOG = 4 };
+enum { WARM_UP = 300, SIZE = 1 << 20, AM_ID = 1, TAG = 7, MAX_SENDERS = 64, BACKLOG = 4 };
 
 #define COUNTED(statement)            \
     do {                              \
@@ -23,6 +24,14 @@ enum { PARTS = 20, OPERATIONS = 50, WARM_UP = 300, SIZE = 1 << 20, AM_ID = 1, TA
         statement;                    \
         CALLGRIND_TOGGLE_COLLECT;     \
     } while (0)
+
+/** How one operation is sampled. */
+struct sampling {
+    int samples, operations; /* of a sample */
+};
+
+static const struct sampling by_memory = {.samples = 60, .operations = 10};
+static const struct sampling by_adapter = {.samples = 40, .operations = 50};
 
 static ucp_context_h context;
 static ucp_worker_h a, b;
@@ -531,6 +540,8 @@ int run_instructions(const struct effort *effort, int argc, char **argv)
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
                            .features = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO64 | UCP_FEATURE_AM};
 
+    const struct sampling *sampling = getenv("UCX_TLS") == NULL ? &by_memory : &by_adapter;
+    char title[64];
     int most = argc > 1 ? atoi(argv[1]) : 8; /* senders; backlogs only where it is given: they vary through adapters */
 
     (void)effort;
@@ -558,12 +569,13 @@ int run_instructions(const struct effort *effort, int argc, char **argv)
         if (operations[i].senders > 1) {
             CALLGRIND_DUMP_STATS;
         }
-        for (int part = 0; part < PARTS; part++) {
+        snprintf(title, sizeof(title), "%d x %s", sampling->operations, operations[i].name);
+        for (int sample = 0; sample < sampling->samples; sample++) {
             CALLGRIND_ZERO_STATS;
-            for (int k = 0; k < OPERATIONS; k++) {
+            for (int k = 0; k < sampling->operations; k++) {
                 operations[i].once(operations[i].size);
             }
-            CALLGRIND_DUMP_STATS_AT(operations[i].name);
+            CALLGRIND_DUMP_STATS_AT(title);
         }
     }
     return 0; /* the cost of closing is not measured */

@@ -114,18 +114,18 @@ def own(text, objects):
     return count
 
 
-def dumps(directory, operations=50, without=None, caller=None):
+def dumps(directory, without=None, caller=None):
     """Instructions of one operation in every dump of each name, without the work of the objects that match, and the
     caller's own."""
     counts = {}
     for file in sorted(glob.glob(f"{directory}/counts.*"), key=lambda name: int(name.rsplit(".", 1)[1])):
         with open(file) as dump:
             text = dump.read()
-        name = re.search(r"^desc: Trigger: Client Request: (.*)$", text, re.M)
+        counted = re.search(r"^desc: Trigger: Client Request: (\d+) x (.*)$", text, re.M)
         total = re.search(r"^summary: (\d+)", text, re.M)
-        if name and total:
+        if counted and total:
             count = int(total[1]) - (inside(text, without) if without else 0) - (own(text, caller) if caller else 0)
-            counts.setdefault(name[1].strip(), []).append(count / operations)
+            counts.setdefault(counted[2].strip(), []).append(count / int(counted[1]))
     return counts
 
 

@@ -80,7 +80,7 @@ osu_tree() { # MPI
 export -f bench_quick bench_baseline counts_fail osu_like_tree osu_tree
 step 1500 "bench: quick, three libraries" bash -c bench_quick
 step 300 "bench: a regression is marked" bash -c bench_baseline
-step 120 "instructions: no operation takes more than is recorded" scripts/instruction-counts
+step 400 "instructions: no operation takes more than is recorded" scripts/instruction-counts
 step 60 "instructions: one that takes more is named" bash -c counts_fail
 step 60 "osu-patches: added lines only" c_tests/bench/check.py patches osu-patches/*.patch
 for mpi in openmpi mpich; do
