@@ -212,8 +212,8 @@ def senders(quick):
     """Sender processes and one receiving worker, over shared memory and over TCP."""
     chosen = []
     for tls, title, prefix, numbers in (
-        ("sm,self", "shared memory", "", (1, 8, 64)),
-        ("tcp", "TCP", "tcp_", (8, 64, 256)),
+        ("sm,self", "shared memory", "", (8, 64) if quick else (1, 8, 64)),
+        ("tcp", "TCP", "tcp_", (8,) if quick else (8, 64, 256)),
     ):
         for operation in ("tag", "am"):
             for number in numbers:
@@ -370,7 +370,7 @@ def osu(mpi_name, tree, quick):
 
 def everything(quick, osu_trees=None):
     """All workloads of scripts/bench."""
-    threads = (1, 2) if quick else (1, 2, 4, 8)
+    threads = (2,) if quick else (1, 2, 4, 8)
     numbers = ((1, 1), (100, 10)) if quick else ((1, 1), (100, 50), (1000, 50), (10000, 50))
     chosen = [
         driver("limits", "the machine without any library", "limits", quick=quick, machine=True),

