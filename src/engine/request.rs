@@ -2,6 +2,7 @@
 
 mod begin;
 mod end;
+mod op;
 mod zcopy;
 
 use super::datatype::Data;
@@ -23,6 +24,7 @@ pub use begin::{
     fill_receive, init_full, memory_no_alloc, memory_single_threaded, set_callback, take,
     take_no_alloc, take_receive,
 };
+pub use op::{ChildOps, Op, children_of, count_child};
 pub use zcopy::{RailShare, Zcopy, ZcopyRole, ZcopyState};
 
 pub use end::{abandon, complete, complete_plain, complete_receive, discard, recycle, release};
@@ -115,11 +117,12 @@ pub struct Request {
     pub one_of_many: bool,
     /// A receive by rendezvous whose first part was copied: the receiver copies the rest alone.
     pub begun: bool,
+    pub op: Op,
     /// State of rare operations.
     pub extra: Option<Box<Extra>>,
     /// Bytes moved so far.
     pub offset: u64,
-    /// The peer's address and id in a rendezvous; children of a flush.
+    /// The peer's address and id in a rendezvous.
     pub remote: u64,
     pub remote_id: u64,
     /// The id by which the peer names this request, 0 if it does not.

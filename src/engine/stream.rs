@@ -4,7 +4,7 @@
 
 use super::datatype::Data;
 use super::endpoint::Endpoint;
-use super::request::Request;
+use super::request::{Op, Request};
 use crate::ctypes::*;
 use crate::sys::copy;
 use std::collections::{HashMap, VecDeque};
@@ -107,18 +107,14 @@ unsafe impl Send for StreamQueue {}
 /// How many of the `bytes` of one message a stream receive takes now: whole elements, or anything if it waits for all.
 #[inline]
 pub fn wanted(r: &Request, bytes: usize) -> usize {
-    fitting(bytes, room(r), element(r), waits_for_all(r))
+    fitting(bytes, room(r), element(r))
 }
 
-/// [`wanted`] for a receive with so much room that waits for elements of so many bytes, or for `all`.
+/// [`wanted`] for a receive with so much room that takes whole elements of so many bytes.
 #[inline]
-fn fitting(bytes: usize, room: usize, element: usize, all: bool) -> usize {
+fn fitting(bytes: usize, room: usize, element: usize) -> usize {
     let n = bytes.min(room);
-    if all || element == 1 {
-        n
-    } else {
-        n - n % element
-    }
+    if element == 1 { n } else { n - n % element }
 }
 
 /// Whether a stream receive is complete.
@@ -134,7 +130,10 @@ pub fn is_done(r: &Request) -> bool {
 
 /// Sets what a stream receive waits for: elements of so many bytes, not 0, or `all`.
 pub fn expect(r: &mut Request, element: usize, all: bool) {
-    (r.remote, r.remote_id) = (element as u64, u64::from(all));
+    r.op = match all {
+        true => Op::StreamRecvAll,
+        false => Op::StreamRecv { element },
+    };
 }
 
 /// Bytes that a stream receive has room for.
@@ -142,12 +141,16 @@ fn room(r: &Request) -> usize {
     r.data.len() - r.offset as usize
 }
 
+/// Bytes of the elements that a stream receive takes whole: 1 if it waits for all.
 fn element(r: &Request) -> usize {
-    r.remote as usize
+    match r.op {
+        Op::StreamRecv { element } => element,
+        _ => 1,
+    }
 }
 
 fn waits_for_all(r: &Request) -> bool {
-    r.remote_id != 0
+    matches!(r.op, Op::StreamRecvAll)
 }
 
 impl RxStream {
@@ -177,12 +180,10 @@ impl RxStream {
     /// message lets programs that know where their messages begin go on receiving one by one.
     #[inline]
     fn portion(&self, room: usize, element: usize, all: bool) -> usize {
-        let waiting = if all {
-            self.bytes
-        } else {
-            self.first_messages(element)
-        };
-        fitting(waiting, room, element, all)
+        match all {
+            true => self.bytes.min(room),
+            false => fitting(self.first_messages(element), room, element),
+        }
     }
 
     /// Number of unread bytes that a receive takes now.

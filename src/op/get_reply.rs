@@ -5,7 +5,7 @@ use super::rx_dispatch;
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, Request};
+use crate::engine::request::{self, Callback, Op, Request};
 use crate::engine::worker::Worker;
 use crate::proto::tx::{self, PostResult};
 use crate::tl::Lane;
@@ -27,6 +27,7 @@ pub fn send(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
         let r = &mut *req;
         tx::set_message(r, Kind::GetRep, UCS_OK as i8 as u8, h.req, &[]);
         (r.peer, r.stream, r.notify) = (peer, true, Callback::Internal(on_reply_end));
+        r.op = Op::GetReply;
         r.data = Data::Contig {
             ptr: addr as *mut u8,
             len: h.len as usize,
@@ -68,10 +69,10 @@ pub fn keep(peer: &Peer) {
 
 /// Whether the request is a reply that is sent from the memory that the peer reads.
 fn lies_in_place(r: &Request) -> bool {
-    r.stream && r.kind == Kind::GetRep as u8 && r.tail.is_null()
+    matches!(r.op, Op::GetReply)
 }
 
-/// Copies the unsent rest of a reply; `tail` points to the copy. Without memory for it the get fails.
+/// Copies the unsent rest of a reply. Without memory for it the get fails.
 fn keep_rest(peer: &Peer, r: &mut Request) {
     let (sent, len) = (r.offset as usize, r.data.len());
     let Some(ptr) = r.data.as_contig().filter(|_| sent < len) else {
@@ -81,10 +82,13 @@ fn keep_rest(peer: &Peer, r: &mut Request) {
         (r.data, r.offset, r.aux) = (Data::EMPTY, 0, UCS_ERR_NO_MEMORY as i8 as u8);
         return;
     };
-    let copy = copy.as_ptr();
     // SAFETY: registered memory of this process, and a new block of `len` bytes.
-    unsafe { std::ptr::copy_nonoverlapping(ptr.add(sent), copy.add(sent), len - sent) };
-    (r.data, r.tail) = (Data::Contig { ptr: copy, len }, copy);
+    unsafe { std::ptr::copy_nonoverlapping(ptr.add(sent), copy.as_ptr().add(sent), len - sent) };
+    r.data = Data::Contig {
+        ptr: copy.as_ptr(),
+        len,
+    };
+    r.op = Op::GetReplyCopy { copy };
     peer.replies_in_place.fetch_sub(1, Ordering::Relaxed);
 }
 
@@ -99,13 +103,14 @@ fn room_for(len: usize) -> Option<NonNull<u8>> {
 unsafe fn on_reply_end(req: *mut Request, _status: ucs_status_t) {
     // SAFETY: a request of `send`; its copy, if there is one, is as long as its data.
     unsafe {
-        let (copy, len) = ((*req).tail, (*req).data.len());
-        if copy.is_null() {
+        if let Op::GetReplyCopy { copy } = (*req).op {
+            if let Ok(layout) = Layout::array::<u8>((*req).data.len()) {
+                alloc::dealloc(copy.as_ptr(), layout);
+            }
+        } else {
             (*(*req).peer)
                 .replies_in_place
                 .fetch_sub(1, Ordering::Relaxed);
-        } else if let Ok(layout) = Layout::array::<u8>(len) {
-            alloc::dealloc(copy.cast_mut(), layout);
         }
         request::recycle(req);
     }

@@ -7,7 +7,7 @@ use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::memory::MemHandle;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, Request};
+use crate::engine::request::{self, Callback, ChildOps, Op, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::cma::{self, CmaDirection};
@@ -17,7 +17,6 @@ use crate::sys::log;
 use crate::wire::rkey::DeviceKeys;
 use std::collections::HashSet;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 const SGL: u64 = UCP_DATATYPE_SGL as u64;
 const FEATURE: u64 = UCP_FEATURE_RMA as u64;
@@ -381,7 +380,8 @@ impl SglOp<'_> {
             if self.parent.is_null() {
                 self.parent = request::take(self.worker, self.p.external());
                 let parent = &mut *self.parent;
-                (parent.peer, parent.ep, parent.remote) = (self.peer, self.ep, 1);
+                (parent.peer, parent.ep) = (self.peer, self.ep);
+                parent.op = Op::Parent(ChildOps::new(1));
                 (parent.notify, parent.user_data) = (self.p.notify_send(), self.p.user_data());
             }
             let child = request::take(self.worker, std::ptr::null_mut());
@@ -393,7 +393,9 @@ impl SglOp<'_> {
                 None => rma_sw::set_am(c, self.direction, addr),
             }
             let answered = c.is_answered();
-            pending(self.parent).fetch_add(1, Ordering::Relaxed);
+            if let Some(children) = request::children_of(self.parent) {
+                children.expect_one_more();
+            }
             match tx::post(child) {
                 PostResult::Done if !answered => child_ended(child, UCS_OK),
                 PostResult::Done | PostResult::Queued => {}
@@ -419,40 +421,12 @@ impl SglOp<'_> {
                 ((*req).notify, (*req).user_data) = (self.p.notify_send(), self.p.user_data());
                 return param::finish(req, self.p, status);
             }
-            note(self.parent, status);
-            // AcqRel: the partner is `child_ended`; the last one to subtract sees every status.
-            if pending(self.parent).fetch_sub(1, Ordering::AcqRel) == 1 {
-                return param::finish(self.parent, self.p, outcome(self.parent));
+            match request::count_child(self.parent, status) {
+                Some(status) => param::finish(self.parent, self.p, status),
+                None => Request::handle(self.parent),
             }
-            Request::handle(self.parent)
         }
     }
-}
-
-/// Number of pieces that have not completed, plus one during the call.
-unsafe fn pending<'a>(parent: *mut Request) -> &'a AtomicU64 {
-    // SAFETY: the caller's request is valid; the field, which is 8-byte aligned, is accessed only by this atomic.
-    unsafe { AtomicU64::from_ptr(&raw mut (*parent).remote) }
-}
-
-unsafe fn failure<'a>(parent: *mut Request) -> &'a AtomicU64 {
-    // SAFETY: the caller's request is valid; the field, which is 8-byte aligned, is accessed only by this atomic.
-    unsafe { AtomicU64::from_ptr(&raw mut (*parent).remote_id) }
-}
-
-/// Stores the first failure.
-unsafe fn note(parent: *mut Request, status: ucs_status_t) {
-    if status != UCS_OK {
-        let raw = u64::from(status as i8 as u8);
-        // SAFETY: the caller holds a count. Relaxed: the count orders it.
-        let field = unsafe { failure(parent) };
-        let _ = field.compare_exchange(0, raw, Ordering::Relaxed, Ordering::Relaxed);
-    }
-}
-
-unsafe fn outcome(parent: *mut Request) -> ucs_status_t {
-    // SAFETY: the count is 0. Relaxed: the count orders it.
-    ucs_status_t::from_raw(unsafe { failure(parent) }.load(Ordering::Relaxed) as u8 as i8)
 }
 
 /// Completes a piece; the last one completes the user's request.
@@ -461,10 +435,8 @@ unsafe fn child_ended(child: *mut Request, status: ucs_status_t) {
     unsafe {
         let parent = (*child).user_data.cast::<Request>();
         request::recycle(child);
-        note(parent, status);
-        // AcqRel: the partner is `end` or another `child_ended`; the last one to subtract sees every status.
-        if pending(parent).fetch_sub(1, Ordering::AcqRel) == 1 {
-            request::complete(parent, outcome(parent));
+        if let Some(status) = request::count_child(parent, status) {
+            request::complete(parent, status);
         }
     }
 }

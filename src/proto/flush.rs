@@ -7,11 +7,11 @@
 use super::{failure, tx};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
-use crate::engine::request::{self, Callback, Request, TxState};
+use crate::engine::request::{self, Callback, ChildOps, Op, Request, TxState};
 use crate::engine::worker::Worker;
 use crate::tl::Lane;
-use crate::wire::header::{GetHdr, Kind};
-use std::sync::atomic::{AtomicU8, Ordering};
+use crate::wire::header::Kind;
+use std::sync::atomic::Ordering;
 
 /// Whether a flush of this peer would complete at once with `UCS_OK`.
 pub fn is_clean(peer: &Peer) -> bool {
@@ -96,10 +96,9 @@ fn is_abandoned(peer: &Peer) -> bool {
     !waits && !tx::zcopy::any(&tx)
 }
 
-/// Whether a request is part of a flush of all peers. (The flush of a close between client and server is internal, too,
-/// and has no parent.)
+/// Whether a request is part of a flush of all peers.
 fn is_child(r: &Request) -> bool {
-    r.sent == TxState::Flush && matches!(r.notify, Callback::Internal(_)) && r.remote != 0
+    matches!(r.op, Op::FlushChild { .. })
 }
 
 /// Completes the parts of flushes of all peers at a peer that these skip from now on.
@@ -190,23 +189,20 @@ unsafe fn await_answers(peer: &Peer, req: *mut Request) {
     abandon(unsafe { &*peer.worker }, peer);
 }
 
-/// Bytes of a request's `head` that hold the turn of a sent get: behind its header.
-const TURN: std::ops::Range<usize> = 24..32;
-const _: () = assert!(GetHdr::SIZE <= TURN.start);
-
 /// Stores the turn of a get: its number among all RMA that was sent to the peer, counted from 1.
 pub fn set_turn(r: &mut Request, turn: u64) {
     if r.kind == Kind::GetReq as u8 {
-        r.head[TURN].copy_from_slice(&turn.to_le_bytes());
+        r.op = Op::AmGet { turn };
     }
 }
 
 /// Handles the cancel of a get that was sent: it counts as answered, but flushes that were started before it still wait
 /// for as many other answers.
 pub fn discount_cancelled(peer: &Peer, r: &Request) {
-    let turn = r.head[TURN]
-        .first_chunk()
-        .map_or(0, |turn| u64::from_le_bytes(*turn));
+    let turn = match r.op {
+        Op::AmGet { turn } => turn,
+        _ => 0,
+    };
     let mut tx = peer.tx.lock();
     for (target, req) in &mut tx.flushes {
         // SAFETY: a listed flush is not freed.
@@ -293,13 +289,13 @@ pub unsafe fn start_all(worker: &Worker, parent: *mut Request) -> Option<ucs_sta
     });
     // The parent counts as a child until all are started, so that none can complete it early.
     // SAFETY: the caller's request is new.
-    unsafe { (*parent).remote = dirty.len() as u64 + 1 };
+    unsafe { (*parent).op = Op::Parent(ChildOps::new(dirty.len() as u64 + 1)) };
     for peer in &dirty {
         // SAFETY: the child is a new request.
         unsafe {
             let child = request::take(worker, std::ptr::null_mut());
             (*child).peer = &raw const **peer;
-            (*child).remote = parent as u64;
+            (*child).op = Op::FlushChild { parent };
             (*child).notify = Callback::Internal(child_done);
             if let Some(status) = start(child) {
                 child_done(child, status);
@@ -310,42 +306,24 @@ pub unsafe fn start_all(worker: &Worker, parent: *mut Request) -> Option<ucs_sta
         abandon(worker, peer);
     }
     // SAFETY: the caller's request is not freed before the count is 0.
-    unsafe { (count_down(parent) == 0).then(|| sum(parent)) }
+    unsafe { request::count_child(parent, UCS_OK) }
 }
 
-/// Status of a flush of all peers: an error if a peer has refused an access. A failed peer is reported by its
-/// endpoints.
-///
-/// # Safety
-/// The request is valid, and its children are complete.
-unsafe fn sum(parent: *mut Request) -> ucs_status_t {
-    // SAFETY: the caller's request is valid.
-    match unsafe { (*parent).aux } {
-        0 => UCS_OK,
-        _ => UCS_ERR_INVALID_ADDR,
-    }
-}
-
+/// Completes the part of a flush of all peers for one of them. The flush fails if a peer has refused an access; a failed
+/// peer is reported by its endpoints.
 unsafe fn child_done(child: *mut Request, status: ucs_status_t) {
     // SAFETY: the parent is not freed before its last child completes; this thread owns the child.
     unsafe {
-        let parent = (*child).remote as *mut Request;
+        let Op::FlushChild { parent } = (*child).op else {
+            return request::recycle(child);
+        };
         request::recycle(child);
-        if status == UCS_ERR_INVALID_ADDR {
-            // Relaxed: `count_down` publishes it. Atomic, because several threads may store it.
-            AtomicU8::from_ptr(&raw mut (*parent).aux).store(1, Ordering::Relaxed);
-        }
-        if count_down(parent) == 0 {
-            request::complete(parent, sum(parent));
+        let refused = match status {
+            UCS_ERR_INVALID_ADDR => status,
+            _ => UCS_OK,
+        };
+        if let Some(status) = request::count_child(parent, refused) {
+            request::complete(parent, status);
         }
     }
-}
-
-/// Atomic, because children complete in progress, which one thread runs at a time, and in `start_all`, which can
-/// overlap with it.
-unsafe fn count_down(parent: *mut Request) -> u64 {
-    // SAFETY: the parent is valid; from `start_all` on the field is accessed only by atomics.
-    let left = unsafe { std::sync::atomic::AtomicU64::from_ptr(&raw mut (*parent).remote) };
-    // AcqRel: the partners are the other calls; the last one sees what all others did.
-    left.fetch_sub(1, Ordering::AcqRel) - 1
 }

@@ -1,6 +1,6 @@
 //! Initialisation of a request, in memory of the worker's pool or of the user.
 
-use super::{Callback, EXTERNAL, Request, SHARED, TAG_RECV, TxState};
+use super::{Callback, EXTERNAL, Op, Request, SHARED, TAG_RECV, TxState};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::matcher::PostedRecv;
@@ -69,6 +69,7 @@ unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, u32)) -> *mut Requ
             remote_pieces: 0,
             one_of_many: false,
             begun: false,
+            op: Op::Message,
             extra: None,
             offset: 0,
             remote: 0,
@@ -144,6 +145,7 @@ pub fn init_full(r: &mut Request) {
     (r.peer, r.ep, r.imm, r.tail) = (ptr::null(), ptr::null(), 0, ptr::null());
     (r.tail_len, r.kind, r.aux, r.head_len) = (0, 0, 0, 0);
     (r.offset, r.remote, r.remote_id, r.id) = (0, 0, 0, 0);
+    r.op = Op::Message;
     (r.head, r.remote_pieces, r.one_of_many, r.begun, r.extra) = ([0; 32], 0, false, false, None);
 }
 

@@ -10,7 +10,7 @@ use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, CmState, FlushClose, SessionState};
 use crate::engine::endpoint::{Endpoint, FAILED};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, Request, TxState};
+use crate::engine::request::{self, Callback, Op, Request, TxState};
 use crate::engine::worker::Worker;
 use crate::proto::{failure, flush, tx};
 use crate::tl::cm_conn::CmConn;
@@ -134,7 +134,7 @@ pub unsafe fn close(
     let flushed = unsafe {
         let child = request::take(worker, std::ptr::null_mut());
         (*child).peer = peer;
-        (*child).imm = token;
+        (*child).op = Op::CloseFlush { token };
         (*child).notify = Callback::Internal(flush_ended);
         let status = flush::start(child)?;
         request::recycle(child);
@@ -184,7 +184,10 @@ fn begin_disconnect(worker: &Worker, token: u64, behind: bool) {
 unsafe fn flush_ended(child: *mut Request, status: ucs_status_t) {
     // SAFETY: a request of this module, whose worker exists; the request of the close was removed from its session.
     unsafe {
-        let (worker, token) = (&*(*child).worker, (*child).imm);
+        let worker = &*(*child).worker;
+        let Op::CloseFlush { token } = (*child).op else {
+            return request::recycle(child);
+        };
         request::recycle(child);
         if let Some((req, status)) = on_flushed(worker, token, status) {
             request::complete(req, status);
