@@ -3,6 +3,7 @@
 mod begin;
 mod end;
 mod op;
+mod rndv_recv;
 mod zcopy;
 
 use super::datatype::Data;
@@ -25,6 +26,7 @@ pub use begin::{
     take_no_alloc, take_receive,
 };
 pub use op::{ChildOps, Op, children_of, count_child};
+pub use rndv_recv::RndvRecv;
 pub use zcopy::{RailShare, Zcopy, ZcopyRole, ZcopyState};
 
 pub use end::{abandon, complete, complete_plain, complete_receive, discard, recycle, release};
@@ -111,19 +113,14 @@ pub struct Request {
     pub head_len: u8,
     /// `tail` is a boxed slice that the request owns.
     pub tail_owned: bool,
-    /// Entries of the list of the sender's pieces at `remote`; 0: `remote` is one piece.
-    pub remote_pieces: u32,
-    /// The sender has other messages that wait too.
-    pub one_of_many: bool,
-    /// A receive by rendezvous whose first part was copied: the receiver copies the rest alone.
-    pub begun: bool,
     pub op: Op,
     /// State of rare operations.
     pub extra: Option<Box<Extra>>,
     /// Bytes moved so far.
     pub offset: u64,
-    /// The peer's address and id in a rendezvous.
+    /// Operations that a device has not completed.
     pub remote: u64,
+    /// The rkey of an atomic operation; links completed requests.
     pub remote_id: u64,
     /// The id by which the peer names this request, 0 if it does not.
     pub id: u64,

@@ -17,7 +17,7 @@ use super::tx::{self, PostResult};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Request, TxState, ZcopyState};
+use crate::engine::request::{self, Op, Request, RndvRecv, TxState, ZcopyState};
 use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::worker::Worker;
 use crate::tl::shm::outbox::OpenSplitCopy;
@@ -119,13 +119,9 @@ unsafe fn fill_rndv(r: &mut Request, peer: &Peer, offer: RtsInfo, beside: *const
     request::init_full(r);
     r.info.length = offer.len;
     r.peer = peer;
-    (r.remote, r.remote_id) = (offer.addr, offer.req);
-    match offer.keyed {
-        // SAFETY: the STADDs of the RTS are readable at `beside`.
-        true => unsafe { get_zcopy::keep_key(r, offer, beside) },
-        false => r.remote_pieces = offer.pieces,
-    }
-    r.one_of_many = offer.one_of_many;
+    r.op = Op::RndvRecv(RndvRecv::new(&offer));
+    // SAFETY: the STADDs of the RTS are readable at `beside`.
+    unsafe { get_zcopy::keep_rails(r, offer, beside) };
 }
 
 /// Requests the data in messages: in any case, or only if the sender claims the chunk of `race` before this side does.
@@ -133,7 +129,7 @@ fn request_data(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<Op
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     r.offset = 0;
-    let offer = r.remote_id;
+    let offer = r.rndv_recv().rts_id;
     // SAFETY: this thread owns the request until it has an id.
     let id = unsafe { request::name(worker, req) };
     let (generation, number) = race.map_or((0, 0), |s| (s.generation, s.number));

@@ -192,7 +192,9 @@ pub fn on_cancel_reply(worker: &Worker, peer: &Peer, id: u64, answer: u64) {
         // SAFETY: the request was removed from all lists: this thread owns it. The id of the answer is set before the
         // request is left to the device, whose completion sends the answer.
         unsafe {
-            (*req).imm = answer;
+            if let Some(recv) = (*req).rndv_recv_mut() {
+                recv.rts_id = answer;
+            }
             match tx::zcopy::detach(peer, req, UCS_ERR_CONNECTION_RESET) {
                 true => reads = true,
                 false => request::complete(req, UCS_ERR_CONNECTION_RESET),
@@ -207,7 +209,7 @@ pub fn on_cancel_reply(worker: &Worker, peer: &Peer, id: u64, answer: u64) {
 /// Removes a cancelled message: returns its receives, removed from all lists. A receive of a message that the user
 /// holds finds that it [`was_cancelled`].
 fn forget_offer(worker: &Worker, peer: &Peer, id: u64) -> Vec<*mut Request> {
-    let receives = failure::take_requests(worker, peer, |r| tx::zcopy::is_receive_of(r, id));
+    let receives = failure::take_requests(worker, peer, |r| r.is_receive_of(id));
     let mut matcher = worker.matcher.lock();
     let dropped = matcher.retain_unexpected(|u| match u.source {
         PayloadSource::Rts { peer: p, offer } => !(std::ptr::eq(p, peer) && offer.req == id),

@@ -66,7 +66,7 @@ pub unsafe fn offer(req: *mut Request, peer: &Peer) {
     let len = r.info.length;
     // Only where CMA reads are known to be permitted: the offer need not be withdrawn.
     if len < MIN
-        || r.remote_pieces != 0
+        || r.rndv_recv().pieces() != 0
         || peer.same_process
         || peer.cma.load(Ordering::Relaxed) != CMA_YES
     {
@@ -86,11 +86,17 @@ pub unsafe fn offer(req: *mut Request, peer: &Peer) {
     }));
     let head = SplitCopyHdr {
         addr: target as u64,
-        chunk: chunk_bytes(len, r.one_of_many) as u32,
+        chunk: chunk_bytes(len, r.rndv_recv().one_of_many) as u32,
         generation,
         number: opened.number,
     };
-    tx::control(peer, Kind::SplitCopy, 0, r.remote_id, &head.encode());
+    tx::control(
+        peer,
+        Kind::SplitCopy,
+        0,
+        r.rndv_recv().rts_id,
+        &head.encode(),
+    );
 }
 
 /// Next step of a receiver with a split copy.
@@ -106,7 +112,7 @@ pub enum NextChunk {
 /// At the receiver: claims its next chunk.
 pub fn next(r: &mut Request) -> NextChunk {
     let len = r.info.length;
-    let chunk = chunk_bytes(len, r.one_of_many);
+    let chunk = chunk_bytes(len, r.rndv_recv().one_of_many);
     let chunks = chunk_count(len, chunk);
     let Some(mut sharing) = r.sharing() else {
         return NextChunk::Last(None);
@@ -145,7 +151,10 @@ pub fn end(r: &mut Request, peer: &Peer) {
 
 /// At the receiver: prevents that further chunks are claimed; [`next`] shows when the sender's are complete.
 pub fn close(r: &mut Request) {
-    let chunks = chunk_count(r.info.length, chunk_bytes(r.info.length, r.one_of_many));
+    let chunks = chunk_count(
+        r.info.length,
+        chunk_bytes(r.info.length, r.rndv_recv().one_of_many),
+    );
     if let Some(mut sharing) = r.sharing() {
         // SAFETY: the ring is mapped as long as the transfer exists.
         let taken = unsafe { sharing.chunk_state.as_ref() }.close(sharing.generation, chunks);

@@ -66,9 +66,6 @@ unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, u32)) -> *mut Requ
             aux: 0,
             head_len: 0,
             tail_owned: false,
-            remote_pieces: 0,
-            one_of_many: false,
-            begun: false,
             op: Op::Message,
             extra: None,
             offset: 0,
@@ -146,7 +143,7 @@ pub fn init_full(r: &mut Request) {
     (r.tail_len, r.kind, r.aux, r.head_len) = (0, 0, 0, 0);
     (r.offset, r.remote, r.remote_id, r.id) = (0, 0, 0, 0);
     r.op = Op::Message;
-    (r.head, r.remote_pieces, r.one_of_many, r.begun, r.extra) = ([0; 32], 0, false, false, None);
+    (r.head, r.extra) = ([0; 32], None);
 }
 
 /// Memory for a request, of the worker's pool or the user's, and the flags that it begins with.

@@ -1,6 +1,7 @@
 //! What a request holds beyond its message, one variant for each operation that has something to hold.
 
 use super::Request;
+use super::rndv_recv::RndvRecv;
 use crate::ctypes::*;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI8, AtomicU64, Ordering};
@@ -20,6 +21,8 @@ pub enum Op {
     StreamRecv { element: usize },
     /// A stream receive that completes when its buffer is full.
     StreamRecvAll,
+    /// A receive by rendezvous, from its RTS on.
+    RndvRecv(RndvRecv),
     /// Completes when its child requests have completed: a flush of a worker, or a scatter-gather list.
     Parent(ChildOps),
     /// The part of a worker's flush for one peer.

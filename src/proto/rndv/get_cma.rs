@@ -29,20 +29,23 @@ pub(super) enum GetStep {
 pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> GetStep {
     // SAFETY: the caller's request, whose peer is not freed before it completes.
     let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
-    r.begun = true;
+    if let Some(recv) = r.rndv_recv_mut() {
+        recv.begun = true;
+    }
+    let recv = *r.rndv_recv();
     if r.info.length > r.data.len() {
-        acknowledge(peer, r.remote_id, UCS_OK);
+        acknowledge(peer, recv.rts_id, UCS_OK);
         return GetStep::Ended(UCS_ERR_MESSAGE_TRUNCATED);
     }
     if peer.status() != UCS_OK {
         return GetStep::Ended(peer.status());
     }
     if r.info.length == 0 {
-        acknowledge(peer, r.remote_id, UCS_OK);
+        acknowledge(peer, recv.rts_id, UCS_OK);
         return GetStep::Ended(UCS_OK);
     }
-    if r.remote == 0 || !peer.cma_usable() || worker.ctx.policy.rndv_by_messages {
-        if rndv_cancel::was_cancelled(peer, r.remote_id) {
+    if recv.remote_addr == 0 || !peer.cma_usable() || worker.ctx.policy.rndv_by_messages {
+        if rndv_cancel::was_cancelled(peer, recv.rts_id) {
             return GetStep::Ended(UCS_ERR_CONNECTION_RESET);
         }
         // SAFETY: the caller's request, which is large enough for the message.
@@ -63,7 +66,7 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> GetStep {
         return GetStep::Asked;
     }
     // The time of one of many messages would be that of others, too.
-    let began = (!r.one_of_many).then(Instant::now);
+    let began = (!recv.one_of_many).then(Instant::now);
     // SAFETY: the caller owns the request.
     unsafe { copy(worker, req, scheme, began) }
 }
@@ -72,7 +75,7 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> GetStep {
 fn scheme(worker: &Worker, peer: &Peer, r: &Request) -> CopyScheme {
     let (len, times) = (r.info.length, &peer.rndv_times);
     let may_race = rtr_race::may_race(worker, peer, len);
-    if !r.one_of_many {
+    if !r.rndv_recv().one_of_many {
         let scheme = times.next(len, |scheme| match scheme {
             CopyScheme::Race => may_race,
             CopyScheme::Split => len >= split_copy::MIN,
@@ -96,7 +99,7 @@ pub(super) unsafe fn copy(
 ) -> GetStep {
     // SAFETY: the caller's request, whose peer is not freed before it completes.
     let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
-    if rndv_cancel::was_cancelled(peer, r.remote_id) {
+    if rndv_cancel::was_cancelled(peer, r.rndv_recv().rts_id) {
         return GetStep::Ended(UCS_ERR_CONNECTION_RESET);
     }
     if scheme != CopyScheme::Get {
@@ -105,7 +108,7 @@ pub(super) unsafe fn copy(
     }
     let is_split = r.sharing().is_some();
     // Of many messages the sender may copy this one, and the receiver another: first all that have arrived are offered.
-    if is_split && r.one_of_many {
+    if is_split && r.rndv_recv().one_of_many {
         return GetStep::More;
     }
     if let Some(began) = began {
@@ -147,7 +150,7 @@ pub fn progress_gets(worker: &Worker) -> bool {
         // SAFETY: the request was removed from the list: this thread owns it.
         let step = unsafe {
             // Once only: repeated requests and offers, while copies are not trusted, would flood the sender.
-            if (*req).begun {
+            if (*req).rndv_recv().begun {
                 copy_piece(worker, req)
             } else {
                 begin(worker, req)
@@ -185,13 +188,13 @@ unsafe fn copy_piece(worker: &Worker, req: *mut Request) -> GetStep {
     let Some(copy) = CmaGuard::begin(peer) else {
         return GetStep::More;
     };
-    if rndv_cancel::was_cancelled(peer, r.remote_id) {
+    if rndv_cancel::was_cancelled(peer, r.rndv_recv().rts_id) {
         return GetStep::Ended(UCS_ERR_CONNECTION_RESET);
     }
     let copied = fetch_list(peer, r).and_then(|()| {
         let remote = match r.pieces() {
             Some(list) => CmaRemote::List(list),
-            None => CmaRemote::Piece(r.remote),
+            None => CmaRemote::Piece(r.rndv_recv().remote_addr),
         };
         // SAFETY: `begin` has checked that the range is inside the target. In the same process the sender's memory is
         // valid until the ATS.
@@ -206,7 +209,7 @@ unsafe fn copy_piece(worker: &Worker, req: *mut Request) -> GetStep {
             if (r.offset as usize) < len {
                 return GetStep::More;
             }
-            acknowledge(peer, r.remote_id, UCS_OK);
+            acknowledge(peer, r.rndv_recv().rts_id, UCS_OK);
             note_time(worker, peer, r);
             GetStep::Ended(UCS_OK)
         }
@@ -215,12 +218,12 @@ unsafe fn copy_piece(worker: &Worker, req: *mut Request) -> GetStep {
             GetStep::Asked
         }
         Err(CmaFault::Access(status)) => {
-            acknowledge(peer, r.remote_id, status);
+            acknowledge(peer, r.rndv_recv().rts_id, status);
             GetStep::Ended(status)
         }
         // An error of the receiver's unpack function does not concern the sender.
         Err(CmaFault::Unpack(status)) => {
-            acknowledge(peer, r.remote_id, UCS_OK);
+            acknowledge(peer, r.rndv_recv().rts_id, UCS_OK);
             GetStep::Ended(status)
         }
     }
@@ -265,7 +268,7 @@ unsafe fn copy_trusted(
     n: usize,
 ) -> Result<(), ucs_status_t> {
     let copy = CmaGuard::begin(peer).ok_or(DOUBTFUL)?;
-    let remote = CmaRemote::Piece(r.remote);
+    let remote = CmaRemote::Piece(r.rndv_recv().remote_addr);
     // SAFETY: the caller's promise: the range is inside the target.
     let copied = unsafe { cma::copy(peer, CmaDirection::Read, &r.data, remote, offset, n) };
     if copy.end() {
@@ -290,12 +293,12 @@ fn end_shared(worker: &Worker, req: *mut Request, peer: &Peer) -> GetStep {
         DOUBTFUL => GetStep::More,
         UCS_INPROGRESS if !trusted => GetStep::More,
         UCS_INPROGRESS => {
-            acknowledge(peer, r.remote_id, UCS_OK);
+            acknowledge(peer, r.rndv_recv().rts_id, UCS_OK);
             note_time(worker, peer, r);
             GetStep::Ended(UCS_OK)
         }
         status => {
-            acknowledge(peer, r.remote_id, status);
+            acknowledge(peer, r.rndv_recv().rts_id, status);
             GetStep::Ended(status)
         }
     }
@@ -303,7 +306,7 @@ fn end_shared(worker: &Worker, req: *mut Request, peer: &Peer) -> GetStep {
 
 /// Fetches the list of the sender's pieces, if there is one and it was not fetched before.
 fn fetch_list(peer: &Peer, r: &mut Request) -> Result<(), CmaFault> {
-    let count = r.remote_pieces as usize;
+    let count = r.rndv_recv().pieces() as usize;
     if count == 0 || r.pieces().is_some() {
         return Ok(());
     }
@@ -313,7 +316,7 @@ fn fetch_list(peer: &Peer, r: &mut Request) -> Result<(), CmaFault> {
     let mut list = vec![IoSpan { addr: 0, len: 0 }; count];
     let bytes = count * size_of::<IoSpan>();
     let mut here = Spans::one(list.as_mut_ptr() as u64, bytes);
-    let mut there = Spans::one(r.remote, bytes);
+    let mut there = Spans::one(r.rndv_recv().remote_addr, bytes);
     // SAFETY: the list has room for the bytes, and any bytes are valid spans. In the same process the sender's list is
     // valid until the answer.
     unsafe { cma::transfer(peer, CmaDirection::Read, &mut here, &mut there) }

@@ -121,25 +121,18 @@ pub unsafe fn key(worker: &Worker, peer: &Peer, keys: *const u8, count: u8) -> O
     (key != 0).then_some((key, rails))
 }
 
-/// Stores the key and the STADDs of an RTS in its receive, until [`begin`].
+/// Stores the STADDs of an RTS at the sender's rails in its receive, until [`begin`].
 ///
 /// # Safety
 /// The STADDs of the RTS are readable at `beside`.
-pub(super) unsafe fn keep_key(r: &mut Request, offer: RtsInfo, beside: *const u8) {
-    r.head[..KEY].copy_from_slice(&offer.pieces.to_le_bytes());
-    r.head_len = 1;
-    if offer.rails != 0 {
+pub(super) unsafe fn keep_rails(r: &mut Request, offer: RtsInfo, beside: *const u8) {
+    if offer.keyed && offer.rails != 0 {
         let mut bytes = [0; rts_keys::MOST];
         // SAFETY: the STADDs are readable at `beside`; they take no more than those of all rails.
         unsafe { beside.copy_to_nonoverlapping(bytes.as_mut_ptr(), offer.beside()) };
         let rails = RailStadds::read(offer.rails, &bytes);
         r.extra = Some(Box::new(Extra::Rails(rails)));
     }
-}
-
-fn kept_key(r: &Request) -> Option<u32> {
-    let key = *r.head.first_chunk()?;
-    (r.head_len > 0).then_some(u32::from_le_bytes(key))
 }
 
 /// Starts to read a message into the receive's memory. `None`: it is not possible, and nothing was done.
@@ -149,7 +142,7 @@ fn kept_key(r: &Request) -> Option<u32> {
 pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> Option<GetStep> {
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
-    let key = kept_key(r)?;
+    let key = r.rndv_recv().rkey()?;
     let target = r.data.as_contig()?;
     if peer.has_rings() {
         let memory = worker.register_tofu(target, r.info.length, true)?;

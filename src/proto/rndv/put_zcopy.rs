@@ -27,7 +27,7 @@ pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> 
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     // Without an address the sender requires messages.
-    let is_known = r.remote != 0 && !worker.ctx.policy.rndv_by_messages;
+    let is_known = r.rndv_recv().remote_addr != 0 && !worker.ctx.policy.rndv_by_messages;
     let Some(target) = r.data.as_contig().filter(|_| is_known) else {
         return false;
     };
@@ -38,7 +38,7 @@ pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> 
         return false;
     };
     let keys: [u32; MAX_PORTS] = memory.region().remote_keys();
-    let offer = r.remote_id;
+    let offer = r.rndv_recv().rts_id;
     let transfer = Zcopy::new(vec![memory], ZcopyRole::Receive, 0);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
     // SAFETY: this thread owns the request until it has an id.

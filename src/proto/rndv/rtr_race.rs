@@ -72,7 +72,7 @@ pub(super) unsafe fn watch(worker: &Worker, req: *mut Request, id: u64, split_co
         split_copy,
         parts: peer.parts.load(Ordering::Relaxed),
         since: now,
-        timed: (!r.one_of_many).then_some((r.info.length, now)),
+        timed: (!r.rndv_recv().one_of_many).then_some((r.info.length, now)),
     });
     worker.progress_flags.raise_chores();
     worker.wake();

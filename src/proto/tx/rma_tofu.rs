@@ -138,12 +138,11 @@ pub fn in_place(r: &mut Request, memory: Handle<TofuMr>, shares: Vec<RailShare>)
 
 /// Makes a receive a zcopy get from the sender's memory. Rails move their shares.
 pub fn fetch(r: &mut Request, memory: Handle<TofuMr>, shares: Vec<RailShare>) {
-    r.head[STADD].copy_from_slice(&r.remote.to_le_bytes());
+    let stadd = r.rndv_recv().remote_addr;
+    r.head[STADD].copy_from_slice(&stadd.to_le_bytes());
     (r.sent, r.stream, r.kind, r.offset) = (TxState::Device, false, 0, 0);
     r.head_len = 0;
-    // When the request completes, `remote_id` links it to others: the id moves to `imm`.
-    (r.imm, r.remote_id) = (r.remote_id, 0);
-    let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Fetch, r.remote);
+    let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Fetch, stadd);
     (transfer.steered, transfer.shares) = (Some(memory), shares);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }

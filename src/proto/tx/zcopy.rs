@@ -54,33 +54,26 @@ pub fn start_put(r: &mut Request, to: RtrDeviceHdr, memory: Vec<Handle<IbMr>>) {
 /// memory.
 pub fn start_get(r: &mut Request, (port, key): (usize, u32), memory: Handle<IbMr>) {
     const KEY: usize = size_of::<u32>();
+    // Port 0 has the key, too: a rail there is tried if the connection loses its queue pair.
+    r.head[..KEY].copy_from_slice(&key.to_le_bytes());
     r.head[port * KEY..][..KEY].copy_from_slice(&key.to_le_bytes());
     r.head_len = port as u8 + 1;
     (r.sent, r.stream, r.kind, r.offset) = (TxState::Device, false, 0, 0);
-    // `remote_id` links completed requests.
-    (r.imm, r.remote_id) = (r.remote_id, 0);
-    let transfer = Zcopy::new(vec![memory], ZcopyRole::Fetch, r.remote);
+    let transfer = Zcopy::new(vec![memory], ZcopyRole::Fetch, r.rndv_recv().remote_addr);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
 /// Makes such a receive one by messages: an RTR that requests them.
 pub(super) fn rtr_am(r: &mut Request) {
-    let offer = r.imm;
+    let offer = r.rndv_recv().rts_id;
     let head = RtrHdr {
         recv: UNNAMED,
         generation: 0,
         number: 0,
     };
     set_message(r, Kind::Rtr, 0, offer, &head.encode());
-    (r.sent, r.bare, r.offset, r.remote_id) = (TxState::Await, true, 0, offer);
+    (r.sent, r.bare, r.offset) = (TxState::Await, true, 0);
     r.extra = None;
-}
-
-/// Whether a request is the receive of the message with this RTS id.
-pub fn is_receive_of(r: &Request, offer: u64) -> bool {
-    let fetches = || r.transfer().is_some_and(|t| t.role == ZcopyRole::Fetch);
-    let asks = r.kind == Kind::Rtr as u8;
-    (r.kind == 0 || asks) && r.remote_id == offer || r.imm == offer && fetches()
 }
 
 /// Makes a put of a rendezvous one by messages.
@@ -254,7 +247,13 @@ pub unsafe fn end(req: *mut Request) {
         let r = &*req;
         let peer = &*r.peer;
         if r.transfer().map(|t| t.role) == Some(ZcopyRole::Fetch) && peer.status() == UCS_OK {
-            control(peer, Kind::Ats, UCS_OK as i8 as u8, r.imm, &[]);
+            control(
+                peer,
+                Kind::Ats,
+                UCS_OK as i8 as u8,
+                r.rndv_recv().rts_id,
+                &[],
+            );
         }
         if is_railed(r) && peer.status() == UCS_OK {
             let len = r.data.len();
