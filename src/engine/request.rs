@@ -25,7 +25,7 @@ pub use begin::{
     fill_receive, init_full, memory_no_alloc, memory_single_threaded, set_callback, take,
     take_no_alloc, take_receive,
 };
-pub use op::{ChildOps, Op, children_of, count_child};
+pub use op::{ChildOps, Op, RmaIb, RmaTofu, children_of, count_child};
 pub use rndv_recv::RndvRecv;
 pub use zcopy::{RailShare, Zcopy, ZcopyRole, ZcopyState};
 
@@ -86,7 +86,7 @@ pub struct Request {
     pub flags: AtomicU32,
     pub status: ucs_status_t,
     pub sent: TxState,
-    /// Several messages, each with the offset of its part in `head`.
+    /// Several messages, each with the offset of its part in its header.
     pub stream: bool,
     /// The message goes without the data, which the receiver reads.
     pub bare: bool,
@@ -118,10 +118,8 @@ pub struct Request {
     pub extra: Option<Box<Extra>>,
     /// Bytes moved so far.
     pub offset: u64,
-    /// Operations that a device has not completed.
-    pub remote: u64,
-    /// The rkey of an atomic operation; links completed requests.
-    pub remote_id: u64,
+    /// Links completed requests until their callbacks are called.
+    pub next: *mut Request,
     /// The id by which the peer names this request, 0 if it does not.
     pub id: u64,
 }
@@ -164,18 +162,10 @@ impl Request {
         this.cast::<u8>().wrapping_add(REQUEST_SIZE).cast()
     }
 
-    /// The split copy of a receive. Such a request has no message of its own: `tail` and `imm` hold the fields.
-    pub fn sharing(&self) -> Option<SplitCopy> {
-        Some(SplitCopy {
-            chunk_state: NonNull::new(self.tail.cast_mut().cast())?,
-            generation: self.imm as u32,
-            own: (self.imm >> 32) as u32,
-        })
-    }
-
     /// Whether its completion needs more than that all of it is sent.
     pub fn is_answered(&self) -> bool {
-        let by_device = self.sent == TxState::Device && (!self.stream || self.transfer().is_some());
+        let by_device =
+            self.sent == TxState::Device && (self.is_read() || self.transfer().is_some());
         self.sent == TxState::Await || by_device
     }
 
@@ -209,12 +199,6 @@ impl Request {
             Some(Extra::Transfer(transfer)) => Some(transfer),
             _ => None,
         }
-    }
-
-    /// Sets what [`sharing`](Self::sharing) returns.
-    pub fn set_sharing(&mut self, sharing: Option<SplitCopy>) {
-        self.tail = sharing.map_or(ptr::null(), |s| s.chunk_state.as_ptr().cast_const().cast());
-        self.imm = sharing.map_or(0, |s| u64::from(s.own) << 32 | u64::from(s.generation));
     }
 
     /// The request that contains a posted receive.
@@ -330,6 +314,8 @@ pub fn describe(r: &Request) -> String {
         "copied by the kernel"
     } else if r.transfer().is_some() {
         "zero-copy"
+    } else if r.sent == TxState::Device {
+        "bcopy"
     } else if r.stream {
         "fragments"
     } else if r.bare {

@@ -7,7 +7,7 @@ use crate::engine::datatype::Data;
 use crate::engine::endpoint::{self, Endpoint};
 use crate::engine::ib_worker::{IbConnPhase, IbWorker};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Request, TxState};
+use crate::engine::request::{self, Op, Request, TxState};
 use crate::engine::rkey::Rkey;
 use crate::engine::stats::PeerEntry;
 use crate::engine::worker::Worker;
@@ -237,7 +237,7 @@ pub(super) unsafe fn request_of(ep: *const Endpoint, p: &Param) -> Option<*mut R
 #[inline(always)]
 pub(super) fn arm_completion(r: &mut Request, into: *mut u8, len: usize) {
     r.data = Data::Contig { ptr: into, len };
-    (r.sent, r.offset, r.remote, r.info.length) = (TxState::Await, len as u64, 1, len);
+    (r.sent, r.op, r.info.length) = (TxState::Await, Op::SinglePost, len);
 }
 
 /// `ucp_get_nbx` of a length that fits into one registered buffer: the request's handle. `None`: nothing was done.

@@ -437,6 +437,7 @@ pub unsafe fn get(
     }
 }
 
+#[inline(always)]
 unsafe fn request_for(a: &RmaOp, ep: *const Endpoint, p: &Param) -> *mut Request {
     // SAFETY: a new request.
     unsafe {

@@ -10,14 +10,7 @@ use std::sync::atomic::Ordering;
 /// Bytes of the bounce buffer for data that only the user's functions can read or write.
 const BOUNCE: usize = 64 << 10;
 
-/// Direction of a copy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CmaDirection {
-    /// From the peer.
-    Read,
-    /// To the peer.
-    Write,
-}
+pub use crate::sys::cma::CmaDirection;
 
 /// Why a copy failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

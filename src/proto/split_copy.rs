@@ -79,11 +79,12 @@ pub unsafe fn offer(req: *mut Request, peer: &Peer) {
         return;
     };
     let generation = opened.generation;
-    r.set_sharing(Some(SplitCopy {
+    let split = Some(SplitCopy {
         chunk_state: opened.chunk_state,
         generation,
         own: 0,
-    }));
+    });
+    set_split(r, split);
     let head = SplitCopyHdr {
         addr: target as u64,
         chunk: chunk_bytes(len, r.rndv_recv().one_of_many) as u32,
@@ -97,6 +98,12 @@ pub unsafe fn offer(req: *mut Request, peer: &Peer) {
         r.rndv_recv().rts_id,
         &head.encode(),
     );
+}
+
+fn set_split(r: &mut Request, split: Option<SplitCopy>) {
+    if let Some(recv) = r.rndv_recv_mut() {
+        recv.split = split;
+    }
 }
 
 /// Next step of a receiver with a split copy.
@@ -114,7 +121,7 @@ pub fn next(r: &mut Request) -> NextChunk {
     let len = r.info.length;
     let chunk = chunk_bytes(len, r.rndv_recv().one_of_many);
     let chunks = chunk_count(len, chunk);
-    let Some(mut sharing) = r.sharing() else {
+    let Some(mut sharing) = r.rndv_recv().split else {
         return NextChunk::Last(None);
     };
     // SAFETY: the ring is mapped as long as the transfer exists.
@@ -125,7 +132,7 @@ pub fn next(r: &mut Request) -> NextChunk {
         && let Some(range) = range_of(index, chunk, len)
     {
         sharing.own += 1;
-        r.set_sharing(Some(sharing));
+        set_split(r, Some(sharing));
         return NextChunk::Copy(range);
     }
     let (done, failed) = chunk_state.state(chunks);
@@ -142,8 +149,8 @@ pub fn refused(peer: &Peer) {
 
 /// At the receiver: closes the chunk board of a complete transfer.
 pub fn end(r: &mut Request, peer: &Peer) {
-    let sharing = r.sharing();
-    r.set_sharing(None);
+    let sharing = r.rndv_recv().split;
+    set_split(r, None);
     if let Some(sharing) = sharing {
         peer.close_split_copy(sharing.chunk_state);
     }
@@ -155,18 +162,18 @@ pub fn close(r: &mut Request) {
         r.info.length,
         chunk_bytes(r.info.length, r.rndv_recv().one_of_many),
     );
-    if let Some(mut sharing) = r.sharing() {
+    if let Some(mut sharing) = r.rndv_recv().split {
         // SAFETY: the ring is mapped as long as the transfer exists.
         let taken = unsafe { sharing.chunk_state.as_ref() }.close(sharing.generation, chunks);
         sharing.own += chunks - taken.max(sharing.own);
-        r.set_sharing(Some(sharing));
+        set_split(r, Some(sharing));
     }
 }
 
 /// Called before the receiver's memory is returned to the user: waits for the chunk that the sender is writing. A dead
 /// sender writes nothing.
 pub fn settle(worker: &Worker, peer: &Peer, r: &mut Request) {
-    if r.sharing().is_none() {
+    if r.rndv_recv().split.is_none() {
         return;
     }
     close(r);

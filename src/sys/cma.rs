@@ -4,6 +4,15 @@ use super::fork::{Mutex, Origin};
 use std::io;
 use std::mem;
 
+/// Direction of a copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CmaDirection {
+    /// From the peer.
+    Read,
+    /// To the peer.
+    Write,
+}
+
 /// One piece of memory: address and bytes, laid out as `struct iovec` and `ucp_dt_iov_t`. The address may
 /// be another process's.
 #[repr(C)]

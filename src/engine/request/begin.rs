@@ -69,8 +69,7 @@ unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, u32)) -> *mut Requ
             op: Op::Message,
             extra: None,
             offset: 0,
-            remote: 0,
-            remote_id: 0,
+            next: ptr::null_mut(),
             id: 0,
         });
     }
@@ -141,7 +140,7 @@ pub unsafe fn set_callback(req: *mut Request, notify: Callback, user_data: *mut 
 pub fn init_full(r: &mut Request) {
     (r.peer, r.ep, r.imm, r.tail) = (ptr::null(), ptr::null(), 0, ptr::null());
     (r.tail_len, r.kind, r.aux, r.head_len) = (0, 0, 0, 0);
-    (r.offset, r.remote, r.remote_id, r.id) = (0, 0, 0, 0);
+    (r.offset, r.next, r.id) = (0, ptr::null_mut(), 0);
     r.op = Op::Message;
     (r.head, r.extra) = ([0; 32], None);
 }

@@ -3,6 +3,8 @@
 use super::Request;
 use super::rndv_recv::RndvRecv;
 use crate::ctypes::*;
+use crate::sys::cma::CmaDirection;
+use crate::wire::address::MAX_PORTS;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI8, AtomicU64, Ordering};
 
@@ -21,6 +23,25 @@ pub enum Op {
     StreamRecv { element: usize },
     /// A stream receive that completes when its buffer is full.
     StreamRecvAll,
+    /// A put or get that an HCA executes.
+    RmaIb(RmaIb),
+    /// A put or get that a TNI executes.
+    RmaTofu(RmaTofu),
+    /// An atomic operation that the peer's HCA executes, by one of the ports of the mask. The message has the rest.
+    AmoIb {
+        rkey: u32,
+        port_mask: u8,
+        fetch: bool,
+    },
+    /// An atomic operation that the peer's TNI executes. The message has the rest.
+    AmoTofu { stadd: u64, fetch: bool },
+    /// A get or fetching atomic operation in one work request, which is posted: its completion is the request's.
+    SinglePost,
+    /// A put or get by CMA that waits to be executed together with others.
+    Cma {
+        remote_addr: u64,
+        direction: CmaDirection,
+    },
     /// A receive by rendezvous, from its RTS on.
     RndvRecv(RndvRecv),
     /// Completes when its child requests have completed: a flush of a worker, or a scatter-gather list.
@@ -29,6 +50,42 @@ pub enum Op {
     FlushChild { parent: *mut Request },
     /// The flush of an orderly close, and the session that it is part of.
     CloseFlush { token: u64 },
+}
+
+/// RMA by an HCA.
+#[repr(C)]
+pub struct RmaIb {
+    /// Gets that are posted and have not completed, of data that are copied through registered buffers.
+    pub outstanding: u32,
+    pub direction: CmaDirection,
+    pub remote_addr: u64,
+    /// The rkey for each port of the peer; 0: none.
+    pub rkeys: [u32; MAX_PORTS],
+}
+
+/// RMA by a TNI. It begins as [`RmaIb`] does, so that a completion changes the same word without a branch.
+#[repr(C)]
+pub struct RmaTofu {
+    /// Gets that are posted and have not completed, of data that are copied through registered buffers.
+    pub outstanding: u32,
+    pub direction: CmaDirection,
+    /// Address in the peer's address space, for a message if no TNI reaches it.
+    pub remote_addr: u64,
+    pub stadd: u64,
+}
+
+impl Request {
+    /// Whether an operation of a device brings data to this process.
+    pub fn is_read(&self) -> bool {
+        match &self.op {
+            Op::RmaIb(RmaIb { direction, .. }) | Op::RmaTofu(RmaTofu { direction, .. }) => {
+                *direction == CmaDirection::Read
+            }
+            Op::AmoIb { fetch, .. } | Op::AmoTofu { fetch, .. } => *fetch,
+            Op::RndvRecv(_) => true,
+            _ => false,
+        }
+    }
 }
 
 /// Child requests of a request, which complete on any thread.

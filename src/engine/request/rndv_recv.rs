@@ -1,6 +1,6 @@
 //! A receive by rendezvous: what its RTS says, and how far it is.
 
-use super::{Op, Request};
+use super::{Op, Request, SplitCopy};
 use crate::engine::rndv_rts::RtsInfo;
 
 /// State of a receive from its RTS on.
@@ -16,6 +16,8 @@ pub struct RndvRecv {
     keyed: bool,
     /// The sender has other messages that wait too.
     pub one_of_many: bool,
+    /// The split copy, while the sender may copy a part.
+    pub split: Option<SplitCopy>,
     /// The scheme is chosen: from here on the receiver copies the rest alone, or waits.
     pub begun: bool,
 }
@@ -28,6 +30,7 @@ impl RndvRecv {
         pieces_or_rkey: 0,
         keyed: false,
         one_of_many: false,
+        split: None,
         begun: false,
     };
 
@@ -39,6 +42,7 @@ impl RndvRecv {
             pieces_or_rkey: rts.pieces,
             keyed: rts.keyed,
             one_of_many: rts.one_of_many,
+            split: None,
             begun: false,
         }
     }

@@ -4,6 +4,7 @@ use crate::ctypes::ucs_status_t;
 use crate::sys::regcache::Handle;
 use crate::tl::ib::mr::IbMr;
 use crate::tl::tofu;
+use crate::wire::address::MAX_PORTS;
 
 /// A zcopy transfer. Fields that change while the device works are changed under the peer's lock.
 pub struct Zcopy {
@@ -14,8 +15,10 @@ pub struct Zcopy {
     /// The rails that move parts of it, in addition to the connection's own queue; of an RTS the peer's rails.
     pub shares: Vec<RailShare>,
     pub role: ZcopyRole,
-    /// Address of the other end in the peer's address space.
+    /// Address of the other end in the peer's address space; for a TNI its STADD.
     pub there: u64,
+    /// The rkey of the other end for each port of the peer; 0: none.
+    pub rkeys: [u32; MAX_PORTS],
     /// Work requests that are posted and not completed.
     pub in_flight: u32,
     pub fate: ZcopyState,
@@ -73,6 +76,7 @@ impl Zcopy {
             shares: Vec::new(),
             role,
             there,
+            rkeys: [0; MAX_PORTS],
             in_flight: 0,
             fate: ZcopyState::Going,
             on_rails: false,

@@ -106,7 +106,7 @@ pub(super) unsafe fn copy(
         // SAFETY: the caller's request, in the state that `rndv::receive` gives it.
         unsafe { split_copy::offer(req, peer) };
     }
-    let is_split = r.sharing().is_some();
+    let is_split = r.rndv_recv().split.is_some();
     // Of many messages the sender may copy this one, and the receiver another: first all that have arrived are offered.
     if is_split && r.rndv_recv().one_of_many {
         return GetStep::More;
@@ -175,7 +175,7 @@ pub(super) fn go_on(worker: &Worker, req: *mut Request, step: GetStep) {
 unsafe fn copy_piece(worker: &Worker, req: *mut Request) -> GetStep {
     // SAFETY: the caller's request, whose peer is not freed before it completes.
     let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
-    if r.sharing().is_some() {
+    if r.rndv_recv().split.is_some() {
         // SAFETY: the caller owns the request.
         return unsafe { copy_split(worker, req, peer) };
     }

@@ -60,6 +60,10 @@ fn packed(keys: [u32; MAX_PORTS]) -> u128 {
     })
 }
 
+fn unpacked(keys: u128) -> [u32; MAX_PORTS] {
+    std::array::from_fn(|port| (keys >> (port * KEY_BITS)) as u32)
+}
+
 /// Handles the receiver's request for a put.
 pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, to: RtrDeviceHdr) {
     if !req_lookup::is_offer(worker, peer, id) {
@@ -74,7 +78,7 @@ pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, to: RtrDeviceHdr) {
         let memory = worker.register_ib_all(&r.data, MrUse::Read);
         let by_device = memory.is_some();
         match memory {
-            Some(memory) => zcopy::start_put(r, to, memory),
+            Some(memory) => zcopy::start_put(r, &to, unpacked(to.keys), memory),
             None => {
                 r.imm = to.recv;
                 zcopy::fall_back_to_am(r);
@@ -112,7 +116,9 @@ mod tests {
 
     #[test]
     fn keys_are_in_the_order_of_ports() {
-        let bytes = packed([0x0403_0201, 5, 0, 0xFF00_0000]).to_le_bytes();
+        let keys = [0x0403_0201, 5, 0, 0xFF00_0000];
+        assert_eq!(unpacked(packed(keys)), keys);
+        let bytes = packed(keys).to_le_bytes();
         assert_eq!(bytes, [1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF]);
     }
 }

@@ -9,7 +9,9 @@ use super::{rma_sw, zcopy};
 use crate::ctypes::*;
 use crate::engine::ib_worker::IbConn;
 use crate::engine::peer::{Peer, PeerTx};
-use crate::engine::request::{self, Extra, Request, TxState, Zcopy, ZcopyRole, ZcopyState};
+use crate::engine::request::{
+    self, Extra, Op, Request, RmaIb, RmaTofu, TxState, Zcopy, ZcopyRole, ZcopyState,
+};
 use crate::proto::cma::CmaDirection;
 use crate::proto::flush;
 use crate::sys::regcache::Handle;
@@ -18,6 +20,7 @@ use crate::tl::ib::mr::IbMr;
 use crate::tl::ib::op_slots::OpKind;
 use crate::tl::ib::rc::{AmoDesc, RemoteMem};
 use crate::tl::ib::sender::IbSender;
+use crate::wire::address::MAX_PORTS;
 use crate::wire::header::{AmoHdr, Kind};
 use crate::wire::rkey::DeviceKeys;
 use crate::wire::stats::StatProtocol;
@@ -26,40 +29,38 @@ use std::ptr;
 
 /// Makes a request, whose data (contiguous, unless it is [in place](in_place)) and peer are set, RMA by the HCA.
 pub fn set_rma_ib(r: &mut Request, direction: CmaDirection, addr: u64, keys: &DeviceKeys) {
-    (r.sent, r.imm, r.kind) = (TxState::Device, addr, 0);
-    r.stream = direction == CmaDirection::Write;
+    r.sent = TxState::Device;
+    r.op = Op::RmaIb(RmaIb {
+        remote_addr: addr,
+        rkeys: keys.keys,
+        outstanding: 0,
+        direction,
+    });
     r.info.length = r.data.len();
-    (r.offset, r.remote) = (0, 0);
-    r.head_len = keys.count;
-    for (to, key) in r.head.chunks_exact_mut(4).zip(keys.keys) {
-        to.copy_from_slice(&key.to_le_bytes());
-    }
 }
 
 /// Makes a request, whose data (the result buffer, or none) and peer are set, an atomic operation of the peer's HCA.
 /// False: no HCA has the operation.
 pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, keys: &DeviceKeys) -> bool {
     let port = keys.atomics.port_mask.trailing_zeros() as usize;
-    let (Some(key), Some(_)) = (keys.of_port(port), step(head)) else {
+    let (Some(rkey), Some(_)) = (keys.of_port(port), step(head)) else {
         return false;
     };
-    set_atomic(
-        r,
-        addr,
-        head,
-        u64::from(key) << 8 | u64::from(keys.atomics.port_mask),
-    );
+    let (port_mask, fetch) = (keys.atomics.port_mask, head.fetch != 0);
+    let op = Op::AmoIb {
+        rkey,
+        port_mask,
+        fetch,
+    };
+    set_atomic(r, addr, head, op);
     true
 }
 
-/// Makes a request an atomic operation of the HCA or TNI for which `key` is valid; it becomes a message if the lane
-/// does not reach that one.
-pub(super) fn set_atomic(r: &mut Request, addr: u64, head: &AmoHdr, key: u64) {
+/// Makes a request an atomic operation of the HCA or TNI for which the rkey or STADD of `op` is valid; it becomes a
+/// message if the lane does not reach that one.
+pub(super) fn set_atomic(r: &mut Request, addr: u64, head: &AmoHdr, op: Op) {
     super::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
-    r.sent = TxState::Device;
-    r.stream = head.fetch == 0;
-    (r.offset, r.remote) = (0, 0);
-    r.remote_id = key;
+    (r.sent, r.op) = (TxState::Device, op);
 }
 
 /// Called when an atomic operation was posted: from here on it is no message. Counted as mapped, because the target's
@@ -67,12 +68,11 @@ pub(super) fn set_atomic(r: &mut Request, addr: u64, head: &AmoHdr, key: u64) {
 pub(super) fn atomic_posted(peer: &Peer, r: &mut Request, len: usize) {
     peer.stats().of(StatProtocol::AmoMapped).add(len);
     r.kind = 0;
-    r.sent = if r.stream {
-        TxState::Complete
-    } else {
-        (r.offset, r.remote) = (r.data.len() as u64, 1);
-        TxState::Await
+    r.sent = match r.is_read() {
+        true => TxState::Await,
+        false => TxState::Complete,
     };
+    r.op = Op::SinglePost;
 }
 
 /// The HCA operation for an atomic operation, if HCAs have it.
@@ -89,15 +89,9 @@ pub fn step(head: &AmoHdr) -> Option<AmoDesc> {
     }
 }
 
-pub(super) fn is_atomic(r: &Request) -> bool {
-    r.kind == Kind::AmoReq as u8
-}
-
-/// The key of a request for a port of the peer.
-pub(super) fn key(r: &Request, port: usize) -> Option<u32> {
-    let keys = r.head.chunks_exact(size_of::<u32>());
-    let key = keys.take(r.head_len.into()).nth(port)?;
-    Some(u32::from_le_bytes(*key.first_chunk()?))
+/// The rkey for a port of the peer, of those of all ports.
+fn of_port(rkeys: &[u32; MAX_PORTS], port: usize) -> Option<u32> {
+    rkeys.get(port).copied().filter(|&rkey| rkey != 0)
 }
 
 /// Writes data that fit into one registered buffer, if that is possible now. False: nothing was done.
@@ -194,7 +188,7 @@ pub unsafe fn read_now(peer: &Peer, req: *mut Request, addr: u64, key: u32) -> b
         return false;
     };
     let len = r.data.len();
-    (r.sent, r.offset, r.remote, r.info.length) = (TxState::Await, len as u64, 1, len);
+    (r.sent, r.op, r.info.length) = (TxState::Await, Op::SinglePost, len);
     let read = sender.read(RemoteMem { addr, key }, data, len, req.cast()) == len;
     if read {
         peer.stats().of(StatProtocol::RmaCopy).add(len);
@@ -204,19 +198,19 @@ pub unsafe fn read_now(peer: &Peer, req: *mut Request, addr: u64, key: u32) -> b
 
 /// Makes RMA in place: the user's memory is registered.
 pub fn in_place(r: &mut Request, memory: Vec<Handle<IbMr>>) {
-    let transfer = Zcopy::new(memory, ZcopyRole::Access, r.imm);
+    let Op::RmaIb(rma) = &r.op else { return };
+    let mut transfer = Zcopy::new(memory, ZcopyRole::Access, rma.remote_addr);
+    transfer.rkeys = rma.rkeys;
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
 /// Makes a request RMA or a rendezvous by messages, because no queue pair can execute it.
 pub(super) fn give_up(r: &mut Request) {
-    if is_atomic(r) {
-        let fetch = !r.stream;
-        (r.stream, r.bare) = (false, fetch);
-        r.sent = if fetch {
-            TxState::Await
-        } else {
-            TxState::Complete
+    if let Op::AmoIb { fetch, .. } | Op::AmoTofu { fetch, .. } = r.op {
+        (r.op, r.bare) = (Op::Message, fetch);
+        r.sent = match fetch {
+            true => TxState::Await,
+            false => TxState::Complete,
         };
         return;
     }
@@ -226,12 +220,13 @@ pub(super) fn give_up(r: &mut Request) {
         _ => {}
     }
     r.extra = None;
-    let direction = match r.stream {
-        true => CmaDirection::Write,
-        false => CmaDirection::Read,
+    let (direction, addr) = match &r.op {
+        Op::RmaIb(rma) => (rma.direction, rma.remote_addr),
+        Op::RmaTofu(rma) => (rma.direction, rma.remote_addr),
+        _ => return,
     };
-    r.stream = false;
-    rma_sw::set_am(r, direction, r.imm);
+    r.op = Op::Message;
+    rma_sw::set_am(r, direction, addr);
 }
 
 /// Posts as much of a request as there is room for; true when that was all of it. `None`: the lane cannot execute it.
@@ -245,30 +240,33 @@ pub(super) unsafe fn advance(
 ) -> Option<bool> {
     // SAFETY: the caller's request is valid, and no other thread uses it.
     let r = unsafe { &mut *req };
-    if is_atomic(r) {
-        return post_atomic(peer, sender, r);
-    }
-    let key = match sender.is_connected() {
-        true => Some(key(r, sender.remote_port())?),
-        false if sender.zcopy_capable() => None,
-        false => return None,
-    };
-    if r.transfer().is_some() {
+    if let Some(t) = r.transfer() {
+        let key = match sender.is_connected() {
+            true => Some(of_port(&t.rkeys, sender.remote_port())?),
+            false if sender.zcopy_capable() => None,
+            false => return None,
+        };
         // SAFETY: the user's memory is valid until the request completes.
         return unsafe { zcopy::advance(peer, sender, req, key) };
     }
-    let key = key?;
+    let rma = match &mut r.op {
+        Op::RmaIb(rma) if sender.is_connected() => rma,
+        Op::AmoIb { .. } => return post_atomic(peer, sender, r),
+        _ => return None,
+    };
+    let key = of_port(&rma.rkeys, sender.remote_port())?;
     let (data, len) = (r.data.as_contig()?, r.data.len());
+    let writes = rma.direction == CmaDirection::Write;
     while (r.offset as usize) < len {
         let (at, left) = (r.offset as usize, len - r.offset as usize);
         let remote = RemoteMem {
-            addr: r.imm.wrapping_add(r.offset),
+            addr: rma.remote_addr.wrapping_add(r.offset),
             key,
         };
         // SAFETY: the range is inside the user's memory.
         let n = unsafe {
             let here = data.add(at);
-            match r.stream {
+            match writes {
                 true => sender.write(remote, left, |to, n| to.copy_from_nonoverlapping(here, n)),
                 false => sender.read(remote, here, left, req.cast()),
             }
@@ -277,33 +275,40 @@ pub(super) unsafe fn advance(
             return Some(false);
         }
         r.offset += n as u64;
-        r.remote += u64::from(!r.stream);
+        rma.outstanding += u32::from(!writes);
     }
     peer.stats().of(StatProtocol::RmaCopy).add(len);
     // The completion of a get is reported by the HCA.
-    r.sent = if r.stream {
-        TxState::Complete
-    } else {
-        TxState::Await
+    r.sent = match writes {
+        true => TxState::Complete,
+        false => TxState::Await,
     };
     Some(true)
 }
 
 /// [`advance`] for an atomic operation.
 fn post_atomic(peer: &Peer, sender: &mut IbSender, r: &mut Request) -> Option<bool> {
+    let Op::AmoIb {
+        rkey,
+        port_mask,
+        fetch,
+    } = r.op
+    else {
+        return None;
+    };
     let step = AmoHdr::decode(&r.head).as_ref().and_then(step)?;
     // Only one HCA of the peer executes it, which this connection may not reach.
-    let is_behind = r.remote_id >> sender.remote_port() & 1 == 1;
+    let is_behind = port_mask >> sender.remote_port() & 1 == 1;
     if !is_behind || !sender.has_atomics() {
         return None;
     }
     let at = RemoteMem {
         addr: r.imm,
-        key: (r.remote_id >> 8) as u32,
+        key: rkey,
     };
-    let result = match r.stream {
-        true => std::ptr::null_mut(),
-        false => r.data.as_contig()?,
+    let result = match fetch {
+        true => r.data.as_contig()?,
+        false => std::ptr::null_mut(),
     };
     let owner: *mut Request = r;
     if !sender.atomic(step, at, result, owner.cast()) {
@@ -448,8 +453,8 @@ pub fn on_rail_end(connection: &mut IbConn, (iface, qpn): (usize, u32), number: 
     ends.finish();
 }
 
-/// Completed requests, linked by `remote_id`, which none of them needs any more: their callbacks are called without the
-/// peer's lock.
+/// Completed requests, linked by `next`, which is null in all others: their callbacks are called without the peer's
+/// lock.
 struct EndedRequests {
     first: *mut Request,
     last: *mut Request,
@@ -477,7 +482,7 @@ impl EndedRequests {
             self.first = req;
         } else {
             // SAFETY: the requests in the list are not freed before `finish`.
-            unsafe { (*self.last).remote_id = req as u64 };
+            unsafe { (*self.last).next = req };
         }
         self.last = req;
     }
@@ -490,7 +495,7 @@ impl EndedRequests {
             // SAFETY: the request is in no other list: this thread owns it.
             unsafe {
                 let req = next;
-                next = (*req).remote_id as *mut Request;
+                next = (*req).next;
                 match (*req).sent {
                     TxState::Flush => flush::marker_sent(req),
                     // Without an extra there is nothing to free.
@@ -505,13 +510,18 @@ impl EndedRequests {
 /// Counts a completed operation of a request. Returns whether it was the last.
 #[inline(always)]
 fn has_ended(r: &mut Request) -> bool {
-    r.remote_id = 0;
     if r.sent == TxState::Flush {
         return true;
     }
     if let Some(t) = r.transfer_mut() {
         return zcopy::wr_done(t);
     }
-    r.remote -= 1;
-    r.remote == 0 && r.offset as usize == r.data.len()
+    match &mut r.op {
+        Op::RmaIb(RmaIb { outstanding, .. }) | Op::RmaTofu(RmaTofu { outstanding, .. }) => {
+            *outstanding -= 1;
+            *outstanding == 0 && r.offset as usize == r.data.len()
+        }
+        // One work request is all of it.
+        _ => true,
+    }
 }

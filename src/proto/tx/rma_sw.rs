@@ -8,7 +8,7 @@
 use super::{assign_id, set_message};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
-use crate::engine::request::{Request, TxState};
+use crate::engine::request::{Op, Request, TxState};
 use crate::proto::cma::{self, CmaDirection};
 use crate::sys::cma::{IoSpan, MAX_SPANS, Spans};
 use crate::wire::header::{GetHdr, Kind, UNNAMED};
@@ -38,15 +38,22 @@ pub fn set_am(r: &mut Request, direction: CmaDirection, addr: u64) {
 
 /// Makes a request, whose data (contiguous) and peer are set, a queued CMA copy.
 pub fn set_cma(r: &mut Request, direction: CmaDirection, addr: u64) {
-    (r.sent, r.imm) = (TxState::Copy, addr);
-    r.stream = direction == CmaDirection::Write;
+    r.sent = TxState::Copy;
+    r.op = Op::Cma {
+        remote_addr: addr,
+        direction,
+    };
     r.info.length = r.data.len();
 }
 
-fn direction(r: &Request) -> CmaDirection {
-    match r.stream {
-        true => CmaDirection::Write,
-        false => CmaDirection::Read,
+/// The remote address and the direction of a queued CMA copy.
+fn queued_copy(r: &Request) -> Option<(u64, CmaDirection)> {
+    match r.op {
+        Op::Cma {
+            remote_addr,
+            direction,
+        } => Some((remote_addr, direction)),
+        _ => None,
     }
 }
 
@@ -67,11 +74,14 @@ pub fn copy_some(
     for &req in tx.pending.iter().take(MAX_SPANS) {
         // SAFETY: queued requests are not freed.
         let r = unsafe { &mut *req };
-        if r.sent != TxState::Copy || *dir.get_or_insert(direction(r)) != direction(r) {
+        let Some((addr, direction)) = queued_copy(r) else {
+            break;
+        };
+        if *dir.get_or_insert(direction) != direction {
             break;
         }
         // There are at most as many pieces as requests: the lists have room.
-        let (here, there) = pieces(r);
+        let (here, there) = pieces(r, addr);
         local.extend(here);
         remote.extend(there);
         ended[n] = req;
@@ -87,12 +97,16 @@ pub fn copy_some(
     for &req in &ended[..n] {
         // SAFETY: queued requests are not freed.
         let r = unsafe { &mut *req };
+        let Some((addr, _)) = queued_copy(r) else {
+            break;
+        };
         end += r.data.len();
         r.status = match copied {
             Ok(()) => UCS_OK,
             Err(_) if end <= moved => UCS_OK,
             Err(UCS_ERR_UNSUPPORTED) => {
-                set_am(r, dir, r.imm);
+                r.op = Op::Message;
+                set_am(r, dir, addr);
                 if r.sent == TxState::Await {
                     // SAFETY: the request is complete, and had no id before.
                     unsafe { assign_id(req) };
@@ -101,7 +115,7 @@ pub fn copy_some(
             }
             Err(UCS_ERR_CONNECTION_RESET) => UCS_ERR_CONNECTION_RESET,
             // One of them has an invalid remote address: the others are copied one by one.
-            Err(_) => copy_one(peer, dir, r),
+            Err(_) => copy_one(peer, dir, r, addr),
         };
         match r.status {
             UCS_OK => peer.stats().of(StatProtocol::RmaCopy).add(r.data.len()),
@@ -121,15 +135,15 @@ pub fn copy_some(
     (n, all)
 }
 
-/// Local and remote memory of a request.
-fn pieces(r: &Request) -> (IoSpan, IoSpan) {
+/// Local and remote memory of a request, which is at `addr` there.
+fn pieces(r: &Request, addr: u64) -> (IoSpan, IoSpan) {
     let len = r.data.len();
     let here = r.data.as_contig().map_or(0, |data| data as u64);
-    (IoSpan { addr: here, len }, IoSpan { addr: r.imm, len })
+    (IoSpan { addr: here, len }, IoSpan { addr, len })
 }
 
-fn copy_one(peer: &Peer, dir: CmaDirection, r: &Request) -> ucs_status_t {
-    let (here, there) = pieces(r);
+fn copy_one(peer: &Peer, dir: CmaDirection, r: &Request, addr: u64) -> ucs_status_t {
+    let (here, there) = pieces(r, addr);
     let (mut here, mut there) = (
         Spans::one(here.addr, here.len),
         Spans::one(there.addr, there.len),

@@ -4,7 +4,9 @@
 use super::{rma_ib, tofu_stripe, zcopy};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
-use crate::engine::request::{Extra, RailShare, Request, TxState, Zcopy, ZcopyRole, ZcopyState};
+use crate::engine::request::{
+    Extra, Op, RailShare, Request, RmaTofu, TxState, Zcopy, ZcopyRole, ZcopyState,
+};
 use crate::proto::cma::CmaDirection;
 use crate::sys::regcache::Handle;
 use crate::tl::Lane;
@@ -14,17 +16,16 @@ use crate::tl::tofu::sender::TofuSender;
 use crate::wire::header::{AmoHdr, Kind, NoteHdr};
 use crate::wire::stats::StatProtocol;
 
-/// Bytes of a request's header that hold the remote steering address.
-const STADD: std::ops::Range<usize> = 0..8;
-
 /// Makes a request, whose data (contiguous) and peer are set, a put or get of the TNI.
 pub fn set_rma_tofu(r: &mut Request, direction: CmaDirection, addr: u64, stadd: u64) {
-    (r.sent, r.imm, r.kind) = (TxState::Device, addr, 0);
-    r.stream = direction == CmaDirection::Write;
+    r.sent = TxState::Device;
+    r.op = Op::RmaTofu(RmaTofu {
+        remote_addr: addr,
+        stadd,
+        outstanding: 0,
+        direction,
+    });
     r.info.length = r.data.len();
-    (r.offset, r.remote) = (0, 0);
-    r.head_len = 0;
-    r.head[STADD].copy_from_slice(&stadd.to_le_bytes());
 }
 
 /// The TNI's operation for a number of `ucp_atomic_op_t`.
@@ -66,7 +67,8 @@ pub fn step(op: u8, size: u8, value: u64, compare: u64) -> Option<TofuAmo> {
 pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, stadd: u64) -> bool {
     let known = step(head.op, head.size, head.value, head.compare).is_some();
     if known {
-        rma_ib::set_atomic(r, addr, head, stadd);
+        let fetch = head.fetch != 0;
+        rma_ib::set_atomic(r, addr, head, Op::AmoTofu { stadd, fetch });
     }
     known
 }
@@ -115,14 +117,17 @@ pub unsafe fn fetch_now(peer: &Peer, req: *mut Request, step: TofuAmo, stadd: u6
 
 /// Posts an atomic operation. False: no room now; `None`: TNIs have no such operation.
 fn post_atomic(peer: &Peer, sender: &mut TofuSender, r: &mut Request) -> Option<bool> {
+    let Op::AmoTofu { stadd, fetch } = r.op else {
+        return None;
+    };
     let head = AmoHdr::decode(&r.head)?;
     let step = step(head.op, head.size, head.value, head.compare)?;
     let owner: *mut Request = r;
-    let reply = match r.stream {
-        true => None,
-        false => Some((r.data.as_contig()?, owner.cast())),
+    let reply = match fetch {
+        true => Some((r.data.as_contig()?, owner.cast())),
+        false => None,
     };
-    let posted = sender.change(step, r.remote_id, reply);
+    let posted = sender.change(step, stadd, reply);
     if posted {
         rma_ib::atomic_posted(peer, r, step.width.bytes());
     }
@@ -131,7 +136,8 @@ fn post_atomic(peer: &Peer, sender: &mut TofuSender, r: &mut Request) -> Option<
 
 /// Makes the TNI access the request's registered memory directly (zcopy). Rails move their shares.
 pub fn in_place(r: &mut Request, memory: Handle<TofuMr>, shares: Vec<RailShare>) {
-    let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Access, r.imm);
+    let Op::RmaTofu(rma) = &r.op else { return };
+    let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Access, rma.stadd);
     (transfer.steered, transfer.shares) = (Some(memory), shares);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
@@ -139,9 +145,7 @@ pub fn in_place(r: &mut Request, memory: Handle<TofuMr>, shares: Vec<RailShare>)
 /// Makes a receive a zcopy get from the sender's memory. Rails move their shares.
 pub fn fetch(r: &mut Request, memory: Handle<TofuMr>, shares: Vec<RailShare>) {
     let stadd = r.rndv_recv().remote_addr;
-    r.head[STADD].copy_from_slice(&stadd.to_le_bytes());
-    (r.sent, r.stream, r.kind, r.offset) = (TxState::Device, false, 0, 0);
-    r.head_len = 0;
+    (r.sent, r.offset) = (TxState::Device, 0);
     let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Fetch, stadd);
     (transfer.steered, transfer.shares) = (Some(memory), shares);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
@@ -202,11 +206,6 @@ unsafe fn write_by(
     written
 }
 
-fn stadd(r: &Request) -> u64 {
-    let bytes = r.head[STADD].first_chunk();
-    bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
-}
-
 /// Posts as much of a request as there is room for. True: all of it; `None`: it cannot be posted on this lane.
 ///
 /// # Safety
@@ -218,7 +217,7 @@ pub(super) unsafe fn advance(
 ) -> Option<bool> {
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
-    if rma_ib::is_atomic(r) {
+    if let Op::AmoTofu { .. } = r.op {
         return post_atomic(peer, sender, r);
     }
     let (data, len) = (r.data.as_contig()?, r.data.len());
@@ -226,13 +225,17 @@ pub(super) unsafe fn advance(
         // SAFETY: the caller's request, whose memory is `len` bytes at `data`.
         return unsafe { post_zcopy(peer, sender, req, data, zcopy::length(r)) };
     }
+    let Op::RmaTofu(rma) = &mut r.op else {
+        return None;
+    };
+    let writes = rma.direction == CmaDirection::Write;
     while (r.offset as usize) < len {
         let (at, left) = (r.offset as usize, len - r.offset as usize);
-        let there = stadd(r).wrapping_add(r.offset);
+        let there = rma.stadd.wrapping_add(r.offset);
         // SAFETY: the part is within the user's memory.
         let n = unsafe {
             let here = data.add(at);
-            match r.stream {
+            match writes {
                 true => sender.write(there, left, |to, n| to.copy_from_nonoverlapping(here, n)),
                 false => sender.read(there, here, left, req.cast()),
             }
@@ -241,11 +244,11 @@ pub(super) unsafe fn advance(
             return Some(false);
         }
         r.offset += n as u64;
-        r.remote += u64::from(!r.stream);
+        rma.outstanding += u32::from(!writes);
     }
     peer.stats().of(StatProtocol::RmaCopy).add(len);
     // A notice completes a read.
-    r.sent = match r.stream {
+    r.sent = match writes {
         true => TxState::Complete,
         false => TxState::Await,
     };
@@ -265,7 +268,7 @@ unsafe fn post_zcopy(
 ) -> Option<bool> {
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
-    let (far, writes) = (stadd(r), r.stream);
+    let writes = !r.is_read();
     let offset = &mut r.offset;
     let Some(Extra::Transfer(t)) = r.extra.as_deref_mut() else {
         return None;
@@ -280,7 +283,7 @@ unsafe fn post_zcopy(
         let n = match turn.checked_sub(1) {
             None => {
                 let here = (mr::stadd(t.steered.as_ref()?, at), n);
-                let there = far.wrapping_add(*offset);
+                let there = t.there.wrapping_add(*offset);
                 match writes {
                     true => sender.write_in_place(there, here, req.cast()),
                     false => sender.read_in_place(there, here, req.cast()),

@@ -4,7 +4,7 @@
 //! failed peer is destroyed. A sender that writes into a receiver's memory reports the end by the same queue pair, and
 //! a cancel too: the message arrives after all data that were written.
 
-use super::{control, ib_stripe, iov_sge, rma_ib, set_message};
+use super::{control, ib_stripe, iov_sge, set_message};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::ptr_map;
@@ -42,24 +42,29 @@ pub fn port(peer: &Peer) -> Option<usize> {
     }
 }
 
-/// Makes a request whose RTS was answered a put into the receiver's memory. Its data are registered.
-pub fn start_put(r: &mut Request, to: RtrDeviceHdr, memory: Vec<Handle<IbMr>>) {
-    set_message(r, Kind::Data, 0, to.recv, &to.keys.to_le_bytes());
-    (r.sent, r.stream, r.bare, r.offset) = (TxState::Device, true, true, 0);
-    let transfer = Zcopy::new(memory, ZcopyRole::Deliver, to.addr);
+/// Makes a request whose RTS was answered a put into the receiver's memory, for which `rkeys` are valid. Its data are
+/// registered.
+pub fn start_put(
+    r: &mut Request,
+    to: &RtrDeviceHdr,
+    rkeys: [u32; MAX_PORTS],
+    memory: Vec<Handle<IbMr>>,
+) {
+    set_message(r, Kind::Data, 0, to.recv, &[]);
+    (r.sent, r.offset) = (TxState::Device, 0);
+    let mut transfer = Zcopy::new(memory, ZcopyRole::Deliver, to.addr);
+    transfer.rkeys = rkeys;
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
 /// Makes a receive a get from the sender's memory, by this key for this port of the sender, into its own registered
 /// memory.
 pub fn start_get(r: &mut Request, (port, key): (usize, u32), memory: Handle<IbMr>) {
-    const KEY: usize = size_of::<u32>();
+    (r.sent, r.offset) = (TxState::Device, 0);
+    let mut transfer = Zcopy::new(vec![memory], ZcopyRole::Fetch, r.rndv_recv().remote_addr);
     // Port 0 has the key, too: a rail there is tried if the connection loses its queue pair.
-    r.head[..KEY].copy_from_slice(&key.to_le_bytes());
-    r.head[port * KEY..][..KEY].copy_from_slice(&key.to_le_bytes());
-    r.head_len = port as u8 + 1;
-    (r.sent, r.stream, r.kind, r.offset) = (TxState::Device, false, 0, 0);
-    let transfer = Zcopy::new(vec![memory], ZcopyRole::Fetch, r.rndv_recv().remote_addr);
+    transfer.rkeys[0] = key;
+    transfer.rkeys[port] = key;
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
@@ -97,14 +102,14 @@ pub(super) unsafe fn advance(
 ) -> Option<bool> {
     // SAFETY: the caller's request is valid, and no other thread uses it.
     let r = unsafe { &mut *req };
-    let (data, reads) = (r.data.as_contig(), !r.stream);
+    let (data, reads) = (r.data.as_contig(), r.is_read());
     let len = length(r);
     let recv = r.imm;
-    let keys: [u32; MAX_PORTS] = keys_of(r);
     let offset = &mut r.offset;
     let Some(Extra::Transfer(t)) = r.extra.as_deref_mut() else {
         return None;
     };
+    let keys = t.rkeys;
     if *offset == 0 && data.is_some() && !ib_stripe::begin(peer, sender, t, len, &keys) {
         return Some(false);
     }
@@ -189,13 +194,14 @@ pub(super) unsafe fn post_with_imm(
 ) -> bool {
     // SAFETY: the caller's request is valid, and no other thread uses it.
     let r = unsafe { &mut *req };
-    let (len, keys) = (r.data.len(), keys_of(r));
+    let len = r.data.len();
     let (Some(ptr), Some(Extra::Transfer(t))) = (r.data.as_contig(), r.extra.as_deref_mut()) else {
         return false;
     };
     let (_, longest) = sender.zcopy_limits();
     let memory = t.memory.first();
     let local = memory.and_then(|memory| memory.region().local_key(sender.local_port()));
+    let keys = t.rkeys;
     let theirs = keys.get(sender.remote_port()).filter(|&&key| key != 0);
     let one = len <= longest && ib_stripe::one_suffices(peer, t.role, len, &keys);
     let (Some(key), Some(&there), true) = (local, theirs, one) else {
@@ -228,11 +234,6 @@ pub(super) fn length(r: &Request) -> usize {
         Some(ZcopyRole::Fetch) => r.info.length,
         _ => r.data.len(),
     }
-}
-
-/// The peer's keys, one for each of its ports.
-fn keys_of(r: &Request) -> [u32; MAX_PORTS] {
-    std::array::from_fn(|port| rma_ib::key(r, port).unwrap_or(0))
 }
 
 /// Completes a request whose operations are complete. The peer is notified of a get of its memory, and of transfers on
