@@ -4,6 +4,7 @@ mod begin;
 mod end;
 mod op;
 mod rndv_recv;
+mod tx_msg;
 mod zcopy;
 
 use super::datatype::Data;
@@ -18,7 +19,7 @@ use crate::tl::shm::chunk_board::ChunkState;
 use crate::wire::rts_keys::RailStadds;
 use std::ffi::c_void;
 use std::mem::offset_of;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use begin::{
@@ -27,6 +28,7 @@ pub use begin::{
 };
 pub use op::{ChildOps, Op, RmaIb, RmaTofu, children_of, count_child};
 pub use rndv_recv::RndvRecv;
+pub use tx_msg::{TailOwner, TxMsg, TxPayload};
 pub use zcopy::{RailShare, Zcopy, ZcopyRole, ZcopyState};
 
 pub use end::{abandon, complete, complete_plain, complete_receive, discard, recycle, release};
@@ -78,18 +80,16 @@ pub enum TxState {
     Device,
 }
 
-/// The state of an operation. The meaning of the fields depends on the operation; unused ones are zero, except those
-/// behind `info` in a tag receive that has not become a transfer. `REQUEST_SIZE` bytes, 8-byte aligned because users
-/// place it on their stacks.
+/// The state of an operation. A tag receive that has not become a transfer has only the fields up to `info`, and
+/// `extra`. `REQUEST_SIZE` bytes, 8-byte aligned because users place it on their stacks.
 #[repr(C)]
 pub struct Request {
     pub flags: AtomicU32,
     pub status: ucs_status_t,
     pub sent: TxState,
-    /// Several messages, each with the offset of its part in its header.
-    pub stream: bool,
-    /// The message goes without the data, which the receiver reads.
-    pub bare: bool,
+    pub payload: TxPayload,
+    /// The owner of the tail of `msg`.
+    tail_owner: TailOwner,
     pub worker: *const Worker,
     /// Owned by the matcher while a tag receive waits in it.
     pub posting: PostedRecv,
@@ -101,18 +101,9 @@ pub struct Request {
     pub peer: *const Peer,
     /// Only compared, never dereferenced: the endpoint may be freed.
     pub ep: *const Endpoint,
-    /// Immediate of the message: tag, remote address or the peer's id.
-    pub imm: u64,
-    pub head: [u8; 32],
-    /// The user's active message header, behind the data.
-    pub tail: *const u8,
-    pub tail_len: u32,
-    /// Message kind, auxiliary byte and number of bytes in `head`.
-    pub kind: u8,
-    pub aux: u8,
-    pub head_len: u8,
-    /// `tail` is a boxed slice that the request owns.
-    pub tail_owned: bool,
+    /// What is sent for the operation, if anything is.
+    pub msg: TxMsg,
+    /// What the operation holds beyond that.
     pub op: Op,
     /// State of rare operations.
     pub extra: Option<Box<Extra>>,
@@ -277,31 +268,6 @@ pub unsafe fn clear_wire_id(worker: &Worker, req: *mut Request) {
     }
 }
 
-/// Copies the user's header, so that the user may reuse its memory.
-///
-/// # Safety
-/// `tail_len` bytes are readable at `tail`.
-pub unsafe fn own_tail(r: &mut Request) {
-    if r.tail_len > 0 && !r.tail_owned {
-        // SAFETY: the caller's promise.
-        let copy: Box<[u8]> =
-            unsafe { std::slice::from_raw_parts(r.tail, r.tail_len as usize) }.into();
-        r.tail = Box::into_raw(copy).cast();
-        r.tail_owned = true;
-    }
-}
-
-fn drop_tail(r: &mut Request) {
-    r.extra = None;
-    if r.tail_owned {
-        let slice = ptr::slice_from_raw_parts_mut(r.tail.cast_mut(), r.tail_len as usize);
-        // SAFETY: made by `own_tail` from a boxed slice of this length.
-        drop(unsafe { Box::from_raw(slice) });
-        r.tail_owned = false;
-        r.tail_len = 0;
-    }
-}
-
 /// Describes the operation of a request for the log.
 pub fn describe(r: &Request) -> String {
     let flags = r.flags.load(Ordering::Relaxed);
@@ -316,9 +282,9 @@ pub fn describe(r: &Request) -> String {
         "zero-copy"
     } else if r.sent == TxState::Device {
         "bcopy"
-    } else if r.stream {
+    } else if r.payload == TxPayload::Fragments {
         "fragments"
-    } else if r.bare {
+    } else if r.payload == TxPayload::HeaderOnly {
         "rendezvous"
     } else {
         "eager"

@@ -8,7 +8,7 @@ use crate::engine::am::{AmDesc, AmFunction, AmHandler, AmPayload};
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, Request};
+use crate::engine::request::{self, Callback, Request, TxPayload};
 use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::worker::{MAX_AM_HEADER, Worker};
 use crate::proto::rndv;
@@ -65,7 +65,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
         let req = request::take(worker, p.external());
         let r = &mut *req;
         (r.data, r.peer, r.ep) = (data, peer, ep);
-        (r.tail, r.tail_len) = (m.header.cast(), m.header_len as u32);
+        r.msg.set_tail(m.header.cast(), m.header_len as u32);
         let reply = if flags & UCP_AM_SEND_FLAG_REPLY as u32 != 0 {
             // Relaxed: read by the close of the endpoint, which follows this call.
             (*ep).asked.store(true, Ordering::Relaxed);
@@ -83,13 +83,13 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
         match protocol {
             Protocol::Eager => tx::set_message(r, Kind::AmEager, 0, imm, &[]),
             Protocol::Fragments => {
-                r.stream = true;
+                r.payload = TxPayload::Fragments;
                 tx::set_message(r, Kind::AmFragment, 0, imm, &[]);
             }
             Protocol::Rendezvous => rndv::prepare(worker, req, Kind::AmRts, imm),
         }
         if flags & UCP_AM_SEND_FLAG_COPY_HEADER as u32 != 0 {
-            request::own_tail(r);
+            r.copy_tail();
         }
         param::start(req, p)
     }

@@ -7,7 +7,7 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, Request, TxState};
+use crate::engine::request::{self, Callback, Request, TxPayload, TxState};
 use crate::engine::rkey::{AmoExecutor, Rkey};
 use crate::engine::worker::Worker;
 use crate::proto::flush;
@@ -168,7 +168,7 @@ pub unsafe fn atomic(
             };
         if !is_posted {
             if fetch {
-                (r.sent, r.bare) = (TxState::Await, true);
+                (r.sent, r.payload) = (TxState::Await, TxPayload::HeaderOnly);
             }
             tx::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
         }

@@ -5,7 +5,7 @@ use super::rx_dispatch;
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, Op, Request};
+use crate::engine::request::{self, Callback, Op, Request, TxPayload};
 use crate::engine::worker::Worker;
 use crate::proto::tx::{self, PostResult};
 use crate::tl::Lane;
@@ -26,8 +26,8 @@ pub fn send(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
         let req = request::take(worker, std::ptr::null_mut());
         let r = &mut *req;
         tx::set_message(r, Kind::GetRep, UCS_OK as i8 as u8, h.req, &[]);
-        (r.peer, r.stream, r.notify) = (peer, true, Callback::Internal(on_reply_end));
-        r.op = Op::GetReply;
+        (r.peer, r.notify) = (peer, Callback::Internal(on_reply_end));
+        (r.op, r.payload) = (Op::GetReply, TxPayload::Fragments);
         r.data = Data::Contig {
             ptr: addr as *mut u8,
             len: h.len as usize,
@@ -79,7 +79,7 @@ fn keep_rest(peer: &Peer, r: &mut Request) {
         return;
     };
     let Some(copy) = room_for(len) else {
-        (r.data, r.offset, r.aux) = (Data::EMPTY, 0, UCS_ERR_NO_MEMORY as i8 as u8);
+        (r.data, r.offset, r.msg.aux) = (Data::EMPTY, 0, UCS_ERR_NO_MEMORY as i8 as u8);
         return;
     };
     // SAFETY: registered memory of this process, and a new block of `len` bytes.

@@ -331,7 +331,7 @@ unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &RingMessage, value: u64)
         .ids
         .lock()
         .get(m.imm)
-        .is_some_and(|req| unsafe { (*req).kind } == Kind::AmoReq as u8);
+        .is_some_and(|req| unsafe { (*req).msg.is(Kind::AmoReq) });
     // Only an atomic operation is removed: the peer may name any request of this worker.
     if is_amo && let Some(req) = req_lookup::take(worker, peer, m.imm) {
         // SAFETY: the request was removed from the table: this thread owns it.

@@ -5,7 +5,7 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::{CLOSED, Endpoint, FAILED};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Request, STREAM_RECV};
+use crate::engine::request::{self, Request, STREAM_RECV, TxPayload};
 use crate::engine::stream::{self, is_done, is_generic, wanted};
 use crate::engine::worker::Worker;
 use crate::proto::select::MAX_EAGER;
@@ -56,7 +56,11 @@ pub unsafe fn send(
         }
         let req = request::take(worker, p.external());
         let r = &mut *req;
-        (r.data, r.peer, r.ep, r.stream) = (data, peer, ep, parts);
+        (r.data, r.peer, r.ep) = (data, peer, ep);
+        r.payload = match parts {
+            true => TxPayload::Fragments,
+            false => TxPayload::Whole,
+        };
         if data.len() == 0 {
             // A stream has no messages: there is nothing to send.
             (r.notify, r.user_data) = (p.notify_send(), p.user_data());

@@ -7,7 +7,7 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::matcher::Matcher;
-use crate::engine::request::{self, Request, TxState};
+use crate::engine::request::{self, Request, TxPayload, TxState};
 use crate::engine::unexpected::{DetachedMsg, InlineOrHeap, PayloadSource, UnexpectedTag};
 use crate::engine::worker::Worker;
 use crate::proto::rndv;
@@ -61,7 +61,7 @@ pub unsafe fn send(
             }
             Protocol::Eager => tx::set_message(r, Kind::TagEager, 0, tag, &[]),
             Protocol::Fragments if !sync => {
-                r.stream = true;
+                r.payload = TxPayload::Fragments;
                 tx::set_message(r, Kind::TagFragment, 0, tag, &[]);
             }
             // A synchronous send completes with the match in rendezvous, too.

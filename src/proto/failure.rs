@@ -382,7 +382,7 @@ pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t)
 /// cancelled.
 pub fn end_session(worker: &Worker, peer: &Peer, ep: &mut Endpoint) {
     let own: *const Endpoint = ep;
-    let is_offer = |r: &Request| std::ptr::eq(r.ep, own) && r.kind == Kind::AmRts as u8;
+    let is_offer = |r: &Request| std::ptr::eq(r.ep, own) && r.msg.is(Kind::AmRts);
     let offers = take_requests(worker, peer, is_offer);
     // SAFETY: the requests were removed from all lists: this thread owns them.
     unsafe { rndv_cancel::end_requests(peer, offers, UCS_ERR_CANCELED) };

@@ -68,7 +68,7 @@ fn signal(peer: &Peer) {
 
 /// Whether a pending request is a get, or may become one (true), or a fence (false). `None`: neither.
 fn is_read_or_signaled(r: &Request) -> Option<bool> {
-    match Kind::from_u8(r.kind) {
+    match r.msg.kind() {
         Some(Kind::GetReq) => Some(true),
         Some(Kind::Fence) => Some(false),
         _ if matches!(r.sent, TxState::Copy | TxState::Device) => Some(true),

@@ -46,10 +46,9 @@ pub fn is_answered(peer: &Peer) -> bool {
     let is_access = |&r: &*mut Request| {
         // SAFETY: queued requests are not freed.
         let r = unsafe { &*r };
-        let kind = Kind::from_u8(r.kind);
         r.sent != TxState::Device
             && matches!(
-                kind,
+                r.msg.kind(),
                 Some(Kind::PutReq | Kind::GetReq | Kind::AmoReq | Kind::Signal)
             )
     };
@@ -191,7 +190,7 @@ unsafe fn await_answers(peer: &Peer, req: *mut Request) {
 
 /// Stores the turn of a get: its number among all RMA that was sent to the peer, counted from 1.
 pub fn set_turn(r: &mut Request, turn: u64) {
-    if r.kind == Kind::GetReq as u8 {
+    if r.msg.is(Kind::GetReq) {
         r.op = Op::AmGet { turn };
     }
 }

@@ -31,7 +31,7 @@ pub fn find(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
 pub fn is_offer(worker: &Worker, peer: &Peer, id: u64) -> bool {
     // SAFETY: requests in the table are not freed while its lock is held.
     let offers = |req: *mut Request| unsafe {
-        let kind = Kind::from_u8((*req).kind);
+        let kind = (*req).msg.kind();
         std::ptr::eq((*req).peer, peer) && matches!(kind, Some(Kind::TagRts | Kind::AmRts))
     };
     worker.ids.lock().get(id).is_some_and(offers)
@@ -69,7 +69,7 @@ pub fn borrow<'a>(
     let read = kind == Kind::GetRep;
     // SAFETY: requests in the table are not freed.
     let fits = |r: &*mut Request| unsafe {
-        std::ptr::eq((**r).peer, peer) && ((**r).kind == Kind::GetReq as u8) == read
+        std::ptr::eq((**r).peer, peer) && (**r).msg.is(Kind::GetReq) == read
     };
     let req = worker.ids.lock().borrow(id, fits)?;
     Some(BorrowedReq {
@@ -118,7 +118,7 @@ impl BorrowedReq<'_> {
             UCS_INPROGRESS => UCS_OK,
             status => status,
         };
-        let read = r.kind == Kind::GetReq as u8;
+        let read = r.msg.is(Kind::GetReq);
         self.return_borrowed();
         // Another thread may have completed it since.
         if whole && let Some(req) = take(self.worker, self.peer, self.id) {

@@ -17,7 +17,7 @@ use super::tx::{self, PostResult};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Op, Request, RndvRecv, TxState, ZcopyState};
+use crate::engine::request::{self, Op, Request, RndvRecv, TxPayload, TxState, ZcopyState};
 use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::worker::Worker;
 use crate::tl::shm::outbox::OpenSplitCopy;
@@ -62,7 +62,7 @@ pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) 
         pieces,
         waiting: waiting.try_into().unwrap_or(u32::MAX),
     };
-    (r.sent, r.bare) = (TxState::Await, true);
+    (r.sent, r.payload) = (TxState::Await, TxPayload::HeaderOnly);
     // SAFETY: the caller's request, whose peer is set.
     let (keys, addr) = unsafe { get_zcopy::offer(worker, r, addr) };
     let head = RtsHdr { addr, ..head };
@@ -167,7 +167,7 @@ pub fn on_ats(worker: &Worker, peer: &Peer, id: u64, status: ucs_status_t) {
         // SAFETY: the request was removed from the table: this thread owns it. It was sent, because the peer has its
         // id.
         unsafe {
-            let kind = Kind::from_u8((*req).kind);
+            let kind = (*req).msg.kind();
             if matches!(kind, Some(Kind::TagRts | Kind::AmRts)) && status == UCS_OK {
                 peer.stats()
                     .of(StatProtocol::RndvCopy)
@@ -197,8 +197,7 @@ pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, hdr: RtrHdr) {
     // SAFETY: the request was removed from the table: this thread owns it.
     unsafe {
         let r = &mut *req;
-        r.imm = hdr.recv;
-        tx::zcopy::fall_back_to_am(r);
+        tx::zcopy::fall_back_to_am(r, hdr.recv);
         post(req, false);
     }
 }

@@ -54,7 +54,7 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
             }
             // Data that arrive for a get that has ended are dropped. The answer to an atomic operation counts
             // nevertheless.
-            if (*req).kind == Kind::GetReq as u8 && (*req).id != 0 {
+            if (*req).msg.is(Kind::GetReq) && (*req).id != 0 {
                 flush::discount_cancelled(peer, &*req);
             }
             request::complete(req, status);
@@ -86,7 +86,8 @@ unsafe fn cancel_remote(peer: &Peer, req: *mut Request, status: ucs_status_t) ->
     }
     t.fate = ZcopyState::Ends(status);
     // The endpoint may be freed before the request completes. The changed kind refuses an RTR.
-    (r.ep, r.kind) = (std::ptr::null(), Kind::RndvCancelReq as u8);
+    r.ep = std::ptr::null();
+    r.msg.set_kind(Kind::RndvCancelReq);
     // SAFETY: this thread owns the request until it has an id. A new id: an answer to the old one may be in flight, and
     // does not answer the cancel.
     let head = unsafe {
@@ -101,10 +102,10 @@ unsafe fn cancel_remote(peer: &Peer, req: *mut Request, status: ucs_status_t) ->
 
 /// The id by which the peer has a request, if it works on it.
 fn notice(r: &Request) -> Option<(u8, u64)> {
-    match Kind::from_u8(r.kind) {
+    match r.msg.kind() {
         // Without an id it was not announced.
         Some(Kind::TagRts | Kind::AmRts) if r.id != 0 => Some((OFFERED, r.id)),
-        Some(Kind::Data) => Some((ASKED, r.imm)),
+        Some(Kind::Data) => Some((ASKED, r.msg.imm)),
         _ => None,
     }
 }

@@ -119,7 +119,7 @@ unsafe fn assign_id(req: *mut Request) {
     // SAFETY: the caller's request; requests do not outlive their worker.
     unsafe {
         let id = request::name(&*(*req).worker, req);
-        header::set_request(&mut (*req).head, id);
+        header::set_request((*req).msg.head_mut(), id);
     }
 }
 
@@ -264,11 +264,7 @@ pub fn queue_fence(peer: &Peer) {
 /// Sets the header of a request's message.
 #[inline]
 pub fn set_message(r: &mut Request, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
-    r.kind = kind as u8;
-    r.aux = aux;
-    r.imm = imm;
-    r.head_len = head.len() as u8;
-    r.head[..head.len()].copy_from_slice(head);
+    r.msg.set(kind, aux, imm, head);
 }
 
 /// Sends as much of a request as there is room for; true when all of it is sent.
@@ -322,11 +318,11 @@ unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<boo
         return Ok(false);
     };
     // Parts on rails precede the signal.
-    if r.kind == am::SIGNAL && !are_rails_done(lane) {
+    if r.msg.is(Kind::Signal) && !are_rails_done(lane) {
         return Ok(false);
     }
     // Counted before the send: the reply can be handled before the count.
-    let counted = matches!(r.kind, am::GET | am::AMO | am::SIGNAL);
+    let counted = matches!(r.msg.raw_kind(), am::GET | am::AMO | am::SIGNAL);
     if counted {
         let before = peer.rma_sent.fetch_add(1, Ordering::Relaxed);
         flush::set_turn(r, before + 1);
@@ -336,7 +332,7 @@ unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<boo
     if counted && !matches!(sent, Ok(true)) {
         peer.rma_sent.fetch_sub(1, Ordering::Relaxed);
     }
-    match r.kind {
+    match r.msg.raw_kind() {
         am::GET if sent == Ok(true) => tx.unfenced_gets = true,
         am::FENCE if sent == Ok(true) => tx.unfenced_gets = false,
         _ => {}
@@ -360,12 +356,12 @@ fn are_rails_done(lane: &mut Lane) -> bool {
 /// message here.
 fn count_message(peer: &Peer, r: &Request) {
     let len = r.data.len();
-    let (protocol, bytes) = match Kind::from_u8(r.kind) {
+    let (protocol, bytes) = match r.msg.kind() {
         Some(
             Kind::TagEager | Kind::TagFragment | Kind::TagSync | Kind::AmEager | Kind::AmFragment,
         ) => {
-            let body = len + r.tail_len as usize;
-            let short = body + r.head_len as usize <= INLINE;
+            let body = len + r.msg.tail_len();
+            let short = body + r.msg.head().len() <= INLINE;
             (
                 if short {
                     StatProtocol::Short
@@ -381,7 +377,7 @@ fn count_message(peer: &Peer, r: &Request) {
         Some(Kind::Data) => (StatProtocol::RndvMessages, len),
         Some(Kind::PutReq | Kind::GetReq) => (StatProtocol::RmaMessages, len),
         Some(Kind::AmoReq) => {
-            let size = AmoHdr::decode(&r.head).map_or(0, |head| head.size.into());
+            let size = AmoHdr::decode(r.msg.head()).map_or(0, |head| head.size.into());
             (StatProtocol::AmoMessages, size)
         }
         _ => return,

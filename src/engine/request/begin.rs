@@ -1,6 +1,8 @@
 //! Initialisation of a request, in memory of the worker's pool or of the user.
 
-use super::{Callback, EXTERNAL, Op, Request, SHARED, TAG_RECV, TxState};
+use super::{
+    Callback, EXTERNAL, Op, Request, SHARED, TAG_RECV, TailOwner, TxMsg, TxPayload, TxState,
+};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::matcher::PostedRecv;
@@ -45,8 +47,8 @@ unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, u32)) -> *mut Requ
             flags: AtomicU32::new(flags),
             status: UCS_INPROGRESS,
             sent: TxState::Complete,
-            stream: false,
-            bare: false,
+            payload: TxPayload::Whole,
+            tail_owner: TailOwner::User,
             worker,
             posting: PostedRecv::LOOSE,
             notify: Callback::None,
@@ -58,14 +60,7 @@ unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, u32)) -> *mut Requ
             },
             peer: ptr::null(),
             ep: ptr::null(),
-            imm: 0,
-            head: [0; 32],
-            tail: ptr::null(),
-            tail_len: 0,
-            kind: 0,
-            aux: 0,
-            head_len: 0,
-            tail_owned: false,
+            msg: TxMsg::NONE,
             op: Op::Message,
             extra: None,
             offset: 0,
@@ -113,9 +108,8 @@ pub unsafe fn fill_receive(
         (&raw mut (*req).flags).write(AtomicU32::new(flags | TAG_RECV));
         (&raw mut (*req).status).write(UCS_INPROGRESS);
         (&raw mut (*req).sent).write(TxState::Complete);
-        (&raw mut (*req).stream).write(false);
-        (&raw mut (*req).bare).write(false);
-        (&raw mut (*req).tail_owned).write(false);
+        (&raw mut (*req).payload).write(TxPayload::Whole);
+        (&raw mut (*req).tail_owner).write(TailOwner::User);
         (&raw mut (*req).extra).write(None);
         (&raw mut (*req).worker).write(worker);
         (&raw mut (*req).data).write(data);
@@ -138,11 +132,9 @@ pub unsafe fn set_callback(req: *mut Request, notify: Callback, user_data: *mut 
 
 /// Clears the fields that [`take_receive`] leaves out: the receive becomes a transfer.
 pub fn init_full(r: &mut Request) {
-    (r.peer, r.ep, r.imm, r.tail) = (ptr::null(), ptr::null(), 0, ptr::null());
-    (r.tail_len, r.kind, r.aux, r.head_len) = (0, 0, 0, 0);
+    (r.peer, r.ep, r.msg) = (ptr::null(), ptr::null(), TxMsg::NONE);
     (r.offset, r.next, r.id) = (0, ptr::null_mut(), 0);
-    r.op = Op::Message;
-    (r.head, r.extra) = ([0; 32], None);
+    (r.op, r.extra) = (Op::Message, None);
 }
 
 /// Memory for a request, of the worker's pool or the user's, and the flags that it begins with.

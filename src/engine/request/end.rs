@@ -1,9 +1,7 @@
 //! Completion of a request: its callback is called, and its memory is freed when library and user have both released
 //! it.
 
-use super::{
-    COMPLETED, Callback, EXTERNAL, IN_CALLBACK, NO_CALLBACK, RELEASED, Request, SHARED, drop_tail,
-};
+use super::{COMPLETED, Callback, EXTERNAL, IN_CALLBACK, NO_CALLBACK, RELEASED, Request, SHARED};
 use crate::ctypes::*;
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -20,7 +18,7 @@ pub unsafe fn complete(req: *mut Request, status: ucs_status_t) {
     unsafe {
         let r = &mut *req;
         r.data.finish();
-        drop_tail(r);
+        r.drop_extra();
         r.status = status;
         if let Callback::Internal(f) = r.notify {
             return f(req, status);
@@ -196,7 +194,7 @@ pub unsafe fn abandon(req: *mut Request, status: ucs_status_t) {
     // SAFETY: the caller's promise.
     unsafe {
         (*req).data.finish();
-        drop_tail(&mut *req);
+        (*req).drop_extra();
         (*req).status = status;
         // Release: pairs with the Acquire load in `Request::state`.
         (*req).flags.fetch_or(COMPLETED, Ordering::Release);

@@ -30,7 +30,7 @@ pub const fn bytes(count: u8) -> usize {
 /// data for the RTS.
 ///
 /// # Safety
-/// The request is new, its data and peer are set, and `tail_len` bytes are readable at `tail`.
+/// The request is new, its data and peer are set, and its tail, the user's header, is readable.
 pub(super) unsafe fn offer(worker: &Worker, r: &mut Request, addr: u64) -> (u8, u64) {
     // SAFETY: the peer of a request is not freed before the request completes.
     let peer = unsafe { &*r.peer };
@@ -44,7 +44,7 @@ pub(super) unsafe fn offer(worker: &Worker, r: &mut Request, addr: u64) -> (u8, 
         transfer.shares = tofu_stripe::to_offer(worker, peer, (source, r.data.len()));
         let there = transfer.shares.iter().map(|s| (s.rail, s.there));
         let keys = RailStadds::of(there).encode();
-        // SAFETY: `tail_len` bytes are readable at `tail`.
+        // SAFETY: the tail is readable.
         return (unsafe { put_keys(r, keys, transfer) }, addr);
     }
     if !worker.ctx.policy.rndv_reads || !may_be_read(worker, peer) {
@@ -60,7 +60,7 @@ pub(super) unsafe fn offer(worker: &Worker, r: &mut Request, addr: u64) -> (u8, 
     let count = worker.ctx.ports.len().min(MAX_PORTS);
     let transfer = Zcopy::new(vec![memory], ZcopyRole::Offer, 0);
     let keys = keys[..count].iter().flat_map(|k| k.to_le_bytes());
-    // SAFETY: `tail_len` bytes are readable at `tail`.
+    // SAFETY: the tail is readable.
     (unsafe { put_keys(r, keys.collect(), transfer) }, addr)
 }
 
@@ -77,17 +77,13 @@ fn register_tofu(worker: &Worker, peer: &Peer, r: &Request) -> Option<(Handle<To
 /// Inserts keys before the user's header. Returns their number.
 ///
 /// # Safety
-/// `tail_len` bytes are readable at `tail`.
+/// The tail is readable.
 unsafe fn put_keys(r: &mut Request, keys: Vec<u8>, transfer: Zcopy) -> u8 {
     let count = keys.len() / KEY;
     let mut tail = keys;
-    if r.tail_len > 0 {
-        // SAFETY: `tail_len` bytes are readable at `tail`.
-        tail.extend(unsafe { std::slice::from_raw_parts(r.tail, r.tail_len as usize) });
-    }
-    r.tail_len = tail.len() as u32;
-    r.tail = Box::into_raw(tail.into_boxed_slice()).cast();
-    r.tail_owned = true;
+    // SAFETY: the caller's promise.
+    tail.extend(unsafe { r.msg.tail() });
+    r.own_tail(tail.into());
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
     count as u8
 }

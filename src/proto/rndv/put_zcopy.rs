@@ -79,10 +79,7 @@ pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, to: RtrDeviceHdr) {
         let by_device = memory.is_some();
         match memory {
             Some(memory) => zcopy::start_put(r, &to, unpacked(to.keys), memory),
-            None => {
-                r.imm = to.recv;
-                zcopy::fall_back_to_am(r);
-            }
+            None => zcopy::fall_back_to_am(r, to.recv),
         }
         post(req, by_device);
     }

@@ -2,7 +2,7 @@
 
 use crate::engine::datatype::Data;
 use crate::engine::peer::{Peer, PeerTx};
-use crate::engine::request::Request;
+use crate::engine::request::{Request, TxPayload};
 use crate::proto::select::{FRAGMENT, longest_by_socket};
 use crate::tl::shm::outbox::Outbox;
 use crate::tl::shm::ring::Unusable;
@@ -65,16 +65,17 @@ pub(super) unsafe fn send(
     lane: &mut Lane,
     r: &mut Request,
 ) -> Result<bool, SendFailed> {
+    let in_fragments = r.payload == TxPayload::Fragments;
     // SAFETY: the caller promises that data and tail are readable.
     unsafe {
         match lane {
-            Lane::Shm(outbox) if r.stream => send_parts(peer, &mut **outbox, r),
+            Lane::Shm(outbox) if in_fragments => send_parts(peer, &mut **outbox, r),
             Lane::Shm(outbox) => send_whole(&mut **outbox, r),
-            Lane::Ib(sender) if r.stream => send_parts(peer, &mut **sender, r),
+            Lane::Ib(sender) if in_fragments => send_parts(peer, &mut **sender, r),
             Lane::Ib(sender) => send_whole(&mut **sender, r),
-            Lane::Tofu(sender) if r.stream => send_parts(peer, &mut **sender, r),
+            Lane::Tofu(sender) if in_fragments => send_parts(peer, &mut **sender, r),
             Lane::Tofu(sender) => send_whole(&mut **sender, r),
-            Lane::Tcp(sender) if r.stream => Ok(tcp_parts(peer, sender, r)),
+            Lane::Tcp(sender) if in_fragments => Ok(tcp_parts(peer, sender, r)),
             Lane::Tcp(sender) => Ok(tcp_whole(sender, r)),
         }
     }
@@ -172,26 +173,35 @@ pub(super) fn is_collected(tx: &PeerTx, r: &Request) -> bool {
 
 /// Sends one message: header, data, tail.
 unsafe fn send_whole(outbox: &mut impl RecordSink, r: &Request) -> Result<bool, SendFailed> {
-    outbox.send(r.kind, r.aux, r.imm, whole_len(r), |dst| {
+    let (kind, aux, imm) = (r.msg.raw_kind(), r.msg.aux, r.msg.imm);
+    outbox.send(kind, aux, imm, whole_len(r), |dst| {
         // SAFETY: the record has room for the three parts.
         unsafe { write_whole(r, dst) }
     })
 }
 
+/// Bytes of the data that go with the message.
+fn payload_len(r: &Request) -> usize {
+    match r.payload {
+        TxPayload::HeaderOnly => 0,
+        TxPayload::Whole | TxPayload::Fragments => r.data.len(),
+    }
+}
+
 fn whole_len(r: &Request) -> usize {
-    let len = if r.bare { 0 } else { r.data.len() };
-    r.head_len as usize + len + r.tail_len as usize
+    r.msg.head().len() + payload_len(r) + r.msg.tail_len()
 }
 
 unsafe fn write_whole(r: &Request, dst: *mut u8) {
-    let len = if r.bare { 0 } else { r.data.len() };
-    let (head, tail) = (r.head_len as usize, r.tail_len as usize);
+    let (head, len) = (r.msg.head(), payload_len(r));
     // SAFETY: `dst` has room for the three parts.
     unsafe {
-        dst.copy_from_nonoverlapping(r.head.as_ptr(), head);
-        r.data.pack(0, dst.add(head), len);
-        if tail > 0 {
-            dst.add(head + len).copy_from_nonoverlapping(r.tail, tail);
+        dst.copy_from_nonoverlapping(head.as_ptr(), head.len());
+        r.data.pack(0, dst.add(head.len()), len);
+        if r.msg.tail_len() > 0 {
+            let tail = r.msg.tail();
+            dst.add(head.len() + len)
+                .copy_from_nonoverlapping(tail.as_ptr(), tail.len());
         }
     }
 }
@@ -215,18 +225,18 @@ unsafe fn send_parts<R: RecordSink>(
     loop {
         let offset = r.offset as usize;
         // Packing functions are called in order, once for each byte: not before there is room.
-        if !outbox.has_room(FRAGMENT + FragmentHdr::SIZE + r.tail_len as usize)? {
+        if !outbox.has_room(FRAGMENT + FragmentHdr::SIZE + r.msg.tail_len())? {
             return Ok(false);
         }
         // SAFETY: the range is inside the data.
         let part = unsafe { Fragment::next_part(r, FRAGMENT.min(total - offset)) };
-        let sent = outbox.send(r.kind, r.aux, part.imm, part.len(), |dst| {
+        let sent = outbox.send(r.msg.raw_kind(), r.msg.aux, part.imm, part.len(), |dst| {
             // SAFETY: the record has room for the part.
             unsafe { part.write(r, dst) }
         })?;
         // Packed data cannot be packed again: a refusal is an error.
         taken::<R>(sent)?;
-        if r.kind == PUT {
+        if r.msg.raw_kind() == PUT {
             peer.rma_sent.fetch_add(1, Ordering::Relaxed);
         }
         r.offset += part.data_len as u64;
@@ -240,24 +250,15 @@ unsafe fn send_parts<R: RecordSink>(
 unsafe fn tcp_whole(sender: &mut TcpSender, r: &Request) -> bool {
     let len = whole_len(r);
     match r.data.as_contig() {
-        Some(data) if !r.bare && r.data.len() >= in_place(r) => {
+        Some(data) if r.payload != TxPayload::HeaderOnly && r.data.len() >= in_place(r) => {
             // SAFETY: the user's data and header are readable.
-            let (data, tail) = unsafe {
-                let tail = if r.tail_len > 0 {
-                    r.tail
-                } else {
-                    data.cast_const()
-                };
-                (
-                    std::slice::from_raw_parts(data, r.data.len()),
-                    std::slice::from_raw_parts(tail, r.tail_len as usize),
-                )
-            };
-            let head = &r.head[..r.head_len as usize];
-            sender.send_parts(r.kind, r.aux, r.imm, [head, data, tail])
+            let (data, tail) =
+                unsafe { (std::slice::from_raw_parts(data, r.data.len()), r.msg.tail()) };
+            let parts = [r.msg.head(), data, tail];
+            sender.send_parts(r.msg.raw_kind(), r.msg.aux, r.msg.imm, parts)
         }
         // SAFETY: the record has room for the three parts.
-        _ => sender.send(r.kind, r.aux, r.imm, len, |dst| unsafe {
+        _ => sender.send(r.msg.raw_kind(), r.msg.aux, r.msg.imm, len, |dst| unsafe {
             write_whole(r, dst)
         }),
     }
@@ -294,7 +295,7 @@ unsafe fn tcp_parts(peer: &Peer, sender: &mut TcpSender, r: &mut Request) -> boo
         let Some(n) = (unsafe { tcp_part(sender, r, offset, total - offset) }) else {
             return false;
         };
-        if r.kind == PUT {
+        if r.msg.raw_kind() == PUT {
             peer.rma_sent.fetch_add(1, Ordering::Relaxed);
         }
         r.offset += n as u64;
@@ -313,7 +314,7 @@ unsafe fn tcp_part(
 ) -> Option<usize> {
     let in_place = r.data.as_contig().filter(|_| left >= in_place(r));
     if let Some(data) = in_place {
-        let max = match r.kind {
+        let max = match r.msg.raw_kind() {
             STREAM => TCP_PACKED,
             AM_FRAGMENT | TAG_FRAGMENT => longest_fragment(r),
             _ => TCP_PART,
@@ -323,22 +324,22 @@ unsafe fn tcp_part(
         // SAFETY: the ranges are inside the user's data and header.
         let sent = unsafe {
             let payload = std::slice::from_raw_parts(data.add(offset), n);
-            if matches!(r.kind, STREAM | AM_FRAGMENT | TAG_FRAGMENT) {
+            if matches!(r.msg.raw_kind(), STREAM | AM_FRAGMENT | TAG_FRAGMENT) {
                 let parts = [part.head(), payload, part.tail(r)];
-                sender.send_parts(r.kind, r.aux, part.imm, parts)
+                sender.send_parts(r.msg.raw_kind(), r.msg.aux, part.imm, parts)
             } else {
-                sender.send_in_place(r.kind, r.aux, part.imm, part.head(), payload)
+                sender.send_in_place(r.msg.raw_kind(), r.msg.aux, part.imm, part.head(), payload)
             }
         };
         return sent.then_some(n);
     }
     // Packing functions are called in order, once for each byte: not before there is room.
-    if !sender.has_room(TCP_PACKED + FragmentHdr::SIZE + r.tail_len as usize) {
+    if !sender.has_room(TCP_PACKED + FragmentHdr::SIZE + r.msg.tail_len()) {
         return None;
     }
     // SAFETY: the range is inside the data.
     let part = unsafe { Fragment::next_part(r, TCP_PACKED.min(left)) };
-    sender.send(r.kind, r.aux, part.imm, part.len(), |dst| {
+    sender.send(r.msg.raw_kind(), r.msg.aux, part.imm, part.len(), |dst| {
         // SAFETY: the record has room for the part.
         unsafe { part.write(r, dst) }
     });
@@ -380,8 +381,12 @@ impl Fragment {
     /// order, other kinds have the offset in their header.
     fn of(r: &Request, data_len: usize, packed: Vec<u8>) -> Fragment {
         let (offset, total) = (r.offset, r.data.len() as u64);
-        let imm = if r.kind == PUT { r.imm + offset } else { r.imm };
-        let head_len = match r.kind {
+        let imm = if r.msg.raw_kind() == PUT {
+            r.msg.imm + offset
+        } else {
+            r.msg.imm
+        };
+        let head_len = match r.msg.raw_kind() {
             PUT | STREAM => 0,
             AM_FRAGMENT | TAG_FRAGMENT => FragmentHdr::SIZE,
             _ => DataHdr::SIZE,
@@ -393,8 +398,8 @@ impl Fragment {
             head_len,
             data_len,
             packed,
-            tail_len: match r.kind {
-                AM_FRAGMENT if offset + data_len as u64 == total => r.tail_len as usize,
+            tail_len: match r.msg.raw_kind() {
+                AM_FRAGMENT if offset + data_len as u64 == total => r.msg.tail_len(),
                 _ => 0,
             },
         }
@@ -416,7 +421,7 @@ impl Fragment {
             return &[];
         }
         // SAFETY: the caller promises that the tail is readable.
-        unsafe { std::slice::from_raw_parts(r.tail, self.tail_len) }
+        unsafe { r.msg.tail() }
     }
 
     /// Writes the record.

@@ -10,7 +10,7 @@ use crate::ctypes::*;
 use crate::engine::ib_worker::IbConn;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::request::{
-    self, Extra, Op, Request, RmaIb, RmaTofu, TxState, Zcopy, ZcopyRole, ZcopyState,
+    self, Extra, Op, Request, RmaIb, RmaTofu, TxPayload, TxState, Zcopy, ZcopyRole, ZcopyState,
 };
 use crate::proto::cma::CmaDirection;
 use crate::proto::flush;
@@ -67,7 +67,7 @@ pub(super) fn set_atomic(r: &mut Request, addr: u64, head: &AmoHdr, op: Op) {
 /// processor executes nothing.
 pub(super) fn atomic_posted(peer: &Peer, r: &mut Request, len: usize) {
     peer.stats().of(StatProtocol::AmoMapped).add(len);
-    r.kind = 0;
+    r.msg.drop_kind();
     r.sent = match r.is_read() {
         true => TxState::Await,
         false => TxState::Complete,
@@ -207,15 +207,15 @@ pub fn in_place(r: &mut Request, memory: Vec<Handle<IbMr>>) {
 /// Makes a request RMA or a rendezvous by messages, because no queue pair can execute it.
 pub(super) fn give_up(r: &mut Request) {
     if let Op::AmoIb { fetch, .. } | Op::AmoTofu { fetch, .. } = r.op {
-        (r.op, r.bare) = (Op::Message, fetch);
-        r.sent = match fetch {
-            true => TxState::Await,
-            false => TxState::Complete,
+        r.op = Op::Message;
+        (r.sent, r.payload) = match fetch {
+            true => (TxState::Await, TxPayload::HeaderOnly),
+            false => (TxState::Complete, TxPayload::Whole),
         };
         return;
     }
     match r.transfer().map(|t| t.role) {
-        Some(ZcopyRole::Deliver) => return zcopy::fall_back_to_am(r),
+        Some(ZcopyRole::Deliver) => return zcopy::fall_back_to_am(r, r.msg.imm),
         Some(ZcopyRole::Fetch) => return zcopy::rtr_am(r),
         _ => {}
     }
@@ -296,14 +296,14 @@ fn post_atomic(peer: &Peer, sender: &mut IbSender, r: &mut Request) -> Option<bo
     else {
         return None;
     };
-    let step = AmoHdr::decode(&r.head).as_ref().and_then(step)?;
+    let step = AmoHdr::decode(r.msg.head()).as_ref().and_then(step)?;
     // Only one HCA of the peer executes it, which this connection may not reach.
     let is_behind = port_mask >> sender.remote_port() & 1 == 1;
     if !is_behind || !sender.has_atomics() {
         return None;
     }
     let at = RemoteMem {
-        addr: r.imm,
+        addr: r.msg.imm,
         key: rkey,
     };
     let result = match fetch {

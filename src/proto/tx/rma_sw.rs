@@ -8,7 +8,7 @@
 use super::{assign_id, set_message};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
-use crate::engine::request::{Op, Request, TxState};
+use crate::engine::request::{Op, Request, TxPayload, TxState};
 use crate::proto::cma::{self, CmaDirection};
 use crate::sys::cma::{IoSpan, MAX_SPANS, Spans};
 use crate::wire::header::{GetHdr, Kind, UNNAMED};
@@ -23,11 +23,11 @@ pub const MOST: usize = 1024;
 /// Makes a request, whose data and peer are set, RMA by message.
 pub fn set_am(r: &mut Request, direction: CmaDirection, addr: u64) {
     if direction == CmaDirection::Write {
-        (r.sent, r.stream) = (TxState::Complete, true);
+        (r.sent, r.payload) = (TxState::Complete, TxPayload::Fragments);
         return set_message(r, Kind::PutReq, 0, addr, &[]);
     }
     r.info.length = r.data.len();
-    (r.sent, r.bare) = (TxState::Await, true);
+    (r.sent, r.payload) = (TxState::Await, TxPayload::HeaderOnly);
     let head = GetHdr {
         req: UNNAMED,
         len: r.data.len() as u64,

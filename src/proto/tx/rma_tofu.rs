@@ -120,7 +120,7 @@ fn post_atomic(peer: &Peer, sender: &mut TofuSender, r: &mut Request) -> Option<
     let Op::AmoTofu { stadd, fetch } = r.op else {
         return None;
     };
-    let head = AmoHdr::decode(&r.head)?;
+    let head = AmoHdr::decode(r.msg.head())?;
     let step = step(head.op, head.size, head.value, head.compare)?;
     let owner: *mut Request = r;
     let reply = match fetch {

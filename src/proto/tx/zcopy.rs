@@ -8,7 +8,9 @@ use super::{control, ib_stripe, iov_sge, set_message};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::ptr_map;
-use crate::engine::request::{self, Extra, Request, TxState, Zcopy, ZcopyRole, ZcopyState};
+use crate::engine::request::{
+    self, Extra, Request, TxPayload, TxState, Zcopy, ZcopyRole, ZcopyState,
+};
 use crate::proto::flush;
 use crate::sys::regcache::Handle;
 use crate::tl::Lane;
@@ -77,15 +79,14 @@ pub(super) fn rtr_am(r: &mut Request) {
         number: 0,
     };
     set_message(r, Kind::Rtr, 0, offer, &head.encode());
-    (r.sent, r.bare, r.offset) = (TxState::Await, true, 0);
+    (r.sent, r.payload, r.offset) = (TxState::Await, TxPayload::HeaderOnly, 0);
     r.extra = None;
 }
 
-/// Makes a put of a rendezvous one by messages.
-pub fn fall_back_to_am(r: &mut Request) {
-    let recv = r.imm;
+/// Makes a put of a rendezvous one by messages, which name the receiver's request.
+pub fn fall_back_to_am(r: &mut Request, recv: u64) {
     set_message(r, Kind::Data, 0, recv, &[]);
-    (r.sent, r.stream, r.bare, r.offset) = (TxState::Complete, true, false, 0);
+    (r.sent, r.payload, r.offset) = (TxState::Complete, TxPayload::Fragments, 0);
     r.extra = None;
 }
 
@@ -104,7 +105,7 @@ pub(super) unsafe fn advance(
     let r = unsafe { &mut *req };
     let (data, reads) = (r.data.as_contig(), r.is_read());
     let len = length(r);
-    let recv = r.imm;
+    let recv = r.msg.imm;
     let offset = &mut r.offset;
     let Some(Extra::Transfer(t)) = r.extra.as_deref_mut() else {
         return None;
@@ -260,11 +261,11 @@ pub unsafe fn end(req: *mut Request) {
             let len = r.data.len();
             match r.transfer().map(|t| (t.role, t.fate)) {
                 Some((ZcopyRole::Deliver, ZcopyState::Ends(_))) => {
-                    control(peer, Kind::RndvCancel, ASKED, r.imm, &[]);
+                    control(peer, Kind::RndvCancel, ASKED, r.msg.imm, &[]);
                 }
                 Some((ZcopyRole::Deliver, _)) => {
                     peer.stats().of(StatProtocol::RndvCopy).add(len);
-                    control(peer, Kind::Atp, 0, r.imm, &[]);
+                    control(peer, Kind::Atp, 0, r.msg.imm, &[]);
                 }
                 _ => peer.stats().of(StatProtocol::RmaCopy).add(len),
             }
