@@ -18,6 +18,7 @@ use crate::sys::pool::Pool;
 use crate::tl::shm::chunk_board::ChunkState;
 use crate::wire::rts_keys::RailStadds;
 use std::ffi::c_void;
+use std::fmt;
 use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -63,21 +64,35 @@ pub enum Callback {
     Internal(unsafe fn(*mut Request, ucs_status_t)),
 }
 
-/// What follows when all messages of a request have been handed to the transport.
+/// What becomes of a request in a peer's pending queue, and after it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TxState {
-    /// The operation is complete.
+    /// Its messages are all there is to do: when they are sent it is complete.
     Complete,
-    /// The peer's reply completes it.
-    Await,
-    /// A marker: completes when everything before it on this peer has been sent.
-    Flush,
-    /// A marker: requests behind it wait until rails have completed what was posted before it.
-    Fence,
+    /// The peer's reply, or a completion of a device, completes it.
+    AwaitReply,
+    /// A flush: completes when everything before it on this peer has been sent, and RMA has been answered.
+    FlushMarker,
+    /// Requests behind it wait until rails have completed what was posted before it.
+    FenceMarker,
     /// A copy by CMA, in its turn (`proto::tx::rma_sw`). Then the operation is complete with `status`.
-    Copy,
+    Cma,
     /// A device executes it, in its turn (`proto::tx::rma_ib`).
-    Device,
+    Rma,
+}
+
+/// The state as the log prints it.
+impl fmt::Display for TxState {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            TxState::Complete => "tx_complete",
+            TxState::AwaitReply => "await_reply",
+            TxState::FlushMarker => "flush_marker",
+            TxState::FenceMarker => "fence_marker",
+            TxState::Cma => "cma_queued",
+            TxState::Rma => "rma_posting",
+        })
+    }
 }
 
 /// The state of an operation. A tag receive that has not become a transfer has only the fields up to `info`, and
@@ -126,7 +141,7 @@ pub enum Extra {
 }
 
 /// A split copy: a receive whose sender copies a part.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct SplitCopy {
     /// In the ring that leads to the sender.
     pub chunk_state: NonNull<ChunkState>,
@@ -155,9 +170,8 @@ impl Request {
 
     /// Whether its completion needs more than that all of it is sent.
     pub fn is_answered(&self) -> bool {
-        let by_device =
-            self.sent == TxState::Device && (self.is_read() || self.transfer().is_some());
-        self.sent == TxState::Await || by_device
+        let by_device = self.sent == TxState::Rma && (self.is_read() || self.transfer().is_some());
+        self.sent == TxState::AwaitReply || by_device
     }
 
     /// The list of the sender's pieces, if it was fetched.
@@ -276,11 +290,11 @@ pub fn describe(r: &Request) -> String {
     } else {
         "send"
     };
-    let how = if r.sent == TxState::Copy {
+    let how = if r.sent == TxState::Cma {
         "copied by the kernel"
     } else if r.transfer().is_some() {
         "zero-copy"
-    } else if r.sent == TxState::Device {
+    } else if r.sent == TxState::Rma {
         "bcopy"
     } else if r.payload == TxPayload::Fragments {
         "fragments"

@@ -237,7 +237,7 @@ pub(super) unsafe fn request_of(ep: *const Endpoint, p: &Param) -> Option<*mut R
 #[inline(always)]
 pub(super) fn arm_completion(r: &mut Request, into: *mut u8, len: usize) {
     r.data = Data::Contig { ptr: into, len };
-    (r.sent, r.op, r.info.length) = (TxState::Await, Op::SinglePost, len);
+    (r.sent, r.op, r.info.length) = (TxState::AwaitReply, Op::SinglePost, len);
 }
 
 /// `ucp_get_nbx` of a length that fits into one registered buffer: the request's handle. `None`: nothing was done.
@@ -302,7 +302,7 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
             if (*sender).can_flush_marker()
                 && let Some(req) = request_of(ep, &Param::new(param, 0))
             {
-                (*req).sent = TxState::Flush;
+                (*req).sent = TxState::FlushMarker;
                 (*sender).flush_marker(req.cast());
                 return Request::handle(req);
             }

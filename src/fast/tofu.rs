@@ -250,7 +250,7 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
         let Some(req) = request_of(ep, &Param::new(param, 0)) else {
             return flush_slow(ep, param);
         };
-        (*req).sent = TxState::Flush;
+        (*req).sent = TxState::FlushMarker;
         if sender.flush_marker(req.cast()) {
             return Request::handle(req);
         }

@@ -168,7 +168,7 @@ pub unsafe fn atomic(
             };
         if !is_posted {
             if fetch {
-                (r.sent, r.payload) = (TxState::Await, TxPayload::HeaderOnly);
+                (r.sent, r.payload) = (TxState::AwaitReply, TxPayload::HeaderOnly);
             }
             tx::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
         }

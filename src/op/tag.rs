@@ -56,7 +56,7 @@ pub unsafe fn send(
         (r.data, r.peer, r.ep) = (data, peer, ep);
         match protocol {
             Protocol::Eager if sync => {
-                r.sent = TxState::Await;
+                r.sent = TxState::AwaitReply;
                 tx::set_message(r, Kind::TagSync, 0, tag, &SyncHdr { req: UNNAMED }.encode());
             }
             Protocol::Eager => tx::set_message(r, Kind::TagEager, 0, tag, &[]),

@@ -71,7 +71,7 @@ fn is_read_or_signaled(r: &Request) -> Option<bool> {
     match r.msg.kind() {
         Some(Kind::GetReq) => Some(true),
         Some(Kind::Fence) => Some(false),
-        _ if matches!(r.sent, TxState::Copy | TxState::Device) => Some(true),
+        _ if matches!(r.sent, TxState::Cma | TxState::Rma) => Some(true),
         _ => None,
     }
 }

@@ -34,7 +34,7 @@ pub fn is_answered_well(peer: &Peer) -> bool {
 pub fn is_settled(peer: &Peer) -> bool {
     // SAFETY: queued requests are not freed.
     let is_message =
-        |&r: &*mut Request| !matches!(unsafe { (*r).sent }, TxState::Copy | TxState::Flush);
+        |&r: &*mut Request| !matches!(unsafe { (*r).sent }, TxState::Cma | TxState::FlushMarker);
     // Under the lock, which another thread holds while it sends pending requests and counts them.
     let tx = peer.tx.lock();
     peer.rma_idle() && !tx.pending.iter().any(is_message) && is_drained(&tx)
@@ -46,7 +46,7 @@ pub fn is_answered(peer: &Peer) -> bool {
     let is_access = |&r: &*mut Request| {
         // SAFETY: queued requests are not freed.
         let r = unsafe { &*r };
-        r.sent != TxState::Device
+        r.sent != TxState::Rma
             && matches!(
                 r.msg.kind(),
                 Some(Kind::PutReq | Kind::GetReq | Kind::AmoReq | Kind::Signal)
@@ -83,7 +83,7 @@ fn is_abandoned(peer: &Peer) -> bool {
         return false;
     }
     // SAFETY: requests in lists are not freed, and stay there as long as the list's lock is held.
-    let holds = |r: *mut Request| unsafe { (*r).sent == TxState::Flush && !is_child(&*r) };
+    let holds = |r: *mut Request| unsafe { (*r).sent == TxState::FlushMarker && !is_child(&*r) };
     let tx = peer.tx.lock();
     let mut waits = tx.pending.iter().any(|&r| holds(r));
     waits |= tx.flushes.iter().any(|&(_, r)| holds(r));
@@ -130,7 +130,7 @@ fn outcome(peer: &Peer) -> ucs_status_t {
 pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
     // SAFETY: the caller's request is new and in no queue.
     let (peer, mut tx) = unsafe {
-        (*req).sent = TxState::Flush;
+        (*req).sent = TxState::FlushMarker;
         tx::queue_of(req)
     };
     if peer.status() != UCS_OK {

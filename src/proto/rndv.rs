@@ -62,7 +62,7 @@ pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) 
         pieces,
         waiting: waiting.try_into().unwrap_or(u32::MAX),
     };
-    (r.sent, r.payload) = (TxState::Await, TxPayload::HeaderOnly);
+    (r.sent, r.payload) = (TxState::AwaitReply, TxPayload::HeaderOnly);
     // SAFETY: the caller's request, whose peer is set.
     let (keys, addr) = unsafe { get_zcopy::offer(worker, r, addr) };
     let head = RtsHdr { addr, ..head };

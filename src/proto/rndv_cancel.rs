@@ -13,6 +13,7 @@ use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request, ZcopyRole, ZcopyState};
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::Worker;
+use crate::sys::log;
 use crate::tl::Lane;
 use crate::tl::shm::ring::CancelCounter;
 use crate::wire::header::{ASKED, Kind, OFFERED, SyncHdr};
@@ -40,6 +41,14 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
     for req in taken {
         // SAFETY: the caller owns the request.
         unsafe {
+            let r = &*req;
+            log::debug!(
+                "peer {:#x}: {status:?} ends a request: {}, {}, {:?}",
+                peer.uid,
+                request::describe(r),
+                r.sent,
+                r.op
+            );
             if cancel_remote(peer, req, status) {
                 continue;
             }

@@ -252,7 +252,7 @@ fn advance(worker: &Worker, push: &mut SplitPush) -> bool {
     };
     // SAFETY: requests in the table are not freed; only progress and a close end this one.
     let r = unsafe { &*req };
-    let Some(source) = r.data.as_contig().filter(|_| r.sent == TxState::Await) else {
+    let Some(source) = r.data.as_contig().filter(|_| r.sent == TxState::AwaitReply) else {
         return false;
     };
     let (len, mut moved) = (r.data.len(), 0);

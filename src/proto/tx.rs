@@ -63,13 +63,13 @@ unsafe fn submit(req: *mut Request, patient: bool) -> PostResult {
         return PostResult::Failed(peer.status());
     }
     // SAFETY: this thread owns the request.
-    if unsafe { (*req).sent } == TxState::Await {
+    if unsafe { (*req).sent } == TxState::AwaitReply {
         // SAFETY: the request is complete, and was never posted before.
         unsafe { assign_id(req) };
     }
     // SAFETY: this thread owns the request.
     let r = unsafe { &*req };
-    let collected = r.sent == TxState::Copy || patient && am::is_collected(&tx, r);
+    let collected = r.sent == TxState::Cma || patient && am::is_collected(&tx, r);
     if tx.pending.is_empty() && !collected {
         // SAFETY: this thread owns the request.
         match unsafe { advance(peer, &mut tx, req) } {
@@ -254,7 +254,11 @@ pub fn queue_fence(peer: &Peer) {
     unsafe {
         let req = request::take(&*peer.worker, std::ptr::null_mut());
         let r = &mut *req;
-        (r.sent, r.peer, r.notify) = (TxState::Fence, peer, Callback::Internal(request::discard));
+        (r.sent, r.peer, r.notify) = (
+            TxState::FenceMarker,
+            peer,
+            Callback::Internal(request::discard),
+        );
         if !matches!(post(req), PostResult::Queued) {
             request::recycle(req);
         }
@@ -271,14 +275,14 @@ pub fn set_message(r: &mut Request, kind: Kind, aux: u8, imm: u64, head: &[u8]) 
 unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<bool, ucs_status_t> {
     // SAFETY: the caller's request is valid, and the peer's lock is held.
     let r = unsafe { &mut *req };
-    if r.sent == TxState::Flush {
+    if r.sent == TxState::FlushMarker {
         // A peer whose memory was only accessed by mappings has no lane.
         return Ok((tx.lane.as_mut()).map_or_else(|| !peer.awaits_server(), Lane::drain));
     }
     if tx.lane.is_none() && !connect::connect(peer, tx)? {
         return Ok(false);
     }
-    if r.sent == TxState::Fence {
+    if r.sent == TxState::FenceMarker {
         return Ok(match tx.lane.as_mut() {
             Some(Lane::Ib(sender)) => sender.pass_fence(),
             Some(Lane::Tofu(sender)) => {
@@ -288,7 +292,7 @@ unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<boo
             _ => true,
         });
     }
-    if r.sent == TxState::Device {
+    if r.sent == TxState::Rma {
         let posted = match tx.lane.as_mut() {
             // SAFETY: the user promises that the request's memory is valid.
             Some(Lane::Ib(sender)) => unsafe { rma_ib::advance(peer, sender, req) },
@@ -303,7 +307,7 @@ unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<boo
         let r = unsafe { &mut *req };
         let in_place = r.transfer().is_some();
         rma_ib::give_up(r);
-        if r.sent == TxState::Await {
+        if r.sent == TxState::AwaitReply {
             // SAFETY: the request is complete, and had no id before.
             unsafe { assign_id(req) };
         }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI8, AtomicU64, Ordering};
 
 /// State of an operation. A tag receive has none until it becomes a transfer: [`init_full`](super::init_full) writes
 /// the first value there.
+#[derive(Debug)]
 pub enum Op {
     /// All that the operation needs is in its message and its data.
     Message,
@@ -53,6 +54,7 @@ pub enum Op {
 }
 
 /// RMA by an HCA.
+#[derive(Debug)]
 #[repr(C)]
 pub struct RmaIb {
     /// Gets that are posted and have not completed, of data that are copied through registered buffers.
@@ -64,6 +66,7 @@ pub struct RmaIb {
 }
 
 /// RMA by a TNI. It begins as [`RmaIb`] does, so that a completion changes the same word without a branch.
+#[derive(Debug)]
 #[repr(C)]
 pub struct RmaTofu {
     /// Gets that are posted and have not completed, of data that are copied through registered buffers.
@@ -89,6 +92,7 @@ impl Request {
 }
 
 /// Child requests of a request, which complete on any thread.
+#[derive(Debug)]
 pub struct ChildOps {
     /// Those that have not completed, and 1 until all are posted.
     left: AtomicU64,

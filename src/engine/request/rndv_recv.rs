@@ -4,7 +4,7 @@ use super::{Op, Request, SplitCopy};
 use crate::engine::rndv_rts::RtsInfo;
 
 /// State of a receive from its RTS on.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct RndvRecv {
     /// The sender's id of the message, which the receiver's answer names.
     pub rts_id: u64,

@@ -310,7 +310,7 @@ fn disconnect_byte(contact: &mut CmConn, behind: bool, force: bool) -> u8 {
 pub(super) fn send_closed(worker: &Worker, token: u64, peer: &Peer, sn: u32) {
     let behind = peer.status() == UCS_OK && {
         // SAFETY: queued requests are not freed, and stay in the queue as long as its lock is held.
-        let is_message = |&req: &*mut Request| unsafe { (*req).sent } != TxState::Flush;
+        let is_message = |&req: &*mut Request| unsafe { (*req).sent } != TxState::FlushMarker;
         let tx = peer.tx.lock();
         tx.lane.is_some() || tx.pending.iter().any(is_message)
     };

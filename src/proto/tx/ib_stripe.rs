@@ -135,7 +135,7 @@ pub fn move_again(peer: &Peer, tx: &mut PeerTx, lost: &[ZcopyDesc]) -> Vec<*mut 
                 t.again.push((piece.ptr as u64 - data as u64, piece.len));
                 if t.fate == ZcopyState::Posted {
                     t.fate = ZcopyState::Going;
-                    r.sent = TxState::Device;
+                    r.sent = TxState::Rma;
                     // A fence may be queued that waits for all of the transfer.
                     // SAFETY: the request is complete in all fields, and in no queue: all of it was posted.
                     unsafe { enqueue_first(peer, tx, req) };

@@ -56,7 +56,7 @@ pub fn move_backlog(worker: &Worker) {
             if n > 0 {
                 // Requests with an answer are completed by it, possibly as soon as the lock is released.
                 // SAFETY: the requests were removed from the queue: this thread owns them.
-                let ends = |&&req: &&*mut Request| unsafe { (*req).sent } != TxState::Await;
+                let ends = |&&req: &&*mut Request| unsafe { (*req).sent } != TxState::AwaitReply;
                 let mut list = worker.flushed_done.lock();
                 list.extend(moved[..n].iter().filter(ends));
                 drop(list);
@@ -145,7 +145,7 @@ fn advance_first(
             return (n, Ok(true));
         };
         // SAFETY: a queued request is not freed.
-        if unsafe { (*req).sent } == TxState::Copy {
+        if unsafe { (*req).sent } == TxState::Cma {
             if n > 0 {
                 return (n, Ok(true));
             }
@@ -192,11 +192,11 @@ unsafe fn sent(req: *mut Request) {
     // SAFETY: the caller owns the request.
     match unsafe { (*req).sent } {
         // SAFETY: the request is in no queue.
-        TxState::Complete | TxState::Fence => unsafe { request::complete(req, UCS_OK) },
+        TxState::Complete | TxState::FenceMarker => unsafe { request::complete(req, UCS_OK) },
         // SAFETY: the request is in no queue.
-        TxState::Flush => unsafe { flush::marker_sent(req) },
-        TxState::Await | TxState::Device => {}
+        TxState::FlushMarker => unsafe { flush::marker_sent(req) },
+        TxState::AwaitReply | TxState::Rma => {}
         // SAFETY: the request is in no queue.
-        TxState::Copy => unsafe { request::complete(req, (*req).status) },
+        TxState::Cma => unsafe { request::complete(req, (*req).status) },
     }
 }

@@ -29,7 +29,7 @@ use std::ptr;
 
 /// Makes a request, whose data (contiguous, unless it is [in place](in_place)) and peer are set, RMA by the HCA.
 pub fn set_rma_ib(r: &mut Request, direction: CmaDirection, addr: u64, keys: &DeviceKeys) {
-    r.sent = TxState::Device;
+    r.sent = TxState::Rma;
     r.op = Op::RmaIb(RmaIb {
         remote_addr: addr,
         rkeys: keys.keys,
@@ -60,7 +60,7 @@ pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, keys: &DeviceKeys) -> b
 /// message if the lane does not reach that one.
 pub(super) fn set_atomic(r: &mut Request, addr: u64, head: &AmoHdr, op: Op) {
     super::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
-    (r.sent, r.op) = (TxState::Device, op);
+    (r.sent, r.op) = (TxState::Rma, op);
 }
 
 /// Called when an atomic operation was posted: from here on it is no message. Counted as mapped, because the target's
@@ -69,7 +69,7 @@ pub(super) fn atomic_posted(peer: &Peer, r: &mut Request, len: usize) {
     peer.stats().of(StatProtocol::AmoMapped).add(len);
     r.msg.drop_kind();
     r.sent = match r.is_read() {
-        true => TxState::Await,
+        true => TxState::AwaitReply,
         false => TxState::Complete,
     };
     r.op = Op::SinglePost;
@@ -188,7 +188,7 @@ pub unsafe fn read_now(peer: &Peer, req: *mut Request, addr: u64, key: u32) -> b
         return false;
     };
     let len = r.data.len();
-    (r.sent, r.op, r.info.length) = (TxState::Await, Op::SinglePost, len);
+    (r.sent, r.op, r.info.length) = (TxState::AwaitReply, Op::SinglePost, len);
     let read = sender.read(RemoteMem { addr, key }, data, len, req.cast()) == len;
     if read {
         peer.stats().of(StatProtocol::RmaCopy).add(len);
@@ -209,7 +209,7 @@ pub(super) fn give_up(r: &mut Request) {
     if let Op::AmoIb { fetch, .. } | Op::AmoTofu { fetch, .. } = r.op {
         r.op = Op::Message;
         (r.sent, r.payload) = match fetch {
-            true => (TxState::Await, TxPayload::HeaderOnly),
+            true => (TxState::AwaitReply, TxPayload::HeaderOnly),
             false => (TxState::Complete, TxPayload::Whole),
         };
         return;
@@ -281,7 +281,7 @@ pub(super) unsafe fn advance(
     // The completion of a get is reported by the HCA.
     r.sent = match writes {
         true => TxState::Complete,
-        false => TxState::Await,
+        false => TxState::AwaitReply,
     };
     Some(true)
 }
@@ -497,7 +497,7 @@ impl EndedRequests {
                 let req = next;
                 next = (*req).next;
                 match (*req).sent {
-                    TxState::Flush => flush::marker_sent(req),
+                    TxState::FlushMarker => flush::marker_sent(req),
                     // Without an extra there is nothing to free.
                     _ if (*req).extra.is_none() => request::complete_plain(req, UCS_OK),
                     _ => zcopy::end(req),
@@ -510,7 +510,7 @@ impl EndedRequests {
 /// Counts a completed operation of a request. Returns whether it was the last.
 #[inline(always)]
 fn has_ended(r: &mut Request) -> bool {
-    if r.sent == TxState::Flush {
+    if r.sent == TxState::FlushMarker {
         return true;
     }
     if let Some(t) = r.transfer_mut() {

@@ -27,7 +27,7 @@ pub fn set_am(r: &mut Request, direction: CmaDirection, addr: u64) {
         return set_message(r, Kind::PutReq, 0, addr, &[]);
     }
     r.info.length = r.data.len();
-    (r.sent, r.payload) = (TxState::Await, TxPayload::HeaderOnly);
+    (r.sent, r.payload) = (TxState::AwaitReply, TxPayload::HeaderOnly);
     let head = GetHdr {
         req: UNNAMED,
         len: r.data.len() as u64,
@@ -38,7 +38,7 @@ pub fn set_am(r: &mut Request, direction: CmaDirection, addr: u64) {
 
 /// Makes a request, whose data (contiguous) and peer are set, a queued CMA copy.
 pub fn set_cma(r: &mut Request, direction: CmaDirection, addr: u64) {
-    r.sent = TxState::Copy;
+    r.sent = TxState::Cma;
     r.op = Op::Cma {
         remote_addr: addr,
         direction,
@@ -107,7 +107,7 @@ pub fn copy_some(
             Err(UCS_ERR_UNSUPPORTED) => {
                 r.op = Op::Message;
                 set_am(r, dir, addr);
-                if r.sent == TxState::Await {
+                if r.sent == TxState::AwaitReply {
                     // SAFETY: the request is complete, and had no id before.
                     unsafe { assign_id(req) };
                 }
@@ -128,7 +128,7 @@ pub fn copy_some(
         // SAFETY: queued requests are not freed.
         n = (ended[..n]
             .iter()
-            .take_while(|&&req| unsafe { (*req).sent } == TxState::Copy))
+            .take_while(|&&req| unsafe { (*req).sent } == TxState::Cma))
         .count();
     }
     tx.pending.drain(..n);

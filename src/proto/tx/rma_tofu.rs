@@ -18,7 +18,7 @@ use crate::wire::stats::StatProtocol;
 
 /// Makes a request, whose data (contiguous) and peer are set, a put or get of the TNI.
 pub fn set_rma_tofu(r: &mut Request, direction: CmaDirection, addr: u64, stadd: u64) {
-    r.sent = TxState::Device;
+    r.sent = TxState::Rma;
     r.op = Op::RmaTofu(RmaTofu {
         remote_addr: addr,
         stadd,
@@ -145,7 +145,7 @@ pub fn in_place(r: &mut Request, memory: Handle<TofuMr>, shares: Vec<RailShare>)
 /// Makes a receive a zcopy get from the sender's memory. Rails move their shares.
 pub fn fetch(r: &mut Request, memory: Handle<TofuMr>, shares: Vec<RailShare>) {
     let stadd = r.rndv_recv().remote_addr;
-    (r.sent, r.offset) = (TxState::Device, 0);
+    (r.sent, r.offset) = (TxState::Rma, 0);
     let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Fetch, stadd);
     (transfer.steered, transfer.shares) = (Some(memory), shares);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
@@ -250,7 +250,7 @@ pub(super) unsafe fn advance(
     // A notice completes a read.
     r.sent = match writes {
         true => TxState::Complete,
-        false => TxState::Await,
+        false => TxState::AwaitReply,
     };
     Some(true)
 }
@@ -314,6 +314,6 @@ unsafe fn post_zcopy(
         peer.stats().of(StatProtocol::RmaCopy).add(len);
     }
     // Notices and TCQ entries complete the request.
-    (t.fate, r.sent) = (ZcopyState::Posted, TxState::Await);
+    (t.fate, r.sent) = (ZcopyState::Posted, TxState::AwaitReply);
     Some(true)
 }

@@ -53,7 +53,7 @@ pub fn start_put(
     memory: Vec<Handle<IbMr>>,
 ) {
     set_message(r, Kind::Data, 0, to.recv, &[]);
-    (r.sent, r.offset) = (TxState::Device, 0);
+    (r.sent, r.offset) = (TxState::Rma, 0);
     let mut transfer = Zcopy::new(memory, ZcopyRole::Deliver, to.addr);
     transfer.rkeys = rkeys;
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
@@ -62,7 +62,7 @@ pub fn start_put(
 /// Makes a receive a get from the sender's memory, by this key for this port of the sender, into its own registered
 /// memory.
 pub fn start_get(r: &mut Request, (port, key): (usize, u32), memory: Handle<IbMr>) {
-    (r.sent, r.offset) = (TxState::Device, 0);
+    (r.sent, r.offset) = (TxState::Rma, 0);
     let mut transfer = Zcopy::new(vec![memory], ZcopyRole::Fetch, r.rndv_recv().remote_addr);
     // Port 0 has the key, too: a rail there is tried if the connection loses its queue pair.
     transfer.rkeys[0] = key;
@@ -79,7 +79,7 @@ pub(super) fn rtr_am(r: &mut Request) {
         number: 0,
     };
     set_message(r, Kind::Rtr, 0, offer, &head.encode());
-    (r.sent, r.payload, r.offset) = (TxState::Await, TxPayload::HeaderOnly, 0);
+    (r.sent, r.payload, r.offset) = (TxState::AwaitReply, TxPayload::HeaderOnly, 0);
     r.extra = None;
 }
 
@@ -124,7 +124,7 @@ pub(super) unsafe fn advance(
         };
         let posted = ib_stripe::share_out(peer, sender, t, piece, offset, &keys);
         if posted {
-            (t.fate, r.sent) = (ZcopyState::Posted, TxState::Await);
+            (t.fate, r.sent) = (ZcopyState::Posted, TxState::AwaitReply);
         }
         return Some(posted);
     }
@@ -175,7 +175,7 @@ pub(super) unsafe fn advance(
     // The completion is reported by the device, unless all of it is complete.
     r.sent = match t.in_flight {
         0 => TxState::Complete,
-        _ => TxState::Await,
+        _ => TxState::AwaitReply,
     };
     if let Some(protocol) = protocol {
         peer.stats().of(protocol).add(len);
@@ -224,7 +224,7 @@ pub(super) unsafe fn post_with_imm(
         return false;
     }
     (t.in_flight, t.fate) = (1, ZcopyState::Posted);
-    (r.offset, r.sent) = (len as u64, TxState::Await);
+    (r.offset, r.sent) = (len as u64, TxState::AwaitReply);
     peer.stats().of(StatProtocol::RmaCopy).add(len);
     true
 }
