@@ -154,14 +154,23 @@ pub struct PeerTx {
     pub pending: VecDeque<*mut Request>,
     /// Gets by message were sent after the last fence.
     pub unfenced_gets: bool,
-    /// Flushes that wait until `rma_done` reaches their number.
-    pub flushes: Vec<(u64, *mut Request)>,
+    /// Flushes that wait for answers.
+    pub flushes: Vec<AwaitedFlush>,
     /// This peer is in the worker's list of peers with pending requests.
     pub in_pending_list: bool,
     /// The unused outbox that we have offered to close. In place of the lane.
     pub closing_outbox: Option<Box<Outbox>>,
     /// The peer may know the number of endpoints between the two workers.
     pub is_known: bool,
+}
+
+/// A flush that waits for the answers to RMA by message.
+pub struct AwaitedFlush {
+    pub req: *mut Request,
+    /// Messages of RMA that were sent before it.
+    pub sent_before: u64,
+    /// It completes when `rma_done` reaches this: `sent_before`, and the gets among them that were cancelled.
+    pub target: u64,
 }
 
 /// One of a worker's peers.

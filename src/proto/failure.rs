@@ -176,9 +176,9 @@ pub fn take_requests(
     {
         sender.settle();
     }
-    tx.flushes.retain(|&(_, r)| {
-        !wanted(r) || {
-            taken.insert(r);
+    tx.flushes.retain(|flush| {
+        !wanted(flush.req) || {
+            taken.insert(flush.req);
             false
         }
     });
@@ -229,7 +229,7 @@ pub fn forget_endpoint(worker: &Worker, peer: &Peer, ep: *const Endpoint) {
     };
     let tx = peer.tx.lock();
     tx.pending.iter().for_each(|&r| forget(r));
-    tx.flushes.iter().for_each(|&(_, r)| forget(r));
+    tx.flushes.iter().for_each(|flush| forget(flush.req));
     if let Some(Lane::Ib(sender)) = tx.lane.as_ref() {
         sender.owners().for_each(|owner| forget(owner.cast()));
     }

@@ -6,7 +6,7 @@
 
 use super::{failure, tx};
 use crate::ctypes::*;
-use crate::engine::peer::{Peer, PeerTx};
+use crate::engine::peer::{AwaitedFlush, Peer, PeerTx};
 use crate::engine::request::{self, Callback, ChildOps, Op, Request, TxState};
 use crate::engine::worker::Worker;
 use crate::tl::Lane;
@@ -86,7 +86,7 @@ fn is_abandoned(peer: &Peer) -> bool {
     let holds = |r: *mut Request| unsafe { (*r).sent == TxState::FlushMarker && !is_child(&*r) };
     let tx = peer.tx.lock();
     let mut waits = tx.pending.iter().any(|&r| holds(r));
-    waits |= tx.flushes.iter().any(|&(_, r)| holds(r));
+    waits |= tx.flushes.iter().any(|flush| holds(flush.req));
     waits |= match tx.lane.as_ref() {
         Some(Lane::Ib(sender)) => sender.owners().any(|owner| holds(owner.cast())),
         Some(Lane::Tofu(sender)) => (sender.waiting().into_iter()).any(|owner| holds(owner.cast())),
@@ -203,10 +203,9 @@ pub fn discount_cancelled(peer: &Peer, r: &Request) {
         _ => 0,
     };
     let mut tx = peer.tx.lock();
-    for (target, req) in &mut tx.flushes {
-        // SAFETY: a listed flush is not freed.
-        if unsafe { (**req).offset } < turn {
-            *target += 1;
+    for flush in &mut tx.flushes {
+        if flush.sent_before < turn {
+            flush.target += 1;
         }
     }
     drop(tx);
@@ -215,11 +214,12 @@ pub fn discount_cancelled(peer: &Peer, r: &Request) {
 
 /// Lists a flush that waits for the answers to all RMA sent until now.
 fn wait(peer: &Peer, tx: &mut PeerTx, req: *mut Request) {
-    let target = peer.rma_sent.load(Ordering::Relaxed);
-    // SAFETY: the caller's request. `offset` keeps the number sent before it; `discount_cancelled` changes the target
-    // only.
-    unsafe { (*req).offset = target };
-    tx.flushes.push((target, req));
+    let sent_before = peer.rma_sent.load(Ordering::Relaxed);
+    tx.flushes.push(AwaitedFlush {
+        req,
+        sent_before,
+        target: sent_before,
+    });
 }
 
 /// Handles an answer to a part of RMA without a request.
@@ -264,10 +264,10 @@ pub fn answered(peer: &Peer) {
     }
     loop {
         let mut tx = peer.tx.lock();
-        let Some(i) = tx.flushes.iter().position(|&(target, _)| target <= done) else {
+        let Some(i) = tx.flushes.iter().position(|flush| flush.target <= done) else {
             return;
         };
-        let (_, req) = tx.flushes.remove(i);
+        let AwaitedFlush { req, .. } = tx.flushes.remove(i);
         drop(tx);
         // SAFETY: the request was removed from its only list: this thread owns it.
         unsafe { request::complete(req, outcome(peer)) };
