@@ -84,7 +84,7 @@ pub unsafe extern "C" fn ucp_request_cancel(worker: ucp_worker_h, request: *mut 
         let req = Request::of(request);
         let waits = (*req).flags.load(Ordering::Acquire) & (COMPLETED | TAG_RECV) == TAG_RECV;
         // MPICH 5 cancels sends by a handle that it never set: what is no receive of this worker's is let alone.
-        let ours = std::ptr::eq((*req).worker, worker.cast_const().cast());
+        let ours = std::ptr::eq((*req).worker.get(), worker.cast_const().cast());
         // A forked child leaves its parent's requests as they are.
         if waits && ours && !worker_of(worker).is_inherited() {
             tag::cancel(worker_of(worker), req);

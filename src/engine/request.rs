@@ -3,12 +3,12 @@
 mod begin;
 mod end;
 mod op;
+mod pointers;
 mod rndv_recv;
 mod tx_msg;
 mod zcopy;
 
 use super::datatype::Data;
-use super::endpoint::Endpoint;
 use super::matcher::PostedRecv;
 use super::peer::Peer;
 use super::worker::Worker;
@@ -28,6 +28,7 @@ pub use begin::{
     take_no_alloc, take_receive,
 };
 pub use op::{ChildOps, Op, RmaIb, RmaTofu, children_of, count_child};
+pub use pointers::{EndpointRef, WorkerRef};
 pub use rndv_recv::RndvRecv;
 pub use tx_msg::{TailOwner, TxMsg, TxPayload};
 pub use zcopy::{RailShare, Zcopy, ZcopyRole, ZcopyState};
@@ -95,7 +96,7 @@ impl fmt::Display for TxState {
     }
 }
 
-/// The state of an operation. A tag receive that has not become a transfer has only the fields up to `info`, and
+/// The state of an operation. A tag receive that has not become a transfer has only the fields before `info`, and
 /// `extra`. `REQUEST_SIZE` bytes, 8-byte aligned because users place it on their stacks.
 #[repr(C)]
 pub struct Request {
@@ -105,7 +106,7 @@ pub struct Request {
     pub payload: TxPayload,
     /// The owner of the tail of `msg`.
     tail_owner: TailOwner,
-    pub worker: *const Worker,
+    pub worker: WorkerRef,
     /// Owned by the matcher while a tag receive waits in it.
     pub posting: PostedRecv,
     pub notify: Callback,
@@ -114,8 +115,7 @@ pub struct Request {
     /// Tag and length received; the result of `ucp_request_test`.
     pub info: ucp_tag_recv_info_t,
     pub peer: *const Peer,
-    /// Only compared, never dereferenced: the endpoint may be freed.
-    pub ep: *const Endpoint,
+    pub ep: EndpointRef,
     /// What is sent for the operation, if anything is.
     pub msg: TxMsg,
     /// What the operation holds beyond that.

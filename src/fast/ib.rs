@@ -7,7 +7,7 @@ use crate::engine::datatype::Data;
 use crate::engine::endpoint::{self, Endpoint};
 use crate::engine::ib_worker::{IbConnPhase, IbWorker};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Op, Request, TxState};
+use crate::engine::request::{self, EndpointRef, Op, Request, TxState};
 use crate::engine::rkey::Rkey;
 use crate::engine::stats::PeerEntry;
 use crate::engine::worker::Worker;
@@ -227,7 +227,7 @@ pub(super) unsafe fn request_of(ep: *const Endpoint, p: &Param) -> Option<*mut R
     // SAFETY: the caller's endpoint is valid, and its worker and peer outlive it; the request is new.
     unsafe {
         let req = request::take_no_alloc(&*(*ep).worker, p.external())?;
-        ((*req).peer, (*req).ep) = ((*ep).peer(), ep);
+        ((*req).peer, (*req).ep) = ((*ep).peer(), EndpointRef::of(ep));
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         Some(req)
     }

@@ -4,7 +4,7 @@ use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, FRESH, INTERNAL, LEFT, UNSAID};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Request};
+use crate::engine::request::{self, EndpointRef, Request};
 use crate::engine::worker::Worker;
 use crate::proto::{close_grace, cm, detach, failure, flush, internal, resolve, rndv_cancel, tx};
 use crate::sys::{log, process};
@@ -39,7 +39,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     }
     let failure = failure_at_close(e, peer);
     if force {
-        let taken = failure::take_requests(worker, peer, |r| std::ptr::eq(r.ep, ep));
+        let taken = failure::take_requests(worker, peer, |r| r.ep == EndpointRef::of(ep));
         // SAFETY: the requests were removed from all lists: this thread owns them.
         unsafe { rndv_cancel::end_requests(peer, taken, UCS_ERR_CANCELED) };
     } else {
@@ -282,7 +282,7 @@ unsafe fn flush_peer(
     // SAFETY: a new request, complete before it is started.
     unsafe {
         let req = request::take(worker, p.external());
-        ((*req).peer, (*req).ep) = (peer, ep);
+        ((*req).peer, (*req).ep) = (peer, EndpointRef::of(ep));
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         match flush::start(req) {
             Some(status) => param::finish(req, p, status),

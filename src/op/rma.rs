@@ -7,7 +7,7 @@ use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::ib_mr::MrUse;
 use crate::engine::peer::{Peer, QpTransport, ShortAccess, ShortKind};
-use crate::engine::request::{self, RailShare, Request};
+use crate::engine::request::{self, EndpointRef, RailShare, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::cma::{self, CmaDirection, CmaFault, CmaRemote};
@@ -378,7 +378,7 @@ pub unsafe fn read_now(
     // SAFETY: a new request, freed if nothing was posted.
     unsafe {
         let req = request::take(worker, p.external());
-        ((*req).peer, (*req).ep) = (peer, ep);
+        ((*req).peer, (*req).ep) = (peer, EndpointRef::of(ep));
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         let ptr = buffer.cast();
         (*req).data = Data::Contig { ptr, len };
@@ -442,7 +442,7 @@ unsafe fn request_for(a: &RmaOp, ep: *const Endpoint, p: &Param) -> *mut Request
     // SAFETY: a new request.
     unsafe {
         let req = request::take(a.worker, p.external());
-        ((*req).data, (*req).peer, (*req).ep) = (a.data, a.peer, ep);
+        ((*req).data, (*req).peer, (*req).ep) = (a.data, a.peer, EndpointRef::of(ep));
         req
     }
 }

@@ -7,7 +7,7 @@ use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::memory::MemHandle;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, ChildOps, Op, Request};
+use crate::engine::request::{self, Callback, ChildOps, EndpointRef, Op, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::cma::{self, CmaDirection};
@@ -195,8 +195,8 @@ struct SglOp<'a> {
     /// Pieces for one CMA call.
     local: Spans,
     remote: Spans,
-    /// The user's request, made when the first piece is posted. Its `remote` counts posted pieces, plus one during the
-    /// call.
+    /// The user's request, made when the first piece is posted. Its children are the posted pieces, and one more
+    /// during the call.
     parent: *mut Request,
 }
 
@@ -380,13 +380,17 @@ impl SglOp<'_> {
             if self.parent.is_null() {
                 self.parent = request::take(self.worker, self.p.external());
                 let parent = &mut *self.parent;
-                (parent.peer, parent.ep) = (self.peer, self.ep);
+                (parent.peer, parent.ep) = (self.peer, EndpointRef::of(self.ep));
                 parent.op = Op::Parent(ChildOps::new(1));
                 (parent.notify, parent.user_data) = (self.p.notify_send(), self.p.user_data());
             }
             let child = request::take(self.worker, std::ptr::null_mut());
             let c = &mut *child;
-            (c.data, c.peer, c.ep) = (Data::Contig { ptr, len }, self.peer, self.ep);
+            (c.data, c.peer, c.ep) = (
+                Data::Contig { ptr, len },
+                self.peer,
+                EndpointRef::of(self.ep),
+            );
             (c.notify, c.user_data) = (Callback::Internal(child_ended), self.parent.cast());
             match keys {
                 Some(keys) => rma_ib::set_rma_ib(c, self.direction, addr, keys),

@@ -4,7 +4,7 @@ use super::{close_grace, cm, internal, release, resolve, rndv_cancel, split_copy
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL, LEFT};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Request, ZcopyState};
+use crate::engine::request::{self, EndpointRef, Request, ZcopyState};
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::{Rx, Worker};
 use crate::sys::{clock, host, log, process, process_monitor};
@@ -223,8 +223,8 @@ pub fn forget_endpoint(worker: &Worker, peer: &Peer, ep: *const Endpoint) {
     let forget = |req: *mut Request| {
         // SAFETY: requests in lists are not freed, and stay there as long as the list's lock is held.
         let r = unsafe { &mut *req };
-        if std::ptr::eq(r.ep, ep) {
-            r.ep = std::ptr::null();
+        if r.ep == EndpointRef::of(ep) {
+            r.ep = EndpointRef::NONE;
         }
     };
     let tx = peer.tx.lock();
@@ -381,8 +381,8 @@ pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t)
 /// Fails a client's or a server's endpoint that its peer has closed in order: active messages announced by RTS are
 /// cancelled.
 pub fn end_session(worker: &Worker, peer: &Peer, ep: &mut Endpoint) {
-    let own: *const Endpoint = ep;
-    let is_offer = |r: &Request| std::ptr::eq(r.ep, own) && r.msg.is(Kind::AmRts);
+    let own = EndpointRef::of(ep);
+    let is_offer = |r: &Request| r.ep == own && r.msg.is(Kind::AmRts);
     let offers = take_requests(worker, peer, is_offer);
     // SAFETY: the requests were removed from all lists: this thread owns them.
     unsafe { rndv_cancel::end_requests(peer, offers, UCS_ERR_CANCELED) };
@@ -391,8 +391,8 @@ pub fn end_session(worker: &Worker, peer: &Peer, ep: &mut Endpoint) {
 
 /// Ends the requests of an endpoint, and fails the endpoint.
 pub fn end_endpoint(worker: &Worker, peer: &Peer, ep: &mut Endpoint, status: ucs_status_t) {
-    let own: *const Endpoint = ep;
-    let taken = take_requests(worker, peer, |r| std::ptr::eq(r.ep, own));
+    let own = EndpointRef::of(ep);
+    let taken = take_requests(worker, peer, |r| r.ep == own);
     // SAFETY: the requests were removed from all lists: this thread owns them.
     unsafe { rndv_cancel::end_requests(peer, taken, status) };
     fail_endpoint(worker, ep, status);

@@ -118,7 +118,7 @@ pub unsafe fn queue_of<'a>(req: *mut Request) -> (&'a Peer, MtGuard<'a, PeerTx>)
 unsafe fn assign_id(req: *mut Request) {
     // SAFETY: the caller's request; requests do not outlive their worker.
     unsafe {
-        let id = request::name(&*(*req).worker, req);
+        let id = request::name((*req).worker.get(), req);
         header::set_request((*req).msg.head_mut(), id);
     }
 }
@@ -128,7 +128,7 @@ unsafe fn release_id(req: *mut Request) {
     // SAFETY: the caller's request; requests do not outlive their worker.
     unsafe {
         if (*req).id != 0 {
-            request::clear_wire_id(&*(*req).worker, req);
+            request::clear_wire_id((*req).worker.get(), req);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Initialisation of a request, in memory of the worker's pool or of the user.
 
 use super::{
-    Callback, EXTERNAL, Op, Request, SHARED, TAG_RECV, TailOwner, TxMsg, TxPayload, TxState,
+    Callback, EXTERNAL, EndpointRef, Op, Request, SHARED, TAG_RECV, TailOwner, TxMsg, TxPayload,
+    TxState, WorkerRef,
 };
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
@@ -41,7 +42,8 @@ pub unsafe fn take_no_alloc(worker: &Worker, external: *mut c_void) -> Option<*m
 /// The memory is exclusively the caller's.
 #[inline(always)]
 unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, u32)) -> *mut Request {
-    // SAFETY: the caller's promise. Every field is written.
+    // SAFETY: the caller's promise. Every field is written. The worker has the memory, or the user promises that the
+    // worker outlives the operation.
     unsafe {
         req.write(Request {
             flags: AtomicU32::new(flags),
@@ -49,7 +51,7 @@ unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, u32)) -> *mut Requ
             sent: TxState::Complete,
             payload: TxPayload::Whole,
             tail_owner: TailOwner::User,
-            worker,
+            worker: WorkerRef::new(worker),
             posting: PostedRecv::LOOSE,
             notify: Callback::None,
             user_data: ptr::null_mut(),
@@ -59,7 +61,7 @@ unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, u32)) -> *mut Requ
                 length: 0,
             },
             peer: ptr::null(),
-            ep: ptr::null(),
+            ep: EndpointRef::NONE,
             msg: TxMsg::NONE,
             op: Op::Message,
             extra: None,
@@ -111,7 +113,7 @@ pub unsafe fn fill_receive(
         (&raw mut (*req).payload).write(TxPayload::Whole);
         (&raw mut (*req).tail_owner).write(TailOwner::User);
         (&raw mut (*req).extra).write(None);
-        (&raw mut (*req).worker).write(worker);
+        (&raw mut (*req).worker).write(WorkerRef::new(worker));
         (&raw mut (*req).data).write(data);
     }
     req
@@ -132,7 +134,7 @@ pub unsafe fn set_callback(req: *mut Request, notify: Callback, user_data: *mut 
 
 /// Clears the fields that [`take_receive`] leaves out: the receive becomes a transfer.
 pub fn init_full(r: &mut Request) {
-    (r.peer, r.ep, r.msg) = (ptr::null(), ptr::null(), TxMsg::NONE);
+    (r.peer, r.ep, r.msg) = (ptr::null(), EndpointRef::NONE, TxMsg::NONE);
     (r.offset, r.next, r.id) = (0, ptr::null_mut(), 0);
     (r.op, r.extra) = (Op::Message, None);
 }

@@ -23,7 +23,7 @@ pub unsafe fn complete(req: *mut Request, status: ucs_status_t) {
         if let Callback::Internal(f) = r.notify {
             return f(req, status);
         }
-        run_callback((*r.worker).mt, req);
+        run_callback(r.worker.get().mt, req);
     }
 }
 
@@ -39,7 +39,7 @@ pub unsafe fn complete_plain(req: *mut Request, status: ucs_status_t) {
         if let Callback::Internal(f) = (*req).notify {
             return f(req, status);
         }
-        run_callback((*(*req).worker).mt, req);
+        run_callback((*req).worker.get().mt, req);
     }
 }
 
@@ -130,7 +130,7 @@ pub unsafe fn release(req: *mut Request, silent: bool) {
         const UNLIKELY: u32 = IN_CALLBACK | RELEASED | EXTERNAL | SHARED;
         if flags & (COMPLETED | UNLIKELY) == COMPLETED {
             let element = NonNull::new_unchecked(req.cast());
-            (*(*req).worker).pool.alone().put(element);
+            (*req).worker.get().pool.alone().put(element);
         } else {
             release_early(req, silent);
         }
@@ -169,7 +169,9 @@ pub unsafe fn recycle(req: *mut Request) {
     // SAFETY: the caller's promise.
     unsafe {
         if (*req).flags.load(Ordering::Relaxed) & EXTERNAL == 0 {
-            (*(*req).worker)
+            (*req)
+                .worker
+                .get()
                 .pool
                 .lock()
                 .put(NonNull::new_unchecked(req.cast()));

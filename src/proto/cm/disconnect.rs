@@ -184,7 +184,7 @@ fn begin_disconnect(worker: &Worker, token: u64, behind: bool) {
 unsafe fn flush_ended(child: *mut Request, status: ucs_status_t) {
     // SAFETY: a request of this module, whose worker exists; the request of the close was removed from its session.
     unsafe {
-        let worker = &*(*child).worker;
+        let worker = (*child).worker.get();
         let Op::CloseFlush { token } = (*child).op else {
             return request::recycle(child);
         };

@@ -266,15 +266,13 @@ unsafe fn tcp_whole(sender: &mut TcpSender, r: &Request) -> bool {
 
 /// Minimum length of data that are sent from user memory, bytes.
 fn in_place(r: &Request) -> usize {
-    // SAFETY: requests do not outlive their worker.
-    unsafe { &*r.worker }.ctx.policy.zcopy_thresh
+    r.worker.get().ctx.policy.zcopy_thresh
 }
 
 /// Longest fragment of an eager message that is sent from user memory, bytes. At most a whole message, for which the
 /// sender's buffer has room.
 fn longest_fragment(r: &Request) -> usize {
-    // SAFETY: requests do not outlive their worker.
-    longest_by_socket(&unsafe { &*r.worker }.ctx.policy, true)
+    longest_by_socket(&r.worker.get().ctx.policy, true)
 }
 
 /// Sends messages through a socket: long contiguous ones from user memory.
