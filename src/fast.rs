@@ -103,13 +103,13 @@ pub unsafe fn tag_send(
     // SAFETY: the caller's endpoint and structure are valid; the user's buffer has `len` bytes.
     unsafe {
         let p = Param::new(param, 0);
-        if !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_TAG)
+        if !(*ep).has(endpoint::SPECIAL | endpoint::SLOW_PATH_TAG)
             && let len @ ..=TINY = tiny_length(&p, count, SPECIAL)
             && (len == 0 || !buffer.is_null())
         {
             match send_tiny(ep, Kind::TagEager, || tag, buffer, len) {
                 TinyResult::Sent => return std::ptr::null_mut(),
-                TinyResult::Queues => return ib::tag_send(ep, buffer, count, tag, param, len),
+                TinyResult::Ib => return ib::tag_send(ep, buffer, count, tag, param, len),
                 TinyResult::Tofu => return tofu::tag_send(ep, buffer, count, tag, param, len),
                 TinyResult::No => return tag_send_in_turn(ep, buffer, count, tag, param, len),
             }
@@ -122,7 +122,7 @@ pub unsafe fn tag_send(
 enum TinyResult {
     Sent,
     /// Not sent: the lane is IB.
-    Queues,
+    Ib,
     /// Not sent: the lane is Tofu.
     Tofu,
     No,
@@ -142,7 +142,7 @@ unsafe fn send_tiny(
     let tx = unsafe { (*ep).peer().tx.alone() };
     let Some(Lane::Shm(outbox)) = tx.lane.as_mut() else {
         return match tx.lane {
-            Some(Lane::Ib(_)) => TinyResult::Queues,
+            Some(Lane::Ib(_)) => TinyResult::Ib,
             Some(Lane::Tofu(_)) => TinyResult::Tofu,
             _ => TinyResult::No,
         };
@@ -330,11 +330,11 @@ pub unsafe fn tag_recv(
     mask: u64,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's structure and memory are valid. `short_way_recv` says single-thread mode: no callback runs
+    // SAFETY: the caller's structure and memory are valid. `fast_path_recv` says single-thread mode: no callback runs
     // here. The request is not moved while it is posted.
     unsafe {
         let p = Param::new(param, 0);
-        if worker.short_way_recv()
+        if worker.fast_path_recv()
             && let Some(len) = bytes_of(&p, count, SPECIAL_RECEIVE)
             && (len == 0 || !buffer.is_null())
             && worker.matcher.alone().can_post()
@@ -421,7 +421,7 @@ pub unsafe fn am_send(
     // SAFETY: the caller's endpoint and structure are valid; the user's buffer has `len` bytes.
     unsafe {
         let p = Param::new(param, 0);
-        if !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_AM)
+        if !(*ep).has(endpoint::SPECIAL | endpoint::SLOW_PATH_AM)
             && let len @ ..=TINY = tiny_length(&p, count, SPECIAL_AM)
             // No header, and an id of at most 16 bits.
             && header_len | (id >> 16) as usize == 0
@@ -430,7 +430,7 @@ pub unsafe fn am_send(
             let imm = || am::plain_imm(id, (*ep).remote_sn);
             match send_tiny(ep, Kind::AmEager, imm, buffer, len) {
                 TinyResult::Sent => return std::ptr::null_mut(),
-                TinyResult::Queues => {
+                TinyResult::Ib => {
                     return ib::am_send(ep, id, buffer, count, param, len);
                 }
                 TinyResult::Tofu => return tofu::am_send(ep, id, buffer, count, param, len),
@@ -528,7 +528,7 @@ unsafe fn is_plain(ep: *const Endpoint, rkey: *const Rkey) -> bool {
     // SAFETY: the caller's endpoint is valid; its worker outlives it.
     let (e, worker) = unsafe { (&*ep, &*(*ep).worker) };
     !rkey.is_null()
-        && !e.has(endpoint::SPECIAL | endpoint::LONG_WAY_RMA)
+        && !e.has(endpoint::SPECIAL | endpoint::SLOW_PATH_RMA)
         && !worker.fenced.load(Ordering::Relaxed)
 }
 
@@ -545,7 +545,7 @@ pub unsafe fn put(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's structure is valid. With a configuration that adds flags, `LONG_WAY_RMA` is set in the
+    // SAFETY: the caller's structure is valid. With a configuration that adds flags, `SLOW_PATH_RMA` is set in the
     // endpoint.
     let p = unsafe { Param::new(param, 0) };
     // SAFETY: the caller's key is valid, and its other promises are those that the callees require.
@@ -612,7 +612,7 @@ pub unsafe fn get(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's structure is valid. With a configuration that adds flags, `LONG_WAY_RMA` is set in the
+    // SAFETY: the caller's structure is valid. With a configuration that adds flags, `SLOW_PATH_RMA` is set in the
     // endpoint.
     let p = unsafe { Param::new(param, 0) };
     let len = plain_length(&p, count).unwrap_or(0);
@@ -854,8 +854,8 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
     } else if worker.progress_flags.backlog() != 0 {
         count += tx::progress_backlog(worker);
     }
-    if worker.progress_flags.chores() {
-        count += chores(worker, rx);
+    if worker.progress_flags.has_deferred() {
+        count += progress_deferred(worker, rx);
     }
     let look = rx.calls == 0;
     if look {
@@ -1039,19 +1039,19 @@ fn on_am<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
 /// Executes less frequent work: rendezvous copies, failed peers, error handlers.
 #[cold]
 #[inline(never)]
-fn chores(worker: &Worker, rx: &mut Rx) -> u32 {
-    worker.progress_flags.take_chores();
+fn progress_deferred(worker: &Worker, rx: &mut Rx) -> u32 {
+    worker.progress_flags.take_deferred();
     crate::op::endpoint::free_retired(worker);
     tx::end_moved(worker);
     failure::handle_failed(worker, rx);
     close_grace::end_due(worker);
-    let asked = rndv::progress_races(worker);
+    let racing = rndv::progress_races(worker);
     let (pulling, pushing) = (
         rndv::progress_gets(worker),
         split_copy::progress_split_pushes(worker),
     );
-    if asked || pulling || pushing {
-        worker.progress_flags.raise_chores();
+    if racing || pulling || pushing {
+        worker.progress_flags.raise_deferred();
     }
     release::progress(worker);
     failure::call_handlers(worker) + 1

@@ -45,7 +45,7 @@ pub struct Context {
     pub offered: AmoCaps,
     pub attached: MappedSegments,
     /// Ports of InfiniBand and RoCE devices that may be used, in the order of their devices.
-    pub ports: Vec<Arc<Port>>,
+    pub ib_ports: Vec<Arc<Port>>,
     /// Network interfaces of the Tofu interconnect that may be used.
     pub tnis: Vec<Tni>,
     /// VCQs of the workers there.
@@ -156,7 +156,7 @@ impl Context {
             amo_by_tni,
             offered,
             attached: MappedSegments::default(),
-            ports,
+            ib_ports: ports,
             tnis,
             vcq_registry: Arc::default(),
             keepalive: OnceLock::new(),
@@ -198,7 +198,7 @@ impl Context {
     /// Registers a worker whose address has this secret with the keepalive responder. Returns the number of the
     /// responder's queue pair at the port with this number; 0: there is no responder.
     pub fn keepalive_qpn(&self, worker: u64, secret: u64, port: usize) -> u32 {
-        let keepalive = self.keepalive.get_or_init(|| match KeepaliveThread::new(&self.ports) {
+        let keepalive = self.keepalive.get_or_init(|| match KeepaliveThread::new(&self.ib_ports) {
             Ok(keepalive) => Some(keepalive),
             Err(e) => {
                 log::warn!(

@@ -18,13 +18,13 @@ pub const FAILED: u16 = 1 << 2;
 pub const FRESH: u16 = 1 << 3;
 /// Flags that exclude the hot path.
 pub const SPECIAL: u16 = CLOSED | FAILED | FRESH;
-/// Tagged messages, active messages, remote accesses do not take the shortest path ([`Worker::takes_shortest_path`]).
-pub const LONG_WAY_TAG: u16 = 1 << 4;
-pub const LONG_WAY_AM: u16 = 1 << 5;
-pub const LONG_WAY_RMA: u16 = 1 << 6;
+/// Tagged messages, active messages, remote accesses do not take the fast path ([`Worker::takes_fast_path`]).
+pub const SLOW_PATH_TAG: u16 = 1 << 4;
+pub const SLOW_PATH_AM: u16 = 1 << 5;
+pub const SLOW_PATH_RMA: u16 = 1 << 6;
 /// Atomic operations on words of 4 or of 8 bytes do not take it.
-pub const LONG_WAY_AMO32: u16 = 1 << 8;
-pub const LONG_WAY_AMO64: u16 = 1 << 9;
+pub const SLOW_PATH_AMO32: u16 = 1 << 8;
+pub const SLOW_PATH_AMO64: u16 = 1 << 9;
 
 /// Its counterpart was closed in order: it is about to be closed, or to fail.
 pub const LEFT: u16 = 1 << 7;
@@ -59,9 +59,9 @@ pub struct Endpoint {
     failure: AtomicI8,
     /// The user holds it, though it may be internal: to reply to a message, or because stream bytes have arrived for
     /// it.
-    pub given: AtomicBool,
+    pub user_held: AtomicBool,
     /// It has sent a message that requests a reply: the peer has made its counterpart.
-    pub asked: AtomicBool,
+    pub reply_requested: AtomicBool,
     pub name: Option<CString>,
     /// What it has received as a byte stream, made by the first byte or receive. Guarded by `Worker::streams`.
     pub stream: Option<Box<RxStream>>,
@@ -72,7 +72,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// An endpoint with default parameters.
     pub fn new(worker: &Worker, peer: *const Peer, sn: u32, remote_sn: u32, flags: u16) -> Self {
-        Self::with(worker, peer, sn, remote_sn, flags | long_ways(worker))
+        Self::with(worker, peer, sn, remote_sn, flags | slow_path_flags(worker))
     }
 
     /// An endpoint without a peer.
@@ -96,8 +96,8 @@ impl Endpoint {
             err_cb: None,
             user_data: std::ptr::null_mut(),
             user_data_given: false,
-            given: AtomicBool::new(false),
-            asked: AtomicBool::new(false),
+            user_held: AtomicBool::new(false),
+            reply_requested: AtomicBool::new(false),
             name: None,
             stream: None,
             session: 0,
@@ -180,16 +180,16 @@ impl Endpoint {
     }
 }
 
-fn long_ways(worker: &Worker) -> u16 {
+fn slow_path_flags(worker: &Worker) -> u16 {
     let slow_paths = [
-        (UCP_FEATURE_TAG, LONG_WAY_TAG),
-        (UCP_FEATURE_AM, LONG_WAY_AM),
-        (UCP_FEATURE_RMA, LONG_WAY_RMA),
-        (UCP_FEATURE_AMO32, LONG_WAY_AMO32),
-        (UCP_FEATURE_AMO64, LONG_WAY_AMO64),
+        (UCP_FEATURE_TAG, SLOW_PATH_TAG),
+        (UCP_FEATURE_AM, SLOW_PATH_AM),
+        (UCP_FEATURE_RMA, SLOW_PATH_RMA),
+        (UCP_FEATURE_AMO32, SLOW_PATH_AMO32),
+        (UCP_FEATURE_AMO64, SLOW_PATH_AMO64),
     ];
     slow_paths
         .into_iter()
-        .filter(|&(feature, _)| !worker.takes_shortest_path(feature))
+        .filter(|&(feature, _)| !worker.takes_fast_path(feature))
         .fold(0, |bits, (_, bit)| bits | bit)
 }

@@ -136,10 +136,10 @@ impl OdpRegion {
 
 impl IbMrCaches {
     fn new(ctx: &Context) -> Self {
-        if ctx.ports.is_empty() {
+        if ctx.ib_ports.is_empty() {
             return IbMrCaches::default();
         }
-        let devices = Devices::of(&ctx.ports);
+        let devices = Devices::of(&ctx.ib_ports);
         // Nothing is ever pinned then, and no cache has to be notified of unmapped memory.
         let demand = OdpRegion::new(&devices, &ctx.options);
         if demand

@@ -1,4 +1,4 @@
-//! A forked child's inherited workers and endpoints are disabled: their shortest paths are excluded, so that each
+//! A forked child's inherited workers and endpoints are disabled: their fast paths are excluded, so that each
 //! function of the API detects that they are inherited, and ignores them. The hot path has no additional checks.
 //! Outstanding requests are cancelled, without their callbacks. A progress call in whose callback the process has
 //! forked ends with that callback.
@@ -23,7 +23,7 @@ pub unsafe fn disable(worker: NonNull<()>, _: usize) {
     // SAFETY: the caller's promise; the fields that are used are atomics, or locks.
     let worker = unsafe { worker.cast::<Worker>().as_ref() };
     // Relaxed, here and below: there is one thread.
-    worker.short_way_recv.set(false);
+    worker.fast_path_recv.set(false);
     worker.receive_limit.set(1);
     worker
         .extra_op_flags

@@ -41,7 +41,7 @@ pub struct MemHandle {
     atomics: RkeyAtomics,
     /// The key for atomic operations by that device, set with the other keys; the context's table of regions shares it.
     atomic_key: Arc<OnceLock<u32>>,
-    ports: Vec<Arc<Port>>,
+    ib_ports: Vec<Arc<Port>>,
     /// STADDs for adapters of the Tofu interconnect; `None` where there is no interconnect. In front of the memory:
     /// deregistered before that is unmapped.
     steered: Option<StaddSource>,
@@ -107,7 +107,7 @@ impl MemHandle {
             atomic_key: Arc::default(),
             on_demand: false,
             steered: None,
-            ports: Vec::new(),
+            ib_ports: Vec::new(),
             owned: None,
             key: None,
         }
@@ -128,10 +128,10 @@ impl MemHandle {
             origin: Origin::here(),
             device: OnceLock::new(),
             atomics: ctx.atomics,
-            on_demand: !ctx.ports.is_empty() && ib_mr::allows_demand(&ctx.options),
+            on_demand: !ctx.ib_ports.is_empty() && ib_mr::allows_demand(&ctx.options),
             atomic_key,
             steered,
-            ports: ctx.ports.clone(),
+            ib_ports: ctx.ib_ports.clone(),
             owned: None,
             key: Some(key),
         }
@@ -170,10 +170,10 @@ impl MemHandle {
             origin: Origin::here(),
             device: OnceLock::new(),
             atomics: ctx.atomics,
-            on_demand: !ctx.ports.is_empty() && ib_mr::allows_demand(&ctx.options),
+            on_demand: !ctx.ib_ports.is_empty() && ib_mr::allows_demand(&ctx.options),
             atomic_key,
             steered,
-            ports: ctx.ports.clone(),
+            ib_ports: ctx.ib_ports.clone(),
             owned: Some(owned),
             key: Some(key),
         })
@@ -181,7 +181,7 @@ impl MemHandle {
 
     /// The keys for peers' devices; `None` where there is no device, or the memory cannot be registered.
     pub fn device_keys(&self) -> Option<DeviceKeys> {
-        if self.ports.is_empty() {
+        if self.ib_ports.is_empty() {
             return None;
         }
         let registered = self.device.get_or_init(|| self.register_with_devices());
@@ -197,10 +197,10 @@ impl MemHandle {
             ..DeviceKeys::default()
         };
         let mut regions = Vec::new();
-        for (i, port) in self.ports.iter().take(keys.keys.len()).enumerate() {
+        for (i, port) in self.ib_ports.iter().take(keys.keys.len()).enumerate() {
             // Ports of one device share its keys.
             let same = |p: &&Arc<Port>| Arc::ptr_eq(&p.hca, &port.hca);
-            let earlier = self.ports[..i].iter().position(|p| same(&p));
+            let earlier = self.ib_ports[..i].iter().position(|p| same(&p));
             keys.keys[i] = match earlier {
                 Some(earlier) => keys.keys[earlier],
                 None => match self.register_with(&port.hca, base, len as usize) {

@@ -2,20 +2,20 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Rare work: see [`ProgressFlags::raise_chores`].
-const CHORES: u64 = 1 << 0;
+/// Deferred work: see [`ProgressFlags::raise_deferred`].
+const DEFERRED: u64 = 1 << 0;
 /// There are connections, or peers in `connect_tcp`.
 const NETWORKED: u64 = 1 << 1;
 /// CMA has copied for the user since the last progress or flush.
 const COPIED: u64 = 1 << 2;
 /// There are connections by queue pairs.
-const PORTS: u64 = 1 << 3;
+const IB: u64 = 1 << 3;
 /// There are peers in `connect_ib`.
-const PAIRINGS: u64 = 1 << 4;
+const CONNECT_IB: u64 = 1 << 4;
 /// There is a Tofu interface to poll.
-const RINGS: u64 = 1 << 5;
+const TOFU: u64 = 1 << 5;
 /// There are peers in `connect_tofu`.
-const OPENINGS: u64 = 1 << 6;
+const CONNECT_TOFU: u64 = 1 << 6;
 /// One request that waits in a pending queue; the bits above count them.
 const BACKLOG: u64 = 1 << 7;
 /// The worker is inherited from a parent. (So many requests never wait.)
@@ -32,11 +32,11 @@ impl ProgressFlags {
         self.0.load(Ordering::Relaxed) == 0
     }
 
-    /// There is an entry in the worker's `cma_gets`, `rtr_races`, `split_pushes`, `flushed_done`, `failed_peers`,
-    /// `err_handlers` or `closed_eps`, or one in `grace_eps` is due.
-    pub fn raise_chores(&self) {
-        // Release: pairs with the Acquire load in `chores`; publishes the entry.
-        self.0.fetch_or(CHORES, Ordering::Release);
+    /// There is deferred work: an entry in the worker's `cma_gets`, `rtr_races`, `split_pushes`, `flushed_done`,
+    /// `failed_peers`, `err_handlers` or `closed_eps`, or one in `grace_eps` is due.
+    pub fn raise_deferred(&self) {
+        // Release: pairs with the Acquire load in `has_deferred`; publishes the entry.
+        self.0.fetch_or(DEFERRED, Ordering::Release);
     }
 
     /// In a forked child: the worker is its parent's. Its progress does not take the path of workers with nothing to
@@ -54,15 +54,15 @@ impl ProgressFlags {
         self.0.load(Ordering::Relaxed) & INHERITED != 0
     }
 
-    /// Whether there are chores.
-    pub fn chores(&self) -> bool {
-        // Acquire: pairs with the Release in `raise_chores`.
-        self.0.load(Ordering::Acquire) & CHORES != 0
+    /// Whether there is deferred work.
+    pub fn has_deferred(&self) -> bool {
+        // Acquire: pairs with the Release in `raise_deferred`.
+        self.0.load(Ordering::Acquire) & DEFERRED != 0
     }
 
-    /// Clears the bit; the caller then handles the chores. One that is added from here on sets the bit again.
-    pub fn take_chores(&self) {
-        self.0.fetch_and(!CHORES, Ordering::Release);
+    /// Clears the bit; the caller then does the deferred work. What is added from here on sets the bit again.
+    pub fn take_deferred(&self) {
+        self.0.fetch_and(!DEFERRED, Ordering::Release);
         // SeqCst: the lists are read after the bit is cleared; an entry that is not seen there sets the bit again.
         fence(Ordering::SeqCst);
     }
@@ -75,23 +75,23 @@ impl ProgressFlags {
 
     /// The next progress call and all further ones have to poll the ports. Relaxed: publishes nothing.
     pub fn raise_ib(&self) {
-        self.0.fetch_or(PORTS, Ordering::Relaxed);
+        self.0.fetch_or(IB, Ordering::Relaxed);
     }
 
     /// A peer was put into `connect_ib`.
     pub fn raise_connect_ib(&self) {
         // Release: pairs with the Acquire in `take_connect_ib`; publishes the entry.
-        self.0.fetch_or(PORTS | PAIRINGS, Ordering::Release);
+        self.0.fetch_or(IB | CONNECT_IB, Ordering::Release);
     }
 
     /// Whether peers were put into `connect_ib`; the caller handles them.
     #[inline]
     pub fn take_connect_ib(&self) -> bool {
         // Acquire: pairs with the Release in `raise_connect_ib`.
-        let wanted = self.0.load(Ordering::Acquire) & PAIRINGS != 0;
+        let wanted = self.0.load(Ordering::Acquire) & CONNECT_IB != 0;
         if wanted {
-            // Release and fence as in `take_chores`: an entry that is added from here on sets the bit again.
-            self.0.fetch_and(!PAIRINGS, Ordering::Release);
+            // Release and fence as in `take_deferred`: an entry that is added from here on sets the bit again.
+            self.0.fetch_and(!CONNECT_IB, Ordering::Release);
             fence(Ordering::SeqCst);
         }
         wanted
@@ -100,51 +100,51 @@ impl ProgressFlags {
     /// Whether the ports are to be polled.
     #[inline]
     pub fn has_ib(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & (PORTS | PAIRINGS) != 0
+        self.0.load(Ordering::Relaxed) & (IB | CONNECT_IB) != 0
     }
 
     /// Whether the ports are the only work. Relaxed: the code that handles the bits loads them again.
     #[inline(always)]
     pub fn only_ib(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == PORTS
+        self.0.load(Ordering::Relaxed) == IB
     }
 
     /// Progress has polled the ports, and there is no other work. Relaxed: publishes nothing.
     pub fn clear_ib(&self) {
-        self.0.fetch_and(!PORTS, Ordering::Relaxed);
+        self.0.fetch_and(!IB, Ordering::Relaxed);
     }
 
     /// Every progress call has to poll the Tofu interface. Relaxed: publishes nothing.
     pub fn raise_tofu(&self) {
-        self.0.fetch_or(RINGS, Ordering::Relaxed);
+        self.0.fetch_or(TOFU, Ordering::Relaxed);
     }
 
     /// Whether there is a Tofu interface to poll. Relaxed: publishes nothing.
     #[inline]
     pub fn has_tofu(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & RINGS != 0
+        self.0.load(Ordering::Relaxed) & TOFU != 0
     }
 
     /// Whether the Tofu interface is the only work. Relaxed: the code that handles the bits loads them again.
     #[inline(always)]
     pub fn only_tofu(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == RINGS
+        self.0.load(Ordering::Relaxed) == TOFU
     }
 
     /// A peer was put into `connect_tofu`.
     pub fn raise_connect_tofu(&self) {
         // Release: pairs with the Acquire in `take_connect_tofu`; publishes the entry.
-        self.0.fetch_or(OPENINGS, Ordering::Release);
+        self.0.fetch_or(CONNECT_TOFU, Ordering::Release);
     }
 
     /// Whether peers were put into `connect_tofu`; the caller handles them.
     #[inline]
     pub fn take_connect_tofu(&self) -> bool {
         // Acquire: pairs with the Release in `raise_connect_tofu`.
-        let wanted = self.0.load(Ordering::Acquire) & OPENINGS != 0;
+        let wanted = self.0.load(Ordering::Acquire) & CONNECT_TOFU != 0;
         if wanted {
-            // Release and fence as in `take_chores`: an entry that is added from here on sets the bit again.
-            self.0.fetch_and(!OPENINGS, Ordering::Release);
+            // Release and fence as in `take_deferred`: an entry that is added from here on sets the bit again.
+            self.0.fetch_and(!CONNECT_TOFU, Ordering::Release);
             fence(Ordering::SeqCst);
         }
         wanted
@@ -220,15 +220,15 @@ mod tests {
         assert!(flags.none());
         flags.queued();
         flags.queued();
-        flags.raise_chores();
+        flags.raise_deferred();
         flags.raise_copied();
         flags.raise_network();
-        assert!(flags.chores() && flags.is_networked() && flags.backlog() == 2);
+        assert!(flags.has_deferred() && flags.is_networked() && flags.backlog() == 2);
         assert!(flags.has_copied());
         flags.clear_copied();
         assert!(!flags.has_copied());
-        flags.take_chores();
-        assert!(!flags.chores() && flags.is_networked() && flags.backlog() == 2);
+        flags.take_deferred();
+        assert!(!flags.has_deferred() && flags.is_networked() && flags.backlog() == 2);
         flags.dequeued(2);
         assert!(!flags.none() && flags.backlog() == 0);
         flags.set_networked(true);
@@ -245,7 +245,7 @@ mod tests {
         assert!(!flags.only_tofu() && flags.take_connect_tofu() && flags.only_tofu());
         flags.queued();
         flags.set_inherited();
-        assert!(flags.is_inherited() && !flags.has_tofu() && !flags.chores());
+        assert!(flags.is_inherited() && !flags.has_tofu() && !flags.has_deferred());
         flags.dequeued(1);
         assert!(flags.is_inherited() && !flags.none());
     }

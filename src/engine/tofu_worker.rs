@@ -120,7 +120,7 @@ pub struct TofuWorker {
     incoming: Vec<Option<Box<RxConn>>>,
     free_incoming: Vec<u32>,
     /// Numbers of dropped rings that an outstanding operation or a queued event may name.
-    retired: Vec<u32>,
+    draining_numbers: Vec<u32>,
     /// Regions by the steering addresses of their first bytes, with their lengths.
     regions: BTreeMap<u64, (u64, RegionOwner)>,
     /// The ring that was found last: address, length and number. Usually it is the next one, too.
@@ -192,7 +192,7 @@ impl TofuWorker {
             by_ctrl_word: BTreeMap::new(),
             incoming: Vec::new(),
             free_incoming: Vec::new(),
-            retired: Vec::new(),
+            draining_numbers: Vec::new(),
             regions: BTreeMap::from([(iface.ticket_queue.stadd, ticket_queue)]),
             last: (0, 0, 0),
             ctrl_words: CtrlWords::default(),
@@ -371,13 +371,13 @@ impl TofuWorker {
         if !incoming.counted {
             self.notices += incoming.ring.shape().window;
         }
-        self.retired.push(number);
+        self.draining_numbers.push(number);
     }
 
     /// Frees the numbers of dropped rings that no outstanding operation or queued event names any more.
     pub fn reuse_numbers(&mut self) {
         let (iface, free) = (&self.iface, &mut self.free_incoming);
-        self.retired.retain(|&number| {
+        self.draining_numbers.retain(|&number| {
             let is_awaited = iface.is_awaited(CREDITS + number);
             if !is_awaited {
                 free.push(number);
@@ -389,7 +389,7 @@ impl TofuWorker {
     /// Releases memory of the lists of connections and rings, when they were much longer before.
     pub fn trim(&mut self) {
         trim(&mut self.conns, &mut self.free_conns);
-        if self.retired.is_empty() {
+        if self.draining_numbers.is_empty() {
             trim(&mut self.incoming, &mut self.free_incoming);
         }
     }

@@ -89,8 +89,8 @@ pub struct Worker {
     /// Its TCP listening socket if that is only for the wireup of queue pairs.
     pub wireup_listener: Option<TcpLocator>,
     pub(super) extra_op_flags: AtomicU32,
-    /// Receives of tagged messages take the shortest path. Changes only in a forked child, which has a single thread.
-    pub(super) short_way_recv: Cell<bool>,
+    /// Receives of tagged messages take the fast path. Changes only in a forked child, which has a single thread.
+    pub(super) fast_path_recv: Cell<bool>,
     /// Most messages that the running receive loop handles. In a forked child the loop ends with the message whose
     /// callback has forked. The progress thread's.
     pub receive_limit: Cell<u32>,
@@ -247,7 +247,7 @@ pub struct Rx {
     /// Coarse milliseconds of the last check of the peers.
     pub last_failure_check: u64,
     pub liveness: ProbeState,
-    /// Count of events, without messages of rings on the shortest path.
+    /// Count of events, without messages of rings on the fast path.
     pub events: u64,
     /// Milliseconds since the last clock tick in which other threads had the core.
     pub yielded_ms: u64,
@@ -288,10 +288,10 @@ impl Worker {
             false => (None, locator),
         };
         let wakes = ctx.has(ucp_feature::UCP_FEATURE_WAKEUP);
-        let ports = match ctx.ports.is_empty() {
+        let ports = match ctx.ib_ports.is_empty() {
             true => None,
             false => {
-                let ports = IbWorker::new(&ctx.ports, mt, wakes);
+                let ports = IbWorker::new(&ctx.ib_ports, mt, wakes);
                 Some(Box::new(
                     ports.map_err(|e| unreachable_reason("InfiniBand queues", &e))?,
                 ))
@@ -348,7 +348,7 @@ impl Worker {
             tcp,
             wireup_listener: wireup_tcp,
             extra_op_flags: AtomicU32::new(extra_op_flags),
-            short_way_recv: Cell::new(!mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG)),
+            fast_path_recv: Cell::new(!mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG)),
             receive_limit: Cell::new(0),
             origin: Origin::here(),
             in_children: None,
@@ -441,10 +441,10 @@ impl Worker {
         self.extra_op_flags.load(Ordering::Relaxed)
     }
 
-    /// Whether receives of tagged messages take the shortest path.
+    /// Whether receives of tagged messages take the fast path.
     #[inline(always)]
-    pub fn short_way_recv(&self) -> bool {
-        self.short_way_recv.get()
+    pub fn fast_path_recv(&self) -> bool {
+        self.fast_path_recv.get()
     }
 
     /// Wakes progress, which may sleep in another thread, because there is work.
@@ -469,10 +469,10 @@ impl Worker {
         }
     }
 
-    /// Whether operations of a feature can take the shortest path: there are no flags to add, the program requested the
+    /// Whether operations of a feature can take the fast path: there are no flags to add, the program requested the
     /// feature, and, for tags and active messages only, threads do not overlap and such short messages are eager.
     #[inline(always)]
-    pub fn takes_shortest_path(&self, feature: ucp_feature) -> bool {
+    pub fn takes_fast_path(&self, feature: ucp_feature) -> bool {
         let policy = &self.ctx.policy;
         let by_message = matches!(feature, UCP_FEATURE_TAG | UCP_FEATURE_AM);
         let eager = !by_message || policy.rndv_thresh.min(policy.rndv_thresh_inter) > TINY;
@@ -658,7 +658,9 @@ fn inbox(ctx: &Context) -> io::Result<Option<Inbox>> {
     }
     match Inbox::create(ctx.policy.named_inboxes) {
         Ok(inbox) => Ok(Some(inbox)),
-        Err(e) if !ctx.ports.is_empty() || !ctx.devices.is_empty() && !ctx.tcp_for_wireup_only => {
+        Err(e)
+            if !ctx.ib_ports.is_empty() || !ctx.devices.is_empty() && !ctx.tcp_for_wireup_only =>
+        {
             log::warn!(
                 "this worker does not use shared memory, which cannot be allocated: {e} (ulimit -v)"
             );

@@ -183,13 +183,13 @@ unsafe fn change<const SIZE: u8>(
     rkey: &Rkey,
     p: &Param,
 ) -> Option<ucs_status_ptr_t> {
-    let long_way = match SIZE {
-        4 => endpoint::LONG_WAY_AMO32,
-        _ => endpoint::LONG_WAY_AMO64,
+    let slow_path = match SIZE {
+        4 => endpoint::SLOW_PATH_AMO32,
+        _ => endpoint::SLOW_PATH_AMO64,
     };
     // SAFETY: the caller's endpoint is valid; worker and peer outlive it.
     let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
-    if e.has(endpoint::SPECIAL | long_way)
+    if e.has(endpoint::SPECIAL | slow_path)
         || !peer.is_connected()
         || worker.fenced.load(Ordering::Relaxed)
     {

@@ -541,7 +541,7 @@ unsafe fn atomic_short(
         let (worker, peer) = (&*(*ep).worker, (*ep).peer());
         // The flags of an endpoint do not say whether threads share the peer: access to mapped memory needs no lock.
         let plain = !peer.tx.is_shared()
-            && !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_AMO64)
+            && !(*ep).has(endpoint::SPECIAL | endpoint::SLOW_PATH_AMO64)
             && !worker.fenced.load(Ordering::Relaxed);
         // The HCA executes no atomics while RMA by message is outstanding.
         if !plain || addr % LEN as u64 != 0 || !peer.rma_idle() {

@@ -59,7 +59,7 @@ unsafe fn put_mapped(
     };
     // SAFETY: the caller's endpoint, key and structure are valid.
     unsafe {
-        // With a configuration that adds flags, `LONG_WAY_RMA` is set in the endpoint.
+        // With a configuration that adds flags, `SLOW_PATH_RMA` is set in the endpoint.
         if Param::new(param, 0).mask & SPECIAL_SIGNAL != 0
             || count == 0
             || buffer.is_null()

@@ -126,7 +126,7 @@ unsafe fn put_word<const LEN: usize>(
         let peer = (*ep).peer();
         // A fence with outstanding operations, and requests that become pending, end the budget: neither is checked
         // here.
-        if !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_RMA)
+        if !(*ep).has(endpoint::SPECIAL | endpoint::SLOW_PATH_RMA)
             && let Some(stadd) = (*rkey).stadd_of_word(addr)
             && let Some(Lane::Tofu(sender)) = peer.tx.alone().lane.as_mut()
             && sender.take_budget()

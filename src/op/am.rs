@@ -68,7 +68,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
         r.msg.set_tail(m.header.cast(), m.header_len as u32);
         let reply = if flags & UCP_AM_SEND_FLAG_REPLY as u32 != 0 {
             // Relaxed: read by the close of the endpoint, which follows this call.
-            (*ep).asked.store(true, Ordering::Relaxed);
+            (*ep).reply_requested.store(true, Ordering::Relaxed);
             REPLY
         } else {
             0
@@ -265,7 +265,7 @@ unsafe fn call(
         peer.answered.store(true, Ordering::Relaxed);
         let ep = resolve::reply_endpoint(worker, peer, imm.sn);
         // SAFETY: a listed endpoint is not freed. Relaxed: only progress reads it.
-        unsafe { (*ep).given.store(true, Ordering::Relaxed) };
+        unsafe { (*ep).user_held.store(true, Ordering::Relaxed) };
         ep.cast()
     } else {
         std::ptr::null_mut()

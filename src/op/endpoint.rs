@@ -163,7 +163,7 @@ fn send_ep_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status
     let connected_without_cm = e.session == 0 && e.remote_err_mode != UNSAID;
     let has_lane = connected_without_cm || peer.tx.lock().lane.is_some();
     // An internal endpoint of the peer is closed with this one, whatever the error handling modes are.
-    let answered = status == UCS_OK && e.asked.load(Ordering::Relaxed);
+    let answered = status == UCS_OK && e.reply_requested.load(Ordering::Relaxed);
     let notified = (e.reports_failures() || answered) && peer.status() == UCS_OK && has_lane;
     if notified {
         if e.session != 0 && e.has(FRESH) {
@@ -222,7 +222,7 @@ fn retire(worker: &Worker, ep: *mut Endpoint) {
     if let Some(_alone) = worker.rx.try_lock() {
         return free_retired(worker);
     }
-    worker.progress_flags.raise_chores();
+    worker.progress_flags.raise_deferred();
 }
 
 /// Frees the endpoints that were closed. The caller holds `rx`, or is the only user of the worker, and uses none of

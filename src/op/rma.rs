@@ -148,11 +148,11 @@ impl RmaOp<'_> {
     /// Whether the copy by CMA is done later, together with others. Not after a fence that found outstanding messages:
     /// queued copies would force RMA after them to go by message.
     fn waits(&self, p: &Param) -> bool {
-        let duties = &self.worker.progress_flags;
+        let flags = &self.worker.progress_flags;
         matches!(self.path, RmaPath::Attach)
-            && duties.has_copied()
+            && flags.has_copied()
             && self.data.len() <= rma_sw::BATCH_MAX
-            && duties.backlog() < rma_sw::MOST
+            && flags.backlog() < rma_sw::MOST
             && self.data.as_contig().is_some()
             && !p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)
             && !self.worker.fenced.load(Ordering::Relaxed)
@@ -350,7 +350,7 @@ pub unsafe fn put(
             RmaPath::Attach | RmaPath::Device | RmaPath::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
-            return ended(&a, ep, p, done);
+            return complete_inline(&a, ep, p, done);
         }
         if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) {
             a.data.finish();
@@ -431,7 +431,7 @@ pub unsafe fn get(
             RmaPath::Attach | RmaPath::Device | RmaPath::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
-            return ended(&a, ep, p, done);
+            return complete_inline(&a, ep, p, done);
         }
         a.queue(ep, p, CmaDirection::Read, addr, waits)
     }
@@ -451,7 +451,7 @@ unsafe fn request_for(a: &RmaOp, ep: *const Endpoint, p: &Param) -> *mut Request
 ///
 /// # Safety
 /// The endpoint is valid.
-pub(super) unsafe fn ended(
+pub(super) unsafe fn complete_inline(
     a: &RmaOp,
     ep: *const Endpoint,
     p: &Param,

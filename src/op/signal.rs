@@ -189,7 +189,7 @@ impl SignalTarget<'_> {
             };
             if done != Err(UCS_ERR_UNSUPPORTED) {
                 let done = done.and_then(|()| self.signal(signal, (addr, len), p));
-                return rma::ended(&a, self.ep, p, done);
+                return rma::complete_inline(&a, self.ep, p, done);
             }
             if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) {
                 a.data.finish();
@@ -200,14 +200,14 @@ impl SignalTarget<'_> {
                 SignalAim::Flag { .. } => None,
             };
             if word.is_some_and(|word| self.write_with_imm(&a, addr, word)) {
-                return rma::ended(&a, self.ep, p, Ok(()));
+                return rma::complete_inline(&a, self.ep, p, Ok(()));
             }
             if let Some(noted) = self.write_with_tofu_imm(&a, addr, signal) {
                 let done = match noted {
                     true => Ok(()),
                     false => self.post(signal, (addr, len), p),
                 };
-                return rma::ended(&a, self.ep, p, done);
+                return rma::complete_inline(&a, self.ep, p, done);
             }
             let req = a.request(self.ep, p, CmaDirection::Write, addr, false);
             // Set before the request is posted: another thread may complete it at once.

@@ -394,7 +394,7 @@ pub unsafe fn poll(worker: &Worker, out: *mut ucp_stream_poll_ep_t, max: usize) 
         };
         // SAFETY: the caller's entries are writable; listed endpoints are not freed.
         unsafe {
-            (*ep).given.store(true, Ordering::Relaxed);
+            (*ep).user_held.store(true, Ordering::Relaxed);
             out.add(i).write(ucp_stream_poll_ep_t {
                 ep: ep.cast(),
                 user_data: (*ep).user_data,

@@ -41,7 +41,7 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
     // Checked after arming: a message whose sender did not see that this worker is armed is found here.
     let busy = is_stuck(worker)
         || worker.cqs.any_ready()
-        || worker.progress_flags.chores()
+        || worker.progress_flags.has_deferred()
         || (rx.tcp.as_mut()).is_some_and(|s| s.behind() > 0 || !s.sleep_until_due())
         || (worker.cm.lock().as_mut()).is_some_and(|x| !x.sleep_until_due())
         || !worker.connect_tcp.lock().is_empty()

@@ -16,7 +16,7 @@ use crate::sys::log;
 /// The user does not use the worker, its endpoints and requests any more.
 pub unsafe fn worker(worker: Box<Worker>) {
     let w = &*worker;
-    proto_info::ending(w);
+    proto_info::print_all_used(w);
     internal::retire_kept(w, 0);
     endpoint::free_retired(w);
     tx::end_moved(w);

@@ -34,7 +34,7 @@ fn advance(worker: &Worker, looks: u32) -> bool {
     left.iter_mut().for_each(|(_, seen)| *seen += looks);
     let due = left.iter().any(|&(_, seen)| seen >= LOOKS);
     if due {
-        worker.progress_flags.raise_chores();
+        worker.progress_flags.raise_deferred();
     }
     due
 }

@@ -252,7 +252,7 @@ pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
     end_stream(worker, ep, status);
     if ep.reports_failures() && ep.err_cb.is_some() {
         worker.err_handlers.lock().push(ep, status);
-        worker.progress_flags.raise_chores();
+        worker.progress_flags.raise_deferred();
         worker.wake();
     } else if ep.handles_errors() {
         log::error!(

@@ -46,13 +46,13 @@ fn remove(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
     }
     eps.internal -= 1;
     peer.notify_endpoints(eps.all().len());
-    let given = e.given.load(Ordering::Relaxed);
+    let user_held = e.user_held.load(Ordering::Relaxed);
     // Under the lock of `eps`, under which `forget` searches too: the endpoint is always in one of the two lists.
-    if given {
+    if user_held {
         worker.ended.lock().push_back(ep);
     }
     drop(eps);
-    match given {
+    match user_held {
         true => retire_kept(worker, KEPT),
         false => retire(worker, ep),
     }
@@ -63,7 +63,7 @@ fn retire(worker: &Worker, ep: *mut Endpoint) {
     // SAFETY: the caller's endpoint, which is not freed yet.
     if unsafe { (*ep).set(CLOSED) } {
         worker.closed_eps.lock().push(ep);
-        worker.progress_flags.raise_chores();
+        worker.progress_flags.raise_deferred();
     }
 }
 

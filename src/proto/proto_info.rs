@@ -339,7 +339,7 @@ impl PrintedTables<'_> {
 
 /// Prints a connected peer's tables if `UCX_PROTO_INFO` selects them, each once per worker.
 #[cold]
-pub fn connected(worker: &Worker, peer: &Peer) {
+pub fn print_connected(worker: &Worker, peer: &Peer) {
     let printed = PrintedTables::of(worker);
     if matches!(printed, PrintedTables::None) {
         return;
@@ -350,25 +350,25 @@ pub fn connected(worker: &Worker, peer: &Peer) {
     {
         let title = format!("{} {}", worker.ctx.name, kind(worker, peer));
         let text = draw(&title, table);
-        let mut told = worker.printed_tables.lock();
-        if !told.contains(&text) {
+        let mut texts = worker.printed_tables.lock();
+        if !texts.contains(&text) {
             log::asked(&text);
-            told.push(text);
+            texts.push(text);
         }
     }
 }
 
 /// Prints what each peer's endpoints have used, if `UCX_PROTO_INFO=used`, when the worker is destroyed.
 #[cold]
-pub fn ending(worker: &Worker) {
+pub fn print_all_used(worker: &Worker) {
     for peer in worker.all_peers() {
-        ended(worker, &peer);
+        print_used(worker, &peer);
     }
 }
 
 /// Prints what a peer's endpoints have used, if `UCX_PROTO_INFO=used`, when the peer is freed or the worker destroyed.
 #[cold]
-pub fn ended(worker: &Worker, peer: &Peer) {
+pub fn print_used(worker: &Worker, peer: &Peer) {
     if worker.ctx.options.proto_info != "used" {
         return;
     }

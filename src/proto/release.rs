@@ -98,7 +98,7 @@ pub fn sweep(worker: &Worker, rx: &mut Rx) {
     unlisted.retain(|peer| {
         let is_named = named.contains(&(&raw const **peer));
         if !is_named {
-            proto_info::ended(worker, peer);
+            proto_info::print_used(worker, peer);
             if peer.inbox.is_some() {
                 worker.doorbell.expect_one_less();
             }

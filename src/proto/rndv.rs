@@ -151,7 +151,7 @@ fn request_data(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<Op
 pub(super) fn recheck_lost(worker: &Worker, peer: &Peer) {
     if peer.status() != UCS_OK {
         worker.failed_peers.lock().push(peer);
-        worker.progress_flags.raise_chores();
+        worker.progress_flags.raise_deferred();
         worker.wake();
     }
 }

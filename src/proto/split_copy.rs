@@ -217,7 +217,7 @@ pub fn on_split_copy(worker: &Worker, peer: &Peer, id: u64, hdr: SplitCopyHdr) {
     };
     if advance(worker, &mut push) {
         worker.split_pushes.lock().push(push);
-        worker.progress_flags.raise_chores();
+        worker.progress_flags.raise_deferred();
     }
 }
 

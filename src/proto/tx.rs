@@ -56,7 +56,7 @@ pub unsafe fn post_deferrable(req: *mut Request) -> PostResult {
     unsafe { submit(req, true) }
 }
 
-unsafe fn submit(req: *mut Request, patient: bool) -> PostResult {
+unsafe fn submit(req: *mut Request, deferrable: bool) -> PostResult {
     // SAFETY: this thread owns the request.
     let (peer, mut tx) = unsafe { queue_of(req) };
     if peer.status() != UCS_OK {
@@ -69,7 +69,7 @@ unsafe fn submit(req: *mut Request, patient: bool) -> PostResult {
     }
     // SAFETY: this thread owns the request.
     let r = unsafe { &*req };
-    let collected = r.sent == TxState::Cma || patient && am::is_collected(&tx, r);
+    let collected = r.sent == TxState::Cma || deferrable && am::is_collected(&tx, r);
     if tx.pending.is_empty() && !collected {
         // SAFETY: this thread owns the request.
         match unsafe { advance(peer, &mut tx, req) } {
@@ -396,7 +396,7 @@ pub fn fail_peer(peer: &Peer, status: ucs_status_t) {
         // SAFETY: peers do not outlive their worker.
         let worker = unsafe { &*peer.worker };
         worker.failed_peers.lock().push(peer);
-        worker.progress_flags.raise_chores();
+        worker.progress_flags.raise_deferred();
         worker.wake();
     }
 }

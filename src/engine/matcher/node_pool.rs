@@ -43,7 +43,7 @@ impl ListEnds {
 /// An item (`None` while the node is in the free list) and its links in up to `LISTS` lists.
 struct Node<T, const LISTS: usize> {
     item: Option<T>,
-    links: [ListLink; LISTS],
+    list_links: [ListLink; LISTS],
 }
 
 /// Nodes and the chain of the free ones, which runs through the first link.
@@ -66,7 +66,7 @@ impl<T, const LISTS: usize> NodePool<T, LISTS> {
         let i = self.free;
         match self.nodes.get_mut(i as usize) {
             Some(node) => {
-                self.free = node.links[0].next;
+                self.free = node.list_links[0].next;
                 // SAFETY: our own node. It is free, so that there is nothing to drop.
                 unsafe { (&raw mut node.item).write(Some(item)) };
                 i
@@ -82,7 +82,7 @@ impl<T, const LISTS: usize> NodePool<T, LISTS> {
         assert!(i < NIL as usize, "matcher: out of node indices");
         self.nodes.push(Node {
             item: Some(item),
-            links: [UNLINKED; LISTS],
+            list_links: [UNLINKED; LISTS],
         });
         i as u32
     }
@@ -92,7 +92,7 @@ impl<T, const LISTS: usize> NodePool<T, LISTS> {
     pub(super) fn remove(&mut self, i: u32) -> Option<T> {
         let node = self.nodes.get_mut(i as usize)?;
         let item = node.item.take()?;
-        node.links[0].next = self.free;
+        node.list_links[0].next = self.free;
         self.free = i;
         Some(item)
     }
@@ -102,7 +102,7 @@ impl<T, const LISTS: usize> NodePool<T, LISTS> {
     pub(super) fn forget(&mut self, i: u32) {
         if let Some(node) = self.nodes.get_mut(i as usize) {
             std::mem::forget(node.item.take());
-            node.links[0].next = self.free;
+            node.list_links[0].next = self.free;
             self.free = i;
         }
     }
@@ -122,7 +122,7 @@ impl<T, const LISTS: usize> NodePool<T, LISTS> {
     pub(super) fn next<const L: usize>(&self, i: u32) -> u32 {
         self.nodes
             .get(i as usize)
-            .map_or(NIL, |node| node.links[L].next)
+            .map_or(NIL, |node| node.list_links[L].next)
     }
 
     /// The first node of a list (of the kind `L`) for whose item `wanted` returns true, or [`NIL`].
@@ -133,7 +133,7 @@ impl<T, const LISTS: usize> NodePool<T, LISTS> {
             if node.item.as_ref().is_some_and(&wanted) {
                 return i;
             }
-            i = node.links[L].next;
+            i = node.list_links[L].next;
         }
         NIL
     }
@@ -143,12 +143,12 @@ impl<T, const LISTS: usize> NodePool<T, LISTS> {
         let Some(node) = self.nodes.get_mut(i as usize) else {
             return;
         };
-        node.links[L] = ListLink {
+        node.list_links[L] = ListLink {
             prev: list.tail,
             next: NIL,
         };
         match self.nodes.get_mut(list.tail as usize) {
-            Some(tail) => tail.links[L].next = i,
+            Some(tail) => tail.list_links[L].next = i,
             None => list.head = i,
         }
         list.tail = i;
@@ -159,13 +159,13 @@ impl<T, const LISTS: usize> NodePool<T, LISTS> {
         let Some(node) = self.nodes.get(i as usize) else {
             return;
         };
-        let ListLink { prev, next } = node.links[L];
+        let ListLink { prev, next } = node.list_links[L];
         match self.nodes.get_mut(prev as usize) {
-            Some(before) => before.links[L].next = next,
+            Some(before) => before.list_links[L].next = next,
             None => list.head = next,
         }
         match self.nodes.get_mut(next as usize) {
-            Some(after) => after.links[L].prev = prev,
+            Some(after) => after.list_links[L].prev = prev,
             None => list.tail = prev,
         }
     }

@@ -29,9 +29,9 @@ pub unsafe fn atomic(
 ) -> Option<ucs_status_ptr_t> {
     const FOUR: u64 = 4 << 3;
     const EIGHT: u64 = 8 << 3;
-    let (width, long_way) = match p.datatype() {
-        FOUR => (AmoWidth::Four, endpoint::LONG_WAY_AMO32),
-        EIGHT => (AmoWidth::Eight, endpoint::LONG_WAY_AMO64),
+    let (width, slow_path) = match p.datatype() {
+        FOUR => (AmoWidth::Four, endpoint::SLOW_PATH_AMO32),
+        EIGHT => (AmoWidth::Eight, endpoint::SLOW_PATH_AMO64),
         _ => return None,
     };
     let len = width.bytes();
@@ -39,7 +39,7 @@ pub unsafe fn atomic(
     unsafe {
         let (worker, peer) = (&*(*ep).worker, (*ep).peer());
         let plain = !peer.tx.is_shared()
-            && !(*ep).has(endpoint::SPECIAL | long_way)
+            && !(*ep).has(endpoint::SPECIAL | slow_path)
             && !worker.fenced.load(Ordering::Relaxed);
         // The TNI would overtake outstanding operations that are emulated by messages.
         if !plain || addr % len as u64 != 0 || !peer.rma_idle() {

@@ -66,7 +66,7 @@ fn tuning(worker: &Worker) -> SocketTuning {
 
 /// CM transports of a worker, preferred first.
 fn transports(worker: &Worker) -> Vec<CmTransport> {
-    let by_rdma = !worker.ctx.ports.is_empty();
+    let by_rdma = !worker.ctx.ib_ports.is_empty();
     let transports = worker.ctx.policy.sockaddr.transports.iter().copied();
     // Without a port the library is not loaded.
     transports

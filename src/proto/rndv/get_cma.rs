@@ -136,7 +136,7 @@ fn note_time(worker: &Worker, peer: &Peer, r: &Request) {
 /// Lets the next progress call copy.
 pub(super) fn go_on_later(worker: &Worker, req: *mut Request) {
     worker.cma_gets.lock().push_back(req);
-    worker.progress_flags.raise_chores();
+    worker.progress_flags.raise_deferred();
     worker.wake();
 }
 

@@ -57,7 +57,7 @@ pub(super) unsafe fn offer(worker: &Worker, r: &mut Request, addr: u64) -> (u8, 
         return (0, addr);
     };
     let keys: [u32; MAX_PORTS] = memory.region().remote_keys();
-    let count = worker.ctx.ports.len().min(MAX_PORTS);
+    let count = worker.ctx.ib_ports.len().min(MAX_PORTS);
     let transfer = Zcopy::new(vec![memory], ZcopyRole::Offer, 0);
     let keys = keys[..count].iter().flat_map(|k| k.to_le_bytes());
     // SAFETY: the tail is readable.

@@ -74,7 +74,7 @@ pub(super) unsafe fn watch(worker: &Worker, req: *mut Request, id: u64, split_co
         since: now,
         timed: (!r.rndv_recv().one_of_many).then_some((r.info.length, now)),
     });
-    worker.progress_flags.raise_chores();
+    worker.progress_flags.raise_deferred();
     worker.wake();
 }
 

@@ -113,5 +113,5 @@ pub fn log_lanes(worker: &Worker, peer: &Peer) {
         worker.ctx.name,
         proto_info::kind(worker, peer)
     );
-    proto_info::connected(worker, peer);
+    proto_info::print_connected(worker, peer);
 }

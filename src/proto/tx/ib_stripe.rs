@@ -20,7 +20,7 @@ const SHARED: usize = 256 << 10;
 fn most(peer: &Peer, role: ZcopyRole) -> usize {
     // SAFETY: peers do not outlive their worker.
     let ctx = unsafe { &*peer.worker }.ctx;
-    let policy = ctx.policy.ib.as_ref().filter(|_| ctx.ports.len() > 1);
+    let policy = ctx.policy.ib.as_ref().filter(|_| ctx.ib_ports.len() > 1);
     policy.map_or(1, |ib| match role {
         ZcopyRole::Access => ib.rma_rails,
         ZcopyRole::Deliver => ib.rndv_rails,

@@ -60,7 +60,7 @@ pub fn move_backlog(worker: &Worker) {
                 let mut list = worker.flushed_done.lock();
                 list.extend(moved[..n].iter().filter(ends));
                 drop(list);
-                worker.progress_flags.raise_chores();
+                worker.progress_flags.raise_deferred();
             }
         }
         if let Err(status) = verdict {
