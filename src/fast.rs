@@ -13,6 +13,7 @@ pub mod tofu;
 
 use crate::ctypes::*;
 use crate::engine::am::AmFunction;
+use crate::engine::core_yield::{is_polled_in_vain, yield_core};
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::{self, Endpoint};
 use crate::engine::ib_worker::IbWorker;
@@ -20,31 +21,20 @@ use crate::engine::matcher::PostedRecv;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
-use crate::engine::worker::{Rx, Worker};
+use crate::engine::worker::{HOT_RINGS, Rx, Worker};
 use crate::op::am::AmMessage;
 use crate::op::param::{Param, status_ptr};
-use crate::op::{am, ib_rx, listener, rma, sgl, stream, tag, tcp_rx, tofu_rx};
+use crate::op::{am, deferred, ib_rx, rma, sgl, stream, tag, tcp_rx, tick, tofu_rx};
 use crate::proto::cma::CmaDirection;
-use crate::proto::{
-    close_grace, detach, failure, liveness, release, resolve, rndv, select, split_copy,
-    tofu_wireup, tx,
-};
-use crate::sys::clock;
+use crate::proto::{resolve, select, tx};
 use crate::sys::copy::{self, TINY};
-use crate::sys::sync::give_way;
 use crate::tl::Lane;
 use crate::tl::shm::ring::{INLINE, RingMessage};
 use crate::wire::header::{AmImm, Kind};
 use crate::wire::stats::StatProtocol;
-use shm::{BATCH, HOT_RINGS};
+use shm::BATCH;
 use std::ffi::c_void;
-use std::mem;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-
-/// Maximum number of progress calls between two reads of the clock. Small enough that the death of a peer is detected
-/// in time by a program that begins to call only every 10 ms; a read costs about 25 ns.
-const CLOCK_EVERY: u32 = 64;
 
 /// Bits of `op_attr_mask` that exclude the fast path, unless [`bytes_of`] finds their values to be simple.
 const SPECIAL: u32 = UCP_OP_ATTR_FIELD_DATATYPE as u32
@@ -855,11 +845,11 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
         count += tx::progress_backlog(worker);
     }
     if worker.progress_flags.has_deferred() {
-        count += progress_deferred(worker, rx);
+        count += deferred::progress(worker, rx);
     }
     let look = rx.calls == 0;
     if look {
-        count += on_tick::<MT>(worker, rx);
+        count += tick::progress(worker, rx, on_packet::<MT>);
     }
     rx.events += u64::from(count);
     if MT
@@ -869,76 +859,14 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
             .is_over(worker.stats.worker().unexpected_total())
     {
         drop(guard);
-        offer_core(worker, |rx, took| rx.backlog_yield.offered(took));
+        yield_core(worker, |rx, took| rx.backlog_yield.offered(took));
         return count;
     }
-    if look && rx.clock_interval == CLOCK_EVERY && is_polled_in_vain(worker, rx) {
+    if look && rx.is_busy_polling() && is_polled_in_vain(worker, rx) {
         drop(guard);
-        offer_core(worker, |rx, took| rx.idle_yield.offered(took));
+        yield_core(worker, |rx, took| rx.idle_yield.offered(took));
     }
     count
-}
-
-/// Whether the worker has been polled for long without an arrival and without an operation of the caller.
-#[inline(never)]
-fn is_polled_in_vain(worker: &Worker, rx: &mut Rx) -> bool {
-    rx.idle_yield.is_over(|| {
-        // `events` counts the messages of all rings where there are more rings than these.
-        let taken = rx
-            .shm_rings
-            .iter()
-            .take(HOT_RINGS)
-            .map(|c| c.consumer.taken());
-        let others = rx.events.wrapping_add(worker.stats.operations());
-        taken.fold(others, u64::wrapping_add)
-    })
-}
-
-/// Yields the core, and adds the time that this took to the account of the caller.
-#[cold]
-#[inline(never)]
-fn offer_core(worker: &Worker, account: fn(&mut Rx, Duration)) {
-    if let Some(rx) = worker.rx.try_lock()
-        && let Some(inbox) = &rx.inbox
-    {
-        inbox.note_progress(|| 0);
-    }
-    let began = Instant::now();
-    give_way(0);
-    let took = began.elapsed();
-    if let Some(mut rx) = worker.rx.try_lock() {
-        account(&mut rx, took);
-        rx.yielded_ms += took.as_millis() as u64;
-    }
-}
-
-/// Called after many failed compare-and-swaps: progresses the worker if the caller does not, so that peers get their
-/// answers, and yields the core. In a callback, and while another thread progresses, it only yields.
-#[cold]
-#[inline(never)]
-pub fn back_off(worker: &Worker, failures: u32) {
-    /// Failures between two yields of a caller that cannot lock the account.
-    const BLIND: u32 = 1024;
-    let operations = worker.stats.atomics();
-    let Some(mut rx) = worker.rx.try_lock() else {
-        if failures % BLIND == 0 {
-            give_way(0);
-        }
-        return;
-    };
-    let calls = rx.calls;
-    let relief = rx.contention.look(operations, calls);
-    drop(rx);
-    if relief.progress {
-        progress(worker);
-        if let Some(mut rx) = worker.rx.try_lock() {
-            let calls = rx.calls;
-            rx.contention.progressed(calls);
-        }
-    }
-    if relief.offer {
-        offer_core(worker, |rx, took| rx.contention.offered(took));
-    }
 }
 
 /// Copies a complete tagged message into the matching receive, or adds it to the unexpected ones. In single-thread
@@ -1034,138 +962,4 @@ fn on_am<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
         );
     }
     true
-}
-
-/// Executes less frequent work: rendezvous copies, failed peers, error handlers.
-#[cold]
-#[inline(never)]
-fn progress_deferred(worker: &Worker, rx: &mut Rx) -> u32 {
-    worker.progress_flags.take_deferred();
-    crate::op::endpoint::free_retired(worker);
-    tx::end_moved(worker);
-    failure::handle_failed(worker, rx);
-    close_grace::end_due(worker);
-    let racing = rndv::progress_races(worker);
-    let (pulling, pushing) = (
-        rndv::progress_gets(worker),
-        split_copy::progress_split_pushes(worker),
-    );
-    if racing || pulling || pushing {
-        worker.progress_flags.raise_deferred();
-    }
-    release::progress(worker);
-    failure::call_handlers(worker) + 1
-}
-
-/// Periodic work: finds dead peers and frees finished rings. Returns the number of events, which count as progress: a
-/// program may sleep when progress returns 0.
-#[cold]
-#[inline(never)]
-fn on_tick<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
-    let mut count = 0;
-    let now = clock::coarse_ms();
-    let ticked = now != rx.last_tick;
-    // The time in which other processes had the core is not the caller's.
-    let spent = now.saturating_sub(rx.last_tick + mem::take(&mut rx.yielded_ms));
-    rx.clock_interval = clock_interval(rx.clock_interval, spent);
-    (rx.calls, rx.last_tick) = (rx.clock_interval, now);
-    // True in a child that was forked in a callback; tested again below.
-    if worker.progress_flags.is_inherited() {
-        return count;
-    }
-    if let Some(inbox) = &rx.inbox {
-        inbox.note_progress(clock::monotonic_ns);
-    }
-    if let Some(ports) = rx.ib.as_deref_mut() {
-        count += match ticked {
-            true => ib_rx::tick(worker, ports, now),
-            // Connection requests do not wait for the clock.
-            false => ib_rx::poll(worker, ports, on_packet::<MT>),
-        };
-    }
-    if worker.progress_flags.is_inherited() {
-        return count;
-    }
-    if ticked {
-        if let Some(rings) = rx.tofu.as_deref_mut() {
-            tofu_wireup::tick(worker, rings, now);
-        }
-        if let Some(sockets) = rx.tcp.as_deref_mut() {
-            count += tcp_rx::poll_by_clock(worker, sockets, rx.ib.as_deref_mut());
-        }
-        if worker.progress_flags.is_inherited() {
-            return count;
-        }
-        count += listener::progress(worker);
-    }
-    if now.saturating_sub(rx.last_failure_check) < liveness::CHECK_INTERVAL_MS {
-        return count;
-    }
-    rx.last_failure_check = now;
-    for peer in liveness::dead_peers(worker, rx) {
-        let mut rings = rx
-            .shm_rings
-            .iter_mut()
-            .filter(|c| std::ptr::eq(c.peer, peer));
-        // Messages sent before the peer died are still in its ring. They are handled in the order of all senders, and
-        // the failure follows them.
-        if rings.any(|c| !c.consumer.is_empty()) {
-            rx.last_failure_check = 0;
-            continue;
-        }
-        rx.shm_rings
-            .iter_mut()
-            .filter(|c| std::ptr::eq(c.peer, peer))
-            .for_each(|c| c.consumer.stop());
-        // SAFETY: peers that lists of progress name are not freed.
-        tx::fail_peer(unsafe { &*peer }, UCS_ERR_CONNECTION_RESET);
-    }
-    drop_finished(worker, rx);
-    close_grace::tick(worker);
-    release::progress(worker);
-    detach::progress(worker, rx);
-    release::sweep(worker, rx);
-    count
-}
-
-/// Progress calls until the next read of the clock, if the last `calls` took so many milliseconds: fewer for a slow
-/// caller.
-fn clock_interval(calls: u32, milliseconds: u64) -> u32 {
-    match milliseconds {
-        0..8 => (2 * calls).min(CLOCK_EVERY),
-        8..32 => calls,
-        _ => (u64::from(calls) * 16 / milliseconds).max(1) as u32,
-    }
-}
-
-/// Frees rings whose sender has closed them or is dead.
-fn drop_finished(worker: &Worker, rx: &mut Rx) {
-    let Some(inbox) = rx.inbox.as_mut() else {
-        return;
-    };
-    rx.shm_rings.retain_mut(|c| {
-        // A sender that is alive may still write, so that its ring cannot be given to another one.
-        // SAFETY: peers that lists of progress name are not freed.
-        let gone = c.consumer.is_stopped() && failure::is_dead(worker, unsafe { &*c.peer });
-        let finished = gone || (c.consumer.closed() && matches!(c.consumer.peek(), Ok(None)));
-        if finished {
-            // SAFETY: peers that lists of progress name are not freed.
-            let peer = unsafe { &*c.peer };
-            // A sender that is destroyed closes its ring: its failure is raised without waiting for the next liveness
-            // check.
-            if !gone && failure::is_dead(worker, peer) {
-                tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
-            }
-            let cancel_counter = c.consumer.cancel_counter();
-            let ours = &peer.cancels;
-            // A peer that has connected again uses another ring.
-            if ours.load(Ordering::Relaxed) == cancel_counter {
-                ours.store(std::ptr::null_mut(), Ordering::Release);
-                split_copy::drop_push(worker, peer);
-            }
-            inbox.free(c.index);
-            detach::note_idle(worker, peer);
-        }
-        !finished
-    });
 }

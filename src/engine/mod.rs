@@ -6,8 +6,10 @@ pub mod amo_mode;
 #[cfg(not(loom))]
 pub mod futex_waker;
 pub mod context;
+pub mod core_yield;
 pub mod cq;
 pub mod datatype;
+pub mod progress_clock;
 pub mod progress_flags;
 pub mod endpoint;
 pub mod err_handlers;

@@ -222,6 +222,9 @@ pub struct TimedGet {
     pub began: Instant,
 }
 
+/// Number of incoming rings that each progress call polls; the others are polled in turn.
+pub const HOT_RINGS: usize = 8;
+
 /// State of the progress thread: interfaces, incoming rings and idle time.
 pub struct Rx {
     /// `None` where shared memory is not used.

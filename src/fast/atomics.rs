@@ -3,6 +3,7 @@
 
 use super::{ib, tofu};
 use crate::ctypes::*;
+use crate::engine::core_yield;
 use crate::engine::endpoint::{self, Endpoint};
 use crate::engine::peer::Peer;
 use crate::engine::rkey::{AmoExecutor, Rkey};
@@ -146,7 +147,7 @@ fn note_failure(worker: &Worker) {
 /// Backs off at one of [`FAILURES_PER_LOOK`] failed compare-and-swaps.
 fn back_off_at_times(worker: &Worker, failures: u32) {
     if failures % FAILURES_PER_LOOK == 0 {
-        super::back_off(worker, failures);
+        core_yield::back_off(worker, failures, super::progress);
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::{deliver, on_am, on_eager};
 use crate::engine::matcher::PostedRecv;
-use crate::engine::worker::{Rx, ShmRx, Worker};
+use crate::engine::worker::{HOT_RINGS, Rx, ShmRx, Worker};
 use crate::op::{rx_dispatch, stream, tag};
 use crate::proto::{failure, resolve};
 use crate::tl::shm::order::{self, RingSet};
@@ -19,8 +19,6 @@ use std::ops::Range;
 pub(super) const BATCH: u32 = 16;
 /// Maximum number of messages that one progress call handles where several rings have some.
 const MERGED: u32 = 64;
-/// Number of rings that each progress call polls; the others are polled in turn.
-pub(super) const HOT_RINGS: usize = 8;
 /// Maximum number of rings behind [`HOT_RINGS`] that each progress call polls all. An MPI that yields its core between
 /// two calls waits for all other ranks of the core between them.
 const COLD_PER_CALL: usize = 24;

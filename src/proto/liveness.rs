@@ -7,6 +7,7 @@
 //! another program), and the death of peers that no endpoint or request needs.
 
 use super::failure::is_dead;
+use super::tx;
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerHandle};
 use crate::engine::request::Request;
@@ -37,8 +38,30 @@ struct ProbedPeer<'a> {
     was_destroyed: bool,
 }
 
+/// Fails the peers that are dead; those whose messages still wait in a ring fail in the next round, which is then due.
+pub fn fail_dead_peers(worker: &Worker, rx: &mut Rx) {
+    for peer in dead_peers(worker, rx) {
+        let mut rings = rx
+            .shm_rings
+            .iter_mut()
+            .filter(|c| std::ptr::eq(c.peer, peer));
+        // Messages sent before the peer died are still in its ring. They are handled in the order of all senders, and
+        // the failure follows them.
+        if rings.any(|c| !c.consumer.is_empty()) {
+            rx.last_failure_check = 0;
+            continue;
+        }
+        rx.shm_rings
+            .iter_mut()
+            .filter(|c| std::ptr::eq(c.peer, peer))
+            .for_each(|c| c.consumer.stop());
+        // SAFETY: peers that lists of progress name are not freed.
+        tx::fail_peer(unsafe { &*peer }, UCS_ERR_CONNECTION_RESET);
+    }
+}
+
 /// Peers whose processes or workers have ended without a disconnect.
-pub fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<*const Peer> {
+fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<*const Peer> {
     process_monitor::poll();
     let peers = reachable_peers(worker, rx);
     // SAFETY: peers that lists of progress name are not freed.

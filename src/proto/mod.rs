@@ -20,6 +20,7 @@ pub mod close_grace;
 pub mod ib_rails;
 pub mod release;
 pub mod resources;
+pub mod ring_reclaim;
 pub mod rndv;
 pub mod select;
 pub mod cm;

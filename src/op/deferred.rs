@@ -1,0 +1,27 @@
+//! Work that operations and callbacks leave to progress: see
+//! [`raise_deferred`](crate::engine::progress_flags::ProgressFlags::raise_deferred).
+
+use super::endpoint;
+use crate::engine::worker::{Rx, Worker};
+use crate::proto::{close_grace, failure, release, rndv, split_copy, tx};
+
+/// Does the deferred work: rendezvous copies, failed peers, error handlers.
+#[cold]
+#[inline(never)]
+pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
+    worker.progress_flags.take_deferred();
+    endpoint::free_retired(worker);
+    tx::end_moved(worker);
+    failure::handle_failed(worker, rx);
+    close_grace::end_due(worker);
+    let racing = rndv::progress_races(worker);
+    let (pulling, pushing) = (
+        rndv::progress_gets(worker),
+        split_copy::progress_split_pushes(worker),
+    );
+    if racing || pulling || pushing {
+        worker.progress_flags.raise_deferred();
+    }
+    release::progress(worker);
+    failure::call_handlers(worker) + 1
+}

@@ -1,0 +1,57 @@
+//! Periodic work of progress: keepalive and timeouts of the transports, listeners, dead peers, finished rings.
+
+use super::{ib_rx, listener, tcp_rx};
+use crate::engine::progress_clock::Tick;
+use crate::engine::worker::{Rx, Worker};
+use crate::proto::{close_grace, detach, liveness, release, ring_reclaim, tofu_wireup};
+use crate::sys::clock;
+use crate::tl::shm::ring::RingMessage;
+
+/// Periodic work: finds dead peers and frees finished rings. Returns the number of events, which count as progress: a
+/// program may sleep when progress returns 0. `on_packet` handles messages as for [`ib_rx::poll`].
+#[cold]
+#[inline(never)]
+pub fn progress(worker: &Worker, rx: &mut Rx, on_packet: fn(&Worker, RingMessage) -> bool) -> u32 {
+    let mut count = 0;
+    let Tick { now, advanced } = rx.read_clock();
+    // True in a child that was forked in a callback; tested again below.
+    if worker.progress_flags.is_inherited() {
+        return count;
+    }
+    if let Some(inbox) = &rx.inbox {
+        inbox.note_progress(clock::monotonic_ns);
+    }
+    if let Some(ports) = rx.ib.as_deref_mut() {
+        count += match advanced {
+            true => ib_rx::tick(worker, ports, now),
+            // Connection requests do not wait for the clock.
+            false => ib_rx::poll(worker, ports, on_packet),
+        };
+    }
+    if worker.progress_flags.is_inherited() {
+        return count;
+    }
+    if advanced {
+        if let Some(rings) = rx.tofu.as_deref_mut() {
+            tofu_wireup::tick(worker, rings, now);
+        }
+        if let Some(sockets) = rx.tcp.as_deref_mut() {
+            count += tcp_rx::poll_by_clock(worker, sockets, rx.ib.as_deref_mut());
+        }
+        if worker.progress_flags.is_inherited() {
+            return count;
+        }
+        count += listener::progress(worker);
+    }
+    if now.saturating_sub(rx.last_failure_check) < liveness::CHECK_INTERVAL_MS {
+        return count;
+    }
+    rx.last_failure_check = now;
+    liveness::fail_dead_peers(worker, rx);
+    ring_reclaim::progress(worker, rx);
+    close_grace::tick(worker);
+    release::progress(worker);
+    detach::progress(worker, rx);
+    release::sweep(worker, rx);
+    count
+}

@@ -1,0 +1,38 @@
+//! Frees incoming rings of shared memory, so that the inbox can grant them to other senders.
+
+use super::{detach, failure, split_copy, tx};
+use crate::ctypes::*;
+use crate::engine::worker::{Rx, Worker};
+use std::sync::atomic::Ordering;
+
+/// Frees rings whose sender has closed them or is dead.
+pub fn progress(worker: &Worker, rx: &mut Rx) {
+    let Some(inbox) = rx.inbox.as_mut() else {
+        return;
+    };
+    rx.shm_rings.retain_mut(|c| {
+        // A sender that is alive may still write, so that its ring cannot be given to another one.
+        // SAFETY: peers that lists of progress name are not freed.
+        let gone = c.consumer.is_stopped() && failure::is_dead(worker, unsafe { &*c.peer });
+        let finished = gone || (c.consumer.closed() && matches!(c.consumer.peek(), Ok(None)));
+        if finished {
+            // SAFETY: peers that lists of progress name are not freed.
+            let peer = unsafe { &*c.peer };
+            // A sender that is destroyed closes its ring: its failure is raised without waiting for the next liveness
+            // check.
+            if !gone && failure::is_dead(worker, peer) {
+                tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
+            }
+            let cancel_counter = c.consumer.cancel_counter();
+            let ours = &peer.cancels;
+            // A peer that has connected again uses another ring.
+            if ours.load(Ordering::Relaxed) == cancel_counter {
+                ours.store(std::ptr::null_mut(), Ordering::Release);
+                split_copy::drop_push(worker, peer);
+            }
+            inbox.free(c.index);
+            detach::note_idle(worker, peer);
+        }
+        !finished
+    });
+}
