@@ -6,7 +6,7 @@ use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::am::{AmFunction, AmHandler};
 use crate::engine::worker::Worker;
-use crate::fast;
+use crate::fast::send;
 use crate::op::am;
 use crate::op::param::{Param, status_ptr};
 use std::ffi::{c_uint, c_void};
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn ucp_am_send_nbx(
     }
     // SAFETY: the caller's promises.
     unsafe {
-        fast::am_send(
+        send::am_send(
             endpoint_of(ep),
             id,
             header,

@@ -4,7 +4,7 @@ use super::output::{inherited, invalid};
 use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::cq::Cq;
-use crate::fast;
+use crate::fast::progress;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn ucpx_cq_poll(
     };
     match cq.take(out) {
         0 => {
-            fast::progress(cq.worker());
+            progress::progress(cq.worker());
             cq.take(out)
         }
         n => n,

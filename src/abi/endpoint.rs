@@ -7,7 +7,7 @@ use crate::ctypes::*;
 use crate::engine::cm::ConnRequest;
 use crate::engine::endpoint::{Endpoint, FRESH};
 use crate::engine::worker::Worker;
-use crate::fast::ib;
+use crate::fast::flush;
 use crate::op::param::Param;
 use crate::op::{self, endpoint, listener};
 use crate::proto::{cm, failure, lane_info, proto_info, resolve};
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn ucp_ep_flush_nbx(
         return invalid_request("ucp_ep_flush_nbx", "ep or param is null");
     }
     // SAFETY: the caller's handle and structure.
-    unsafe { ib::flush(endpoint_of(ep), param) }
+    unsafe { flush::flush(endpoint_of(ep), param) }
 }
 
 /// Fills the fields of `attr` that its mask names.

@@ -4,7 +4,7 @@ use super::endpoint::endpoint_of;
 use super::output::invalid_request;
 use crate::ctypes::*;
 use crate::engine::rkey::Rkey;
-use crate::fast;
+use crate::fast::rma;
 use std::ffi::c_void;
 
 /// Writes to a peer's memory; completes when the buffer can be used again.
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn ucp_put_nbx(
     }
     // SAFETY: the caller's promises.
     unsafe {
-        fast::put(
+        rma::put(
             endpoint_of(ep),
             buffer,
             count,
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn ucp_get_nbx(
     }
     // SAFETY: the caller's promises.
     unsafe {
-        fast::get(
+        rma::get(
             endpoint_of(ep),
             buffer,
             count,

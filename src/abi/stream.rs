@@ -5,7 +5,7 @@ use super::output::{inherited, invalid, invalid_request};
 use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::request::{Request, STREAM_RECV};
-use crate::fast;
+use crate::fast::send;
 use crate::op::param::{Param, status_ptr};
 use crate::op::stream;
 use std::ffi::{c_uint, c_void};
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn ucp_stream_send_nbx(
         return invalid_request("ucp_stream_send_nbx", "ep or param is null");
     }
     // SAFETY: the caller's promises.
-    unsafe { fast::stream_send(endpoint_of(ep), buffer, count, param) }
+    unsafe { send::stream_send(endpoint_of(ep), buffer, count, param) }
 }
 
 /// Receives whole elements of the first message that waits, at least one, or all with `UCP_STREAM_RECV_FLAG_WAITALL`.

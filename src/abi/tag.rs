@@ -5,8 +5,9 @@ use super::output::{inherited, invalid, invalid_request};
 use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::unexpected::DetachedMsg;
+use crate::fast::{recv, send};
+use crate::op;
 use crate::op::param::{Param, status_ptr};
-use crate::{fast, op};
 use std::ffi::{c_int, c_void};
 
 /// Sends; completes when the buffer can be used again.
@@ -25,7 +26,7 @@ pub unsafe extern "C" fn ucp_tag_send_nbx(
         return invalid_request("ucp_tag_send_nbx", "ep or param is null");
     }
     // SAFETY: the caller's promises.
-    unsafe { fast::tag_send(endpoint_of(ep), buffer, count, tag, param) }
+    unsafe { send::tag_send(endpoint_of(ep), buffer, count, tag, param) }
 }
 
 /// Sends; completes when a receive has taken the message.
@@ -74,7 +75,7 @@ pub unsafe extern "C" fn ucp_tag_recv_nbx(
         return invalid_request("ucp_tag_recv_nbx", "worker or param is null");
     }
     // SAFETY: the caller's promises.
-    unsafe { fast::tag_recv(worker_of(worker), buffer, count, tag, tag_mask, param) }
+    unsafe { recv::tag_recv(worker_of(worker), buffer, count, tag, tag_mask, param) }
 }
 
 /// Finds an unexpected message, without progress.

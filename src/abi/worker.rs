@@ -4,7 +4,7 @@ use super::context::context_of;
 use super::output::{self, inherited, invalid, invalid_request};
 use crate::ctypes::*;
 use crate::engine::worker::{MAX_AM_HEADER, Worker, WorkerParams};
-use crate::fast;
+use crate::fast::progress;
 use crate::op::param::Param;
 use crate::op::{endpoint, worker_destroy};
 use crate::proto::fence;
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn ucp_worker_print_info(worker: ucp_worker_h, stream: *mu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_worker_progress(worker: ucp_worker_h) -> c_uint {
     // SAFETY: the caller's handle.
-    fast::progress(unsafe { worker_of(worker) })
+    progress::progress(unsafe { worker_of(worker) })
 }
 
 /// Remote accesses after this take effect after those before it.

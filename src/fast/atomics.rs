@@ -1,5 +1,5 @@
 //! Hot path of atomic operations. The processor changes a word of mapped memory inside of the call, in any thread mode;
-//! operations executed by an HCA or a TNI are in [`ib`] and [`tofu`].
+//! operations executed by an HCA or a TNI are in [`ib::atomics`] and [`tofu::atomics`].
 
 use super::{ib, tofu};
 use crate::ctypes::*;
@@ -100,7 +100,7 @@ unsafe fn atomic_remote(
         };
         let handle = match key.executor {
             AmoExecutor::Adapter => tofu::atomics::atomic(ep, op, buffer, addr, key, &p),
-            _ => ib::atomic(ep, op, buffer, addr, key, &p),
+            _ => ib::atomics::atomic(ep, op, buffer, addr, key, &p),
         };
         match handle {
             Some(handle) => handle,
@@ -147,7 +147,7 @@ fn note_failure(worker: &Worker) {
 /// Backs off at one of [`FAILURES_PER_LOOK`] failed compare-and-swaps.
 fn back_off_at_times(worker: &Worker, failures: u32) {
     if failures % FAILURES_PER_LOOK == 0 {
-        core_yield::back_off(worker, failures, super::progress);
+        core_yield::back_off(worker, failures, super::progress::progress);
     }
 }
 

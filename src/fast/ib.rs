@@ -1,25 +1,28 @@
 //! Hot path over IB queue pairs: short messages go in a prepared work request, and operations that complete take one of
 //! the connection's op slots. In single-thread mode; less frequent cases are left to the slow path.
 
-use super::{am_send_slow, get_slow, on_packet, put_slow, tag_send_slow, tofu};
+pub(super) mod atomics;
+
+use super::arrival::on_packet;
+use super::request::{arm_completion, request_of};
+use super::rma::{get_slow, put_slow};
+use super::send::{am_send_slow, tag_send_slow};
 use crate::ctypes::*;
-use crate::engine::datatype::Data;
-use crate::engine::endpoint::{self, Endpoint};
+use crate::engine::endpoint::Endpoint;
 use crate::engine::ib_worker::{IbConnPhase, IbWorker};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, EndpointRef, Op, Request, TxState};
+use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::stats::PeerEntry;
 use crate::engine::worker::Worker;
 use crate::op::param::Param;
-use crate::op::{am, endpoint as endpoints, ib_rx, rma};
-use crate::proto::flush;
+use crate::op::{am, ib_rx, rma};
 use crate::proto::tx::rma_ib;
 use crate::sys::copy::TINY;
 use crate::tl::Lane;
 use crate::tl::ib::bindings::{IBV_WC_RECV, IBV_WC_SUCCESS, ibv_wc};
 use crate::tl::ib::iface::IbIface;
-use crate::tl::ib::rc::{AmoDesc, RcEp, RemoteMem};
+use crate::tl::ib::rc::{RcEp, RemoteMem};
 use crate::tl::ib::reassembly::split;
 use crate::tl::ib::sender::IbSender;
 use crate::tl::shm::ring::RingMessage;
@@ -28,7 +31,6 @@ use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering;
 
 /// The IB sender of the peer and its statistics, if the pending queue is empty. In single-thread mode.
 #[inline(always)]
@@ -44,7 +46,7 @@ unsafe fn queue_of<'a>(ep: *const Endpoint) -> Option<(&'a mut IbSender, &'a Pee
 /// Tagged send of `len` bytes, at most [`TINY`], to a peer whose lane is IB.
 ///
 /// # Safety
-/// The requirements of [`super::tag_send`].
+/// The requirements of [`tag_send`](super::send::tag_send).
 #[inline(never)]
 pub unsafe fn tag_send(
     ep: *const Endpoint,
@@ -70,7 +72,7 @@ pub unsafe fn tag_send(
 /// Sends an active message of `len` bytes, at most [`TINY`], without a header, to a peer whose lane is IB.
 ///
 /// # Safety
-/// The requirements of [`super::am_send`].
+/// The requirements of [`am_send`](super::send::am_send).
 #[inline(never)]
 pub unsafe fn am_send(
     ep: *const Endpoint,
@@ -98,7 +100,7 @@ pub unsafe fn am_send(
 /// path.
 ///
 /// # Safety
-/// The requirements of [`super::put`].
+/// The requirements of [`put`](super::rma::put).
 #[inline(never)]
 pub unsafe fn put(
     ep: *const Endpoint,
@@ -181,7 +183,7 @@ unsafe fn put_now(
 /// path.
 ///
 /// # Safety
-/// The requirements of [`super::get`].
+/// The requirements of [`get`](super::rma::get).
 #[inline(never)]
 pub unsafe fn get(
     ep: *const Endpoint,
@@ -207,7 +209,7 @@ pub unsafe fn get(
 /// The IB sender of the peer and its RC connection, which has a free op slot, if the pending queue is empty. In
 /// single-thread mode.
 #[inline(always)]
-unsafe fn slot_of(peer: &Peer) -> Option<(*mut IbSender, *mut RcEp)> {
+pub(super) unsafe fn slot_of(peer: &Peer) -> Option<(*mut IbSender, *mut RcEp)> {
     // SAFETY: single-thread mode, as the caller has checked; no callback runs here.
     let tx = unsafe { peer.tx.alone() };
     match tx.lane.as_mut() {
@@ -219,25 +221,6 @@ unsafe fn slot_of(peer: &Peer) -> Option<(*mut IbSender, *mut RcEp)> {
         }
         _ => None,
     }
-}
-
-/// A new request for an operation of the endpoint, if the pool has a free one or the user supplies it.
-#[inline(always)]
-pub(super) unsafe fn request_of(ep: *const Endpoint, p: &Param) -> Option<*mut Request> {
-    // SAFETY: the caller's endpoint is valid, and its worker and peer outlive it; the request is new.
-    unsafe {
-        let req = request::take_no_alloc(&*(*ep).worker, p.external())?;
-        ((*req).peer, (*req).ep) = ((*ep).peer(), EndpointRef::of(ep));
-        ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-        Some(req)
-    }
-}
-
-/// Prepares a request that ends when one work request has written `len` bytes to `into`.
-#[inline(always)]
-pub(super) fn arm_completion(r: &mut Request, into: *mut u8, len: usize) {
-    r.data = Data::Contig { ptr: into, len };
-    (r.sent, r.op, r.info.length) = (TxState::AwaitReply, Op::SinglePost, len);
 }
 
 /// `ucp_get_nbx` of a length that fits into one registered buffer: the request's handle. `None`: nothing was done.
@@ -276,82 +259,6 @@ unsafe fn get_short(
         peer.stats().of(StatProtocol::RmaCopy).add(len);
         Some(Request::handle(req))
     }
-}
-
-/// `ucp_ep_flush_nbx`
-///
-/// # Safety
-/// The parameters are valid as UCP requires.
-#[inline(always)]
-pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and structure are valid, worker and peer outlive the endpoint; the request is new.
-    unsafe {
-        let peer = (*ep).peer();
-        if !peer.tx.is_shared()
-            && !(*ep).has(endpoint::SPECIAL)
-            && peer.is_connected()
-            && peer.tx.alone().pending.is_empty()
-        {
-            let sender = match peer.tx.alone().lane.as_mut() {
-                Some(Lane::Ib(sender)) => &raw mut **sender,
-                Some(Lane::Tofu(_)) => return tofu::flush(ep, param),
-                Some(Lane::Shm(_)) | None => return flush_without_marker(ep, param),
-                Some(Lane::Tcp(_)) => return flush_slow(ep, param),
-            };
-            (*(*ep).worker).progress_flags.clear_copied();
-            if (*sender).can_flush_marker()
-                && let Some(req) = request_of(ep, &Param::new(param, 0))
-            {
-                (*req).sent = TxState::FlushMarker;
-                (*sender).flush_marker(req.cast());
-                return Request::handle(req);
-            }
-            if (*sender).is_drained() && flush::is_answered_well(peer) && may_be_null(param) {
-                return ptr::null_mut();
-            }
-        }
-        flush_slow(ep, param)
-    }
-}
-
-/// Flush of a peer with a shared-memory lane, or without a lane, whose pending queue is empty. Nothing is left to wait
-/// for: data that were written to mapped memory have arrived, and messages in a ring have left this process.
-#[inline(always)]
-unsafe fn flush_without_marker(
-    ep: *const Endpoint,
-    param: *const ucp_request_param_t,
-) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and structure are valid; worker and peer outlive the endpoint.
-    unsafe {
-        let peer = (*ep).peer();
-        // A stub peer is not connected yet, or its requests have moved to the peer that replaced it.
-        if flush::is_answered_well(peer) && !peer.is_stub() && may_be_null(param) {
-            (*(*ep).worker).progress_flags.clear_copied();
-            return ptr::null_mut();
-        }
-        flush_slow(ep, param)
-    }
-}
-
-/// Whether a flush that has nothing to do returns NULL.
-///
-/// # Safety
-/// `param` points to a readable structure.
-#[inline(always)]
-pub(super) unsafe fn may_be_null(param: *const ucp_request_param_t) -> bool {
-    // SAFETY: the mask is readable in every parameter structure.
-    let mask = unsafe { (*param).op_attr_mask };
-    mask & UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32 == 0
-}
-
-#[cold]
-#[inline(never)]
-pub(super) unsafe fn flush_slow(
-    ep: *const Endpoint,
-    param: *const ucp_request_param_t,
-) -> ucs_status_ptr_t {
-    // SAFETY: the caller's promises are those that the callee requires.
-    unsafe { endpoints::flush(ep, &Param::new(param, 0)) }
 }
 
 /// Polls the worker's only IB interface, if no other work waits. Returns the number of events.
@@ -480,101 +387,4 @@ unsafe fn take_completions(worker: &Worker, wcs: &[MaybeUninit<ibv_wc>]) -> u32 
     worker.rx.hold(false);
     rx.events += u64::from(count);
     count
-}
-
-/// `ucp_atomic_op_nbx`, if the peer's HCA executes the operation and it can be posted now: the value that the call
-/// returns. `None`: nothing was done.
-///
-/// # Safety
-/// The requirements of [`super::atomics::atomic`]. The count is one, the operand not null, the memory not mapped here.
-#[inline(always)]
-pub unsafe fn atomic(
-    ep: *const Endpoint,
-    op: u32,
-    operand: *const c_void,
-    addr: u64,
-    rkey: &Rkey,
-    p: &Param,
-) -> Option<ucs_status_ptr_t> {
-    if p.datatype() != (size_of::<u64>() as u64) << 3 {
-        return None;
-    }
-    // SAFETY: the caller's promises are those that the callees require.
-    unsafe {
-        let step = step_of(op, operand.cast(), p.reply_buffer().cast())?;
-        atomic_short(ep, step, addr, rkey, p)
-    }
-}
-
-/// The HCA's operation for a UCP operation on 8 bytes, if it has one. The new value of a compare-and-swap is in
-/// `reply`.
-#[inline(always)]
-unsafe fn step_of(op: u32, operand: *const u64, reply: *const u64) -> Option<AmoDesc> {
-    const ADD: u32 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u32;
-    const CSWAP: u32 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u32;
-    // SAFETY: the caller's operand has 8 bytes.
-    let operand = unsafe { operand.read_unaligned() };
-    match op {
-        ADD => Some(AmoDesc::Add(operand)),
-        CSWAP if !reply.is_null() => Some(AmoDesc::CompareSwap {
-            compare: operand,
-            // SAFETY: the caller's reply buffer has 8 bytes.
-            swap: unsafe { reply.read_unaligned() },
-        }),
-        _ => None,
-    }
-}
-
-/// Posts an atomic operation to the peer's HCA, if that is possible now: the value that the call returns.
-#[inline(always)]
-unsafe fn atomic_short(
-    ep: *const Endpoint,
-    step: AmoDesc,
-    addr: u64,
-    rkey: &Rkey,
-    p: &Param,
-) -> Option<ucs_status_ptr_t> {
-    const LEN: usize = size_of::<u64>();
-    // SAFETY: the caller's endpoint, buffers and structure are valid, worker and peer outlive the endpoint; the request
-    // is new.
-    unsafe {
-        let (worker, peer) = (&*(*ep).worker, (*ep).peer());
-        // The flags of an endpoint do not say whether threads share the peer: access to mapped memory needs no lock.
-        let plain = !peer.tx.is_shared()
-            && !(*ep).has(endpoint::SPECIAL | endpoint::SLOW_PATH_AMO64)
-            && !worker.fenced.load(Ordering::Relaxed);
-        // The HCA executes no atomics while RMA by message is outstanding.
-        if !plain || addr % LEN as u64 != 0 || !peer.rma_idle() {
-            return None;
-        }
-        let keys = rkey.device_keys(addr, LEN)?;
-        let (sender, rc_ep) = slot_of(peer)?;
-        let port = (*sender).remote_port();
-        let key = keys.of_port(port)?;
-        if !keys.atomics.has_port(port) || !(*sender).has_atomics() {
-            return None;
-        }
-        let reply: *mut u8 = p.reply_buffer().cast();
-        let fetches = p.has(UCP_OP_ATTR_FIELD_REPLY_BUFFER);
-        if fetches == reply.is_null() {
-            return None;
-        }
-        let at = RemoteMem { addr, key };
-        let tally = peer.stats().of(StatProtocol::AmoMapped);
-        if !fetches {
-            // Counted as mapped: the target's processor executes nothing.
-            tally.add(LEN);
-            if !(*rc_ep).atomic_short(step, at, ptr::null_mut(), ptr::null_mut()) {
-                (*sender).fail();
-            }
-            return Some(ptr::null_mut());
-        }
-        let req = request_of(ep, p)?;
-        tally.add(LEN);
-        arm_completion(&mut *req, reply, LEN);
-        if !(*rc_ep).atomic_short(step, at, reply, req.cast()) {
-            (*sender).fail();
-        }
-        Some(Request::handle(req))
-    }
 }

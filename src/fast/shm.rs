@@ -4,7 +4,7 @@
 //! one message, the next one two, then four: a program that checks for arrivals after each call sees them one after the
 //! other.
 
-use super::{deliver, on_am, on_eager};
+use super::arrival::{deliver, on_am, on_eager};
 use crate::engine::matcher::PostedRecv;
 use crate::engine::worker::{HOT_RINGS, Rx, ShmRx, Worker};
 use crate::op::{rx_dispatch, stream, tag};

@@ -1,7 +1,8 @@
 //! Hot path of put with signal: data are stored into mapped memory, and the entry of a completion queue of the target
 //! is a message in the ring. In single-thread mode; less frequent cases are left to the slow path.
 
-use super::{SPECIAL, copied, is_plain};
+use super::length::SPECIAL;
+use super::rma::{copied, is_plain};
 use crate::ctypes::*;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::rkey::Rkey;

@@ -1,10 +1,14 @@
-//! THE HOT PATH over the Tofu interconnect, in single-thread mode: short operations are posted straight from the call
+//! Hot path over the Tofu interconnect, in single-thread mode: short operations are posted straight from the call
 //! in a descriptor, within the sender's budget. All other cases take the slow path.
 
 pub(super) mod atomics;
 
-use super::ib::{arm_completion, flush_slow, may_be_null, request_of};
-use super::{BATCH, am_send_slow, get_slow, is_plain, on_packet, put_slow, tag_send_slow};
+use super::arrival::on_packet;
+use super::flush::{flush_slow, may_be_null};
+use super::request::{arm_completion, request_of};
+use super::rma::{get_slow, is_plain, put_slow};
+use super::send::{am_send_slow, tag_send_slow};
+use super::shm::BATCH;
 use crate::ctypes::*;
 use crate::engine::endpoint::{self, Endpoint};
 use crate::engine::request::{self, Request, TxState};

@@ -1,6 +1,6 @@
-//! THE HOT PATH of atomic operations that TNIs execute, in single-thread mode. All other cases take the slow path.
+//! Hot path of atomic operations that TNIs execute, in single-thread mode. All other cases take the slow path.
 
-use super::super::ib::{arm_completion, request_of};
+use super::super::request::{arm_completion, request_of};
 use crate::ctypes::*;
 use crate::engine::endpoint::{self, Endpoint};
 use crate::engine::request::{self, Request};

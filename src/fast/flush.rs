@@ -1,0 +1,88 @@
+//! Hot path of `ucp_ep_flush_nbx`: returns at once, or leaves a marker with the sender of an adapter.
+
+use super::request::request_of;
+use super::tofu;
+use crate::ctypes::*;
+use crate::engine::endpoint::{self, Endpoint};
+use crate::engine::request::{Request, TxState};
+use crate::op::endpoint as endpoints;
+use crate::op::param::Param;
+use crate::proto::flush;
+use crate::tl::Lane;
+use std::ptr;
+
+/// `ucp_ep_flush_nbx`
+///
+/// # Safety
+/// The parameters are valid as UCP requires.
+#[inline(always)]
+pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint and structure are valid, worker and peer outlive the endpoint; the request is new.
+    unsafe {
+        let peer = (*ep).peer();
+        if !peer.tx.is_shared()
+            && !(*ep).has(endpoint::SPECIAL)
+            && peer.is_connected()
+            && peer.tx.alone().pending.is_empty()
+        {
+            let sender = match peer.tx.alone().lane.as_mut() {
+                Some(Lane::Ib(sender)) => &raw mut **sender,
+                Some(Lane::Tofu(_)) => return tofu::flush(ep, param),
+                Some(Lane::Shm(_)) | None => return flush_without_marker(ep, param),
+                Some(Lane::Tcp(_)) => return flush_slow(ep, param),
+            };
+            (*(*ep).worker).progress_flags.clear_copied();
+            if (*sender).can_flush_marker()
+                && let Some(req) = request_of(ep, &Param::new(param, 0))
+            {
+                (*req).sent = TxState::FlushMarker;
+                (*sender).flush_marker(req.cast());
+                return Request::handle(req);
+            }
+            if (*sender).is_drained() && flush::is_answered_well(peer) && may_be_null(param) {
+                return ptr::null_mut();
+            }
+        }
+        flush_slow(ep, param)
+    }
+}
+
+/// Flush of a peer with a shared-memory lane, or without a lane, whose pending queue is empty. Nothing is left to wait
+/// for: data that were written to mapped memory have arrived, and messages in a ring have left this process.
+#[inline(always)]
+unsafe fn flush_without_marker(
+    ep: *const Endpoint,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint and structure are valid; worker and peer outlive the endpoint.
+    unsafe {
+        let peer = (*ep).peer();
+        // A stub peer is not connected yet, or its requests have moved to the peer that replaced it.
+        if flush::is_answered_well(peer) && !peer.is_stub() && may_be_null(param) {
+            (*(*ep).worker).progress_flags.clear_copied();
+            return ptr::null_mut();
+        }
+        flush_slow(ep, param)
+    }
+}
+
+/// Whether a flush that has nothing to do returns NULL.
+///
+/// # Safety
+/// `param` points to a readable structure.
+#[inline(always)]
+pub(super) unsafe fn may_be_null(param: *const ucp_request_param_t) -> bool {
+    // SAFETY: the mask is readable in every parameter structure.
+    let mask = unsafe { (*param).op_attr_mask };
+    mask & UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32 == 0
+}
+
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn flush_slow(
+    ep: *const Endpoint,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's promises are those that the callee requires.
+    unsafe { endpoints::flush(ep, &Param::new(param, 0)) }
+}

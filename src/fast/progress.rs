@@ -1,0 +1,171 @@
+//! Hot path of `ucp_worker_progress`: an idle worker polls its rings, or its only other transport, and returns.
+
+use super::arrival::on_packet;
+use super::{ib, shm, tofu};
+use crate::engine::core_yield::{is_polled_in_vain, yield_core};
+use crate::engine::ib_worker::IbWorker;
+use crate::engine::worker::{HOT_RINGS, Rx, Worker};
+use crate::op::{deferred, ib_rx, tcp_rx, tick, tofu_rx};
+use crate::proto::{resolve, tx};
+
+/// `ucp_worker_progress`: returns the number of events. Returns 0 at once in a callback of progress, and while another
+/// thread progresses the worker.
+#[inline(always)]
+pub fn progress(worker: &Worker) -> u32 {
+    if worker.rx.is_held() {
+        return match worker.mt {
+            true => move_on::<true>(worker),
+            false => 0,
+        };
+    }
+    // SAFETY: single-thread mode, and `is_held` is false: no progress call up the stack borrows `rx`.
+    let rx = unsafe { worker.rx.alone() };
+    rx.calls -= 1;
+    if !worker.progress_flags.none() || has_flags(rx) {
+        // SAFETY: as said; the borrow of `rx` has ended.
+        return unsafe { progress_ib(worker) };
+    }
+    shm::poll_few(worker, rx)
+}
+
+/// Whether the clock is due, or there are more rings than [`shm::poll_few`] polls.
+#[inline(always)]
+fn has_flags(rx: &Rx) -> bool {
+    rx.calls == 0 || rx.shm_rings.len() > HOT_RINGS
+}
+
+/// Progress when flags are raised: the fast path of a worker with IB ports and nothing else to do. Without `rx` as an
+/// argument, which would be borrowed to the end of the call: the callees borrow it again.
+///
+/// # Safety
+/// Single-thread mode; nothing borrows the worker's `rx`.
+#[inline(never)]
+unsafe fn progress_ib(worker: &Worker) -> u32 {
+    // SAFETY: the caller's promise. Not used after the calls that borrow it again.
+    let rx = unsafe { worker.rx.alone() };
+    if !worker.progress_flags.only_ib() || rx.calls == 0 || worker.doorbell.has_new_ring() {
+        // SAFETY: the caller's promise.
+        return unsafe { progress_tofu(worker) };
+    }
+    if rx.shm_rings.is_empty()
+        && let Some(iface) = rx.ib.as_deref().and_then(IbWorker::sole)
+    {
+        // SAFETY: the caller's promise; the interface belongs to `rx.ib`.
+        return unsafe { ib::poll(worker, iface) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { progress_shm(worker) }
+}
+
+/// Fast path of a worker with Tofu interfaces and nothing else to do; otherwise all of progress.
+///
+/// # Safety
+/// Single-thread mode; nothing borrows the worker's `rx`.
+#[inline(never)]
+unsafe fn progress_tofu(worker: &Worker) -> u32 {
+    // SAFETY: the caller's promise. Not used after the call that locks it.
+    let rx = unsafe { worker.rx.alone() };
+    if !worker.progress_flags.only_tofu()
+        || rx.calls == 0
+        || worker.doorbell.has_new_ring()
+        || !rx.shm_rings.is_empty()
+    {
+        // A child that was forked in a callback gets here when the callback has returned.
+        if worker.progress_flags.is_inherited() {
+            worker.rx.hold(true);
+            return 0;
+        }
+        return move_on::<false>(worker);
+    }
+    // SAFETY: single-thread mode, and no progress call up the stack borrows `rx`.
+    unsafe { tofu::poll(worker, rx) }
+}
+
+/// Progress of a worker with IB ports and shared-memory rings, or with several ports.
+///
+/// # Safety
+/// Single-thread mode; nothing borrows the worker's `rx`.
+#[inline(never)]
+unsafe fn progress_shm(worker: &Worker) -> u32 {
+    // SAFETY: the caller's promise. Not used after the calls that borrow it again.
+    let rx = unsafe { worker.rx.alone() };
+    if rx.shm_rings.len() > HOT_RINGS {
+        return move_on::<false>(worker);
+    }
+    let rings = shm::poll_few(worker, rx);
+    let came = match rx.ib.as_deref().and_then(IbWorker::sole) {
+        // SAFETY: the caller's promise; the interface belongs to `rx.ib`.
+        Some(iface) => unsafe { ib::poll(worker, iface) },
+        None => poll_ib(worker, rx),
+    };
+    rings + came
+}
+
+/// Handles arrivals and send completions of all ports, in single-thread mode.
+#[allow(
+    clippy::redundant_closure,
+    reason = "a closure is inlined, as a function that two places name is not"
+)]
+fn poll_ib(worker: &Worker, rx: &mut Rx) -> u32 {
+    let Some(ports) = rx.ib.as_deref_mut() else {
+        return 0;
+    };
+    worker.rx.hold(true);
+    let count = ib_rx::poll(worker, ports, |w, m| on_packet::<false>(w, m));
+    worker.rx.hold(false);
+    rx.events += u64::from(count);
+    count
+}
+
+#[inline(never)]
+fn move_on<const MT: bool>(worker: &Worker) -> u32 {
+    if MT && worker.progress_flags.is_inherited() {
+        return 0;
+    }
+    let Some(mut guard) = worker.rx.try_lock() else {
+        return 0;
+    };
+    let rx = &mut *guard;
+    if MT {
+        rx.calls -= 1;
+    }
+    if worker.doorbell.has_new_ring() {
+        resolve::accept(worker, rx);
+    }
+    let mut count = shm::poll_all::<MT>(worker, rx);
+    worker.progress_flags.clear_copied();
+    if worker.progress_flags.has_ib() {
+        count += ib_rx::progress(worker, rx, on_packet::<MT>);
+    }
+    if worker.progress_flags.has_tofu() {
+        count += tofu_rx::progress(worker, rx, on_packet::<MT>);
+    }
+    if worker.progress_flags.is_networked() {
+        count += tcp_rx::progress(worker, rx);
+    } else if worker.progress_flags.backlog() != 0 {
+        count += tx::progress_backlog(worker);
+    }
+    if worker.progress_flags.has_deferred() {
+        count += deferred::progress(worker, rx);
+    }
+    let look = rx.calls == 0;
+    if look {
+        count += tick::progress(worker, rx, on_packet::<MT>);
+    }
+    rx.events += u64::from(count);
+    if MT
+        && count > 0
+        && rx
+            .backlog_yield
+            .is_over(worker.stats.worker().unexpected_total())
+    {
+        drop(guard);
+        yield_core(worker, |rx, took| rx.backlog_yield.offered(took));
+        return count;
+    }
+    if look && rx.is_busy_polling() && is_polled_in_vain(worker, rx) {
+        drop(guard);
+        yield_core(worker, |rx, took| rx.idle_yield.offered(took));
+    }
+    count
+}
