@@ -3,8 +3,8 @@
 //! Run under `valgrind --tool=callgrind --collect-atstart=no`: each operation runs a while uncounted, then some times
 //! counted, and the counts are dumped under `N x NAME`, again and again: the least is the operation's own, without the
 //! library's periodic work. Over shared memory a sample is so short that some samples have no periodic work; adapters
-//! complete in batches, and a sample holds several. `baseline` is the cost of counting itself; "send" and "receive" are halves of
-//! a transfer. Worker A sends; B receives, over shared memory unless UCX_TLS is set. Operations with several
+//! complete in batches, and a sample holds several. `baseline` is the cost of counting itself; "send" and "receive" are
+//! halves of a transfer. Worker A sends; B receives, over shared memory unless UCX_TLS is set. Operations with several
 //! senders come last: the other senders' workers are created before the first operation that needs them.
 #include "pair.h"
 

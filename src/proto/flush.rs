@@ -308,8 +308,8 @@ pub unsafe fn start_all(worker: &Worker, parent: *mut Request) -> Option<ucs_sta
     unsafe { request::count_child(parent, UCS_OK) }
 }
 
-/// Completes the part of a flush of all peers for one of them. The flush fails if a peer has refused an access; a failed
-/// peer is reported by its endpoints.
+/// Completes the part of a flush of all peers for one of them. The flush fails if a peer has refused an access; its
+/// endpoints report a failed peer.
 unsafe fn child_done(child: *mut Request, status: ucs_status_t) {
     // SAFETY: the parent is not freed before its last child completes; this thread owns the child.
     unsafe {

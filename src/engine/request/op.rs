@@ -95,16 +95,16 @@ impl Request {
 #[derive(Debug)]
 pub struct ChildOps {
     /// Those that have not completed, and 1 until all are posted.
-    left: AtomicU64,
+    outstanding: AtomicU64,
     /// The first failure; `UCS_OK`: none.
     failure: AtomicI8,
 }
 
 impl ChildOps {
-    /// A parent that expects `left` completions.
-    pub fn new(left: u64) -> ChildOps {
+    /// A parent that expects so many completions.
+    pub fn new(outstanding: u64) -> ChildOps {
         ChildOps {
-            left: AtomicU64::new(left),
+            outstanding: AtomicU64::new(outstanding),
             failure: AtomicI8::new(UCS_OK as i8),
         }
     }
@@ -112,7 +112,7 @@ impl ChildOps {
     /// Expects one more completion. The caller has not called [`completed`](Self::completed) for its own share yet.
     pub fn expect_one_more(&self) {
         // Relaxed: the caller's own share keeps the count above 0, and its `completed` publishes the addition.
-        self.left.fetch_add(1, Ordering::Relaxed);
+        self.outstanding.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Keeps the first failure.
@@ -132,7 +132,7 @@ impl ChildOps {
     /// Counts a completion. Returns the status of the parent if it was the last: then the caller owns the parent.
     fn completed(&self) -> Option<ucs_status_t> {
         // AcqRel: the partners are the other calls; the last one sees what all others have noted.
-        if self.left.fetch_sub(1, Ordering::AcqRel) != 1 {
+        if self.outstanding.fetch_sub(1, Ordering::AcqRel) != 1 {
             return None;
         }
         // Relaxed: ordered by the subtraction.
