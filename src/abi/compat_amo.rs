@@ -16,6 +16,10 @@ struct Target {
 }
 
 impl Target {
+    fn new(ep: ucp_ep_h, addr: u64, rkey: ucp_rkey_h) -> Target {
+        Target { ep, addr, rkey }
+    }
+
     /// Starts an atomic of `size` bytes; the operand is read before this returns.
     ///
     /// # Safety
@@ -66,6 +70,21 @@ impl Target {
                 worker_of_ep(self.ep),
                 self.start(op, value, size_of::<T>(), param),
             )
+        }
+    }
+
+    /// Does a compare-and-swap and progresses until the old value is in `result`.
+    ///
+    /// # Safety
+    /// The conditions of [`ucp_atomic_op_nbx`]; `result` is null or writable; not from a callback.
+    unsafe fn compare_swap<T>(self, compare: u64, swap: T, result: *mut T) -> ucs_status_t {
+        if result.is_null() {
+            return UCS_ERR_INVALID_PARAM;
+        }
+        // SAFETY: `result` is writable, and the caller keeps the contract of the function called.
+        unsafe {
+            result.write_unaligned(swap);
+            self.fetch(UCP_ATOMIC_OP_CSWAP, compare, result)
         }
     }
 }
@@ -122,14 +141,7 @@ pub unsafe extern "C" fn ucp_atomic_post(
         return UCS_ERR_INVALID_PARAM;
     };
     // SAFETY: the caller keeps the contract of the function called.
-    unsafe {
-        Target {
-            ep,
-            addr: remote_addr,
-            rkey,
-        }
-        .post(op, value, op_size)
-    }
+    unsafe { Target::new(ep, remote_addr, rkey).post(op, value, op_size) }
 }
 
 /// Starts an atomic that puts the old value into `result`; deprecated for `ucp_atomic_op_nbx`.
@@ -153,14 +165,7 @@ pub unsafe extern "C" fn ucp_atomic_fetch_nb(
     };
     let param = answered(with_send_cb(cb), result);
     // SAFETY: the caller keeps the contract of the function called.
-    unsafe {
-        Target {
-            ep,
-            addr: remote_addr,
-            rkey,
-        }
-        .start(op, value, op_size, param)
-    }
+    unsafe { Target::new(ep, remote_addr, rkey).start(op, value, op_size, param) }
 }
 
 /// Adds to 4 remote bytes; deprecated for `ucp_atomic_op_nbx`.
@@ -175,14 +180,7 @@ pub unsafe extern "C" fn ucp_atomic_add32(
     rkey: ucp_rkey_h,
 ) -> ucs_status_t {
     // SAFETY: the caller keeps the contract of the function called.
-    unsafe {
-        Target {
-            ep,
-            addr: remote_addr,
-            rkey,
-        }
-        .post(UCP_ATOMIC_OP_ADD, add.into(), 4)
-    }
+    unsafe { Target::new(ep, remote_addr, rkey).post(UCP_ATOMIC_OP_ADD, add.into(), 4) }
 }
 
 /// Adds to 8 remote bytes; deprecated for `ucp_atomic_op_nbx`.
@@ -197,14 +195,7 @@ pub unsafe extern "C" fn ucp_atomic_add64(
     rkey: ucp_rkey_h,
 ) -> ucs_status_t {
     // SAFETY: the caller keeps the contract of the function called.
-    unsafe {
-        Target {
-            ep,
-            addr: remote_addr,
-            rkey,
-        }
-        .post(UCP_ATOMIC_OP_ADD, add, 8)
-    }
+    unsafe { Target::new(ep, remote_addr, rkey).post(UCP_ATOMIC_OP_ADD, add, 8) }
 }
 
 /// Adds to 4 remote bytes and progresses until the old value is in `result`; deprecated for `ucp_atomic_op_nbx`.
@@ -219,13 +210,8 @@ pub unsafe extern "C" fn ucp_atomic_fadd32(
     rkey: ucp_rkey_h,
     result: *mut u32,
 ) -> ucs_status_t {
-    let target = Target {
-        ep,
-        addr: remote_addr,
-        rkey,
-    };
     // SAFETY: the caller keeps the contract of the function called.
-    unsafe { target.fetch(UCP_ATOMIC_OP_ADD, add.into(), result) }
+    unsafe { Target::new(ep, remote_addr, rkey).fetch(UCP_ATOMIC_OP_ADD, add.into(), result) }
 }
 
 /// Adds to 8 remote bytes and progresses until the old value is in `result`; deprecated for `ucp_atomic_op_nbx`.
@@ -240,13 +226,8 @@ pub unsafe extern "C" fn ucp_atomic_fadd64(
     rkey: ucp_rkey_h,
     result: *mut u64,
 ) -> ucs_status_t {
-    let target = Target {
-        ep,
-        addr: remote_addr,
-        rkey,
-    };
     // SAFETY: the caller keeps the contract of the function called.
-    unsafe { target.fetch(UCP_ATOMIC_OP_ADD, add, result) }
+    unsafe { Target::new(ep, remote_addr, rkey).fetch(UCP_ATOMIC_OP_ADD, add, result) }
 }
 
 /// Replaces 4 remote bytes and progresses until the old value is in `result`; deprecated for `ucp_atomic_op_nbx`.
@@ -261,13 +242,8 @@ pub unsafe extern "C" fn ucp_atomic_swap32(
     rkey: ucp_rkey_h,
     result: *mut u32,
 ) -> ucs_status_t {
-    let target = Target {
-        ep,
-        addr: remote_addr,
-        rkey,
-    };
     // SAFETY: the caller keeps the contract of the function called.
-    unsafe { target.fetch(UCP_ATOMIC_OP_SWAP, swap.into(), result) }
+    unsafe { Target::new(ep, remote_addr, rkey).fetch(UCP_ATOMIC_OP_SWAP, swap.into(), result) }
 }
 
 /// Replaces 8 remote bytes and progresses until the old value is in `result`; deprecated for `ucp_atomic_op_nbx`.
@@ -282,13 +258,8 @@ pub unsafe extern "C" fn ucp_atomic_swap64(
     rkey: ucp_rkey_h,
     result: *mut u64,
 ) -> ucs_status_t {
-    let target = Target {
-        ep,
-        addr: remote_addr,
-        rkey,
-    };
     // SAFETY: the caller keeps the contract of the function called.
-    unsafe { target.fetch(UCP_ATOMIC_OP_SWAP, swap, result) }
+    unsafe { Target::new(ep, remote_addr, rkey).fetch(UCP_ATOMIC_OP_SWAP, swap, result) }
 }
 
 /// Replaces 4 remote bytes when they equal `compare` and progresses until the old value is in `result`.
@@ -304,19 +275,8 @@ pub unsafe extern "C" fn ucp_atomic_cswap32(
     rkey: ucp_rkey_h,
     result: *mut u32,
 ) -> ucs_status_t {
-    let target = Target {
-        ep,
-        addr: remote_addr,
-        rkey,
-    };
-    if result.is_null() {
-        return UCS_ERR_INVALID_PARAM;
-    }
-    // SAFETY: `result` is writable, and the caller keeps the contract of the function called.
-    unsafe {
-        result.write_unaligned(swap);
-        target.fetch(UCP_ATOMIC_OP_CSWAP, compare.into(), result)
-    }
+    // SAFETY: the caller keeps the contract of the function called.
+    unsafe { Target::new(ep, remote_addr, rkey).compare_swap(compare.into(), swap, result) }
 }
 
 /// Replaces 8 remote bytes when they equal `compare` and progresses until the old value is in `result`.
@@ -332,17 +292,6 @@ pub unsafe extern "C" fn ucp_atomic_cswap64(
     rkey: ucp_rkey_h,
     result: *mut u64,
 ) -> ucs_status_t {
-    let target = Target {
-        ep,
-        addr: remote_addr,
-        rkey,
-    };
-    if result.is_null() {
-        return UCS_ERR_INVALID_PARAM;
-    }
-    // SAFETY: `result` is writable, and the caller keeps the contract of the function called.
-    unsafe {
-        result.write_unaligned(swap);
-        target.fetch(UCP_ATOMIC_OP_CSWAP, compare, result)
-    }
+    // SAFETY: the caller keeps the contract of the function called.
+    unsafe { Target::new(ep, remote_addr, rkey).compare_swap(compare, swap, result) }
 }
