@@ -4,10 +4,12 @@ use crate::engine::datatype::Data;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::request::{Request, TxPayload};
 use crate::proto::select::{FRAGMENT, longest_by_socket};
+use crate::tl::Lane;
+use crate::tl::ib::sender::IbSender;
 use crate::tl::shm::outbox::Outbox;
 use crate::tl::shm::ring::Unusable;
 use crate::tl::tcp::sender::TcpSender;
-use crate::tl::{Lane, ib, tofu};
+use crate::tl::tofu::sender::TofuSender;
 use crate::wire::header::{DataHdr, FragmentHdr, Kind};
 use std::sync::atomic::Ordering;
 
@@ -100,67 +102,34 @@ trait RecordSink {
     ) -> Result<bool, SendFailed>;
 }
 
-impl RecordSink for Outbox {
-    const UNSENT: SendFailed = SendFailed::Unusable;
+/// Implements [`RecordSink`] by the sender's own functions of these names, whose results `$result` converts.
+macro_rules! record_sink {
+    ($sender:ty, $unsent:expr, $result:expr) => {
+        impl RecordSink for $sender {
+            const UNSENT: SendFailed = $unsent;
 
-    fn has_room(&mut self, len: usize) -> Result<bool, SendFailed> {
-        Ok(Outbox::has_room(self, len)?)
-    }
+            fn has_room(&mut self, len: usize) -> Result<bool, SendFailed> {
+                $result(<$sender>::has_room(self, len))
+            }
 
-    #[inline(always)]
-    fn send(
-        &mut self,
-        kind: u8,
-        aux: u8,
-        imm: u64,
-        len: usize,
-        fill: impl FnOnce(*mut u8),
-    ) -> Result<bool, SendFailed> {
-        Ok(Outbox::send(self, kind, aux, imm, len, fill)?)
-    }
+            #[inline(always)]
+            fn send(
+                &mut self,
+                kind: u8,
+                aux: u8,
+                imm: u64,
+                len: usize,
+                fill: impl FnOnce(*mut u8),
+            ) -> Result<bool, SendFailed> {
+                $result(<$sender>::send(self, kind, aux, imm, len, fill))
+            }
+        }
+    };
 }
 
-impl RecordSink for ib::sender::IbSender {
-    const UNSENT: SendFailed = SendFailed::Refused;
-
-    fn has_room(&mut self, len: usize) -> Result<bool, SendFailed> {
-        Ok(ib::sender::IbSender::has_room(self, len))
-    }
-
-    #[inline(always)]
-    fn send(
-        &mut self,
-        kind: u8,
-        aux: u8,
-        imm: u64,
-        len: usize,
-        fill: impl FnOnce(*mut u8),
-    ) -> Result<bool, SendFailed> {
-        Ok(ib::sender::IbSender::send(self, kind, aux, imm, len, fill))
-    }
-}
-
-impl RecordSink for tofu::sender::TofuSender {
-    const UNSENT: SendFailed = SendFailed::Refused;
-
-    fn has_room(&mut self, len: usize) -> Result<bool, SendFailed> {
-        Ok(tofu::sender::TofuSender::has_room(self, len))
-    }
-
-    #[inline(always)]
-    fn send(
-        &mut self,
-        kind: u8,
-        aux: u8,
-        imm: u64,
-        len: usize,
-        fill: impl FnOnce(*mut u8),
-    ) -> Result<bool, SendFailed> {
-        Ok(tofu::sender::TofuSender::send(
-            self, kind, aux, imm, len, fill,
-        ))
-    }
-}
+record_sink!(Outbox, SendFailed::Unusable, |sent| Ok(sent?));
+record_sink!(IbSender, SendFailed::Refused, Ok);
+record_sink!(TofuSender, SendFailed::Refused, Ok);
 
 /// Whether a message waits to be sent together with those behind it: the socket has sent one since the last progress
 /// call, which the peer handles now, and a system call for several costs little more than for one.
@@ -453,10 +422,7 @@ mod tests {
     fn only_a_ring_in_shared_memory_is_called_corrupt() {
         assert_eq!(taken::<Outbox>(true), Ok(()));
         assert_eq!(taken::<Outbox>(false), Err(SendFailed::Unusable));
-        let others = [
-            taken::<ib::sender::IbSender>(false),
-            taken::<tofu::sender::TofuSender>(false),
-        ];
+        let others = [taken::<IbSender>(false), taken::<TofuSender>(false)];
         for failed in others {
             assert_eq!(failed, Err(SendFailed::Refused));
             assert!(!SendFailed::Refused.text().contains("ring"));
