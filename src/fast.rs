@@ -15,6 +15,7 @@ pub mod recv;
 mod request;
 pub mod rma;
 pub mod send;
+mod sender;
 mod shm;
 pub mod signals;
 mod tofu;

@@ -22,6 +22,10 @@ const SIMPLE: u32 = UCP_OP_ATTR_FIELD_REPLY_BUFFER as u32
     | UCP_OP_ATTR_FIELD_CALLBACK as u32
     | UCP_OP_ATTR_FIELD_USER_DATA as u32;
 
+/// Datatypes of words of 4 and of 8 bytes.
+pub(super) const FOUR: u64 = 4 << 3;
+pub(super) const EIGHT: u64 = 8 << 3;
+
 /// Numbers of operations, as in [`ucp_atomic_op_t`].
 const ADD: u32 = amo::ADD as u32;
 const SWAP: u32 = amo::SWAP as u32;
@@ -110,6 +114,25 @@ unsafe fn atomic_remote(
     }
 }
 
+/// Whether an adapter of the endpoint's peer can execute an operation on `len` bytes now. `slow_path`: the endpoint's
+/// flag for words of that length. Not while RMA and atomic operations by message are outstanding, which the adapter
+/// would overtake.
+#[inline(always)]
+pub(super) fn is_plain_remote(
+    e: &Endpoint,
+    worker: &Worker,
+    peer: &Peer,
+    slow_path: u16,
+    addr: u64,
+    len: usize,
+) -> bool {
+    // The flags of an endpoint do not say whether threads share the peer: access to mapped memory needs no lock.
+    let plain = !peer.tx.is_shared()
+        && !e.has(endpoint::SPECIAL | slow_path)
+        && !worker.fenced.load(Ordering::Relaxed);
+    plain && addr % len as u64 == 0 && peer.rma_idle()
+}
+
 #[cold]
 #[inline(never)]
 unsafe fn atomic_slow(
@@ -162,8 +185,6 @@ unsafe fn by_processor(
     rkey: &Rkey,
     p: &Param,
 ) -> Option<ucs_status_ptr_t> {
-    const FOUR: u64 = 4 << 3;
-    const EIGHT: u64 = 8 << 3;
     // SAFETY: the caller's promises are those that the callees require.
     unsafe {
         match p.datatype() {

@@ -6,17 +6,16 @@ pub(super) mod atomics;
 use super::arrival::on_packet;
 use super::request::{arm_completion, request_of};
 use super::rma::{get_slow, put_slow};
-use super::send::{am_send_slow, tag_send_slow};
+use super::sender::sender_of;
 use crate::ctypes::*;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::ib_worker::{IbConnPhase, IbWorker};
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
-use crate::engine::stats::PeerEntry;
 use crate::engine::worker::Worker;
 use crate::op::param::Param;
-use crate::op::{am, ib_rx, rma};
+use crate::op::{ib_rx, rma};
 use crate::proto::tx::rma_ib;
 use crate::sys::copy::TINY;
 use crate::tl::Lane;
@@ -26,75 +25,10 @@ use crate::tl::ib::rc::{RcEp, RemoteMem};
 use crate::tl::ib::reassembly::split;
 use crate::tl::ib::sender::IbSender;
 use crate::tl::shm::ring::RingMessage;
-use crate::wire::header::Kind;
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
-
-/// The IB sender of the peer and its statistics, if the pending queue is empty. In single-thread mode.
-#[inline(always)]
-unsafe fn queue_of<'a>(ep: *const Endpoint) -> Option<(&'a mut IbSender, &'a PeerEntry)> {
-    // SAFETY: the caller's endpoint is valid, and its flags say single-thread mode; no callback runs here.
-    let (tx, stats) = unsafe { ((*ep).peer().tx.alone(), (*ep).peer().stats()) };
-    match tx.lane.as_mut() {
-        Some(Lane::Ib(sender)) if tx.pending.is_empty() => Some((sender.as_mut(), stats)),
-        _ => None,
-    }
-}
-
-/// Tagged send of `len` bytes, at most [`TINY`], to a peer whose lane is IB.
-///
-/// # Safety
-/// The requirements of [`tag_send`](super::send::tag_send).
-#[inline(never)]
-pub unsafe fn tag_send(
-    ep: *const Endpoint,
-    buffer: *const c_void,
-    count: usize,
-    tag: u64,
-    param: *const ucp_request_param_t,
-    len: usize,
-) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and buffer are valid, and its other promises are those that the callees require.
-    unsafe {
-        if let Some((sender, stats)) = queue_of(ep)
-            && sender.has_inline_budget()
-        {
-            stats.of(StatProtocol::Short).add(len);
-            sender.send_tiny(Kind::TagEager as u8, tag, buffer.cast(), len);
-            return ptr::null_mut();
-        }
-        tag_send_slow(ep, buffer, count, tag, param)
-    }
-}
-
-/// Sends an active message of `len` bytes, at most [`TINY`], without a header, to a peer whose lane is IB.
-///
-/// # Safety
-/// The requirements of [`am_send`](super::send::am_send).
-#[inline(never)]
-pub unsafe fn am_send(
-    ep: *const Endpoint,
-    id: u32,
-    buffer: *const c_void,
-    count: usize,
-    param: *const ucp_request_param_t,
-    len: usize,
-) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and buffer are valid, and its other promises are those that the callees require.
-    unsafe {
-        if let Some((sender, stats)) = queue_of(ep)
-            && sender.has_inline_budget()
-        {
-            stats.of(StatProtocol::Short).add(len);
-            let imm = am::plain_imm(id, (*ep).remote_sn);
-            sender.send_tiny(Kind::AmEager as u8, imm, buffer.cast(), len);
-            return ptr::null_mut();
-        }
-        am_send_slow(ep, id, ptr::null(), 0, buffer, count, param)
-    }
-}
 
 /// `ucp_put_nbx` of a contiguous buffer: by RC if the rkey has device keys and nothing is pending, else on the slow
 /// path.
@@ -117,7 +51,7 @@ pub unsafe fn put(
         if len <= TINY
             && !(*ep).peer().tx.is_shared()
             && let Some(keys) = (*rkey).device_keys(addr, len)
-            && let Some((sender, stats)) = queue_of(ep)
+            && let Some((sender, stats)) = sender_of::<IbSender>(ep)
             && let Some(key) = keys.of_port(sender.remote_port())
             && let Some(rc_ep) = sender.ready_rc()
         {
@@ -146,7 +80,7 @@ unsafe fn put_bcopy(
     unsafe {
         if !(*ep).peer().tx.is_shared()
             && let Some(keys) = (*rkey).device_keys(addr, len)
-            && let Some((sender, stats)) = queue_of(ep)
+            && let Some((sender, stats)) = sender_of::<IbSender>(ep)
             && let Some(key) = keys.of_port(sender.remote_port())
             && sender.write_short(RemoteMem { addr, key }, buffer.cast(), len)
         {

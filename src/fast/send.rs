@@ -2,7 +2,7 @@
 //! by loads and stores only; longer eager messages are copied into the lane in any thread mode.
 
 use super::length::{SPECIAL, SPECIAL_AM, plain_length, tiny_length};
-use super::{ib, tofu};
+use super::sender::{AdapterSender, sender_of};
 use crate::ctypes::*;
 use crate::engine::endpoint::{self, Endpoint};
 use crate::engine::peer::Peer;
@@ -13,7 +13,9 @@ use crate::op::{am, stream, tag};
 use crate::proto::select;
 use crate::sys::copy::{self, TINY};
 use crate::tl::Lane;
+use crate::tl::ib::sender::IbSender;
 use crate::tl::shm::ring::INLINE;
+use crate::tl::tofu::sender::TofuSender;
 use crate::wire::header::Kind;
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
@@ -39,8 +41,12 @@ pub unsafe fn tag_send(
         {
             match send_tiny(ep, Kind::TagEager, || tag, buffer, len) {
                 TinyResult::Sent => return std::ptr::null_mut(),
-                TinyResult::Ib => return ib::tag_send(ep, buffer, count, tag, param, len),
-                TinyResult::Tofu => return tofu::tag_send(ep, buffer, count, tag, param, len),
+                TinyResult::Ib => {
+                    return tag_send_by::<IbSender>(ep, buffer, count, tag, param, len);
+                }
+                TinyResult::Tofu => {
+                    return tag_send_by::<TofuSender>(ep, buffer, count, tag, param, len);
+                }
                 TinyResult::No => return tag_send_in_turn(ep, buffer, count, tag, param, len),
             }
         }
@@ -150,6 +156,50 @@ unsafe fn am_send_in_turn(
             // The caller has checked that there is no header, and that the id fits into 16 bits.
             false => am_send_slow(ep, id, std::ptr::null(), 0, buffer, count, param),
         }
+    }
+}
+
+/// Tagged send of `len` bytes, at most [`TINY`], to a peer whose lane has this sender. In single-thread mode.
+#[inline(never)]
+unsafe fn tag_send_by<S: AdapterSender>(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    count: usize,
+    tag: u64,
+    param: *const ucp_request_param_t,
+    len: usize,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint and buffer are valid, and its other promises are those that the callees require.
+    unsafe {
+        if let Some((sender, stats)) = sender_of::<S>(ep)
+            && sender.post_tiny(stats, Kind::TagEager, || tag, buffer.cast(), len)
+        {
+            return std::ptr::null_mut();
+        }
+        tag_send_slow(ep, buffer, count, tag, param)
+    }
+}
+
+/// Sends an active message of `len` bytes, at most [`TINY`], without a header, to a peer whose lane has this sender. In
+/// single-thread mode.
+#[inline(never)]
+unsafe fn am_send_by<S: AdapterSender>(
+    ep: *const Endpoint,
+    id: u32,
+    buffer: *const c_void,
+    count: usize,
+    param: *const ucp_request_param_t,
+    len: usize,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint and buffer are valid, and its other promises are those that the callees require.
+    unsafe {
+        let imm = || am::plain_imm(id, (*ep).remote_sn);
+        if let Some((sender, stats)) = sender_of::<S>(ep)
+            && sender.post_tiny(stats, Kind::AmEager, imm, buffer.cast(), len)
+        {
+            return std::ptr::null_mut();
+        }
+        am_send_slow(ep, id, std::ptr::null(), 0, buffer, count, param)
     }
 }
 
@@ -270,9 +320,11 @@ pub unsafe fn am_send(
             match send_tiny(ep, Kind::AmEager, imm, buffer, len) {
                 TinyResult::Sent => return std::ptr::null_mut(),
                 TinyResult::Ib => {
-                    return ib::am_send(ep, id, buffer, count, param, len);
+                    return am_send_by::<IbSender>(ep, id, buffer, count, param, len);
                 }
-                TinyResult::Tofu => return tofu::am_send(ep, id, buffer, count, param, len),
+                TinyResult::Tofu => {
+                    return am_send_by::<TofuSender>(ep, id, buffer, count, param, len);
+                }
                 TinyResult::No => return am_send_in_turn(ep, id, buffer, count, param, len),
             }
         }

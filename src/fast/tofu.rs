@@ -7,90 +7,25 @@ use super::arrival::on_packet;
 use super::flush::{flush_slow, may_be_null};
 use super::request::{arm_completion, request_of};
 use super::rma::{get_slow, is_plain, put_slow};
-use super::send::{am_send_slow, tag_send_slow};
+use super::sender::sender_of;
 use super::shm::BATCH;
 use crate::ctypes::*;
 use crate::engine::endpoint::{self, Endpoint};
 use crate::engine::request::{self, Request, TxState};
 use crate::engine::rkey::Rkey;
-use crate::engine::stats::PeerEntry;
 use crate::engine::tofu_worker::TofuWorker;
 use crate::engine::worker::{Rx, Worker};
 use crate::op::param::Param;
-use crate::op::{am, tofu_rx};
+use crate::op::tofu_rx;
 use crate::proto::flush;
 use crate::proto::tx::rma_tofu;
 use crate::tl::Lane;
 use crate::tl::tofu::sender::TofuSender;
 use crate::tl::tofu::tni::PIGGYBACK;
 use crate::tl::tofu::utofu::{NO_NOTICE, NOT_FOUND, RMT_PUT, SUCCESS};
-use crate::wire::header::Kind;
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::ptr;
-
-/// The sender to the endpoint's peer, if no request is pending, and the peer's statistics. Single-thread mode.
-#[inline(always)]
-unsafe fn vcq_ops_of<'a>(ep: *const Endpoint) -> Option<(&'a mut TofuSender, &'a PeerEntry)> {
-    // SAFETY: the caller's endpoint, whose peer outlives it; single-thread mode, and no callback runs while the
-    // references live.
-    let (tx, stats) = unsafe { ((*ep).peer().tx.alone(), (*ep).peer().stats()) };
-    match tx.lane.as_mut() {
-        Some(Lane::Tofu(sender)) if tx.pending.is_empty() => Some((sender.as_mut(), stats)),
-        _ => None,
-    }
-}
-
-/// `ucp_tag_send_nbx` of `len` bytes, which a descriptor carries behind the header, to a peer with a Tofu lane.
-///
-/// # Safety
-/// The arguments are those of `ucp_tag_send_nbx`; single-thread mode.
-#[inline(never)]
-pub unsafe fn tag_send(
-    ep: *const Endpoint,
-    buffer: *const c_void,
-    count: usize,
-    tag: u64,
-    param: *const ucp_request_param_t,
-    len: usize,
-) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, and buffer, readable for `len` bytes; the slow path gets the caller's arguments.
-    unsafe {
-        if let Some((sender, stats)) = vcq_ops_of(ep)
-            && sender.send_tiny(Kind::TagEager as u8, tag, buffer.cast(), len)
-        {
-            stats.of(StatProtocol::Short).add(len);
-            return ptr::null_mut();
-        }
-        tag_send_slow(ep, buffer, count, tag, param)
-    }
-}
-
-/// `ucp_am_send_nbx`, without a header, of `len` bytes, which a descriptor carries, to a peer with a Tofu lane.
-///
-/// # Safety
-/// The arguments are those of `ucp_am_send_nbx`; single-thread mode.
-#[inline(never)]
-pub unsafe fn am_send(
-    ep: *const Endpoint,
-    id: u32,
-    buffer: *const c_void,
-    count: usize,
-    param: *const ucp_request_param_t,
-    len: usize,
-) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, and buffer, readable for `len` bytes; the slow path gets the caller's arguments.
-    unsafe {
-        if let Some((sender, stats)) = vcq_ops_of(ep) {
-            let imm = am::plain_imm(id, (*ep).remote_sn);
-            if sender.send_tiny(Kind::AmEager as u8, imm, buffer.cast(), len) {
-                stats.of(StatProtocol::Short).add(len);
-                return ptr::null_mut();
-            }
-        }
-        am_send_slow(ep, id, ptr::null(), 0, buffer, count, param)
-    }
-}
 
 /// `ucp_put_nbx` of a contiguous buffer, with a key by which the TNI accesses the memory.
 ///
@@ -164,7 +99,7 @@ unsafe fn put_short(
         }
         if len <= PIGGYBACK
             && let Some(stadd) = (*rkey).stadd(addr, len)
-            && let Some((sender, stats)) = vcq_ops_of(ep)
+            && let Some((sender, stats)) = sender_of::<TofuSender>(ep)
         {
             sender.refill_budget();
             if sender.take_budget() {
@@ -220,7 +155,7 @@ pub unsafe fn get(
         // The slow path can receive longer data without a copy.
         if len <= PIGGYBACK
             && let Some(stadd) = (*rkey).stadd(addr, len)
-            && let Some((sender, stats)) = vcq_ops_of(ep)
+            && let Some((sender, stats)) = sender_of::<TofuSender>(ep)
             && let Some(req) = reader(ep, buffer.cast(), len, &Param::new(param, 0))
         {
             if sender.read(stadd, buffer.cast(), len, req.cast()) == len {
@@ -242,7 +177,7 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
     // SAFETY: the caller's endpoint, whose worker and peer outlive it, and parameters; the request is new.
     unsafe {
         (*(*ep).worker).progress_flags.clear_copied();
-        let Some((sender, _)) = vcq_ops_of(ep) else {
+        let Some((sender, _)) = sender_of::<TofuSender>(ep) else {
             return flush_slow(ep, param);
         };
         if sender.is_drained() && flush::is_answered_well((*ep).peer()) {

@@ -1,5 +1,6 @@
 //! Hot path of atomic operations that HCAs execute, in single-thread mode. All other cases take the slow path.
 
+use super::super::atomics::{EIGHT, is_plain_remote};
 use super::super::request::{arm_completion, request_of};
 use super::slot_of;
 use crate::ctypes::*;
@@ -11,7 +12,6 @@ use crate::tl::ib::rc::{AmoDesc, RemoteMem};
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::Ordering;
 
 /// `ucp_atomic_op_nbx`, if the peer's HCA executes the operation and it can be posted now: the value that the call
 /// returns. `None`: nothing was done.
@@ -28,7 +28,7 @@ pub unsafe fn atomic(
     rkey: &Rkey,
     p: &Param,
 ) -> Option<ucs_status_ptr_t> {
-    if p.datatype() != (size_of::<u64>() as u64) << 3 {
+    if p.datatype() != EIGHT {
         return None;
     }
     // SAFETY: the caller's promises are those that the callees require.
@@ -71,12 +71,7 @@ unsafe fn atomic_short(
     // is new.
     unsafe {
         let (worker, peer) = (&*(*ep).worker, (*ep).peer());
-        // The flags of an endpoint do not say whether threads share the peer: access to mapped memory needs no lock.
-        let plain = !peer.tx.is_shared()
-            && !(*ep).has(endpoint::SPECIAL | endpoint::SLOW_PATH_AMO64)
-            && !worker.fenced.load(Ordering::Relaxed);
-        // The HCA executes no atomics while RMA by message is outstanding.
-        if !plain || addr % LEN as u64 != 0 || !peer.rma_idle() {
+        if !is_plain_remote(&*ep, worker, peer, endpoint::SLOW_PATH_AMO64, addr, LEN) {
             return None;
         }
         let keys = rkey.device_keys(addr, LEN)?;

@@ -1,5 +1,6 @@
 //! Hot path of atomic operations that TNIs execute, in single-thread mode. All other cases take the slow path.
 
+use super::super::atomics::{EIGHT, FOUR, is_plain_remote};
 use super::super::request::{arm_completion, request_of};
 use crate::ctypes::*;
 use crate::engine::endpoint::{self, Endpoint};
@@ -11,7 +12,6 @@ use crate::proto::tx::rma_tofu;
 use crate::tl::tofu::amo::{AmoVerb, AmoWidth, TofuAmo};
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::Ordering;
 
 /// `ucp_atomic_op_nbx`, if a TNI of the peer executes it and nothing has to be waited for. `None`: the slow path is to
 /// be taken.
@@ -27,8 +27,6 @@ pub unsafe fn atomic(
     rkey: &Rkey,
     p: &Param,
 ) -> Option<ucs_status_ptr_t> {
-    const FOUR: u64 = 4 << 3;
-    const EIGHT: u64 = 8 << 3;
     let (width, slow_path) = match p.datatype() {
         FOUR => (AmoWidth::Four, endpoint::SLOW_PATH_AMO32),
         EIGHT => (AmoWidth::Eight, endpoint::SLOW_PATH_AMO64),
@@ -38,11 +36,7 @@ pub unsafe fn atomic(
     // SAFETY: the caller's endpoint, whose worker and peer outlive it, buffers and parameters; the request is new.
     unsafe {
         let (worker, peer) = (&*(*ep).worker, (*ep).peer());
-        let plain = !peer.tx.is_shared()
-            && !(*ep).has(endpoint::SPECIAL | slow_path)
-            && !worker.fenced.load(Ordering::Relaxed);
-        // The TNI would overtake outstanding operations that are emulated by messages.
-        if !plain || addr % len as u64 != 0 || !peer.rma_idle() {
+        if !is_plain_remote(&*ep, worker, peer, slow_path, addr, len) {
             return None;
         }
         let stadd = rkey.stadd(addr, len)?;
