@@ -4,257 +4,30 @@
 //! or, when it sends none, by a datagram without a packet. Packets that are not acknowledged in time are retransmitted
 //! from the first one on: the receiver keeps those that it already has (`reorder`).
 
-use super::bindings::*;
-use super::buffers::{Buffer, BufferPool};
-use super::hca::Hca;
-use super::iface::{GRH, IbIface};
-use super::port::{Port, mtu_bytes};
-use super::queues::IbvQp;
+mod address;
+mod failover;
+mod tx_queue;
+
+use super::buffers::Buffer;
+use super::iface::IbIface;
+use super::port::mtu_bytes;
 use super::sender::Credits;
-use super::verbs::made;
 use crate::sys::clock;
 use crate::wire::address::PortLocator;
 use crate::wire::ib_packet::{ASKS, Datagram, GAP, HEAD, PacketHdr, most_packets};
+pub use address::{AddressHandle, begin};
+pub use failover::AltPath;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+pub use tx_queue::UdTxQueue;
 
-mod failover;
-
-pub use failover::AltPath;
-
-/// The Q_Key of all workers of this library; it excludes other programs' datagrams.
-const QKEY: u32 = 0x7275_6370;
-/// Buffers that are allocated together.
-const BATCH_ALLOC: usize = 64;
-/// One of this many sends is signaled.
-const MODERATION: u64 = 16;
 /// Maximum number of packets that are retransmitted at once: if one was lost the receiver may have no room for many.
 const AGAIN: usize = 8;
 /// A silent peer's process is probed after the timeout divided by this.
 const PROBE_FRACTION: u64 = 4;
 /// Longest wait between two attempts, milliseconds.
 const MAX_RETRANSMIT_MS: f64 = 1000.0;
-
-/// An address handle: the path of datagrams to a port.
-pub struct AddressHandle {
-    hca: Arc<Hca>,
-    raw: *mut ibv_ah,
-}
-
-// SAFETY: libibverbs is thread-safe, and the pointer does not change.
-unsafe impl Send for AddressHandle {}
-
-impl AddressHandle {
-    /// # Errors
-    /// The device has no path to the port.
-    pub fn new(port: &Port, to: &PortLocator) -> io::Result<AddressHandle> {
-        let mut path = port.path(to);
-        // SAFETY: the device is open, and `path` is valid.
-        let raw = made(unsafe { (port.hca.verbs.create_ah)(port.hca.pd(), &mut path) })?;
-        Ok(AddressHandle {
-            hca: port.hca.clone(),
-            raw,
-        })
-    }
-
-    /// Sets the destination of a send: this path, and the queue pair `qpn`.
-    pub fn direct(&self, wr: &mut ibv_send_wr, qpn: u32) {
-        wr.wr.ud.ah = self.raw;
-        wr.wr.ud.remote_qpn = qpn;
-        wr.wr.ud.remote_qkey = QKEY;
-    }
-}
-
-/// Moves a UD queue pair from RESET to RTS.
-///
-/// # Errors
-/// Errors of the device.
-pub fn begin(port: &Port, qp: &IbvQp) -> io::Result<()> {
-    let mut attr = ibv_qp_attr {
-        qp_state: IBV_QPS_INIT,
-        pkey_index: port.pkey_index,
-        port_num: port.number,
-        qkey: QKEY,
-        ..Default::default()
-    };
-    let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
-    qp.modify(&mut attr, mask)?;
-    attr.qp_state = IBV_QPS_RTR;
-    qp.modify(&mut attr, IBV_QP_STATE)?;
-    (attr.qp_state, attr.sq_psn) = (IBV_QPS_RTS, 0);
-    qp.modify(&mut attr, IBV_QP_STATE | IBV_QP_SQ_PSN)
-}
-
-impl Drop for AddressHandle {
-    fn drop(&mut self) {
-        // SAFETY: posted datagrams have a copy of the handle, or the device keeps it until they were sent.
-        unsafe { (self.hca.verbs.destroy_ah)(self.raw) };
-    }
-}
-
-/// The sending half of a worker's UD queue pair.
-pub struct UdTxQueue {
-    /// `None` where the user excludes datagrams: there is room for none.
-    pub qp: Option<IbvQp>,
-    buffers: BufferPool,
-    depth: u64,
-    posted: u64,
-    ended: u64,
-    /// Signaled sends that are not completed.
-    signals_outstanding: u32,
-    /// Buffers that only the device needs, until the send of this number has completed.
-    leaving: VecDeque<(u64, Buffer)>,
-}
-
-impl UdTxQueue {
-    /// Moves the queue pair, if there is one, to RTS.
-    ///
-    /// # Errors
-    /// Errors of the device.
-    pub fn new(port: &Port, qp: Option<IbvQp>) -> io::Result<UdTxQueue> {
-        let most = port.hca.limits.max_qp_wr.max(1) as u32;
-        let depth = match &qp {
-            Some(qp) => {
-                begin(port, qp)?;
-                port.tuning.ud.tx_queue_len.clamp(1, most)
-            }
-            None => 0,
-        };
-        Ok(UdTxQueue {
-            qp,
-            buffers: BufferPool::new(&port.hca, GRH + port.mtu_bytes(), BATCH_ALLOC),
-            depth: depth.into(),
-            posted: 0,
-            ended: 0,
-            signals_outstanding: 0,
-            leaving: VecDeque::new(),
-        })
-    }
-
-    /// Number of the queue pair; 0: there is none.
-    pub fn number(&self) -> u32 {
-        self.qp.as_ref().map_or(0, |qp| qp.number)
-    }
-
-    /// Number of sends that can be posted now.
-    fn room(&self) -> usize {
-        (self.depth - (self.posted - self.ended)) as usize
-    }
-
-    pub fn has_ended(&self, number: u64) -> bool {
-        self.ended >= number
-    }
-
-    /// Posts the first `len` bytes of a buffer; returns the number of the send. The caller has checked that there is
-    /// room. None: the device refuses.
-    fn post(
-        &mut self,
-        iface: &IbIface,
-        ah: &AddressHandle,
-        qpn: u32,
-        buffer: Buffer,
-        len: usize,
-    ) -> Option<u64> {
-        let mut sge = ibv_sge {
-            addr: buffer.ptr as u64,
-            length: len as u32,
-            lkey: buffer.lkey,
-        };
-        self.posted += 1;
-        let signaled = self.posted % MODERATION == 0 || self.room() <= self.depth as usize / 2;
-        let mut wr = ibv_send_wr {
-            wr_id: self.posted,
-            sg_list: &mut sge,
-            num_sge: 1,
-            opcode: IBV_WR_SEND,
-            send_flags: if signaled { IBV_SEND_SIGNALED } else { 0 },
-            ..Default::default()
-        };
-        ah.direct(&mut wr, qpn);
-        let qp = self.qp.as_ref()?;
-        // SAFETY: one entry, of a registered buffer, which the caller does not change until the send has completed; the
-        // caller has the address handle.
-        if !unsafe { qp.post_send(&mut wr) } {
-            self.posted -= 1;
-            return None;
-        }
-        if signaled {
-            self.signals_outstanding += 1;
-            iface.add_signaled(1);
-        }
-        Some(self.posted)
-    }
-
-    /// Sends bytes that are not retransmitted, of wireup or an acknowledgment. False if there is no room.
-    pub fn send(&mut self, iface: &IbIface, ah: &AddressHandle, qpn: u32, bytes: &[u8]) -> bool {
-        if self.room() == 0 {
-            return false;
-        }
-        let Some(buffer) = self.buffers.get() else {
-            return false;
-        };
-        // SAFETY: the buffer is owned by the pool and not posted; it has room for the largest packet, and these bytes
-        // are shorter.
-        unsafe {
-            buffer
-                .ptr
-                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
-        };
-        match self.post(iface, ah, qpn, buffer, bytes.len()) {
-            Some(number) => self.leaving.push_back((number, buffer)),
-            None => self.buffers.put(buffer),
-        }
-        true
-    }
-
-    /// Frees a buffer that is not retransmitted any more, after the send of that number, its last one, has completed.
-    fn release(&mut self, buffer: Buffer, number: u64) {
-        match self.has_ended(number) {
-            true => self.buffers.put(buffer),
-            false => self.leaving.push_back((number, buffer)),
-        }
-    }
-
-    /// Resets the queue pair; all sends count as completed.
-    ///
-    /// # Errors
-    /// Errors of the device: nothing can be sent or received any more.
-    pub fn restart_window(&mut self, iface: &IbIface) -> io::Result<()> {
-        self.qp.as_ref().map_or(Ok(()), IbvQp::reset)?;
-        iface.add_signaled(-(std::mem::take(&mut self.signals_outstanding) as i32));
-        self.ended = self.posted;
-        self.release_all();
-        self.qp.as_ref().map_or(Ok(()), |qp| begin(&iface.port, qp))
-    }
-
-    /// Handles the completion of a signaled send: all sends up to it have completed.
-    pub fn on_send_completion(&mut self, iface: &IbIface, number: u64) {
-        // Completions of sends from before a reset may still arrive.
-        if self.has_ended(number) || number > self.posted {
-            return;
-        }
-        self.signals_outstanding -= 1;
-        iface.add_signaled(-1);
-        self.ended = number;
-        self.release_all();
-    }
-
-    /// Frees the buffers of sends that have completed.
-    fn release_all(&mut self) {
-        // The order is not strict: a retransmitted packet has a larger send number than the packets behind it.
-        for _ in 0..self.leaving.len() {
-            match self.leaving.pop_front() {
-                Some((n, buffer)) if n <= self.ended => self.buffers.put(buffer),
-                Some(later) => {
-                    self.leaving.push_back(later);
-                    return;
-                }
-                None => return,
-            }
-        }
-    }
-}
 
 /// A packet that the peer has not acknowledged.
 struct UnackedPacket {
