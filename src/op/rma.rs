@@ -322,42 +322,12 @@ pub unsafe fn put(
     rkey: *const Rkey,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, buffer and key are valid.
-    unsafe {
-        let access = prepare(ep, rkey, addr, p, "ucp_put_nbx", || {
-            Data::for_send(buffer, count, p.datatype())
-        });
-        let a = match access {
-            Ok(a) if a.data.len() == 0 => {
-                a.data.finish();
-                return status_ptr(UCS_OK);
-            }
-            Ok(a) => a,
-            Err(status) => return status_ptr(status),
-        };
-        let mut a = a;
-        if short::goes_by_message(a.peer, &a.path, a.short(CmaDirection::Write), p) {
-            a.path = RmaPath::Message;
-        }
-        // Computed once: other threads can change the result.
-        let waits = a.waits(p);
-        let done = match a.path {
-            RmaPath::Direct(local) => {
-                a.data.pack(0, local, a.data.len());
-                Ok(())
-            }
-            RmaPath::Attach if !waits => a.attach(CmaDirection::Write, addr),
-            RmaPath::Attach | RmaPath::Device | RmaPath::Message => Err(UCS_ERR_UNSUPPORTED),
-        };
-        if done != Err(UCS_ERR_UNSUPPORTED) {
-            return complete_inline(&a, ep, p, done);
-        }
-        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) {
-            a.data.finish();
-            return status_ptr(UCS_ERR_NO_RESOURCE);
-        }
-        a.queue(ep, p, CmaDirection::Write, addr, waits)
-    }
+    let data = || {
+        // SAFETY: the caller's buffer is that of `ucp_put_nbx`.
+        unsafe { Data::for_send(buffer, count, p.datatype()) }
+    };
+    // SAFETY: the caller's promises are those that the callee requires.
+    unsafe { access(ep, CmaDirection::Write, data, addr, rkey, p) }
 }
 
 /// Get of a length that fits into one registered buffer, if it can be posted now: the request's handle.
@@ -402,12 +372,33 @@ pub unsafe fn get(
     rkey: *const Rkey,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, buffer and key are valid.
+    let data = || {
+        // SAFETY: the caller's buffer is that of `ucp_get_nbx`.
+        unsafe { Data::for_recv(buffer, count, p.datatype()) }
+    };
+    // SAFETY: the caller's promises are those that the callee requires.
+    unsafe { access(ep, CmaDirection::Read, data, addr, rkey, p) }
+}
+
+/// A put or a get by any path.
+///
+/// # Safety
+/// The parameters are those of `ucp_put_nbx` or `ucp_get_nbx`; what `data` returns is valid until the access completes.
+unsafe fn access(
+    ep: *const Endpoint,
+    direction: CmaDirection,
+    data: impl FnOnce() -> Result<Data, ucs_status_t>,
+    addr: u64,
+    rkey: *const Rkey,
+    p: &Param,
+) -> ucs_status_ptr_t {
+    let what = match direction {
+        CmaDirection::Write => "ucp_put_nbx",
+        CmaDirection::Read => "ucp_get_nbx",
+    };
+    // SAFETY: the caller's endpoint, data and key are valid.
     unsafe {
-        let access = prepare(ep, rkey, addr, p, "ucp_get_nbx", || {
-            Data::for_recv(buffer, count, p.datatype())
-        });
-        let a = match access {
+        let mut a = match prepare(ep, rkey, addr, p, what, data) {
             Ok(a) if a.data.len() == 0 => {
                 a.data.finish();
                 return status_ptr(UCS_OK);
@@ -415,25 +406,35 @@ pub unsafe fn get(
             Ok(a) => a,
             Err(status) => return status_ptr(status),
         };
-        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && !matches!(a.path, RmaPath::Direct(_)) {
+        let at_once_only = p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL);
+        // Only a put completes at once by a copy of the kernel, too.
+        let reads = direction == CmaDirection::Read;
+        if reads && at_once_only && !matches!(a.path, RmaPath::Direct(_)) {
             a.data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
-        let mut a = a;
-        if short::goes_by_message(a.peer, &a.path, a.short(CmaDirection::Read), p) {
+        if short::goes_by_message(a.peer, &a.path, a.short(direction), p) {
             a.path = RmaPath::Message;
         }
         // Computed once: other threads can change the result.
         let waits = a.waits(p);
         let done = match a.path {
-            RmaPath::Direct(local) => a.data.unpack(0, local, a.data.len()),
-            RmaPath::Attach if !waits => a.attach(CmaDirection::Read, addr),
+            RmaPath::Direct(local) if reads => a.data.unpack(0, local, a.data.len()),
+            RmaPath::Direct(local) => {
+                a.data.pack(0, local, a.data.len());
+                Ok(())
+            }
+            RmaPath::Attach if !waits => a.attach(direction, addr),
             RmaPath::Attach | RmaPath::Device | RmaPath::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
             return complete_inline(&a, ep, p, done);
         }
-        a.queue(ep, p, CmaDirection::Read, addr, waits)
+        if at_once_only {
+            a.data.finish();
+            return status_ptr(UCS_ERR_NO_RESOURCE);
+        }
+        a.queue(ep, p, direction, addr, waits)
     }
 }
 
