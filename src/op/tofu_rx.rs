@@ -1,22 +1,24 @@
 //! Receive path of the Tofu interconnect: notices of frames in this worker's rings, and completions of its operations.
 
+mod close;
+mod error;
+
 use super::rx_dispatch;
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::tofu_worker::{RegionKind, TofuWorker};
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::tx::rma_ib;
-use crate::proto::{failure, flush, tofu_close, tofu_listen, tofu_wireup, tx};
-use crate::sys::{clock, log};
+use crate::proto::tx::{self, rma_ib};
+use crate::proto::{failure, flush, tofu_listen, tofu_wireup};
+use crate::sys::log;
 use crate::tl::Lane;
 use crate::tl::shm::ring::RingMessage;
-use crate::tl::tofu::op_queue::{CREDITS, Completion, ErrSource, OpTag, QueueEvent};
+use crate::tl::tofu::op_queue::{CREDITS, Completion, OpTag, QueueEvent};
 use crate::tl::tofu::rx_ring::RxRing;
-use crate::tl::tofu::sender::TofuSender;
-use crate::tl::tofu::utofu::{NO_NOTICE, code_name};
-use crate::tl::tofu::vcq::RemoteAddr;
+use crate::tl::tofu::utofu::NO_NOTICE;
 use crate::wire::ib_packet::{BYE, HEAD, PacketHdr};
-use crate::wire::tofu_msg::{LEFT, LEFT_AT};
+pub use close::close;
+use error::{fail_mrq, on_failure};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
@@ -24,8 +26,6 @@ use std::ptr::NonNull;
 const BATCH: u32 = 16;
 /// Frames taken per call from a ring without notices.
 const SOME: u32 = 8;
-/// Time that the destruction of a worker waits until its sends have arrived, milliseconds.
-const LINGER_MS: u64 = 1000;
 
 /// Polls and handles events: returns their number. `short` gets each message first; true: it has handled it.
 #[inline(never)]
@@ -233,85 +233,6 @@ fn on_end(worker: &Worker, rings: &mut TofuWorker, owner: Completion, value: u64
     }
 }
 
-/// An operation has failed.
-#[cold]
-fn on_failure(rings: &mut TofuWorker, source: ErrSource, code: i32) {
-    match source {
-        ErrSource::Conn(number) => tofu_wireup::fail(rings, number, code),
-        ErrSource::Credit(number) => tofu_wireup::fail_writer(rings, number, code),
-        ErrSource::Own => log::error!(
-            "an operation of the worker on its own memory has failed: {} ({code})",
-            code_name(code)
-        ),
-        ErrSource::Unknown => {}
-        ErrSource::Untagged(0, there) => {
-            for number in writers(rings, there) {
-                tofu_wireup::fail_writer(rings, number, code);
-            }
-        }
-        ErrSource::Untagged(generation, there) => {
-            for number in overdue_writers(rings, generation, there) {
-                tofu_wireup::fail(rings, number, code);
-            }
-        }
-    }
-}
-
-/// The incoming rings whose writers a put has not reached: those with control words at this address.
-fn writers(rings: &mut TofuWorker, there: RemoteAddr) -> Vec<u32> {
-    let all = rings.all_incoming();
-    let matching = all.filter(|(_, incoming)| {
-        let ctrl_word = incoming.ctrl_word;
-        ctrl_word.vcq == there.vcq
-            && there.stadd.wrapping_sub(ctrl_word.stadd) <= size_of::<u64>() as u64
-    });
-    matching.map(|(number, _)| number).collect()
-}
-
-/// The connections of which an operation may have failed: those of this generation; of several, the ones to this VCQ,
-/// if there are any, as uTofu does not promise that a notice names the peer's VCQ. Empty: the connection was dropped.
-fn overdue_writers(rings: &mut TofuWorker, generation: u8, there: RemoteAddr) -> Vec<u32> {
-    let mut found: Vec<(u32, bool)> = Vec::new();
-    for (number, conn) in rings
-        .conns()
-        .filter(|(_, conn)| conn.tag.generation == generation)
-    {
-        // Earlier posts can still fail when the peer has failed and the sender is dropped.
-        // SAFETY: a peer is not freed while a connection of the worker names it.
-        let peer = unsafe { &*conn.peer };
-        let is_there = tofu_wireup::locator(peer).is_some_and(|l| l.vcq == there.vcq);
-        found.push((number, is_there));
-    }
-    let names_vcq = found.iter().any(|&(_, is_there)| is_there);
-    let found = found
-        .into_iter()
-        .filter(|&(_, is_there)| is_there || !names_vcq);
-    found.map(|(number, _)| number).collect()
-}
-
-/// The MRQ has failed: arrivals are not reported any more.
-#[cold]
-fn fail_mrq(worker: &Worker, rings: &mut TofuWorker, code: i32) {
-    if !rings.fail_mrq() {
-        return;
-    }
-    log::error!(
-        "the message receive queue fails: {} ({code}); if it was too short for the notices of all peers, have \
-         them send fewer \
-         (UCX_TOFU_RX_QUEUE_LEN)",
-        code_name(code)
-    );
-    // Puts are still carried out.
-    send_disconnect(worker);
-    let mut writers = writers_alone(rings);
-    post_disconnect(rings, &mut writers);
-    for peer in worker.all_peers() {
-        if peer.has_rings() {
-            tx::fail_peer(&peer, UCS_ERR_IO_ERROR);
-        }
-    }
-}
-
 /// Handles frames in the rings without notices: returns their number.
 fn look_at_counts(
     worker: &Worker,
@@ -438,123 +359,4 @@ fn deliver(
     };
     failure::fail_corrupt(peer, what);
     true
-}
-
-/// Drops the lanes of peers of which an operation has failed: nothing waits for what was sent to them.
-fn forget(worker: &Worker, rings: &mut TofuWorker, source: ErrSource) {
-    let numbers = match source {
-        ErrSource::Conn(number) => vec![number],
-        ErrSource::Credit(_) | ErrSource::Own | ErrSource::Unknown | ErrSource::Untagged(0, _) => {
-            Vec::new()
-        }
-        ErrSource::Untagged(generation, there) => overdue_writers(rings, generation, there),
-    };
-    for number in numbers {
-        let peer = rings.conn(number).map(|conn| conn.peer);
-        for p in worker.all_peers() {
-            if peer == Some(&raw const *p) {
-                tofu_close::drop_lane(&p);
-            }
-        }
-    }
-}
-
-fn drop_lanes(worker: &Worker) {
-    worker
-        .all_peers()
-        .iter()
-        .for_each(|peer| tofu_close::drop_lane(peer));
-}
-
-/// Sends BYE on all connections.
-fn send_disconnect(worker: &Worker) {
-    with_senders(worker, &mut |sender| {
-        sender.send_disconnect();
-        false
-    });
-}
-
-/// Calls `act` with the sender to each peer that has not failed. True: it has returned true for any.
-fn with_senders(worker: &Worker, act: &mut dyn FnMut(&mut TofuSender) -> bool) -> bool {
-    let mut any = false;
-    for peer in worker.all_peers() {
-        if peer.status() == UCS_OK
-            && let Some(Lane::Tofu(sender)) = peer.tx.lock().lane.as_mut()
-        {
-            any |= act(sender);
-        }
-    }
-    any
-}
-
-/// Rings of peers to which there is no lane: no frame can notify them that this worker closes.
-fn writers_alone(rings: &mut TofuWorker) -> Vec<u32> {
-    let all = rings.all_incoming().filter(|(_, incoming)| {
-        // SAFETY: a peer is not freed while a list of the worker names it.
-        let peer = unsafe { &*incoming.peer };
-        !incoming.ended && peer.status() == UCS_OK && peer.tx.lock().lane.is_none()
-    });
-    all.map(|(number, _)| number).collect()
-}
-
-/// Puts the disconnect word to as many of these writers as there is room for; the others remain in the list.
-fn post_disconnect(rings: &mut TofuWorker, writers: &mut Vec<u32>) {
-    while let Some(&number) = writers.last() {
-        let to = rings.incoming(number).map(|incoming| {
-            let stadd = incoming.ctrl_word.stadd + LEFT_AT as u64;
-            let word = LEFT | u64::from(incoming.proof);
-            (
-                word,
-                RemoteAddr {
-                    stadd,
-                    ..incoming.ctrl_word
-                },
-            )
-        });
-        if let Some((word, to)) = to
-            && let Ok(false) = rings.iface.queue.lock().post_disconnect(number, word, to)
-        {
-            return;
-        }
-        writers.pop();
-    }
-}
-
-/// Closes all connections, and waits until what was sent to peers that are alive has arrived.
-pub fn close(worker: &Worker, rings: &mut TofuWorker) {
-    let mut writers = writers_alone(rings);
-    let until = clock::coarse_ms() + LINGER_MS;
-    let poll = |rings: &TofuWorker| {
-        let event = rings.iface.queue.lock().poll();
-        event.or_else(|| rings.iface.poll_rails())
-    };
-    loop {
-        post_disconnect(rings, &mut writers);
-        let drains = with_senders(worker, &mut |sender| {
-            !(sender.send_disconnect() && sender.drain())
-        });
-        let disconnecting = !writers.is_empty() || rings.iface.queue.lock().is_disconnecting();
-        if !(drains || disconnecting) || clock::coarse_ms() >= until {
-            break;
-        }
-        while let Some(event) = poll(rings) {
-            match event {
-                QueueEvent::Ended { owner, value } => on_end(worker, rings, owner, value),
-                // A peer that has closed first receives nothing any more.
-                QueueEvent::Failed { source, .. } => forget(worker, rings, source),
-                QueueEvent::MrqFailed { .. } => return drop_lanes(worker),
-                // The worker closes: arrivals are dropped.
-                QueueEvent::Arrived(_) => {}
-                QueueEvent::Completed {
-                    conn,
-                    request,
-                    well,
-                    ..
-                } => on_read(rings, conn, request, well),
-                QueueEvent::ZcopyDone { request, well, .. } => on_done(request, well),
-            }
-        }
-        std::thread::yield_now();
-    }
-    drop_lanes(worker);
 }

@@ -1,7 +1,8 @@
 //! Periodic work on IB connections: repeats HELLOs, retransmits packets, detects failed peers, and frees connections
 //! that nothing refers to any more.
 
-use super::{MAX_HELLO_INTERVAL_MS, disconnect, ib_failover, repeat, settle, tx};
+use super::hello::MAX_HELLO_INTERVAL_MS;
+use super::{disconnect, ib_failover, repeat, settle, tx};
 use crate::ctypes::*;
 use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker};
 use crate::engine::peer::Peer;

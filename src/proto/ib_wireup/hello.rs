@@ -1,0 +1,130 @@
+//! Hellos: what a connection sends until the other end has answered.
+
+use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker, TcpWireup, WireupChannel};
+use crate::engine::worker::Worker;
+use crate::proto::{ib_failover, tcp_wireup};
+use crate::sys::clock;
+use crate::tl::ib::iface::IbIface;
+use crate::tl::ib::ud::AddressHandle;
+use crate::wire::ib_packet::{
+    Datagram, FAILOVER, HELLO, Hello, NO_CONN, Ping, PortInfo, READY, SEEN, TcpWireupMsg,
+};
+use std::net::Shutdown;
+
+/// Longest interval between two HELLOs, in milliseconds.
+pub(super) const MAX_HELLO_INTERVAL_MS: u64 = 1000;
+
+/// Repeats a HELLO by UD. By TCP a new socket is requested if the last one was closed: data on a socket are not lost.
+pub(super) fn repeat(worker: &Worker, ports: &mut IbWorker, number: u32) {
+    let oob = ports.get(number).and_then(IbConn::oob);
+    let Some(oob) = oob else {
+        return send_hello(worker, ports, number);
+    };
+    if oob.is_wanted(clock::coarse_ms()) {
+        ports.oob_requests.push(number);
+        worker.progress_flags.raise_network();
+    }
+}
+
+/// Sends a HELLO with the state of this side.
+pub(in crate::proto) fn send_hello(worker: &Worker, ports: &mut IbWorker, number: u32) {
+    let own_secret = ports.secret;
+    let Some(index) = ports.get(number).map(|c| c.iface) else {
+        return;
+    };
+    let iface = ports.ifaces[index].clone();
+    let rc = &iface.port.tuning.rc;
+    let outlives = ports.get(number).is_some_and(|c| !c.paths.is_empty());
+    let infos = match outlives {
+        true => ib_failover::ports_of(worker, ports),
+        false => Vec::new(),
+    };
+    let Some(c) = ports.get(number) else { return };
+    // SAFETY: peers that lists of progress name are not freed.
+    let peer = unsafe { &*c.peer };
+    let mut flags = if outlives { FAILOVER } else { 0 };
+    if c.phase != IbConnPhase::HelloSent {
+        flags |= READY;
+    }
+    if c.phase == IbConnPhase::Open {
+        flags |= SEEN;
+    }
+    let hello = Hello {
+        magic: Hello::magic(),
+        from: worker.uid,
+        to: peer.uid,
+        secret: c.secret,
+        losses: peer.losses,
+        number,
+        proof: c.proof,
+        receiver_number: c.remote_qp.map_or(NO_CONN, |there| there.number),
+        qpn: c.qp.as_ref().map_or(0, |qp| qp.number),
+        psn: c.psn,
+        iface: c.iface as u8,
+        flags,
+        back: own_secret,
+        packet: rc.seg_size as u32,
+        window: rc.window,
+        datagrams: iface.datagram_window(),
+        keepalive_qpn: c.keepalive_qpn,
+    };
+    let port = iface.port.locator(iface.ud_number);
+    match &c.wireup {
+        WireupChannel::Datagrams(ah) => {
+            let bytes = [
+                &hello.encode()[..],
+                &port.encode(),
+                &PortInfo::encode_all(&infos),
+            ]
+            .concat();
+            send_hello_datagram(&iface, ah, c.to.qpn, &bytes);
+        }
+        WireupChannel::Sockets(oob) => {
+            let wanted = oob.target.as_ref().map_or(0, |&(_, far)| far);
+            let far = c.remote_qp.map_or(wanted, |there| there.port);
+            write_tcp_msg(oob, &TcpWireupMsg { far, hello, port });
+        }
+    }
+}
+
+fn send_hello_datagram(iface: &IbIface, ah: &AddressHandle, qpn: u32, qp_hello: &[u8]) {
+    let front = Datagram {
+        to: Datagram::to(NO_CONN, HELLO),
+        proof: 0,
+        psn: 0,
+        ack: 0,
+    };
+    let bytes = [&front.encode()[..], qp_hello].concat();
+    iface.outgoing.lock().send(iface, ah, qpn, &bytes);
+}
+
+/// Writes a message to both sockets, if each side has connected one: the second copy has no effect.
+fn write_tcp_msg(oob: &TcpWireup, msg: &TcpWireupMsg) {
+    let bytes = msg.encode();
+    let ours = oob.ours.iter().filter(|_| oob.through);
+    for link in ours.chain(&oob.theirs) {
+        // No room for the whole message: the peer has not read for long. The side that connected the socket connects
+        // another one.
+        if tcp_wireup::send_hello(link, &bytes).is_err() {
+            let _ = link.socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// A liveness probe of a worker's process, for the local connection with this number and proof.
+pub(super) fn ping(
+    iface: &IbIface,
+    worker: u64,
+    secret: u64,
+    (number, proof): (u32, u32),
+) -> Vec<u8> {
+    let ping = Ping {
+        magic: Ping::magic(),
+        worker,
+        secret,
+        number,
+        proof,
+    };
+    let port = iface.port.locator(iface.ud_number);
+    [&ping.encode()[..], &port.encode()].concat()
+}
