@@ -453,8 +453,9 @@ pub fn on_rail_end(connection: &mut IbConn, (iface, qpn): (usize, u32), number: 
     ends.finish();
 }
 
-/// Completed requests, linked by `next`, which is null in all others: their callbacks are called without the peer's
-/// lock.
+/// Completed requests, linked by `next`, which is null in all others: a request is listed once in its life, because
+/// [`finish`](Self::finish) completes it or, for a flush, leaves it to answers, which complete it. The callbacks are
+/// called without the peer's lock.
 struct EndedRequests {
     first: *mut Request,
     last: *mut Request,
