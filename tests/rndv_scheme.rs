@@ -20,8 +20,7 @@ fn travels(scheme: &CStr) -> (StatProtocol, &'static str) {
         count(StatProtocol::RndvMessages),
     );
     assert_eq!(copied + sent, 1);
-    // SAFETY: peers do not outlive their worker.
-    let tables = proto_info::tables(unsafe { &*peer.worker }, peer);
+    let tables = proto_info::tables(peer.worker(), peer);
     let tagged = tables.iter().find(|t| t.operation.starts_with("tagged"));
     let ranges = &tagged.expect("a table of tagged messages").ranges;
     let what = ranges.iter().rfind(|r| r.first <= LEN).map(|r| r.what);

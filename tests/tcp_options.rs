@@ -148,8 +148,7 @@ fn sees_change(zcopy_thresh: &CStr) -> bool {
 fn described(options: &[(&CStr, &CStr)]) -> Vec<(usize, &'static str)> {
     let scene = scene(options);
     let peer = scene.victim_seen();
-    // SAFETY: peers do not outlive their worker.
-    let tables = proto_info::tables(unsafe { &*peer.worker }, peer);
+    let tables = proto_info::tables(peer.worker(), peer);
     let tagged = tables.iter().find(|t| t.operation.starts_with("tagged"));
     let ranges = tagged.expect("a table of tagged messages").ranges.iter();
     ranges.map(|r| (r.first, r.what)).collect()

@@ -228,10 +228,7 @@ impl IbWorker {
     /// The open connection to a peer.
     pub fn to_peer(&mut self, peer: *const Peer) -> Option<&mut IbConn> {
         let open = |c: &&mut IbConn| {
-            std::ptr::eq(c.peer, peer)
-                && c.phase == IbConnPhase::Open
-                && !c.ended
-                && c.reply_tx.is_none()
+            c.peer.is(peer) && c.phase == IbConnPhase::Open && !c.ended && c.reply_tx.is_none()
         };
         self.iter().find(open)
     }
@@ -254,7 +251,7 @@ impl IbWorker {
     pub fn end(&mut self, lost: &[*const Peer]) {
         let lost: HashSet<_> = lost.iter().copied().collect();
         let mut any = false;
-        for c in self.iter().filter(|c| lost.contains(&c.peer)) {
+        for c in self.iter().filter(|c| lost.contains(&c.peer.as_ptr())) {
             c.ended = true;
             c.stop();
             any = true;

@@ -7,7 +7,7 @@ mod rndv_times;
 mod short_rma;
 
 use super::endpoint::Endpoint;
-use super::request::Request;
+use super::request::{Request, WorkerRef};
 use super::stats::PeerEntry;
 use super::worker::Worker;
 use crate::ctypes::*;
@@ -28,7 +28,7 @@ use std::time::Duration;
 
 pub use endpoints::EpTable;
 pub use held_rts::HeldRts;
-pub use reference::PeerRef;
+pub use reference::PeerHold;
 pub use rndv_times::{CopyScheme, RndvTimes};
 use short_rma::ShortRma;
 pub use short_rma::{ShortAccess, ShortKind};
@@ -64,7 +64,7 @@ pub enum QpTransport {
 /// nothing names it any more (`proto::release`).
 pub struct Peer {
     pub uid: u64,
-    pub worker: *const Worker,
+    worker: WorkerRef,
     /// Its inbox, if shared memory reaches it.
     pub inbox: Option<InboxLocator>,
     /// Where a connection to it is made, if shared memory does not reach it.
@@ -176,7 +176,7 @@ pub struct AwaitedFlush {
 /// One of a worker's peers.
 pub enum PeerHandle {
     /// It lives at least as long as the reference.
-    Settled(PeerRef),
+    Settled(PeerHold),
     /// Stub peer: a close in another thread may drop the last other reference.
     Placeholder(Arc<Peer>),
 }
@@ -204,7 +204,8 @@ impl Peer {
         let same_pid_ns = inbox.is_some_and(|l| l.pid_ns == here.pid_ns);
         Self {
             uid,
-            worker,
+            // SAFETY: the worker frees its peers when it is destroyed.
+            worker: unsafe { WorkerRef::new(worker) },
             fallback: OnceLock::new(),
             losses: 0,
             inbox,
@@ -264,6 +265,12 @@ impl Peer {
             in_children: None,
             target: target.map(Box::new),
         }
+    }
+
+    /// The worker that has the peer.
+    #[inline(always)]
+    pub fn worker(&self) -> &Worker {
+        self.worker.get()
     }
 
     /// Target of TCP connections to it, if messages to it go by TCP.
@@ -371,8 +378,7 @@ impl Peer {
 
     /// Records that it has `n` endpoints. The caller has the lock of `eps`.
     pub fn notify_endpoints(&self, n: usize) {
-        // SAFETY: peers do not outlive their worker.
-        let rest = unsafe { &*self.worker }.stats.overflow_entry();
+        let rest = self.worker().stats.overflow_entry();
         if self.stats.load(Ordering::Relaxed) != rest.as_ptr() {
             self.stats().set_endpoints(n);
         }

@@ -28,7 +28,7 @@ pub use begin::{
     take_no_alloc, take_receive,
 };
 pub use op::{ChildOps, Op, RmaIb, RmaTofu, children_of, count_child};
-pub use pointers::{EndpointRef, WorkerRef};
+pub use pointers::{EndpointRef, PeerRef, WorkerRef};
 pub use rndv_recv::RndvRecv;
 pub use tx_msg::{TailOwner, TxMsg, TxPayload};
 pub use zcopy::{RailShare, Zcopy, ZcopyRole, ZcopyState};
@@ -114,7 +114,8 @@ pub struct Request {
     pub data: Data,
     /// Tag and length received; the result of `ucp_request_test`.
     pub info: ucp_tag_recv_info_t,
-    pub peer: *const Peer,
+    /// `None`: a receive that has not become a transfer, or a request that was not posted yet.
+    pub peer: Option<PeerRef>,
     pub ep: EndpointRef,
     /// What is sent for the operation, if anything is.
     pub msg: TxMsg,
@@ -166,6 +167,18 @@ impl Request {
     #[inline(always)]
     pub fn handle(this: *mut Request) -> *mut c_void {
         this.cast::<u8>().wrapping_add(REQUEST_SIZE).cast()
+    }
+
+    /// The peer. A request has one when it is posted.
+    #[inline(always)]
+    pub fn peer<'a>(&self) -> &'a Peer {
+        self.peer.expect("a posted request has a peer").get()
+    }
+
+    /// Whether it is posted to this peer.
+    #[inline(always)]
+    pub fn is_to(&self, peer: &Peer) -> bool {
+        self.peer.is_some_and(|p| p.is(peer))
     }
 
     /// Whether its completion needs more than that all of it is sent.

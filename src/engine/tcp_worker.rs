@@ -2,6 +2,7 @@
 
 use super::epoll_timer::EpollTimer;
 use super::peer::Peer;
+use super::request::PeerRef;
 use crate::sys::descriptor::OwnedDescriptor;
 use crate::sys::host;
 use crate::tl::tcp::SharedSocket;
@@ -56,18 +57,30 @@ pub struct TcpConn {
     pub link: Arc<SharedSocket>,
     pub receiver: TcpReceiver,
     pub phase: TcpConnPhase,
-    /// Null for a half-open connection.
-    pub peer: *const Peer,
+    /// `None` for a half-open connection, and for sockets of the wireup of queue pairs.
+    pub peer: Option<PeerRef>,
     /// How often the peer had lost this worker when the connection was made.
     pub losses: u32,
     /// It is in `TcpWorker::behind`.
     in_behind: bool,
 }
 
+impl TcpConn {
+    /// The peer. A connection that is open, or that this worker has begun, has one.
+    pub fn peer<'a>(&self) -> Option<&'a Peer> {
+        self.peer.map(PeerRef::get)
+    }
+
+    /// Whether it leads to this peer.
+    pub fn is_to(&self, peer: &Peer) -> bool {
+        self.peer.is_some_and(|p| p.is(peer))
+    }
+}
+
 /// A peer to which the next attempt to connect is due later.
 #[derive(Clone, Copy)]
 pub struct ConnectRetry {
-    pub peer: *const Peer,
+    pub peer: PeerRef,
     /// Time of the attempt, coarse milliseconds.
     pub at: u64,
     pub dropped: u32,
@@ -193,7 +206,7 @@ impl TcpWorker {
         &mut self,
         socket: Socket,
         phase: TcpConnPhase,
-        peer: *const Peer,
+        peer: Option<PeerRef>,
         write: bool,
     ) -> io::Result<u64> {
         let index = self.free.pop().unwrap_or_else(|| {
@@ -286,9 +299,9 @@ impl TcpWorker {
     }
 
     /// Opens a connection: messages may arrive.
-    pub fn set_open(&mut self, token: u64, peer: *const Peer) {
+    pub fn set_open(&mut self, token: u64, peer: PeerRef) {
         if let Some(c) = self.get(token) {
-            (c.phase, c.peer) = (TcpConnPhase::Open, peer);
+            (c.phase, c.peer) = (TcpConnPhase::Open, Some(peer));
             self.unsettled -= 1;
             self.half_open.retain(|&t| t != token);
             self.open.push(token);

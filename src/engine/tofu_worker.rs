@@ -1,6 +1,7 @@
 //! A worker's Tofu state: rings in its memory that peers write, and its connections to rings at peers.
 
 use crate::engine::peer::Peer;
+use crate::engine::request::PeerRef;
 use crate::sys::fork::DisabledInChild;
 use crate::sys::host;
 use crate::tl::ib::reassembly::Reassembly;
@@ -43,7 +44,7 @@ pub enum TofuConnPhase {
 
 /// A connection to a ring at a peer, as the progress thread sees it.
 pub struct TofuConn {
-    pub peer: *const Peer,
+    pub peer: PeerRef,
     pub ctrl_word: CtrlWord,
     pub tag: OpTag,
     /// Random number that the grant has to contain.
@@ -61,7 +62,7 @@ pub struct TofuConn {
 
 /// A ring in this worker's memory, which a peer writes.
 pub struct RxConn {
-    pub peer: *const Peer,
+    pub peer: PeerRef,
     pub ring: RxRing,
     pub assembly: Reassembly,
     /// The peer's control words, to which credits go, and the proof in its grant, which names the ring.
@@ -280,7 +281,8 @@ impl TofuWorker {
         self.by_ctrl_word.insert(ctrl_word.stadd(), number);
         self.made = self.made.wrapping_add(1);
         self.conns[number as usize] = Some(Box::new(TofuConn {
-            peer,
+            // SAFETY: the peer of a connection.
+            peer: unsafe { PeerRef::new(peer) },
             ctrl_word,
             tag: OpTag {
                 conn: number,
@@ -321,9 +323,9 @@ impl TofuWorker {
 
     /// The peers of all connections and of all incoming rings.
     pub fn peers(&self) -> impl Iterator<Item = *const Peer> {
-        let conns = self.conns.iter().flatten().map(|conn| conn.peer);
+        let conns = self.conns.iter().flatten().map(|conn| conn.peer.as_ptr());
         let incoming = self.incoming.iter().flatten();
-        conns.chain(incoming.map(|incoming| incoming.peer))
+        conns.chain(incoming.map(|incoming| incoming.peer.as_ptr()))
     }
 
     /// Adds a peer's ring. Returns its number.

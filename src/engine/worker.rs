@@ -9,12 +9,12 @@ use super::err_handlers::ErrHandlers;
 use super::ib_worker::{IbWorker, RailEvent};
 use super::inherited;
 use super::matcher::Matcher;
-use super::peer::{CopyScheme, Peer, PeerHandle, PeerRef};
+use super::peer::{CopyScheme, Peer, PeerHandle, PeerHold};
 use super::probe_state::ProbeState;
 use super::progress_flags::ProgressFlags;
 use super::ptr_map::PtrMap;
 use super::regions::LastRegion;
-use super::request::{REQUEST_SIZE, Request, RequestPool};
+use super::request::{PeerRef, REQUEST_SIZE, Request, RequestPool};
 use super::stats::StatsPage;
 use super::stream::StreamQueue;
 use super::tcp_worker::TcpWorker;
@@ -188,7 +188,7 @@ pub struct Worker {
 
 /// A message whose receiver lets this process copy a part of it.
 pub struct SplitPush {
-    pub peer: *const Peer,
+    pub peer: PeerRef,
     /// Our request.
     pub id: u64,
     /// Address in the receiver's memory.
@@ -202,7 +202,7 @@ pub struct SplitPush {
 
 /// A receive for which an RTR lets the sender send at once.
 pub struct RtrRace {
-    pub peer: *const Peer,
+    pub peer: PeerRef,
     /// The receive.
     pub id: u64,
     /// In the ring that leads to the peer: the side that claims its only chunk moves the message.
@@ -263,7 +263,7 @@ pub struct Rx {
 pub struct ShmRx {
     pub consumer: Consumer,
     pub index: usize,
-    pub peer: *const Peer,
+    pub peer: PeerRef,
 }
 
 impl Worker {
@@ -524,7 +524,7 @@ impl Worker {
         uid: u64,
         inbox: Option<InboxLocator>,
         target: Option<LaneTarget>,
-    ) -> Option<PeerRef> {
+    ) -> Option<PeerHold> {
         let again = target.is_some();
         let peer = self.peer_or(uid, again, || Peer::new(self, uid, inbox, target));
         let known = peer.inbox;
@@ -532,13 +532,13 @@ impl Worker {
     }
 
     /// The peer that a connection comes from.
-    pub fn peer_from_incoming(&self, uid: u64) -> PeerRef {
+    pub fn peer_from_incoming(&self, uid: u64) -> PeerHold {
         self.peer_or(uid, true, || Peer::new(self, uid, None, None))
     }
 
     /// The peer with this uid, or a new one; `again`: a new one also replaces a failed one, because an address or a
     /// connection of it was received after the failure. Endpoints that lead to the failed one still do.
-    fn peer_or(&self, uid: u64, again: bool, new: impl FnOnce() -> Peer) -> PeerRef {
+    fn peer_or(&self, uid: u64, again: bool, new: impl FnOnce() -> Peer) -> PeerHold {
         let mut peers = self.peers.lock();
         let lost = peers.get(&uid).filter(|p| p.status() != UCS_OK);
         let losses = lost.filter(|_| again).map(|p| p.losses + 1);
@@ -562,7 +562,7 @@ impl Worker {
             peer.in_children = Some(disabled);
             peer
         });
-        PeerRef::new(peer)
+        PeerHold::new(peer)
     }
 
     /// Requests that progress connects to a peer.
@@ -611,7 +611,7 @@ impl Worker {
 
     /// All peers, for rare events that concern every one.
     pub fn all_peers(&self) -> Vec<PeerHandle> {
-        let settled = |p: &Peer| PeerHandle::Settled(PeerRef::new(p));
+        let settled = |p: &Peer| PeerHandle::Settled(PeerHold::new(p));
         // Under the lock of `peers` progress frees no peer of either list.
         let peers = self.peers.lock();
         let mut all: Vec<_> = peers.values().map(|p| settled(p)).collect();

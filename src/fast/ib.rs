@@ -293,9 +293,9 @@ unsafe fn take_packet(worker: &Worker, iface: &IbIface, ports: &mut IbWorker, wc
         return false;
     }
     flow.receive();
-    // SAFETY: peers that incoming rings and connections name are not freed; the packet is not read after this.
+    // SAFETY: the packet is not read after this.
     unsafe {
-        (*c.peer).stats().received.add(bytes.len());
+        c.peer.get().stats().received.add(bytes.len());
         iface.done_single_threaded(wc);
     }
     if flow.is_ack_due(c.limits.window) {

@@ -231,8 +231,7 @@ pub(super) fn poll<const MT: bool>(
     most: u32,
     goes_on: impl Fn() -> bool,
 ) -> u32 {
-    // SAFETY: peers that incoming rings and connections name are not freed.
-    let received = &unsafe { &*channel.peer }.stats().received;
+    let received = &channel.peer.get().stats().received;
     let mut count = 0;
     while count < most {
         let m = match channel.consumer.peek() {
@@ -338,13 +337,13 @@ fn other(
         len,
         record,
     };
-    // SAFETY: peers that incoming rings and connections name are not freed; the record is readable until `advance`.
+    // SAFETY: the record is readable until `advance`.
     unsafe {
         if m.kind == Kind::StreamData as u8 {
-            return stream::on_data(worker, &*channel.peer, m.imm, m.record, m.len);
+            return stream::on_data(worker, channel.peer.get(), m.imm, m.record, m.len);
         }
-        if rx_dispatch::message(worker, &*channel.peer, &m).is_err() {
-            failure::fail_corrupt(&*channel.peer, "an invalid message");
+        if rx_dispatch::message(worker, channel.peer.get(), &m).is_err() {
+            failure::fail_corrupt(channel.peer.get(), "an invalid message");
             channel.consumer.stop();
         }
     }
@@ -354,6 +353,5 @@ fn other(
 #[inline(never)]
 fn give_up(channel: &mut ShmRx) {
     channel.consumer.stop();
-    // SAFETY: peers that incoming rings and connections name are not freed.
-    failure::fail_corrupt(unsafe { &*channel.peer }, "a malformed message");
+    failure::fail_corrupt(channel.peer.get(), "a malformed message");
 }

@@ -8,7 +8,7 @@ use crate::engine::am::{AmDesc, AmFunction, AmHandler, AmPayload};
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, EndpointRef, Request, TxPayload};
+use crate::engine::request::{self, Callback, EndpointRef, PeerRef, Request, TxPayload};
 use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::worker::{MAX_AM_HEADER, Worker};
 use crate::proto::rndv;
@@ -64,7 +64,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
         }
         let req = request::take(worker, p.external());
         let r = &mut *req;
-        (r.data, r.peer, r.ep) = (data, peer, EndpointRef::of(ep));
+        (r.data, r.peer, r.ep) = (data, Some(PeerRef::new(peer)), EndpointRef::of(ep));
         r.msg.set_tail(m.header.cast(), m.header_len as u32);
         let reply = if flags & UCP_AM_SEND_FLAG_REPLY as u32 != 0 {
             // Relaxed: read by the close of the endpoint, which follows this call.

@@ -7,7 +7,7 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, EndpointRef, Request, TxPayload, TxState};
+use crate::engine::request::{self, Callback, EndpointRef, PeerRef, Request, TxPayload, TxState};
 use crate::engine::rkey::{AmoExecutor, Rkey};
 use crate::engine::worker::Worker;
 use crate::proto::flush;
@@ -137,7 +137,7 @@ pub unsafe fn atomic(
         }
         let req = request::take(worker, p.external());
         let r = &mut *req;
-        (r.peer, r.ep) = (peer, EndpointRef::of(ep));
+        (r.peer, r.ep) = (Some(PeerRef::new(peer)), EndpointRef::of(ep));
         if let RmaPath::Direct(_) = path {
             (r.notify, r.user_data) = (p.notify_send(), p.user_data());
             return param::finish(req, p, UCS_OK);

@@ -4,7 +4,7 @@ use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, FRESH, INTERNAL, LEFT, UNSAID};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, EndpointRef, Request};
+use crate::engine::request::{self, EndpointRef, PeerRef, Request};
 use crate::engine::worker::Worker;
 use crate::proto::{close_grace, cm, detach, failure, flush, internal, resolve, rndv_cancel, tx};
 use crate::sys::{log, process};
@@ -282,7 +282,7 @@ unsafe fn flush_peer(
     // SAFETY: a new request, complete before it is started.
     unsafe {
         let req = request::take(worker, p.external());
-        ((*req).peer, (*req).ep) = (peer, EndpointRef::of(ep));
+        ((*req).peer, (*req).ep) = (Some(PeerRef::new(peer)), EndpointRef::of(ep));
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         match flush::start(req) {
             Some(status) => param::finish(req, p, status),

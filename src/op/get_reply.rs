@@ -5,7 +5,7 @@ use super::rx_dispatch;
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, Op, Request, TxPayload};
+use crate::engine::request::{self, Callback, Op, PeerRef, Request, TxPayload};
 use crate::engine::worker::Worker;
 use crate::proto::tx::{self, PostResult};
 use crate::tl::Lane;
@@ -26,7 +26,7 @@ pub fn send(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
         let req = request::take(worker, std::ptr::null_mut());
         let r = &mut *req;
         tx::set_message(r, Kind::GetRep, UCS_OK as i8 as u8, h.req, &[]);
-        (r.peer, r.notify) = (peer, Callback::Internal(on_reply_end));
+        (r.peer, r.notify) = (Some(PeerRef::new(peer)), Callback::Internal(on_reply_end));
         (r.op, r.payload) = (Op::GetReply, TxPayload::Fragments);
         r.data = Data::Contig {
             ptr: addr as *mut u8,
@@ -108,7 +108,8 @@ unsafe fn on_reply_end(req: *mut Request, _status: ucs_status_t) {
                 alloc::dealloc(copy.as_ptr(), layout);
             }
         } else {
-            (*(*req).peer)
+            (*req)
+                .peer()
                 .replies_in_place
                 .fetch_sub(1, Ordering::Relaxed);
         }

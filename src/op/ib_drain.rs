@@ -49,8 +49,7 @@ fn waits(ports: &mut IbWorker) -> bool {
     let now = clock::coarse_ms();
     let mut waits = false;
     for c in ports.iter().filter(|c| !c.ended) {
-        // SAFETY: peers that lists of progress name are not freed.
-        let lives = unsafe { &*c.peer }.status() == UCS_OK;
+        let lives = c.peer.get().status() == UCS_OK;
         let waiting = c.with_sender(|sender| !sender.drain() && sender.tick(now));
         waits |= lives && waiting == Some(true);
     }

@@ -244,8 +244,9 @@ fn on_imm(worker: &Worker, ports: &mut IbWorker, number: u32, wc: &ibv_wc) -> u3
         return 0;
     };
     c.flow.receive();
-    // SAFETY: peers that lists of progress name are not freed; this completion has an immediate.
-    let (peer, word) = unsafe { (&*c.peer, u32::from_be(wc.__bindgen_anon_1.imm_data)) };
+    let peer = c.peer.get();
+    // SAFETY: this completion has an immediate.
+    let word = u32::from_be(unsafe { wc.__bindgen_anon_1.imm_data });
     peer.stats().received.add(0);
     match SignalWord::decode(word) {
         Some(word) => signal::on_imm(worker, peer, word, wc.byte_len as usize),
@@ -346,8 +347,7 @@ fn on_packet(
     {
         let len = m.len;
         if short(worker, m) {
-            // SAFETY: peers that lists of progress name are not freed.
-            unsafe { &*c.peer }.stats().received.add(len);
+            c.peer.get().stats().received.add(len);
             if c.flow.is_ack_urgent(c.limits.window) {
                 schedule_ack(ports, c.number);
             }
@@ -426,8 +426,7 @@ pub fn deliver(
     let Some(c) = ports.get(number).filter(|c| !c.ended) else {
         return 0;
     };
-    // SAFETY: peers that lists of progress name are not freed.
-    let peer = unsafe { &*c.peer };
+    let peer = c.peer.get();
     if matches!(head.kind, BYE | CREDIT) {
         return u32::from(head.kind == BYE && is_gone(ports, number, peer));
     }

@@ -243,7 +243,7 @@ pub unsafe fn start(req: *mut Request, p: &Param) -> ucs_status_ptr_t {
     unsafe {
         let r = &mut *req;
         (r.notify, r.user_data) = (p.notify_send(), p.user_data());
-        let (answered, peer) = (r.is_answered(), &*r.peer);
+        let (answered, peer) = (r.is_answered(), r.peer());
         let now = p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL);
         let posted = if now {
             tx::post(req)

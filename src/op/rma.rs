@@ -7,7 +7,7 @@ use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::ib_mr::MrUse;
 use crate::engine::peer::{Peer, QpTransport, ShortAccess, ShortKind};
-use crate::engine::request::{self, EndpointRef, RailShare, Request};
+use crate::engine::request::{self, EndpointRef, PeerRef, RailShare, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::cma::{self, CmaDirection, CmaFault, CmaRemote};
@@ -87,8 +87,7 @@ pub fn path(
 
 /// Whether transfers of `len` bytes use the user's memory in place.
 fn zcopy_capable(peer: &Peer, len: usize) -> bool {
-    // SAFETY: peers do not outlive their worker.
-    let policy = &unsafe { &*peer.worker }.ctx.policy;
+    let policy = &peer.worker().ctx.policy;
     policy.ib.as_ref().is_some_and(|ib| len >= ib.in_place)
 }
 
@@ -348,7 +347,7 @@ pub unsafe fn read_now(
     // SAFETY: a new request, freed if nothing was posted.
     unsafe {
         let req = request::take(worker, p.external());
-        ((*req).peer, (*req).ep) = (peer, EndpointRef::of(ep));
+        ((*req).peer, (*req).ep) = (Some(PeerRef::new(peer)), EndpointRef::of(ep));
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         let ptr = buffer.cast();
         (*req).data = Data::Contig { ptr, len };
@@ -443,7 +442,8 @@ unsafe fn request_for(a: &RmaOp, ep: *const Endpoint, p: &Param) -> *mut Request
     // SAFETY: a new request.
     unsafe {
         let req = request::take(a.worker, p.external());
-        ((*req).data, (*req).peer, (*req).ep) = (a.data, a.peer, EndpointRef::of(ep));
+        ((*req).data, (*req).peer, (*req).ep) =
+            (a.data, Some(PeerRef::new(a.peer)), EndpointRef::of(ep));
         req
     }
 }

@@ -5,7 +5,7 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::{CLOSED, Endpoint, FAILED};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, EndpointRef, Request, STREAM_RECV, TxPayload};
+use crate::engine::request::{self, EndpointRef, PeerRef, Request, STREAM_RECV, TxPayload};
 use crate::engine::stream::{self, is_done, is_generic, wanted};
 use crate::engine::worker::Worker;
 use crate::proto::select::MAX_EAGER;
@@ -56,7 +56,7 @@ pub unsafe fn send(
         }
         let req = request::take(worker, p.external());
         let r = &mut *req;
-        (r.data, r.peer, r.ep) = (data, peer, EndpointRef::of(ep));
+        (r.data, r.peer, r.ep) = (data, Some(PeerRef::new(peer)), EndpointRef::of(ep));
         r.payload = match parts {
             true => TxPayload::Fragments,
             false => TxPayload::Whole,
@@ -112,7 +112,7 @@ pub unsafe fn recv(
         }
         let req = request::take(worker, p.external());
         let r = &mut *req;
-        (r.data, r.peer, r.ep) = (data, (*ep).peer(), EndpointRef::of(ep));
+        (r.data, r.peer, r.ep) = (data, Some(PeerRef::new((*ep).peer())), EndpointRef::of(ep));
         (r.notify, r.user_data) = (p.notify_stream_recv(), p.user_data());
         r.flags.store(
             r.flags.load(Ordering::Relaxed) | STREAM_RECV,

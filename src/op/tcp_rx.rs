@@ -191,9 +191,10 @@ fn on_open(worker: &Worker, sockets: &mut TcpWorker, event: SocketEvent, share: 
     let Some(c) = sockets.get(event.token) else {
         return 0;
     };
-    if event.write {
-        // SAFETY: peers that lists of progress name are not freed; an open connection has one.
-        let mut tx = unsafe { &*c.peer }.tx.lock();
+    if event.write
+        && let Some(peer) = c.peer()
+    {
+        let mut tx = peer.tx.lock();
         if let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {
             sender.on_room();
         }
@@ -230,9 +231,9 @@ fn receive(worker: &Worker, sockets: &mut TcpWorker, token: u64, share: u32) -> 
     let Some(c) = sockets.get(token) else {
         return 0;
     };
+    let Some(peer) = c.peer() else { return 0 };
     let mut count = 0;
-    let peer = c.peer;
-    let end = read(worker, c.peer, &mut c.receiver, &mut count);
+    let end = read(worker, peer, &mut c.receiver, &mut count);
     sockets.portion -= count.min(sockets.portion);
     let end = match end {
         Ok(Unread::Nothing) => return count,
@@ -242,8 +243,7 @@ fn receive(worker: &Worker, sockets: &mut TcpWorker, token: u64, share: u32) -> 
         }
         Err(end) => end,
     };
-    // SAFETY: peers that lists of progress name are not freed.
-    let uid = unsafe { &*peer }.uid;
+    let uid = peer.uid;
     match end {
         ReadEnd::Closed => log::debug!("worker {uid:#x} has closed its connection"),
         ReadEnd::Malformed => {
@@ -265,12 +265,10 @@ enum Unread {
 
 fn read(
     worker: &Worker,
-    peer: *const Peer,
+    peer: &Peer,
     receiver: &mut TcpReceiver,
     count: &mut u32,
 ) -> Result<Unread, ReadEnd> {
-    // SAFETY: peers that lists of progress name are not freed.
-    let peer = unsafe { &*peer };
     let mut left = worker.ctx.policy.connecting.max_poll;
     while left > 0 {
         // `UCX_TCP_MAX_POLL=inf` sets no limit.

@@ -78,11 +78,10 @@ fn go_on_with_all(rings: &mut TofuWorker) -> u32 {
 
 /// Continues the record and the flush request of one connection. Returns 1 if both are done.
 fn go_on(rings: &mut TofuWorker, number: u32) -> u32 {
-    let Some(peer) = rings.conn(number).map(|conn| conn.peer) else {
+    let Some(peer) = rings.conn(number).map(|conn| conn.peer.get()) else {
         return 0;
     };
-    // SAFETY: a peer is not freed while a list of the worker names it.
-    let has_gone = match unsafe { &*peer }.tx.lock().lane.as_mut() {
+    let has_gone = match peer.tx.lock().lane.as_mut() {
         Some(Lane::Tofu(sender)) => sender.go_on(),
         _ => true,
     };
@@ -178,7 +177,7 @@ fn on_event(
 /// A read, atomic operation or write by a rail has completed.
 fn on_read(rings: &mut TofuWorker, conn: u32, request: *mut c_void, well: bool) {
     let conn = rings.conn(conn).filter(|conn| conn.flow.read_done());
-    let watched = conn.map(|conn| conn.peer);
+    let watched = conn.map(|conn| conn.peer.get());
     on_done(request, well);
     if let Some(peer) = watched {
         end_flushes(peer);
@@ -186,9 +185,7 @@ fn on_read(rings: &mut TofuWorker, conn: u32, request: *mut c_void, well: bool) 
 }
 
 /// Completes the flushes of a peer that have nothing left to wait for.
-fn end_flushes(peer: *const Peer) {
-    // SAFETY: a peer is not freed while a list of the worker names it.
-    let peer = unsafe { &*peer };
+fn end_flushes(peer: &Peer) {
     let next = || match peer.tx.lock().lane.as_mut() {
         Some(Lane::Tofu(sender)) => sender.next_flushed(),
         _ => None,
@@ -219,7 +216,7 @@ fn on_end(worker: &Worker, rings: &mut TofuWorker, owner: Completion, value: u64
         Completion::Flush(conn) => {
             if let Some(conn) = rings.conn(conn) {
                 conn.flow.complete();
-                end_flushes(conn.peer);
+                end_flushes(conn.peer.get());
             }
         }
         // Reads and atomic operations are reported by `QueueEvent::Completed`; the worker's own operation is polled for
@@ -263,8 +260,7 @@ fn take(
     let mut count = 0;
     // SAFETY: incoming rings are boxed, and dropped only when the clock ticks, not while this reference lives.
     let incoming = unsafe { &mut *incoming.as_ptr() };
-    // SAFETY: a peer is not freed while a list of the worker names it.
-    let peer = unsafe { &*incoming.peer };
+    let peer = incoming.peer.get();
     note(&mut incoming.ring);
     while count < most && !incoming.ended {
         let (head, bytes) = match incoming.ring.peek() {

@@ -90,8 +90,7 @@ fn on_move(ports: &mut IbWorker, number: u32, i: usize, rest: &[u8]) -> u32 {
             sender.follow_peer_port(i, &port);
             sender.local_port()
         });
-        // SAFETY: peers that lists of progress name are not freed.
-        by.inspect(|&by| unsafe { &*c.peer }.set_dev_index(by));
+        by.inspect(|&by| c.peer.get().set_dev_index(by));
         c.flow.request_ack();
         schedule_ack(ports, number);
     }

@@ -102,8 +102,7 @@ fn reply_to_offers(worker: &Worker, rx: &mut Rx, named: &HashSet<*const Peer>) {
         if !c.consumer.is_close_offered() {
             continue;
         }
-        // SAFETY: peers that incoming rings name are not freed.
-        let peer = unsafe { &*c.peer };
+        let peer = c.peer.get();
         let mut tx = peer.tx.lock();
         let agrees = peer.is_connected()
             && is_quiet(peer, &tx, named)
@@ -146,7 +145,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
     }
     let named = release::named_by_requests(worker);
     reply_to_offers(worker, rx, &named);
-    let mut senders: HashSet<*const Peer> = rx.shm_rings.iter().map(|c| c.peer).collect();
+    let mut senders: HashSet<*const Peer> = rx.shm_rings.iter().map(|c| c.peer.as_ptr()).collect();
     if let Some(rings) = rx.tofu.as_deref() {
         senders.extend(rings.peers());
     }

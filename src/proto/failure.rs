@@ -156,7 +156,7 @@ pub fn take_requests(
     wanted: impl Fn(&Request) -> bool,
 ) -> Vec<*mut Request> {
     // SAFETY: requests in lists are not freed.
-    let wanted = |req: *mut Request| unsafe { std::ptr::eq((*req).peer, peer) && wanted(&*req) };
+    let wanted = |req: *mut Request| unsafe { (*req).is_to(peer) && wanted(&*req) };
     // A request can be in several lists, and there can be very many requests.
     let mut taken = IndexSet::new();
     let mut tx = peer.tx.lock();
@@ -402,8 +402,7 @@ pub fn end_endpoint(worker: &Worker, peer: &Peer, ep: &mut Endpoint, status: ucs
 #[cold]
 pub fn fail_corrupt(peer: &Peer, what: &str) {
     // In a forked child the memory that peers write is empty, which is no error of the peer.
-    // SAFETY: peers do not outlive their worker.
-    if unsafe { &*peer.worker }.progress_flags.is_inherited() {
+    if peer.worker().progress_flags.is_inherited() {
         return;
     }
     log::error!(

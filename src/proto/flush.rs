@@ -7,7 +7,7 @@
 use super::{failure, tx};
 use crate::ctypes::*;
 use crate::engine::peer::{AwaitedFlush, Peer, PeerTx};
-use crate::engine::request::{self, Callback, ChildOps, Op, Request, TxState};
+use crate::engine::request::{self, Callback, ChildOps, Op, PeerRef, Request, TxState};
 use crate::engine::worker::Worker;
 use crate::tl::Lane;
 use crate::wire::header::Kind;
@@ -161,8 +161,8 @@ pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
 /// The request is in no queue.
 #[inline(always)]
 pub unsafe fn marker_sent(req: *mut Request) {
-    // SAFETY: the caller's request, whose peer is not freed before it completes.
-    let peer = unsafe { &*(*req).peer };
+    // SAFETY: the caller's request.
+    let peer = unsafe { (*req).peer() };
     if peer.rma_idle() {
         // SAFETY: the request is in no queue.
         return unsafe { request::complete_plain(req, outcome(peer)) };
@@ -184,8 +184,7 @@ unsafe fn await_answers(peer: &Peer, req: *mut Request) {
     wait(peer, &mut tx, req);
     drop(tx);
     // A forced close by another thread could not find the request while it was in no list: checked again.
-    // SAFETY: peers do not outlive their worker.
-    abandon(unsafe { &*peer.worker }, peer);
+    abandon(peer.worker(), peer);
 }
 
 /// Stores the turn of a get: its number among all RMA that was sent to the peer, counted from 1.
@@ -293,7 +292,7 @@ pub unsafe fn start_all(worker: &Worker, parent: *mut Request) -> Option<ucs_sta
         // SAFETY: the child is a new request.
         unsafe {
             let child = request::take(worker, std::ptr::null_mut());
-            (*child).peer = &raw const **peer;
+            (*child).peer = Some(PeerRef::new(peer));
             (*child).op = Op::FlushChild { parent };
             (*child).notify = Callback::Internal(child_done);
             if let Some(status) = start(child) {

@@ -212,8 +212,7 @@ pub fn on_gone(peer: &Peer, imm: RailImm) {
 pub fn broken(ports: &mut IbWorker, number: u32, rail: (usize, u32), status: ibv_wc_status) {
     let why = ports.ifaces[rail.0].port.hca.verbs.status_text(status);
     if let Some(peer) = ports.get(number).map(|c| c.peer) {
-        // SAFETY: peers that lists of progress name are not freed.
-        give_up(ports, unsafe { &*peer }, rail, &why);
+        give_up(ports, peer.get(), rail, &why);
     }
 }
 

@@ -13,6 +13,7 @@ use super::{ib_failover, tx};
 use crate::ctypes::*;
 use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker, TcpWireup, WireupChannel};
 use crate::engine::peer::Peer;
+use crate::engine::request::PeerRef;
 use crate::engine::worker::Worker;
 use crate::sys::{clock, host, log};
 use crate::tl::ib::NegotiatedLimits;
@@ -45,7 +46,7 @@ pub fn start(worker: &Worker, ports: &mut IbWorker) {
             tx.connecting && tx.lane.is_none()
         };
         // No second connection if the peer has started one.
-        if still && !ports.iter().any(|c| std::ptr::eq(c.peer, peer) && !c.ended) {
+        if still && !ports.iter().any(|c| c.peer.is(peer) && !c.ended) {
             connect(worker, ports, peer);
         }
     }
@@ -91,8 +92,7 @@ fn begin(
         Some(oob) => WireupChannel::Sockets(Box::new(oob)),
         None => WireupChannel::Datagrams(AddressHandle::new(port, &to)?),
     };
-    // SAFETY: peers do not outlive their worker.
-    let worker = unsafe { &*peer.worker };
+    let worker = peer.worker();
     let datagrams = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.datagrams);
     let qp = match by_queue.then(|| queue(&ports.ifaces[iface])).transpose() {
         Err(e) if datagrams => {
@@ -113,7 +113,8 @@ fn begin(
     ports.insert(Box::new(IbConn {
         number,
         proof: random as u32,
-        peer,
+        // SAFETY: the peer of a connection.
+        peer: unsafe { PeerRef::new(peer) },
         iface,
         phase: IbConnPhase::HelloSent,
         seen: false,
@@ -194,7 +195,7 @@ pub fn open(worker: &Worker, ports: &mut IbWorker, number: u32) -> bool {
     let (settled, index, to) = (c.is_settled(), c.iface, c.to);
     let (limits, own, secret) = (c.limits, (c.number, c.proof), c.secret);
     let (qp, flow, there) = (c.qp.clone(), c.flow.clone(), c.remote_qp);
-    let (peer, answered, outlives) = (c.peer, c.answered, !c.paths.is_empty());
+    let (peer, answered, outlives) = (c.peer.get(), c.answered, !c.paths.is_empty());
     if settled {
         ports.unsettled -= 1;
     }
@@ -208,8 +209,7 @@ pub fn open(worker: &Worker, ports: &mut IbWorker, number: u32) -> bool {
         (None, Some(there)) => {
             match UdTx::new(&iface, &to, (there.number, there.proof), limits.window) {
                 Ok(mut rc_ep) => {
-                    // SAFETY: peers that lists of progress name are not freed.
-                    let ping = ping(&iface, unsafe { &*peer }.uid, secret, own);
+                    let ping = ping(&iface, peer.uid, secret, own);
                     rc_ep.set_keepalive_port(there.keepalive_qpn, ping);
                     let mut sender = IbSender::over_ud(iface, flow, rc_ep);
                     if outlives {
@@ -218,16 +218,13 @@ pub fn open(worker: &Worker, ports: &mut IbWorker, number: u32) -> bool {
                     sender
                 }
                 Err(e) => {
-                    // SAFETY: peers that lists of progress name are not freed.
-                    fail(unsafe { &*peer }, &e);
+                    fail(peer, &e);
                     return false;
                 }
             }
         }
         (None, None) => return false,
     };
-    // SAFETY: peers that lists of progress name are not freed.
-    let peer = unsafe { &*peer };
     let to_oneself = answered && peer.uid == worker.uid;
     let mut tx = peer.tx.lock();
     tx.connecting = false;

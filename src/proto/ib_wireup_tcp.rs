@@ -58,8 +58,7 @@ fn connect(
     let Some(c) = ports.get(number).filter(still) else {
         return false;
     };
-    // SAFETY: peers that lists of progress name are not freed.
-    let peer = unsafe { &*c.peer };
+    let peer = c.peer.get();
     let Some(oob) = c.oob().filter(|oob| oob.ours.is_none()) else {
         return false;
     };
@@ -80,7 +79,7 @@ fn connect(
         );
         let phase = TcpConnPhase::WireupConnecting { number, candidate };
         let made = socket::connect(tcp_path, &sockets.tuning)
-            .and_then(|s| sockets.add(s, phase, std::ptr::null(), true));
+            .and_then(|s| sockets.add(s, phase, None, true));
         match made.map(|token| sockets.get(token)) {
             Ok(Some(s)) => {
                 (oob.ours, oob.through) = (Some(s.link.clone()), false);
@@ -137,8 +136,7 @@ fn on_connected(
         sockets.remove(token);
         return;
     };
-    // SAFETY: peers that lists of progress name are not freed.
-    let peer = unsafe { &*peer };
+    let peer = peer.get();
     let done = socket::connected(&socket.link.socket).and_then(|()| {
         let (target, _) = oob.target.as_ref().ok_or(ErrorKind::NotFound)?;
         let hello = TcpHello {

@@ -77,8 +77,7 @@ impl LaneInfo {
 const TOFU: (f64, f64) = (850e-9, 6.8e9);
 
 fn tofu(peer: &Peer) -> LaneInfo {
-    // SAFETY: peers do not outlive their worker.
-    let worker = unsafe { &*peer.worker };
+    let worker = peer.worker();
     let name = worker
         .ctx
         .tnis
@@ -104,8 +103,7 @@ pub fn of(peer: &Peer) -> Vec<LaneInfo> {
         };
         return lane.into_iter().collect();
     }
-    // SAFETY: peers do not outlive their worker.
-    let worker = unsafe { &*peer.worker };
+    let worker = peer.worker();
     let transport = match peer.uid == worker.uid {
         true => c"self",
         false if worker.ctx.options.tls.allows("posix") => c"posix",
@@ -127,8 +125,7 @@ pub fn estimate(peer: &Peer, len: usize) -> f64 {
 
 /// The IB port that reaches a peer, or will.
 fn port(peer: &Peer, queues: QpTransport) -> Option<LaneInfo> {
-    // SAFETY: peers do not outlive their worker.
-    let worker = unsafe { &*peer.worker };
+    let worker = peer.worker();
     let target = || match peer.target.as_deref() {
         Some(LaneTarget::Ib(target)) => Some(target.path.iface),
         _ => None,
@@ -152,8 +149,7 @@ fn port(peer: &Peer, queues: QpTransport) -> Option<LaneInfo> {
 /// The existing TCP connection, whichever side has made it, or the one that would be made, which reads the kernel's
 /// routes.
 fn tcp(peer: &Peer) -> Option<LaneInfo> {
-    // SAFETY: peers do not outlive their worker.
-    let devices = &unsafe { &*peer.worker }.ctx.devices;
+    let devices = &peer.worker().ctx.devices;
     let device = match peer.dev_index() {
         Some(dev_index) => devices.get(dev_index),
         None => {

@@ -10,7 +10,7 @@ use super::failure::is_dead;
 use super::tx;
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerHandle};
-use crate::engine::request::Request;
+use crate::engine::request::{PeerRef, Request};
 use crate::engine::worker::{Rx, Worker};
 use crate::sys::host;
 use crate::sys::process_monitor::{self, ExitState};
@@ -41,10 +41,7 @@ struct ProbedPeer<'a> {
 /// Fails the peers that are dead; those whose messages still wait in a ring fail in the next round, which is then due.
 pub fn fail_dead_peers(worker: &Worker, rx: &mut Rx) {
     for peer in dead_peers(worker, rx) {
-        let mut rings = rx
-            .shm_rings
-            .iter_mut()
-            .filter(|c| std::ptr::eq(c.peer, peer));
+        let mut rings = rx.shm_rings.iter_mut().filter(|c| c.peer.is(peer));
         // Messages sent before the peer died are still in its ring. They are handled in the order of all senders, and
         // the failure follows them.
         if rings.any(|c| !c.consumer.is_empty()) {
@@ -53,7 +50,7 @@ pub fn fail_dead_peers(worker: &Worker, rx: &mut Rx) {
         }
         rx.shm_rings
             .iter_mut()
-            .filter(|c| std::ptr::eq(c.peer, peer))
+            .filter(|c| c.peer.is(peer))
             .for_each(|c| c.consumer.stop());
         // SAFETY: peers that lists of progress name are not freed.
         tx::fail_peer(unsafe { &*peer }, UCS_ERR_CONNECTION_RESET);
@@ -117,7 +114,7 @@ fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<*const Peer> {
 /// The peers that are reached by shared memory and have not failed, in the order of their uids. Unmaps the inboxes of
 /// destroyed workers to which no message was sent: mapped memory is not freed.
 fn reachable_peers(worker: &Worker, rx: &Rx) -> Vec<*const Peer> {
-    let mut known: Vec<*const Peer> = rx.shm_rings.iter().map(|c| c.peer).collect();
+    let mut known: Vec<*const Peer> = rx.shm_rings.iter().map(|c| c.peer.as_ptr()).collect();
     // Relaxed: `watch_death` is set once; the next round sees it.
     known.extend(worker.all_peers().into_iter().filter_map(|p| match p {
         PeerHandle::Settled(ref p) => {
@@ -144,14 +141,16 @@ fn reachable_peers(worker: &Worker, rx: &Rx) -> Vec<*const Peer> {
 /// The peers for which requests wait: for an answer, or for the copy of their memory.
 fn waited_for(worker: &Worker) -> HashSet<*const Peer> {
     // SAFETY: requests in lists are not freed, and stay there as long as the list's lock is held.
-    let peer_of = |req: *mut Request| unsafe { (*req).peer };
-    let mut peers: HashSet<_> = worker.cma_gets.lock().iter().map(|&r| peer_of(r)).collect();
+    let peer_of = |req: *mut Request| unsafe { (*req).peer }.map(PeerRef::as_ptr);
+    let gets = worker.cma_gets.lock();
+    let mut peers: HashSet<_> = gets.iter().filter_map(|&r| peer_of(r)).collect();
+    drop(gets);
     // Most consecutive requests are for one peer.
-    let mut last = std::ptr::null();
+    let mut last = None;
     for (_, req) in worker.ids.lock().iter() {
         let peer = peer_of(req);
-        if !std::ptr::eq(peer, last) {
-            peers.insert(peer);
+        if peer != last {
+            peers.extend(peer);
             last = peer;
         }
     }

@@ -129,8 +129,7 @@ pub fn tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
 
 /// Protocol of a message of a size: the choice of `select`, and what the receiver can do then.
 fn message(peer: &Peer, len: usize) -> Served {
-    // SAFETY: peers do not outlive their worker.
-    let worker = unsafe { &*peer.worker };
+    let worker = peer.worker();
     let thresh = peer.rndv_thresh(worker);
     let socket = peer.has_socket();
     let longest = select::longest(worker, peer, len, true);
@@ -211,8 +210,7 @@ fn access(peer: &Peer) -> Served {
 
 /// Computes the protocol at every size at which it can change, and joins equal neighbours.
 fn ranges(peer: &Peer, lanes: &LaneNames, served: &dyn Fn(usize) -> Served) -> Vec<ProtoRange> {
-    // SAFETY: peers do not outlive their worker.
-    let policy = unsafe { &(*peer.worker).ctx.policy };
+    let policy = &peer.worker().ctx.policy;
     let last_of_its_kind = [
         INLINE,
         MAX_EAGER,

@@ -2,13 +2,13 @@
 //! itself.
 //!
 //! Uncounted pointers to a peer are in lists that only progress follows, and in requests, which have completed with the
-//! failure or are in such lists. All others are references ([`crate::engine::peer::PeerRef`]). So progress removes a
+//! failure or are in such lists. All others are references ([`crate::engine::peer::PeerHold`]). So progress removes a
 //! peer without references from the worker's lists of peers, where other threads could find it, and frees it when no
 //! list of progress names it.
 
 use super::{failure, proto_info};
 use crate::engine::peer::Peer;
-use crate::engine::request::Request;
+use crate::engine::request::{PeerRef, Request};
 use crate::engine::worker::{Rx, Worker};
 use crate::tl::Lane;
 use std::collections::HashSet;
@@ -202,14 +202,14 @@ fn may_be_named_again(worker: &Worker, peer: &Peer) -> bool {
 /// The peers that lists of progress name.
 fn named(worker: &Worker, rx: &mut Rx) -> HashSet<*const Peer> {
     let mut named = named_by_requests(worker);
-    named.extend(rx.shm_rings.iter().map(|c| c.peer));
+    named.extend(rx.shm_rings.iter().map(|c| c.peer.as_ptr()));
     named.extend(worker.idle.lock().iter());
     if let Some(sockets) = rx.tcp.as_deref() {
-        named.extend(sockets.iter().map(|c| c.peer));
-        named.extend(sockets.retries.iter().map(|r| r.peer));
+        named.extend(sockets.iter().filter_map(|c| c.peer.map(PeerRef::as_ptr)));
+        named.extend(sockets.retries.iter().map(|r| r.peer.as_ptr()));
     }
     if let Some(ports) = rx.ib.as_deref_mut() {
-        named.extend(ports.iter().map(|c| c.peer));
+        named.extend(ports.iter().map(|c| c.peer.as_ptr()));
     }
     if let Some(rings) = rx.tofu.as_deref() {
         named.extend(rings.peers());
@@ -227,14 +227,20 @@ pub fn named_by_requests(worker: &Worker) -> HashSet<*const Peer> {
     named.extend(worker.pending_peers.lock().iter());
     named.extend(worker.failed_peers.lock().iter());
     named.extend(worker.departing.lock().iter());
-    named.extend(worker.split_pushes.lock().iter().map(|p| p.peer));
-    named.extend(worker.rtr_races.lock().iter().map(|a| a.peer));
+    named.extend(worker.split_pushes.lock().iter().map(|p| p.peer.as_ptr()));
+    named.extend(worker.rtr_races.lock().iter().map(|a| a.peer.as_ptr()));
     named.extend(worker.partial_ams.lock().keys());
     named.extend(worker.partial_tags.lock().keys());
     // SAFETY: requests in lists are not freed, and stay there as long as the list's lock is held.
-    let peer_of = |&req: &*mut Request| unsafe { (*req).peer };
-    named.extend(worker.cma_gets.lock().iter().map(peer_of));
-    named.extend(worker.flushed_done.lock().iter().map(peer_of));
-    named.extend(worker.ids.lock().iter().map(|(_, req)| peer_of(&req)));
+    let peer_of = |&req: &*mut Request| unsafe { (*req).peer }.map(PeerRef::as_ptr);
+    named.extend(worker.cma_gets.lock().iter().filter_map(peer_of));
+    named.extend(worker.flushed_done.lock().iter().filter_map(peer_of));
+    named.extend(
+        worker
+            .ids
+            .lock()
+            .iter()
+            .filter_map(|(_, req)| peer_of(&req)),
+    );
     named
 }

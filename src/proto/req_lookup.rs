@@ -24,7 +24,7 @@ pub fn find(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
         .ids
         .lock()
         .get(id)
-        .filter(|&req| std::ptr::eq(unsafe { (*req).peer }, peer))
+        .filter(|&req| unsafe { (*req).is_to(peer) })
 }
 
 /// Whether the request with this id is a rendezvous announced to this peer: the peer may request the data of no other.
@@ -32,7 +32,7 @@ pub fn is_offer(worker: &Worker, peer: &Peer, id: u64) -> bool {
     // SAFETY: requests in the table are not freed while its lock is held.
     let offers = |req: *mut Request| unsafe {
         let kind = (*req).msg.kind();
-        std::ptr::eq((*req).peer, peer) && matches!(kind, Some(Kind::TagRts | Kind::AmRts))
+        (*req).is_to(peer) && matches!(kind, Some(Kind::TagRts | Kind::AmRts))
     };
     worker.ids.lock().get(id).is_some_and(offers)
 }
@@ -68,9 +68,8 @@ pub fn borrow<'a>(
 ) -> Option<BorrowedReq<'a>> {
     let read = kind == Kind::GetRep;
     // SAFETY: requests in the table are not freed.
-    let fits = |r: &*mut Request| unsafe {
-        std::ptr::eq((**r).peer, peer) && (**r).msg.is(Kind::GetReq) == read
-    };
+    let fits =
+        |r: &*mut Request| unsafe { (**r).is_to(peer) && (**r).msg.is(Kind::GetReq) == read };
     let req = worker.ids.lock().borrow(id, fits)?;
     Some(BorrowedReq {
         worker,

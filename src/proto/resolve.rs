@@ -3,7 +3,8 @@
 use super::detach;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
-use crate::engine::peer::{EpTable, Peer, PeerRef};
+use crate::engine::peer::{EpTable, Peer, PeerHold};
+use crate::engine::request::PeerRef;
 use crate::engine::tcp_worker;
 use crate::engine::worker::{Rx, ShmRx, Worker};
 use crate::sys::memfd::MemfdId;
@@ -23,7 +24,7 @@ const COUNTED: u32 = 1 << (SN_BITS - 1);
 ///
 /// # Errors
 /// `UCS_ERR_UNREACHABLE` if no transport that the options allow reaches it.
-pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerRef, ucs_status_t> {
+pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerHold, ucs_status_t> {
     if let Some(peer) = known_peer(worker, address) {
         prepare_inbox(worker, &peer, address);
         return Ok(peer);
@@ -93,12 +94,12 @@ fn prepare_inbox(worker: &Worker, peer: &Peer, address: &WorkerAddress) {
 }
 
 /// The peer, if it is known with this inbox: the kernel need not be queried again for its owner.
-fn known_peer(worker: &Worker, address: &WorkerAddress) -> Option<PeerRef> {
+fn known_peer(worker: &Worker, address: &WorkerAddress) -> Option<PeerHold> {
     let inbox = locator(address.shm?);
     let peers = worker.peers.lock();
     let peer = peers.get(&address.uid)?;
     let same = peer.status() == UCS_OK && peer.inbox == Some(inbox);
-    same.then(|| PeerRef::new(peer))
+    same.then(|| PeerHold::new(peer))
 }
 
 /// Why the inbox of another worker cannot be mapped. Tried in advance only where the address space is limited;
@@ -330,8 +331,7 @@ pub fn counterpart(worker: &Worker, peer: &Peer, sn: u32) -> Option<*mut Endpoin
 }
 
 fn list(peer: &Peer, eps: &mut EpTable, ep: Endpoint) -> *mut Endpoint {
-    // SAFETY: peers do not outlive their worker.
-    let worker = unsafe { &*peer.worker };
+    let worker = peer.worker();
     peer.hold();
     let memory = worker
         .ep_pool
@@ -399,7 +399,8 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
         rx.shm_rings.push(Box::new(ShmRx {
             consumer,
             index,
-            peer: &raw const *peer,
+            // SAFETY: the peer of an incoming ring.
+            peer: unsafe { PeerRef::new(&peer) },
         }));
     }
 }

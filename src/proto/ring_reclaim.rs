@@ -12,12 +12,10 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
     };
     rx.shm_rings.retain_mut(|c| {
         // A sender that is alive may still write, so that its ring cannot be given to another one.
-        // SAFETY: peers that lists of progress name are not freed.
-        let gone = c.consumer.is_stopped() && failure::is_dead(worker, unsafe { &*c.peer });
+        let gone = c.consumer.is_stopped() && failure::is_dead(worker, c.peer.get());
         let finished = gone || (c.consumer.closed() && matches!(c.consumer.peek(), Ok(None)));
         if finished {
-            // SAFETY: peers that lists of progress name are not freed.
-            let peer = unsafe { &*c.peer };
+            let peer = c.peer.get();
             // A sender that is destroyed closes its ring: its failure is raised without waiting for the next liveness
             // check.
             if !gone && failure::is_dead(worker, peer) {

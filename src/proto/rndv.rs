@@ -17,7 +17,9 @@ use super::tx::{self, PostResult};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Op, Request, RndvRecv, TxPayload, TxState, ZcopyState};
+use crate::engine::request::{
+    self, Op, PeerRef, Request, RndvRecv, TxPayload, TxState, ZcopyState,
+};
 use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::worker::Worker;
 use crate::tl::shm::outbox::OpenSplitCopy;
@@ -118,7 +120,8 @@ pub unsafe fn receive_later(
 unsafe fn fill_rndv(r: &mut Request, peer: &Peer, offer: RtsInfo, beside: *const u8) {
     request::init_full(r);
     r.info.length = offer.len;
-    r.peer = peer;
+    // SAFETY: the peer of a request that is about to be posted.
+    r.peer = Some(unsafe { PeerRef::new(peer) });
     r.op = Op::RndvRecv(RndvRecv::new(&offer));
     // SAFETY: the STADDs of the RTS are readable at `beside`.
     unsafe { get_zcopy::keep_rails(r, offer, beside) };

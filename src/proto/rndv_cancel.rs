@@ -82,8 +82,9 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
 /// # Safety
 /// The caller owns the request, which is of this peer and not complete.
 unsafe fn cancel_remote(peer: &Peer, req: *mut Request, status: ucs_status_t) -> bool {
-    // SAFETY: the caller's request; peers do not outlive their worker.
-    let (r, worker) = unsafe { (&mut *req, &*peer.worker) };
+    let worker = peer.worker();
+    // SAFETY: the caller's request.
+    let r = unsafe { &mut *req };
     let offered = r.id;
     // Without an id it was not announced; without such a lane no device reads it.
     let may_be_read = offered != 0 && (peer.has_rings() || tx::zcopy::is_possible(peer));

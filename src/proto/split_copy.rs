@@ -8,7 +8,7 @@
 use super::cma::{self, CmaDirection};
 use super::failure;
 use crate::engine::peer::{CMA_ALONE, CMA_YES, Peer};
-use crate::engine::request::{Request, SplitCopy, TxState};
+use crate::engine::request::{PeerRef, Request, SplitCopy, TxState};
 use crate::engine::worker::{SplitPush, Worker};
 use crate::proto::{req_lookup, tx};
 use crate::sys::cma::Spans;
@@ -208,7 +208,8 @@ pub fn on_split_copy(worker: &Worker, peer: &Peer, id: u64, hdr: SplitCopyHdr) {
         return;
     }
     let mut push = SplitPush {
-        peer,
+        // SAFETY: the peer of a split copy.
+        peer: unsafe { PeerRef::new(peer) },
         id,
         target: hdr.addr,
         chunk: hdr.chunk as usize,
@@ -237,15 +238,14 @@ pub fn drop_push(worker: &Worker, peer: &Peer) {
     worker
         .split_pushes
         .lock()
-        .retain(|push| !ptr::eq(push.peer, peer));
+        .retain(|push| !push.peer.is(peer));
 }
 
 /// Copies chunks of one message; false when there is no more to do.
 fn advance(worker: &Worker, push: &mut SplitPush) -> bool {
-    // SAFETY: peers that lists of progress name are not freed; the chunk state is mapped as long as the ring, and
-    // `drop_push` removes `push` before that is freed.
-    let (peer, chunk_state): (&Peer, &ChunkState) =
-        unsafe { (&*push.peer, push.chunk_state.as_ref()) };
+    let peer = push.peer.get();
+    // SAFETY: the chunk state is mapped as long as the ring, and `drop_push` removes `push` before that is freed.
+    let chunk_state: &ChunkState = unsafe { push.chunk_state.as_ref() };
     // The user may have cancelled the message meanwhile.
     let Some(req) = req_lookup::find(worker, peer, push.id) else {
         return false;

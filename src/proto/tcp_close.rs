@@ -57,8 +57,7 @@ fn has_ended(worker: &Worker, c: &mut TcpConn) -> bool {
     if c.phase != TcpConnPhase::Open {
         return true;
     }
-    // SAFETY: peers that lists of progress name are not freed; an open connection has one.
-    let peer = unsafe { &*c.peer };
+    let Some(peer) = c.peer() else { return true };
     if peer.status() != UCS_OK || peer.uid == worker.uid {
         return true;
     }

@@ -6,6 +6,7 @@
 use super::{lane_info, select, tx};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
+use crate::engine::request::PeerRef;
 use crate::engine::tcp_worker::{ConnectAttempt, ConnectRetry, TcpConn, TcpConnPhase, TcpWorker};
 use crate::engine::worker::Worker;
 use crate::sys::{clock, log};
@@ -35,6 +36,8 @@ const CROSSED_MS: u64 = 2000;
 pub fn start(worker: &Worker, sockets: &mut TcpWorker) {
     let wanted = std::mem::take(&mut *worker.connect_tcp.lock());
     for peer in wanted {
+        // SAFETY: peers that were in a list of progress are freed by progress only.
+        let peer = unsafe { &*peer };
         connect(
             worker,
             sockets,
@@ -56,7 +59,7 @@ pub fn start(worker: &Worker, sockets: &mut TcpWorker) {
         connect(
             worker,
             sockets,
-            peer,
+            peer.get(),
             ConnectAttempt {
                 candidate: 0,
                 dropped,
@@ -72,48 +75,43 @@ pub fn start(worker: &Worker, sockets: &mut TcpWorker) {
 }
 
 /// Connects to the next address of a peer.
-fn connect(
-    worker: &Worker,
-    sockets: &mut TcpWorker,
-    peer: *const Peer,
-    mut attempt: ConnectAttempt,
-) {
-    // SAFETY: peers that lists of progress name are not freed.
-    let p = unsafe { &*peer };
-    if !still_wanted(p) {
+fn connect(worker: &Worker, sockets: &mut TcpWorker, peer: &Peer, mut attempt: ConnectAttempt) {
+    if !still_wanted(peer) {
         return;
     }
-    if let Some(link) = link_from(worker, sockets, p) {
-        open(worker, p, link);
+    if let Some(link) = link_from(worker, sockets, peer) {
+        open(worker, peer, link);
         return;
     }
-    let Some(target) = p.socket_target() else {
-        return tx::fail_peer(p, UCS_ERR_UNREACHABLE);
+    let Some(target) = peer.socket_target() else {
+        return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
     };
     let paths = target.paths(&worker.ctx.devices);
+    // SAFETY: the peer of a connection.
+    let to_peer = unsafe { PeerRef::new(peer) };
     while let Some(tcp_path) = paths.get(attempt.candidate) {
         let to = tcp_path.to;
-        log::debug!("connecting to worker {:#x} at {to}", p.uid);
+        log::debug!("connecting to worker {:#x} at {to}", peer.uid);
         let made = socket::connect(tcp_path, &sockets.tuning)
-            .and_then(|s| sockets.add(s, TcpConnPhase::Connecting(attempt), peer, true));
+            .and_then(|s| sockets.add(s, TcpConnPhase::Connecting(attempt), Some(to_peer), true));
         match made {
             Ok(_) => return,
             // The process is out of descriptors: an error in the log, because it does not concern the peer.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                log::error!("no connection to worker {:#x} at {to}: {e}", p.uid);
+                log::error!("no connection to worker {:#x} at {to}: {e}", peer.uid);
             }
-            Err(e) => log::debug!("no connection to worker {:#x} at {to}: {e}", p.uid),
+            Err(e) => log::debug!("no connection to worker {:#x} at {to}: {e}", peer.uid),
         }
         attempt.candidate += 1;
     }
-    log::diag!("worker {:#x} cannot be reached by tcp", p.uid);
-    tx::fail_peer(p, UCS_ERR_UNREACHABLE);
+    log::diag!("worker {:#x} cannot be reached by tcp", peer.uid);
+    tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
 }
 
 /// The connection that a peer has made while messages to it went by shared memory. The peer would reject a second one.
 fn link_from(worker: &Worker, sockets: &TcpWorker, peer: &Peer) -> Option<Arc<SharedSocket>> {
     let mut all = sockets.iter();
-    let open = all.find(|c| c.phase == TcpConnPhase::Open && std::ptr::eq(c.peer, peer))?;
+    let open = all.find(|c| c.phase == TcpConnPhase::Open && c.is_to(peer))?;
     // Of a connection to itself a worker sends on the end that has connected.
     (peer.uid != worker.uid).then(|| open.link.clone())
 }
@@ -146,8 +144,7 @@ pub fn on_event(worker: &Worker, sockets: &mut TcpWorker, event: SocketEvent) ->
 /// Handles the end of a connect: success or failure.
 fn on_connected(worker: &Worker, sockets: &mut TcpWorker, token: u64, attempt: ConnectAttempt) {
     let Some(c) = sockets.get(token) else { return };
-    // SAFETY: peers that lists of progress name are not freed.
-    let peer = unsafe { &*c.peer };
+    let Some(peer) = c.peer() else { return };
     let done = socket::connected(&c.link.socket).and_then(|()| {
         let target = peer.socket_target().ok_or(ErrorKind::NotFound)?;
         let hello = TcpHello {
@@ -220,8 +217,7 @@ fn on_answer(
     let Some(c) = sockets.get(token) else {
         return false;
     };
-    // SAFETY: peers that lists of progress name are not freed.
-    let peer = unsafe { &*c.peer };
+    let Some(peer) = c.peer() else { return false };
     // Messages may follow in the same segment.
     let answer = match recv_hello(c, Answer::SIZE, usize::MAX) {
         Ok(None) => return false,
@@ -238,13 +234,15 @@ fn on_answer(
             c.receiver.take(Answer::SIZE);
             c.losses = a.losses;
             let link = c.link.clone();
-            sockets.set_open(token, peer);
+            // SAFETY: the peer of a connection.
+            sockets.set_open(token, unsafe { PeerRef::new(peer) });
             open(worker, peer, link)
         }
         Some(a) if a.verdict == CROSSED => {
             sockets.remove(token);
             sockets.retries.push(ConnectRetry {
-                peer,
+                // SAFETY: the peer of a connection that is to be made.
+                peer: unsafe { PeerRef::new(peer) },
                 at: clock::coarse_ms() + CROSSED_MS,
                 dropped: attempt.dropped,
             });
@@ -263,14 +261,14 @@ fn on_answer(
 /// is another worker than before.
 fn retry(sockets: &mut TcpWorker, peer: &Peer, attempt: ConnectAttempt) {
     let dropped = attempt.dropped + 1;
-    // SAFETY: peers do not outlive their worker.
-    let worker = unsafe { &*peer.worker };
+    let worker = peer.worker();
     if dropped > worker.ctx.policy.connecting.max_conn_retries {
         log::diag!("worker {:#x} rejects the connection", peer.uid);
         return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
     }
     sockets.retries.push(ConnectRetry {
-        peer,
+        // SAFETY: the peer of a connection that is to be made.
+        peer: unsafe { PeerRef::new(peer) },
         at: clock::coarse_ms() + RETRY_MS * u64::from(dropped),
         dropped,
     });
@@ -318,12 +316,7 @@ pub fn accept(sockets: &mut TcpWorker) {
         }
         let until = clock::coarse_ms() + HALF_OPEN_MS;
         log::trace!("connection from {}", text(from));
-        if let Err(e) = sockets.add(
-            socket,
-            TcpConnPhase::HalfOpen { until },
-            std::ptr::null(),
-            false,
-        ) {
+        if let Err(e) = sockets.add(socket, TcpConnPhase::HalfOpen { until }, None, false) {
             log::debug!("cannot watch a connection: {e}");
         }
     }
@@ -431,13 +424,15 @@ fn send_answer(worker: &Worker, sockets: &mut TcpWorker, token: u64, g: TcpHello
         sockets.remove(token);
         return false;
     }
+    // SAFETY: the peer of a connection.
+    let to_peer = unsafe { PeerRef::new(peer) };
     if own {
         // Of a connection to itself a worker sends on the end that has connected, and receives on this one.
-        sockets.set_open(token, peer);
+        sockets.set_open(token, to_peer);
         return true;
     }
     drop_attempts(sockets, peer);
-    sockets.set_open(token, peer);
+    sockets.set_open(token, to_peer);
     // Messages to a peer with an inbox go by shared memory.
     peer.uses_inbox() || open(worker, peer, link)
 }
@@ -447,8 +442,7 @@ fn end_lost(sockets: &mut TcpWorker, g: &TcpHello) {
     let lost = |c: &TcpConn| {
         c.phase == TcpConnPhase::Open
             && c.losses < g.losses
-            // SAFETY: peers that lists of progress name are not freed; an open connection has one.
-            && unsafe { &*c.peer }.uid == g.from
+            && c.peer().is_some_and(|peer| peer.uid == g.from)
     };
     let tokens: Vec<u64> = sockets
         .iter()
@@ -478,22 +472,20 @@ fn ours_stays(worker: &Worker, sockets: &TcpWorker, peer: &Peer) -> bool {
         TcpConnPhase::HelloSent(_) => worker.uid > peer.uid,
         _ => false,
     };
-    sockets
-        .iter()
-        .any(|c| std::ptr::eq(c.peer, peer) && ours(c.phase))
+    sockets.iter().any(|c| c.is_to(peer) && ours(c.phase))
 }
 
 /// Drops the attempts to connect to a peer whose own connection is accepted.
 fn drop_attempts(sockets: &mut TcpWorker, peer: &Peer) {
     let begun: Vec<u64> = sockets
         .iter()
-        .filter(|c| std::ptr::eq(c.peer, peer) && c.phase != TcpConnPhase::Open)
+        .filter(|c| c.is_to(peer) && c.phase != TcpConnPhase::Open)
         .map(|c| c.link.token)
         .collect();
     for token in begun {
         sockets.remove(token);
     }
-    sockets.retries.retain(|r| !std::ptr::eq(r.peer, peer));
+    sockets.retries.retain(|r| !r.peer.is(peer));
 }
 
 /// Closes an open connection that has failed or carried malformed data, and fails the peer.
@@ -502,8 +494,7 @@ pub fn close(sockets: &mut TcpWorker, token: u64) {
         return;
     };
     c.link.shut();
-    // SAFETY: peers that lists of progress name are not freed.
-    let peer = unsafe { &*c.peer };
+    let Some(peer) = c.peer() else { return };
     let mut tx = peer.tx.lock();
     if let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {
         sender.shut();

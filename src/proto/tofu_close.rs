@@ -30,8 +30,7 @@ fn close(rings: &mut TofuWorker, number: u32) {
     let Some(conn) = rings.conn(number) else {
         return;
     };
-    // SAFETY: a peer is not freed while a list of the worker names it.
-    let peer = unsafe { &*conn.peer };
+    let peer = conn.peer.get();
     let phase = conn.phase;
     if phase != TofuConnPhase::Closing {
         // The sender lists a waiting request until it is completed.
@@ -85,10 +84,9 @@ pub fn drop_lane(peer: &Peer) {
 
 /// Drops the rings of peers that have closed or failed.
 fn drop_ended(rings: &mut TofuWorker) {
-    let ended = rings.all_incoming().filter(|(_, incoming)| {
-        // SAFETY: a peer is not freed while a list of the worker names it.
-        incoming.ended || unsafe { &*incoming.peer }.status() != UCS_OK
-    });
+    let ended = rings
+        .all_incoming()
+        .filter(|(_, incoming)| incoming.ended || incoming.peer.get().status() != UCS_OK);
     let ended: Vec<u32> = ended.map(|(number, _)| number).collect();
     for number in ended {
         rings.drop_incoming(number);
@@ -120,8 +118,7 @@ fn probe_writers(worker: &Worker, rings: &mut TofuWorker, now: u64) {
             continue;
         }
         incoming.probed = now;
-        // SAFETY: a peer is not freed while a list of the worker names it.
-        let peer = unsafe { &*incoming.peer };
+        let peer = incoming.peer.get();
         let tx = peer.tx.lock();
         let is_connected = tx.lane.is_some() || tx.connecting;
         drop(tx);

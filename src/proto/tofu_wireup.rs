@@ -6,6 +6,7 @@
 
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
+use crate::engine::request::PeerRef;
 use crate::engine::tofu_worker::{RxConn, TofuConnPhase, TofuWorker};
 use crate::engine::worker::Worker;
 use crate::proto::{detach, tofu_close, tofu_listen, tx};
@@ -80,8 +81,7 @@ fn take_ticket(rings: &mut TofuWorker, number: u32) {
     let Some(conn) = rings.conn(number) else {
         return;
     };
-    // SAFETY: a peer is not freed while a list of the worker names it.
-    let peer = unsafe { &*conn.peer };
+    let peer = conn.peer.get();
     let Some(there) = locator(peer) else {
         return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
     };
@@ -110,16 +110,14 @@ fn set_due(rings: &mut TofuWorker, number: u32, due: u64) {
 /// An operation of a connection has failed: its peer cannot be reached any more.
 pub fn fail(rings: &mut TofuWorker, number: u32, code: i32) {
     if let Some(conn) = rings.conn(number) {
-        // SAFETY: a peer is not freed while a list of the worker names it.
-        fail_peer(unsafe { &*conn.peer }, code);
+        fail_peer(conn.peer.get(), code);
     }
 }
 
 /// A put to the writer of this ring has failed: the peer cannot be reached any more.
 pub fn fail_writer(rings: &mut TofuWorker, number: u32, code: i32) {
     if let Some(incoming) = rings.incoming(number) {
-        // SAFETY: a peer is not freed while a list of the worker names it.
-        fail_peer(unsafe { &*incoming.peer }, code);
+        fail_peer(incoming.peer.get(), code);
     }
 }
 
@@ -187,8 +185,7 @@ fn send_ring_request(worker: &Worker, rings: &mut TofuWorker, number: u32, ticke
     let Some(conn) = rings.conn(number) else {
         return;
     };
-    // SAFETY: a peer is not freed while a list of the worker names it.
-    let peer = unsafe { &*conn.peer };
+    let peer = conn.peer.get();
     let Some(there) = locator(peer) else { return };
     let mut request = RingRequest {
         magic: RingRequest::magic(),
@@ -271,7 +268,7 @@ pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &RingRequest) {
         stadd: g.ctrl_word,
     };
     let before = rings.all_incoming().find(|(_, incoming)| {
-        std::ptr::eq(incoming.peer, peer) && incoming.proof == g.proof && !incoming.ended
+        incoming.peer.is(peer) && incoming.proof == g.proof && !incoming.ended
     });
     let number = before.map(|(number, _)| number);
     if number.is_none() {
@@ -312,26 +309,24 @@ pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &RingRequest) {
 }
 
 /// Ends the peer's earlier rings: with the request for another one it has given them up.
-fn end_former(rings: &mut TofuWorker, peer: *const Peer) {
+fn end_former(rings: &mut TofuWorker, peer: &Peer) {
     for (_, incoming) in rings.all_incoming() {
-        incoming.ended |= std::ptr::eq(incoming.peer, peer);
+        incoming.ended |= incoming.peer.is(peer);
     }
 }
 
 fn make(
     rings: &mut TofuWorker,
-    peer: *const Peer,
+    peer: &Peer,
     g: &RingRequest,
     ctrl_word: RemoteAddr,
 ) -> std::io::Result<u32> {
     let packet = g.packet.min(rings.iface.tuning.packet);
     let (ring, counted) = rings.make_ring(packet)?;
-    // SAFETY: a peer is not freed while a list of the worker names it.
-    let known = unsafe { &*peer };
-    // SAFETY: peers do not outlive their worker.
-    known.note_traffic(unsafe { &*known.worker });
+    peer.note_traffic(peer.worker());
     Ok(rings.insert(RxConn {
-        peer,
+        // SAFETY: the peer of a connection.
+        peer: unsafe { PeerRef::new(peer) },
         ring,
         assembly: Default::default(),
         ctrl_word,
@@ -363,8 +358,7 @@ pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
     let Some(conn) = rings.conn(number) else {
         return;
     };
-    // SAFETY: a peer is not freed while a list of the worker names it.
-    let peer = unsafe { &*conn.peer };
+    let peer = conn.peer.get();
     if conn.phase == TofuConnPhase::Open && conn.ctrl_word.has_left(conn.proof) {
         log::debug!("worker {:#x} has ended its connection", peer.uid);
         return tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
@@ -415,8 +409,7 @@ pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
 pub fn tick(worker: &Worker, rings: &mut TofuWorker, now: u64) {
     let (mut due, mut over) = (Vec::new(), Vec::new());
     for (number, conn) in rings.conns() {
-        // SAFETY: a peer is not freed while a list of the worker names it.
-        let peer = unsafe { &*conn.peer };
+        let peer = conn.peer.get();
         if peer.status() != UCS_OK {
             over.push(number);
             continue;

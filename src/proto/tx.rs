@@ -13,7 +13,7 @@ pub mod rma_tofu;
 
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
-use crate::engine::request::{self, Callback, Request, TxState};
+use crate::engine::request::{self, Callback, PeerRef, Request, TxState};
 use crate::proto::flush;
 use crate::sys::lock::MtGuard;
 use crate::sys::log;
@@ -99,14 +99,13 @@ unsafe fn submit(req: *mut Request, deferrable: bool) -> PostResult {
 /// # Safety
 /// The request is in no queue.
 pub unsafe fn queue_of<'a>(req: *mut Request) -> (&'a Peer, MtGuard<'a, PeerTx>) {
-    // SAFETY: a peer is not freed before its requests have completed, nor a stub peer before the endpoint of the
-    // request.
-    let mut peer: &Peer = unsafe { &*(*req).peer };
+    // SAFETY: this thread owns the request.
+    let mut peer: &Peer = unsafe { (*req).peer() };
     let mut tx = peer.tx.lock();
     while let Some(successor) = peer.successor() {
         drop(tx);
-        // SAFETY: this thread owns the request.
-        unsafe { (*req).peer = successor };
+        // SAFETY: this thread owns the request, whose endpoint has a reference to the successor.
+        unsafe { (*req).peer = Some(PeerRef::new(successor)) };
         peer = successor;
         tx = peer.tx.lock();
     }
@@ -156,8 +155,7 @@ pub unsafe fn enqueue_first(peer: &Peer, tx: &mut PeerTx, req: *mut Request) {
 
 /// Called when a request was added to a peer's queue.
 fn on_enqueued(peer: &Peer, tx: &mut PeerTx, wakes: bool) {
-    // SAFETY: peers do not outlive their worker.
-    let worker = unsafe { &*peer.worker };
+    let worker = peer.worker();
     worker.progress_flags.queued();
     peer.stats().set_pending(tx.pending.len());
     if !tx.in_pending_list {
@@ -188,8 +186,7 @@ pub unsafe fn unqueue(peer: &Peer, req: *mut Request) -> bool {
         // SAFETY: the request is owned by this thread, and nothing of it was sent.
         unsafe { release_id(req) };
         peer.stats().set_pending(tx.pending.len());
-        // SAFETY: peers do not outlive their worker.
-        unsafe { &*peer.worker }.progress_flags.dequeued(1);
+        peer.worker().progress_flags.dequeued(1);
     }
     found.is_some()
 }
@@ -197,12 +194,12 @@ pub unsafe fn unqueue(peer: &Peer, req: *mut Request) -> bool {
 /// Sends a message of the library: `kind`, `aux` and `imm` as in `wire::header`, `head` is its fixed header. Without
 /// room for it a request is queued.
 pub fn control(peer: &Peer, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
-    // SAFETY: peers do not outlive their worker; all fields of the request are set before it is posted.
+    // SAFETY: all fields of the request are set before it is posted.
     unsafe {
-        let req = request::take(&*peer.worker, std::ptr::null_mut());
+        let req = request::take(peer.worker(), std::ptr::null_mut());
         let r = &mut *req;
         set_message(r, kind, aux, imm, head);
-        r.peer = peer;
+        r.peer = Some(PeerRef::new(peer));
         r.notify = Callback::Internal(request::discard);
         if !matches!(post(req), PostResult::Queued) {
             request::recycle(req);
@@ -232,12 +229,12 @@ pub fn control_first(peer: &Peer, kind: Kind, imm: u64, head: &[u8]) {
     if !matches!(peer.tx.lock().lane, Some(Lane::Ib(_))) {
         return control(peer, kind, 0, imm, head);
     }
-    // SAFETY: peers do not outlive their worker; all fields of the request are set before it is queued.
+    // SAFETY: all fields of the request are set before it is queued.
     unsafe {
-        let req = request::take(&*peer.worker, std::ptr::null_mut());
+        let req = request::take(peer.worker(), std::ptr::null_mut());
         let r = &mut *req;
         set_message(r, kind, 0, imm, head);
-        r.peer = peer;
+        r.peer = Some(PeerRef::new(peer));
         r.notify = Callback::Internal(request::discard);
         let (peer, mut tx) = queue_of(req);
         match peer.status() {
@@ -250,13 +247,13 @@ pub fn control_first(peer: &Peer, kind: Kind, imm: u64, head: &[u8]) {
 /// Queues a fence: operations behind it wait for those before it, where either use rails.
 #[cold]
 pub fn queue_fence(peer: &Peer) {
-    // SAFETY: peers do not outlive their worker; all fields of the request are set before it is posted.
+    // SAFETY: all fields of the request are set before it is posted.
     unsafe {
-        let req = request::take(&*peer.worker, std::ptr::null_mut());
+        let req = request::take(peer.worker(), std::ptr::null_mut());
         let r = &mut *req;
         (r.sent, r.peer, r.notify) = (
             TxState::FenceMarker,
-            peer,
+            Some(PeerRef::new(peer)),
             Callback::Internal(request::discard),
         );
         if !matches!(post(req), PostResult::Queued) {
@@ -393,8 +390,7 @@ fn count_message(peer: &Peer, r: &Request) {
 #[cold]
 pub fn fail_peer(peer: &Peer, status: ucs_status_t) {
     if peer.set_failed(status) {
-        // SAFETY: peers do not outlive their worker.
-        let worker = unsafe { &*peer.worker };
+        let worker = peer.worker();
         worker.failed_peers.lock().push(peer);
         worker.progress_flags.raise_deferred();
         worker.wake();

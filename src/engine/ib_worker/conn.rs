@@ -1,6 +1,6 @@
 //! A connection by queue pairs, and its wireup.
 
-use crate::engine::peer::Peer;
+use crate::engine::request::PeerRef;
 use crate::tl::Lane;
 use crate::tl::ib::NegotiatedLimits;
 use crate::tl::ib::paths::PortPair;
@@ -114,7 +114,7 @@ pub struct IbConn {
     pub number: u32,
     /// Proof that datagrams to this end have to carry.
     pub proof: u32,
-    pub peer: *const Peer,
+    pub peer: PeerRef,
     pub iface: usize,
     pub phase: IbConnPhase,
     /// The peer has acknowledged that this end is ready.
@@ -172,9 +172,7 @@ impl IbConn {
 
     /// Whether the peer's lane does not use this connection any more.
     pub fn is_cut(&self) -> bool {
-        // SAFETY: peers that connections lead to are not freed, connections are.
-        self.reply_tx.is_some()
-            || !matches!(unsafe { &*self.peer }.tx.lock().lane, Some(Lane::Ib(_)))
+        self.reply_tx.is_some() || !matches!(self.peer.get().tx.lock().lane, Some(Lane::Ib(_)))
     }
 
     /// Calls `act` with the sending half, if there is one.
@@ -182,8 +180,7 @@ impl IbConn {
         if let Some(back) = self.reply_tx.as_mut() {
             return Some(act(back));
         }
-        // SAFETY: peers that connections lead to are not freed, connections are.
-        match unsafe { &*self.peer }.tx.lock().lane.as_mut() {
+        match self.peer.get().tx.lock().lane.as_mut() {
             Some(Lane::Ib(sender)) => Some(act(sender)),
             _ => None,
         }
@@ -191,9 +188,8 @@ impl IbConn {
 
     /// When an open connection has to retransmit, or a probe of the peer is due.
     pub(super) fn next_due(&mut self, keepalive: u64) -> Option<u64> {
-        // SAFETY: a peer that a connection names is not freed before the connection. Relaxed: set once; a later call
-        // may see it.
-        let guarded = unsafe { &*self.peer }.watch_death.load(Ordering::Relaxed);
+        // Relaxed: set once; a later call may see it.
+        let guarded = self.peer.get().watch_death.load(Ordering::Relaxed);
         let probe = guarded.then(|| self.probed.saturating_add(keepalive));
         let again = self.with_sender(|sender| sender.next_due()).flatten();
         probe.into_iter().chain(again).min()

@@ -5,10 +5,10 @@ use super::Peer;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-/// A reference that keeps a peer from being freed. It does not outlive the worker.
-pub struct PeerRef(NonNull<Peer>);
+/// A counted reference, which keeps a peer from being freed. It does not outlive the worker.
+pub struct PeerHold(NonNull<Peer>);
 
-impl PeerRef {
+impl PeerHold {
     /// One more reference.
     pub fn new(peer: &Peer) -> Self {
         peer.hold();
@@ -16,7 +16,7 @@ impl PeerRef {
     }
 }
 
-impl std::ops::Deref for PeerRef {
+impl std::ops::Deref for PeerHold {
     type Target = Peer;
 
     fn deref(&self) -> &Peer {
@@ -25,14 +25,14 @@ impl std::ops::Deref for PeerRef {
     }
 }
 
-impl Drop for PeerRef {
+impl Drop for PeerHold {
     fn drop(&mut self) {
         self.release();
     }
 }
 
 impl Peer {
-    /// Counts a reference that is not a [`PeerRef`], for [`release`](Self::release).
+    /// Counts a reference that is not a [`PeerHold`], for [`release`](Self::release).
     pub fn hold(&self) {
         // Relaxed: the caller has another reference, or the lock of the worker's peers, or progresses: the peer is not
         // freed concurrently.

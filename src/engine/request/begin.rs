@@ -60,7 +60,7 @@ unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, u32)) -> *mut Requ
                 sender_tag: 0,
                 length: 0,
             },
-            peer: ptr::null(),
+            peer: None,
             ep: EndpointRef::NONE,
             msg: TxMsg::NONE,
             op: Op::Message,
@@ -134,7 +134,7 @@ pub unsafe fn set_callback(req: *mut Request, notify: Callback, user_data: *mut 
 
 /// Clears the fields that [`take_receive`] leaves out: the receive becomes a transfer.
 pub fn init_full(r: &mut Request) {
-    (r.peer, r.ep, r.msg) = (ptr::null(), EndpointRef::NONE, TxMsg::NONE);
+    (r.peer, r.ep, r.msg) = (None, EndpointRef::NONE, TxMsg::NONE);
     (r.offset, r.next, r.id) = (0, ptr::null_mut(), 0);
     (r.op, r.extra) = (Op::Message, None);
 }

@@ -1,6 +1,7 @@
 //! Pointers of a request to what is not its own.
 
 use crate::engine::endpoint::Endpoint;
+use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
 use std::ptr::{self, NonNull};
 
@@ -23,6 +24,46 @@ impl WorkerRef {
     pub fn get<'a>(self) -> &'a Worker {
         // SAFETY: `new`'s caller promises that the worker lives; workers are only used by shared references.
         unsafe { self.0.as_ref() }
+    }
+}
+
+/// The peer of a request, of a connection or of an incoming ring. It keeps no count: `proto::release` frees a peer when
+/// no list of the worker contains it and no request or connection has it as its peer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct PeerRef(NonNull<Peer>);
+
+impl PeerRef {
+    /// # Safety
+    /// Neither the copies of the value nor the references that [`get`](Self::get) returns outlive the peer. They do not
+    /// if the value is the peer of
+    /// - a request, until it completes: a request that was posted is in the peer's queue, in a list of the worker that
+    ///   `proto::release::named_by_requests` reads, or with an endpoint or a lane of the peer, which have to end first;
+    ///   and a stub peer lives as long as the endpoint of its requests;
+    /// - a connection, one that is to be made again, an incoming ring, a split copy or an RTR race, in the worker's
+    ///   lists: `proto::release` reads them.
+    #[inline(always)]
+    pub unsafe fn new(peer: &Peer) -> Self {
+        PeerRef(NonNull::from(peer))
+    }
+
+    /// The peer.
+    #[inline(always)]
+    pub fn get<'a>(self) -> &'a Peer {
+        // SAFETY: `new`'s caller promises that the peer lives; peers are only used by shared references.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Whether it is this peer.
+    #[inline(always)]
+    pub fn is(self, peer: *const Peer) -> bool {
+        std::ptr::eq(self.0.as_ptr(), peer)
+    }
+
+    /// The address of the peer, to be compared.
+    #[inline(always)]
+    pub fn as_ptr(self) -> *const Peer {
+        self.0.as_ptr()
     }
 }
 

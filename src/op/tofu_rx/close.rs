@@ -47,8 +47,7 @@ fn with_senders(worker: &Worker, act: &mut dyn FnMut(&mut TofuSender) -> bool) -
 /// Rings of peers to which there is no lane: no frame can notify them that this worker closes.
 pub(super) fn writers_alone(rings: &mut TofuWorker) -> Vec<u32> {
     let all = rings.all_incoming().filter(|(_, incoming)| {
-        // SAFETY: a peer is not freed while a list of the worker names it.
-        let peer = unsafe { &*incoming.peer };
+        let peer = incoming.peer.get();
         !incoming.ended && peer.status() == UCS_OK && peer.tx.lock().lane.is_none()
     });
     all.map(|(number, _)| number).collect()

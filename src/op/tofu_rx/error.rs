@@ -54,8 +54,7 @@ fn overdue_writers(rings: &mut TofuWorker, generation: u8, there: RemoteAddr) ->
         .filter(|(_, conn)| conn.tag.generation == generation)
     {
         // Earlier posts can still fail when the peer has failed and the sender is dropped.
-        // SAFETY: a peer is not freed while a connection of the worker names it.
-        let peer = unsafe { &*conn.peer };
+        let peer = conn.peer.get();
         let is_there = tofu_wireup::locator(peer).is_some_and(|l| l.vcq == there.vcq);
         found.push((number, is_there));
     }
@@ -101,7 +100,7 @@ pub(super) fn forget(worker: &Worker, rings: &mut TofuWorker, source: ErrSource)
     for number in numbers {
         let peer = rings.conn(number).map(|conn| conn.peer);
         for p in worker.all_peers() {
-            if peer == Some(&raw const *p) {
+            if peer.is_some_and(|peer| peer.is(&*p)) {
                 tofu_close::drop_lane(&p);
             }
         }

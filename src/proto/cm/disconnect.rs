@@ -10,7 +10,7 @@ use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, CmState, FlushClose, SessionState};
 use crate::engine::endpoint::{Endpoint, FAILED};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, Op, Request, TxState};
+use crate::engine::request::{self, Callback, Op, PeerRef, Request, TxState};
 use crate::engine::worker::Worker;
 use crate::proto::{failure, flush, tx};
 use crate::tl::cm_conn::CmConn;
@@ -133,7 +133,7 @@ pub unsafe fn close(
     // SAFETY: the request is new. The peer exists at least as long as the endpoint.
     let flushed = unsafe {
         let child = request::take(worker, std::ptr::null_mut());
-        (*child).peer = peer;
+        (*child).peer = Some(PeerRef::new(peer));
         (*child).op = Op::CloseFlush { token };
         (*child).notify = Callback::Internal(flush_ended);
         let status = flush::start(child)?;

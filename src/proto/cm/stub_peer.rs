@@ -4,7 +4,7 @@ use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, SessionState};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request;
+use crate::engine::request::{self, PeerRef};
 use crate::engine::worker::Worker;
 use crate::proto::{failure, resolve, tx};
 use std::sync::Arc;
@@ -70,7 +70,7 @@ fn migrate(worker: &Worker, ep: *mut Endpoint, stub: &Peer, peer: &Peer) {
     for req in waiting {
         // SAFETY: a queued request is not freed.
         unsafe {
-            (*req).peer = peer;
+            (*req).peer = Some(PeerRef::new(peer));
             tx::enqueue(peer, &mut to, req);
         }
     }

@@ -119,8 +119,7 @@ fn addressee(
     const LATE: &str = "it is out of date";
     let hello = qp_hello.hello;
     refusal(worker, ports, hello)?;
-    // SAFETY: peers that lists of progress name are not freed.
-    let is_peer = |c: &IbConn| unsafe { &*c.peer }.uid == hello.from && !c.ended;
+    let is_peer = |c: &IbConn| c.peer.get().uid == hello.from && !c.ended;
     let same = |c: &IbConn| {
         let there = c.remote_qp;
         there.is_some_and(|t| (t.number, t.proof) == (hello.number, hello.proof))
@@ -149,8 +148,7 @@ fn addressee(
                 hello.from
             );
             old.ended = true;
-            // SAFETY: peers that lists of progress name are not freed.
-            tx::fail_peer(unsafe { &*old.peer }, UCS_ERR_CONNECTION_RESET);
+            tx::fail_peer(old.peer.get(), UCS_ERR_CONNECTION_RESET);
         }
     }
     answer(worker, ports, qp_hello, link)
@@ -208,8 +206,7 @@ fn on_bytes(worker: &Worker, ports: &mut IbWorker, number: u32, qp_hello: &QpHel
     let hello = qp_hello.hello;
     if let Err(e) = record_remote(worker, ports, number, qp_hello) {
         if let Some(c) = ports.get(number) {
-            // SAFETY: peers that lists of progress name are not freed.
-            fail(unsafe { &*c.peer }, &e);
+            fail(c.peer.get(), &e);
             c.ended = true;
         }
         return;
@@ -300,8 +297,7 @@ fn record_remote(
             .map(|info| info.keepalive_qpn)
             .collect();
         c.paths = paths;
-        // SAFETY: peers that lists of progress name are not freed.
-        unsafe { &*c.peer }.set_failover();
+        c.peer.get().set_failover();
     }
     // With failover the port pair is the one on which the peer's HELLO arrived.
     if !c.paths.is_empty() {

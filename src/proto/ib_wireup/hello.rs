@@ -40,8 +40,7 @@ pub(in crate::proto) fn send_hello(worker: &Worker, ports: &mut IbWorker, number
         false => Vec::new(),
     };
     let Some(c) = ports.get(number) else { return };
-    // SAFETY: peers that lists of progress name are not freed.
-    let peer = unsafe { &*c.peer };
+    let peer = c.peer.get();
     let mut flags = if outlives { FAILOVER } else { 0 };
     if c.phase != IbConnPhase::HelloSent {
         flags |= READY;

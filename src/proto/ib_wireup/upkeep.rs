@@ -37,8 +37,7 @@ pub fn tick(worker: &Worker, ports: &mut IbWorker, now: u64) {
         if step == Step::Keep && c.phase == IbConnPhase::Open && !c.ended {
             check_liveness(c, now, keepalive, timeout);
         }
-        // SAFETY: peers that lists of progress name are not freed.
-        let is_over = c.ended || unsafe { &*c.peer }.status() != UCS_OK;
+        let is_over = c.ended || c.peer.get().status() != UCS_OK;
         if is_over {
             // Requests of a failed peer whose memory a device uses are ended first (`failure::handle_failed`).
             step = match c.ended && c.is_cut() {
@@ -80,8 +79,7 @@ fn is_unwanted(peer: &Peer) -> bool {
 
 /// Decides whether a HELLO is due again, or has been repeated for as long as a peer may be silent.
 fn advance(c: &mut IbConn, now: u64, timeout: u64) -> Step {
-    // SAFETY: peers that lists of progress name are not freed.
-    let peer = unsafe { &*c.peer };
+    let peer = c.peer.get();
     if c.ended || peer.status() != UCS_OK || c.is_settled() || now < c.due {
         return Step::Keep;
     }
@@ -115,8 +113,7 @@ fn advance(c: &mut IbConn, now: u64, timeout: u64) -> Step {
 /// Sends what is due on an open connection, and probes the peer: if an endpoint handles errors, or if there is no
 /// endpoint that would notice its failure, so that the connection would exist for ever.
 fn check_liveness(c: &mut IbConn, now: u64, keepalive: u64, timeout: u64) {
-    // SAFETY: peers that lists of progress name are not freed.
-    let peer = unsafe { &*c.peer };
+    let peer = c.peer.get();
     if peer.status() != UCS_OK {
         return;
     }
@@ -162,8 +159,7 @@ pub(super) fn has_room(ports: &mut IbWorker, most: usize) -> bool {
         if c.is_settled() {
             continue;
         }
-        // SAFETY: peers that lists of progress name are not freed.
-        let peer = unsafe { &*c.peer };
+        let peer = c.peer.get();
         let wanted = peer.tx.lock().connecting;
         c.ended = !wanted && c.since < before;
         if c.ended && is_unwanted(peer) {
@@ -192,8 +188,7 @@ pub fn broken(ports: &mut IbWorker, number: u32, status: ibv_wc_status) {
     let Some((iface, ended, peer)) = ports.get(number).map(|c| (c.iface, c.ended, c.peer)) else {
         return;
     };
-    // SAFETY: peers that lists of progress name are not freed.
-    let peer = unsafe { &*peer };
+    let peer = peer.get();
     // Flush errors of later operations give no further information.
     if peer.status() != UCS_OK || status == IBV_WC_WR_FLUSH_ERR && ended {
         return;

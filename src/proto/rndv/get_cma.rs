@@ -27,8 +27,8 @@ pub(super) enum GetStep {
 
 /// First step of a receive: chooses the scheme, and copies a first piece if that is CMA.
 pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> GetStep {
-    // SAFETY: the caller's request, whose peer is not freed before it completes.
-    let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
+    // SAFETY: the caller's request.
+    let (r, peer) = unsafe { (&mut *req, (*req).peer()) };
     if let Some(recv) = r.rndv_recv_mut() {
         recv.begun = true;
     }
@@ -97,8 +97,8 @@ pub(super) unsafe fn copy(
     scheme: CopyScheme,
     began: Option<Instant>,
 ) -> GetStep {
-    // SAFETY: the caller's request, whose peer is not freed before it completes.
-    let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
+    // SAFETY: the caller's request.
+    let (r, peer) = unsafe { (&mut *req, (*req).peer()) };
     if rndv_cancel::was_cancelled(peer, r.rndv_recv().rts_id) {
         return GetStep::Ended(UCS_ERR_CONNECTION_RESET);
     }
@@ -173,8 +173,8 @@ pub(super) fn go_on(worker: &Worker, req: *mut Request, step: GetStep) {
 
 /// Copies the next piece.
 unsafe fn copy_piece(worker: &Worker, req: *mut Request) -> GetStep {
-    // SAFETY: the caller's request, whose peer is not freed before it completes.
-    let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
+    // SAFETY: the caller's request.
+    let (r, peer) = unsafe { (&mut *req, (*req).peer()) };
     if r.rndv_recv().split.is_some() {
         // SAFETY: the caller owns the request.
         return unsafe { copy_split(worker, req, peer) };

@@ -32,8 +32,7 @@ pub const fn bytes(count: u8) -> usize {
 /// # Safety
 /// The request is new, its data and peer are set, and its tail, the user's header, is readable.
 pub(super) unsafe fn offer(worker: &Worker, r: &mut Request, addr: u64) -> (u8, u64) {
-    // SAFETY: the peer of a request is not freed before the request completes.
-    let peer = unsafe { &*r.peer };
+    let peer = r.peer();
     if peer.has_rings() {
         let Some((memory, source)) = register_tofu(worker, peer, r) else {
             return (0, addr);

@@ -90,7 +90,7 @@ pub fn on_written(worker: &Worker, peer: &Peer, id: u64) {
     // SAFETY: requests in the table are not freed while its lock is held.
     let is_receive = |req: *mut Request| unsafe {
         let role = (*req).transfer().map(|t| t.role);
-        std::ptr::eq((*req).peer, peer) && role == Some(ZcopyRole::Receive)
+        (*req).is_to(peer) && role == Some(ZcopyRole::Receive)
     };
     let invited = worker.ids.lock().get(id).is_some_and(is_receive);
     if invited && let Some(req) = req_lookup::take(worker, peer, id) {

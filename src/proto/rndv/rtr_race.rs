@@ -9,7 +9,7 @@
 
 use super::get_cma;
 use crate::engine::peer::{CopyScheme, Peer, RndvTimes};
-use crate::engine::request::Request;
+use crate::engine::request::{PeerRef, Request};
 use crate::engine::worker::{RtrRace, Worker};
 use crate::proto::req_lookup;
 use crate::tl::shm::chunk_board::ClaimResult;
@@ -63,11 +63,12 @@ fn is_tried(peer: &Peer) -> bool {
 /// # Safety
 /// The caller owns the request.
 pub(super) unsafe fn watch(worker: &Worker, req: *mut Request, id: u64, split_copy: OpenSplitCopy) {
-    // SAFETY: the caller's request, whose peer is not freed before it completes.
-    let (r, peer) = unsafe { (&*req, &*(*req).peer) };
+    // SAFETY: the caller's request.
+    let (r, peer) = unsafe { (&*req, (*req).peer()) };
     let now = Instant::now();
     worker.rtr_races.lock().push(RtrRace {
-        peer,
+        // SAFETY: the peer of an RTR race.
+        peer: unsafe { PeerRef::new(peer) },
         id,
         split_copy,
         parts: peer.parts.load(Ordering::Relaxed),
@@ -111,13 +112,12 @@ pub fn progress_races(worker: &Worker) -> bool {
 
 /// Adds the time of a race to the measurements, if it is measured.
 fn note(
-    peer: *const Peer,
+    peer: PeerRef,
     timed: Option<(usize, Instant)>,
     add: fn(&RndvTimes, usize, CopyScheme, Duration),
 ) {
     if let Some((len, began)) = timed {
-        // SAFETY: peers that lists of progress name are not freed.
-        let times = unsafe { &(*peer).rndv_times };
+        let times = &peer.get().rndv_times;
         add(times, len, CopyScheme::Race, began.elapsed());
     }
 }
@@ -132,8 +132,7 @@ fn is_awaited(worker: &Worker, a: &mut RtrRace, now: Instant) -> bool {
     if is_complete(worker, a) {
         return false;
     }
-    // SAFETY: peers that lists of progress name are not freed.
-    let parts = unsafe { &*a.peer }.parts.load(Ordering::Relaxed);
+    let parts = a.peer.get().parts.load(Ordering::Relaxed);
     if parts != a.parts {
         (a.parts, a.since) = (parts, now);
     }
@@ -142,9 +141,9 @@ fn is_awaited(worker: &Worker, a: &mut RtrRace, now: Instant) -> bool {
 
 /// Ends a race. Returns the request if the sender has not claimed it; then the caller owns it.
 fn close(worker: &Worker, a: &RtrRace) -> Option<*mut Request> {
-    // SAFETY: peers that lists of progress name are not freed; the ring to them is mapped as long as the chunk board is
-    // open.
-    let (peer, chunk_state) = unsafe { (&*a.peer, a.split_copy.chunk_state.as_ref()) };
+    let peer = a.peer.get();
+    // SAFETY: the ring to the peer is mapped as long as the chunk board is open.
+    let chunk_state = unsafe { a.split_copy.chunk_state.as_ref() };
     let ours = chunk_state.claim(a.split_copy.generation, 1) == ClaimResult::Chunk(0);
     peer.close_split_copy(a.split_copy.chunk_state);
     ours.then(|| req_lookup::take(worker, peer, a.id)).flatten()

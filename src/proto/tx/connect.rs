@@ -14,8 +14,7 @@ use std::io::ErrorKind;
 /// the caller tries again later.
 #[cold]
 pub(super) fn connect(peer: &Peer, tx: &mut PeerTx) -> Result<bool, ucs_status_t> {
-    // SAFETY: peers do not outlive their worker.
-    let worker = unsafe { &*peer.worker };
+    let worker = peer.worker();
     let inbox = peer.inbox.filter(|_| peer.uses_inbox());
     let (Some(inbox), Some(me)) = (inbox, worker.as_sender()) else {
         if !tx.connecting {
@@ -99,8 +98,7 @@ pub fn connect_eagerly(peer: &Peer) {
     let mut tx = peer.tx.lock();
     if peer.target.is_some() && tx.lane.is_none() && !tx.connecting {
         tx.connecting = true;
-        // SAFETY: peers do not outlive their worker.
-        unsafe { &*peer.worker }.connect(peer);
+        peer.worker().connect(peer);
     }
 }
 

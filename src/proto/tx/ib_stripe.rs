@@ -18,8 +18,7 @@ const SHARED: usize = 256 << 10;
 
 /// Maximum number of ports that share a transfer.
 fn most(peer: &Peer, role: ZcopyRole) -> usize {
-    // SAFETY: peers do not outlive their worker.
-    let ctx = unsafe { &*peer.worker }.ctx;
+    let ctx = peer.worker().ctx;
     let policy = ctx.policy.ib.as_ref().filter(|_| ctx.ib_ports.len() > 1);
     policy.map_or(1, |ib| match role {
         ZcopyRole::Access => ib.rma_rails,
@@ -52,8 +51,7 @@ pub fn begin(peer: &Peer, sender: &mut IbSender, t: &mut Zcopy, len: usize, keys
 /// Whether there are rails. Requests them, if that is due.
 fn has_rails(peer: &Peer, sender: &mut IbSender) -> bool {
     if sender.rails.are_due(clock::coarse_ms()) {
-        // SAFETY: peers do not outlive their worker.
-        unsafe { &*peer.worker }.raise_rails(peer, RailEvent::RequestRails);
+        peer.worker().raise_rails(peer, RailEvent::RequestRails);
     }
     sender.rails.any_open()
 }
@@ -99,8 +97,8 @@ pub fn share_out(
         }
     };
     for rail in sender.rails.refused.drain(..) {
-        // SAFETY: peers do not outlive their worker.
-        unsafe { &*peer.worker }.raise_rails(peer, RailEvent::LocalFailure(rail));
+        peer.worker()
+            .raise_rails(peer, RailEvent::LocalFailure(rail));
     }
     all
 }

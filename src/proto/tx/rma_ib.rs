@@ -325,8 +325,7 @@ pub fn on_end(connection: &mut IbConn, number: u64) {
     if connection.reply_tx.is_some() {
         return on_end_behind(connection, number);
     }
-    // SAFETY: peers that connections name are not freed before them.
-    let mut tx = unsafe { &*connection.peer }.tx.lock();
+    let mut tx = connection.peer.get().tx.lock();
     let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
         return;
     };
@@ -342,9 +341,9 @@ pub fn on_end(connection: &mut IbConn, number: u64) {
 /// Single-thread mode, and no caller up the stack borrows the peer's `tx`.
 #[inline(always)]
 pub unsafe fn on_end_alone(connection: &mut IbConn, number: u64) {
-    // SAFETY: peers that connections name are not freed before them; single-thread mode. A callback may change the
+    // SAFETY: single-thread mode. A callback may change the
     // lane: it is looked up each time.
-    let rc_ep = || match unsafe { (*connection.peer).tx.alone().lane.as_mut() } {
+    let rc_ep = || match unsafe { connection.peer.get().tx.alone().lane.as_mut() } {
         Some(Lane::Ib(sender)) => sender.rc(),
         _ => None,
     };
@@ -407,8 +406,8 @@ fn on_end_behind(connection: &mut IbConn, number: u64) {
 /// The request waits for it.
 pub unsafe fn on_read(owner: *mut c_void) {
     let mut ends = EndedRequests::default();
-    // SAFETY: the waiting request is not freed; its peer is not freed before it completes.
-    let peer = unsafe { &*(*owner.cast::<Request>()).peer };
+    // SAFETY: the waiting request is not freed.
+    let peer = unsafe { (*owner.cast::<Request>()).peer() };
     let tx = peer.tx.lock();
     ends.add(owner);
     drop(tx);
@@ -422,8 +421,8 @@ pub unsafe fn on_read(owner: *mut c_void) {
 /// The request waits for the operation.
 #[cold]
 pub unsafe fn on_failed(owner: *mut c_void) {
-    // SAFETY: the waiting request is not freed; its peer is not freed before it completes.
-    let peer = unsafe { &*(*owner.cast::<Request>()).peer };
+    // SAFETY: the waiting request is not freed.
+    let peer = unsafe { (*owner.cast::<Request>()).peer() };
     let tx = peer.tx.lock();
     let status = match peer.status() {
         UCS_OK => UCS_ERR_IO_ERROR,

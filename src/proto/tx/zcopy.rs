@@ -26,16 +26,14 @@ use std::sync::atomic::Ordering;
 /// Whether the HCAs of this process and of the peer can access each other's memory. Not for a worker's connection to
 /// itself: the other queue pair would have to be destroyed too before memory is returned.
 pub fn is_possible(peer: &Peer) -> bool {
-    // SAFETY: peers do not outlive their worker.
-    let own = unsafe { &*peer.worker }.uid;
+    let own = peer.worker().uid;
     let is_zcopy_capable = |lane: &Lane| matches!(lane, Lane::Ib(sender) if sender.zcopy_capable());
     peer.uid != own && peer.tx.lock().lane.as_ref().is_some_and(is_zcopy_capable)
 }
 
 /// The port of the peer to which the connection's own queue pair leads, if zcopy is possible.
 pub fn port(peer: &Peer) -> Option<usize> {
-    // SAFETY: peers do not outlive their worker.
-    let own = unsafe { &*peer.worker }.uid;
+    let own = peer.worker().uid;
     match &peer.tx.lock().lane {
         Some(Lane::Ib(sender)) if sender.is_connected() && peer.uid != own => {
             Some(sender.remote_port())
@@ -244,10 +242,10 @@ pub(super) fn length(r: &Request) -> usize {
 /// The request is in no list, and none of its operations is outstanding.
 #[inline(never)]
 pub unsafe fn end(req: *mut Request) {
-    // SAFETY: the caller's request, whose peer is not freed before it completes.
+    // SAFETY: the caller's request.
     unsafe {
         let r = &*req;
-        let peer = &*r.peer;
+        let peer = r.peer();
         if r.transfer().map(|t| t.role) == Some(ZcopyRole::Fetch) && peer.status() == UCS_OK {
             control(
                 peer,
@@ -274,7 +272,7 @@ pub unsafe fn end(req: *mut Request) {
         // Relaxed: set by the close that has left the request to the device, or that close completes the flushes
         // itself.
         if peer.force_closed.load(Ordering::Relaxed) {
-            flush::abandon(&*peer.worker, peer);
+            flush::abandon(peer.worker(), peer);
         }
     }
 }
