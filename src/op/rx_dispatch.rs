@@ -197,14 +197,16 @@ unsafe fn offered(
     head: &[u8],
     (body, body_len): (*const u8, usize),
 ) -> Result<(RtsInfo, usize), Malformed> {
-    let mut offer = RtsInfo::from(RtsHdr::decode(head).ok_or(Malformed)?);
+    let head = RtsHdr::decode(head).ok_or(Malformed)?;
+    let addr = head.addr;
+    let mut offer = RtsInfo::from(head);
     let keys = get_zcopy::bytes(count);
     if keys > body_len {
         return Err(Malformed);
     }
     // SAFETY: the body is as long as the keys.
-    if let Some((key, rails)) = unsafe { get_zcopy::key(worker, peer, body, count) } {
-        (offer.pieces, offer.rails, offer.keyed) = (key, rails, true);
+    if let Some(source) = unsafe { get_zcopy::source(worker, peer, addr, (body, count)) } {
+        offer.source = source;
     }
     Ok((offer, keys))
 }

@@ -9,6 +9,7 @@ use super::cma::{self, CmaDirection};
 use super::failure;
 use crate::engine::peer::{CMA_ALONE, CMA_YES, Peer};
 use crate::engine::request::{PeerRef, Request, SplitCopy, TxState};
+use crate::engine::rndv_rts::RtsSource;
 use crate::engine::worker::{SplitPush, Worker};
 use crate::proto::{req_lookup, tx};
 use crate::sys::cma::Spans;
@@ -66,7 +67,7 @@ pub unsafe fn offer(req: *mut Request, peer: &Peer) {
     let len = r.info.length;
     // Only where CMA reads are known to be permitted: the offer need not be withdrawn.
     if len < MIN
-        || r.rndv_recv().pieces() != 0
+        || matches!(r.rndv_recv().source, RtsSource::Pieces { .. })
         || peer.same_process
         || peer.cma.load(Ordering::Relaxed) != CMA_YES
     {

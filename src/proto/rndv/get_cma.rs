@@ -4,6 +4,7 @@ use super::{MAX_LISTED, acknowledge, get_zcopy, put_zcopy, request_data, rtr_rac
 use crate::ctypes::*;
 use crate::engine::peer::{CopyScheme, Peer};
 use crate::engine::request::{self, Extra, Request};
+use crate::engine::rndv_rts::RtsSource;
 use crate::engine::worker::{TimedGet, Worker};
 use crate::proto::cma::{self, CmaDirection, CmaFault, CmaRemote};
 use crate::proto::rndv_cancel::{self, CmaGuard};
@@ -44,7 +45,8 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> GetStep {
         acknowledge(peer, recv.rts_id, UCS_OK);
         return GetStep::Ended(UCS_OK);
     }
-    if recv.remote_addr == 0 || !peer.cma_usable() || worker.ctx.policy.rndv_by_messages {
+    if recv.source.cma_addr().is_none() || !peer.cma_usable() || worker.ctx.policy.rndv_by_messages
+    {
         if rndv_cancel::was_cancelled(peer, recv.rts_id) {
             return GetStep::Ended(UCS_ERR_CONNECTION_RESET);
         }
@@ -192,10 +194,7 @@ unsafe fn copy_piece(worker: &Worker, req: *mut Request) -> GetStep {
         return GetStep::Ended(UCS_ERR_CONNECTION_RESET);
     }
     let copied = fetch_list(peer, r).and_then(|()| {
-        let remote = match r.pieces() {
-            Some(list) => CmaRemote::List(list),
-            None => CmaRemote::Piece(r.rndv_recv().remote_addr),
-        };
+        let remote = remote(r)?;
         // SAFETY: `begin` has checked that the range is inside the target. In the same process the sender's memory is
         // valid until the ATS.
         unsafe { cma::copy(peer, CmaDirection::Read, &r.data, remote, offset, n) }
@@ -268,7 +267,7 @@ unsafe fn copy_trusted(
     n: usize,
 ) -> Result<(), ucs_status_t> {
     let copy = CmaGuard::begin(peer).ok_or(DOUBTFUL)?;
-    let remote = CmaRemote::Piece(r.rndv_recv().remote_addr);
+    let remote = remote(r).map_err(CmaFault::status)?;
     // SAFETY: the caller's promise: the range is inside the target.
     let copied = unsafe { cma::copy(peer, CmaDirection::Read, &r.data, remote, offset, n) };
     if copy.end() {
@@ -304,19 +303,32 @@ fn end_shared(worker: &Worker, req: *mut Request, peer: &Peer) -> GetStep {
     }
 }
 
+/// What CMA reads of the message: the sender's pieces where they are known, or the memory at an address.
+fn remote(r: &Request) -> Result<CmaRemote<'_>, CmaFault> {
+    if let Some(list) = r.pieces() {
+        return Ok(CmaRemote::List(list));
+    }
+    let addr = r.rndv_recv().source.cma_addr();
+    let addr = addr.ok_or(CmaFault::Access(UCS_ERR_UNSUPPORTED))?;
+    Ok(CmaRemote::Piece(addr))
+}
+
 /// Fetches the list of the sender's pieces, if there is one and it was not fetched before.
 fn fetch_list(peer: &Peer, r: &mut Request) -> Result<(), CmaFault> {
-    let count = r.rndv_recv().pieces() as usize;
-    if count == 0 || r.pieces().is_some() {
+    let RtsSource::Pieces { list: addr, count } = r.rndv_recv().source else {
+        return Ok(());
+    };
+    if r.pieces().is_some() {
         return Ok(());
     }
+    let count = count.get() as usize;
     if count > MAX_LISTED {
         return Err(CmaFault::Access(UCS_ERR_IO_ERROR));
     }
     let mut list = vec![IoSpan { addr: 0, len: 0 }; count];
     let bytes = count * size_of::<IoSpan>();
     let mut here = Spans::one(list.as_mut_ptr() as u64, bytes);
-    let mut there = Spans::one(r.rndv_recv().remote_addr, bytes);
+    let mut there = Spans::one(addr.get(), bytes);
     // SAFETY: the list has room for the bytes, and any bytes are valid spans. In the same process the sender's list is
     // valid until the answer.
     unsafe { cma::transfer(peer, CmaDirection::Read, &mut here, &mut there) }

@@ -9,7 +9,7 @@ use super::get_cma::GetStep;
 use crate::engine::ib_mr::MrUse;
 use crate::engine::peer::{Peer, QpTransport};
 use crate::engine::request::{Extra, Request, Zcopy, ZcopyRole};
-use crate::engine::rndv_rts::RtsInfo;
+use crate::engine::rndv_rts::{RtsInfo, RtsSource};
 use crate::engine::worker::Worker;
 use crate::proto::tx::{self, PostResult, rma_tofu, tofu_stripe, zcopy};
 use crate::sys::regcache::Handle;
@@ -93,12 +93,17 @@ fn may_be_read(worker: &Worker, peer: &Peer) -> bool {
     by_queue && peer.inbox.is_none() && peer.uid != worker.uid
 }
 
-/// The key of an RTS for the port to which the connection to its sender leads, and the rails whose STADDs are the last
-/// of the keys; `None`: this side cannot read the data by a device, or an option excludes that.
+/// How a device of this side reads the message of an RTS with keys, at the address or STADD `addr`: by the key for the
+/// port to which the connection to its sender leads, or by STADDs. `None`: it cannot, or an option excludes that.
 ///
 /// # Safety
 /// `count` keys are readable.
-pub unsafe fn key(worker: &Worker, peer: &Peer, keys: *const u8, count: u8) -> Option<(u32, u8)> {
+pub unsafe fn source(
+    worker: &Worker,
+    peer: &Peer,
+    addr: u64,
+    (keys, count): (*const u8, u8),
+) -> Option<RtsSource> {
     if count == 0 || worker.ctx.policy.rndv_by_messages {
         return None;
     }
@@ -109,11 +114,17 @@ pub unsafe fn key(worker: &Worker, peer: &Peer, keys: *const u8, count: u8) -> O
     // SAFETY: inside the keys. Read once: the sender could change it.
     let key = unsafe { keys.add(port * KEY).cast::<u32>().read_unaligned() };
     let key = u32::from_le(key);
-    let rails = match peer.has_rings() {
-        true => rts_keys::rails(key, bytes(count))?,
-        false => 0,
-    };
-    (key != 0).then_some((key, rails))
+    if peer.has_rings() {
+        let rails = rts_keys::rails(key, bytes(count))?;
+        return Some(RtsSource::Stadd {
+            stadd: addr.into(),
+            rails,
+        });
+    }
+    (key != 0).then_some(RtsSource::Rkey {
+        addr: addr.into(),
+        rkey: key.into(),
+    })
 }
 
 /// Stores the STADDs of an RTS at the sender's rails in its receive, until [`begin`].
@@ -121,11 +132,13 @@ pub unsafe fn key(worker: &Worker, peer: &Peer, keys: *const u8, count: u8) -> O
 /// # Safety
 /// The STADDs of the RTS are readable at `beside`.
 pub(super) unsafe fn keep_rails(r: &mut Request, offer: RtsInfo, beside: *const u8) {
-    if offer.keyed && offer.rails != 0 {
+    if let RtsSource::Stadd { rails, .. } = offer.source
+        && rails != 0
+    {
         let mut bytes = [0; rts_keys::MOST];
         // SAFETY: the STADDs are readable at `beside`; they take no more than those of all rails.
         unsafe { beside.copy_to_nonoverlapping(bytes.as_mut_ptr(), offer.beside()) };
-        let rails = RailStadds::read(offer.rails, &bytes);
+        let rails = RailStadds::read(rails, &bytes);
         r.extra = Some(Box::new(Extra::Rails(rails)));
     }
 }
@@ -137,16 +150,19 @@ pub(super) unsafe fn keep_rails(r: &mut Request, offer: RtsInfo, beside: *const 
 pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> Option<GetStep> {
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
-    let key = r.rndv_recv().rkey()?;
     let target = r.data.as_contig()?;
-    if peer.has_rings() {
-        let memory = worker.register_tofu(target, r.info.length, true)?;
-        let shares = tofu_stripe::of_message(worker, (target, r.info.length), &r.rails());
-        rma_tofu::fetch(r, memory, shares);
-    } else {
-        let port = zcopy::port(peer)?;
-        let memory = worker.register_ib(target, r.info.length, MrUse::Write)?;
-        zcopy::start_get(r, (port, key), memory);
+    match r.rndv_recv().source {
+        RtsSource::Stadd { stadd, .. } => {
+            let memory = worker.register_tofu(target, r.info.length, true)?;
+            let shares = tofu_stripe::of_message(worker, (target, r.info.length), &r.rails());
+            rma_tofu::fetch(r, stadd.get(), memory, shares);
+        }
+        RtsSource::Rkey { addr, rkey } => {
+            let port = zcopy::port(peer)?;
+            let memory = worker.register_ib(target, r.info.length, MrUse::Write)?;
+            zcopy::start_get(r, addr.get(), (port, rkey.get()), memory);
+        }
+        RtsSource::SenderOnly | RtsSource::Contiguous(_) | RtsSource::Pieces { .. } => return None,
     }
     // SAFETY: the request is complete, and in no queue.
     match unsafe { tx::post(req) } {

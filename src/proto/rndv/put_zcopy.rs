@@ -8,6 +8,7 @@ use crate::ctypes::*;
 use crate::engine::ib_mr::MrUse;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Extra, Request, Zcopy, ZcopyRole};
+use crate::engine::rndv_rts::RtsSource;
 use crate::engine::worker::Worker;
 use crate::proto::tx::zcopy;
 use crate::proto::{req_lookup, tx};
@@ -27,7 +28,8 @@ pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> 
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     // Without an address the sender requires messages.
-    let is_known = r.rndv_recv().remote_addr != 0 && !worker.ctx.policy.rndv_by_messages;
+    let is_known =
+        r.rndv_recv().source != RtsSource::SenderOnly && !worker.ctx.policy.rndv_by_messages;
     let Some(target) = r.data.as_contig().filter(|_| is_known) else {
         return false;
     };

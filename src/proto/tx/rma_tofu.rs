@@ -143,8 +143,7 @@ pub fn in_place(r: &mut Request, memory: Handle<TofuMr>, shares: Vec<RailShare>)
 }
 
 /// Makes a receive a zcopy get from the sender's memory. Rails move their shares.
-pub fn fetch(r: &mut Request, memory: Handle<TofuMr>, shares: Vec<RailShare>) {
-    let stadd = r.rndv_recv().remote_addr;
+pub fn fetch(r: &mut Request, stadd: u64, memory: Handle<TofuMr>, shares: Vec<RailShare>) {
     (r.sent, r.offset) = (TxState::Rma, 0);
     let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Fetch, stadd);
     (transfer.steered, transfer.shares) = (Some(memory), shares);

@@ -57,11 +57,11 @@ pub fn start_put(
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
-/// Makes a receive a get from the sender's memory, by this key for this port of the sender, into its own registered
-/// memory.
-pub fn start_get(r: &mut Request, (port, key): (usize, u32), memory: Handle<IbMr>) {
+/// Makes a receive a get from the sender's memory at `addr`, by this key for this port of the sender, into its own
+/// registered memory.
+pub fn start_get(r: &mut Request, addr: u64, (port, key): (usize, u32), memory: Handle<IbMr>) {
     (r.sent, r.offset) = (TxState::Rma, 0);
-    let mut transfer = Zcopy::new(vec![memory], ZcopyRole::Fetch, r.rndv_recv().remote_addr);
+    let mut transfer = Zcopy::new(vec![memory], ZcopyRole::Fetch, addr);
     // Port 0 has the key, too: a rail there is tried if the connection loses its queue pair.
     transfer.rkeys[0] = key;
     transfer.rkeys[port] = key;
