@@ -121,7 +121,9 @@ pub struct Request {
     pub msg: TxMsg,
     /// What the operation holds beyond that.
     pub op: Op,
-    /// State of rare operations.
+    /// Memory that rare operations own. Not in `op`: what ends a request drops it, and a posted tag receive writes
+    /// only its own fields, `None` here, but no `op`. So an [`Op`] owns nothing. And it belongs to several of them: a
+    /// `Zcopy` to RMA, and to either side of a rendezvous.
     pub extra: Option<Box<Extra>>,
     /// Bytes moved so far.
     pub offset: u64,
@@ -131,7 +133,8 @@ pub struct Request {
     pub id: u64,
 }
 
-/// State of rare operations.
+/// State of rare operations, which a request owns. Each replaces the one before: a receive has the `Rails` of its RTS
+/// until its device begins, and a `Transfer` from then on.
 pub enum Extra {
     /// The sender's list of pieces.
     Pieces(Box<[IoSpan]>),

@@ -53,6 +53,9 @@ pub enum Op {
     CloseFlush { token: u64 },
 }
 
+// Memory of the pool, and receives that were never a transfer, have values that are never dropped.
+const _: () = assert!(!std::mem::needs_drop::<Op>());
+
 /// RMA by an HCA.
 #[derive(Debug)]
 #[repr(C)]
