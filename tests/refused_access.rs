@@ -1,11 +1,13 @@
-//! Remote accesses that the target rejects: the flush behind them fails, once, and other operations succeed.
+//! Remote accesses that the target rejects: the flush behind them fails, once, and other operations succeed. And gets
+//! that are cancelled before they are sent: a flush counts them neither as sent nor as answered.
 
 mod support;
 
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::ptr;
 use support::scene::Scene;
-use ucp::abi::{compat_amo, endpoint, memory, rkey, rma, worker};
+use ucp::abi::{compat_amo, endpoint, memory, request, rkey, rma, worker};
 use ucp::ctypes::*;
 
 const LEN: usize = 4096;
@@ -22,7 +24,7 @@ impl Exposed {
     fn new() -> Exposed {
         let scene = Scene::new(&[(c"TLS", c"tcp"), (c"LOG_LEVEL", c"fatal")]);
         let memory = vec![0u64; LEN / 8];
-        let (mut handle, mut key) = (ptr::null_mut(), ptr::null_mut());
+        let mut handle = ptr::null_mut();
         // SAFETY: a zeroed parameter structure with a mask that names what is set, live handles, memory that outlives
         // its mapping.
         unsafe {
@@ -34,17 +36,8 @@ impl Exposed {
                 memory::ucp_mem_map(scene.context, &params, &mut handle),
                 UCS_OK
             );
-            let (mut packed, mut len) = (ptr::null_mut(), 0);
-            assert_eq!(
-                rkey::ucp_rkey_pack(scene.context, handle, &mut packed, &mut len),
-                UCS_OK
-            );
-            assert_eq!(
-                rkey::ucp_ep_rkey_unpack(scene.to_victim, packed, &mut key),
-                UCS_OK
-            );
-            rkey::ucp_rkey_buffer_release(packed);
         }
+        let key = unpack(&scene, handle, scene.to_victim);
         Exposed {
             scene,
             memory,
@@ -90,6 +83,36 @@ impl Exposed {
 
     fn end(&self, req: *mut c_void) -> ucs_status_t {
         self.scene.end("an access ends", req)
+    }
+}
+
+/// The key to registered memory of the victim, for an endpoint to it.
+fn unpack(scene: &Scene, handle: ucp_mem_h, ep: ucp_ep_h) -> ucp_rkey_h {
+    let (mut packed, mut len, mut key) = (ptr::null_mut(), 0, ptr::null_mut());
+    // SAFETY: live handles; the buffer is released once.
+    unsafe {
+        assert_eq!(
+            rkey::ucp_rkey_pack(scene.context, handle, &mut packed, &mut len),
+            UCS_OK
+        );
+        assert_eq!(rkey::ucp_ep_rkey_unpack(ep, packed, &mut key), UCS_OK);
+        rkey::ucp_rkey_buffer_release(packed);
+    }
+    key
+}
+
+/// Gets the word at `addr`.
+fn get(ep: ucp_ep_h, key: ucp_rkey_h, addr: u64, word: &mut u64) -> *mut c_void {
+    // SAFETY: zeroed parameters, live handles, a buffer that outlives the request.
+    unsafe {
+        rma::ucp_get_nbx(
+            ep,
+            (&raw mut *word).cast(),
+            8,
+            addr,
+            key,
+            &std::mem::zeroed(),
+        )
     }
 }
 
@@ -142,28 +165,69 @@ fn of_atomic_operations_and_gets_only_what_has_no_answer_of_its_own() {
     // SAFETY: live handles.
     let posted = |addr| unsafe {
         let add = ucp_atomic_post_op_t::UCP_ATOMIC_POST_OP_ADD;
-        compat_amo::ucp_atomic_post(
-            e.scene.to_victim,
-            std::mem::MaybeUninit::new(add),
-            1,
-            8,
-            addr,
-            e.key,
-        )
+        compat_amo::ucp_atomic_post(e.scene.to_victim, MaybeUninit::new(add), 1, 8, addr, e.key)
     };
     assert_eq!((posted(first), e.flush()), (UCS_OK, UCS_OK));
     assert_eq!((posted(behind), e.flush()), (UCS_OK, UCS_ERR_INVALID_ADDR));
     let mut got = 0u64;
-    // SAFETY: zeroed parameters, live handles, a buffer that outlives the request.
-    let req = unsafe {
-        rma::ucp_get_nbx(
-            e.scene.to_victim,
-            (&raw mut got).cast(),
-            8,
-            behind,
-            e.key,
-            &std::mem::zeroed(),
-        )
-    };
+    let req = get(e.scene.to_victim, e.key, behind, &mut got);
     assert_eq!((e.end(req), e.flush()), (UCS_ERR_INVALID_ADDR, UCS_OK));
+}
+
+/// Another endpoint to the victim, which can be closed by force.
+fn second_endpoint(scene: &Scene) -> ucp_ep_h {
+    let blob = scene.address.encode();
+    let mut ep = ptr::null_mut();
+    // SAFETY: a zeroed parameter structure with a mask that names what is set, live handles.
+    unsafe {
+        let mut params: ucp_ep_params_t = std::mem::zeroed();
+        params.field_mask =
+            UCP_EP_PARAM_FIELD_REMOTE_ADDRESS as u64 | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE as u64;
+        params.address = blob.as_ptr().cast();
+        params.err_mode = MaybeUninit::new(ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_PEER);
+        assert_eq!(
+            endpoint::ucp_ep_create(scene.decent, &params, &mut ep),
+            UCS_OK
+        );
+    }
+    ep
+}
+
+#[test]
+fn a_get_that_is_cancelled_in_the_queue_is_no_answer_for_a_later_flush() {
+    let e = Exposed::new();
+    let (first, _) = e.addresses();
+    let ep = second_endpoint(&e.scene);
+    let key = unpack(&e.scene, e.handle, ep);
+    let mut word = 0;
+    // There is no connection yet: the get is queued.
+    let queued = get(ep, key, first, &mut word);
+    // SAFETY: a zeroed parameter structure with a mask that names what is set; live handles, freed once.
+    unsafe {
+        let mut param: ucp_request_param_t = std::mem::zeroed();
+        param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS as u32;
+        param.flags = UCP_EP_CLOSE_FLAG_FORCE as u32;
+        rkey::ucp_rkey_destroy(key);
+        assert!(endpoint::ucp_ep_close_nbx(ep, &param).is_null());
+        assert_eq!(request::ucp_request_check_status(queued), UCS_ERR_CANCELED);
+        request::ucp_request_free(queued);
+    }
+    e.scene.decent_goes_on(8);
+    e.scene.settle();
+    let fetched = get(e.scene.to_victim, e.key, first, &mut word);
+    // SAFETY: zeroed parameters, a live endpoint.
+    let flush = unsafe { endpoint::ucp_ep_flush_nbx(e.scene.to_victim, &std::mem::zeroed()) };
+    assert!(UCS_PTR_IS_PTR(flush), "the victim has not answered");
+    for _ in 0..100 {
+        // SAFETY: a live worker and request.
+        unsafe {
+            worker::ucp_worker_progress(e.scene.decent);
+            assert_eq!(
+                request::ucp_request_check_status(flush),
+                UCS_INPROGRESS,
+                "the victim has not answered"
+            );
+        }
+    }
+    assert_eq!((e.end(flush), e.end(fetched)), (UCS_OK, UCS_OK));
 }

@@ -62,7 +62,7 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
                 continue;
             }
             // Data that arrive for a get that has ended are dropped. The answer to an atomic operation counts
-            // nevertheless.
+            // nevertheless. A get that was queued, and not counted as sent, has lost its id (`take_requests`).
             if (*req).msg.is(Kind::GetReq) && (*req).id != 0 {
                 flush::discount_cancelled(peer, &*req);
             }
