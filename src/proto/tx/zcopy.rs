@@ -62,8 +62,6 @@ pub fn start_put(
 pub fn start_get(r: &mut Request, addr: u64, (port, key): (usize, u32), memory: Handle<IbMr>) {
     (r.sent, r.offset) = (TxState::Rma, 0);
     let mut transfer = Zcopy::new(vec![memory], ZcopyRole::Fetch, addr);
-    // Port 0 has the key, too: a rail there is tried if the connection loses its queue pair.
-    transfer.rkeys[0] = key;
     transfer.rkeys[port] = key;
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
