@@ -1,53 +1,51 @@
 //! A worker: its queues, its peers and all state of progress.
 
+mod create;
+mod interfaces;
+mod peers;
+mod rx;
+
 use super::am::{AmDescs, AmHandler, PartialAm};
 use super::cm::CmState;
 use super::context::Context;
 use super::cq::Cqs;
 use super::endpoint::Endpoint;
 use super::err_handlers::ErrHandlers;
-use super::ib_worker::{IbWorker, RailEvent};
-use super::inherited;
+use super::ib_worker::RailEvent;
 use super::matcher::Matcher;
-use super::peer::{CopyScheme, Peer, PeerHandle, PeerHold};
-use super::probe_state::ProbeState;
+use super::peer::{CopyScheme, Peer};
 use super::progress_flags::ProgressFlags;
 use super::ptr_map::PtrMap;
 use super::regions::LastRegion;
-use super::request::{PeerRef, REQUEST_SIZE, Request, RequestPool};
+use super::request::{PeerRef, Request, RequestPool};
 use super::stats::StatsPage;
 use super::stream::StreamQueue;
-use super::tcp_worker::TcpWorker;
-use super::tofu_worker::TofuWorker;
 use super::unexpected::PartialTag;
 use super::unexpected::UnexpectedTag;
 use super::wakeup::Wakeup;
-use super::yield_policy::{BacklogYield, CasBackoff, IdleYield};
 use crate::ctypes::*;
 use crate::sys::copy::TINY;
 use crate::sys::fork::{self, Origin};
+use crate::sys::host;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
 use crate::sys::regcache::LocalCache;
-use crate::sys::{host, log};
-use crate::tl::LaneTarget;
 use crate::tl::ib::loopback::LoopbackQp;
 use crate::tl::ib::mr::Devices;
 use crate::tl::shm::chunk_board::ChunkState;
-use crate::tl::shm::inbox::{Doorbell, Inbox};
-use crate::tl::shm::order::Merge;
+use crate::tl::shm::inbox::Doorbell;
 use crate::tl::shm::outbox::OpenSplitCopy;
-use crate::tl::shm::ring::Consumer;
 use crate::tl::shm::{InboxLocator, RingOwner};
 use crate::tl::tofu::iface::TofuIface;
 use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, TofuLocator, WorkerAddress};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
-use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
+
+pub use rx::{HOT_RINGS, Rx, ShmRx};
 
 /// Requests that are allocated together: as many as UCX allocates.
 pub(super) const REQUESTS_PER_CHUNK: usize = 128;
@@ -67,6 +65,13 @@ pub struct WorkerParams {
     /// The user's epoll descriptor.
     pub event_fd: Option<i32>,
     pub edge: bool,
+}
+
+impl WorkerParams {
+    /// Whether threads may call the worker concurrently.
+    pub fn is_multi_threaded(&self) -> bool {
+        self.thread_mode == ucs_thread_mode_t::UCS_THREAD_MODE_MULTI as u32
+    }
 }
 
 /// Handed out as `ucp_worker_h`.
@@ -222,215 +227,7 @@ pub struct TimedGet {
     pub began: Instant,
 }
 
-/// Number of incoming rings that each progress call polls; the others are polled in turn.
-pub const HOT_RINGS: usize = 8;
-
-/// State of the progress thread: interfaces, incoming rings and idle time.
-pub struct Rx {
-    /// `None` where shared memory is not used.
-    pub inbox: Option<Inbox>,
-    pub shm_rings: Vec<Box<ShmRx>>,
-    /// `None` where TCP is not used.
-    pub tcp: Option<Box<TcpWorker>>,
-    /// `None` where there are no ports, or they are not used.
-    pub ib: Option<Box<IbWorker>>,
-    /// `None` where there is no Tofu interconnect, or it is not used.
-    pub tofu: Option<Box<TofuWorker>>,
-    /// Most messages of a ring that the next progress call handles: 1 after an idle call, at most 16.
-    pub budget: u32,
-    pub merge: Merge,
-    /// Next ring, behind the hot ones, to be polled.
-    pub cursor: usize,
-    /// Progress calls until the clock is read again.
-    pub calls: u32,
-    /// Progress calls between the last two clock ticks.
-    pub clock_interval: u32,
-    /// Coarse milliseconds of the last clock tick.
-    pub last_tick: u64,
-    /// Coarse milliseconds of the last check of the peers.
-    pub last_failure_check: u64,
-    pub liveness: ProbeState,
-    /// Count of events, without messages of rings on the fast path.
-    pub events: u64,
-    /// Milliseconds since the last clock tick in which other threads had the core.
-    pub yielded_ms: u64,
-    pub idle_yield: IdleYield,
-    pub backlog_yield: BacklogYield,
-    pub contention: CasBackoff,
-}
-
-/// An incoming ring.
-pub struct ShmRx {
-    pub consumer: Consumer,
-    pub index: usize,
-    pub peer: PeerRef,
-}
-
 impl Worker {
-    /// A worker without connections.
-    ///
-    /// # Errors
-    /// The errors of making its inbox, its sockets or its wakeup.
-    pub fn new(ctx: &'static Context, params: WorkerParams) -> io::Result<Box<Worker>> {
-        let mt = params.thread_mode == ucs_thread_mode_t::UCS_THREAD_MODE_MULTI as u32;
-        let inbox = inbox(ctx)?;
-        // Without a device nothing can be connected.
-        let sockets = match ctx.devices.is_empty() {
-            true => None,
-            false => {
-                let tuning = ctx.policy.connecting.tuning(ctx.policy.keepalive_ms);
-                let sockets = TcpWorker::new(tuning, &ctx.devices);
-                let sockets =
-                    sockets.map_err(|e| unreachable_reason("port (UCX_TCP_PORT_RANGE)", &e))?;
-                Some(Box::new(sockets))
-            }
-        };
-        let locator = sockets.as_ref().map(|s| s.locator());
-        let (wireup_tcp, tcp) = match ctx.tcp_for_wireup_only {
-            true => (locator, None),
-            false => (None, locator),
-        };
-        let wakes = ctx.has(ucp_feature::UCP_FEATURE_WAKEUP);
-        let ports = match ctx.ib_ports.is_empty() {
-            true => None,
-            false => {
-                let ports = IbWorker::new(&ctx.ib_ports, mt, wakes);
-                Some(Box::new(
-                    ports.map_err(|e| unreachable_reason("InfiniBand queues", &e))?,
-                ))
-            }
-        };
-        let reaches_others = inbox.is_some() && ctx.policy.shm || tcp.is_some() || ports.is_some();
-        let rings = rings(ctx, mt, reaches_others)?;
-        let flags = ProgressFlags::default();
-        if rings.is_some() {
-            flags.raise_tofu();
-        }
-        let wake = if wakes {
-            let wake = Wakeup::new(&params, inbox.as_ref());
-            Some(wake.map_err(|e| unreachable_reason("wakeup", &e))?)
-        } else {
-            None
-        };
-        if let (Some(wake), Some(sockets)) = (&wake, &sockets) {
-            wake.add(sockets.epoll.fd())?;
-        }
-        if let (Some(wake), Some(ports)) = (&wake, &ports) {
-            for fd in ports.descriptors() {
-                wake.add(fd)?;
-            }
-        }
-        let request = REQUEST_SIZE + ctx.request_size;
-        let uid = host::random_u64();
-        let stats = StatsPage::new(uid, ctx.options.vfs_enable)?;
-        let name = params.name.as_deref().unwrap_or_default();
-        stats.set_names(name, &ctx.name, params.thread_mode);
-        let pool = RequestPool::new(request, 16, REQUESTS_PER_CHUNK);
-        // SAFETY: the page is dropped after the pool; only the pool writes this counter.
-        let pool = unsafe { pool.count_in(stats.worker().requests()) };
-        // SAFETY: the function sets the status and flags of those that have not completed.
-        let pool = unsafe { pool.disabled_in_children(inherited::disable_requests) };
-        let ep_pool = Pool::new(size_of::<Endpoint>(), align_of::<Endpoint>(), EPS_PER_CHUNK);
-        // SAFETY: the function sets a flag in each of them.
-        let ep_pool = unsafe { ep_pool.disabled_in_children(inherited::disable_endpoints) };
-        let extra_op_flags = ctx.policy.extra_op_flags;
-        let mut worker = Box::new(Worker {
-            ctx,
-            mt,
-            uid,
-            locator: inbox.as_ref().map(Inbox::locator),
-            doorbell: inbox
-                .as_ref()
-                .map_or_else(Doorbell::unconnected, Inbox::doorbell),
-            ib: ports
-                .as_ref()
-                .map(|p| p.locator(ctx.policy.ib.as_ref().map_or(0, |ib| ib.qp_transports()))),
-            tofu: rings.as_ref().map(|rings| rings.locator()),
-            tofu_iface: rings.as_ref().map(|rings| rings.iface.clone()),
-            tni: rings.as_ref().map_or(0, |rings| rings.iface.tni),
-            tcp,
-            wireup_listener: wireup_tcp,
-            extra_op_flags: AtomicU32::new(extra_op_flags),
-            fast_path_recv: Cell::new(!mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG)),
-            receive_limit: Cell::new(0),
-            origin: Origin::here(),
-            in_children: None,
-            rx: MtLock::new(
-                mt,
-                Rx {
-                    inbox,
-                    shm_rings: Vec::new(),
-                    budget: 1,
-                    merge: Merge::default(),
-                    tcp: sockets,
-                    ib: ports,
-                    tofu: rings,
-                    cursor: 0,
-                    calls: 1,
-                    clock_interval: 1,
-                    last_tick: 0,
-                    last_failure_check: 0,
-                    liveness: ProbeState::default(),
-                    events: 0,
-                    yielded_ms: 0,
-                    idle_yield: IdleYield::default(),
-                    backlog_yield: BacklogYield::default(),
-                    contention: CasBackoff::default(),
-                },
-            ),
-            matcher: MtLock::new(mt, Matcher::new()),
-            am: MtLock::new(mt, Vec::new()),
-            am_descs: AmDescs::new(mt, params.am_alignment),
-            partial_ams: MtLock::new(mt, HashMap::new()),
-            partial_tags: MtLock::new(mt, HashMap::new()),
-            streams: MtLock::new(mt, StreamQueue::default()),
-            cqs: Cqs::new(mt),
-            pool: MtLock::new(mt, pool),
-            ep_pool: MtLock::new(mt, ep_pool),
-            ids: MtLock::new(mt, PtrMap::new()),
-            peers: MtLock::new(mt, HashMap::new()),
-            pending_peers: MtLock::new(mt, VecDeque::new()),
-            cma_gets: MtLock::new(mt, VecDeque::new()),
-            rtr_races: MtLock::new(mt, Vec::new()),
-            timed_get: MtLock::new(mt, None),
-            split_pushes: MtLock::new(mt, Vec::new()),
-            failed_peers: MtLock::new(mt, Vec::new()),
-            departing: MtLock::new(mt, Vec::new()),
-            departed: MtLock::new(mt, Vec::new()),
-            idle: MtLock::new(mt, Vec::new()),
-            last_region: LastRegion::default(),
-            loopback: MtLock::new(mt, None),
-            flushed_done: MtLock::new(mt, Vec::new()),
-            err_handlers: MtLock::new(mt, ErrHandlers::default()),
-            closed_eps: MtLock::new(mt, Vec::new()),
-            ended: MtLock::new(mt, VecDeque::new()),
-            grace_eps: MtLock::new(mt, Vec::new()),
-            progress_flags: flags,
-            fenced: AtomicBool::new(false),
-            fences: AtomicBool::new(false),
-            connect_tcp: MtLock::new(mt, Vec::new()),
-            connect_ib: MtLock::new(mt, Vec::new()),
-            connect_tofu: MtLock::new(mt, Vec::new()),
-            rails: MtLock::new(mt, Vec::new()),
-            ib_mrs: MtLock::new(mt, None),
-            cm: MtLock::new(mt, None),
-            replaced_peers: MtLock::new(mt, Vec::new()),
-            unlisted: MtLock::new(mt, Vec::new()),
-            losses: AtomicU32::new(0),
-            failed_swaps: AtomicU32::new(0),
-            wakeup: wake,
-            params,
-            printed_tables: parking_lot::Mutex::default(),
-            stats,
-        });
-        let place = NonNull::from(&mut *worker).cast();
-        // SAFETY: the address of the worker is stable; the entry is removed when it is dropped.
-        worker.in_children = Some(unsafe {
-            fork::DisabledInChild::new(place, size_of::<Worker>(), inherited::disable)
-        });
-        Ok(worker)
-    }
-
     /// Whether this process is a child, forked after the worker was made. It may then only read what never changes.
     #[inline(always)]
     pub fn is_inherited(&self) -> bool {
@@ -516,112 +313,6 @@ impl Worker {
             wireup_tcp: self.wireup_listener.clone(),
         }
     }
-
-    /// The peer with this identity, made if it is new. `None` when its location contradicts what is known: a worker
-    /// does not move.
-    pub fn peer(
-        &self,
-        uid: u64,
-        inbox: Option<InboxLocator>,
-        target: Option<LaneTarget>,
-    ) -> Option<PeerHold> {
-        let again = target.is_some();
-        let peer = self.peer_or(uid, again, || Peer::new(self, uid, inbox, target));
-        let known = peer.inbox;
-        (known == inbox || inbox.is_none() || known.is_none()).then_some(peer)
-    }
-
-    /// The peer that a connection comes from.
-    pub fn peer_from_incoming(&self, uid: u64) -> PeerHold {
-        self.peer_or(uid, true, || Peer::new(self, uid, None, None))
-    }
-
-    /// The peer with this uid, or a new one; `again`: a new one also replaces a failed one, because an address or a
-    /// connection of it was received after the failure. Endpoints that lead to the failed one still do.
-    fn peer_or(&self, uid: u64, again: bool, new: impl FnOnce() -> Peer) -> PeerHold {
-        let mut peers = self.peers.lock();
-        let lost = peers.get(&uid).filter(|p| p.status() != UCS_OK);
-        let losses = lost.filter(|_| again).map(|p| p.losses + 1);
-        if losses.is_some() {
-            self.replaced_peers.lock().extend(peers.remove(&uid));
-        }
-        let peer = peers.entry(uid).or_insert_with(|| {
-            let mut peer = Box::new(new());
-            // Usually a peer to which this worker has an endpoint has one to this worker.
-            if peer.inbox.is_some() {
-                self.doorbell.expect_one();
-            }
-            // Relaxed: under the lock.
-            let fewest = self.losses.load(Ordering::Relaxed);
-            peer.losses = losses.unwrap_or(0).max(fewest);
-            let place = NonNull::from(&*peer).cast();
-            // SAFETY: the address of the peer is stable; the entry is removed when it is dropped.
-            let disabled = unsafe {
-                fork::DisabledInChild::new(place, size_of::<Peer>(), inherited::disable_peer)
-            };
-            peer.in_children = Some(disabled);
-            peer
-        });
-        PeerHold::new(peer)
-    }
-
-    /// Requests that progress connects to a peer.
-    pub fn connect(&self, peer: &Peer) {
-        match peer.target.as_deref() {
-            Some(LaneTarget::Ib(_)) => {
-                self.connect_ib.lock().push(peer);
-                self.progress_flags.raise_connect_ib();
-            }
-            Some(LaneTarget::Tofu(_)) => {
-                self.connect_tofu.lock().push(peer);
-                self.progress_flags.raise_connect_tofu();
-            }
-            Some(LaneTarget::Tcp(_)) | None => {
-                self.connect_tcp.lock().push(peer);
-                self.progress_flags.raise_network();
-            }
-        }
-        self.wake();
-    }
-
-    /// Adds work for rails to a peer, whose lock may be held.
-    pub fn raise_rails(&self, peer: &Peer, task: RailEvent) {
-        self.rails.lock().push((peer, task));
-        self.progress_flags.raise_connect_ib();
-        self.wake();
-    }
-
-    /// Whether a condition is true for any peer. Evaluated under the locks of the lists, stub peers first: requests
-    /// that wait there move to the other peers.
-    pub fn any_peer(&self, is: impl Fn(&Peer) -> bool) -> bool {
-        self.any_peer_then(is, |_| ())
-    }
-
-    /// [`any_peer`](Self::any_peer); `then` gets the result before the locks are released.
-    #[inline(always)]
-    pub fn any_peer_then(&self, is: impl Fn(&Peer) -> bool, then: impl FnOnce(bool)) -> bool {
-        let exchange = self.cm.lock();
-        let mut placeholders = exchange.iter().flat_map(|x| x.stub_peers());
-        let any = placeholders.any(|p| is(p))
-            || self.peers.lock().values().any(|p| is(p))
-            || self.replaced_peers.lock().iter().any(|p| is(p));
-        then(any);
-        any
-    }
-
-    /// All peers, for rare events that concern every one.
-    pub fn all_peers(&self) -> Vec<PeerHandle> {
-        let settled = |p: &Peer| PeerHandle::Settled(PeerHold::new(p));
-        // Under the lock of `peers` progress frees no peer of either list.
-        let peers = self.peers.lock();
-        let mut all: Vec<_> = peers.values().map(|p| settled(p)).collect();
-        all.extend(self.replaced_peers.lock().iter().map(|p| settled(p)));
-        drop(peers);
-        if let Some(x) = self.cm.lock().as_ref() {
-            all.extend(x.stub_peers().cloned().map(PeerHandle::Placeholder));
-        }
-        all
-    }
 }
 
 impl Drop for Worker {
@@ -629,51 +320,4 @@ impl Drop for Worker {
         // First: a fork in another thread reads the worker through it.
         self.in_children = None;
     }
-}
-
-/// The worker's Tofu rings, if there is an interconnect. `or_else`: peers are reached by other transports, too.
-fn rings(ctx: &Context, mt: bool, or_else: bool) -> io::Result<Option<Box<TofuWorker>>> {
-    let Some(tuning) = ctx.policy.tofu.filter(|_| !ctx.tnis.is_empty()) else {
-        return Ok(None);
-    };
-    match TofuIface::new(&ctx.tnis, &ctx.vcq_registry, tuning, mt) {
-        Ok(iface) => Ok(Some(TofuWorker::new(iface))),
-        Err(e) if or_else => {
-            log::warn!("a worker does not use Tofu: no {NO_QUEUE}: {e}");
-            Ok(None)
-        }
-        Err(e) => Err(unreachable_reason(NO_QUEUE, &e)),
-    }
-}
-
-/// End of the error message: the exhausted limit, and what can be done.
-const NO_QUEUE: &str = "virtual control queue is left on the network interfaces of this node that UCX_NET_DEVICES \
-     allows; fewer workers or processes a node, more interfaces, or, to share control queues earlier, a smaller \
-     UCX_TOFU_MAX_VCQS or UCX_TOFU_VCQS_PER_WORKER make room";
-
-/// The worker's inbox, if shared memory or the loopback is to be used.
-///
-/// # Errors
-/// The error of making it, if the worker could not reach any peer without it.
-fn inbox(ctx: &Context) -> io::Result<Option<Inbox>> {
-    if !ctx.policy.shm && !ctx.policy.loopback {
-        return Ok(None);
-    }
-    match Inbox::create(ctx.policy.named_inboxes) {
-        Ok(inbox) => Ok(Some(inbox)),
-        Err(e)
-            if !ctx.ib_ports.is_empty() || !ctx.devices.is_empty() && !ctx.tcp_for_wireup_only =>
-        {
-            log::warn!(
-                "this worker does not use shared memory, which cannot be allocated: {e} (ulimit -v)"
-            );
-            Ok(None)
-        }
-        Err(e) => Err(unreachable_reason("shared memory", &e)),
-    }
-}
-
-/// An error of worker creation, for the log.
-fn unreachable_reason(what: &str, e: &io::Error) -> io::Error {
-    io::Error::new(e.kind(), format!("no {what}: {e}"))
 }

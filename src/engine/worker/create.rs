@@ -1,0 +1,152 @@
+//! Creation of a worker.
+
+use super::interfaces::Interfaces;
+use super::{EPS_PER_CHUNK, REQUESTS_PER_CHUNK, Rx, Worker, WorkerParams};
+use crate::ctypes::*;
+use crate::engine::am::AmDescs;
+use crate::engine::context::Context;
+use crate::engine::cq::Cqs;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::err_handlers::ErrHandlers;
+use crate::engine::inherited;
+use crate::engine::matcher::Matcher;
+use crate::engine::progress_flags::ProgressFlags;
+use crate::engine::ptr_map::PtrMap;
+use crate::engine::regions::LastRegion;
+use crate::engine::request::{REQUEST_SIZE, RequestPool};
+use crate::engine::stats::StatsPage;
+use crate::engine::stream::StreamQueue;
+use crate::engine::wakeup::Wakeup;
+use crate::sys::fork::{self, Origin};
+use crate::sys::host;
+use crate::sys::lock::MtLock;
+use crate::sys::pool::Pool;
+use crate::tl::shm::inbox::{Doorbell, Inbox};
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+impl Worker {
+    /// A worker without connections.
+    ///
+    /// # Errors
+    /// The errors of making its inbox, its sockets or its wakeup.
+    pub fn new(ctx: &'static Context, params: WorkerParams) -> io::Result<Box<Worker>> {
+        let wakes = ctx.has(ucp_feature::UCP_FEATURE_WAKEUP);
+        let interfaces = Interfaces::open(ctx, params.is_multi_threaded(), wakes)?;
+        let wakeup = wakes.then(|| interfaces.wakeup(&params)).transpose()?;
+        let uid = host::random_u64();
+        let stats = StatsPage::new(uid, ctx.options.vfs_enable)?;
+        let name = params.name.as_deref().unwrap_or_default();
+        stats.set_names(name, &ctx.name, params.thread_mode);
+        let mut worker = Box::new(assemble(ctx, params, uid, (interfaces, wakeup), stats));
+        if worker.tofu.is_some() {
+            worker.progress_flags.raise_tofu();
+        }
+        let place = NonNull::from(&mut *worker).cast();
+        // SAFETY: the address of the worker is stable; the entry is removed when it is dropped.
+        worker.in_children = Some(unsafe {
+            fork::DisabledInChild::new(place, size_of::<Worker>(), inherited::disable)
+        });
+        Ok(worker)
+    }
+}
+
+/// A pool of requests, which counts them on the worker's page.
+fn request_pool(ctx: &Context, stats: &StatsPage) -> RequestPool {
+    let pool = RequestPool::new(REQUEST_SIZE + ctx.request_size, 16, REQUESTS_PER_CHUNK);
+    // SAFETY: the page is dropped after the pool; only the pool writes this counter.
+    let pool = unsafe { pool.count_in(stats.worker().requests()) };
+    // SAFETY: the function sets the status and flags of those that have not completed.
+    unsafe { pool.disabled_in_children(inherited::disable_requests) }
+}
+
+/// A pool of endpoints.
+fn ep_pool() -> Pool {
+    let pool = Pool::new(size_of::<Endpoint>(), align_of::<Endpoint>(), EPS_PER_CHUNK);
+    // SAFETY: the function sets a flag in each of them.
+    unsafe { pool.disabled_in_children(inherited::disable_endpoints) }
+}
+
+/// All fields of a worker.
+fn assemble(
+    ctx: &'static Context,
+    params: WorkerParams,
+    uid: u64,
+    (interfaces, wakeup): (Interfaces, Option<Wakeup>),
+    stats: StatsPage,
+) -> Worker {
+    let mt = params.is_multi_threaded();
+    let (inbox, tofu) = (interfaces.inbox.as_ref(), interfaces.tofu.as_deref());
+    let tcp = interfaces.tcp.as_ref().map(|tcp| tcp.locator());
+    let (wireup_listener, tcp) = match ctx.tcp_for_wireup_only {
+        true => (tcp, None),
+        false => (None, tcp),
+    };
+    let extra_op_flags = ctx.policy.extra_op_flags;
+    Worker {
+        ctx,
+        mt,
+        uid,
+        locator: inbox.map(Inbox::locator),
+        doorbell: inbox.map_or_else(Doorbell::unconnected, Inbox::doorbell),
+        ib: interfaces.ib_locator(ctx),
+        tofu: tofu.map(|tofu| tofu.locator()),
+        tofu_iface: tofu.map(|tofu| tofu.iface.clone()),
+        tni: tofu.map_or(0, |tofu| tofu.iface.tni),
+        tcp,
+        wireup_listener,
+        extra_op_flags: AtomicU32::new(extra_op_flags),
+        fast_path_recv: Cell::new(!mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG)),
+        receive_limit: Cell::new(0),
+        origin: Origin::here(),
+        in_children: None,
+        rx: MtLock::new(mt, Rx::new(interfaces)),
+        matcher: MtLock::new(mt, Matcher::new()),
+        am: MtLock::new(mt, Vec::new()),
+        am_descs: AmDescs::new(mt, params.am_alignment),
+        partial_ams: MtLock::new(mt, HashMap::new()),
+        partial_tags: MtLock::new(mt, HashMap::new()),
+        streams: MtLock::new(mt, StreamQueue::default()),
+        cqs: Cqs::new(mt),
+        pool: MtLock::new(mt, request_pool(ctx, &stats)),
+        ep_pool: MtLock::new(mt, ep_pool()),
+        ids: MtLock::new(mt, PtrMap::new()),
+        peers: MtLock::new(mt, HashMap::new()),
+        pending_peers: MtLock::new(mt, VecDeque::new()),
+        cma_gets: MtLock::new(mt, VecDeque::new()),
+        rtr_races: MtLock::new(mt, Vec::new()),
+        timed_get: MtLock::new(mt, None),
+        split_pushes: MtLock::new(mt, Vec::new()),
+        failed_peers: MtLock::new(mt, Vec::new()),
+        departing: MtLock::new(mt, Vec::new()),
+        departed: MtLock::new(mt, Vec::new()),
+        idle: MtLock::new(mt, Vec::new()),
+        last_region: LastRegion::default(),
+        loopback: MtLock::new(mt, None),
+        flushed_done: MtLock::new(mt, Vec::new()),
+        err_handlers: MtLock::new(mt, ErrHandlers::default()),
+        closed_eps: MtLock::new(mt, Vec::new()),
+        ended: MtLock::new(mt, VecDeque::new()),
+        grace_eps: MtLock::new(mt, Vec::new()),
+        progress_flags: ProgressFlags::default(),
+        fenced: AtomicBool::new(false),
+        fences: AtomicBool::new(false),
+        connect_tcp: MtLock::new(mt, Vec::new()),
+        connect_ib: MtLock::new(mt, Vec::new()),
+        connect_tofu: MtLock::new(mt, Vec::new()),
+        rails: MtLock::new(mt, Vec::new()),
+        ib_mrs: MtLock::new(mt, None),
+        cm: MtLock::new(mt, None),
+        replaced_peers: MtLock::new(mt, Vec::new()),
+        unlisted: MtLock::new(mt, Vec::new()),
+        losses: AtomicU32::new(0),
+        failed_swaps: AtomicU32::new(0),
+        wakeup,
+        params,
+        printed_tables: parking_lot::Mutex::default(),
+        stats,
+    }
+}

@@ -1,0 +1,132 @@
+//! The interfaces of a worker, opened when it is created.
+
+use crate::engine::context::Context;
+use crate::engine::ib_worker::IbWorker;
+use crate::engine::tcp_worker::TcpWorker;
+use crate::engine::tofu_worker::TofuWorker;
+use crate::engine::wakeup::Wakeup;
+use crate::engine::worker::WorkerParams;
+use crate::sys::log;
+use crate::tl::shm::inbox::Inbox;
+use crate::tl::tofu::iface::TofuIface;
+use crate::wire::address::IbLocator;
+use std::io;
+
+/// The interfaces of a worker, `None` where a transport is not used.
+pub(super) struct Interfaces {
+    pub inbox: Option<Inbox>,
+    pub tcp: Option<Box<TcpWorker>>,
+    pub ib: Option<Box<IbWorker>>,
+    pub tofu: Option<Box<TofuWorker>>,
+}
+
+impl Interfaces {
+    /// Opens the interfaces that the context selects. `mt`: threads may call the worker concurrently. `wakes`: it may
+    /// sleep.
+    ///
+    /// # Errors
+    /// The errors of opening one without which peers cannot be reached.
+    pub fn open(ctx: &Context, mt: bool, wakes: bool) -> io::Result<Interfaces> {
+        let inbox = inbox(ctx)?;
+        let (tcp, ib) = (tcp(ctx)?, ib(ctx, mt, wakes)?);
+        let by_tcp = tcp.is_some() && !ctx.tcp_for_wireup_only;
+        let reaches_others = inbox.is_some() && ctx.policy.shm || by_tcp || ib.is_some();
+        let tofu = tofu(ctx, mt, reaches_others)?;
+        Ok(Interfaces {
+            inbox,
+            tcp,
+            ib,
+            tofu,
+        })
+    }
+
+    /// The queue pairs in the worker's address.
+    pub fn ib_locator(&self, ctx: &Context) -> Option<IbLocator> {
+        let transports = ctx.policy.ib.as_ref().map_or(0, |ib| ib.qp_transports());
+        self.ib.as_ref().map(|ib| ib.locator(transports))
+    }
+
+    /// What wakes a worker with these interfaces.
+    ///
+    /// # Errors
+    /// The errors of the system calls.
+    pub fn wakeup(&self, params: &WorkerParams) -> io::Result<Wakeup> {
+        let wake = Wakeup::new(params, self.inbox.as_ref());
+        let wake = wake.map_err(|e| unreachable_reason("wakeup", &e))?;
+        if let Some(tcp) = &self.tcp {
+            wake.add(tcp.epoll.fd())?;
+        }
+        for fd in self.ib.iter().flat_map(|ib| ib.descriptors()) {
+            wake.add(fd)?;
+        }
+        Ok(wake)
+    }
+}
+
+/// The TCP state. Without a device nothing can be connected.
+fn tcp(ctx: &Context) -> io::Result<Option<Box<TcpWorker>>> {
+    if ctx.devices.is_empty() {
+        return Ok(None);
+    }
+    let tuning = ctx.policy.connecting.tuning(ctx.policy.keepalive_ms);
+    let sockets = TcpWorker::new(tuning, &ctx.devices);
+    let sockets = sockets.map_err(|e| unreachable_reason("port (UCX_TCP_PORT_RANGE)", &e))?;
+    Ok(Some(Box::new(sockets)))
+}
+
+/// The InfiniBand state.
+fn ib(ctx: &Context, mt: bool, wakes: bool) -> io::Result<Option<Box<IbWorker>>> {
+    if ctx.ib_ports.is_empty() {
+        return Ok(None);
+    }
+    let ports = IbWorker::new(&ctx.ib_ports, mt, wakes);
+    let ports = ports.map_err(|e| unreachable_reason("InfiniBand queues", &e))?;
+    Ok(Some(Box::new(ports)))
+}
+
+/// The Tofu state, if there is an interconnect. `or_else`: peers are reached by other transports, too.
+fn tofu(ctx: &Context, mt: bool, or_else: bool) -> io::Result<Option<Box<TofuWorker>>> {
+    let Some(tuning) = ctx.policy.tofu.filter(|_| !ctx.tnis.is_empty()) else {
+        return Ok(None);
+    };
+    match TofuIface::new(&ctx.tnis, &ctx.vcq_registry, tuning, mt) {
+        Ok(iface) => Ok(Some(TofuWorker::new(iface))),
+        Err(e) if or_else => {
+            log::warn!("a worker does not use Tofu: no {NO_QUEUE}: {e}");
+            Ok(None)
+        }
+        Err(e) => Err(unreachable_reason(NO_QUEUE, &e)),
+    }
+}
+
+/// End of the error message: the exhausted limit, and what can be done.
+const NO_QUEUE: &str = "virtual control queue is left on the network interfaces of this node that UCX_NET_DEVICES \
+     allows; fewer workers or processes a node, more interfaces, or, to share control queues earlier, a smaller \
+     UCX_TOFU_MAX_VCQS or UCX_TOFU_VCQS_PER_WORKER make room";
+
+/// The worker's inbox, if shared memory or the loopback is to be used.
+///
+/// # Errors
+/// The error of making it, if the worker could not reach any peer without it.
+fn inbox(ctx: &Context) -> io::Result<Option<Inbox>> {
+    if !ctx.policy.shm && !ctx.policy.loopback {
+        return Ok(None);
+    }
+    match Inbox::create(ctx.policy.named_inboxes) {
+        Ok(inbox) => Ok(Some(inbox)),
+        Err(e)
+            if !ctx.ib_ports.is_empty() || !ctx.devices.is_empty() && !ctx.tcp_for_wireup_only =>
+        {
+            log::warn!(
+                "this worker does not use shared memory, which cannot be allocated: {e} (ulimit -v)"
+            );
+            Ok(None)
+        }
+        Err(e) => Err(unreachable_reason("shared memory", &e)),
+    }
+}
+
+/// An error of worker creation, for the log.
+fn unreachable_reason(what: &str, e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("no {what}: {e}"))
+}

@@ -1,0 +1,120 @@
+//! The peers of a worker.
+
+use crate::ctypes::*;
+use crate::engine::ib_worker::RailEvent;
+use crate::engine::inherited;
+use crate::engine::peer::{Peer, PeerHandle, PeerHold};
+use crate::engine::worker::Worker;
+use crate::sys::fork;
+use crate::tl::LaneTarget;
+use crate::tl::shm::InboxLocator;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+impl Worker {
+    /// The peer with this identity, made if it is new. `None` when its location contradicts what is known: a worker
+    /// does not move.
+    pub fn peer(
+        &self,
+        uid: u64,
+        inbox: Option<InboxLocator>,
+        target: Option<LaneTarget>,
+    ) -> Option<PeerHold> {
+        let again = target.is_some();
+        let peer = self.peer_or(uid, again, || Peer::new(self, uid, inbox, target));
+        let known = peer.inbox;
+        (known == inbox || inbox.is_none() || known.is_none()).then_some(peer)
+    }
+
+    /// The peer that a connection comes from.
+    pub fn peer_from_incoming(&self, uid: u64) -> PeerHold {
+        self.peer_or(uid, true, || Peer::new(self, uid, None, None))
+    }
+
+    /// The peer with this uid, or a new one; `again`: a new one also replaces a failed one, because an address or a
+    /// connection of it was received after the failure. Endpoints that lead to the failed one still do.
+    fn peer_or(&self, uid: u64, again: bool, new: impl FnOnce() -> Peer) -> PeerHold {
+        let mut peers = self.peers.lock();
+        let lost = peers.get(&uid).filter(|p| p.status() != UCS_OK);
+        let losses = lost.filter(|_| again).map(|p| p.losses + 1);
+        if losses.is_some() {
+            self.replaced_peers.lock().extend(peers.remove(&uid));
+        }
+        let peer = peers.entry(uid).or_insert_with(|| {
+            let mut peer = Box::new(new());
+            // Usually a peer to which this worker has an endpoint has one to this worker.
+            if peer.inbox.is_some() {
+                self.doorbell.expect_one();
+            }
+            // Relaxed: under the lock.
+            let fewest = self.losses.load(Ordering::Relaxed);
+            peer.losses = losses.unwrap_or(0).max(fewest);
+            let place = NonNull::from(&*peer).cast();
+            // SAFETY: the address of the peer is stable; the entry is removed when it is dropped.
+            let disabled = unsafe {
+                fork::DisabledInChild::new(place, size_of::<Peer>(), inherited::disable_peer)
+            };
+            peer.in_children = Some(disabled);
+            peer
+        });
+        PeerHold::new(peer)
+    }
+
+    /// Requests that progress connects to a peer.
+    pub fn connect(&self, peer: &Peer) {
+        match peer.target.as_deref() {
+            Some(LaneTarget::Ib(_)) => {
+                self.connect_ib.lock().push(peer);
+                self.progress_flags.raise_connect_ib();
+            }
+            Some(LaneTarget::Tofu(_)) => {
+                self.connect_tofu.lock().push(peer);
+                self.progress_flags.raise_connect_tofu();
+            }
+            Some(LaneTarget::Tcp(_)) | None => {
+                self.connect_tcp.lock().push(peer);
+                self.progress_flags.raise_network();
+            }
+        }
+        self.wake();
+    }
+
+    /// Adds work for rails to a peer, whose lock may be held.
+    pub fn raise_rails(&self, peer: &Peer, task: RailEvent) {
+        self.rails.lock().push((peer, task));
+        self.progress_flags.raise_connect_ib();
+        self.wake();
+    }
+
+    /// Whether a condition is true for any peer. Evaluated under the locks of the lists, stub peers first: requests
+    /// that wait there move to the other peers.
+    pub fn any_peer(&self, is: impl Fn(&Peer) -> bool) -> bool {
+        self.any_peer_then(is, |_| ())
+    }
+
+    /// [`any_peer`](Self::any_peer); `then` gets the result before the locks are released.
+    #[inline(always)]
+    pub fn any_peer_then(&self, is: impl Fn(&Peer) -> bool, then: impl FnOnce(bool)) -> bool {
+        let exchange = self.cm.lock();
+        let mut placeholders = exchange.iter().flat_map(|x| x.stub_peers());
+        let any = placeholders.any(|p| is(p))
+            || self.peers.lock().values().any(|p| is(p))
+            || self.replaced_peers.lock().iter().any(|p| is(p));
+        then(any);
+        any
+    }
+
+    /// All peers, for rare events that concern every one.
+    pub fn all_peers(&self) -> Vec<PeerHandle> {
+        let settled = |p: &Peer| PeerHandle::Settled(PeerHold::new(p));
+        // Under the lock of `peers` progress frees no peer of either list.
+        let peers = self.peers.lock();
+        let mut all: Vec<_> = peers.values().map(|p| settled(p)).collect();
+        all.extend(self.replaced_peers.lock().iter().map(|p| settled(p)));
+        drop(peers);
+        if let Some(x) = self.cm.lock().as_ref() {
+            all.extend(x.stub_peers().cloned().map(PeerHandle::Placeholder));
+        }
+        all
+    }
+}
