@@ -20,18 +20,63 @@ pub unsafe fn worker(worker: Box<Worker>) {
     internal::retire_kept(w, 0);
     endpoint::free_retired(w);
     tx::end_moved(w);
-    let (mut unflushed, mut open) = (0, 0);
-    let mut in_flight = Vec::new();
+    let EndedPeers {
+        unflushed,
+        open,
+        in_flight,
+    } = end_peers(w);
+    if !in_flight.is_empty() {
+        end_zcopies(w, in_flight);
+    }
+    cm::end_all(w);
+    let asking = ConnRequest::take_all(w).len();
+    if asking > 0 {
+        log::warn!("worker {w:p}: {asking} connection requests were neither accepted nor rejected");
+    }
+    drop_tagged(w);
+    if unflushed > 0 {
+        log::warn!("worker {w:p}: {unflushed} pending operations were not flushed");
+    }
+    if open > 0 {
+        log::debug!("worker {w:p}: {open} endpoints were not destroyed");
+    }
+    drop_requests(w);
+    close_interfaces(w);
+    // Stub peers belong to CM sessions, and these to the CM state: nothing refers to them any more.
+    if let (Some(wake), Some(x)) = (&w.wakeup, w.cm.lock().as_ref()) {
+        wake.remove(x.epoll.fd());
+    }
+    if w.cm.lock().take().is_some() {
+        // Waits until disconnect messages and rejects are sent on connections that no worker progresses any more.
+        crate::tl::cm::deferred_close::settle(LINGER_MS);
+    }
+    drop(worker);
+}
+
+/// What was left when the peers of a worker ended.
+#[derive(Default)]
+struct EndedPeers {
+    /// Operations that were cancelled.
+    unflushed: usize,
+    /// Endpoints that the user had not closed.
+    open: usize,
+    /// Requests whose memory devices may still access.
+    in_flight: Vec<*mut Request>,
+}
+
+/// Disconnects from all peers, cancels the operations and closes the endpoints.
+fn end_peers(w: &Worker) -> EndedPeers {
+    let mut ended = EndedPeers::default();
     for peer in w.all_peers() {
         let peer = &*peer;
         endpoint::send_disconnect(w, peer);
         w.drop_partials(peer);
         let taken = failure::take_requests(w, peer, |_| true);
-        unflushed += taken.len();
+        ended.unflushed += taken.len();
         // SAFETY: the requests were removed from all lists: this thread owns them.
         let is_in_flight = |r: &*mut Request| unsafe { tx::zcopy::in_flight(&**r) };
         let (still, taken): (Vec<_>, Vec<_>) = taken.into_iter().partition(is_in_flight);
-        in_flight.extend(still);
+        ended.in_flight.extend(still);
         // SAFETY: the requests were removed from all lists: this thread owns them.
         unsafe { rndv_cancel::end_requests(peer, taken, UCS_ERR_CANCELED) };
         // Requests that became pending meanwhile are cancelled.
@@ -45,19 +90,16 @@ pub unsafe fn worker(worker: Box<Worker>) {
             unsafe { endpoint::close_stream(w, ep) };
         }
         // SAFETY: listed endpoints are not freed. Their names are the only memory that they own.
-        open += eps
+        ended.open += eps
             .iter()
             .filter(|&&ep| unsafe { retire(&mut *ep) })
             .count();
     }
-    if !in_flight.is_empty() {
-        end_zcopies(w, in_flight);
-    }
-    cm::end_all(w);
-    let asking = ConnRequest::take_all(w).len();
-    if asking > 0 {
-        log::warn!("worker {w:p}: {asking} connection requests were neither accepted nor rejected");
-    }
+    ended
+}
+
+/// Cancels the posted receives, and drops the unexpected messages.
+fn drop_tagged(w: &Worker) {
     let posted = w.matcher.lock().drain_posted();
     for posting in posted {
         // SAFETY: the node was removed from the matcher; a posted node is part of a request.
@@ -71,12 +113,10 @@ pub unsafe fn worker(worker: Box<Worker>) {
             message.len
         );
     }
-    if unflushed > 0 {
-        log::warn!("worker {w:p}: {unflushed} pending operations were not flushed");
-    }
-    if open > 0 {
-        log::debug!("worker {w:p}: {open} endpoints were not destroyed");
-    }
+}
+
+/// Calls the user's `request_cleanup` for the requests of the pool.
+fn drop_requests(w: &Worker) {
     let pool = w.pool.lock();
     if pool.in_use() > 0 && !w.params.ignore_leaks {
         log::warn!("worker {w:p}: {} requests were not released", pool.in_use());
@@ -85,7 +125,10 @@ pub unsafe fn worker(worker: Box<Worker>) {
         // SAFETY: the user's function gets the user's area of every element, like `request_init`.
         pool.for_each(|element| unsafe { cleanup(Request::handle(element.cast())) });
     }
-    drop(pool);
+}
+
+/// Closes the connections of all interfaces.
+fn close_interfaces(w: &Worker) {
     // Rings are closed before the inbox that contains them; then the peers close their rings to this worker.
     let mut rx = w.rx.lock();
     rx.shm_rings.clear();
@@ -96,16 +139,6 @@ pub unsafe fn worker(worker: Box<Worker>) {
         tcp_close::all(w, sockets);
     }
     close_lanes(w, &mut rx);
-    drop(rx);
-    // Stub peers belong to CM sessions, and these to the CM state: nothing refers to them any more.
-    if let (Some(wake), Some(x)) = (&w.wakeup, w.cm.lock().as_ref()) {
-        wake.remove(x.epoll.fd());
-    }
-    if w.cm.lock().take().is_some() {
-        // Waits until disconnect messages and rejects are sent on connections that no worker progresses any more.
-        crate::tl::cm::deferred_close::settle(LINGER_MS);
-    }
-    drop(worker);
 }
 
 /// Closes all IB and Tofu connections.
