@@ -8,8 +8,8 @@
 //! the bucket of their tag, which is all that a full-mask receive has to search. One bucket holds both ends, so that a
 //! receive and its message meet in one cache line.
 
-mod posted;
 mod node_pool;
+mod posted;
 
 use node_pool::{ListEnds, NIL, NodePool};
 use posted::PostedList;

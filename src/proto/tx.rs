@@ -1,15 +1,15 @@
 //! Sending: requests become messages on a peer's lane, or wait in its pending queue.
 
-pub mod rma_sw;
+mod am;
+mod connect;
+pub mod ib_stripe;
+mod iov_sge;
 mod pending;
 pub mod rma_ib;
-mod connect;
-pub mod zcopy;
-mod am;
-mod iov_sge;
-pub mod ib_stripe;
-pub mod tofu_stripe;
+pub mod rma_sw;
 pub mod rma_tofu;
+pub mod tofu_stripe;
+pub mod zcopy;
 
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};

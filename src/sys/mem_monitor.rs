@@ -15,12 +15,12 @@
 //! Not reported: system calls that a program makes without libc; libraries that are closed (see [`may_be_closed`]);
 //! changes of a file behind a mapping (`ftruncate`, `fallocate`). With a genuine libucm: `shmat` with `SHM_REMAP`.
 
-mod patch;
+mod dl_objects;
+mod events;
 mod hooks;
 mod libucm;
-mod dl_objects;
+mod patch;
 mod trampoline;
-mod events;
 
 use super::fork::{Lock, Mutex};
 use crate::ctypes::UCM_EVENT_VM_UNMAPPED;

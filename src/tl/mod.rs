@@ -1,11 +1,11 @@
 //! Transports: how bytes get from one worker to another. They do not depend on matching or on requests.
 
-pub mod shm;
-pub mod tcp;
-pub mod ib;
-pub mod tofu;
 pub mod cm;
 pub mod cm_conn;
+pub mod ib;
+pub mod shm;
+pub mod tcp;
+pub mod tofu;
 
 use shm::outbox::Outbox;
 use std::ffi::c_void;

@@ -5,14 +5,14 @@
 
 mod le_struct;
 
-pub mod header;
-pub mod frame;
-pub mod tcp_hello;
 pub mod address;
+pub mod cm_msg;
+pub mod frame;
+pub mod header;
 pub mod ib_packet;
-pub mod tofu_msg;
-pub mod rts_keys;
 pub mod rkey;
 pub mod rkey_tofu;
-pub mod cm_msg;
+pub mod rts_keys;
 pub mod stats;
+pub mod tcp_hello;
+pub mod tofu_msg;

@@ -10,8 +10,8 @@ mod disconnect;
 mod half_open;
 mod hello;
 mod listener;
-mod stub_peer;
 mod server;
+mod stub_peer;
 
 use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, CmState, SessionState};

@@ -5,12 +5,12 @@
 //! `rdmacm_conn` is a connection, a stream of bytes like a socket, carried by its `cm_qp`; a `listener` accepts such
 //! connections. `deferred_close` keeps a dropped connection until its last record is acknowledged.
 
+pub mod cm_qp;
+pub mod deferred_close;
 pub mod id;
 pub mod library;
-pub mod deferred_close;
-pub mod rdmacm_conn;
 pub mod listener;
-pub mod cm_qp;
+pub mod rdmacm_conn;
 
 pub use listener::RdmaCmListener;
 pub use rdmacm_conn::RdmaCmConn;

@@ -14,25 +14,25 @@
     reason = "as bindgen writes it"
 )]
 pub mod bindings;
-pub mod reassembly;
 pub mod buffers;
 pub mod hca;
 pub mod iface;
+pub mod keepalive;
 pub mod loopback;
 pub mod mr;
+pub mod op_slots;
+pub mod paths;
 pub mod port;
-pub mod keepalive;
 pub mod queues;
 pub mod rails;
 pub mod rc;
+pub mod reassembly;
+pub mod reorder;
 pub mod roce_reach;
 pub mod rx_pool;
-pub mod reorder;
 pub mod sender;
 pub mod ud;
 pub mod verbs;
-pub mod op_slots;
-pub mod paths;
 
 use super::tcp;
 use crate::wire::address::{IbLocator, PortLocator};

@@ -13,29 +13,29 @@
 //! - `sizing`, `ring_pool`: later rings are shorter; where their memory comes from.
 //! - `mr`: the registration cache of user memory. The wireup messages are in `wire::tofu_msg`.
 
-pub mod vcq_alloc;
 pub mod ctrl_words;
-pub mod tx_acks;
 pub mod iface;
 pub mod rx_ring;
+pub mod tx_acks;
+pub mod vcq_alloc;
 pub mod vcq_ops;
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(all(test, loom))]
 pub mod model;
-pub mod route;
+pub mod amo;
 pub mod mr;
 pub mod op_queue;
-pub mod ring_layout;
 pub mod rail;
-pub mod vcq_registry;
-pub mod sender;
-pub mod amo;
-pub mod sizing;
+pub mod ring_layout;
 pub mod ring_pool;
+pub mod route;
+pub mod sender;
+pub mod sizing;
 pub mod tni;
 pub mod utofu;
 pub mod vcq;
+pub mod vcq_registry;
 
 use crate::wire::address::TofuLocator;
 

@@ -4,10 +4,10 @@
 mod atomics;
 mod buffers;
 mod completion;
-mod post;
 mod edata_tags;
-mod poll;
 mod outstanding;
+mod poll;
+mod post;
 
 use super::utofu::MrqNotice;
 use super::vcq::Vcq;

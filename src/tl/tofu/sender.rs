@@ -1,8 +1,8 @@
 //! The sending half of a connection, guarded by the peer's lock.
 
-mod rma;
-mod flushes;
 mod bcopy;
+mod flushes;
+mod rma;
 mod short;
 
 use super::ctrl_words::CtrlWord;
