@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use ucp::sys::populate::{PageAccess, populate};
 use ucp::tl::shm::RingOwner;
-use ucp::tl::shm::big_buf::{BIG_BUF_AFTER, MAX_BIG_BUFS};
+use ucp::tl::shm::big_buf::{BIG_BUF_AFTER, BIG_BUF_AFTER_SHORT, MAX_BIG_BUFS};
 use ucp::tl::shm::inbox::Inbox;
 use ucp::tl::shm::outbox::Outbox;
 use ucp::tl::shm::ring::Consumer;
@@ -124,6 +124,27 @@ fn unanswered_records_use_a_big_buffer_after_few_more() {
         assert!(sent < 6 * BIG_BUF_AFTER, "still in the ring");
     }
     assert!(sent > BIG_BUF_AFTER);
+    sender.end(&mut inbox);
+}
+
+/// Short records gain little in a big buffer, and populating it takes as long as thousands of them.
+#[test]
+fn short_unanswered_records_use_a_big_buffer_after_many_more() {
+    const LEN: u64 = 512;
+    let mut inbox = Inbox::create(false).unwrap();
+    let mut sender = open(&mut inbox, 1);
+    let mut sent = 0;
+    loop {
+        sender.send_records(&mut inbox, 1, LEN as usize, |_| ());
+        sender.outbox.look_ahead_of_long(0);
+        sent += LEN;
+        assert!(sent > BIG_BUF_AFTER_SHORT || !sender.has_big_buf(&inbox));
+        if sender.uses_big_buf(&inbox) {
+            break;
+        }
+        assert!(sent < 4 * BIG_BUF_AFTER_SHORT, "still in the ring");
+    }
+    assert!(sent > BIG_BUF_AFTER_SHORT, "{sent}");
     sender.end(&mut inbox);
 }
 

@@ -15,7 +15,9 @@
 //! The producer is not trusted: the consumer checks kind and length against its own counts of the ring, and computes
 //! the record's position itself. The consumer is not trusted either: the producer checks the tails.
 
-use super::big_buf::{BIG_BUF_AFTER, BIG_BUF_BYTES, BigBuf, BigBufs, MAX_BIG_BUFS};
+use super::big_buf::{
+    BIG_BUF_AFTER, BIG_BUF_AFTER_SHORT, BIG_BUF_BYTES, BigBuf, BigBufs, MAX_BIG_BUFS,
+};
 use super::chunk_board::ChunkBoard;
 use super::close::{CloseAnswer, CloseWord};
 use super::order::Epoch;
@@ -53,9 +55,9 @@ const SMALL_UNANSWERED: usize = 256;
 /// replied to: about a quarter of what it has sent since the last time, which costs about a fifth of the time of
 /// sending.
 const PREPARED: usize = 16 << 10;
-/// [`PREPARED`] where records follow each other without a reply. The ring takes up to four times as long for them as
-/// the big buffer does, and longer than populating as many bytes takes: the sooner all of the big buffer is populated,
-/// the better.
+/// [`PREPARED`] where records of more than [`SMALL`] bytes follow each other without a reply. The ring takes up to four
+/// times as long for them as the big buffer does, and longer than populating as many bytes takes: the sooner all of the
+/// big buffer is populated, the better.
 const PREPARED_UNANSWERED: usize = 128 << 10;
 /// Position in the control word's length of the number of the big buffer, bits.
 const BIG_BUF_SHIFT: u32 = 24;
@@ -549,9 +551,12 @@ impl Producer {
         }
         let small = self.classify();
         let is_in_use = self.small != usize::MAX;
-        if is_in_use
-            || len > small && self.own.given_out() >= BIG_BUF_AFTER && self.prepare_big_buf()
-        {
+        let after = if len > SMALL {
+            BIG_BUF_AFTER
+        } else {
+            BIG_BUF_AFTER_SHORT
+        };
+        if is_in_use || len > small && self.own.given_out() >= after && self.prepare_big_buf(len) {
             self.small = small;
         }
         if len <= self.small {
@@ -561,9 +566,10 @@ impl Producer {
         Ok(free)
     }
 
-    /// Takes a big buffer if one is free, and populates a part of it. True when all of it is populated.
-    fn prepare_big_buf(&mut self) -> bool {
-        let step = if self.answered {
+    /// Takes a big buffer if one is free, and populates a part of it before a record of `len` bytes is sent. True when
+    /// all of it is populated.
+    fn prepare_big_buf(&mut self, len: usize) -> bool {
+        let step = if self.answered || len <= SMALL {
             PREPARED
         } else {
             PREPARED_UNANSWERED
