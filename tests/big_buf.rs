@@ -2,6 +2,7 @@
 //! and a sender that closes returns its own. And page faults: the memory a pair grows into is populated before records
 //! use it.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use ucp::sys::populate::{PageAccess, populate};
@@ -233,6 +234,33 @@ fn small_records_cost_no_page_faults() {
     sender.end(&mut inbox);
 }
 
+/// Whether the system can populate pages.
+fn can_populate() -> bool {
+    let mut page = vec![0u8; 8192];
+    // SAFETY: it lies in the vector.
+    unsafe { populate(page.as_mut_ptr(), 1, PageAccess::Write) }
+}
+
+/// The sender's slots are populated before its messages reach them: those of the start by its claim.
+#[test]
+fn the_slots_of_the_first_messages_are_populated() {
+    if !can_populate() {
+        return eprintln!("skipped: this system does not populate pages");
+    }
+    let mut inbox = Inbox::create(false).unwrap();
+    let mut sender = open(&mut inbox, 1);
+    let pagemap = File::open("/proc/self/pagemap").unwrap();
+    for n in 1..=300 {
+        let is_at_sender = Cell::new(true);
+        sender.send_records(&mut inbox, 1, 8, |slot| {
+            if is_at_sender.replace(false) {
+                assert!(is_populated(&pagemap, slot), "message {n}");
+            }
+        });
+    }
+    sender.end(&mut inbox);
+}
+
 /// Whether a page table of this process has the page of an address: an access does not fault.
 fn is_populated(pagemap: &File, address: *const u8) -> bool {
     let mut entry = [0; 8];
@@ -246,9 +274,7 @@ fn is_populated(pagemap: &File, address: *const u8) -> bool {
 #[test]
 fn long_records_find_their_pages_populated() {
     const LEN: usize = 2 << 10;
-    let mut page = vec![0u8; 8192];
-    // SAFETY: it lies in the vector.
-    if !unsafe { populate(page.as_mut_ptr(), 1, PageAccess::Write) } {
+    if !can_populate() {
         return eprintln!("skipped: this system does not populate pages");
     }
     let mut inbox = Inbox::create(false).unwrap();

@@ -83,8 +83,8 @@ fuzz_target!(|steps: &[u8]| {
             2 => {
                 let slot = at % (START_SLOTS as u16 + 128);
                 match slot.checked_sub(START_SLOTS as u16) {
-                    None => there.write(4 + 2 * slot, word & !0xFFFF | 1),
-                    Some(slot) => there.write(62 + 2 * slot, word & !0xFFFF | 2),
+                    None => there.write(2 + 2 * slot, word & !0xFFFF | 1),
+                    Some(slot) => there.write(48 + 2 * slot, word & !0xFFFF | 2),
                 }
             }
             3 => {

@@ -9,7 +9,7 @@
 
 use super::big_buf::{BigBufs, MAX_BIG_BUFS};
 use super::memory::{FIRST_RINGS, OwnInbox, PARTS, cannot_add_rings};
-use super::ring::{RingParts, Start};
+use super::ring::{RingParts, SLOT, Start};
 use super::{InboxLocator, RingOwner};
 use crate::sys::arch::OwnLine;
 use crate::sys::liveness_lock::{self, LivenessLock};
@@ -27,7 +27,7 @@ pub use doorbell::Doorbell;
 pub const RINGS: usize = if cfg!(loom) { 2 } else { 1024 };
 // Every bit of `InboxHeader::ready` has a ring: untrusted processes write the bits, which index the claims.
 const _: () = assert!(RINGS % 64 == 0 || cfg!(loom));
-const MAGIC: u64 = u64::from_le_bytes(*b"rucpbox9");
+const MAGIC: u64 = u64::from_le_bytes(*b"rucpbo10");
 
 const FREE: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -121,7 +121,7 @@ struct Entry {
 
 /// Rings that have an entry. Each sender maps all entries, which costs 512 KiB of address space; the start of a ring
 /// without an entry is in its body, which is mapped with its first message.
-pub(super) const STARTS: usize = if cfg!(loom) { RINGS } else { 256 };
+pub(super) const STARTS: usize = if cfg!(loom) { RINGS } else { 512 };
 const ENTRIES_AT: usize = PAGE;
 /// Offset of the claims of the other rings.
 const CLAIMS_AT: usize = ENTRIES_AT + STARTS * size_of::<Entry>();
@@ -130,8 +130,10 @@ pub(super) const FRONT_LEN: usize =
     (CLAIMS_AT + (RINGS - STARTS) * size_of::<RingClaim>()).next_multiple_of(PAGE);
 
 const _: () = assert!(size_of::<InboxHeader>() == PAGE);
-// The number of slots of a start is such that an entry is half a page.
-const _: () = assert!(size_of::<Entry>() == 2048 || cfg!(loom));
+// The number of slots of a start is such that an entry is a quarter of a page.
+const _: () = assert!(size_of::<Entry>() == PAGE / 4 || cfg!(loom));
+// Slots are at multiples of their size, see `RingSlot`.
+const _: () = assert!(std::mem::offset_of!(Entry, start) % SLOT == SLOT / 2 || cfg!(loom));
 
 /// Offset in the front of the entry of a ring, or of the claim of a ring without an entry. The claims follow the
 /// entries.
@@ -406,7 +408,7 @@ impl Inbox {
             }
             // Each sender that finds no ring causes another try: logged once.
             let logged = cannot_add_rings(self.table.front(), rings);
-            if let Err(e) = self.memory.add_rings(&self.identity) {
+            if let Err(e) = self.memory.add_rings(&self.identity, expected) {
                 if !logged {
                     log::warn!(
                         "shared memory for more than {rings} peers cannot be allocated: {e}; further peers use tcp \

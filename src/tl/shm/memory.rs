@@ -1,7 +1,7 @@
 //! The memory of an inbox: its parts, and which of them a receiver and its senders map.
 //!
 //! An inbox has room for 1,024 rings and 8 big buffers, 102 MB, of which most is never used. Address space may be
-//! limited (`ulimit -v`, batch systems), so it is created in parts: the front with the starts of the first 256 rings,
+//! limited (`ulimit -v`, batch systems), so it is created in parts: the front with the starts of the first 512 rings,
 //! and the bodies of the first 32, when the worker is created; further bodies and big buffers when senders request
 //! them. A sender maps the front, its own ring's body once its messages need it ([`Start`]), and its big buffer once it
 //! has one. A part is a System V segment of its own, or a range of one sparse file. Big buffers are ranges of the file
@@ -205,7 +205,7 @@ impl OwnInbox {
             parts: Box::new(std::array::from_fn(|_| OnceLock::new())),
             rings: 0,
         };
-        own.add_rings(identity)?;
+        own.add_rings(identity, 0)?;
         Ok(own)
     }
 
@@ -239,20 +239,23 @@ impl OwnInbox {
         parts_of(self.table().start(index), body.cast())
     }
 
-    /// Creates more rings.
+    /// Creates more rings. Populates those of their entries that belong to the first `expected` rings: as many senders
+    /// find the pages of their first messages populated.
     ///
     /// # Errors
     /// Errors of the system; the caller logs them.
-    pub(super) fn add_rings(&mut self, identity: &Memfd) -> io::Result<()> {
+    pub(super) fn add_rings(&mut self, identity: &Memfd, expected: usize) -> io::Result<()> {
         let group = group_of(self.rings);
         if let PartSource::Named(file) = &self.source {
             let entries = entry_bytes(rings_of(group));
             file.reserve(entries.start, entries.len())?;
         }
-        if group > 0 && rings_of(group).end <= STARTS {
-            // Many senders are expected, which then find the pages of their first messages populated.
-            let entries = entry_bytes(rings_of(group));
-            // SAFETY: the range is inside of the front; it is zero, and not used before the group exists.
+        // The first group exists before any sender is expected.
+        let first = if group == 1 { 0 } else { rings_of(group).start };
+        let expected = expected.min(rings_of(group).end).min(STARTS);
+        if first < expected {
+            let entries = entry_bytes(first..expected);
+            // SAFETY: the range is inside of the front, which is mapped as long as `self`.
             unsafe {
                 let first = self.front.start().add(entries.start);
                 populate(first.as_ptr(), entries.len(), PageAccess::Write);

@@ -22,21 +22,24 @@ use super::chunk_board::ChunkBoard;
 use super::close::{CloseAnswer, CloseWord};
 use super::order::Epoch;
 use super::space::{Populated, TxSpace, place};
-use crate::sys::arch::OwnLine;
 use crate::sys::copy::{self, TINY, prefetch_to_read, prefetch_to_write};
 use crate::sys::populate::PageAccess;
 use crate::sys::sync::{AtomicU64, Bytes, Ordering, fence};
 use std::ptr::NonNull;
 
+mod slot_pages;
 mod start;
+use slot_pages::SlotPages;
 pub(super) use start::BodySource;
 use start::FIRST;
 pub use start::{NoBody, RingParts, START_SLOTS, Start, Unusable};
 
 /// Slots of a ring. A power of two.
 pub const SLOTS: usize = if cfg!(loom) { 2 } else { 128 };
+/// Bytes of a slot.
+pub(super) const SLOT: usize = 128;
 /// Bytes of a record that fit into a slot.
-pub const INLINE: usize = 112;
+pub const INLINE: usize = SLOT - 2 * size_of::<u64>();
 /// Bytes of a record that fit into a slot which also has the number of an epoch.
 const INLINE_WITH_EPOCH: usize = INLINE - size_of::<u64>();
 /// Longest record that leaves the end of the slot's first cache line to the number of an epoch, bytes.
@@ -65,8 +68,9 @@ const BIG_BUF_SHIFT: u32 = 24;
 const NEW_EPOCH: usize = 1 << 31;
 const _: () = assert!(MAX_BIG_BUFS < NEW_EPOCH >> BIG_BUF_SHIFT);
 
-/// The slot of one message.
-#[repr(C, align(128))]
+/// The slot of one message: a pair of cache lines, which x86-64 fetches together. A [`Start`] and a [`RingMem`] place
+/// slots at multiples of 128 bytes.
+#[repr(C, align(64))]
 struct RingSlot {
     /// lap (16 bits) | kind (8) | aux (8) | record length (24) | big buffer (7) | new epoch (1), stored last by the
     /// producer.
@@ -158,6 +162,8 @@ impl CancelCounter {
 /// The shared memory of a ring. All zero is an empty ring.
 #[repr(C, align(4096))]
 pub struct RingMem {
+    /// Room for the claim that lies before a start in an entry of the inbox: the slots of `start` are placed alike.
+    _claim: Bytes<64>,
     /// Not used where the ring has its start elsewhere ([`RingParts`]).
     start: Start,
     /// Shares of messages in the other direction, which this ring's producer receives.
@@ -165,6 +171,10 @@ pub struct RingMem {
     slots: [RingSlot; SLOTS],
     data: Bytes<DATA>,
 }
+
+const _: () = assert!(size_of::<RingSlot>() == SLOT || cfg!(loom));
+const _: () = assert!(std::mem::offset_of!(RingMem, start) % SLOT == SLOT / 2 || cfg!(loom));
+const _: () = assert!(std::mem::offset_of!(RingMem, slots) % SLOT == 0 || cfg!(loom));
 
 /// A message as the consumer sees it. `record` points into the ring and is valid until [`Consumer::advance`]; another
 /// process can write there, so its bytes are copied before they are checked.
@@ -287,8 +297,9 @@ pub struct Producer {
     unmapped: Option<BodySource>,
     /// Slots that the consumer has freed, at the last read of the tails.
     given_back: u64,
-    /// `head.n` may grow to this value before the tails must be read again.
+    /// `head.n` may grow to this value before the tails must be read again, or more slots populated.
     limit: u64,
+    slot_pages: SlotPages,
     /// The ring's own data space.
     own: TxSpace<DATA>,
     /// For records of more than `small` bytes.
@@ -338,9 +349,13 @@ impl Producer {
         epoch: Epoch,
     ) -> Self {
         let populated = Populated::first_page();
-        let (limit, own) = match unmapped {
-            None => (2 * SLOTS as u64, TxSpace::new(populated)),
-            Some(_) => (SLOTS as u64, TxSpace::unmapped(populated)),
+        let (limit, slot_pages, own) = match unmapped {
+            None => (2 * SLOTS as u64, SlotPages::All, TxSpace::new(populated)),
+            Some(_) => (
+                SLOTS as u64,
+                SlotPages::Unpopulated,
+                TxSpace::unmapped(populated),
+            ),
         };
         Self {
             mem,
@@ -349,6 +364,7 @@ impl Producer {
             unmapped,
             given_back: 0,
             limit,
+            slot_pages,
             own,
             big_buf: None,
             small: usize::MAX,
@@ -651,8 +667,8 @@ impl Producer {
         self.unanswered += 1;
     }
 
-    /// Maps the ring's body if it is not mapped, which is why there was no room then, and reads the consumer's tails.
-    /// True when there is a free slot.
+    /// Maps the ring's body if it is not mapped, which is why there was no room then, reads the consumer's tails, and
+    /// populates slots. True when there is a free slot.
     #[cold]
     fn refill(&mut self) -> Result<bool, Unusable> {
         if self.unmapped.is_some() && !self.has_body()? {
@@ -670,8 +686,12 @@ impl Producer {
             return Err(Unusable);
         }
         self.given_back = slots;
+        if self.head.n >= self.slot_pages.limit() {
+            // SAFETY: the body is mapped, and outlives the producer.
+            unsafe { self.slot_pages.extend(self.mem) };
+        }
         // No message of the start lies in a slot of the body: those are free before the first lap.
-        self.limit = slots.max(SLOTS as u64) + SLOTS as u64;
+        self.limit = (slots.max(SLOTS as u64) + SLOTS as u64).min(self.slot_pages.limit());
         if let Some(big_buf) = &mut self.big_buf
             && !big_buf.space.refill(data.big_buf)
         {

@@ -6,6 +6,7 @@ use loom::thread;
 /// Zeroed memory is no valid state of loom's atomics.
 pub(in crate::tl::shm) fn empty() -> RingMem {
     RingMem {
+        _claim: Bytes::new(),
         start: empty_start(),
         board: ChunkBoard::empty(),
         slots: std::array::from_fn(|_| empty_slot()),
