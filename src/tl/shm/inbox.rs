@@ -61,7 +61,7 @@ pub(super) struct InboxHeader {
     pub(super) parts: [AtomicU32; PARTS],
     /// Number of rings that existed when a sender found none of them free: more are to be created.
     rings_wanted: AtomicU32,
-    /// Counts the senders that have searched for a free ring: where the next one starts to search.
+    /// Counts the senders that were told where to search for a free ring ([`InboxTable::begin_search`]).
     next: AtomicU32,
     /// Counts the epochs of its senders ([`super::order`]). Each sender loads it for each message.
     pub(super) epochs: OwnLine<AtomicU64>,
@@ -111,6 +111,10 @@ struct RingClaim {
     uid: AtomicU64,
     liveness_place: AtomicU32,
 }
+
+/// Where a sender begins to search for a free ring: at the ring of this number, modulo the rings that exist.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RingSearch(u32);
 
 /// The claim of a ring, and its start.
 #[repr(C)]
@@ -191,14 +195,29 @@ impl InboxTable {
             && self.front().nonce.load(Ordering::Relaxed) == key >> 32
     }
 
-    /// Claims a free ring for `sender`. Each search starts behind the previous one, so that many senders that search at
+    /// Where the caller is to search for a free ring: behind the previous sender, so that many senders that search at
     /// once find a ring at the first try.
-    pub(super) fn claim(&self, sender: &RingOwner) -> Option<usize> {
+    pub(super) fn begin_search(&self) -> RingSearch {
+        // Relaxed: a hint.
+        RingSearch(self.front().next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Causes the page fault of the entry that `search` finds once there are enough rings. The page exists afterwards,
+    /// whether the ring does or not.
+    pub(super) fn touch(&self, search: RingSearch) {
+        let index = search.0 as usize % RINGS;
+        if index < STARTS {
+            // Relaxed: the value is not used.
+            std::hint::black_box(self.claim_at(index).state.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Claims a free ring for `sender`.
+    pub(super) fn claim(&self, sender: &RingOwner, search: RingSearch) -> Option<usize> {
         // Acquire: pairs with the Release store in `OwnInbox::add_rings`: the parts of all counted rings are published.
         let rings = self.front().rings.load(Ordering::Acquire) as usize;
         let rings = rings.clamp(FIRST_RINGS, RINGS);
-        // Relaxed: a hint.
-        let start = self.front().next.fetch_add(1, Ordering::Relaxed) as usize;
+        let start = search.0 as usize % rings;
         let index = (0..rings).map(|i| (start + i) % rings).find(|&i| {
             // Acquire on success: pairs with the Release store of FREE in `unclaim`.
             self.claim_at(i)

@@ -2,7 +2,7 @@
 
 use super::chunk_board::{ChunkState, OpenBoards};
 use super::close::CloseAnswer;
-use super::inbox::InboxHeader;
+use super::inbox::{InboxHeader, RingSearch};
 use super::memory::{Theirs, cannot_add_rings};
 use super::order::Epoch;
 use super::ring::{CancelCounter, NoBody, Producer, Unusable};
@@ -34,6 +34,7 @@ unsafe impl Send for Outbox {}
 /// A mapped inbox of a peer in which no ring was claimed yet.
 pub struct WaitingOutbox {
     memory: Theirs,
+    search: RingSearch,
     /// Number of rings at the last search.
     rings: u32,
     tries: u32,
@@ -89,13 +90,17 @@ impl Outbox {
         Theirs::open(peer)?.probe_ring()
     }
 
-    /// Maps the peer's inbox, for [`open`](Self::open).
+    /// Maps the peer's inbox and populates what its first messages need, for [`open`](Self::open).
     ///
     /// # Errors
     /// `NotFound`: the peer is gone. Else errors of the system.
     pub fn prepare(peer: InboxLocator) -> io::Result<Box<WaitingOutbox>> {
+        let memory = Theirs::open(peer)?;
+        let search = memory.table().begin_search();
+        memory.touch(search);
         Ok(Box::new(WaitingOutbox {
-            memory: Theirs::open(peer)?,
+            memory,
+            search,
             rings: 0,
             receiver_full: false,
             tries: 0,
@@ -112,10 +117,14 @@ impl Outbox {
         me: &RingOwner,
         waiting: &mut Option<Box<WaitingOutbox>>,
     ) -> io::Result<Self> {
-        let mut memory = match waiting.take() {
-            None => Theirs::open(peer)?,
+        let (mut memory, search) = match waiting.take() {
+            None => {
+                let memory = Theirs::open(peer)?;
+                let search = memory.table().begin_search();
+                (memory, search)
+            }
             Some(mut waits) => match waits.is_due()? {
-                true => waits.memory,
+                true => (waits.memory, waits.search),
                 false => {
                     waits.tries += 1;
                     *waiting = Some(waits);
@@ -127,7 +136,7 @@ impl Outbox {
         let rings = table.front().rings.load(Ordering::Relaxed);
         // Acquire: pairs with the Release store in `Inbox::enable_wake`.
         let wakes = table.front().wakes.load(Ordering::Acquire) != 0;
-        let Some(index) = table.claim(me) else {
+        let Some(index) = table.claim(me, search) else {
             if table.request_rings(rings) && wakes {
                 kick(table.front(), peer);
             }
@@ -135,6 +144,7 @@ impl Outbox {
             let tries = 1;
             *waiting = Some(Box::new(WaitingOutbox {
                 memory,
+                search,
                 rings,
                 tries,
                 receiver_full,

@@ -101,7 +101,7 @@ fn loom_every_announced_ring_is_accepted_once() {
         let senders = [64, 128].map(|uid| {
             let memory = memory.clone();
             thread::spawn(move || {
-                let index = memory.table().claim(&sender(uid)).expect("a ring for each");
+                let index = claim(&memory, uid).expect("a ring for each");
                 memory.table().announce(index);
                 (index, uid)
             })
@@ -147,19 +147,24 @@ fn loom_a_sleeper_is_woken_once() {
     });
 }
 
+fn claim(memory: &Memory, uid: u64) -> Option<usize> {
+    let table = memory.table();
+    table.claim(&sender(uid), table.begin_search())
+}
+
 /// The receiver clears a ring before it frees it; the next claimant writes only then.
 #[test]
 fn loom_a_ring_is_clean_when_it_is_claimed_again() {
     explore(|| {
         let memory = Memory::new();
         // The table is full: only ring 0 will become free.
-        let first = [0, 1].map(|uid| memory.table().claim(&sender(uid)));
+        let first = [0, 1].map(|uid| claim(&memory, uid));
         assert_eq!(first, [Some(0), Some(1)]);
         let second = {
             let memory = memory.clone();
             thread::spawn(move || {
                 let index = loop {
-                    match memory.table().claim(&sender(64)) {
+                    match claim(&memory, 64) {
                         Some(index) => break index,
                         None => thread::yield_now(),
                     }

@@ -12,7 +12,7 @@ use crate::sys::posix_shm::PosixShm;
 use crate::sys::sync::{AtomicU32, AtomicU64, OnceLock, Ordering};
 use crate::sys::sysv::SysvSegment;
 use crate::tl::shm::big_buf::{BIG_BUF_BYTES, BigBufs};
-use crate::tl::shm::inbox::{FRONT_LEN, InboxTable, start_at};
+use crate::tl::shm::inbox::{FRONT_LEN, InboxTable, RingSearch, start_at};
 use crate::tl::shm::ring::{BodySource, NoBody, RingMem, RingParts, Start};
 use crate::tl::shm::{InboxKind, InboxLocator};
 use std::io::{self, ErrorKind};
@@ -107,6 +107,14 @@ impl Theirs {
     pub(in crate::tl::shm) fn table(&self) -> InboxTable {
         // SAFETY: the front is mapped as long as `self`, which callers keep beside the table.
         unsafe { InboxTable::new(self.front.start()) }
+    }
+
+    /// Populates the page with the claim and the first messages of the ring that `search` is likely to find: a sender's
+    /// first message then causes no page fault. Not in a file whose memory has to be reserved.
+    pub(in crate::tl::shm) fn touch(&self, search: RingSearch) {
+        if !self.named {
+            self.table().touch(search);
+        }
     }
 
     /// Whether the body of a ring can be mapped: nothing stays mapped.
@@ -336,7 +344,47 @@ unsafe fn find_theirs(source: NonNull<()>, number: u8) -> Option<NonNull<u8>> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::tl::shm::RingOwner;
     use crate::tl::shm::inbox::Inbox;
+    use crate::tl::shm::memory::FIRST_RINGS;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    /// Whether a page table of this process has the page of an address: an access does not fault.
+    fn is_populated(address: *const u8) -> bool {
+        let mut entry = [0; 8];
+        let at = (address as usize / page_size() * 8) as u64;
+        let pagemap = File::open("/proc/self/pagemap").unwrap();
+        pagemap.read_exact_at(&mut entry, at).unwrap();
+        u64::from_ne_bytes(entry) >> 63 == 1
+    }
+
+    /// A sender that is prepared claims a ring and writes its first messages without a page fault. It is prepared
+    /// before the receiver has created a ring for it.
+    #[test]
+    fn the_entry_of_a_prepared_sender_is_populated() {
+        let mut inbox = Inbox::create(false).unwrap();
+        let senders: Vec<_> = (0..2 * FIRST_RINGS)
+            .map(|_| {
+                let theirs = Theirs::open(inbox.locator()).unwrap();
+                let search = theirs.table().begin_search();
+                theirs.touch(search);
+                (theirs, search)
+            })
+            .collect();
+        let doorbell = inbox.doorbell();
+        (0..senders.len()).for_each(|_| doorbell.expect_one());
+        inbox.accept(&doorbell);
+        for (uid, (theirs, search)) in senders.iter().enumerate().rev() {
+            let owner = RingOwner {
+                uid: uid as u64,
+                inbox: inbox.locator(),
+            };
+            let ring = theirs.table().start(uid).unwrap();
+            assert!(is_populated(ring.as_ptr().cast()), "ring {uid}");
+            assert_eq!(theirs.table().claim(&owner, *search), Some(uid));
+        }
+    }
 
     /// The receiver reads the slots of the body whether the sender has mapped it or not: without a reservation that is
     /// a SIGBUS where /dev/shm is full.
