@@ -1,6 +1,7 @@
 //! The ring under loom: every order of the two sides' steps, and every stale value that they may see.
 
 use super::*;
+use crate::tl::shm::order::Epoch;
 use loom::thread;
 
 /// Zeroed memory is no valid state of loom's atomics.

@@ -1,8 +1,10 @@
 //! The ring with real threads: order, sizes, room, and invalid values of the other side that each side refuses.
 
 use super::*;
+use crate::sys::copy::{self, TINY};
 use crate::sys::sync::AtomicU32;
-use crate::tl::shm::big_buf::MAX_BIG_BUFS;
+use crate::tl::shm::big_buf::{BIG_BUF_BYTES, BigBufs, MAX_BIG_BUFS};
+use crate::tl::shm::order::Epoch;
 use std::alloc::{Layout, alloc_zeroed};
 use std::cell::Cell;
 use std::ops::Range;
