@@ -3,7 +3,7 @@
 
 use std::io::ErrorKind;
 use std::mem::MaybeUninit;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use ucp::tl::shm::RingOwner;
 use ucp::tl::shm::inbox::{Inbox, RINGS};
 use ucp::tl::shm::outbox::Outbox;
@@ -11,6 +11,13 @@ use ucp::tl::shm::ring::Consumer;
 
 /// The tests measure the address space of their process: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
+
+/// The only test that runs. From here on no other thread reserves the 64 MiB of an arena of malloc.
+fn alone() -> MutexGuard<'static, ()> {
+    // SAFETY: changes a setting of the allocator, under its own lock.
+    assert_eq!(unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) }, 1);
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Initial number of rings of an inbox.
 const FIRST: usize = 32;
@@ -49,7 +56,7 @@ fn limit_address_space(is_limited: bool) {
 /// space is limited, it maps one ring.
 #[test]
 fn an_inbox_and_its_senders_map_what_they_use() {
-    let _alone = ALONE.lock().unwrap();
+    let _alone = alone();
     for (named, is_limited) in [(false, false), (true, false), (false, true), (true, true)] {
         limit_address_space(is_limited);
         // Costs of the first one are not measured.
@@ -77,7 +84,7 @@ fn an_inbox_and_its_senders_map_what_they_use() {
 /// A sender and the receiver use every ring, those of parts that were created later as well.
 #[test]
 fn rings_are_made_before_they_run_out() {
-    let _alone = ALONE.lock().unwrap();
+    let _alone = alone();
     for named in [false, true] {
         let mut inbox = Inbox::create(named).unwrap();
         let doorbell = inbox.doorbell();
@@ -124,7 +131,7 @@ fn rings_are_made_before_they_run_out() {
 /// A polling receiver creates rings before they run out: no sender has to wait.
 #[test]
 fn a_receiver_that_looks_is_ahead() {
-    let _alone = ALONE.lock().unwrap();
+    let _alone = alone();
     let mut inbox = Inbox::create(false).unwrap();
     let doorbell = inbox.doorbell();
     let mut senders = Vec::new();

@@ -61,7 +61,7 @@ pub(super) struct InboxHeader {
     pub(super) parts: [AtomicU32; PARTS],
     /// Number of rings that existed when a sender found none of them free: more are to be created.
     rings_wanted: AtomicU32,
-    /// Counts the senders that were told where to search for a free ring ([`InboxTable::begin_search`]).
+    /// Counts the senders that have a position to search from for a free ring ([`InboxTable::begin_search`]).
     next: AtomicU32,
     /// Counts the epochs of its senders ([`super::order`]). Each sender loads it for each message.
     pub(super) epochs: OwnLine<AtomicU64>,
