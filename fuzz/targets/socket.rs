@@ -35,8 +35,8 @@ impl Attacker {
         let sockets = rx.tcp.as_deref_mut().expect("a worker with TCP");
         let half_open = TcpConnPhase::HalfOpen { until: u64::MAX };
         sockets
-            .add(theirs, half_open, std::ptr::null(), false)
-            .expect("room for a guest");
+            .add(theirs, half_open, None, false)
+            .expect("room for a connection");
         drop(rx);
         worker.progress_flags.raise_network();
         Attacker {
