@@ -8,6 +8,7 @@ use crate::engine::rkey::Rkey;
 use crate::op::param::Param;
 use crate::op::{rma, sgl};
 use crate::proto::cma::CmaDirection;
+use crate::proto::select::rma::{RmaPath, by_key};
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -51,13 +52,14 @@ pub unsafe fn put(
     // SAFETY: the caller's endpoint, key and buffer are valid; the peer outlives its endpoints.
     unsafe {
         if len != 0 && !buffer.is_null() && is_plain(ep, rkey) {
-            if let Some(local) = (*rkey).local(addr, len) {
+            let path = by_key(&*rkey, addr, len);
+            if let RmaPath::Mapped(local) = path {
                 // Counted before the copy, which may be a function call.
                 (*ep).peer().stats().of(StatProtocol::RmaMapped).add(len);
                 return copied(local, buffer.cast(), len);
             }
             if p.mask & SPECIAL == 0 {
-                if (*rkey).stadd(addr, len).is_some() {
+                if path == RmaPath::Tofu {
                     return tofu::put_bcopy(ep, buffer, len, addr, rkey, param);
                 }
                 return ib::put(ep, buffer, len, addr, rkey, param);
@@ -113,7 +115,7 @@ pub unsafe fn get(
             && !buffer.is_null()
             && is_plain(ep, rkey)
         {
-            if let Some(local) = (*rkey).local(addr, len) {
+            if let RmaPath::Mapped(local) = by_key(&*rkey, addr, len) {
                 // Counted before the copy, which may be a function call.
                 (*ep).peer().stats().of(StatProtocol::RmaMapped).add(len);
                 return copied(buffer.cast(), local, len);

@@ -2,20 +2,21 @@
 //! message that the peer executes.
 
 use super::param::{self, Param, status_ptr};
-use super::rma::{self, RmaPath};
+use super::rma;
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Callback, EndpointRef, PeerRef, Request, TxPayload, TxState};
-use crate::engine::rkey::{AmoExecutor, Rkey};
+use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::flush;
+use crate::proto::select::amo::{self as select, AmoPath};
+use crate::proto::select::rma::Adapter;
 use crate::proto::tx::{self, PostResult, rma_ib, rma_tofu};
 use crate::sys::log;
 use crate::wire::header::{AmoHdr, Kind, UNNAMED};
 use crate::wire::rkey::RkeyAtomics;
-use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -72,6 +73,20 @@ pub unsafe fn execute(ptr: *mut u8, amo: AmoOp) -> u64 {
     }
 }
 
+impl AmoOp {
+    /// The header of the operation as a message.
+    fn head(self, fetch: bool) -> AmoHdr {
+        AmoHdr {
+            req: UNNAMED,
+            value: self.value,
+            compare: self.compare,
+            op: self.op,
+            size: self.size,
+            fetch: fetch.into(),
+        }
+    }
+}
+
 /// Whether a compare-and-swap found another value than the expected one.
 fn has_failed(amo: AmoOp, old: u64) -> bool {
     amo.op == CSWAP && old != amo.compare
@@ -123,13 +138,13 @@ pub unsafe fn atomic(
             Err(status) => return status_ptr(status),
         };
         let fetch = !reply.is_null();
-        if let RmaPath::Direct(local) = path {
+        if let AmoPath::Mapped(local) = path {
             let old = execute(local, amo);
             store(reply, old, amo.size);
             if has_failed(amo, old) {
                 count_failure(worker);
             }
-            let tally = peer.stats().of(StatProtocol::AmoMapped);
+            let tally = peer.stats().of(path.counted());
             tally.add(amo.size.into());
             if !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) {
                 return status_ptr(UCS_OK);
@@ -138,7 +153,7 @@ pub unsafe fn atomic(
         let req = request::take(worker, p.external());
         let r = &mut *req;
         (r.peer, r.ep) = (Some(PeerRef::new(peer)), EndpointRef::of(ep));
-        if let RmaPath::Direct(_) = path {
+        if let AmoPath::Mapped(_) = path {
             (r.notify, r.user_data) = (p.notify_send(), p.user_data());
             return param::finish(req, p, UCS_OK);
         }
@@ -148,25 +163,19 @@ pub unsafe fn atomic(
                 len: amo.size.into(),
             };
         }
-        let head = AmoHdr {
-            req: UNNAMED,
-            value: amo.value,
-            compare: amo.compare,
-            op: amo.op,
-            size: amo.size,
-            fetch: fetch.into(),
+        let head = amo.head(fetch);
+        let by_adapter = match path {
+            AmoPath::Ib => {
+                let keys = rkey.device.as_ref();
+                keys.is_some_and(|keys| rma_ib::atomic(r, addr, &head, keys))
+            }
+            AmoPath::Tofu => {
+                let stadd = rkey.stadd(addr, amo.size.into());
+                stadd.is_some_and(|stadd| rma_tofu::atomic(r, addr, &head, stadd))
+            }
+            AmoPath::Mapped(_) | AmoPath::Message => false,
         };
-        let is_posted = matches!(path, RmaPath::Device)
-            && match rkey.stadd(addr, amo.size.into()) {
-                Some(stadd) if rkey.executor == AmoExecutor::Adapter => {
-                    rma_tofu::atomic(r, addr, &head, stadd)
-                }
-                _ => {
-                    let keys = rkey.device.as_ref();
-                    keys.is_some_and(|keys| rma_ib::atomic(r, addr, &head, keys))
-                }
-            };
-        if !is_posted {
+        if !by_adapter {
             if fetch {
                 (r.sent, r.payload) = (TxState::AwaitReply, TxPayload::HeaderOnly);
             }
@@ -183,35 +192,53 @@ pub unsafe fn atomic(
 ///
 /// # Errors
 /// Those of [`rma::path`].
-pub(super) fn path(
+fn path(
     worker: &Worker,
     peer: &Peer,
     rkey: &Rkey,
     addr: u64,
     amo: AmoOp,
-) -> Result<RmaPath, ucs_status_t> {
-    let path = rma::path(worker, peer, rkey, addr, amo.size.into())?;
-    if rkey.executor == AmoExecutor::Adapter {
-        let reaches = rkey.stadd(addr, amo.size.into()).is_some() && offers(worker, amo);
-        // Not before operations by message are answered: operations on one address stay ordered.
-        return Ok(match reaches && flush::is_answered(peer) {
-            true => RmaPath::Device,
-            false => RmaPath::Message,
-        });
-    }
-    // An HCA changes whole words of 8 bytes: an operation on 4 bytes would overwrite the other half.
-    let by = match (&rkey.device, amo.size) {
+) -> Result<AmoPath, ucs_status_t> {
+    let len = amo.size.into();
+    let rma = rma::path(worker, peer, rkey, addr, len)?;
+    let hca = hca_atomics(rkey, amo.size);
+    let executes = |adapter| match adapter {
+        Adapter::Tofu => rkey.stadd(addr, len).is_some() && offers(worker, amo),
+        Adapter::Ib => hca.port_mask != 0 && rma_ib::step(&amo.head(false)).is_some(),
+    };
+    let answered = || flush::is_answered(peer);
+    Ok(select::path(
+        rkey.executor,
+        rma,
+        hca.alone,
+        executes,
+        answered,
+    ))
+}
+
+/// The address at which this process executes operations on a word of `size` bytes itself, if it does.
+///
+/// # Errors
+/// Those of [`rma::path`].
+pub(super) fn mapped(
+    worker: &Worker,
+    peer: &Peer,
+    rkey: &Rkey,
+    addr: u64,
+    size: u8,
+) -> Result<Option<*mut u8>, ucs_status_t> {
+    let rma = rma::path(worker, peer, rkey, addr, size.into())?;
+    let alone = hca_atomics(rkey, size).alone;
+    Ok(select::mapped(rkey.executor, rma, alone))
+}
+
+/// What the owner's HCAs do on words of `size` bytes. They change whole words of 8 bytes: an operation on 4 bytes would
+/// overwrite the other half.
+fn hca_atomics(rkey: &Rkey, size: u8) -> RkeyAtomics {
+    match (&rkey.device, size) {
         (Some(keys), 8) => keys.atomics,
         _ => RkeyAtomics::default(),
-    };
-    Ok(match path {
-        RmaPath::Direct(_) if by.alone => RmaPath::Message,
-        // Not before operations by message are answered: a program that orders nothing still expects order for one
-        // address.
-        RmaPath::Device if by.port_mask != 0 && flush::is_answered(peer) => RmaPath::Device,
-        RmaPath::Device | RmaPath::Attach => RmaPath::Message,
-        path => path,
-    })
+    }
 }
 
 /// Whether TNIs of this context have the operation.

@@ -6,11 +6,12 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::ib_mr::MrUse;
-use crate::engine::peer::{Peer, QpTransport, ShortAccess, ShortKind};
+use crate::engine::peer::{Peer, ShortAccess, ShortKind};
 use crate::engine::request::{self, EndpointRef, PeerRef, RailShare, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::cma::{self, CmaDirection, CmaFault, CmaRemote};
+use crate::proto::select::rma::{self as select, RmaPath};
 use crate::proto::tx::{rma_ib, rma_sw, rma_tofu, tofu_stripe, zcopy};
 use crate::proto::{flush, tx};
 use crate::sys::regcache::Handle;
@@ -18,23 +19,10 @@ use crate::sys::{clock, log};
 use crate::tl::ib::mr::IbMr;
 use crate::tl::tofu;
 use crate::tl::tofu::tni::PIGGYBACK;
-use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 pub(super) const FEATURE: u64 = UCP_FEATURE_RMA as u64;
-
-/// Path of an RMA operation.
-pub enum RmaPath {
-    /// The memory is mapped here.
-    Direct(*mut u8),
-    /// The kernel copies (CMA).
-    Attach,
-    /// An HCA or TNI accesses the memory.
-    Device,
-    /// The peer executes a message.
-    Message,
-}
 
 /// The fastest path for `len` bytes at `addr` of the key's region.
 ///
@@ -52,20 +40,19 @@ pub fn path(
     }
     // After a fence nothing overtakes RMA by message that is outstanding or pending. The peer executes messages in
     // order: RMA after the fence is sent by message too.
-    let device = set_rma_ib(peer, rkey, addr, len) || rkey.stadd(addr, len).is_some();
+    let keyed = || rkey.device_keys(addr, len).is_some() && select::ib_reaches(worker, peer, len);
+    let adapter = select::adapter(|| rkey.stadd(addr, len).is_some(), keyed);
     if !rkey.empty && worker.fenced.load(Ordering::Relaxed) {
-        let settled = match device {
-            true => flush::is_answered(peer),
-            false => flush::is_settled(peer),
+        let settled = match adapter {
+            Some(_) => flush::is_answered(peer),
+            None => flush::is_settled(peer),
         };
         if !settled {
             return Ok(RmaPath::Message);
         }
     }
-    if let Some(local) = rkey.local(addr, len) {
-        return Ok(RmaPath::Direct(local));
-    }
-    if rkey.len != 0 || rkey.empty {
+    let mapped = rkey.local(addr, len);
+    if mapped.is_none() && (rkey.len != 0 || rkey.empty) {
         log::error!(
             "remote access to {addr:#x}..+{len} is outside of the region {:#x}..+{}",
             rkey.base,
@@ -73,33 +60,9 @@ pub fn path(
         );
         return Err(UCS_ERR_INVALID_PARAM);
     }
-    if peer.same_process {
-        return Ok(RmaPath::Direct(addr as *mut u8));
-    }
-    Ok(if device {
-        RmaPath::Device
-    } else if peer.cma_usable() && !short::is_unanswered(peer) {
-        RmaPath::Attach
-    } else {
-        RmaPath::Message
-    })
-}
-
-/// Whether transfers of `len` bytes use the user's memory in place.
-fn zcopy_capable(peer: &Peer, len: usize) -> bool {
-    let policy = &peer.worker().ctx.policy;
-    policy.ib.as_ref().is_some_and(|ib| len >= ib.in_place)
-}
-
-/// Whether an HCA reaches these bytes through an RC queue pair to the peer that exists, or will be connected.
-fn set_rma_ib(peer: &Peer, rkey: &Rkey, addr: u64, len: usize) -> bool {
-    peer.inbox.is_none()
-        && rkey.device_keys(addr, len).is_some()
-        && match peer.qp_transport() {
-            QpTransport::Own | QpTransport::Unknown => true,
-            QpTransport::Datagrams => peer.fails_over() && zcopy_capable(peer, len),
-            QpTransport::None => false,
-        }
+    let mapped = mapped.or_else(|| peer.same_process.then_some(addr as *mut u8));
+    let cma = || peer.cma_usable() && !short::is_unanswered(peer);
+    Ok(select::path(mapped, adapter, cma))
 }
 
 /// RMA that is checked and not started.
@@ -148,7 +111,7 @@ impl RmaOp<'_> {
     /// queued copies would force RMA after them to go by message.
     fn waits(&self, p: &Param) -> bool {
         let flags = &self.worker.progress_flags;
-        matches!(self.path, RmaPath::Attach)
+        matches!(self.path, RmaPath::Cma)
             && flags.has_copied()
             && self.data.len() <= rma_sw::BATCH_MAX
             && flags.backlog() < rma_sw::MOST
@@ -230,30 +193,29 @@ impl RmaOp<'_> {
         // SAFETY: a new request.
         unsafe {
             let req = request_for(&self, ep, p);
-            let keys = self
-                .rkey
-                .device
-                .filter(|_| matches!(self.path, RmaPath::Device));
-            let memory = keys.and_then(|_| self.register_ib(direction, p));
-            let stadd = self.rkey.stadd(addr, self.data.len());
-            let stadd = stadd.filter(|_| matches!(self.path, RmaPath::Device));
-            let usable = self.data.as_contig().is_some() || memory.is_some();
-            if let Some(keys) = keys.filter(|_| usable) {
-                rma_ib::set_rma_ib(&mut *req, direction, addr, &keys);
-                if let Some(memory) = memory {
-                    rma_ib::in_place(&mut *req, memory);
+            let memory = match self.path {
+                RmaPath::Ib => self.register_ib(direction, p),
+                _ => None,
+            };
+            let (contig, len) = (self.data.as_contig().is_some(), self.data.len());
+            let path = self.path.for_data(contig, memory.is_some());
+            match (path, &self.rkey.device, self.rkey.stadd(addr, len)) {
+                (RmaPath::Ib, Some(keys), _) => {
+                    rma_ib::set_rma_ib(&mut *req, direction, addr, keys);
+                    if let Some(memory) = memory {
+                        rma_ib::in_place(&mut *req, memory);
+                    }
                 }
-            } else if let Some(stadd) = stadd.filter(|_| usable) {
-                let memory = self.register_tofu(direction, p);
-                rma_tofu::set_rma_tofu(&mut *req, direction, addr, stadd);
-                if let Some(memory) = memory {
-                    let shares = self.shares(direction, addr);
-                    rma_tofu::in_place(&mut *req, memory, shares);
+                (RmaPath::Tofu, _, Some(stadd)) => {
+                    let memory = self.register_tofu(direction, p);
+                    rma_tofu::set_rma_tofu(&mut *req, direction, addr, stadd);
+                    if let Some(memory) = memory {
+                        let shares = self.shares(direction, addr);
+                        rma_tofu::in_place(&mut *req, memory, shares);
+                    }
                 }
-            } else if waits {
-                rma_sw::set_cma(&mut *req, direction, addr);
-            } else {
-                rma_sw::set_am(&mut *req, direction, addr);
+                (RmaPath::Cma, ..) if waits => rma_sw::set_cma(&mut *req, direction, addr),
+                _ => rma_sw::set_am(&mut *req, direction, addr),
             }
             req
         }
@@ -408,7 +370,7 @@ unsafe fn access(
         let at_once_only = p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL);
         // Only a put completes at once by a copy of the kernel, too.
         let reads = direction == CmaDirection::Read;
-        if reads && at_once_only && !matches!(a.path, RmaPath::Direct(_)) {
+        if reads && at_once_only && !matches!(a.path, RmaPath::Mapped(_)) {
             a.data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
@@ -418,13 +380,15 @@ unsafe fn access(
         // Computed once: other threads can change the result.
         let waits = a.waits(p);
         let done = match a.path {
-            RmaPath::Direct(local) if reads => a.data.unpack(0, local, a.data.len()),
-            RmaPath::Direct(local) => {
+            RmaPath::Mapped(local) if reads => a.data.unpack(0, local, a.data.len()),
+            RmaPath::Mapped(local) => {
                 a.data.pack(0, local, a.data.len());
                 Ok(())
             }
-            RmaPath::Attach if !waits => a.attach(direction, addr),
-            RmaPath::Attach | RmaPath::Device | RmaPath::Message => Err(UCS_ERR_UNSUPPORTED),
+            RmaPath::Cma if !waits => a.attach(direction, addr),
+            RmaPath::Cma | RmaPath::Ib | RmaPath::Tofu | RmaPath::Message => {
+                Err(UCS_ERR_UNSUPPORTED)
+            }
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
             return complete_inline(&a, ep, p, done);
@@ -459,11 +423,8 @@ pub(super) unsafe fn complete_inline(
     done: Result<(), ucs_status_t>,
 ) -> ucs_status_ptr_t {
     let status = done.err().unwrap_or(UCS_OK);
-    let protocol = match a.path {
-        RmaPath::Direct(_) => StatProtocol::RmaMapped,
-        RmaPath::Attach | RmaPath::Device | RmaPath::Message => StatProtocol::RmaCopy,
-    };
-    if matches!(a.path, RmaPath::Attach) {
+    let protocol = a.path.counted();
+    if matches!(a.path, RmaPath::Cma) {
         a.worker.progress_flags.raise_copied();
     }
     if status == UCS_OK {

@@ -1,7 +1,7 @@
 //! Scatter-gather put and get: pieces of local memory, each with an address and a key at the peer.
 
 use super::param::{self, Param, status_ptr};
-use super::rma::{self, RmaPath};
+use super::rma;
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
@@ -11,6 +11,7 @@ use crate::engine::request::{self, Callback, ChildOps, EndpointRef, Op, PeerRef,
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::cma::{self, CmaDirection};
+use crate::proto::select::rma::RmaPath;
 use crate::proto::tx::{self, PostResult, rma_ib, rma_sw};
 use crate::sys::cma::{IoSpan, Spans};
 use crate::sys::log;
@@ -283,7 +284,7 @@ impl SglOp<'_> {
                 UCS_ERR_INVALID_PARAM
             })?;
             let path = rma::path(self.worker, self.peer, e.rkey, e.addr, e.len * e.blocks)?;
-            if at_once && !matches!(path, RmaPath::Direct(_)) {
+            if at_once && !matches!(path, RmaPath::Mapped(_)) {
                 return Err(UCS_ERR_NO_RESOURCE);
             }
         }
@@ -312,10 +313,10 @@ impl SglOp<'_> {
             // SAFETY: the user's memory is valid; the remote range was checked to be in its region.
             unsafe {
                 match path {
-                    RmaPath::Direct(local) => self.direct(ptr, local.add(offset), e.len),
-                    RmaPath::Attach => self.attach(ptr, addr, e.len)?,
-                    RmaPath::Device => self.queue(ptr, addr, e.len, e.rkey.device.as_ref())?,
-                    RmaPath::Message => self.queue(ptr, addr, e.len, None)?,
+                    RmaPath::Mapped(local) => self.direct(ptr, local.add(offset), e.len),
+                    RmaPath::Cma => self.attach(ptr, addr, e.len)?,
+                    RmaPath::Ib => self.queue(ptr, addr, e.len, e.rkey.device.as_ref())?,
+                    RmaPath::Tofu | RmaPath::Message => self.queue(ptr, addr, e.len, None)?,
                 }
             }
         }

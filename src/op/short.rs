@@ -1,9 +1,9 @@
 //! The protocol of short puts and gets of memory that is not mapped here: CMA, or a message that the target executes.
 
 use super::param::Param;
-use super::rma::RmaPath;
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, ShortAccess};
+use crate::proto::select::rma::RmaPath;
 use crate::proto::{flush, tx};
 use crate::tl::Lane;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ pub(super) fn is_unanswered(peer: &Peer) -> bool {
 /// Whether a short access for which CMA is possible goes by message, because the peer progresses and a message is
 /// faster.
 pub(super) fn goes_by_message(peer: &Peer, path: &RmaPath, access: ShortAccess, p: &Param) -> bool {
-    if !matches!(path, RmaPath::Attach)
+    if !matches!(path, RmaPath::Cma)
         || p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)
         || !peer.short_rma.is_wanted(access)
     {

@@ -9,7 +9,7 @@
 
 use super::amo::{self, AmoOp};
 use super::param::{self, Param, status_ptr};
-use super::rma::{self, RmaOp, RmaPath};
+use super::rma::{self, RmaOp};
 use super::{rx_dispatch, sgl};
 use crate::ctypes::*;
 use crate::engine::cq::CqNotice;
@@ -20,6 +20,7 @@ use crate::engine::request::{self, Callback, EndpointRef, PeerRef, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::cma::CmaDirection;
+use crate::proto::select::rma::RmaPath;
 use crate::proto::tx::{self, PostResult, rma_ib, rma_tofu};
 use crate::sys::log;
 use crate::wire::header::{Kind, NoteHdr, SignalHdr, SignalWord};
@@ -128,12 +129,8 @@ unsafe fn resolve_target<'a>(
             log::error!("{NAME}: a flag that is not aligned to 8 bytes");
             return Err(UCS_ERR_INVALID_PARAM);
         }
-        SignalAim::Flag { op, addr, rkey } => {
-            let change = change(op, signal.value);
-            match amo::path(worker, peer, rkey, addr, change)? {
-                RmaPath::Direct(local) => Some(local),
-                RmaPath::Attach | RmaPath::Device | RmaPath::Message => None,
-            }
+        SignalAim::Flag { addr, rkey, .. } => {
+            amo::mapped(worker, peer, rkey, addr, size_of::<u64>() as u8)?
         }
     };
     Ok(SignalTarget {
@@ -180,12 +177,12 @@ impl SignalTarget<'_> {
         // SAFETY: the caller's buffer and memory are valid.
         unsafe {
             let done = match a.path {
-                RmaPath::Direct(local) => {
+                RmaPath::Mapped(local) => {
                     a.data.pack(0, local, len);
                     Ok(())
                 }
-                RmaPath::Attach => a.attach(CmaDirection::Write, addr),
-                RmaPath::Device | RmaPath::Message => Err(UCS_ERR_UNSUPPORTED),
+                RmaPath::Cma => a.attach(CmaDirection::Write, addr),
+                RmaPath::Ib | RmaPath::Tofu | RmaPath::Message => Err(UCS_ERR_UNSUPPORTED),
             };
             if done != Err(UCS_ERR_UNSUPPORTED) {
                 let done = done.and_then(|()| self.signal(signal, (addr, len), p));
@@ -230,7 +227,7 @@ impl SignalTarget<'_> {
     /// Writes short data, which are copied, by RC with the signal as immediate. False: nothing was done.
     unsafe fn write_with_imm(&self, a: &RmaOp, addr: u64, word: u32) -> bool {
         let keys = a.rkey.device.as_ref();
-        let keys = keys.filter(|_| matches!(a.path, RmaPath::Device));
+        let keys = keys.filter(|_| matches!(a.path, RmaPath::Ib));
         match (keys, a.data.as_contig()) {
             (Some(keys), Some(data)) => {
                 let (at, len) = ((addr, word), a.data.len());
@@ -244,7 +241,7 @@ impl SignalTarget<'_> {
     /// Writes short data by a Tofu put, followed by a frame with the signal for a completion queue, each in one post.
     /// `None`: nothing was done; false: the data were written, and no signal was sent.
     unsafe fn write_with_tofu_imm(&self, a: &RmaOp, addr: u64, signal: Signal) -> Option<bool> {
-        let (SignalAim::Queue(cq), RmaPath::Device) = (signal.aim, &a.path) else {
+        let (SignalAim::Queue(cq), RmaPath::Tofu) = (signal.aim, &a.path) else {
             return None;
         };
         let (data, len) = (a.data.as_contig()?, a.data.len());

@@ -2,16 +2,20 @@
 
 use super::lane_info::{self, LaneName};
 use super::rndv;
+use super::select::amo::{self, AmoPath};
+use super::select::rma::{self, RmaPath};
 use super::select::{self, MAX_EAGER, Protocol as Choice};
 use super::split_copy;
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, QpTransport};
+use crate::engine::rkey::AmoExecutor;
 use crate::engine::worker::Worker;
 use crate::options::LogLevel;
 use crate::sys::log;
 use crate::tl::shm::ring::INLINE;
 use crate::wire::stats::{StatLane, StatProtocol};
 use std::fmt::Write;
+use std::ptr;
 
 /// A range of sizes of one operation with the same protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,22 +70,30 @@ pub fn tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
         }
     };
     let message = |len| message(peer, len);
-    let (copied, asked) = (
-        access(peer),
-        ("executed by the peer", StatProtocol::AmoMessages),
-    );
+    // The address is not printed.
+    let local = |mapped: bool| mapped.then(ptr::null_mut);
+    let same_process = local(peer.same_process);
     // Memory allocated by UCP is mapped here, if shared memory reaches the peer.
-    let mappable = peer.inbox.is_some();
+    let mappable = local(peer.inbox.is_some()).or(same_process);
     let mapped = |what| {
-        let served = match mappable {
-            true => (what, StatProtocol::RmaMapped),
-            false => copied,
+        let what = match peer.inbox {
+            Some(_) => what,
+            None => "load and store",
         };
-        move |_| served
+        move |len| rma_served(access(worker, peer, mappable, len), what)
     };
-    let amo = |here| match here {
-        true => ("the processor's atomics", StatProtocol::AmoMapped),
-        false => asked,
+    let other = |len| rma_served(access(worker, peer, same_process, len), "load and store");
+    // The key decides whether an adapter executes them: that of a word of 8 bytes, or of any word.
+    let amo = |size, mapped| {
+        let (executor, executes) = match peer.has_rings() {
+            true => (AmoExecutor::Adapter, true),
+            false => (
+                AmoExecutor::Other,
+                size == size_of::<u64>() && by_queue(worker, peer),
+            ),
+        };
+        let rma = access(worker, peer, mapped, size);
+        amo_served(amo::path(executor, rma, false, |_| executes, || true))
     };
     add(UCP_FEATURE_TAG, "tagged message by ucp_tag_send*", &message);
     add(UCP_FEATURE_AM, "active message by ucp_am_send*", &message);
@@ -91,11 +103,7 @@ pub fn tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
         "write by ucp_put* to memory that UCP allocated",
         &mapped("store"),
     );
-    add(
-        UCP_FEATURE_RMA,
-        "write by ucp_put* to other memory",
-        &|_| copied,
-    );
+    add(UCP_FEATURE_RMA, "write by ucp_put* to other memory", &other);
     add(
         UCP_FEATURE_RMA,
         "read by ucp_get* from memory that UCP allocated",
@@ -104,23 +112,20 @@ pub fn tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
     add(
         UCP_FEATURE_RMA,
         "read by ucp_get* from other memory",
-        &|_| copied,
+        &other,
     );
-    for feature in [UCP_FEATURE_AMO32, UCP_FEATURE_AMO64] {
-        if feature == UCP_FEATURE_AMO64 && by_queue(worker, peer) {
-            // The key decides which of these executes it.
-            add(feature, "ucp_atomic_op* of 8 bytes", &|_| {
-                ("by the device or by the peer", StatProtocol::AmoMapped)
-            });
+    for (feature, size) in [(UCP_FEATURE_AMO32, 4), (UCP_FEATURE_AMO64, 8)] {
+        if size == 8 && by_queue(worker, peer) {
+            add(feature, "ucp_atomic_op* of 8 bytes", &|_| amo(size, None));
             continue;
         }
         add(
             feature,
             "ucp_atomic_op* on memory that UCP allocated",
-            &|_| amo(mappable),
+            &|_| amo(size, mappable),
         );
         add(feature, "ucp_atomic_op* on other memory", &|_| {
-            amo(peer.same_process)
+            amo(size, same_process)
         });
     }
     tables.dedup();
@@ -195,17 +200,35 @@ fn stream(len: usize) -> Served {
     (what, StatProtocol::Stream)
 }
 
-/// Path of RMA to memory that is not mapped here.
-fn access(peer: &Peer) -> Served {
-    if peer.same_process {
-        ("load and store", StatProtocol::RmaMapped)
-    } else if peer.cma_usable() {
-        ("zero-copy", StatProtocol::RmaCopy)
-    } else if peer.qp_transport() == QpTransport::Own {
-        ("by the device", StatProtocol::RmaCopy)
-    } else {
-        ("executed by the peer", StatProtocol::RmaMessages)
-    }
+/// Path of RMA of a size, to memory that is mapped here at an address (`mapped`) or not mapped.
+fn access(worker: &Worker, peer: &Peer, mapped: Option<*mut u8>, len: usize) -> RmaPath {
+    // Before the first message it is not known whether a queue pair of its own will lead to the peer.
+    let by_queue = || (worker.ctx.policy.ib.as_ref()).is_some_and(|ib| ib.by_queue);
+    let is_expected = || peer.qp_transport() != QpTransport::Unknown || by_queue();
+    let keyed = || rma::ib_reaches(worker, peer, len) && is_expected();
+    let adapter = rma::adapter(|| peer.has_rings(), keyed);
+    rma::path(mapped, adapter, || peer.cma_usable())
+}
+
+/// Name of a path of RMA; `mapped`: of loads, of stores, or of both.
+fn rma_served(path: RmaPath, mapped: &'static str) -> Served {
+    let what = match path {
+        RmaPath::Mapped(_) => mapped,
+        RmaPath::Cma => "zero-copy",
+        RmaPath::Ib | RmaPath::Tofu => "by the device",
+        RmaPath::Message => "executed by the peer",
+    };
+    (what, path.counted())
+}
+
+/// Name of a path of atomic operations.
+fn amo_served(path: AmoPath) -> Served {
+    let what = match path {
+        AmoPath::Mapped(_) => "the processor's atomics",
+        AmoPath::Ib | AmoPath::Tofu => "by the device or by the peer",
+        AmoPath::Message => "executed by the peer",
+    };
+    (what, path.counted())
 }
 
 /// Computes the protocol at every size at which it can change, and joins equal neighbours.
@@ -219,6 +242,10 @@ fn ranges(peer: &Peer, lanes: &LaneNames, served: &dyn Fn(usize) -> Served) -> V
         policy.rndv_thresh.wrapping_sub(1),
         policy.rndv_thresh_inter.wrapping_sub(1),
         policy.zcopy_thresh - 1,
+        policy
+            .ib
+            .as_ref()
+            .map_or(0, |ib| ib.in_place.wrapping_sub(1)),
         select::longest_by_socket(policy, false),
         select::longest_by_socket(policy, true),
     ];

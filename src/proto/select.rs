@@ -1,6 +1,9 @@
 //! Choice of the protocol of a message: a pure function of its size, the lane to the peer and the user's hints.
 #![forbid(unsafe_code)]
 
+pub mod amo;
+pub mod rma;
+
 use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
 use crate::engine::policy::{MAX_SEG, Policy};

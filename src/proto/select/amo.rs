@@ -1,0 +1,111 @@
+//! Path of an atomic operation: what executes it. The only place that decides it, with the executor that the key names
+//! ([`AmoExecutor`]).
+
+use super::rma::{Adapter, RmaPath};
+use crate::engine::rkey::AmoExecutor;
+use crate::wire::stats::StatProtocol;
+
+/// Path of an atomic operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AmoPath {
+    /// The processor of this process: the word is mapped here, at this address.
+    Mapped(*mut u8),
+    /// An HCA of the owner.
+    Ib,
+    /// A TNI of the owner.
+    Tofu,
+    /// The peer, on receipt of a message.
+    Message,
+}
+
+impl AmoPath {
+    /// The statistics entry that counts it. An adapter's operations count as mapped: the target's processor executes
+    /// nothing.
+    pub fn counted(self) -> StatProtocol {
+        match self {
+            AmoPath::Mapped(_) | AmoPath::Ib | AmoPath::Tofu => StatProtocol::AmoMapped,
+            AmoPath::Message => StatProtocol::AmoMessages,
+        }
+    }
+}
+
+/// The address at which the processor of this process executes operations on a word, if the word is mapped here and
+/// the processor may. `rma`: the path of a put of the word; `hca_alone`: the operations of the owner's HCA are not
+/// atomic to processors, so that these must not execute any.
+#[inline]
+pub fn mapped(executor: AmoExecutor, rma: RmaPath, hca_alone: bool) -> Option<*mut u8> {
+    match (executor, rma) {
+        (AmoExecutor::Processor | AmoExecutor::Other, RmaPath::Mapped(local)) if !hca_alone => {
+            Some(local)
+        }
+        _ => None,
+    }
+}
+
+/// The fastest path on which an operation is atomic to all others on its word. Parameters as of [`mapped`], and
+/// `executes`: whether an adapter of this kind reaches the word and has the operation. An adapter executes nothing
+/// before operations by message are answered (`answered`): a program that orders nothing still expects order for one
+/// address.
+pub fn path(
+    executor: AmoExecutor,
+    rma: RmaPath,
+    hca_alone: bool,
+    executes: impl Fn(Adapter) -> bool,
+    answered: impl Fn() -> bool,
+) -> AmoPath {
+    if let Some(local) = mapped(executor, rma, hca_alone) {
+        return AmoPath::Mapped(local);
+    }
+    match (executor, rma) {
+        (AmoExecutor::Adapter, _) if executes(Adapter::Tofu) && answered() => AmoPath::Tofu,
+        (AmoExecutor::Adapter, _) => AmoPath::Message,
+        (_, RmaPath::Ib) if executes(Adapter::Ib) && answered() => AmoPath::Ib,
+        _ => AmoPath::Message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr;
+
+    #[test]
+    fn one_kind_executes_all_operations_on_a_word() {
+        use AmoExecutor::{Adapter as Tni, Other, Processor};
+        let local = ptr::without_provenance_mut(0x1000);
+        let mapped = RmaPath::Mapped(local);
+        let (here, ib, tofu) = (AmoPath::Mapped(local), AmoPath::Ib, AmoPath::Tofu);
+        let message = AmoPath::Message;
+        // Executor, path of a put, whether the HCA must be alone, what adapters execute, path.
+        let rows = [
+            (Processor, mapped, false, None, here),
+            (Other, mapped, false, None, here),
+            (Other, mapped, false, Some(Adapter::Ib), here),
+            (Other, mapped, true, Some(Adapter::Ib), message),
+            (Other, mapped, true, None, message),
+            (Other, RmaPath::Ib, true, Some(Adapter::Ib), ib),
+            (Other, RmaPath::Ib, false, Some(Adapter::Ib), ib),
+            (Other, RmaPath::Ib, true, None, message),
+            (Other, RmaPath::Cma, false, None, message),
+            (Other, RmaPath::Tofu, false, Some(Adapter::Tofu), message),
+            (Other, RmaPath::Message, true, Some(Adapter::Ib), message),
+            (Tni, RmaPath::Tofu, false, Some(Adapter::Tofu), tofu),
+            (Tni, RmaPath::Tofu, false, None, message),
+            (Tni, mapped, false, Some(Adapter::Tofu), tofu),
+            (Tni, mapped, false, None, message),
+        ];
+        for (executor, rma, alone, adapter, expected) in rows {
+            let by = |answered| path(executor, rma, alone, |a| adapter == Some(a), || answered);
+            assert_eq!(
+                by(true),
+                expected,
+                "{executor:?} {rma:?} {alone} {adapter:?}"
+            );
+            let in_order = match expected {
+                AmoPath::Ib | AmoPath::Tofu => message,
+                path => path,
+            };
+            assert_eq!(by(false), in_order, "behind messages");
+        }
+    }
+}

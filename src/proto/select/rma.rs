@@ -1,0 +1,169 @@
+//! Path of a put or get: what moves the bytes. The only place that decides it; the posts, the hot path and the printed
+//! protocols call these functions.
+
+use crate::engine::peer::{Peer, QpTransport};
+use crate::engine::rkey::Rkey;
+use crate::engine::worker::Worker;
+use crate::wire::stats::StatProtocol;
+
+/// Path of an RMA operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RmaPath {
+    /// Loads and stores: the memory is mapped here, at this address.
+    Mapped(*mut u8),
+    /// The kernel copies (CMA).
+    Cma,
+    /// An HCA accesses the memory.
+    Ib,
+    /// A TNI accesses the memory.
+    Tofu,
+    /// The peer executes a message.
+    Message,
+}
+
+/// An adapter that accesses a peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adapter {
+    Ib,
+    Tofu,
+}
+
+impl From<Adapter> for RmaPath {
+    #[inline(always)]
+    fn from(adapter: Adapter) -> RmaPath {
+        match adapter {
+            Adapter::Ib => RmaPath::Ib,
+            Adapter::Tofu => RmaPath::Tofu,
+        }
+    }
+}
+
+impl RmaPath {
+    /// The path for the local data: an adapter accesses a list of pieces, or packed data, only in place. `contig`: the
+    /// data are contiguous; `registered`: they are registered for the adapter.
+    pub fn for_data(self, contig: bool, registered: bool) -> RmaPath {
+        match self {
+            RmaPath::Ib | RmaPath::Tofu if !contig && !registered => RmaPath::Message,
+            path => path,
+        }
+    }
+
+    /// The statistics entry that counts it.
+    pub fn counted(self) -> StatProtocol {
+        match self {
+            RmaPath::Mapped(_) => StatProtocol::RmaMapped,
+            RmaPath::Cma | RmaPath::Ib | RmaPath::Tofu => StatProtocol::RmaCopy,
+            RmaPath::Message => StatProtocol::RmaMessages,
+        }
+    }
+}
+
+/// The fastest path to memory that is mapped here, that an adapter reaches, or that the kernel may copy. `cma` is
+/// called only if nothing faster reaches it.
+#[inline(always)]
+pub fn path(
+    mapped: Option<*mut u8>,
+    adapter: Option<Adapter>,
+    cma: impl FnOnce() -> bool,
+) -> RmaPath {
+    match (mapped, adapter) {
+        (Some(local), _) => RmaPath::Mapped(local),
+        (None, Some(adapter)) => adapter.into(),
+        (None, None) if cma() => RmaPath::Cma,
+        (None, None) => RmaPath::Message,
+    }
+}
+
+/// The adapter that accesses a peer's memory. `steered`: the key has a STADD; `keyed`: it has rkeys, and an HCA reaches
+/// the peer. Not both: a STADD is for a peer whose target is a VCQ, to which no queue pair leads.
+#[inline(always)]
+pub fn adapter(steered: impl FnOnce() -> bool, keyed: impl FnOnce() -> bool) -> Option<Adapter> {
+    match () {
+        () if steered() => Some(Adapter::Tofu),
+        () if keyed() => Some(Adapter::Ib),
+        () => None,
+    }
+}
+
+/// [`path`] of `len` bytes as far as the key alone decides it, for the hot path, which has checked that no fence has to
+/// be waited for. [`RmaPath::Message`]: the peer decides it too.
+#[inline(always)]
+pub fn by_key(rkey: &Rkey, addr: u64, len: usize) -> RmaPath {
+    let steered = || rkey.stadd(addr, len).is_some();
+    path(rkey.local(addr, len), adapter(steered, || false), || false)
+}
+
+/// Whether an HCA reaches memory of a peer for which there are rkeys: by an RC queue pair to the peer that exists, or
+/// will be connected, or by one on a rail. `len`: bytes of the access.
+#[inline(always)]
+pub fn ib_reaches(worker: &Worker, peer: &Peer, len: usize) -> bool {
+    let is_zcopy = || (worker.ctx.policy.ib.as_ref()).is_some_and(|ib| len >= ib.in_place);
+    peer.inbox.is_none() && queues_reach(peer.qp_transport(), || peer.fails_over() && is_zcopy())
+}
+
+/// [`ib_reaches`] for a peer that is not on this host. `on_rail`: a rail's queue pair may access the memory.
+#[inline(always)]
+fn queues_reach(transport: QpTransport, on_rail: impl FnOnce() -> bool) -> bool {
+    match transport {
+        QpTransport::Own | QpTransport::Unknown => true,
+        QpTransport::Datagrams => on_rail(),
+        QpTransport::None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr;
+
+    #[test]
+    fn the_fastest_path_is_selected() {
+        let local = ptr::without_provenance_mut(0x1000);
+        let (ib, tofu) = (Some(Adapter::Ib), Some(Adapter::Tofu));
+        let rows = [
+            (None, None, false, RmaPath::Message),
+            (None, None, true, RmaPath::Cma),
+            (None, ib, false, RmaPath::Ib),
+            (None, ib, true, RmaPath::Ib),
+            (None, tofu, false, RmaPath::Tofu),
+            (None, tofu, true, RmaPath::Tofu),
+            (Some(local), None, true, RmaPath::Mapped(local)),
+            (Some(local), ib, true, RmaPath::Mapped(local)),
+            (Some(local), tofu, false, RmaPath::Mapped(local)),
+        ];
+        for (mapped, adapter, cma, expected) in rows {
+            assert_eq!(path(mapped, adapter, || cma), expected);
+        }
+        // `cma` has effects: it is called only where CMA is selected.
+        path(None, ib, || unreachable!("an adapter is faster"));
+    }
+
+    #[test]
+    fn an_adapter_needs_a_key() {
+        let by = |steered, keyed| adapter(|| steered, || keyed);
+        assert_eq!(by(false, false), None);
+        assert_eq!(by(true, false), Some(Adapter::Tofu));
+        assert_eq!(by(false, true), Some(Adapter::Ib));
+        let reach = |transport| [true, false].map(|rail| queues_reach(transport, || rail));
+        assert_eq!(reach(QpTransport::None), [false, false]);
+        assert_eq!(reach(QpTransport::Unknown), [true, true]);
+        assert_eq!(reach(QpTransport::Own), [true, true]);
+        assert_eq!(reach(QpTransport::Datagrams), [true, false]);
+    }
+
+    #[test]
+    fn adapters_access_only_contiguous_or_registered_data() {
+        for path in [RmaPath::Ib, RmaPath::Tofu] {
+            assert_eq!(path.for_data(true, false), path);
+            assert_eq!(path.for_data(false, true), path);
+            assert_eq!(path.for_data(false, false), RmaPath::Message);
+        }
+        for path in [
+            RmaPath::Mapped(ptr::null_mut()),
+            RmaPath::Cma,
+            RmaPath::Message,
+        ] {
+            assert_eq!(path.for_data(false, false), path);
+        }
+    }
+}
