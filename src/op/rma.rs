@@ -41,7 +41,7 @@ pub fn path(
     // After a fence nothing overtakes RMA by message that is outstanding or pending. The peer executes messages in
     // order: RMA after the fence is sent by message too.
     let keyed = || rkey.device_keys(addr, len).is_some() && select::ib_reaches(worker, peer, len);
-    let adapter = select::adapter(|| rkey.stadd(addr, len).is_some(), keyed);
+    let adapter = select::adapter(keyed, || rkey.stadd(addr, len).is_some());
     if !rkey.empty && worker.fenced.load(Ordering::Relaxed) {
         let settled = match adapter {
             Some(_) => flush::is_answered(peer),

@@ -206,7 +206,7 @@ fn access(worker: &Worker, peer: &Peer, mapped: Option<*mut u8>, len: usize) -> 
     let by_queue = || (worker.ctx.policy.ib.as_ref()).is_some_and(|ib| ib.by_queue);
     let is_expected = || peer.qp_transport() != QpTransport::Unknown || by_queue();
     let keyed = || rma::ib_reaches(worker, peer, len) && is_expected();
-    let adapter = rma::adapter(|| peer.has_rings(), keyed);
+    let adapter = rma::adapter(keyed, || peer.has_rings());
     rma::path(mapped, adapter, || peer.cma_usable())
 }
 

@@ -74,13 +74,13 @@ pub fn path(
     }
 }
 
-/// The adapter that accesses a peer's memory. `steered`: the key has a STADD; `keyed`: it has rkeys, and an HCA reaches
-/// the peer. Not both: a STADD is for a peer whose target is a VCQ, to which no queue pair leads.
+/// The adapter that accesses a peer's memory. `keyed`: the key has rkeys, and an HCA reaches the peer; `steered`: it
+/// has a STADD. Not both: a STADD is for a peer whose target is a VCQ, to which no queue pair leads.
 #[inline(always)]
-pub fn adapter(steered: impl FnOnce() -> bool, keyed: impl FnOnce() -> bool) -> Option<Adapter> {
+pub fn adapter(keyed: impl FnOnce() -> bool, steered: impl FnOnce() -> bool) -> Option<Adapter> {
     match () {
-        () if steered() => Some(Adapter::Tofu),
         () if keyed() => Some(Adapter::Ib),
+        () if steered() => Some(Adapter::Tofu),
         () => None,
     }
 }
@@ -90,7 +90,7 @@ pub fn adapter(steered: impl FnOnce() -> bool, keyed: impl FnOnce() -> bool) -> 
 #[inline(always)]
 pub fn by_key(rkey: &Rkey, addr: u64, len: usize) -> RmaPath {
     let steered = || rkey.stadd(addr, len).is_some();
-    path(rkey.local(addr, len), adapter(steered, || false), || false)
+    path(rkey.local(addr, len), adapter(|| false, steered), || false)
 }
 
 /// Whether an HCA reaches memory of a peer for which there are rkeys: by an RC queue pair to the peer that exists, or
@@ -140,10 +140,10 @@ mod tests {
 
     #[test]
     fn an_adapter_needs_a_key() {
-        let by = |steered, keyed| adapter(|| steered, || keyed);
+        let by = |keyed, steered| adapter(|| keyed, || steered);
         assert_eq!(by(false, false), None);
-        assert_eq!(by(true, false), Some(Adapter::Tofu));
-        assert_eq!(by(false, true), Some(Adapter::Ib));
+        assert_eq!(by(true, false), Some(Adapter::Ib));
+        assert_eq!(by(false, true), Some(Adapter::Tofu));
         let reach = |transport| [true, false].map(|rail| queues_reach(transport, || rail));
         assert_eq!(reach(QpTransport::None), [false, false]);
         assert_eq!(reach(QpTransport::Unknown), [true, true]);
