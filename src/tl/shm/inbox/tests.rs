@@ -1,6 +1,7 @@
 //! Claims that were never announced, and rings that are created for senders that find none free.
 
 use super::*;
+use crate::tl::shm::memory::FIRST_RINGS;
 
 /// Processes that die between claim and announcement leave claims.
 #[test]
