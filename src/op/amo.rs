@@ -171,7 +171,8 @@ pub unsafe fn atomic(
             }
             AmoPath::Tofu => {
                 let stadd = rkey.stadd(addr, amo.size.into());
-                stadd.is_some_and(|stadd| rma_tofu::atomic(r, addr, &head, stadd))
+                let set = stadd.map(|stadd| rma_tofu::atomic(r, addr, &head, stadd));
+                set.is_some()
             }
             AmoPath::Mapped(_) | AmoPath::Message => false,
         };

@@ -202,10 +202,15 @@ fn stream(len: usize) -> Served {
 
 /// Path of RMA of a size, to memory that is mapped here at an address (`mapped`) or not mapped.
 fn access(worker: &Worker, peer: &Peer, mapped: Option<*mut u8>, len: usize) -> RmaPath {
-    // Before the first message it is not known whether a queue pair of its own will lead to the peer.
-    let by_queue = || (worker.ctx.policy.ib.as_ref()).is_some_and(|ib| ib.by_queue);
-    let is_expected = || peer.qp_transport() != QpTransport::Unknown || by_queue();
-    let keyed = || rma::ib_reaches(worker, peer, len) && is_expected();
+    // Before the first message it is not known whether a queue pair of its own will lead to the peer: the options say
+    // whether one is to be expected.
+    let keyed = || {
+        rma::ib_reaches(worker, peer, len)
+            && match peer.qp_transport() {
+                QpTransport::Unknown => worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.by_queue),
+                _ => true,
+            }
+    };
     let adapter = rma::adapter(keyed, || peer.has_rings());
     rma::path(mapped, adapter, || peer.cma_usable())
 }

@@ -36,11 +36,11 @@ pub fn set_rma_ib(r: &mut Request, direction: CmaDirection, addr: u64, keys: &De
     r.info.length = r.data.len();
 }
 
-/// Makes a request, whose data (the result buffer, or none) and peer are set, an atomic operation of the peer's HCA.
-/// False: no HCA has the operation.
+/// Makes a request, whose data (the result buffer, or none) and peer are set, an atomic operation of the peer's HCA,
+/// which has it ([`crate::proto::select::amo::path`]). False: there is no rkey for the port that executes it.
 pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, keys: &DeviceKeys) -> bool {
     let port = keys.atomics.port_mask.trailing_zeros() as usize;
-    let (Some(rkey), Some(_)) = (keys.of_port(port), step(head)) else {
+    let Some(rkey) = keys.of_port(port) else {
         return false;
     };
     let (port_mask, fetch) = (keys.atomics.port_mask, head.fetch != 0);

@@ -63,14 +63,10 @@ pub fn step(op: u8, size: u8, value: u64, compare: u64) -> Option<TofuAmo> {
 }
 
 /// Makes a request, whose data (the reply buffer, if there is one) and peer are set, an atomic operation of the TNI,
-/// which supports it. False: TNIs have no such operation.
-pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, stadd: u64) -> bool {
-    let known = step(head.op, head.size, head.value, head.compare).is_some();
-    if known {
-        let fetch = head.fetch != 0;
-        rma_ib::set_atomic(r, addr, head, Op::AmoTofu { stadd, fetch });
-    }
-    known
+/// which has it ([`crate::proto::select::amo::path`]).
+pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, stadd: u64) {
+    let fetch = head.fetch != 0;
+    rma_ib::set_atomic(r, addr, head, Op::AmoTofu { stadd, fetch });
 }
 
 /// The sender to a peer, if no request is pending.
