@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use support::random::Random;
 use support::raw_peer::RawPeer;
-use support::scene::Scene;
+use support::scene::{Scene, endpoint_to};
 use ucp::abi::{endpoint, memory, rkey, tag};
 use ucp::ctypes::*;
 use ucp::proto::release;
@@ -167,16 +167,7 @@ fn a_failed_peer_stays_failed() {
     let address = raw_peer.address(UID, shm.host).encode();
     // SAFETY: zeroed structures with masks that name what is set; live handles.
     unsafe {
-        let mut params: ucp_ep_params_t = std::mem::zeroed();
-        params.field_mask =
-            UCP_EP_PARAM_FIELD_REMOTE_ADDRESS as u64 | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE as u64;
-        params.address = address.as_ptr().cast();
-        params.err_mode = MaybeUninit::new(ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_PEER);
-        let mut ep = ptr::null_mut();
-        assert_eq!(
-            endpoint::ucp_ep_create(scene.victim, &params, &mut ep),
-            UCS_OK
-        );
+        let ep = endpoint_to(scene.victim, &address);
         let mut param: ucp_request_param_t = std::mem::zeroed();
         let synchronous = tag::ucp_tag_send_sync_nbx(ep, ptr::null(), 0, 1, &param);
         assert_eq!(

@@ -6,7 +6,7 @@ mod support;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
-use support::scene::Scene;
+use support::scene::{Scene, endpoint_to};
 use ucp::abi::{compat_amo, endpoint, memory, request, rkey, rma, worker};
 use ucp::ctypes::*;
 
@@ -174,30 +174,11 @@ fn of_atomic_operations_and_gets_only_what_has_no_answer_of_its_own() {
     assert_eq!((e.end(req), e.flush()), (UCS_ERR_INVALID_ADDR, UCS_OK));
 }
 
-/// Another endpoint to the victim, which can be closed by force.
-fn second_endpoint(scene: &Scene) -> ucp_ep_h {
-    let blob = scene.address.encode();
-    let mut ep = ptr::null_mut();
-    // SAFETY: a zeroed parameter structure with a mask that names what is set, live handles.
-    unsafe {
-        let mut params: ucp_ep_params_t = std::mem::zeroed();
-        params.field_mask =
-            UCP_EP_PARAM_FIELD_REMOTE_ADDRESS as u64 | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE as u64;
-        params.address = blob.as_ptr().cast();
-        params.err_mode = MaybeUninit::new(ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_PEER);
-        assert_eq!(
-            endpoint::ucp_ep_create(scene.decent, &params, &mut ep),
-            UCS_OK
-        );
-    }
-    ep
-}
-
 #[test]
 fn a_get_that_is_cancelled_in_the_queue_is_no_answer_for_a_later_flush() {
     let e = Exposed::new();
     let (first, _) = e.addresses();
-    let ep = second_endpoint(&e.scene);
+    let ep = endpoint_to(e.scene.decent, &e.scene.address.encode());
     let key = unpack(&e.scene, e.handle, ep);
     let mut word = 0;
     // There is no connection yet: the get is queued.

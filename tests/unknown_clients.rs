@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use support::random::Random;
-use support::scene::Scene;
+use support::scene::{Scene, endpoint_to};
 use support::server::Server;
 use ucp::abi::{endpoint, request, tag};
 use ucp::ctypes::*;
@@ -303,17 +303,7 @@ fn a_forced_close_ends_the_flush_of_its_endpoint() {
     let blob = absent.encode();
     // SAFETY: zeroed structures with masks that name what is set; live handles, a buffer that outlives its request.
     unsafe {
-        let mut params: ucp_ep_params_t = std::mem::zeroed();
-        params.field_mask =
-            UCP_EP_PARAM_FIELD_REMOTE_ADDRESS as u64 | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE as u64;
-        params.address = blob.as_ptr().cast();
-        params.err_mode =
-            std::mem::MaybeUninit::new(ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_PEER);
-        let mut ep = std::ptr::null_mut();
-        assert_eq!(
-            endpoint::ucp_ep_create(port.scene.decent, &params, &mut ep),
-            UCS_OK
-        );
+        let ep = endpoint_to(port.scene.decent, &blob);
         let mut param: ucp_request_param_t = std::mem::zeroed();
         let word = 1u64;
         let send = tag::ucp_tag_send_nbx(ep, (&raw const word).cast(), 8, 1, &param);

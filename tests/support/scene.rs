@@ -27,6 +27,22 @@ pub struct Scene {
 /// The tags of the decent peer; no other message has them.
 const DECENT_TAG: u64 = 0xDECE_0000_0000_0000;
 
+/// An endpoint of a worker to the worker with this packed address, with
+/// `UCP_ERR_HANDLING_MODE_PEER`.
+pub fn endpoint_to(from: ucp_worker_h, address: &[u8]) -> ucp_ep_h {
+    let mut ep = ptr::null_mut();
+    // SAFETY: a zeroed parameter structure with a mask that names what is set; a live worker.
+    unsafe {
+        let mut params: ucp_ep_params_t = std::mem::zeroed();
+        params.field_mask =
+            UCP_EP_PARAM_FIELD_REMOTE_ADDRESS as u64 | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE as u64;
+        params.address = address.as_ptr().cast();
+        params.err_mode = MaybeUninit::new(ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_PEER);
+        assert_eq!(endpoint::ucp_ep_create(from, &params, &mut ep), UCS_OK);
+    }
+    ep
+}
+
 impl Scene {
     /// In a context of its own, see [`new_context`].
     pub fn new(options: &[(&CStr, &CStr)]) -> Scene {
