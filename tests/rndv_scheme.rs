@@ -4,10 +4,20 @@ mod support;
 
 use std::ffi::CStr;
 use support::scene::Scene;
+use ucp::engine::peer::Peer;
 use ucp::proto::proto_info;
 use ucp::wire::stats::StatProtocol;
 
 const LEN: usize = 1 << 20;
+
+/// The protocols of the rows that `UCX_PROTO_INFO=used` prints.
+fn printed_as_used(peer: &Peer) -> Vec<StatProtocol> {
+    let tables = proto_info::used_tables(peer.worker(), peer);
+    let rows = tables.iter().flat_map(|table| &table.ranges);
+    let mut used: Vec<StatProtocol> = rows.map(|row| row.protocol).collect();
+    used.dedup();
+    used
+}
 
 /// The protocol of a long message, and its description.
 fn travels(scheme: &CStr) -> (StatProtocol, &'static str) {
@@ -29,6 +39,7 @@ fn travels(scheme: &CStr) -> (StatProtocol, &'static str) {
     } else {
         StatProtocol::RndvMessages
     };
+    assert_eq!(printed_as_used(peer), [protocol]);
     (protocol, what.expect("every length is served"))
 }
 

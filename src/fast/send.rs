@@ -10,11 +10,10 @@ use crate::engine::worker::Worker;
 use crate::op::am::AmMessage;
 use crate::op::param::Param;
 use crate::op::{am, stream, tag};
-use crate::proto::select;
+use crate::proto::select::message as select;
 use crate::sys::copy::{self, TINY};
 use crate::tl::Lane;
 use crate::tl::ib::sender::IbSender;
-use crate::tl::shm::ring::INLINE;
 use crate::tl::tofu::sender::TofuSender;
 use crate::wire::header::Kind;
 use crate::wire::stats::StatProtocol;
@@ -239,13 +238,8 @@ unsafe fn send_eager(
     len: usize,
 ) -> bool {
     let fits = select::is_eager(len, peer.rndv_thresh(worker));
-    let counted = if len <= INLINE {
-        StatProtocol::Short
-    } else {
-        StatProtocol::Eager
-    };
     // SAFETY: the caller's buffer has `len` bytes.
-    fits && unsafe { send_now(peer, kind, imm, buffer, len, counted) }
+    fits && unsafe { send_now(peer, kind, imm, buffer, len, select::counted(len)) }
 }
 
 /// Copies a message of a length that fits into a record into the lane, if the pending queue is empty. False: nothing

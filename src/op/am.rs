@@ -12,7 +12,7 @@ use crate::engine::request::{self, Callback, EndpointRef, PeerRef, Request, TxPa
 use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::worker::{MAX_AM_HEADER, Worker};
 use crate::proto::rndv;
-use crate::proto::select::{self, Hint, Protocol};
+use crate::proto::select::message::{self as select, Eager, Hint, Protocol};
 use crate::proto::{cm, resolve, tx};
 use crate::sys::log;
 use crate::wire::header::{AmImm, Kind};
@@ -58,7 +58,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
             Err(status) => return status_ptr(status),
         };
         let protocol = select::to_peer(worker, peer, &data, m.header_len, wish(flags));
-        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && protocol != Protocol::Eager {
+        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && !protocol.is_one_record() {
             data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
@@ -81,8 +81,10 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
         }
         .to_u64();
         match protocol {
-            Protocol::Eager => tx::set_message(r, Kind::AmEager, 0, imm, &[]),
-            Protocol::Fragments => {
+            Protocol::Eager(Eager::Short | Eager::Bcopy | Eager::Zcopy) => {
+                tx::set_message(r, Kind::AmEager, 0, imm, &[]);
+            }
+            Protocol::Eager(Eager::Fragments) => {
                 r.payload = TxPayload::Fragments;
                 tx::set_message(r, Kind::AmFragment, 0, imm, &[]);
             }

@@ -8,7 +8,7 @@ use crate::engine::peer::Peer;
 use crate::engine::request::{self, EndpointRef, PeerRef, Request, STREAM_RECV, TxPayload};
 use crate::engine::stream::{self, is_done, is_generic, wanted};
 use crate::engine::worker::Worker;
-use crate::proto::select::MAX_EAGER;
+use crate::proto::select::message::{self as select, Eager};
 use crate::proto::{resolve, tx};
 use crate::sys::log;
 use crate::wire::header::{EpImm, Kind};
@@ -49,17 +49,17 @@ pub unsafe fn send(
             Ok(ok) => ok,
             Err(status) => return status_ptr(status),
         };
-        let parts = data.len() > MAX_EAGER;
-        if parts && p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) {
+        let eager = select::stream(data.len(), false);
+        if eager == Eager::Fragments && p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) {
             data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
         let req = request::take(worker, p.external());
         let r = &mut *req;
         (r.data, r.peer, r.ep) = (data, Some(PeerRef::new(peer)), EndpointRef::of(ep));
-        r.payload = match parts {
-            true => TxPayload::Fragments,
-            false => TxPayload::Whole,
+        r.payload = match eager {
+            Eager::Fragments => TxPayload::Fragments,
+            Eager::Short | Eager::Bcopy | Eager::Zcopy => TxPayload::Whole,
         };
         if data.len() == 0 {
             // A stream has no messages: there is nothing to send.

@@ -11,7 +11,7 @@ use crate::engine::request::{self, EndpointRef, PeerRef, Request, TxPayload, TxS
 use crate::engine::unexpected::{DetachedMsg, InlineOrHeap, PayloadSource, UnexpectedTag};
 use crate::engine::worker::Worker;
 use crate::proto::rndv;
-use crate::proto::select::{self, Hint, Protocol};
+use crate::proto::select::message::{self as select, Eager, Hint, Protocol};
 use crate::proto::tx;
 use crate::sys::copy;
 use crate::wire::header::{Kind, SyncHdr, UNNAMED};
@@ -47,7 +47,7 @@ pub unsafe fn send(
             Err(status) => return status_ptr(status),
         };
         let protocol = select::to_peer(worker, peer, &data, 0, Hint::None);
-        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && (sync || protocol != Protocol::Eager) {
+        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && (sync || !protocol.is_one_record()) {
             data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
@@ -55,19 +55,22 @@ pub unsafe fn send(
         let r = &mut *req;
         (r.data, r.peer, r.ep) = (data, Some(PeerRef::new(peer)), EndpointRef::of(ep));
         match protocol {
-            Protocol::Eager if sync => {
-                r.sent = TxState::AwaitReply;
-                tx::set_message(r, Kind::TagSync, 0, tag, &SyncHdr { req: UNNAMED }.encode());
+            // A synchronous send completes with the match in rendezvous, too.
+            Protocol::Eager(Eager::Fragments) if sync => {
+                rndv::prepare(worker, req, Kind::TagRts, tag)
             }
-            Protocol::Eager => tx::set_message(r, Kind::TagEager, 0, tag, &[]),
-            Protocol::Fragments if !sync => {
+            Protocol::Eager(Eager::Fragments) => {
                 r.payload = TxPayload::Fragments;
                 tx::set_message(r, Kind::TagFragment, 0, tag, &[]);
             }
-            // A synchronous send completes with the match in rendezvous, too.
-            Protocol::Fragments | Protocol::Rendezvous => {
-                rndv::prepare(worker, req, Kind::TagRts, tag)
+            Protocol::Eager(Eager::Short | Eager::Bcopy | Eager::Zcopy) if sync => {
+                r.sent = TxState::AwaitReply;
+                tx::set_message(r, Kind::TagSync, 0, tag, &SyncHdr { req: UNNAMED }.encode());
             }
+            Protocol::Eager(Eager::Short | Eager::Bcopy | Eager::Zcopy) => {
+                tx::set_message(r, Kind::TagEager, 0, tag, &[]);
+            }
+            Protocol::Rendezvous => rndv::prepare(worker, req, Kind::TagRts, tag),
         }
         param::start(req, p)
     }

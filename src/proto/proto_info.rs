@@ -1,11 +1,10 @@
 //! Which protocol and lane serve which sizes: for `UCX_PROTO_INFO`, `ucp_ep_print_info` and rucp_info.
 
 use super::lane_info::{self, LaneName};
-use super::rndv;
 use super::select::amo::{self, AmoPath};
+use super::select::message::{self, Eager, MAX_EAGER, Protocol};
 use super::select::rma::{self, RmaPath};
-use super::select::{self, MAX_EAGER, Protocol as Choice};
-use super::split_copy;
+use super::select::rndv::{self, RndvScheme, SentData};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, QpTransport};
 use crate::engine::rkey::AmoExecutor;
@@ -29,6 +28,16 @@ pub struct ProtoRange {
     pub lane: String,
     /// The statistics entry that counts it.
     pub protocol: StatProtocol,
+    /// The entry that counts it if the other of two protocols in one row was faster.
+    pub or: Option<StatProtocol>,
+}
+
+impl ProtoRange {
+    /// Whether one of its protocols has been used. `messages`: how many each statistics entry has counted.
+    fn is_used(&self, messages: impl Fn(StatProtocol) -> u64) -> bool {
+        let protocols = [Some(self.protocol), self.or];
+        protocols.into_iter().flatten().any(|p| messages(p) > 0)
+    }
 }
 
 /// One operation to one peer.
@@ -57,7 +66,21 @@ pub fn lanes(peer: &Peer) -> LaneNames {
 }
 
 /// Protocol of one size.
-type Served = (&'static str, StatProtocol);
+struct Served {
+    what: &'static str,
+    protocol: StatProtocol,
+    or: Option<StatProtocol>,
+}
+
+impl Served {
+    fn by(what: &'static str, protocol: StatProtocol) -> Served {
+        Served {
+            what,
+            protocol,
+            or: None,
+        }
+    }
+}
 
 /// The tables of all operations of the program's features.
 pub fn tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
@@ -70,6 +93,7 @@ pub fn tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
         }
     };
     let message = |len| message(peer, len);
+    let stream = |len| stream(peer, len);
     // The address is not printed.
     let local = |mapped: bool| mapped.then(ptr::null_mut);
     let same_process = local(peer.same_process);
@@ -132,56 +156,51 @@ pub fn tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
     tables
 }
 
-/// Protocol of a message of a size: the choice of `select`, and what the receiver can do then.
+/// Protocol of a message of a size: what `select` selects for its sender, and for a receiver with this worker's
+/// options and a contiguous buffer.
 fn message(peer: &Peer, len: usize) -> Served {
     let worker = peer.worker();
     let thresh = peer.rndv_thresh(worker);
-    let socket = peer.has_socket();
-    let longest = select::longest(worker, peer, len, true);
-    let in_place = socket && len >= worker.ctx.policy.zcopy_thresh;
-    let copied = peer.cma_usable() && !worker.ctx.policy.rndv_by_messages;
-    let written = by_queue(worker, peer) && !worker.ctx.policy.rndv_by_messages;
-    match select::protocol(len, 0, thresh, longest, select::by_threshold(worker, peer)) {
-        Choice::Eager if in_place => (
-            "eager zero-copy",
-            if len <= INLINE {
-                StatProtocol::Short
-            } else {
-                StatProtocol::Eager
-            },
-        ),
-        Choice::Eager if len <= INLINE => ("eager short", StatProtocol::Short),
-        Choice::Eager => ("eager copy-in copy-out", StatProtocol::Eager),
-        Choice::Fragments => ("eager multi-frag copy-in copy-out", StatProtocol::Eager),
-        Choice::Rendezvous if copied && peer.same_process => {
-            ("rendezvous copy from mapped memory", StatProtocol::RndvCopy)
+    let limit = message::record_limit(worker, peer, len, true);
+    match message::protocol(len, 0, thresh, limit, message::by_threshold(worker, peer)) {
+        Protocol::Eager(eager) => Served::by(eager_name(eager), message::counted(len)),
+        Protocol::Rendezvous => rendezvous(worker, peer, len, limit.zcopy),
+    }
+}
+
+fn eager_name(eager: Eager) -> &'static str {
+    match eager {
+        Eager::Short => "eager short",
+        Eager::Bcopy => "eager copy-in copy-out",
+        Eager::Zcopy => "eager zero-copy",
+        Eager::Fragments => "eager multi-frag copy-in copy-out",
+    }
+}
+
+/// Protocol of a rendezvous of a size. `zcopy`: its messages are sent from user memory.
+fn rendezvous(worker: &Worker, peer: &Peer, len: usize, zcopy: bool) -> Served {
+    let offer = rndv::offer(worker, peer, SentData::Contiguous);
+    let copied = |what| Served::by(what, StatProtocol::RndvCopy);
+    let by_messages = |what| Served::by(what, StatProtocol::RndvMessages);
+    match rndv::scheme(worker, peer, offer, true, || by_queue(worker, peer)) {
+        RndvScheme::Cma if peer.same_process => copied("rendezvous copy from mapped memory"),
+        RndvScheme::Cma if rndv::may_race(worker, peer, len) => Served {
+            or: Some(StatProtocol::RndvCopy),
+            ..by_messages("rendezvous fragmented copy-in copy-out, or zero-copy")
+        },
+        RndvScheme::Cma if len < rndv::MIN_SPLIT => copied("rendezvous zero-copy read from remote"),
+        RndvScheme::Cma => copied("rendezvous zero-copy by both sides"),
+        // Before a queue pair of its own leads to the peer, messages carry the data.
+        RndvScheme::GetZcopy if peer.has_rings() || by_queue(worker, peer) => {
+            copied("rendezvous zero-copy read from remote")
         }
-        Choice::Rendezvous if rndv::may_race(worker, peer, len) => (
-            "rendezvous fragmented copy-in copy-out, or zero-copy",
-            StatProtocol::RndvMessages,
-        ),
-        Choice::Rendezvous if copied => {
-            let what = match len {
-                ..split_copy::MIN => "rendezvous zero-copy read from remote",
-                _ => "rendezvous zero-copy by both sides",
-            };
-            (what, StatProtocol::RndvCopy)
+        RndvScheme::PutZcopy => copied("rendezvous zero-copy write to remote"),
+        RndvScheme::GetZcopy | RndvScheme::Messages if zcopy => {
+            by_messages("rendezvous zero-copy in parts")
         }
-        Choice::Rendezvous if written && worker.ctx.policy.rndv_reads => (
-            "rendezvous zero-copy read from remote",
-            StatProtocol::RndvCopy,
-        ),
-        Choice::Rendezvous if written => (
-            "rendezvous zero-copy write to remote",
-            StatProtocol::RndvCopy,
-        ),
-        Choice::Rendezvous if in_place => {
-            ("rendezvous zero-copy in parts", StatProtocol::RndvMessages)
+        RndvScheme::GetZcopy | RndvScheme::Messages => {
+            by_messages("rendezvous fragmented copy-in copy-out")
         }
-        Choice::Rendezvous => (
-            "rendezvous fragmented copy-in copy-out",
-            StatProtocol::RndvMessages,
-        ),
     }
 }
 
@@ -191,13 +210,16 @@ fn by_queue(worker: &Worker, peer: &Peer) -> bool {
 }
 
 /// Protocol of stream data of a size.
-fn stream(len: usize) -> Served {
-    let what = match len {
-        0..=INLINE => "short",
-        _ if len <= MAX_EAGER => "copy-in copy-out",
-        _ => "multi-frag copy-in copy-out",
+fn stream(peer: &Peer, len: usize) -> Served {
+    let limit = message::record_limit(peer.worker(), peer, len, true);
+    let what = match message::stream(len, limit.zcopy) {
+        Eager::Short => "short",
+        Eager::Bcopy => "copy-in copy-out",
+        Eager::Zcopy => "zero-copy",
+        Eager::Fragments if limit.zcopy => "multi-frag zero-copy",
+        Eager::Fragments => "multi-frag copy-in copy-out",
     };
-    (what, StatProtocol::Stream)
+    Served::by(what, StatProtocol::Stream)
 }
 
 /// Path of RMA of a size, to memory that is mapped here at an address (`mapped`) or not mapped.
@@ -223,7 +245,7 @@ fn rma_served(path: RmaPath, mapped: &'static str) -> Served {
         RmaPath::Ib | RmaPath::Tofu => "by the device",
         RmaPath::Message => "executed by the peer",
     };
-    (what, path.counted())
+    Served::by(what, path.counted())
 }
 
 /// Name of a path of atomic operations.
@@ -233,7 +255,7 @@ fn amo_served(path: AmoPath) -> Served {
         AmoPath::Ib | AmoPath::Tofu => "by the device or by the peer",
         AmoPath::Message => "executed by the peer",
     };
-    (what, path.counted())
+    Served::by(what, path.counted())
 }
 
 /// Computes the protocol at every size at which it can change, and joins equal neighbours.
@@ -242,8 +264,8 @@ fn ranges(peer: &Peer, lanes: &LaneNames, served: &dyn Fn(usize) -> Served) -> V
     let last_of_its_kind = [
         INLINE,
         MAX_EAGER,
-        split_copy::MIN - 1,
-        rndv::MAX_ASKED,
+        rndv::MIN_SPLIT - 1,
+        rndv::MAX_RACE,
         policy.rndv_thresh.wrapping_sub(1),
         policy.rndv_thresh_inter.wrapping_sub(1),
         policy.zcopy_thresh - 1,
@@ -251,8 +273,8 @@ fn ranges(peer: &Peer, lanes: &LaneNames, served: &dyn Fn(usize) -> Served) -> V
             .ib
             .as_ref()
             .map_or(0, |ib| ib.in_place.wrapping_sub(1)),
-        select::longest_by_socket(policy, false),
-        select::longest_by_socket(policy, true),
+        message::longest_by_socket(policy, false),
+        message::longest_by_socket(policy, true),
     ];
     let mut firsts: Vec<usize> = last_of_its_kind
         .iter()
@@ -265,7 +287,7 @@ fn ranges(peer: &Peer, lanes: &LaneNames, served: &dyn Fn(usize) -> Served) -> V
     firsts.dedup();
     let mut ranges: Vec<ProtoRange> = Vec::new();
     for first in firsts {
-        let (what, protocol) = served(first);
+        let Served { what, protocol, or } = served(first);
         match ranges.last_mut() {
             Some(range) if range.what == what => continue,
             Some(range) => range.last = first - 1,
@@ -282,6 +304,7 @@ fn ranges(peer: &Peer, lanes: &LaneNames, served: &dyn Fn(usize) -> Served) -> V
             what,
             lane,
             protocol,
+            or,
         });
     }
     ranges
@@ -402,15 +425,22 @@ pub fn print_used(worker: &Worker, peer: &Peer) {
     if worker.ctx.options.proto_info != "used" {
         return;
     }
-    for mut table in tables(worker, peer) {
-        let count = |range: &ProtoRange| peer.stats().of(range.protocol).messages();
-        table.ranges.retain(|range| count(range) > 0);
-        if !table.ranges.is_empty() {
-            let (name, kind) = (&worker.ctx.name, kind(worker, peer));
-            let title = format!("{name} {kind}, used with worker {:#x}", peer.uid);
-            log::asked(&draw(&title, &table));
-        }
+    for table in used_tables(worker, peer) {
+        let (name, kind) = (&worker.ctx.name, kind(worker, peer));
+        let title = format!("{name} {kind}, used with worker {:#x}", peer.uid);
+        log::asked(&draw(&title, &table));
     }
+}
+
+/// The tables of the operations that the peer's endpoints have used, with the rows that have been used.
+pub fn used_tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
+    let mut tables = tables(worker, peer);
+    for table in &mut tables {
+        let messages = |protocol| peer.stats().of(protocol).messages();
+        table.ranges.retain(|range| range.is_used(messages));
+    }
+    tables.retain(|table| !table.ranges.is_empty());
+    tables
 }
 
 /// Location of a peer, in one word.
@@ -436,6 +466,25 @@ mod tests {
     }
 
     #[test]
+    fn a_row_of_two_protocols_is_used_by_either() {
+        let range = ProtoRange {
+            first: 0,
+            last: 1,
+            what: "rendezvous",
+            lane: "posix/memory".into(),
+            protocol: StatProtocol::RndvMessages,
+            or: Some(StatProtocol::RndvCopy),
+        };
+        let by = |used| range.is_used(|protocol| u64::from(protocol == used));
+        let uses = [
+            by(StatProtocol::RndvMessages),
+            by(StatProtocol::RndvCopy),
+            by(StatProtocol::Eager),
+        ];
+        assert_eq!(uses, [true, true, false]);
+    }
+
+    #[test]
     fn a_table_is_a_rectangle() {
         let range = |first, last, what, lane: &str| ProtoRange {
             first,
@@ -443,6 +492,7 @@ mod tests {
             what,
             lane: lane.into(),
             protocol: StatProtocol::Short,
+            or: None,
         };
         let table = ProtoTable {
             operation: "an operation with a name that is longer than everything else here",

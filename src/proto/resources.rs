@@ -1,7 +1,7 @@
 //! Resources: what a context can use of this machine, by transport and device.
 
 use super::proto_info;
-use super::select::{self, FRAGMENT, MAX_EAGER};
+use super::select::message::{self as select, FRAGMENT, MAX_EAGER};
 use crate::engine::policy::{Policy, TRANSPORTS};
 use crate::options::Options;
 use crate::tl::ib::port::{self, Port};

@@ -12,6 +12,10 @@ mod get_cma;
 pub mod get_zcopy;
 
 use super::req_lookup;
+use super::select::{
+    self,
+    rndv::{RndvOffer, SentData},
+};
 use super::split_copy;
 use super::tx::{self, PostResult};
 use crate::ctypes::*;
@@ -28,20 +32,20 @@ use crate::wire::stats::StatProtocol;
 use get_cma::GetStep;
 
 pub use get_cma::progress_gets;
-pub use rtr_race::{MAX as MAX_ASKED, may_race, progress_races};
+pub use rtr_race::progress_races;
 
 /// Maximum number of pieces of a list that the peer reads; of longer ones the sender packs messages.
 const MAX_LISTED: usize = 4096;
 
 /// What a peer may read by CMA: the address of the memory, or of the user's list of pieces and their number. List and
 /// memory are valid until the operation completes. Address 0: only this process can access the data.
-fn readable_at(data: &Data) -> (u64, u32) {
+fn readable_at(data: &Data) -> (SentData, u64, u32) {
     match *data {
-        Data::Contig { ptr, .. } => (ptr as u64, 0),
+        Data::Contig { ptr, .. } => (SentData::Contiguous, ptr as u64, 0),
         Data::Iov { iov, count, .. } if (1..=MAX_LISTED).contains(&count) => {
-            (iov as u64, count as u32)
+            (SentData::Pieces, iov as u64, count as u32)
         }
-        _ => (0, 0),
+        _ => (SentData::Packed, 0, 0),
     }
 }
 
@@ -53,10 +57,15 @@ pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) 
     // SAFETY: the caller's new request.
     let r = unsafe { &mut *req };
     let waiting = worker.ids.lock().len() + 1;
-    let (addr, pieces) = match worker.ctx.policy.rndv_by_messages {
-        true => (0, 0),
-        false => readable_at(&r.data),
+    let (data, addr, pieces) = readable_at(&r.data);
+    let offer = select::rndv::offer(worker, r.peer(), data);
+    let (addr, pieces) = match offer {
+        RndvOffer::Messages => (0, 0),
+        RndvOffer::Address | RndvOffer::Rkeys | RndvOffer::Stadd => (addr, pieces),
     };
+    (r.sent, r.payload) = (TxState::AwaitReply, TxPayload::HeaderOnly);
+    // SAFETY: the caller's request, whose peer is set.
+    let (keys, addr) = unsafe { get_zcopy::register(worker, r, offer, addr) };
     let head = RtsHdr {
         req: UNNAMED,
         len: r.data.len() as u64,
@@ -64,10 +73,6 @@ pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) 
         pieces,
         waiting: waiting.try_into().unwrap_or(u32::MAX),
     };
-    (r.sent, r.payload) = (TxState::AwaitReply, TxPayload::HeaderOnly);
-    // SAFETY: the caller's request, whose peer is set.
-    let (keys, addr) = unsafe { get_zcopy::offer(worker, r, addr) };
-    let head = RtsHdr { addr, ..head };
     tx::set_message(r, kind, keys, imm, &head.encode());
 }
 

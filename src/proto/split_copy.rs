@@ -7,10 +7,10 @@
 
 use super::cma::{self, CmaDirection};
 use super::failure;
-use crate::engine::peer::{CMA_ALONE, CMA_YES, Peer};
+use crate::engine::peer::{CMA_ALONE, Peer};
 use crate::engine::request::{PeerRef, Request, SplitCopy, TxState};
-use crate::engine::rndv_rts::RtsSource;
 use crate::engine::worker::{SplitPush, Worker};
+use crate::proto::select::rndv::may_split;
 use crate::proto::{req_lookup, tx};
 use crate::sys::cma::Spans;
 use crate::sys::sync::give_way;
@@ -19,8 +19,6 @@ use crate::wire::header::{Kind, SplitCopyHdr};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-/// Minimum length of a message, bytes: shorter ones are copied before the sender has received the SHARE.
-pub const MIN: usize = 32 << 10;
 /// Length of a chunk in bytes: long enough for a system call, short enough that neither side waits long for the other.
 const CHUNK_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
 /// Number of chunks of a message, within those bounds.
@@ -65,12 +63,7 @@ pub unsafe fn offer(req: *mut Request, peer: &Peer) {
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     let len = r.info.length;
-    // Only where CMA reads are known to be permitted: the offer need not be withdrawn.
-    if len < MIN
-        || matches!(r.rndv_recv().source, RtsSource::Pieces { .. })
-        || peer.same_process
-        || peer.cma.load(Ordering::Relaxed) != CMA_YES
-    {
+    if !may_split(peer, len, r.rndv_recv().source) {
         return;
     }
     let Some(target) = r.data.as_contig() else {
@@ -282,12 +275,13 @@ fn advance(worker: &Worker, push: &mut SplitPush) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::select::rndv::MIN_SPLIT;
 
     #[test]
     fn chunks_cover_a_message_without_overlap() {
         for len in [
-            MIN,
-            MIN + 1,
+            MIN_SPLIT,
+            MIN_SPLIT + 1,
             65536,
             100_000,
             1 << 20,

@@ -283,7 +283,7 @@ fn open(worker: &Worker, peer: &Peer, link: Arc<SharedSocket>) -> bool {
         lane_info::note(worker, peer, local);
         tx.lane = Some(Lane::Tcp(Box::new(TcpSender::new(
             link,
-            select::longest_record(&worker.ctx.policy),
+            select::message::longest_record(&worker.ctx.policy),
         ))));
         peer.note_traffic(worker);
         tx::log_lanes(worker, peer);

@@ -15,10 +15,10 @@ use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::request::{self, Callback, PeerRef, Request, TxState};
 use crate::proto::flush;
+use crate::proto::select::message;
 use crate::sys::lock::MtGuard;
 use crate::sys::log;
 use crate::tl::Lane;
-use crate::tl::shm::ring::INLINE;
 use crate::wire::header::{self, AmoHdr, Kind};
 use crate::wire::stats::StatProtocol;
 use std::sync::atomic::Ordering;
@@ -362,15 +362,7 @@ fn count_message(peer: &Peer, r: &Request) {
             Kind::TagEager | Kind::TagFragment | Kind::TagSync | Kind::AmEager | Kind::AmFragment,
         ) => {
             let body = len + r.msg.tail_len();
-            let short = body + r.msg.head().len() <= INLINE;
-            (
-                if short {
-                    StatProtocol::Short
-                } else {
-                    StatProtocol::Eager
-                },
-                body,
-            )
+            (message::counted(body + r.msg.head().len()), body)
         }
         Some(Kind::StreamData) => (StatProtocol::Stream, len),
         // Counted when it was posted.

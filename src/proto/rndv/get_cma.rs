@@ -1,6 +1,6 @@
 //! Receives that copy from the sender's memory by CMA, a piece in each progress call.
 
-use super::{MAX_LISTED, acknowledge, get_zcopy, put_zcopy, request_data, rtr_race};
+use super::{MAX_LISTED, acknowledge, get_zcopy, put_zcopy, request_data};
 use crate::ctypes::*;
 use crate::engine::peer::{CopyScheme, Peer};
 use crate::engine::request::{self, Extra, Request};
@@ -8,7 +8,9 @@ use crate::engine::rndv_rts::RtsSource;
 use crate::engine::worker::{TimedGet, Worker};
 use crate::proto::cma::{self, CmaDirection, CmaFault, CmaRemote};
 use crate::proto::rndv_cancel::{self, CmaGuard};
+use crate::proto::select::rndv::{self as select, RndvOffer, RndvScheme};
 use crate::proto::split_copy::{self, NextChunk};
+use crate::proto::tx::zcopy;
 use crate::sys::cma::{IoSpan, Spans};
 use std::ptr;
 use std::time::Instant;
@@ -45,50 +47,59 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> GetStep {
         acknowledge(peer, recv.rts_id, UCS_OK);
         return GetStep::Ended(UCS_OK);
     }
-    if recv.source.cma_addr().is_none() || !peer.cma_usable() || worker.ctx.policy.rndv_by_messages
-    {
-        if rndv_cancel::was_cancelled(peer, recv.rts_id) {
-            return GetStep::Ended(UCS_ERR_CONNECTION_RESET);
+    let offer = RndvOffer::from(recv.source);
+    let contig = r.data.as_contig().is_some();
+    match select::scheme(worker, peer, offer, contig, || zcopy::is_possible(peer)) {
+        RndvScheme::Cma => {
+            let scheme = select::copy_scheme(worker, peer, r.info.length, recv.one_of_many);
+            if scheme == CopyScheme::Race
+                && let Some(race) = peer.open_split_copy()
+            {
+                request_data(worker, req, peer, Some(race));
+                return GetStep::Asked;
+            }
+            // The time of one of many messages would be that of others, too.
+            let began = (!recv.one_of_many).then(Instant::now);
+            // SAFETY: the caller owns the request.
+            unsafe { copy(worker, req, scheme, began) }
+        }
+        _ if rndv_cancel::was_cancelled(peer, recv.rts_id) => {
+            GetStep::Ended(UCS_ERR_CONNECTION_RESET)
         }
         // SAFETY: the caller's request, which is large enough for the message.
-        if let Some(read) = unsafe { get_zcopy::begin(worker, req, peer) } {
-            return read;
-        }
-        // SAFETY: the caller's request, which is large enough for the message.
-        if unsafe { !put_zcopy::invite(worker, req, peer) } {
-            request_data(worker, req, peer, None);
-        }
-        return GetStep::Asked;
+        scheme => unsafe { begin_remote(worker, req, offer, scheme) },
     }
-    let scheme = scheme(worker, peer, r);
-    if scheme == CopyScheme::Race
-        && let Some(race) = peer.open_split_copy()
-    {
-        request_data(worker, req, peer, Some(race));
-        return GetStep::Asked;
-    }
-    // The time of one of many messages would be that of others, too.
-    let began = (!recv.one_of_many).then(Instant::now);
-    // SAFETY: the caller owns the request.
-    unsafe { copy(worker, req, scheme, began) }
 }
 
-/// The scheme of a receive: the fastest of those that were measured.
-fn scheme(worker: &Worker, peer: &Peer, r: &Request) -> CopyScheme {
-    let (len, times) = (r.info.length, &peer.rndv_times);
-    let may_race = rtr_race::may_race(worker, peer, len);
-    if !r.rndv_recv().one_of_many {
-        let scheme = times.next(len, |scheme| match scheme {
-            CopyScheme::Race => may_race,
-            CopyScheme::Split => len >= split_copy::MIN,
-            CopyScheme::Get => true,
-        });
-        return scheme.unwrap_or(CopyScheme::Split);
-    }
-    match times.fastest_of_many(len) {
-        Some(scheme) if scheme != CopyScheme::Race => scheme,
-        _ if rtr_race::is_racing_of_many(worker, peer, len) => CopyScheme::Race,
-        _ => CopyScheme::Split,
+/// First step of a receive for which a device or the sender moves the data: by `scheme`, or by the next one that is
+/// possible.
+///
+/// # Safety
+/// The caller owns the request, whose memory is large enough for the message.
+unsafe fn begin_remote(
+    worker: &Worker,
+    req: *mut Request,
+    offer: RndvOffer,
+    mut scheme: RndvScheme,
+) -> GetStep {
+    // SAFETY: the caller's request.
+    let peer = unsafe { (*req).peer() };
+    loop {
+        // SAFETY: the caller's promise.
+        let step = unsafe {
+            match scheme {
+                RndvScheme::GetZcopy => get_zcopy::begin(worker, req, peer),
+                RndvScheme::PutZcopy => put_zcopy::invite(worker, req, peer),
+                RndvScheme::Messages | RndvScheme::Cma => {
+                    request_data(worker, req, peer, None);
+                    Some(GetStep::Asked)
+                }
+            }
+        };
+        if let Some(step) = step {
+            return step;
+        }
+        scheme = select::fallback(scheme, offer, || zcopy::is_possible(peer));
     }
 }
 

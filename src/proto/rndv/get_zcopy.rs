@@ -7,13 +7,13 @@
 
 use super::get_cma::GetStep;
 use crate::engine::ib_mr::MrUse;
-use crate::engine::peer::{Peer, QpTransport};
+use crate::engine::peer::Peer;
 use crate::engine::request::{Extra, Request, Zcopy, ZcopyRole};
 use crate::engine::rndv_rts::{RtsInfo, RtsSource};
 use crate::engine::worker::Worker;
+use crate::proto::select::rndv::RndvOffer;
 use crate::proto::tx::{self, PostResult, rma_tofu, tofu_stripe, zcopy};
-use crate::sys::regcache::Handle;
-use crate::tl::tofu::mr::{self, TofuMr};
+use crate::tl::tofu::mr;
 use crate::wire::address::MAX_PORTS;
 use crate::wire::rts_keys::{self, RailStadds};
 
@@ -25,52 +25,58 @@ pub const fn bytes(count: u8) -> usize {
     count as usize * KEY
 }
 
-/// Registers the data of a request for the receiver's device and inserts the keys before the user's header. Returns
-/// their number, one for each local port, 0 if the data cannot be read by a device; and the address or STADD of the
-/// data for the RTS.
+/// Registers the data of a request for the receiver's device, if `offer` has rkeys or a STADD, and inserts the keys
+/// before the user's header. Returns their number, one for each local port, 0 if the data cannot be read by a device;
+/// and the address (`addr`) or STADD of the data for the RTS.
 ///
 /// # Safety
 /// The request is new, its data and peer are set, and its tail, the user's header, is readable.
-pub(super) unsafe fn offer(worker: &Worker, r: &mut Request, addr: u64) -> (u8, u64) {
-    let peer = r.peer();
-    if peer.has_rings() {
-        let Some((memory, source)) = register_tofu(worker, peer, r) else {
-            return (0, addr);
-        };
-        let addr = mr::stadd(&memory, source);
-        let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Offer, 0);
-        transfer.steered = Some(memory);
-        transfer.shares = tofu_stripe::to_offer(worker, peer, (source, r.data.len()));
-        let there = transfer.shares.iter().map(|s| (s.rail, s.there));
-        let keys = RailStadds::of(there).encode();
-        // SAFETY: the tail is readable.
-        return (unsafe { put_keys(r, keys, transfer) }, addr);
-    }
-    if !worker.ctx.policy.rndv_reads || !may_be_read(worker, peer) {
-        return (0, addr);
-    }
-    let source = r.data.as_contig();
-    let Some(memory) =
-        source.and_then(|from| worker.register_ib(from, r.data.len(), MrUse::ReadByPeer))
-    else {
-        return (0, addr);
+pub(super) unsafe fn register(
+    worker: &Worker,
+    r: &mut Request,
+    offer: RndvOffer,
+    addr: u64,
+) -> (u8, u64) {
+    // SAFETY: the tail is readable.
+    let registered = unsafe {
+        match offer {
+            RndvOffer::Stadd => offer_stadd(worker, r),
+            RndvOffer::Rkeys => offer_rkeys(worker, r).map(|keys| (keys, addr)),
+            RndvOffer::Address | RndvOffer::Messages => None,
+        }
     };
+    registered.unwrap_or((0, addr))
+}
+
+/// Registers the data of a request for the local VCQ. Returns the number of keys, and the STADD.
+///
+/// # Safety
+/// The tail is readable.
+unsafe fn offer_stadd(worker: &Worker, r: &mut Request) -> Option<(u8, u64)> {
+    let (source, len) = (r.data.as_contig()?, r.data.len());
+    let memory = worker.register_tofu(source, len, false)?;
+    let stadd = mr::stadd(&memory, source);
+    let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Offer, 0);
+    transfer.steered = Some(memory);
+    transfer.shares = tofu_stripe::to_offer(worker, r.peer(), (source, len));
+    let there = transfer.shares.iter().map(|s| (s.rail, s.there));
+    let keys = RailStadds::of(there).encode();
+    // SAFETY: the tail is readable.
+    Some((unsafe { put_keys(r, keys, transfer) }, stadd))
+}
+
+/// Registers the data of a request for the local HCAs. Returns the number of keys.
+///
+/// # Safety
+/// The tail is readable.
+unsafe fn offer_rkeys(worker: &Worker, r: &mut Request) -> Option<u8> {
+    let memory = worker.register_ib(r.data.as_contig()?, r.data.len(), MrUse::ReadByPeer)?;
     let keys: [u32; MAX_PORTS] = memory.region().remote_keys();
     let count = worker.ctx.ib_ports.len().min(MAX_PORTS);
     let transfer = Zcopy::new(vec![memory], ZcopyRole::Offer, 0);
     let keys = keys[..count].iter().flat_map(|k| k.to_le_bytes());
     // SAFETY: the tail is readable.
-    (unsafe { put_keys(r, keys.collect(), transfer) }, addr)
-}
-
-/// Registers the data of a request for the local VCQ. Returns the registration and the address of the data.
-fn register_tofu(worker: &Worker, peer: &Peer, r: &Request) -> Option<(Handle<TofuMr>, *const u8)> {
-    let source = r.data.as_contig()?;
-    if worker.ctx.policy.rndv_by_messages || peer.uid == worker.uid {
-        return None;
-    }
-    let memory = worker.register_tofu(source, r.data.len(), false)?;
-    Some((memory, source))
+    Some(unsafe { put_keys(r, keys.collect(), transfer) })
 }
 
 /// Inserts keys before the user's header. Returns their number.
@@ -85,12 +91,6 @@ unsafe fn put_keys(r: &mut Request, keys: Vec<u8>, transfer: Zcopy) -> u8 {
     r.own_tail(tail.into());
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
     count as u8
-}
-
-/// Whether RC is the lane to a peer, or will be, as far as is known. Messages of a worker to itself are copied.
-fn may_be_read(worker: &Worker, peer: &Peer) -> bool {
-    let by_queue = matches!(peer.qp_transport(), QpTransport::Unknown | QpTransport::Own);
-    by_queue && peer.inbox.is_none() && peer.uid != worker.uid
 }
 
 /// How a device of this side reads the message of an RTS with keys, at the address or STADD `addr`: by the key for the

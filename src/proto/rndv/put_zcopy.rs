@@ -3,12 +3,12 @@
 //!
 //! Where memory cannot be registered, at either end, messages carry the data.
 
+use super::get_cma::GetStep;
 use super::{post, recheck_lost};
 use crate::ctypes::*;
 use crate::engine::ib_mr::MrUse;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Extra, Request, Zcopy, ZcopyRole};
-use crate::engine::rndv_rts::RtsSource;
 use crate::engine::worker::Worker;
 use crate::proto::tx::zcopy;
 use crate::proto::{req_lookup, tx};
@@ -19,26 +19,16 @@ use crate::wire::header::{Kind, RtrDeviceHdr};
 const KEY_BITS: usize = u32::BITS as usize;
 const _: () = assert!(MAX_PORTS * KEY_BITS <= u128::BITS as usize);
 
-/// Requests a put into the receive's memory from the sender of a message. False: it is not possible, and nothing was
-/// done.
+/// Requests a put into the receive's memory from the sender of a message. `None`: the memory cannot be registered, and
+/// nothing was done.
 ///
 /// # Safety
 /// The caller owns the receive until the request is sent; it is large enough.
-pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> bool {
+pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> Option<GetStep> {
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
-    // Without an address the sender requires messages.
-    let is_known =
-        r.rndv_recv().source != RtsSource::SenderOnly && !worker.ctx.policy.rndv_by_messages;
-    let Some(target) = r.data.as_contig().filter(|_| is_known) else {
-        return false;
-    };
-    if !zcopy::is_possible(peer) {
-        return false;
-    }
-    let Some(memory) = worker.register_ib(target, r.info.length, MrUse::WriteByPeer) else {
-        return false;
-    };
+    let target = r.data.as_contig()?;
+    let memory = worker.register_ib(target, r.info.length, MrUse::WriteByPeer)?;
     let keys: [u32; MAX_PORTS] = memory.region().remote_keys();
     let offer = r.rndv_recv().rts_id;
     let transfer = Zcopy::new(vec![memory], ZcopyRole::Receive, 0);
@@ -52,7 +42,7 @@ pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> 
     };
     tx::control(peer, Kind::RtrDevice, 0, offer, &head.encode());
     recheck_lost(worker, peer);
-    true
+    Some(GetStep::Asked)
 }
 
 fn packed(keys: [u32; MAX_PORTS]) -> u128 {

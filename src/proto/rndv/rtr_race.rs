@@ -8,7 +8,7 @@
 //! of many messages at a time the pace at which parts are copied out of the ring.
 
 use super::get_cma;
-use crate::engine::peer::{CopyScheme, Peer, RndvTimes};
+use crate::engine::peer::{CopyScheme, RndvTimes};
 use crate::engine::request::{PeerRef, Request};
 use crate::engine::worker::{RtrRace, Worker};
 use crate::proto::req_lookup;
@@ -17,46 +17,9 @@ use crate::tl::shm::outbox::OpenSplitCopy;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Longest message for which an RTR is sent, bytes: with a big buffer and an empty ring all of it fits, with parts in
-/// every slot, and a sender that stops progressing is not waited for.
-pub const MAX: usize = 1 << 20;
-/// Limit in bytes for one of many messages, of which each core copies others, where the copy time of the peer is not
-/// known, and for peers on distant cores.
-const UNKNOWN_OF_MANY: usize = 64 << 10;
-const FAR_OF_MANY: usize = 32 << 10;
-/// Maximum copy time of near cores, in nanoseconds for a MiB of parts: 25 to 40 us where they share a cache and the
-/// ring has a big buffer, 75 without a big buffer, 300 and more where they share none. CMA copies by both sides take 50
-/// together.
-const NEAR: u32 = 55_000;
-/// One of so many messages beyond the limit is tried, because processes move to other cores.
-const TRIED: u8 = 16;
 /// Time without a part after which the receiver claims the message. A sender that progresses answers within a few
 /// transfers of a cache line, 0.1 to 0.3 us each; of a sender that does not, a fifth of the time of the copy is lost.
 const CLAIM_AFTER: Duration = Duration::from_micros(2);
-
-/// Whether an RTR race is possible for a message of `len` bytes.
-pub fn may_race(worker: &Worker, peer: &Peer, len: usize) -> bool {
-    let by_ring = peer.inbox.is_some() && !peer.same_process;
-    len <= MAX && by_ring && worker.ctx.policy.rndv_by_size
-}
-
-/// Whether an RTR race for one of many messages, which are not measured, is expected to be faster, or is tried.
-pub(super) fn is_racing_of_many(worker: &Worker, peer: &Peer, len: usize) -> bool {
-    let limit = match peer.copy_ns_per_mib.load(Ordering::Relaxed) {
-        0 => UNKNOWN_OF_MANY,
-        1..=NEAR => MAX,
-        _ => FAR_OF_MANY,
-    };
-    may_race(worker, peer, len) && (len <= limit || is_tried(peer))
-}
-
-/// Whether it is the turn of a message beyond the limit. Threads may lose each other's counts, which does no harm.
-fn is_tried(peer: &Peer) -> bool {
-    let left = peer.probe_skip.load(Ordering::Relaxed);
-    let next = if left == 0 { TRIED } else { left - 1 };
-    peer.probe_skip.store(next, Ordering::Relaxed);
-    left == 0
-}
 
 /// Lists a race for progress, before the RTR is sent.
 ///

@@ -2,8 +2,9 @@
 
 use crate::engine::datatype::Data;
 use crate::engine::peer::{Peer, PeerTx};
+use crate::engine::policy::Policy;
 use crate::engine::request::{Request, TxPayload};
-use crate::proto::select::{FRAGMENT, longest_by_socket};
+use crate::proto::select::message::{FRAGMENT, is_zcopy, longest_by_socket};
 use crate::tl::Lane;
 use crate::tl::ib::sender::IbSender;
 use crate::tl::shm::outbox::Outbox;
@@ -219,7 +220,7 @@ unsafe fn send_parts<R: RecordSink>(
 unsafe fn tcp_whole(sender: &mut TcpSender, r: &Request) -> bool {
     let len = whole_len(r);
     match r.data.as_contig() {
-        Some(data) if r.payload != TxPayload::HeaderOnly && r.data.len() >= in_place(r) => {
+        Some(data) if r.payload != TxPayload::HeaderOnly && is_zcopy(policy(r), r.data.len()) => {
             // SAFETY: the user's data and header are readable.
             let (data, tail) =
                 unsafe { (std::slice::from_raw_parts(data, r.data.len()), r.msg.tail()) };
@@ -233,15 +234,15 @@ unsafe fn tcp_whole(sender: &mut TcpSender, r: &Request) -> bool {
     }
 }
 
-/// Minimum length of data that are sent from user memory, bytes.
-fn in_place(r: &Request) -> usize {
-    r.worker.get().ctx.policy.zcopy_thresh
+/// The options of a request's context.
+fn policy(r: &Request) -> &Policy {
+    &r.worker.get().ctx.policy
 }
 
 /// Longest fragment of an eager message that is sent from user memory, bytes. At most a whole message, for which the
 /// sender's buffer has room.
 fn longest_fragment(r: &Request) -> usize {
-    longest_by_socket(&r.worker.get().ctx.policy, true)
+    longest_by_socket(policy(r), true)
 }
 
 /// Sends messages through a socket: long contiguous ones from user memory.
@@ -279,8 +280,8 @@ unsafe fn tcp_part(
     offset: usize,
     left: usize,
 ) -> Option<usize> {
-    let in_place = r.data.as_contig().filter(|_| left >= in_place(r));
-    if let Some(data) = in_place {
+    let zcopy = r.data.as_contig().filter(|_| is_zcopy(policy(r), left));
+    if let Some(data) = zcopy {
         let max = match r.msg.raw_kind() {
             STREAM => TCP_PACKED,
             AM_FRAGMENT | TAG_FRAGMENT => longest_fragment(r),

@@ -1,0 +1,309 @@
+//! Rendezvous: what the RTS of a message offers, and the scheme by which the receiver gets the data. The only place
+//! that decides them; the posts and the printed protocols call these functions.
+
+use crate::engine::peer::{CMA_YES, CopyScheme, Peer, QpTransport};
+use crate::engine::rndv_rts::RtsSource;
+use crate::engine::worker::Worker;
+use std::sync::atomic::Ordering;
+
+/// Longest message for which an RTR race is possible, bytes: with a big buffer and an empty ring all of it fits, with
+/// parts in every slot, and a sender that stops progressing is not waited for.
+pub const MAX_RACE: usize = 1 << 20;
+/// Minimum length of a split copy, bytes: shorter messages are copied before the sender has received the offer.
+pub const MIN_SPLIT: usize = 32 << 10;
+
+/// Limit of a race in bytes for one of many messages, of which each core copies others, where the copy time of the peer
+/// is not known, and for peers on distant cores.
+const UNKNOWN_OF_MANY: usize = 64 << 10;
+const FAR_OF_MANY: usize = 32 << 10;
+/// Maximum copy time of near cores, in nanoseconds for a MiB of parts: 25 to 40 us where they share a cache and the
+/// ring has a big buffer, 75 without a big buffer, 300 and more where they share none. CMA copies by both sides take 50
+/// together.
+const NEAR: u32 = 55_000;
+/// One of so many messages beyond the limit is tried, because processes move to other cores.
+const TRIED: u8 = 16;
+
+/// What an RTS offers the receiver of the sender's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RndvOffer {
+    /// Nothing: the receiver requests the data in messages.
+    Messages,
+    /// Its address: CMA reads it, or the sender's HCA writes from it.
+    Address,
+    /// Its address and rkeys: the receiver's HCA reads it, or what an address alone permits.
+    Rkeys,
+    /// Its STADD: the receiver's TNI reads it.
+    Stadd,
+}
+
+/// How the receiver of an RTS gets the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RndvScheme {
+    /// By messages, which it requests.
+    Messages,
+    /// By CMA, or by a copy within the process: [`copy_scheme`] selects the side that copies.
+    Cma,
+    /// Its HCA or TNI reads the sender's memory.
+    GetZcopy,
+    /// The sender's HCA writes into its memory.
+    PutZcopy,
+}
+
+/// The data of a sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SentData {
+    /// Only this process can access them: user functions pack them.
+    Packed,
+    /// In a list of pieces.
+    Pieces,
+    Contiguous,
+}
+
+/// What the RTS of a message to a peer offers. If the memory cannot be registered, [`RndvOffer::Address`] takes the
+/// place of rkeys and of a STADD.
+pub fn offer(worker: &Worker, peer: &Peer, data: SentData) -> RndvOffer {
+    let policy = &worker.ctx.policy;
+    if policy.rndv_by_messages {
+        return RndvOffer::Messages;
+    }
+    // An RC queue pair is the lane, or will be, as far as is known.
+    let by_queue = matches!(peer.qp_transport(), QpTransport::Unknown | QpTransport::Own);
+    let rkeys = policy.rndv_reads && by_queue && peer.inbox.is_none();
+    offered(data, peer.uid == worker.uid, peer.has_rings(), rkeys)
+}
+
+/// [`offer`] where the options leave a choice. `to_itself`: the worker sends to itself, by copies; `stadd`: the lane is
+/// Tofu; `rkeys`: the options select get_zcopy, and a queue pair leads to the peer.
+fn offered(data: SentData, to_itself: bool, stadd: bool, rkeys: bool) -> RndvOffer {
+    match data {
+        SentData::Contiguous if !to_itself && stadd => RndvOffer::Stadd,
+        SentData::Contiguous if !to_itself && rkeys => RndvOffer::Rkeys,
+        SentData::Contiguous | SentData::Pieces => RndvOffer::Address,
+        SentData::Packed => RndvOffer::Messages,
+    }
+}
+
+/// The scheme of the receiver of an RTS. `contig`: its buffer is contiguous; `put`: whether the sender's HCA can write
+/// into its memory, asked only where nothing better is possible.
+pub fn scheme(
+    worker: &Worker,
+    peer: &Peer,
+    offer: RndvOffer,
+    contig: bool,
+    put: impl Fn() -> bool,
+) -> RndvScheme {
+    match worker.ctx.policy.rndv_by_messages {
+        true => RndvScheme::Messages,
+        false => received(offer, peer.cma_usable(), contig, put),
+    }
+}
+
+/// [`scheme`] where the options leave a choice. `cma`: CMA to the peer is permitted, as far as is known.
+fn received(offer: RndvOffer, cma: bool, contig: bool, put: impl Fn() -> bool) -> RndvScheme {
+    match offer {
+        RndvOffer::Messages => RndvScheme::Messages,
+        RndvOffer::Address | RndvOffer::Rkeys if cma => RndvScheme::Cma,
+        RndvOffer::Stadd | RndvOffer::Rkeys if contig => RndvScheme::GetZcopy,
+        RndvOffer::Address | RndvOffer::Rkeys if contig && put() => RndvScheme::PutZcopy,
+        RndvOffer::Address | RndvOffer::Rkeys | RndvOffer::Stadd => RndvScheme::Messages,
+    }
+}
+
+/// The scheme in the place of one that was not possible: the memory could not be registered, or the connection is lost.
+/// `put`: as for [`scheme`].
+pub fn fallback(scheme: RndvScheme, offer: RndvOffer, put: impl Fn() -> bool) -> RndvScheme {
+    match scheme {
+        RndvScheme::GetZcopy if offer == RndvOffer::Rkeys && put() => RndvScheme::PutZcopy,
+        _ => RndvScheme::Messages,
+    }
+}
+
+/// What the RTS of a source has offered.
+impl From<RtsSource> for RndvOffer {
+    fn from(source: RtsSource) -> RndvOffer {
+        match source {
+            RtsSource::SenderOnly => RndvOffer::Messages,
+            RtsSource::Contiguous(_) | RtsSource::Pieces { .. } => RndvOffer::Address,
+            RtsSource::Rkey { .. } => RndvOffer::Rkeys,
+            RtsSource::Stadd { .. } => RndvOffer::Stadd,
+        }
+    }
+}
+
+/// The sides that copy a message of `len` bytes by CMA: the fastest scheme of those that were measured. `one_of_many`:
+/// the sender waits for other messages, too, so that its time is not measured.
+pub fn copy_scheme(worker: &Worker, peer: &Peer, len: usize, one_of_many: bool) -> CopyScheme {
+    let times = &peer.rndv_times;
+    if !one_of_many {
+        let may_race = may_race(worker, peer, len);
+        let scheme = times.next(len, |scheme| match scheme {
+            CopyScheme::Race => may_race,
+            CopyScheme::Split => len >= MIN_SPLIT,
+            CopyScheme::Get => true,
+        });
+        return scheme.unwrap_or(CopyScheme::Split);
+    }
+    match times.fastest_of_many(len) {
+        Some(scheme) if scheme != CopyScheme::Race => scheme,
+        _ if is_racing_of_many(worker, peer, len) => CopyScheme::Race,
+        _ => CopyScheme::Split,
+    }
+}
+
+/// Whether an RTR race is possible for a message of `len` bytes.
+pub fn may_race(worker: &Worker, peer: &Peer, len: usize) -> bool {
+    let by_ring = peer.inbox.is_some() && !peer.same_process;
+    len <= MAX_RACE && by_ring && worker.ctx.policy.rndv_by_size
+}
+
+/// Whether an RTR race for one of many messages, which are not measured, is expected to be faster, or is tried.
+fn is_racing_of_many(worker: &Worker, peer: &Peer, len: usize) -> bool {
+    let limit = match peer.copy_ns_per_mib.load(Ordering::Relaxed) {
+        0 => UNKNOWN_OF_MANY,
+        1..=NEAR => MAX_RACE,
+        _ => FAR_OF_MANY,
+    };
+    may_race(worker, peer, len) && (len <= limit || is_tried(peer))
+}
+
+/// Whether it is the turn of a message beyond the limit. Threads may lose each other's counts, which does no harm.
+fn is_tried(peer: &Peer) -> bool {
+    let left = peer.probe_skip.load(Ordering::Relaxed);
+    let next = if left == 0 { TRIED } else { left - 1 };
+    peer.probe_skip.store(next, Ordering::Relaxed);
+    left == 0
+}
+
+/// Whether sender and receiver can copy a message of `len` bytes together. Only where CMA reads are known to be
+/// permitted: the offer to the sender need not be withdrawn.
+pub fn may_split(peer: &Peer, len: usize, source: RtsSource) -> bool {
+    len >= MIN_SPLIT
+        && !matches!(source, RtsSource::Pieces { .. })
+        && !peer.same_process
+        && peer.cma.load(Ordering::Relaxed) == CMA_YES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_rts_offers_what_the_device_or_cma_reads() {
+        use SentData::{Contiguous, Packed, Pieces};
+        // Data, to itself, by Tofu, by rkeys, offer.
+        let rows = [
+            (Contiguous, false, false, false, RndvOffer::Address),
+            (Contiguous, false, false, true, RndvOffer::Rkeys),
+            (Contiguous, false, true, false, RndvOffer::Stadd),
+            (Contiguous, true, false, true, RndvOffer::Address),
+            (Contiguous, true, true, false, RndvOffer::Address),
+            (Pieces, false, true, true, RndvOffer::Address),
+            (Packed, false, true, true, RndvOffer::Messages),
+        ];
+        for (data, to_itself, stadd, rkeys, expected) in rows {
+            let offer = offered(data, to_itself, stadd, rkeys);
+            assert_eq!(offer, expected, "{data:?} {to_itself} {stadd} {rkeys}");
+        }
+    }
+
+    #[test]
+    fn the_receiver_uses_the_fastest_scheme() {
+        use RndvOffer::{Address, Messages, Rkeys, Stadd};
+        // Offer, CMA, contiguous, put possible, scheme, and the one in its place.
+        let rows = [
+            (
+                Messages,
+                true,
+                true,
+                true,
+                RndvScheme::Messages,
+                RndvScheme::Messages,
+            ),
+            (
+                Address,
+                true,
+                false,
+                true,
+                RndvScheme::Cma,
+                RndvScheme::Messages,
+            ),
+            (
+                Address,
+                false,
+                true,
+                true,
+                RndvScheme::PutZcopy,
+                RndvScheme::Messages,
+            ),
+            (
+                Address,
+                false,
+                true,
+                false,
+                RndvScheme::Messages,
+                RndvScheme::Messages,
+            ),
+            (
+                Address,
+                false,
+                false,
+                true,
+                RndvScheme::Messages,
+                RndvScheme::Messages,
+            ),
+            (
+                Rkeys,
+                true,
+                true,
+                true,
+                RndvScheme::Cma,
+                RndvScheme::Messages,
+            ),
+            (
+                Rkeys,
+                false,
+                true,
+                true,
+                RndvScheme::GetZcopy,
+                RndvScheme::PutZcopy,
+            ),
+            (
+                Rkeys,
+                false,
+                true,
+                false,
+                RndvScheme::GetZcopy,
+                RndvScheme::Messages,
+            ),
+            (
+                Rkeys,
+                false,
+                false,
+                true,
+                RndvScheme::Messages,
+                RndvScheme::Messages,
+            ),
+            (
+                Stadd,
+                true,
+                true,
+                true,
+                RndvScheme::GetZcopy,
+                RndvScheme::Messages,
+            ),
+            (
+                Stadd,
+                true,
+                false,
+                true,
+                RndvScheme::Messages,
+                RndvScheme::Messages,
+            ),
+        ];
+        for (offer, cma, contig, put, first, next) in rows {
+            let scheme = received(offer, cma, contig, || put);
+            assert_eq!(scheme, first, "{offer:?} {cma} {contig} {put}");
+            assert_eq!(fallback(scheme, offer, || put), next, "{offer:?}");
+        }
+    }
+}
