@@ -76,8 +76,8 @@ static void rndv_rules(bed_t *bed, int closed_first, const char *what)
     if (bed->a != NULL) {
         BED_UNTIL(bed, whole == (bed->b != NULL ? 2 : 1));
     }
+    whole = announced = 0; /* before the other end sends again, which this end may receive while it waits here */
     bed_sync(bed);
-    whole = announced = 0;
     for (int step = 0; step < 2; step++) {
         side_t *side = step == closed_first ? bed->a : bed->b;
         if (side == NULL) {
