@@ -154,11 +154,15 @@ pub unsafe fn write_now(peer: &Peer, stadd: u64, data: *const u8, len: usize) ->
     let mut tx = peer.tx.lock();
     let sender = sender_now(&mut tx);
     // SAFETY: the caller's bytes.
-    sender.is_some_and(|sender| unsafe { write_by(peer, sender, stadd, data, len) })
+    let written = sender.is_some_and(|sender| unsafe { write_by(sender, stadd, data, len) });
+    if written {
+        peer.stats().of(StatProtocol::RmaCopy).add(len);
+    }
+    written
 }
 
 /// Posts a put at once, and behind it a NOTE message for a completion queue. `None`: the put has to wait, or one
-/// operation cannot carry it; false: the put is posted, and the message has to wait.
+/// operation cannot carry it; false: the put is posted, and the message has to wait. The caller counts the put.
 ///
 /// # Safety
 /// `note.len` bytes are readable at `data`.
@@ -171,7 +175,7 @@ pub unsafe fn write_with_imm(
     let mut tx = peer.tx.lock();
     let sender = sender_now(&mut tx)?;
     // SAFETY: the caller's bytes.
-    unsafe { write_by(peer, sender, stadd, data, note.len as usize) }.then(|| {
+    unsafe { write_by(sender, stadd, data, note.len as usize) }.then(|| {
         let noted = sender.send(Kind::Note as u8, cq, value, NoteHdr::SIZE, |to| {
             // SAFETY: the frame has room for the header of a NOTE.
             unsafe { to.cast::<[u8; NoteHdr::SIZE]>().write(note.encode()) };
@@ -183,22 +187,14 @@ pub unsafe fn write_with_imm(
     })
 }
 
+/// Posts a put that one operation carries. False: it has to wait, or is too long.
+///
 /// # Safety
 /// `len` bytes are readable at `data`.
-unsafe fn write_by(
-    peer: &Peer,
-    sender: &mut TofuSender,
-    stadd: u64,
-    data: *const u8,
-    len: usize,
-) -> bool {
+unsafe fn write_by(sender: &mut TofuSender, stadd: u64, data: *const u8, len: usize) -> bool {
     // SAFETY: the caller's bytes.
     let fill = |to: *mut u8, n: usize| unsafe { to.copy_from_nonoverlapping(data, n) };
-    let written = len <= sender.max_rma() && sender.write(stadd, len, fill) == len;
-    if written {
-        peer.stats().of(StatProtocol::RmaCopy).add(len);
-    }
-    written
+    len <= sender.max_rma() && sender.write(stadd, len, fill) == len
 }
 
 /// Posts as much of a request as there is room for. True: all of it; `None`: it cannot be posted on this lane.
