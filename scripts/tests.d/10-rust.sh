@@ -28,3 +28,4 @@ step 60  "words: none that is retired, no line of more than 120 columns" scripts
 step 60  "NOTICE has the licences of what is linked" scripts/notice --check
 step 60  "types of libibverbs and librdmacm are Debian's" scripts/gen-verbs --check
 step 60  "hot path: no allocation, lock or system call" scripts/check-hot-path
+step 60  "release build: no path of the machine" scripts/check-paths
