@@ -36,7 +36,7 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
                 && let Some(req) = request_of(ep, &Param::new(param, 0))
             {
                 (*req).sent = TxState::FlushMarker;
-                (*sender).flush_marker(req.cast());
+                (*sender).flush_marker(Request::token(req));
                 return Request::handle(req);
             }
             if (*sender).is_drained() && flush::is_answered_well(peer) && may_be_null(param) {

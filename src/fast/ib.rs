@@ -187,7 +187,7 @@ unsafe fn get_short(
         };
         arm_completion(&mut *req, buffer.cast(), len);
         let into = (buffer.cast(), len);
-        if !(*rc_ep).read_short(RemoteMem { addr, key }, into, through, req.cast()) {
+        if !(*rc_ep).read_short(RemoteMem { addr, key }, into, through, Request::token(req)) {
             (*sender).fail();
         }
         peer.stats().of(StatProtocol::RmaCopy).add(len);

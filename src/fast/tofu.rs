@@ -158,7 +158,7 @@ pub unsafe fn get(
             && let Some((sender, stats)) = sender_of::<TofuSender>(ep)
             && let Some(req) = reader(ep, buffer.cast(), len, &Param::new(param, 0))
         {
-            if sender.read(stadd, buffer.cast(), len, req.cast()) == len {
+            if sender.read(stadd, buffer.cast(), len, Request::token(req)) == len {
                 stats.of(StatProtocol::RmaCopy).add(len);
                 return Request::handle(req);
             }
@@ -190,7 +190,7 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
             return flush_slow(ep, param);
         };
         (*req).sent = TxState::FlushMarker;
-        if sender.flush_marker(req.cast()) {
+        if sender.flush_marker(Request::token(req)) {
             return Request::handle(req);
         }
         request::recycle(req);

@@ -6,12 +6,14 @@ mod error;
 use super::rx_dispatch;
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
+use crate::engine::request::Request;
 use crate::engine::tofu_worker::{RegionKind, TofuWorker};
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::{self, rma_ib};
 use crate::proto::{failure, flush, tofu_listen, tofu_wireup};
 use crate::sys::log;
 use crate::tl::Lane;
+use crate::tl::Token;
 use crate::tl::shm::ring::RingMessage;
 use crate::tl::tofu::op_queue::{CREDITS, Completion, OpTag, QueueEvent};
 use crate::tl::tofu::rx_ring::RxRing;
@@ -19,7 +21,6 @@ use crate::tl::tofu::utofu::NO_NOTICE;
 use crate::wire::ib_packet::{BYE, HEAD, PacketHdr};
 pub use close::close;
 use error::{fail_mrq, on_failure};
-use std::ffi::c_void;
 use std::ptr::NonNull;
 
 /// Notices taken per call.
@@ -175,7 +176,7 @@ fn on_event(
 }
 
 /// A read, atomic operation or write by a rail has completed.
-fn on_read(rings: &mut TofuWorker, conn: u32, request: *mut c_void, well: bool) {
+fn on_read(rings: &mut TofuWorker, conn: u32, request: Token, well: bool) {
     let conn = rings.conn(conn).filter(|conn| conn.flow.read_done());
     let watched = conn.map(|conn| conn.peer.get());
     on_done(request, well);
@@ -192,13 +193,13 @@ fn end_flushes(peer: &Peer) {
     };
     while let Some(owner) = next() {
         // SAFETY: the request waited for this flush, and is in no list any more.
-        unsafe { flush::marker_sent(owner.cast()) };
+        unsafe { flush::marker_sent(Request::by_token(owner)) };
     }
 }
 
 /// The TNI has completed an operation of a request.
-fn on_done(request: *mut c_void, well: bool) {
-    if request.is_null() {
+fn on_done(request: Token, well: bool) {
+    if request.is_none() {
         return;
     }
     // SAFETY: the queue has just reported that the request waited for the operation.

@@ -183,12 +183,12 @@ pub fn take_requests(
         }
     });
     if let Some(Lane::Ib(sender)) = tx.lane.as_mut() {
-        let reading = sender.detach_owner(|owner| wanted(owner.cast()));
-        taken.extend(reading.into_iter().map(|owner| owner.cast::<Request>()));
+        let reading = sender.detach_owner(|owner| wanted(Request::by_token(owner)));
+        taken.extend(reading.into_iter().map(Request::by_token));
     }
     if let Some(Lane::Tofu(sender)) = tx.lane.as_mut() {
-        let reading = sender.detach_owner(|owner| wanted(owner.cast()));
-        taken.extend(reading.into_iter().map(|owner| owner.cast::<Request>()));
+        let reading = sender.detach_owner(|owner| wanted(Request::by_token(owner)));
+        taken.extend(reading.into_iter().map(Request::by_token));
     }
     taken.extend(tx::zcopy::take(&tx, wanted));
     drop(tx);
@@ -231,13 +231,15 @@ pub fn forget_endpoint(worker: &Worker, peer: &Peer, ep: *const Endpoint) {
     tx.pending.iter().for_each(|&r| forget(r));
     tx.flushes.iter().for_each(|flush| forget(flush.req));
     if let Some(Lane::Ib(sender)) = tx.lane.as_ref() {
-        sender.owners().for_each(|owner| forget(owner.cast()));
+        sender
+            .owners()
+            .for_each(|owner| forget(Request::by_token(owner)));
     }
     if let Some(Lane::Tofu(sender)) = tx.lane.as_ref() {
         sender
             .waiting()
             .into_iter()
-            .for_each(|owner| forget(owner.cast()));
+            .for_each(|owner| forget(Request::by_token(owner)));
     }
     drop(tx);
     worker.cma_gets.lock().iter().for_each(|&r| forget(r));

@@ -88,8 +88,10 @@ fn is_abandoned(peer: &Peer) -> bool {
     let mut waits = tx.pending.iter().any(|&r| holds(r));
     waits |= tx.flushes.iter().any(|flush| holds(flush.req));
     waits |= match tx.lane.as_ref() {
-        Some(Lane::Ib(sender)) => sender.owners().any(|owner| holds(owner.cast())),
-        Some(Lane::Tofu(sender)) => (sender.waiting().into_iter()).any(|owner| holds(owner.cast())),
+        Some(Lane::Ib(sender)) => sender.owners().any(|owner| holds(Request::by_token(owner))),
+        Some(Lane::Tofu(sender)) => {
+            (sender.waiting().into_iter()).any(|owner| holds(Request::by_token(owner)))
+        }
         _ => false,
     };
     !waits && !tx::zcopy::any(&tx)
@@ -138,7 +140,7 @@ pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
     }
     if tx.pending.is_empty()
         && let Some(lane) = tx.lane.as_mut()
-        && lane.flush_marker(req.cast())
+        && lane.flush_marker(Request::token(req))
     {
         return None;
     }

@@ -6,9 +6,10 @@ pub mod ib;
 pub mod shm;
 pub mod tcp;
 pub mod tofu;
+mod token;
 
 use shm::outbox::Outbox;
-use std::ffi::c_void;
+pub use token::Token;
 
 /// The transport to a peer, with its state. The sending thread holds the peer's lock, so that one thread at a time
 /// sends.
@@ -48,7 +49,7 @@ impl Lane {
 
     /// Reports `owner` as complete when all that was accepted so far has arrived, whatever is accepted afterwards.
     /// False: there is nothing to wait for, or this transport does not report arrival.
-    pub fn flush_marker(&mut self, owner: *mut c_void) -> bool {
+    pub fn flush_marker(&mut self, owner: Token) -> bool {
         match self {
             Lane::Ib(sender) => {
                 let can = sender.can_flush_marker();

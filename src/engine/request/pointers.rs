@@ -2,7 +2,9 @@
 
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
+use crate::engine::request::Request;
 use crate::engine::worker::Worker;
+use crate::tl::Token;
 use std::ptr::{self, NonNull};
 
 /// The worker of a request.
@@ -80,5 +82,20 @@ impl EndpointRef {
     #[inline(always)]
     pub fn of(ep: *const Endpoint) -> Self {
         EndpointRef(ep)
+    }
+}
+
+impl Request {
+    /// Names the request to a lane.
+    #[inline(always)]
+    pub fn token(req: *mut Request) -> Token {
+        Token::new(req)
+    }
+
+    /// The request that a lane's token names; null for [`Token::NONE`]. Every token of a lane is one of
+    /// [`token`](Self::token).
+    #[inline(always)]
+    pub fn by_token(token: Token) -> *mut Request {
+        token.address()
     }
 }

@@ -8,6 +8,7 @@ use crate::engine::endpoint::{self, Endpoint};
 use crate::engine::request::Request;
 use crate::engine::rkey::Rkey;
 use crate::op::param::Param;
+use crate::tl::Token;
 use crate::tl::ib::rc::{AmoDesc, RemoteMem};
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
@@ -91,7 +92,7 @@ unsafe fn atomic_short(
         if !fetches {
             // Counted as mapped: the target's processor executes nothing.
             tally.add(LEN);
-            if !(*rc_ep).atomic_short(step, at, ptr::null_mut(), ptr::null_mut()) {
+            if !(*rc_ep).atomic_short(step, at, ptr::null_mut(), Token::NONE) {
                 (*sender).fail();
             }
             return Some(ptr::null_mut());
@@ -99,7 +100,7 @@ unsafe fn atomic_short(
         let req = request_of(ep, p)?;
         tally.add(LEN);
         arm_completion(&mut *req, reply, LEN);
-        if !(*rc_ep).atomic_short(step, at, reply, req.cast()) {
+        if !(*rc_ep).atomic_short(step, at, reply, Request::token(req)) {
             (*sender).fail();
         }
         Some(Request::handle(req))

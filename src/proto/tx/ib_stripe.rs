@@ -120,7 +120,7 @@ pub fn is_to_wait(peer: &Peer, tx: &PeerTx) -> bool {
 pub fn move_again(peer: &Peer, tx: &mut PeerTx, lost: &[ZcopyDesc]) -> Vec<*mut Request> {
     let mut ended = Vec::new();
     for piece in lost {
-        let req = piece.owner.cast::<Request>();
+        let req = Request::by_token(piece.owner);
         // SAFETY: requests of outstanding work requests are not freed, and the lock is held.
         let r = unsafe { &mut *req };
         let Some(data) = r.data.as_contig() else {

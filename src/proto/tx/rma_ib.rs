@@ -186,7 +186,7 @@ pub unsafe fn read_now(peer: &Peer, req: *mut Request, addr: u64, key: u32) -> b
     };
     let len = r.data.len();
     (r.sent, r.op, r.info.length) = (TxState::AwaitReply, Op::SinglePost, len);
-    let read = sender.read(RemoteMem { addr, key }, data, len, req.cast()) == len;
+    let read = sender.read(RemoteMem { addr, key }, data, len, Request::token(req)) == len;
     if read {
         peer.stats().of(StatProtocol::RmaCopy).add(len);
     }
@@ -265,7 +265,7 @@ pub(super) unsafe fn advance(
             let here = data.add(at);
             match writes {
                 true => sender.write(remote, left, |to, n| to.copy_from_nonoverlapping(here, n)),
-                false => sender.read(remote, here, left, req.cast()),
+                false => sender.read(remote, here, left, Request::token(req)),
             }
         };
         if n == 0 {
@@ -308,7 +308,7 @@ fn post_atomic(peer: &Peer, sender: &mut IbSender, r: &mut Request) -> Option<bo
         false => std::ptr::null_mut(),
     };
     let owner: *mut Request = r;
-    if !sender.atomic(step, at, result, owner.cast()) {
+    if !sender.atomic(step, at, result, Request::token(owner)) {
         return Some(false);
     }
     atomic_posted(peer, r, size_of::<u64>());

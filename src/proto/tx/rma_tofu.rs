@@ -102,7 +102,7 @@ pub unsafe fn fetch_now(peer: &Peer, req: *mut Request, step: TofuAmo, stadd: u6
     let (Some(sender), Some(into)) = (sender_now(&mut tx), into) else {
         return false;
     };
-    let posted = sender.change(step, stadd, Some((into, req.cast())));
+    let posted = sender.change(step, stadd, Some((into, Request::token(req))));
     if posted {
         peer.stats()
             .of(StatProtocol::AmoMapped)
@@ -120,7 +120,7 @@ fn post_atomic(peer: &Peer, sender: &mut TofuSender, r: &mut Request) -> Option<
     let step = step(head.op, head.size, head.value, head.compare)?;
     let owner: *mut Request = r;
     let reply = match fetch {
-        true => Some((r.data.as_contig()?, owner.cast())),
+        true => Some((r.data.as_contig()?, Request::token(owner))),
         false => None,
     };
     let posted = sender.change(step, stadd, reply);
@@ -228,7 +228,7 @@ pub(super) unsafe fn advance(
             let here = data.add(at);
             match writes {
                 true => sender.write(there, left, |to, n| to.copy_from_nonoverlapping(here, n)),
-                false => sender.read(there, here, left, req.cast()),
+                false => sender.read(there, here, left, Request::token(req)),
             }
         };
         if n == 0 {
@@ -276,8 +276,8 @@ unsafe fn post_zcopy(
                 let here = (mr::stadd(t.steered.as_ref()?, at), n);
                 let there = t.there.wrapping_add(*offset);
                 match writes {
-                    true => sender.write_in_place(there, here, req.cast()),
-                    false => sender.read_in_place(there, here, req.cast()),
+                    true => sender.write_in_place(there, here, Request::token(req)),
+                    false => sender.read_in_place(there, here, Request::token(req)),
                 }
             }
             Some(i) => {
@@ -289,8 +289,8 @@ unsafe fn post_zcopy(
                 let here = (mr::stadd(memory, at), n);
                 let there = there.wrapping_add(*offset);
                 match writes {
-                    true => sender.write_by_rail(*rail, there, here, req.cast()),
-                    false => sender.read_by_rail(*rail, there, here, req.cast()),
+                    true => sender.write_by_rail(*rail, there, here, Request::token(req)),
+                    false => sender.read_by_rail(*rail, there, here, Request::token(req)),
                 }
             }
         };

@@ -116,7 +116,7 @@ pub(super) unsafe fn advance(
             len,
             key: 0,
             reads,
-            owner: req.cast(),
+            owner: Request::token(req),
         };
         let posted = ib_stripe::share_out(peer, sender, t, piece, offset, &keys);
         if posted {
@@ -136,7 +136,7 @@ pub(super) unsafe fn advance(
             len: len - *offset as usize,
             key: t.memory.first()?.region().local_key(sender.local_port())?,
             reads,
-            owner: req.cast(),
+            owner: Request::token(req),
         };
         let there = RemoteMem {
             addr: t.there.wrapping_add(*offset),
@@ -204,7 +204,7 @@ pub(super) unsafe fn post_with_imm(
     let (Some(key), Some(&there), true) = (local, theirs, one) else {
         return false;
     };
-    let (reads, owner) = (false, req.cast());
+    let (reads, owner) = (false, Request::token(req));
     let here = ZcopyDesc {
         ptr,
         len,
@@ -326,10 +326,10 @@ pub fn any(tx: &PeerTx) -> bool {
 /// Requests with outstanding transfers, some of them more than once.
 fn zcopy_owners(tx: &PeerTx) -> Vec<*mut Request> {
     match &tx.lane {
-        Some(Lane::Ib(sender)) => sender.zcopy_owners().map(|owner| owner.cast()).collect(),
+        Some(Lane::Ib(sender)) => sender.zcopy_owners().map(Request::by_token).collect(),
         Some(Lane::Tofu(sender)) => {
             let owners = sender.zcopy_owners().into_iter();
-            owners.map(|owner| owner.cast()).collect()
+            owners.map(Request::by_token).collect()
         }
         _ => Vec::new(),
     }
@@ -382,7 +382,7 @@ pub fn drop_lane(peer: &Peer) -> Vec<*mut Request> {
         return Vec::new();
     };
     let waiting = sender.detach_owner(|_| true).into_iter();
-    let mut left: Vec<*mut Request> = waiting.map(|owner| owner.cast()).collect();
+    let mut left: Vec<*mut Request> = waiting.map(Request::by_token).collect();
     let mut owners = zcopy_owners(&tx);
     owners.dedup();
     // That destroys the queue pair.

@@ -8,7 +8,7 @@ use super::bindings::*;
 use super::buffers::Buffer;
 use super::rc::{AmoDesc, RemoteMem};
 use crate::sys::copy::{self, TINY};
-use std::ffi::c_void;
+use crate::tl::Token;
 
 /// Slots of a connection, and of one that only has flush markers; powers of two. Twice as many as the reads that
 /// devices have outstanding per queue pair.
@@ -39,7 +39,7 @@ struct PendingOp {
     /// Number of the send whose completion completes it.
     number: u64,
     /// The request to complete; not dereferenced here. Null: none any more.
-    owner: *mut c_void,
+    owner: Token,
     /// Where the result is copied to.
     into: *mut u8,
     /// The buffer that the device writes the result to; null: the bytes of the slot.
@@ -53,14 +53,14 @@ struct PendingOp {
 pub struct EndedOp {
     pub what: OpKind,
     /// The request to complete; null: none.
-    pub owner: *mut c_void,
+    pub owner: Token,
     /// The buffer that was used, to be returned to the interface.
     pub buffer: Option<Buffer>,
 }
 
 const NOTHING: PendingOp = PendingOp {
     number: 0,
-    owner: std::ptr::null_mut(),
+    owner: Token::NONE,
     into: std::ptr::null_mut(),
     through: std::ptr::null_mut(),
     lkey: 0,
@@ -168,7 +168,7 @@ impl OpSlots {
     /// Records that `owner` waits for the completion of the send with this number and of all before it. The caller has
     /// checked that a slot is free.
     #[inline(always)]
-    pub fn flush_marker(&mut self, number: u64, owner: *mut c_void) {
+    pub fn flush_marker(&mut self, number: u64, owner: Token) {
         self.take(PendingOp {
             number,
             owner,
@@ -194,7 +194,7 @@ impl OpSlots {
         from: RemoteMem,
         (into, len): (*mut u8, usize),
         buffer: Option<Buffer>,
-        owner: *mut c_void,
+        owner: Token,
     ) -> &mut ibv_send_wr {
         let none = Buffer {
             ptr: std::ptr::null_mut(),
@@ -225,7 +225,7 @@ impl OpSlots {
         step: AmoDesc,
         at: RemoteMem,
         into: *mut u8,
-        owner: *mut c_void,
+        owner: Token,
     ) -> (&mut ibv_send_wr, bool) {
         let wait = PendingOp {
             number,
@@ -287,25 +287,21 @@ impl OpSlots {
 
     /// Detaches the owners for which `wanted` is true: they are passed to `found`, once for each slot, and their
     /// results are dropped.
-    pub fn detach_owner(
-        &mut self,
-        wanted: impl Fn(*mut c_void) -> bool,
-        mut found: impl FnMut(*mut c_void),
-    ) {
+    pub fn detach_owner(&mut self, wanted: impl Fn(Token) -> bool, mut found: impl FnMut(Token)) {
         for n in self.first..self.next {
             let at = self.at(n);
             let wait = &mut self.places[at];
-            if !wait.owner.is_null() && wanted(wait.owner) {
+            if !wait.owner.is_none() && wanted(wait.owner) {
                 found(wait.owner);
-                (wait.owner, wait.into) = (std::ptr::null_mut(), std::ptr::null_mut());
+                (wait.owner, wait.into) = (Token::NONE, std::ptr::null_mut());
             }
         }
     }
 
     /// The owners of the slots, once for each slot.
-    pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
+    pub fn owners(&self) -> impl Iterator<Item = Token> {
         let waits = (self.first..self.next).map(|n| self.places[self.at(n)].owner);
-        waits.filter(|owner| !owner.is_null())
+        waits.filter(|owner| !owner.is_none())
     }
 }
 
@@ -316,13 +312,13 @@ mod tests {
 
     const KEY: u32 = 9;
 
-    fn owner(n: usize) -> *mut c_void {
-        std::ptr::without_provenance_mut(n)
+    fn owner(n: usize) -> Token {
+        Token::new(std::ptr::without_provenance_mut::<u8>(n))
     }
 
     fn completed_owners(waits: &mut OpSlots, number: u64) -> Vec<usize> {
         std::iter::from_fn(|| waits.take_completed(number))
-            .map(|wait| wait.owner.addr())
+            .map(|wait| wait.owner.address::<u8>().addr())
             .collect()
     }
 
@@ -416,7 +412,7 @@ mod tests {
         let signaled = (1..=MAX_OP_SLOTS as u64)
             .map(|n| {
                 waits
-                    .atomic(n, AmoDesc::Add(1), at, null_mut(), null_mut())
+                    .atomic(n, AmoDesc::Add(1), at, null_mut(), Token::NONE)
                     .1
             })
             .collect::<Vec<_>>();

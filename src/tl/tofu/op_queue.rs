@@ -11,12 +11,13 @@ mod post;
 
 use super::utofu::MrqNotice;
 use super::vcq::Vcq;
+use crate::tl::Token;
 use atomics::AmoReplies;
 use buffers::DmaBuffers;
 use edata_tags::{EdataTags, SLOTS};
 use outstanding::Outstanding;
 use std::collections::VecDeque;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::io;
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ pub struct OpQueue {
     pub vcq: Arc<Vcq>,
     buffers: DmaBuffers,
     /// Requests whose read or fetching atomic has failed, with their connections, until the connection is released.
-    failed_requests: Vec<(u32, *mut c_void)>,
+    failed_requests: Vec<(u32, Token)>,
     slots: EdataTags,
     /// Destinations of the values that atomic operations fetch.
     replies: AmoReplies,
@@ -128,19 +129,19 @@ impl OpQueue {
 
     /// Requests that wait for operations of this connection, failed ones included; a request is listed once per
     /// operation.
-    pub fn waiting(&mut self, conn: u32) -> Vec<*mut c_void> {
+    pub fn waiting(&mut self, conn: u32) -> Vec<Token> {
         let failed_requests = self.failed_requests.iter().filter(|(of, _)| *of == conn);
         let mut all: Vec<_> = failed_requests.map(|&(_, request)| request).collect();
         all.extend(self.under_way.of_conn(conn).map(|o| o.request));
         let replies = self.replies.users().filter(|user| user.conn == conn);
         all.extend(replies.map(|user| user.request));
         all.extend(self.ended.iter().filter_map(|event| event.waits(conn)));
-        all.retain(|request| !request.is_null());
+        all.retain(|request| !request.is_none());
         all
     }
 
     /// Requests whose own memory the TNI still accesses for this connection, or whose completion is not reported yet.
-    pub fn zcopy_owners(&mut self, conn: u32) -> Vec<*mut c_void> {
+    pub fn zcopy_owners(&mut self, conn: u32) -> Vec<Token> {
         let all = self.under_way.of_conn(conn);
         let in_place = all.filter(|o| o.copy.is_none());
         let mut found: Vec<_> = in_place.map(|o| o.request).collect();
@@ -148,22 +149,18 @@ impl OpQueue {
             .ended
             .iter()
             .filter_map(|event| event.zcopy_owner(conn));
-        found.extend(ended.filter(|request| !request.is_null()));
+        found.extend(ended.filter(|request| !request.is_none()));
         found
     }
 
     /// Detaches and returns the requests that satisfy `wanted` and wait for reads into buffers or fetching atomics of
     /// this connection. The operations then complete without a request.
-    pub fn detach_owner(
-        &mut self,
-        conn: u32,
-        wanted: impl Fn(*mut c_void) -> bool,
-    ) -> Vec<*mut c_void> {
+    pub fn detach_owner(&mut self, conn: u32, wanted: impl Fn(Token) -> bool) -> Vec<Token> {
         let mut found = Vec::new();
         for operation in self.under_way.of_conn(conn) {
             if operation.copy.is_some() && wanted(operation.request) {
                 found.push(operation.request);
-                operation.request = std::ptr::null_mut();
+                operation.request = Token::NONE;
             }
         }
         for user in self.replies.users_mut() {
@@ -180,10 +177,10 @@ impl OpQueue {
                 ..
             } = event
                 && *of == conn
-                && !request.is_null()
+                && !request.is_none()
                 && wanted(*request)
             {
-                found.push(std::mem::replace(request, std::ptr::null_mut()));
+                found.push(std::mem::replace(request, Token::NONE));
             }
         }
         self.failed_requests.retain(|&(of, request)| {

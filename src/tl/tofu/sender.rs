@@ -13,10 +13,10 @@ use super::tx_acks::TxAcks;
 use super::utofu::{STRONG_ORDER, Stadd, VcqId};
 use super::vcq::PostFlags;
 use super::vcq_ops::VcqOps;
+use crate::tl::Token;
 use crate::wire::ib_packet::{BYE, PacketHdr};
 use crate::wire::tofu_msg::RailVcqs;
 use flushes::PendingFlushes;
-use std::ffi::c_void;
 use std::sync::Arc;
 
 /// Maximum number of unacknowledged posts of a connection: each can fail with a notice, and the MRQ is finite. From
@@ -218,16 +218,13 @@ impl TofuSender {
     }
 
     /// Requests that wait for operations of this connection; a request may be listed several times.
-    pub fn waiting(&self) -> Vec<*mut c_void> {
+    pub fn waiting(&self) -> Vec<Token> {
         let mut all = self.on_all_queues(OpQueue::waiting);
         all.extend(self.pending_flushes.owners());
         all
     }
 
-    fn on_all_queues(
-        &self,
-        ask: impl Fn(&mut OpQueue, u32) -> Vec<*mut c_void>,
-    ) -> Vec<*mut c_void> {
+    fn on_all_queues(&self, ask: impl Fn(&mut OpQueue, u32) -> Vec<Token>) -> Vec<Token> {
         let conn = self.tag.conn;
         let mut found = ask(&mut self.iface.queue.lock(), conn);
         for rail in &self.iface.rails {
@@ -237,13 +234,13 @@ impl TofuSender {
     }
 
     /// Requests whose own memory the TNI accesses; a request may be listed several times.
-    pub fn zcopy_owners(&self) -> Vec<*mut c_void> {
+    pub fn zcopy_owners(&self) -> Vec<Token> {
         self.on_all_queues(OpQueue::zcopy_owners)
     }
 
     /// Detaches and returns the requests that satisfy `wanted` and wait for reads into buffers, fetching atomics, or
     /// flushes.
-    pub fn detach_owner(&mut self, wanted: impl Fn(*mut c_void) -> bool) -> Vec<*mut c_void> {
+    pub fn detach_owner(&mut self, wanted: impl Fn(Token) -> bool) -> Vec<Token> {
         let mut found = self.iface.queue.lock().detach_owner(self.tag.conn, &wanted);
         found.dedup();
         found.extend(self.pending_flushes.detach_owner(&wanted));

@@ -6,8 +6,8 @@ use crate::engine::ib_worker::IbConn;
 use crate::engine::request::{self, Op, Request, RmaIb, RmaTofu, TxState, ZcopyState};
 use crate::proto::flush;
 use crate::tl::Lane;
+use crate::tl::Token;
 use crate::tl::ib::op_slots::OpKind;
-use std::ffi::c_void;
 use std::ptr;
 
 /// Handles the completion of send `number`, and of all before it: completes requests that waited for no more, and
@@ -49,8 +49,8 @@ pub unsafe fn on_end_alone(connection: &mut IbConn, number: u64) {
     while let Some(rc_ep) = rc_ep() {
         match rc_ep.next_completed() {
             // SAFETY: single-thread mode; the owner of a slot is not freed before it, and is in no list.
-            Some(wait) if !wait.owner.is_null() => unsafe {
-                end_wait(wait.what, wait.owner.cast())
+            Some(wait) if !wait.owner.is_none() => unsafe {
+                end_wait(wait.what, Request::by_token(wait.owner))
             },
             Some(_) => {}
             None if rc_ep.has_flush_markers() => return complete_descs_of(connection),
@@ -96,10 +96,10 @@ fn on_end_behind(connection: &mut IbConn, number: u64) {
 ///
 /// # Safety
 /// The request waits for it.
-pub unsafe fn on_read(owner: *mut c_void) {
+pub unsafe fn on_read(owner: Token) {
     let mut ends = EndedRequests::default();
     // SAFETY: the waiting request is not freed.
-    let peer = unsafe { (*owner.cast::<Request>()).peer() };
+    let peer = unsafe { (*Request::by_token(owner)).peer() };
     let tx = peer.tx.lock();
     ends.add(owner);
     drop(tx);
@@ -112,16 +112,16 @@ pub unsafe fn on_read(owner: *mut c_void) {
 /// # Safety
 /// The request waits for the operation.
 #[cold]
-pub unsafe fn on_failed(owner: *mut c_void) {
+pub unsafe fn on_failed(owner: Token) {
     // SAFETY: the waiting request is not freed.
-    let peer = unsafe { (*owner.cast::<Request>()).peer() };
+    let peer = unsafe { (*Request::by_token(owner)).peer() };
     let tx = peer.tx.lock();
     let status = match peer.status() {
         UCS_OK => UCS_ERR_IO_ERROR,
         status => status,
     };
     // SAFETY: the waiting request is not freed, and the lock is held.
-    if let Some(t) = unsafe { (*owner.cast::<Request>()).transfer_mut() }
+    if let Some(t) = unsafe { (*Request::by_token(owner)).transfer_mut() }
         && matches!(t.fate, ZcopyState::Posted)
     {
         t.fate = ZcopyState::Ends(status);
@@ -164,8 +164,8 @@ impl Default for EndedRequests {
 impl EndedRequests {
     /// Counts a completed operation of a request. The peer's lock is held.
     #[inline(always)]
-    fn add(&mut self, owner: *mut c_void) {
-        let req = owner.cast::<Request>();
+    fn add(&mut self, owner: Token) {
+        let req = Request::by_token(owner);
         // SAFETY: the waiting request is not freed; the peer's lock is held, under which gets are posted, too.
         if !unsafe { has_ended(&mut *req) } {
             return;

@@ -2,8 +2,8 @@
 
 use super::RcEp;
 use super::desc::TxDesc;
+use crate::tl::Token;
 use crate::tl::ib::op_slots::{EndedOp, OpKind, OpSlots};
-use std::ffi::c_void;
 
 impl RcEp {
     /// Whether all posted sends are known to have completed.
@@ -14,7 +14,7 @@ impl RcEp {
     /// Reports `owner` as complete, like a read, when all that was posted has completed. The caller has checked that
     /// something has not.
     #[inline(always)]
-    pub fn flush_marker(&mut self, owner: *mut c_void) {
+    pub fn flush_marker(&mut self, owner: Token) {
         if self.last_signaled < self.posted {
             match &mut self.waits {
                 // If the device refuses this one, the sends before it report the failure.
@@ -38,7 +38,7 @@ impl RcEp {
 
     /// [`flush_marker`](Self::flush_marker) where no slot is free.
     #[inline(never)]
-    fn flush_marker_slow(&mut self, owner: *mut c_void) {
+    fn flush_marker_slow(&mut self, owner: Token) {
         self.waits.get_or_insert_with(OpSlots::new);
         self.held
             .push_back((self.posted, TxDesc::FlushMarker(owner)));
@@ -46,11 +46,7 @@ impl RcEp {
 
     /// Detaches the owners for which `wanted` is true: they are passed to `found`, once for each read or flush marker,
     /// and are not completed later.
-    pub fn detach_owner(
-        &mut self,
-        wanted: impl Fn(*mut c_void) -> bool,
-        mut found: impl FnMut(*mut c_void),
-    ) {
+    pub fn detach_owner(&mut self, wanted: impl Fn(Token) -> bool, mut found: impl FnMut(Token)) {
         if let Some(waits) = &mut self.waits {
             waits.detach_owner(&wanted, &mut found);
         }
@@ -60,8 +56,8 @@ impl RcEp {
                     read.into = std::ptr::null_mut();
                     found(read.owner);
                 }
-                TxDesc::FlushMarker(owner) if !owner.is_null() && wanted(*owner) => {
-                    found(std::mem::replace(owner, std::ptr::null_mut()));
+                TxDesc::FlushMarker(owner) if !owner.is_none() && wanted(*owner) => {
+                    found(std::mem::replace(owner, Token::NONE));
                 }
                 _ => {}
             }
@@ -69,10 +65,10 @@ impl RcEp {
     }
 
     /// The owners of operations, once for each read, flush marker or zero-copy work request.
-    pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
+    pub fn owners(&self) -> impl Iterator<Item = Token> {
         let held = self.held.iter().filter_map(|(_, held)| match held {
             TxDesc::In(_, read) if !read.into.is_null() => Some(read.owner),
-            TxDesc::FlushMarker(owner) if !owner.is_null() => Some(*owner),
+            TxDesc::FlushMarker(owner) if !owner.is_none() => Some(*owner),
             TxDesc::ZcopyDesc(desc) => Some(desc.owner),
             _ => None,
         });
@@ -83,12 +79,12 @@ impl RcEp {
     /// results are copied to their targets. `done` gets each owner, once for each read, flush marker or zero-copy work
     /// request.
     #[inline(always)]
-    pub fn on_send_completion(&mut self, number: u64, mut done: impl FnMut(*mut c_void)) {
+    pub fn on_send_completion(&mut self, number: u64, mut done: impl FnMut(Token)) {
         if !self.advance_completed(number) {
             return;
         }
         while let Some(wait) = self.next_completed() {
-            if !wait.owner.is_null() {
+            if !wait.owner.is_none() {
                 done(wait.owner);
             }
         }
@@ -144,7 +140,7 @@ impl RcEp {
     /// Third step of [`on_send_completion`](Self::on_send_completion): frees the buffers of completed sends, copies
     /// results, and passes owners to `done`.
     #[inline(never)]
-    pub fn complete_descs(&mut self, done: &mut dyn FnMut(*mut c_void)) {
+    pub fn complete_descs(&mut self, done: &mut dyn FnMut(Token)) {
         let mut packets = self.iface.packets.lock();
         while self.held.front().is_some_and(|(n, _)| *n <= self.ended) {
             let Some((_, held)) = self.held.pop_front() else {
@@ -167,7 +163,7 @@ impl RcEp {
                 }
                 TxDesc::FlushMarker(owner) => {
                     self.flush_markers -= 1;
-                    if !owner.is_null() {
+                    if !owner.is_none() {
                         done(owner);
                     }
                 }

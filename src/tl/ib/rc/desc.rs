@@ -1,8 +1,8 @@
 //! What a send refers to until it completes, and operands of work requests.
 
+use crate::tl::Token;
 use crate::tl::ib::bindings::*;
 use crate::tl::ib::buffers::Buffer;
-use std::ffi::c_void;
 
 /// What is attached to a send until it completes.
 pub(super) enum TxDesc {
@@ -11,7 +11,7 @@ pub(super) enum TxDesc {
     /// The buffer of a read, and where its bytes are copied to.
     In(Buffer, ReadDesc),
     /// A flush marker: the request to complete after this send and all before it. Null: none any more.
-    FlushMarker(*mut c_void),
+    FlushMarker(Token),
     /// User memory of a zero-copy transfer.
     ZcopyDesc(ZcopyDesc),
 }
@@ -26,7 +26,7 @@ pub struct ReadDesc {
     pub into: *mut u8,
     pub len: usize,
     /// Not dereferenced here.
-    pub owner: *mut c_void,
+    pub owner: Token,
     /// The result is the old value of an atomic operation.
     pub atomic: bool,
 }
@@ -51,7 +51,7 @@ pub struct ZcopyDesc {
     /// The memory is the target of a read from the peer's memory; otherwise it is the source of a write.
     pub reads: bool,
     /// Not dereferenced here.
-    pub owner: *mut c_void,
+    pub owner: Token,
 }
 
 // SAFETY: the pointers are only stored here; the owner keeps the memory until the work request completes.

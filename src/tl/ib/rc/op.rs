@@ -3,10 +3,10 @@
 use super::RcEp;
 use super::desc::{AmoDesc, ReadDesc, RemoteMem, TxDesc};
 use crate::sys::copy::TINY;
+use crate::tl::Token;
 use crate::tl::ib::bindings::*;
 use crate::tl::ib::buffers::Buffer;
 use crate::tl::ib::op_slots::OpSlots;
-use std::ffi::c_void;
 
 impl RcEp {
     /// Whether a slot with bytes is free; allocates the slots if necessary.
@@ -49,7 +49,7 @@ impl RcEp {
         from: RemoteMem,
         into: (*mut u8, usize),
         buffer: Option<Buffer>,
-        owner: *mut c_void,
+        owner: Token,
     ) -> bool {
         let Some(waits) = &mut self.waits else {
             return false;
@@ -76,7 +76,7 @@ impl RcEp {
         step: AmoDesc,
         at: RemoteMem,
         into: *mut u8,
-        owner: *mut c_void,
+        owner: Token,
     ) -> bool {
         let Some(waits) = &mut self.waits else {
             return false;

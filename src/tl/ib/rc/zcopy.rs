@@ -2,8 +2,8 @@
 
 use super::RcEp;
 use super::desc::{RemoteMem, TxDesc, ZcopyDesc};
+use crate::tl::Token;
 use crate::tl::ib::bindings::*;
-use std::ffi::c_void;
 
 impl RcEp {
     /// Moves bytes between user memory and the peer's memory. The caller has checked that there is room. `last`: the
@@ -76,7 +76,7 @@ impl RcEp {
     }
 
     /// The owners of user memory that the device accesses, once for each work request.
-    pub fn zcopy_owners(&self) -> impl Iterator<Item = *mut c_void> {
+    pub fn zcopy_owners(&self) -> impl Iterator<Item = Token> {
         self.zcopy_descs().map(|desc| desc.owner)
     }
 }

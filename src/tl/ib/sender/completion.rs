@@ -1,7 +1,7 @@
 //! Completion of what was accepted: flush markers, fences, owners of operations.
 
 use super::{IbSender, RcOrUd};
-use std::ffi::c_void;
+use crate::tl::Token;
 
 impl IbSender {
     /// Handles a fence at the head of the pending queue: transfers by rails in front of it have to complete first.
@@ -59,14 +59,14 @@ impl IbSender {
     /// Makes [`on_send_completion`](Self::on_send_completion) report `owner` when all that was accepted has arrived.
     /// Requires [`can_flush_marker`](Self::can_flush_marker).
     #[inline(always)]
-    pub fn flush_marker(&mut self, owner: *mut c_void) {
+    pub fn flush_marker(&mut self, owner: Token) {
         if let RcOrUd::Rc { rc_ep, .. } = &mut self.transport {
             rc_ep.flush_marker(owner);
         }
     }
 
     /// Detaches the owners of reads and flush markers for which `wanted` is true; returns them.
-    pub fn detach_owner(&mut self, wanted: impl Fn(*mut c_void) -> bool) -> Vec<*mut c_void> {
+    pub fn detach_owner(&mut self, wanted: impl Fn(Token) -> bool) -> Vec<Token> {
         let mut owners = Vec::new();
         if let RcOrUd::Rc { rc_ep, .. } = &mut self.transport {
             rc_ep.detach_owner(wanted, |owner| owners.push(owner));
@@ -76,7 +76,7 @@ impl IbSender {
     }
 
     /// The owners of operations, once for each read, flush marker or zero-copy work request.
-    pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
+    pub fn owners(&self) -> impl Iterator<Item = Token> {
         self.rcs().flat_map(|rc_ep| rc_ep.owners())
     }
 
@@ -104,7 +104,7 @@ impl IbSender {
     /// Handles the completion of the send with this number. `done` gets each owner, once for each read, flush marker or
     /// zero-copy work request.
     #[inline(always)]
-    pub fn on_send_completion(&mut self, number: u64, done: impl FnMut(*mut c_void)) {
+    pub fn on_send_completion(&mut self, number: u64, done: impl FnMut(Token)) {
         if let RcOrUd::Rc { rc_ep, .. } = &mut self.transport {
             rc_ep.on_send_completion(number, done);
         }

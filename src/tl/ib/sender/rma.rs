@@ -1,8 +1,8 @@
 //! Reads, writes and atomic operations of a connection, through buffers of the interface.
 
 use super::{IbSender, MAX_INLINE, RcOrUd};
+use crate::tl::Token;
 use crate::tl::ib::rc::{AmoDesc, ReadDesc, RemoteMem};
-use std::ffi::c_void;
 
 impl IbSender {
     /// Writes up to a buffer's worth of bytes into the peer's memory; returns how many of the `len` bytes, which `fill`
@@ -65,13 +65,7 @@ impl IbSender {
     /// Reads up to a buffer's worth of the `len` bytes in the peer's memory; returns how many.
     /// [`on_send_completion`](Self::on_send_completion) reports `owner` when they are copied. 0: there is no room now,
     /// or no RC queue pair.
-    pub fn read(
-        &mut self,
-        from: RemoteMem,
-        into: *mut u8,
-        len: usize,
-        owner: *mut c_void,
-    ) -> usize {
+    pub fn read(&mut self, from: RemoteMem, into: *mut u8, len: usize, owner: Token) -> usize {
         let n = len.min(self.most_at_once());
         let RcOrUd::Rc { rc_ep, .. } = &mut self.transport else {
             return 0;
@@ -102,13 +96,7 @@ impl IbSender {
     /// Executes an atomic operation on 8 bytes of the peer's memory; the old value goes to `into`, and
     /// [`on_send_completion`](Self::on_send_completion) reports `owner` then. Both are null if it is not wanted. False:
     /// there is no room now, or no RC queue pair.
-    pub fn atomic(
-        &mut self,
-        step: AmoDesc,
-        at: RemoteMem,
-        into: *mut u8,
-        owner: *mut c_void,
-    ) -> bool {
+    pub fn atomic(&mut self, step: AmoDesc, at: RemoteMem, into: *mut u8, owner: Token) -> bool {
         let RcOrUd::Rc { rc_ep, .. } = &mut self.transport else {
             return false;
         };

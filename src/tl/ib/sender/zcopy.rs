@@ -1,10 +1,10 @@
 //! Transfers between user memory and the peer's memory, without a copy; long ones go by several rails.
 
 use super::{IbSender, RcOrUd};
+use crate::tl::Token;
 use crate::tl::ib::bindings::ibv_sge;
 use crate::tl::ib::rails::RailState;
 use crate::tl::ib::rc::{RcEp, RemoteMem, ZcopyDesc};
-use std::ffi::c_void;
 
 /// Bytes of a transfer that go by one rail at a time: long enough that a work request costs little, short enough that
 /// the rails complete at about the same time.
@@ -129,7 +129,7 @@ impl IbSender {
     }
 
     /// The owners of user memory that the device accesses, once for each work request.
-    pub fn zcopy_owners(&self) -> impl Iterator<Item = *mut c_void> {
+    pub fn zcopy_owners(&self) -> impl Iterator<Item = Token> {
         self.rcs().flat_map(|rc_ep| rc_ep.zcopy_owners())
     }
 }

@@ -6,9 +6,9 @@ use super::super::sender::MAX_UNACKED;
 use super::*;
 use crate::sys::lock::MtLock;
 use crate::sys::sync::Ordering;
+use crate::tl::Token;
 use crate::wire::ib_packet::HEAD;
 use loom::thread::JoinHandle;
-use std::ffi::c_void;
 
 const LEN: usize = 32;
 
@@ -266,11 +266,12 @@ fn loom_posts_with_room_have_buffers() {
 fn loom_later_reads_do_not_end_a_flush() {
     alone(|| {
         let mut scene = scene(2);
-        let owner: *mut c_void = scene.here.ptr().cast();
+        let here: *mut u8 = scene.here.ptr().cast();
+        let owner = Token::new(here);
         assert!(scene.read());
         assert!(scene.tx.flush_marker(owner));
         assert!(scene.read_by_rail() && scene.read_by_rail());
-        let second = owner.wrapping_byte_add(1);
+        let second = Token::new(here.wrapping_add(1));
         assert!(scene.tx.flush_marker(second));
         assert!(complete_posts(&scene.own.rails[0].queue, &scene.flow, 1));
         assert_eq!(scene.tx.next_flushed(), None);

@@ -9,7 +9,8 @@ use super::edata_tags::{OWN_SLOT, SLOTS};
 use super::{MAX_EARLY_NOTICES, OpQueue, STUCK_MS, word_of};
 use crate::sys::clock;
 use crate::sys::sync::give_way;
-use std::ffi::{c_int, c_void};
+use crate::tl::Token;
+use std::ffi::c_int;
 
 /// Limit of outstanding non-fetching operations of all connections together: each produces a notice, and the MRQ is
 /// finite.
@@ -24,20 +25,20 @@ pub struct AmoWaiter {
     /// Destination of the fetched value; null once the request is detached.
     into: *mut u8,
     len: usize,
-    pub request: *mut c_void,
+    pub request: Token,
 }
 
 const NO_WAITER: AmoWaiter = AmoWaiter {
     conn: 0,
     into: std::ptr::null_mut(),
     len: 0,
-    request: std::ptr::null_mut(),
+    request: Token::NONE,
 };
 
 impl AmoWaiter {
     /// Detaches the request: the fetched value is dropped.
     pub fn detach_owner(&mut self) {
-        (self.into, self.request) = (std::ptr::null_mut(), std::ptr::null_mut());
+        (self.into, self.request) = (std::ptr::null_mut(), Token::NONE);
     }
 }
 
@@ -59,9 +60,9 @@ impl AmoReplies {
     }
 
     /// Stores a fetched value at its destination: returns the request, null if it was detached.
-    pub fn land(&mut self, slot: u64, value: u64) -> *mut c_void {
+    pub fn land(&mut self, slot: u64, value: u64) -> Token {
         let user = self.end(slot);
-        if !user.request.is_null() {
+        if !user.request.is_none() {
             // The low half of a little-endian word comes first: it is the value of a 4-byte operation.
             let bytes = value.to_le_bytes();
             // SAFETY: `len` is 4 or 8, and the waiting request's destination has room for it.
@@ -74,12 +75,12 @@ impl AmoReplies {
 
     /// The waiting requests.
     pub fn users(&self) -> impl Iterator<Item = &AmoWaiter> {
-        self.0.iter().filter(|user| !user.request.is_null())
+        self.0.iter().filter(|user| !user.request.is_none())
     }
 
     /// The waiting requests, to be changed.
     pub fn users_mut(&mut self) -> impl Iterator<Item = &mut AmoWaiter> {
-        self.0.iter_mut().filter(|user| !user.request.is_null())
+        self.0.iter_mut().filter(|user| !user.request.is_none())
     }
 }
 
@@ -104,7 +105,7 @@ impl OpQueue {
         conn: u32,
         step: TofuAmo,
         to: RemoteAddr,
-        (into, request): (*mut u8, *mut c_void),
+        (into, request): (*mut u8, Token),
     ) -> Result<bool, c_int> {
         let Some(slot) = self.slots.alloc(Completion::Reply(conn)) else {
             return Ok(false);

@@ -3,7 +3,8 @@
 
 use super::super::utofu::Stadd;
 use super::super::vcq::RemoteAddr;
-use std::ffi::{c_int, c_void};
+use crate::tl::Token;
+use std::ffi::c_int;
 
 /// Connection number of operations that belong to no connection.
 pub const NO_CONN: u32 = u32::MAX;
@@ -60,7 +61,7 @@ pub enum QueueEvent {
     /// the data may be missing, but the TNI does not access the memory any more.
     Completed {
         conn: u32,
-        request: *mut c_void,
+        request: Token,
         /// The data came through a buffer or a notice: the TNI did not access the request's memory.
         copied: bool,
         well: bool,
@@ -68,7 +69,7 @@ pub enum QueueEvent {
     /// A zcopy put has left the request's memory, or has failed.
     ZcopyDone {
         conn: u32,
-        request: *mut c_void,
+        request: Token,
         well: bool,
     },
     /// An operation has failed.
@@ -98,7 +99,7 @@ impl QueueEvent {
     }
 
     /// The request, if the event completes one of this connection.
-    pub fn waits(&self, of: u32) -> Option<*mut c_void> {
+    pub fn waits(&self, of: u32) -> Option<Token> {
         match *self {
             QueueEvent::Completed { conn, request, .. }
             | QueueEvent::ZcopyDone { conn, request, .. }
@@ -111,7 +112,7 @@ impl QueueEvent {
     }
 
     /// The request, if the event completes a zcopy operation of this connection.
-    pub fn zcopy_owner(&self, of: u32) -> Option<*mut c_void> {
+    pub fn zcopy_owner(&self, of: u32) -> Option<Token> {
         let copied = matches!(self, QueueEvent::Completed { copied: true, .. });
         self.waits(of).filter(|_| !copied)
     }

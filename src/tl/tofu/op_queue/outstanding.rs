@@ -1,6 +1,6 @@
 //! Operations that requests wait for.
 
-use std::ffi::c_void;
+use crate::tl::Token;
 
 /// Number of no operation: ends a list.
 pub const NONE: u32 = u32::MAX;
@@ -11,7 +11,7 @@ pub struct OutstandingOp {
     /// Number of its connection.
     pub conn: u32,
     /// The request that waits for it; null: it was detached.
-    pub request: *mut c_void,
+    pub request: Token,
     /// The buffer that it reads into, and the destination and length of the copy afterwards; `None`: zcopy.
     pub copy: Option<(u16, *mut u8, usize)>,
     next: u32,
@@ -21,7 +21,7 @@ pub struct OutstandingOp {
 
 impl OutstandingOp {
     /// A zcopy operation: the TNI accesses the request's memory.
-    pub fn in_place(conn: u32, request: *mut c_void) -> OutstandingOp {
+    pub fn in_place(conn: u32, request: Token) -> OutstandingOp {
         OutstandingOp {
             conn,
             request,
@@ -34,7 +34,7 @@ impl OutstandingOp {
     /// A bcopy read into `buffer`, to be copied to `into`, `len` bytes.
     pub fn by_buffer(
         conn: u32,
-        request: *mut c_void,
+        request: Token,
         buffer: u16,
         (into, len): (*mut u8, usize),
     ) -> OutstandingOp {
@@ -47,7 +47,7 @@ impl OutstandingOp {
 
     #[cfg(test)]
     pub fn failed_requests(conn: u32) -> OutstandingOp {
-        OutstandingOp::in_place(conn, std::ptr::null_mut())
+        OutstandingOp::in_place(conn, Token::NONE)
     }
 }
 
@@ -87,7 +87,7 @@ impl Outstanding {
 
     /// Detaches the request that waits for the operation.
     pub fn detach_owner(&mut self, number: u32) {
-        self.all[number as usize].request = std::ptr::null_mut();
+        self.all[number as usize].request = Token::NONE;
     }
 
     /// Appends operation `next` to a list that ends with `last`.
@@ -113,6 +113,6 @@ impl Outstanding {
     /// Operations of a connection that a request waits for.
     pub fn of_conn(&mut self, conn: u32) -> impl Iterator<Item = &mut OutstandingOp> {
         let all = self.all.iter_mut();
-        all.filter(move |o| o.taken && o.conn == conn && !o.request.is_null())
+        all.filter(move |o| o.taken && o.conn == conn && !o.request.is_none())
     }
 }

@@ -6,9 +6,10 @@ use super::outstanding::OutstandingOp;
 use super::{CONN_CBDATA, MAX_EARLY_NOTICES, OpQueue, SLOT_AT, ZCOPY_BIT};
 use crate::sys::log;
 use crate::sys::sync::dma_mem;
+use crate::tl::Token;
 use crate::tl::tofu::utofu::{self, MrqNotice, code_name};
 use crate::tl::tofu::vcq::RemoteAddr;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
 /// More consecutive errors than this, with no valid notice between them, mean that the MRQ itself has failed.
 const MAX_VAGUE_ERRORS: u32 = 1000;
@@ -65,7 +66,7 @@ impl OpQueue {
             TagHit::One(Completion::Reply(conn)) => {
                 let request = self.replies.end(slot).request;
                 // The request is completed when the connection is released.
-                let failed_request = (!request.is_null()).then_some((conn, request));
+                let failed_request = (!request.is_none()).then_some((conn, request));
                 self.failed_requests.extend(failed_request);
             }
             _ => {}
@@ -87,7 +88,7 @@ impl OpQueue {
         self.under_way.take_all(first, |read| {
             let OutstandingOp { conn, request, .. } = read;
             if let Some((buffer, into, len)) = read.copy {
-                if well && !request.is_null() {
+                if well && !request.is_none() {
                     let from = buffers.ptr(buffer);
                     dma_mem::reads(from, len);
                     dma_mem::writes(into, len);
@@ -97,7 +98,7 @@ impl OpQueue {
                 buffers.give_back(buffer);
                 if !well {
                     // The request is completed when the connection is released.
-                    failed_requests.extend((!request.is_null()).then_some((conn, request)));
+                    failed_requests.extend((!request.is_none()).then_some((conn, request)));
                     return;
                 }
             }
@@ -225,7 +226,7 @@ impl OpQueue {
             }
             TagHit::One(Completion::Changes(conn)) => {
                 self.changes -= 1;
-                Some(tag_hit(conn, std::ptr::null_mut()))
+                Some(tag_hit(conn, Token::NONE))
             }
             TagHit::One(owner) => {
                 let value = notice.rmt_value;
@@ -282,7 +283,7 @@ impl OpQueue {
 }
 
 /// The completion of an operation for which the TNI did not access the request's memory.
-fn tag_hit(conn: u32, request: *mut c_void) -> QueueEvent {
+fn tag_hit(conn: u32, request: Token) -> QueueEvent {
     QueueEvent::Completed {
         conn,
         request,

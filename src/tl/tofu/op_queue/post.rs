@@ -4,11 +4,12 @@ use super::completion::{CREDITS, Completion, OpTag};
 use super::outstanding::OutstandingOp;
 use super::{CONN_CBDATA, OpQueue, STUCK_MS, ZCOPY_BIT, word_of};
 use crate::sys::clock;
+use crate::tl::Token;
 use crate::tl::tofu::amo::TofuAmo;
 use crate::tl::tofu::utofu::{self, Stadd};
 use crate::tl::tofu::vcq::{PostFlags, RemoteAddr, Vcq};
 use crate::tl::tofu::vcq_ops::read_before_post;
-use std::ffi::{c_int, c_ulong, c_void};
+use std::ffi::{c_int, c_ulong};
 
 impl OpQueue {
     /// Posts until the VCQ accepts it: the TNI frees entries without a call of this thread.
@@ -132,7 +133,7 @@ impl OpQueue {
         conn: u32,
         from: RemoteAddr,
         (into, len): (*mut u8, usize),
-        request: *mut c_void,
+        request: Token,
     ) -> Result<bool, c_int> {
         if len > self.buffers.packet() || self.is_full() || !self.has_buffers(1) {
             return Ok(false);
@@ -164,7 +165,7 @@ impl OpQueue {
         };
         let here = self.buffers.stadd(buffer);
         let nowhere = (std::ptr::null_mut(), WORD);
-        let read = OutstandingOp::by_buffer(conn, std::ptr::null_mut(), buffer, nowhere);
+        let read = OutstandingOp::by_buffer(conn, Token::NONE, buffer, nowhere);
         // The TNI overwrites the buffer, whose last contents this thread has read.
         read_before_post();
         let posted = self.noticed(read, |vcq, post_flags| {
@@ -195,7 +196,7 @@ impl OpQueue {
         conn: u32,
         from: RemoteAddr,
         (into, len): (Stadd, usize),
-        request: *mut c_void,
+        request: Token,
     ) -> Result<bool, c_int> {
         if self.is_full() {
             return Ok(false);
@@ -254,7 +255,7 @@ impl OpQueue {
         tag: OpTag,
         (from, len): (Stadd, usize),
         to: RemoteAddr,
-        request: *mut c_void,
+        request: Token,
     ) -> Result<bool, c_int> {
         if self.is_full() {
             self.poll_tcq();
@@ -288,7 +289,7 @@ impl OpQueue {
         conn: u32,
         (from, len): (Stadd, usize),
         to: RemoteAddr,
-        request: *mut c_void,
+        request: Token,
     ) -> Result<bool, c_int> {
         if self.is_full() {
             return Ok(false);

@@ -1,15 +1,15 @@
 //! Flushes that wait for earlier posts, and do not delay later ones.
 
 use super::{ReadGate, TofuSender};
+use crate::tl::Token;
 use std::collections::VecDeque;
-use std::ffi::c_void;
 
 /// A flush: `owner` completes when `posted` posts have arrived and `reads` reads, atomic operations and writes by rails
 /// have completed, both counted since the beginning, modulo 2^32.
 struct PendingFlush {
     posted: u32,
     reads: u32,
-    owner: *mut c_void,
+    owner: Token,
 }
 
 /// The pending flushes of a sender, in order. Owners are requests; only the thread that completes them follows the
@@ -35,15 +35,12 @@ impl PendingFlushes {
     }
 
     /// The waiting requests.
-    pub(super) fn owners(&self) -> impl Iterator<Item = *mut c_void> {
+    pub(super) fn owners(&self) -> impl Iterator<Item = Token> {
         self.all.iter().map(|waiting| waiting.owner)
     }
 
     /// Removes and returns the requests that satisfy `wanted`.
-    pub(super) fn detach_owner(
-        &mut self,
-        wanted: impl Fn(*mut c_void) -> bool,
-    ) -> Vec<*mut c_void> {
+    pub(super) fn detach_owner(&mut self, wanted: impl Fn(Token) -> bool) -> Vec<Token> {
         let found = self.owners().filter(|&owner| wanted(owner)).collect();
         let mut owners = self.all.iter().map(|waiting| waiting.owner);
         let mut next = || owners.next().is_some_and(&wanted);
@@ -67,7 +64,7 @@ impl PendingFlushes {
 impl TofuSender {
     /// Adds a flush of everything accepted, including reads and writes by rails: [`next_flushed`](Self::next_flushed)
     /// returns `owner` when it is complete. False: nothing is outstanding, or the flush cannot be added now.
-    pub fn flush_marker(&mut self, owner: *mut c_void) -> bool {
+    pub fn flush_marker(&mut self, owner: Token) -> bool {
         if self.rest.is_some() || self.is_drained() {
             return false;
         }
@@ -130,7 +127,7 @@ impl TofuSender {
     }
 
     /// The next complete flush. Called after a reply or a completion was counted; posts a flush request for the others.
-    pub fn next_flushed(&mut self) -> Option<*mut c_void> {
+    pub fn next_flushed(&mut self) -> Option<Token> {
         let Some(&PendingFlush {
             posted,
             reads,

@@ -1,11 +1,11 @@
 //! One-sided operations: puts, gets and atomic operations of the TNI on memory of the peer.
 
 use super::{ReadGate, TofuSender};
+use crate::tl::Token;
 use crate::tl::tofu::amo::TofuAmo;
 use crate::tl::tofu::tni::PIGGYBACK;
 use crate::tl::tofu::utofu::Stadd;
 use crate::tl::tofu::vcq::RemoteAddr;
-use std::ffi::c_void;
 
 impl TofuSender {
     /// Maximum bytes of one bcopy operation.
@@ -48,7 +48,7 @@ impl TofuSender {
 
     /// Gets the first part of `len` bytes of the peer's memory through a buffer, as much as one operation carries;
     /// completes `request`. Returns the bytes; 0: no room now.
-    pub fn read(&mut self, stadd: Stadd, into: *mut u8, len: usize, request: *mut c_void) -> usize {
+    pub fn read(&mut self, stadd: Stadd, into: *mut u8, len: usize, request: Token) -> usize {
         if self.is_held_back() || self.is_behind_writes() {
             return 0;
         }
@@ -67,7 +67,7 @@ impl TofuSender {
         &mut self,
         stadd: Stadd,
         (from, len): (Stadd, usize),
-        request: *mut c_void,
+        request: Token,
     ) -> usize {
         if self.is_held_back() {
             return 0;
@@ -95,7 +95,7 @@ impl TofuSender {
         &mut self,
         stadd: Stadd,
         (into, len): (Stadd, usize),
-        request: *mut c_void,
+        request: Token,
     ) -> usize {
         if self.is_held_back() || self.is_behind_writes() {
             return 0;
@@ -119,7 +119,7 @@ impl TofuSender {
         rail: usize,
         stadd: Stadd,
         (from, len): (Stadd, usize),
-        request: *mut c_void,
+        request: Token,
     ) -> usize {
         if self.is_held_back() || self.is_behind_writes() {
             return 0;
@@ -140,7 +140,7 @@ impl TofuSender {
         rail: usize,
         stadd: Stadd,
         (into, len): (Stadd, usize),
-        request: *mut c_void,
+        request: Token,
     ) -> usize {
         if self.is_held_back() || self.is_behind_writes() {
             return 0;
@@ -182,12 +182,7 @@ impl TofuSender {
 
     /// Posts an atomic operation on a word of the peer's memory. With `reply`, the fetched value's destination and the
     /// request that completes with it. False: it cannot be posted now.
-    pub fn change(
-        &mut self,
-        step: TofuAmo,
-        stadd: Stadd,
-        reply: Option<(*mut u8, *mut c_void)>,
-    ) -> bool {
+    pub fn change(&mut self, step: TofuAmo, stadd: Stadd, reply: Option<(*mut u8, Token)>) -> bool {
         if self.is_held_back() || self.is_behind_writes() {
             return false;
         }
