@@ -8,7 +8,6 @@ use crate::engine::peer::Peer;
 use crate::engine::request::{self, Callback, Op, PeerRef, Request, TxPayload};
 use crate::engine::worker::Worker;
 use crate::proto::tx::{self, PostResult};
-use crate::tl::Lane;
 use crate::wire::header::{DataHdr, GetHdr, Kind};
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;
@@ -57,9 +56,9 @@ pub fn keep(peer: &Peer) {
     // SAFETY: queued requests are not freed.
     let lies = |&&req: &&*mut Request| lies_in_place(unsafe { &*req });
     let begun = tx.pending.front().is_some_and(|req| lies(&req));
-    if begun && let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {
-        // A frame of the reply may be half written.
-        sender.settle();
+    if begun && let Some(lane) = tx.lane.as_mut() {
+        // A record of the reply may be partly sent.
+        lane.settle();
     }
     for &req in tx.pending.iter().filter(lies) {
         // SAFETY: queued requests are not freed, and the peer's lock is held.

@@ -8,7 +8,6 @@ use crate::engine::request::{self, EndpointRef, Request, ZcopyState};
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::{Rx, Worker};
 use crate::sys::{clock, host, log, process, process_monitor};
-use crate::tl::Lane;
 use crate::wire::header::{EpImm, Kind};
 use indexmap::IndexSet;
 use std::sync::atomic::Ordering;
@@ -172,9 +171,9 @@ pub fn take_requests(
     peer.stats().set_pending(tx.pending.len());
     // A frame of the first request may be half sent: the rest of it has to follow.
     if first != tx.pending.front().copied()
-        && let Some(Lane::Tcp(sender)) = tx.lane.as_mut()
+        && let Some(lane) = tx.lane.as_mut()
     {
-        sender.settle();
+        lane.settle();
     }
     tx.flushes.retain(|flush| {
         !wanted(flush.req) || {
@@ -182,13 +181,9 @@ pub fn take_requests(
             false
         }
     });
-    if let Some(Lane::Ib(sender)) = tx.lane.as_mut() {
-        let reading = sender.detach_owner(|owner| wanted(Request::by_token(owner)));
-        taken.extend(reading.into_iter().map(Request::by_token));
-    }
-    if let Some(Lane::Tofu(sender)) = tx.lane.as_mut() {
-        let reading = sender.detach_owner(|owner| wanted(Request::by_token(owner)));
-        taken.extend(reading.into_iter().map(Request::by_token));
+    if let Some(lane) = tx.lane.as_mut() {
+        let waiting = lane.detach(|token| wanted(Request::by_token(token)));
+        taken.extend(waiting.into_iter().map(Request::by_token));
     }
     taken.extend(tx::zcopy::take(&tx, wanted));
     drop(tx);
@@ -230,16 +225,8 @@ pub fn forget_endpoint(worker: &Worker, peer: &Peer, ep: *const Endpoint) {
     let tx = peer.tx.lock();
     tx.pending.iter().for_each(|&r| forget(r));
     tx.flushes.iter().for_each(|flush| forget(flush.req));
-    if let Some(Lane::Ib(sender)) = tx.lane.as_ref() {
-        sender
-            .owners()
-            .for_each(|owner| forget(Request::by_token(owner)));
-    }
-    if let Some(Lane::Tofu(sender)) = tx.lane.as_ref() {
-        sender
-            .waiting()
-            .into_iter()
-            .for_each(|owner| forget(Request::by_token(owner)));
+    if let Some(lane) = &tx.lane {
+        lane.for_each_token(|token| forget(Request::by_token(token)));
     }
     drop(tx);
     worker.cma_gets.lock().iter().for_each(|&r| forget(r));

@@ -9,7 +9,6 @@ use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::request::{Request, TxState};
 use crate::engine::worker::Worker;
-use crate::tl::Lane;
 use crate::wire::header::Kind;
 use std::sync::atomic::{Ordering, fence};
 
@@ -46,11 +45,8 @@ fn signal_all(worker: &Worker) {
 /// Sends a `Fence` to a peer that may have gets to answer, unless one was sent after the last of them.
 fn signal(peer: &Peer) {
     let mut tx = peer.tx.lock();
-    if let Some(Lane::Ib(sender)) = tx.lane.as_mut() {
-        sender.fence();
-    }
-    if let Some(Lane::Tofu(sender)) = tx.lane.as_mut() {
-        sender.fence();
+    if let Some(lane) = tx.lane.as_mut() {
+        lane.fence();
     }
     // SAFETY: queued requests are not freed.
     let last = (tx.pending.iter().rev()).find_map(|&req| is_read_or_signaled(unsafe { &*req }));

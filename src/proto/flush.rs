@@ -87,13 +87,9 @@ fn is_abandoned(peer: &Peer) -> bool {
     let tx = peer.tx.lock();
     let mut waits = tx.pending.iter().any(|&r| holds(r));
     waits |= tx.flushes.iter().any(|flush| holds(flush.req));
-    waits |= match tx.lane.as_ref() {
-        Some(Lane::Ib(sender)) => sender.owners().any(|owner| holds(Request::by_token(owner))),
-        Some(Lane::Tofu(sender)) => {
-            (sender.waiting().into_iter()).any(|owner| holds(Request::by_token(owner)))
-        }
-        _ => false,
-    };
+    if let Some(lane) = &tx.lane {
+        lane.for_each_token(|token| waits |= holds(Request::by_token(token)));
+    }
     !waits && !tx::zcopy::any(&tx)
 }
 

@@ -10,7 +10,7 @@ use super::{failure, proto_info};
 use crate::engine::peer::Peer;
 use crate::engine::request::{PeerRef, Request};
 use crate::engine::worker::{Rx, Worker};
-use crate::tl::Lane;
+use crate::tl::contract::Teardown;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
@@ -53,14 +53,10 @@ fn detach(worker: &Worker, peer: &Peer) -> bool {
         drop(outbox);
         return true;
     }
-    match tx.lane.as_mut() {
-        // The socket is closed with the sender, or when the receiver has read its end.
-        Some(Lane::Tcp(sender)) => sender.shut(),
-        // Receives that were started before the failure have chunk boards in the ring's memory.
-        Some(Lane::Shm(outbox)) if outbox.has_open_split_copy() => return false,
-        Some(Lane::Shm(outbox)) if is_dead => outbox.discard_unread(),
-        Some(Lane::Shm(_)) => {}
-        Some(Lane::Ib(_) | Lane::Tofu(_)) | None => return true,
+    match tx.lane.as_mut().map(|lane| lane.teardown(is_dead)) {
+        Some(Teardown::Drop) => {}
+        Some(Teardown::Later) => return false,
+        Some(Teardown::Kept) | None => return true,
     }
     // Nothing is sent to a failed peer: it gets no other lane.
     let lane = tx.lane.take();

@@ -1,9 +1,10 @@
 //! Resources: what a context can use of this machine, by transport and device.
 
 use super::proto_info;
-use super::select::message::{self as select, FRAGMENT, MAX_EAGER};
+use super::select::message::{self as select, MAX_EAGER};
 use crate::engine::policy::{Policy, TRANSPORTS};
 use crate::options::Options;
+use crate::tl::contract::FRAGMENT;
 use crate::tl::ib::port::{self, Port};
 use crate::tl::shm::ring::INLINE;
 use crate::tl::tcp::device;

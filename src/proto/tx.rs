@@ -162,8 +162,8 @@ fn on_enqueued(peer: &Peer, tx: &mut PeerTx, wakes: bool) {
         tx.in_pending_list = true;
         worker.pending_peers.lock().push_back(peer);
     }
-    if let Some(Lane::Tofu(sender)) = tx.lane.as_mut() {
-        sender.revoke_budget();
+    if let Some(lane) = tx.lane.as_mut() {
+        lane.on_pending();
     }
     if wakes {
         worker.wake();
@@ -280,14 +280,7 @@ unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<boo
         return Ok(false);
     }
     if r.sent == TxState::FenceMarker {
-        return Ok(match tx.lane.as_mut() {
-            Some(Lane::Ib(sender)) => sender.pass_fence(),
-            Some(Lane::Tofu(sender)) => {
-                sender.fence();
-                true
-            }
-            _ => true,
-        });
+        return Ok(tx.lane.as_mut().is_none_or(Lane::pass_fence));
     }
     if r.sent == TxState::Rma {
         let posted = match tx.lane.as_mut() {
@@ -319,7 +312,7 @@ unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<boo
         return Ok(false);
     };
     // Parts on rails precede the signal.
-    if r.msg.is(Kind::Signal) && !are_rails_done(lane) {
+    if r.msg.is(Kind::Signal) && !lane.are_rails_drained() {
         return Ok(false);
     }
     // Counted before the send: the reply can be handled before the count.
@@ -342,15 +335,6 @@ unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<boo
         log::error!("peer {:#x} {}", peer.uid, failed.text());
         UCS_ERR_CONNECTION_RESET
     })
-}
-
-/// Whether all transfers on rails are complete.
-fn are_rails_done(lane: &mut Lane) -> bool {
-    match lane {
-        Lane::Ib(sender) => sender.rails.is_drained(),
-        Lane::Tofu(sender) => sender.is_contiguous(),
-        Lane::Shm(_) | Lane::Tcp(_) => true,
-    }
 }
 
 /// Counts a user's request when all of it is sent. A rendezvous is counted when its path is known, a put or get by

@@ -6,15 +6,13 @@ use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
 use crate::engine::policy::{MAX_SEG, Policy};
 use crate::engine::worker::{MAX_AM_HEADER, Worker};
+use crate::tl::contract::FRAGMENT;
 use crate::tl::shm::ring::INLINE;
 use crate::wire::frame::MAX_RECORD;
 use crate::wire::stats::StatProtocol;
 
 /// Longest message that is sent in one record of a ring, without the user header, bytes.
 pub const MAX_EAGER: usize = 24 << 10;
-/// Longest part of a longer message in one record of a ring, bytes. From the second part on both sides copy at once, so
-/// that shorter parts overlap more of a message; parts of half this length were not faster.
-pub const FRAGMENT: usize = 8 << 10;
 
 /// How the payload gets to the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,20 +4,15 @@ use crate::engine::datatype::Data;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::policy::Policy;
 use crate::engine::request::{Request, TxPayload};
-use crate::proto::select::message::{FRAGMENT, is_zcopy, longest_by_socket};
+use crate::proto::select::message::{is_zcopy, longest_by_socket};
 use crate::tl::Lane;
-use crate::tl::ib::sender::IbSender;
-use crate::tl::shm::outbox::Outbox;
-use crate::tl::shm::ring::Unusable;
-use crate::tl::tcp::sender::TcpSender;
-use crate::tl::tofu::sender::TofuSender;
+use crate::tl::contract::{LaneError, LaneOps, RecordHdr, ZcopyResult};
 use crate::wire::header::{DataHdr, FragmentHdr, Kind};
+use crate::with_sender;
 use std::sync::atomic::Ordering;
 
-/// Longest part of a longer message that is sent from user memory through a socket, bytes.
-const TCP_PART: usize = 1 << 20;
-/// Longest part of packed or stream data through a socket, bytes.
-const TCP_PACKED: usize = 16 << 10;
+/// Longest part of a longer message that is sent from user memory, bytes.
+const MAX_ZCOPY_PART: usize = 1 << 20;
 
 /// Maximum length of messages that wait for others, bytes.
 const COLLECTED: usize = 16 << 10;
@@ -31,34 +26,6 @@ const STREAM: u8 = Kind::StreamData as u8;
 const AM_FRAGMENT: u8 = Kind::AmFragment as u8;
 const TAG_FRAGMENT: u8 = Kind::TagFragment as u8;
 
-/// Why a lane can send nothing any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SendFailed {
-    /// The peer has written malformed data into the ring in shared memory, or the ring cannot be mapped, which is
-    /// logged.
-    Unusable,
-    /// The lane has not taken a record for which it had reported room.
-    Refused,
-}
-
-impl SendFailed {
-    /// Text for the log.
-    pub(super) fn text(self) -> &'static str {
-        match self {
-            SendFailed::Unusable => {
-                "cannot be sent to: the shared ring to it is corrupt, or cannot be mapped"
-            }
-            SendFailed::Refused => "cannot be sent to: its lane failed while a message was written",
-        }
-    }
-}
-
-impl From<Unusable> for SendFailed {
-    fn from(_: Unusable) -> Self {
-        SendFailed::Unusable
-    }
-}
-
 /// Sends a request's messages as far as there is room; true when all of them are sent.
 ///
 /// # Safety
@@ -67,84 +34,47 @@ pub(super) unsafe fn send(
     peer: &Peer,
     lane: &mut Lane,
     r: &mut Request,
-) -> Result<bool, SendFailed> {
-    let in_fragments = r.payload == TxPayload::Fragments;
+) -> Result<bool, LaneError> {
     // SAFETY: the caller promises that data and tail are readable.
-    unsafe {
-        match lane {
-            Lane::Shm(outbox) if in_fragments => send_parts(peer, &mut **outbox, r),
-            Lane::Shm(outbox) => send_whole(&mut **outbox, r),
-            Lane::Ib(sender) if in_fragments => send_parts(peer, &mut **sender, r),
-            Lane::Ib(sender) => send_whole(&mut **sender, r),
-            Lane::Tofu(sender) if in_fragments => send_parts(peer, &mut **sender, r),
-            Lane::Tofu(sender) => send_whole(&mut **sender, r),
-            Lane::Tcp(sender) if in_fragments => Ok(tcp_parts(peer, sender, r)),
-            Lane::Tcp(sender) => Ok(tcp_whole(sender, r)),
+    with_sender!(lane, sender => unsafe {
+        match r.payload {
+            TxPayload::Fragments => send_parts(peer, &mut **sender, r),
+            TxPayload::Whole | TxPayload::HeaderOnly => send_whole(&mut **sender, r),
         }
-    }
+    })
 }
 
-/// A lane that copies records: a ring, or packets.
-trait RecordSink {
-    /// Error if a record is not taken for which there was room.
-    const UNSENT: SendFailed;
-
-    /// Whether a record of up to `len` bytes can be sent now, as the next one.
-    fn has_room(&mut self, len: usize) -> Result<bool, SendFailed>;
-
-    /// Sends a record, which `fill` writes; false if there is no room: `fill` was not called.
-    fn send(
-        &mut self,
-        kind: u8,
-        aux: u8,
-        imm: u64,
-        len: usize,
-        fill: impl FnOnce(*mut u8),
-    ) -> Result<bool, SendFailed>;
-}
-
-/// Implements [`RecordSink`] by the sender's own functions of these names, whose results `$result` converts.
-macro_rules! record_sink {
-    ($sender:ty, $unsent:expr, $result:expr) => {
-        impl RecordSink for $sender {
-            const UNSENT: SendFailed = $unsent;
-
-            fn has_room(&mut self, len: usize) -> Result<bool, SendFailed> {
-                $result(<$sender>::has_room(self, len))
-            }
-
-            #[inline(always)]
-            fn send(
-                &mut self,
-                kind: u8,
-                aux: u8,
-                imm: u64,
-                len: usize,
-                fill: impl FnOnce(*mut u8),
-            ) -> Result<bool, SendFailed> {
-                $result(<$sender>::send(self, kind, aux, imm, len, fill))
-            }
-        }
-    };
-}
-
-record_sink!(Outbox, SendFailed::Unusable, |sent| Ok(sent?));
-record_sink!(IbSender, SendFailed::Refused, Ok);
-record_sink!(TofuSender, SendFailed::Refused, Ok);
-
-/// Whether a message waits to be sent together with those behind it: the socket has sent one since the last progress
-/// call, which the peer handles now, and a system call for several costs little more than for one.
+/// Whether a message waits to be sent together with those behind it.
 pub(super) fn is_collected(tx: &PeerTx, r: &Request) -> bool {
-    match &tx.lane {
-        Some(Lane::Tcp(sender)) => sender.has_written() && whole_len(r) <= COLLECTED,
-        _ => false,
+    let is_collecting = tx.lane.as_ref().is_some_and(Lane::is_collecting);
+    is_collecting && whole_len(r) <= COLLECTED
+}
+
+/// Header fields of a record of a request's message, with an immediate.
+fn record_hdr(r: &Request, imm: u64) -> RecordHdr {
+    RecordHdr {
+        kind: r.msg.raw_kind(),
+        aux: r.msg.aux,
+        imm,
     }
 }
 
 /// Sends one message: header, data, tail.
-unsafe fn send_whole(outbox: &mut impl RecordSink, r: &Request) -> Result<bool, SendFailed> {
-    let (kind, aux, imm) = (r.msg.raw_kind(), r.msg.aux, r.msg.imm);
-    outbox.send(kind, aux, imm, whole_len(r), |dst| {
+unsafe fn send_whole<L: LaneOps>(lane: &mut L, r: &Request) -> Result<bool, LaneError> {
+    let hdr = record_hdr(r, r.msg.imm);
+    if r.payload != TxPayload::HeaderOnly
+        && let Some(data) = zcopy_data(r, r.data.len())
+    {
+        // SAFETY: the user's data and header are readable.
+        let (data, tail) =
+            unsafe { (std::slice::from_raw_parts(data, r.data.len()), r.msg.tail()) };
+        match lane.am_zcopy(hdr, [r.msg.head(), data, tail]) {
+            ZcopyResult::Sent => return Ok(true),
+            ZcopyResult::NoRoom => return Ok(false),
+            ZcopyResult::Unsupported => {}
+        }
+    }
+    lane.am_bcopy(hdr, whole_len(r), |dst| {
         // SAFETY: the record has room for the three parts.
         unsafe { write_whole(r, dst) }
     })
@@ -177,61 +107,114 @@ unsafe fn write_whole(r: &Request, dst: *mut u8) {
 }
 
 /// Checks that a record was taken for which there was room.
-fn taken<R: RecordSink>(sent: bool) -> Result<(), SendFailed> {
+fn taken<L: LaneOps>(sent: bool) -> Result<(), LaneError> {
     match sent {
         true => Ok(()),
-        false => Err(R::UNSENT),
+        false => Err(L::REFUSED),
     }
 }
 
-/// Sends messages of up to [`FRAGMENT`] bytes of data each; the user's header of an active message follows its last
-/// data.
-unsafe fn send_parts<R: RecordSink>(
+/// Sends messages of one part of the data each; the user's header of an active message follows its last data.
+unsafe fn send_parts<L: LaneOps>(
     peer: &Peer,
-    outbox: &mut R,
+    lane: &mut L,
     r: &mut Request,
-) -> Result<bool, SendFailed> {
+) -> Result<bool, LaneError> {
     let total = r.data.len();
     loop {
-        let offset = r.offset as usize;
-        // Packing functions are called in order, once for each byte: not before there is room.
-        if !outbox.has_room(FRAGMENT + FragmentHdr::SIZE + r.msg.tail_len())? {
-            return Ok(false);
+        if lane.is_midway() {
+            lane.continue_record();
+            if lane.is_midway() {
+                return Ok(false);
+            }
         }
-        // SAFETY: the range is inside the data.
-        let part = unsafe { Fragment::next_part(r, FRAGMENT.min(total - offset)) };
-        let sent = outbox.send(r.msg.raw_kind(), r.msg.aux, part.imm, part.len(), |dst| {
-            // SAFETY: the record has room for the part.
-            unsafe { part.write(r, dst) }
-        })?;
-        // Packed data cannot be packed again: a refusal is an error.
-        taken::<R>(sent)?;
+        let offset = r.offset as usize;
+        if offset > 0 && offset >= total {
+            return Ok(true);
+        }
+        // SAFETY: the user's memory is valid until the request completes; a request that is cancelled is settled first.
+        let Some(n) = (unsafe { send_part(lane, r, total - offset) })? else {
+            return Ok(false);
+        };
         if r.msg.raw_kind() == PUT {
             peer.rma_sent.fetch_add(1, Ordering::Relaxed);
         }
-        r.offset += part.data_len as u64;
-        if r.offset as usize >= total {
+        r.offset += n as u64;
+        if r.offset as usize >= total && !lane.is_midway() {
             return Ok(true);
         }
     }
 }
 
-/// Sends one message through a socket.
-unsafe fn tcp_whole(sender: &mut TcpSender, r: &Request) -> bool {
-    let len = whole_len(r);
-    match r.data.as_contig() {
-        Some(data) if r.payload != TxPayload::HeaderOnly && is_zcopy(policy(r), r.data.len()) => {
-            // SAFETY: the user's data and header are readable.
-            let (data, tail) =
-                unsafe { (std::slice::from_raw_parts(data, r.data.len()), r.msg.tail()) };
-            let parts = [r.msg.head(), data, tail];
-            sender.send_parts(r.msg.raw_kind(), r.msg.aux, r.msg.imm, parts)
+/// Sends the part at the request's offset, of `left` bytes at most: long contiguous data from user memory where the
+/// lane can. Returns its bytes of data, if there was room.
+///
+/// # Safety
+/// The data and tail of the request are readable, the data until its record is not midway any more.
+unsafe fn send_part<L: LaneOps>(
+    lane: &mut L,
+    r: &Request,
+    left: usize,
+) -> Result<Option<usize>, LaneError> {
+    if let Some(data) = zcopy_data(r, left) {
+        // SAFETY: the caller's promise; the offset is inside the data.
+        let (result, n) = unsafe { send_part_zcopy(lane, r, data.add(r.offset as usize), left) };
+        match result {
+            ZcopyResult::Sent => return Ok(Some(n)),
+            ZcopyResult::NoRoom => return Ok(None),
+            ZcopyResult::Unsupported => {}
         }
-        // SAFETY: the record has room for the three parts.
-        _ => sender.send(r.msg.raw_kind(), r.msg.aux, r.msg.imm, len, |dst| unsafe {
-            write_whole(r, dst)
-        }),
     }
+    // Packing functions are called in order, once for each byte: not before there is room.
+    if !lane.has_room(L::MAX_PART + FragmentHdr::SIZE + r.msg.tail_len())? {
+        return Ok(None);
+    }
+    // SAFETY: the range is inside the data.
+    let part = unsafe { Fragment::next_part(r, L::MAX_PART.min(left)) };
+    let sent = lane.am_bcopy(record_hdr(r, part.imm), part.len(), |dst| {
+        // SAFETY: the record has room for the part.
+        unsafe { part.write(r, dst) }
+    })?;
+    // Packed data cannot be packed again: a refusal is an error.
+    taken::<L>(sent)?;
+    Ok(Some(part.data_len))
+}
+
+/// Sends the part of a request that begins at `data`, of `left` bytes at most, from user memory. Returns its bytes.
+///
+/// # Safety
+/// The requirements of [`send_part`], and `left` bytes are readable at `data`.
+unsafe fn send_part_zcopy<L: LaneOps>(
+    lane: &mut L,
+    r: &Request,
+    data: *const u8,
+    left: usize,
+) -> (ZcopyResult, usize) {
+    let (max, is_kept) = match r.msg.raw_kind() {
+        STREAM => (L::MAX_PART, false),
+        AM_FRAGMENT | TAG_FRAGMENT => (longest_fragment(r), false),
+        _ => (MAX_ZCOPY_PART, true),
+    };
+    let n = max.min(left);
+    let part = Fragment::of(r, n, Vec::new());
+    let hdr = record_hdr(r, part.imm);
+    // SAFETY: the ranges are inside the user's data and header; the caller's promise for what is kept.
+    let result = unsafe {
+        let payload = std::slice::from_raw_parts(data, n);
+        match is_kept {
+            true => lane.am_zcopy_kept(hdr, part.head(), payload),
+            false => lane.am_zcopy(hdr, [part.head(), payload, part.tail(r)]),
+        }
+    };
+    (result, n)
+}
+
+/// The data of a request, if they are contiguous and `len` bytes of them are sent from user memory where the lane can.
+fn zcopy_data(r: &Request, len: usize) -> Option<*const u8> {
+    r.data
+        .as_contig()
+        .filter(|_| is_zcopy(policy(r), len))
+        .map(|data| data.cast_const())
 }
 
 /// The options of a request's context.
@@ -243,75 +226,6 @@ fn policy(r: &Request) -> &Policy {
 /// sender's buffer has room.
 fn longest_fragment(r: &Request) -> usize {
     longest_by_socket(policy(r), true)
-}
-
-/// Sends messages through a socket: long contiguous ones from user memory.
-unsafe fn tcp_parts(peer: &Peer, sender: &mut TcpSender, r: &mut Request) -> bool {
-    let total = r.data.len();
-    loop {
-        if sender.is_midway() {
-            sender.flush();
-            if sender.is_midway() {
-                return false;
-            }
-        }
-        let offset = r.offset as usize;
-        if offset > 0 && offset >= total {
-            return true;
-        }
-        // SAFETY: the user's memory is valid until the request completes; a request that is cancelled is settled first.
-        let Some(n) = (unsafe { tcp_part(sender, r, offset, total - offset) }) else {
-            return false;
-        };
-        if r.msg.raw_kind() == PUT {
-            peer.rma_sent.fetch_add(1, Ordering::Relaxed);
-        }
-        r.offset += n as u64;
-        if r.offset as usize >= total && !sender.is_midway() {
-            return true;
-        }
-    }
-}
-
-/// Sends one part. Returns its bytes of data, if there was room.
-unsafe fn tcp_part(
-    sender: &mut TcpSender,
-    r: &Request,
-    offset: usize,
-    left: usize,
-) -> Option<usize> {
-    let zcopy = r.data.as_contig().filter(|_| is_zcopy(policy(r), left));
-    if let Some(data) = zcopy {
-        let max = match r.msg.raw_kind() {
-            STREAM => TCP_PACKED,
-            AM_FRAGMENT | TAG_FRAGMENT => longest_fragment(r),
-            _ => TCP_PART,
-        };
-        let n = max.min(left);
-        let part = Fragment::of(r, n, Vec::new());
-        // SAFETY: the ranges are inside the user's data and header.
-        let sent = unsafe {
-            let payload = std::slice::from_raw_parts(data.add(offset), n);
-            if matches!(r.msg.raw_kind(), STREAM | AM_FRAGMENT | TAG_FRAGMENT) {
-                let parts = [part.head(), payload, part.tail(r)];
-                sender.send_parts(r.msg.raw_kind(), r.msg.aux, part.imm, parts)
-            } else {
-                sender.send_in_place(r.msg.raw_kind(), r.msg.aux, part.imm, part.head(), payload)
-            }
-        };
-        return sent.then_some(n);
-    }
-    // Packing functions are called in order, once for each byte: not before there is room.
-    if !sender.has_room(TCP_PACKED + FragmentHdr::SIZE + r.msg.tail_len()) {
-        return None;
-    }
-    // SAFETY: the range is inside the data.
-    let part = unsafe { Fragment::next_part(r, TCP_PACKED.min(left)) };
-    sender.send(r.msg.raw_kind(), r.msg.aux, part.imm, part.len(), |dst| {
-        // SAFETY: the record has room for the part.
-        unsafe { part.write(r, dst) }
-    });
-    Some(part.data_len)
 }
 
 /// One record of a request that has several. The user's packing functions decide where a part ends: some (yaksa,
@@ -418,15 +332,23 @@ const _: () = assert!(DataHdr::SIZE <= FragmentHdr::SIZE);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tl::ib::sender::IbSender;
+    use crate::tl::shm::outbox::Outbox;
+    use crate::tl::tcp::sender::TcpSender;
+    use crate::tl::tofu::sender::TofuSender;
 
     #[test]
     fn only_a_ring_in_shared_memory_is_called_corrupt() {
         assert_eq!(taken::<Outbox>(true), Ok(()));
-        assert_eq!(taken::<Outbox>(false), Err(SendFailed::Unusable));
-        let others = [taken::<IbSender>(false), taken::<TofuSender>(false)];
+        assert_eq!(taken::<Outbox>(false), Err(LaneError::Unusable));
+        let others = [
+            taken::<IbSender>(false),
+            taken::<TofuSender>(false),
+            taken::<TcpSender>(false),
+        ];
         for failed in others {
-            assert_eq!(failed, Err(SendFailed::Refused));
-            assert!(!SendFailed::Refused.text().contains("ring"));
+            assert_eq!(failed, Err(LaneError::Refused));
+            assert!(!LaneError::Refused.text().contains("ring"));
         }
     }
 }

@@ -7,7 +7,6 @@ use crate::engine::request::{self, Request, TxState};
 use crate::engine::worker::Worker;
 use crate::proto::flush;
 use crate::sys::cma::MAX_SPANS;
-use crate::tl::Lane;
 
 /// Maximum number of requests of one peer that are sent under one lock.
 const BATCH: usize = 16;
@@ -84,7 +83,7 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
     let mut tx = peer.tx.lock();
     // Requests that callbacks queue meanwhile wait for the next call, or this one might not end.
     let mut left = tx.pending.len();
-    cork(&mut tx, true);
+    batch(&mut tx, true);
     drop(tx);
     loop {
         let mut ended: SentRequests = [std::ptr::null_mut(); _];
@@ -95,7 +94,7 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
         if verdict.is_err() {
             tx.in_pending_list = false;
         } else if !go_on {
-            cork(&mut tx, false);
+            batch(&mut tx, false);
             tx.in_pending_list = !tx.pending.is_empty();
             if tx.in_pending_list {
                 worker.pending_peers.lock().push_back(peer);
@@ -171,19 +170,16 @@ fn advance_first(
 pub fn is_watched(peer: &Peer) -> bool {
     let tx = peer.tx.lock();
     let watched = match &tx.lane {
-        Some(Lane::Tcp(sender)) => sender.is_watched(),
-        Some(Lane::Shm(_) | Lane::Tofu(_)) => false,
-        // Completions or a timer make the descriptor readable.
-        Some(Lane::Ib(_)) => true,
+        Some(lane) => lane.has_room_event(),
         None => tx.connecting,
     };
     watched || tx.pending.is_empty()
 }
 
-/// Lets a socket collect several messages.
-fn cork(tx: &mut PeerTx, on: bool) {
-    if let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {
-        if on { sender.cork() } else { sender.uncork() }
+/// Announces to the lane that several messages follow, or have followed.
+fn batch(tx: &mut PeerTx, on: bool) {
+    if let Some(lane) = tx.lane.as_mut() {
+        lane.batch(on);
     }
 }
 

@@ -27,19 +27,14 @@ use std::sync::atomic::Ordering;
 /// itself: the other queue pair would have to be destroyed too before memory is returned.
 pub fn is_possible(peer: &Peer) -> bool {
     let own = peer.worker().uid;
-    let is_zcopy_capable = |lane: &Lane| matches!(lane, Lane::Ib(sender) if sender.zcopy_capable());
-    peer.uid != own && peer.tx.lock().lane.as_ref().is_some_and(is_zcopy_capable)
+    peer.uid != own && (peer.tx.lock().lane.as_ref()).is_some_and(Lane::can_put_zcopy)
 }
 
 /// The port of the peer to which the connection's own queue pair leads, if zcopy is possible.
 pub fn port(peer: &Peer) -> Option<usize> {
     let own = peer.worker().uid;
-    match &peer.tx.lock().lane {
-        Some(Lane::Ib(sender)) if sender.is_connected() && peer.uid != own => {
-            Some(sender.remote_port())
-        }
-        _ => None,
-    }
+    let port = || (peer.tx.lock().lane.as_ref()).and_then(Lane::remote_port);
+    (peer.uid != own).then(port).flatten()
 }
 
 /// Makes a request whose RTS was answered a put into the receiver's memory, for which `rkeys` are valid. Its data are
@@ -325,14 +320,9 @@ pub fn any(tx: &PeerTx) -> bool {
 
 /// Requests with outstanding transfers, some of them more than once.
 fn zcopy_owners(tx: &PeerTx) -> Vec<*mut Request> {
-    match &tx.lane {
-        Some(Lane::Ib(sender)) => sender.zcopy_owners().map(Request::by_token).collect(),
-        Some(Lane::Tofu(sender)) => {
-            let owners = sender.zcopy_owners().into_iter();
-            owners.map(Request::by_token).collect()
-        }
-        _ => Vec::new(),
-    }
+    let tokens = tx.lane.as_ref().map(Lane::zcopy_tokens);
+    let tokens = tokens.unwrap_or_default().into_iter();
+    tokens.map(Request::by_token).collect()
 }
 
 fn set_state(req: *mut Request, fate: ZcopyState) {

@@ -18,6 +18,7 @@ pub mod buffers;
 pub mod hca;
 pub mod iface;
 pub mod keepalive;
+mod lane;
 pub mod loopback;
 pub mod mr;
 pub mod op_slots;

@@ -7,6 +7,7 @@
 
 pub mod device;
 pub mod epoll;
+mod lane;
 pub mod netlink;
 pub mod receiver;
 pub mod route;

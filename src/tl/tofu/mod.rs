@@ -24,6 +24,7 @@ mod loom_tests;
 #[cfg(all(test, loom))]
 pub mod model;
 pub mod amo;
+mod lane;
 pub mod mr;
 pub mod op_queue;
 pub mod rail;

@@ -45,12 +45,12 @@ impl Scene {
 
     fn read(&mut self) -> bool {
         let into = self.here.ptr();
-        self.tx.read(self.there.stadd, into, LEN, into.cast()) == LEN
+        self.tx.read(self.there.stadd, into, LEN, Token::new(into)) == LEN
     }
 
     fn read_by_rail(&mut self) -> bool {
         let into = self.here.stadd;
-        let request = self.here.ptr().cast();
+        let request = Token::new(self.here.ptr());
         (self.tx).read_by_rail(0, self.there.stadd, (into, LEN), request) == LEN
     }
 }
@@ -167,7 +167,7 @@ fn loom_marked_owners_are_completed() {
         explore(2, move || {
             let mut scene = scene(1);
             assert!(if reads { scene.read() } else { scene.write() });
-            let owner = scene.here.ptr().cast();
+            let owner = Token::new(scene.here.ptr());
             let (own, flow) = (scene.own.clone(), scene.flow.clone());
             let tx = Arc::new((MtLock::new(true, scene.tx), MtLock::new(true, 0)));
             let progress = {

@@ -5,6 +5,7 @@ use super::super::utofu::{MrqNotice, REMOTE_MRQ_NOTICE, SUCCESS};
 use super::super::vcq::RemoteAddr;
 use super::*;
 use crate::sys::sync::Ordering;
+use crate::tl::Token;
 use crate::wire::ib_packet::{HEAD, PacketHdr};
 use crate::wire::tofu_msg::{GRANT_AT, Grant, LEFT, LEFT_AT};
 
@@ -236,7 +237,7 @@ fn loom_a_buffer_is_read_between_two_gets() {
         let mut into = [0; LEN];
         for _ in 0..2 {
             let request = into.as_mut_ptr();
-            let read = (own.queue.lock()).read(0, from, (request, LEN), request.cast());
+            let read = (own.queue.lock()).read(0, from, (request, LEN), Token::new(request));
             assert_eq!(read, Ok(true));
             wait(|| {
                 matches!(

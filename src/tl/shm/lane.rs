@@ -1,0 +1,45 @@
+//! The contract of a lane, for a ring in the peer's shared memory.
+
+use super::outbox::Outbox;
+use super::ring::Unusable;
+use crate::tl::contract::{LaneError, LaneOps, RecordHdr, Teardown};
+
+impl From<Unusable> for LaneError {
+    fn from(_: Unusable) -> Self {
+        LaneError::Unusable
+    }
+}
+
+impl LaneOps for Outbox {
+    const REFUSED: LaneError = LaneError::Unusable;
+
+    fn has_room(&mut self, len: usize) -> Result<bool, LaneError> {
+        Ok(self.has_room(len)?)
+    }
+
+    #[inline(always)]
+    fn am_bcopy(
+        &mut self,
+        hdr: RecordHdr,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<bool, LaneError> {
+        Ok(self.send(hdr.kind, hdr.aux, hdr.imm, len, fill)?)
+    }
+
+    /// The contents of the ring are in the receiver's memory.
+    fn is_drained(&self) -> bool {
+        true
+    }
+
+    fn teardown(&mut self, is_dead: bool) -> Teardown {
+        // Receives that were started before the failure have chunk boards in the ring's memory.
+        if self.has_open_split_copy() {
+            return Teardown::Later;
+        }
+        if is_dead {
+            self.discard_unread();
+        }
+        Teardown::Drop
+    }
+}

@@ -1,0 +1,70 @@
+//! The contract of a lane, for a ring in the peer's memory that the Tofu interconnect writes.
+
+use super::sender::TofuSender;
+use crate::tl::Token;
+use crate::tl::contract::{LaneError, LaneOps, RecordHdr, Teardown};
+
+impl LaneOps for TofuSender {
+    const REFUSED: LaneError = LaneError::Refused;
+
+    fn has_room(&mut self, len: usize) -> Result<bool, LaneError> {
+        Ok(self.has_room(len))
+    }
+
+    #[inline(always)]
+    fn am_bcopy(
+        &mut self,
+        hdr: RecordHdr,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<bool, LaneError> {
+        Ok(self.send(hdr.kind, hdr.aux, hdr.imm, len, fill))
+    }
+
+    /// Short records and puts have to take their turn behind what is pending.
+    fn on_pending(&mut self) {
+        self.revoke_budget();
+    }
+
+    fn is_drained(&self) -> bool {
+        self.is_drained()
+    }
+
+    fn drain(&mut self) -> bool {
+        self.drain()
+    }
+
+    fn flush_marker(&mut self, token: Token) -> bool {
+        self.flush_marker(token)
+    }
+
+    fn fence(&mut self) {
+        self.fence();
+    }
+
+    fn pass_fence(&mut self) -> bool {
+        self.fence();
+        true
+    }
+
+    fn are_rails_drained(&mut self) -> bool {
+        self.is_contiguous()
+    }
+
+    fn for_each_token(&self, act: &mut dyn FnMut(Token)) {
+        self.waiting().into_iter().for_each(act);
+    }
+
+    fn detach(&mut self, wanted: &dyn Fn(Token) -> bool) -> Vec<Token> {
+        self.detach_owner(wanted)
+    }
+
+    fn zcopy_tokens(&self) -> Vec<Token> {
+        self.zcopy_owners()
+    }
+
+    /// The connection's progress drops the sender when the TNI has reported every operation.
+    fn teardown(&mut self, _is_dead: bool) -> Teardown {
+        Teardown::Kept
+    }
+}
