@@ -4,7 +4,7 @@ use crate::engine::peer::Peer;
 use crate::engine::request::PeerRef;
 use crate::sys::fork::DisabledInChild;
 use crate::sys::host;
-use crate::tl::ib::reassembly::Reassembly;
+use crate::tl::reassembly::Reassembly;
 use crate::tl::tofu::ctrl_words::{CtrlWord, CtrlWords};
 use crate::tl::tofu::iface::TofuIface;
 use crate::tl::tofu::op_queue::{CREDITS, OpTag, generation_of};

@@ -8,13 +8,13 @@ use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
 use crate::op::tag;
 use crate::sys::copy;
-use crate::tl::shm::ring::RingMessage;
+use crate::tl::Message;
 use crate::wire::header::{AmImm, Kind};
 
 /// Handles a message that arrived over IB or Tofu. False: it is of another kind than the most frequent ones, and
 /// nothing was done.
 #[inline(always)]
-pub(super) fn on_packet<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
+pub(super) fn on_packet<const MT: bool>(worker: &Worker, m: Message) -> bool {
     if m.kind != Kind::TagEager as u8 {
         return m.kind == Kind::AmEager as u8 && on_am::<MT>(worker, m);
     }
@@ -28,7 +28,7 @@ pub(super) fn on_packet<const MT: bool>(worker: &Worker, m: RingMessage) -> bool
 
 /// Handles an eager tagged message in a worker that threads share.
 #[inline(never)]
-fn on_shared_eager(worker: &Worker, m: RingMessage) {
+fn on_shared_eager(worker: &Worker, m: Message) {
     let mut matcher = worker.matcher.lock();
     let posting = matcher.arrive(m.imm);
     if posting.is_null() {
@@ -43,7 +43,7 @@ fn on_shared_eager(worker: &Worker, m: RingMessage) {
 /// Copies a complete tagged message into the matching receive, or adds it to the unexpected ones. In single-thread
 /// mode.
 #[inline(always)]
-pub(super) fn on_eager(worker: &Worker, m: RingMessage) {
+pub(super) fn on_eager(worker: &Worker, m: Message) {
     // SAFETY: single-thread mode; no callback of the user runs while `matcher` is borrowed.
     let matcher = unsafe { worker.matcher.alone() };
     let posting = matcher.arrive(m.imm);
@@ -92,7 +92,7 @@ unsafe fn fill(req: *mut Request, bytes: *const u8, len: usize) {
 
 /// Calls the handler of an eager active message without flags. False: nothing was done, the slow path handles it.
 #[inline(always)]
-pub(super) fn on_am<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
+pub(super) fn on_am<const MT: bool>(worker: &Worker, m: Message) -> bool {
     let imm = AmImm::from_u64(m.imm);
     // SAFETY: `MT` is the worker's mode; no code of the user runs under the lock.
     let handler = unsafe {

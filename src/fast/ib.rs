@@ -19,12 +19,12 @@ use crate::op::{ib_rx, rma};
 use crate::proto::tx::rma_ib;
 use crate::sys::copy::TINY;
 use crate::tl::Lane;
+use crate::tl::Message;
 use crate::tl::ib::bindings::{IBV_WC_RECV, IBV_WC_SUCCESS, ibv_wc};
 use crate::tl::ib::iface::IbIface;
 use crate::tl::ib::rc::{RcEp, RemoteMem};
-use crate::tl::ib::reassembly::split;
 use crate::tl::ib::sender::IbSender;
-use crate::tl::shm::ring::RingMessage;
+use crate::tl::reassembly::split;
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -282,7 +282,7 @@ unsafe fn take_packet(worker: &Worker, iface: &IbIface, ports: &mut IbWorker, wc
     let flow = &*c.flow;
     // The slow path may apply the same credit again: that has no effect.
     flow.credit(head.credit);
-    let m = RingMessage {
+    let m = Message {
         kind: head.kind,
         aux: head.aux,
         imm: head.imm,

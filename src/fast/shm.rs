@@ -9,8 +9,9 @@ use crate::engine::matcher::PostedRecv;
 use crate::engine::worker::{HOT_RINGS, Rx, ShmRx, Worker};
 use crate::op::{rx_dispatch, stream, tag};
 use crate::proto::{failure, resolve};
+use crate::tl::Message;
 use crate::tl::shm::order::{self, RingSet};
-use crate::tl::shm::ring::{Consumer, RingMessage};
+use crate::tl::shm::ring::Consumer;
 use crate::wire::header::Kind;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -277,12 +278,12 @@ pub(super) fn poll<const MT: bool>(
 fn on_eagers(
     worker: &Worker,
     channel: &mut ShmRx,
-    first: RingMessage,
+    first: Message,
     most: u32,
     goes_on: impl Fn() -> bool,
 ) -> (u32, u64) {
     let mut matched =
-        [const { MaybeUninit::<(*mut PostedRecv, RingMessage)>::uninit() }; BATCH as usize];
+        [const { MaybeUninit::<(*mut PostedRecv, Message)>::uninit() }; BATCH as usize];
     let (mut found, mut count, mut bytes, mut next) = (0, 0, 0, Some(first));
     let mut matcher = worker.matcher.lock();
     while let Some(m) = next.take() {
@@ -330,7 +331,7 @@ fn other(
     record: *const u8,
     len: usize,
 ) {
-    let m = RingMessage {
+    let m = Message {
         kind,
         aux,
         imm,

@@ -7,9 +7,10 @@ use crate::sys::clock;
 use crate::tl::Lane;
 use crate::tl::ib::bindings::{IBV_WC_RECV, IBV_WC_SUCCESS, ibv_wc};
 use crate::tl::ib::iface::IbIface;
-use crate::tl::ib::reassembly::split;
 use crate::tl::ib::reorder::Arrival;
-use crate::wire::ib_packet::{ASKS, BYE, Datagram, HELLO, MOVED};
+use crate::tl::reassembly::split;
+use crate::wire::ib_packet::{ASKS, Datagram, HELLO, MOVED};
+use crate::wire::packet_hdr::BYE;
 use std::mem::MaybeUninit;
 
 /// Maximum time to wait for acknowledgements, in milliseconds.

@@ -9,12 +9,12 @@ use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::rma_ib;
 use crate::proto::{failure, ib_rails, ib_wireup, rndv, tx};
 use crate::sys::log;
+use crate::tl::Message;
 use crate::tl::ib::bindings::{IBV_WC_RECV, IBV_WC_SUCCESS, ibv_wc};
 use crate::tl::ib::iface::IbIface;
-use crate::tl::ib::reassembly::split;
-use crate::tl::shm::ring::RingMessage;
+use crate::tl::reassembly::split;
 use crate::wire::header::SignalWord;
-use crate::wire::ib_packet::{BYE, CREDIT, PacketHdr};
+use crate::wire::packet_hdr::{BYE, CREDIT, PacketHdr};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub const BATCH: usize = 16;
 pub fn progress(
     worker: &Worker,
     rx: &mut Rx,
-    short: impl Fn(&Worker, RingMessage) -> bool + Copy,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
     let Some(ports) = rx.ib.as_deref_mut() else {
         worker.progress_flags.take_connect_ib();
@@ -49,7 +49,7 @@ pub fn progress(
 pub fn poll(
     worker: &Worker,
     ports: &mut IbWorker,
-    short: impl Fn(&Worker, RingMessage) -> bool + Copy,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
     let (mut count, before) = (0, ports.acks_pending());
     if let Some(found) = ports.take_found() {
@@ -81,7 +81,7 @@ pub unsafe fn take(
     ports: &mut IbWorker,
     i: usize,
     wcs: &[MaybeUninit<ibv_wc>],
-    short: impl Fn(&Worker, RingMessage) -> bool + Copy,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
     // SAFETY: the entries of `wcs` were written.
     let count = unsafe { take_all(worker, ports, i, wcs, short) };
@@ -101,7 +101,7 @@ unsafe fn take_all(
     ports: &mut IbWorker,
     i: usize,
     wcs: &[MaybeUninit<ibv_wc>],
-    short: impl Fn(&Worker, RingMessage) -> bool + Copy,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
     let mut count = 0;
     // Before the arrivals are handled: the reply to an operation after a fence shows the user that a get before the
@@ -123,7 +123,7 @@ fn take_arrivals(
     ports: &mut IbWorker,
     i: usize,
     wcs: &[ibv_wc],
-    short: impl Fn(&Worker, RingMessage) -> bool + Copy,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
     let iface: *const IbIface = Arc::as_ptr(&ports.ifaces[i]);
     // SAFETY: interfaces are not freed before the ports.
@@ -328,7 +328,7 @@ fn on_packet(
     ports: &mut IbWorker,
     mut c: NonNull<IbConn>,
     packet: &[u8],
-    short: impl Fn(&Worker, RingMessage) -> bool,
+    short: impl Fn(&Worker, Message) -> bool,
 ) -> u32 {
     let Some((head, bytes)) = split(packet) else {
         return 0;

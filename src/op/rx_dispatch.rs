@@ -12,7 +12,7 @@ use crate::engine::worker::Worker;
 use crate::proto::rndv::{self, get_zcopy, put_zcopy};
 use crate::proto::{cm, failure, flush, ib_rails, req_lookup, rndv_cancel, split_copy, tx};
 use crate::sys::log;
-use crate::tl::shm::ring::RingMessage;
+use crate::tl::Message;
 use crate::wire::address::PortLocator;
 use crate::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, FragmentHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr,
@@ -32,7 +32,7 @@ const MAX_HEAD: usize = 40;
 ///
 /// # Safety
 /// The record of `m` is readable during the call.
-pub unsafe fn message(worker: &Worker, peer: &Peer, m: &RingMessage) -> Result<(), Malformed> {
+pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), Malformed> {
     let kind = Kind::from_u8(m.kind).ok_or(Malformed)?;
     let head_len = kind.header_size();
     let body_len = m.len.checked_sub(head_len).ok_or(Malformed)?;
@@ -260,14 +260,7 @@ fn answered(peer: &Peer, status: ucs_status_t, what: &str) {
 }
 
 /// Handles a part of the data of a get.
-unsafe fn got(
-    worker: &Worker,
-    peer: &Peer,
-    m: &RingMessage,
-    h: DataHdr,
-    bytes: *const u8,
-    len: usize,
-) {
+unsafe fn got(worker: &Worker, peer: &Peer, m: &Message, h: DataHdr, bytes: *const u8, len: usize) {
     let status = final_status(m.aux);
     if status == UCS_OK {
         // SAFETY: the caller's bytes are readable.
@@ -323,7 +316,7 @@ pub(super) fn change(
     unsafe { amo_target::execute(worker, peer, addr, amo) }
 }
 
-unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &RingMessage, value: u64) {
+unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &Message, value: u64) {
     let status = final_status(m.aux);
     if m.imm == 0 {
         return answered(peer, status, "atomic operation");

@@ -5,13 +5,13 @@ use crate::engine::progress_clock::Tick;
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::{close_grace, detach, liveness, release, ring_reclaim, tofu_wireup};
 use crate::sys::clock;
-use crate::tl::shm::ring::RingMessage;
+use crate::tl::Message;
 
 /// Periodic work: finds dead peers and frees finished rings. Returns the number of events, which count as progress: a
 /// program may sleep when progress returns 0. `on_packet` handles messages as for [`ib_rx::poll`].
 #[cold]
 #[inline(never)]
-pub fn progress(worker: &Worker, rx: &mut Rx, on_packet: fn(&Worker, RingMessage) -> bool) -> u32 {
+pub fn progress(worker: &Worker, rx: &mut Rx, on_packet: fn(&Worker, Message) -> bool) -> u32 {
     let mut count = 0;
     let Tick { now, advanced } = rx.read_clock();
     // True in a child that was forked in a callback; tested again below.

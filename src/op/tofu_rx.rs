@@ -13,12 +13,12 @@ use crate::proto::tx::{self, rma_ib};
 use crate::proto::{failure, flush, tofu_listen, tofu_wireup};
 use crate::sys::log;
 use crate::tl::Lane;
+use crate::tl::Message;
 use crate::tl::Token;
-use crate::tl::shm::ring::RingMessage;
 use crate::tl::tofu::op_queue::{CREDITS, Completion, OpTag, QueueEvent};
 use crate::tl::tofu::rx_ring::RxRing;
 use crate::tl::tofu::utofu::NO_NOTICE;
-use crate::wire::ib_packet::{BYE, HEAD, PacketHdr};
+use crate::wire::packet_hdr::{BYE, HEAD, PacketHdr};
 pub use close::close;
 use error::{fail_mrq, on_failure};
 use std::ptr::NonNull;
@@ -33,7 +33,7 @@ const SOME: u32 = 8;
 pub fn progress(
     worker: &Worker,
     rx: &mut Rx,
-    short: impl Fn(&Worker, RingMessage) -> bool + Copy,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
     let Some(rings) = rx.tofu.as_deref_mut() else {
         return 0;
@@ -98,7 +98,7 @@ fn go_on(rings: &mut TofuWorker, number: u32) -> u32 {
 fn look_at_rails(
     worker: &Worker,
     rings: &mut TofuWorker,
-    short: impl Fn(&Worker, RingMessage) -> bool + Copy,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
     let mut count = 0;
     while count < BATCH && !rings.mrq_failed() {
@@ -117,7 +117,7 @@ pub fn arrived(
     worker: &Worker,
     rings: &mut TofuWorker,
     stadd: u64,
-    short: impl Fn(&Worker, RingMessage) -> bool + Copy,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
 ) {
     match rings.place(stadd) {
         Some(RegionKind::Ring(number)) => {
@@ -139,7 +139,7 @@ pub fn on_flush_reply(
     worker: &Worker,
     rings: &mut TofuWorker,
     code: i32,
-    short: impl Fn(&Worker, RingMessage) -> bool + Copy,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
     let event = rings.iface.queue.lock().event(code, &rings.notice);
     rings.notice.notice_type = NO_NOTICE;
@@ -154,7 +154,7 @@ fn on_event(
     worker: &Worker,
     rings: &mut TofuWorker,
     event: QueueEvent,
-    short: impl Fn(&Worker, RingMessage) -> bool + Copy,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
 ) {
     match event {
         QueueEvent::Arrived(stadd) => arrived(worker, rings, stadd, short),
@@ -235,7 +235,7 @@ fn on_end(worker: &Worker, rings: &mut TofuWorker, owner: Completion, value: u64
 fn look_at_counts(
     worker: &Worker,
     rings: &mut TofuWorker,
-    short: impl Fn(&Worker, RingMessage) -> bool + Copy,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
     let mut count = 0;
     for i in 0..rings.counted().len() {
@@ -253,7 +253,7 @@ fn take(
     number: u32,
     most: u32,
     note: impl Fn(&mut RxRing),
-    short: impl Fn(&Worker, RingMessage) -> bool,
+    short: impl Fn(&Worker, Message) -> bool,
 ) -> u32 {
     let Some(incoming) = rings.incoming(number).map(NonNull::from) else {
         return 0;
@@ -331,12 +331,7 @@ fn send_credit(rings: &mut TofuWorker, number: u32) {
 
 /// Handles a frame that `short` has not handled. True: no more frames are read.
 #[inline(never)]
-fn deliver(
-    worker: &Worker,
-    peer: &Peer,
-    head: PacketHdr,
-    m: Result<Option<RingMessage>, ()>,
-) -> bool {
+fn deliver(worker: &Worker, peer: &Peer, head: PacketHdr, m: Result<Option<Message>, ()>) -> bool {
     if head.kind == BYE {
         log::debug!("worker {:#x} has ended its connection", peer.uid);
         tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);

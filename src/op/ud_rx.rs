@@ -5,8 +5,8 @@ use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker};
 use crate::engine::worker::Worker;
 use crate::proto::ib_wireup;
 use crate::sys::log;
-use crate::tl::ib::reassembly::split;
 use crate::tl::ib::reorder::{Arrival, Reorder};
+use crate::tl::reassembly::split;
 use crate::wire::address::PortLocator;
 use crate::wire::ib_packet::{ASKS, Datagram, GAP, HELLO, MOVED, PONG};
 

@@ -91,8 +91,8 @@ fn drop_incoming(receiver: &mut TcpReceiver) -> bool {
 mod tests {
     use super::*;
     use crate::sys::descriptor::OwnedDescriptor;
+    use crate::sys::epoll::Epoll;
     use crate::tl::tcp::SharedSocket;
-    use crate::tl::tcp::epoll::Epoll;
     use crate::tl::tcp::sender::TcpSender;
     use crate::wire::header::Kind;
     use socket2::Socket;

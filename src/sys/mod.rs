@@ -5,6 +5,7 @@ pub mod clock;
 pub mod cma;
 pub mod copy;
 pub mod descriptor;
+pub mod epoll;
 pub mod fork;
 pub mod futex;
 pub mod host;

@@ -3,9 +3,9 @@
 
 use super::cm::{RdmaCmConn, RdmaCmListener, rdmacm_conn};
 use super::ib::port::Port;
-use super::tcp::epoll::Epoll;
 use super::tcp::socket::{self, SocketTuning};
 use crate::sys::descriptor::OwnedDescriptor;
+use crate::sys::epoll::Epoll;
 use crate::sys::log;
 use socket2::Socket;
 use std::io::{self, ErrorKind, Read};

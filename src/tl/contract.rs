@@ -128,11 +128,12 @@ pub trait LaneOps {
         false
     }
 
-    /// Several messages follow (`on`), or have followed: what was collected between the two calls is sent by the second.
+    /// Several messages follow (`on`), or have followed: what was collected between the two calls is sent by the
+    /// second.
     fn batch(&mut self, _on: bool) {}
 
-    /// Called when a message is queued behind the lane: it will be sent by progress, before any that the lane could send
-    /// at once.
+    /// Called when a message is queued behind the lane: progress will send it, before any that the lane could send at
+    /// once.
     fn on_pending(&mut self) {}
 
     /// Whether an event of the worker's descriptors reports when pending messages can be sent.
@@ -196,6 +197,6 @@ pub trait LaneOps {
         None
     }
 
-    /// Ends a lane whose peer has failed. `is_dead`: the peer's process has ended, so that it accesses nothing any more.
+    /// Ends a lane whose peer has failed. `is_dead`: the peer's process has ended: it accesses nothing any more.
     fn teardown(&mut self, is_dead: bool) -> Teardown;
 }

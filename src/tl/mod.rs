@@ -5,12 +5,15 @@ pub mod cm_conn;
 pub mod contract;
 pub mod ib;
 mod lane;
+mod message;
+pub mod reassembly;
 pub mod shm;
 pub mod tcp;
 pub mod tofu;
 mod token;
 
 pub use lane::Lane;
+pub use message::Message;
 pub use token::Token;
 
 /// Where a worker is to be connected to that cannot be reached by shared memory.

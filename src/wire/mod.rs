@@ -10,6 +10,7 @@ pub mod cm_msg;
 pub mod frame;
 pub mod header;
 pub mod ib_packet;
+pub mod packet_hdr;
 pub mod rkey;
 pub mod rkey_tofu;
 pub mod rts_keys;

@@ -1,9 +1,10 @@
 //! A process whose side of the protocol the test plays: it is alive and has memory, and messages to it are read here.
 
 use ucp::sys::memfd::MemfdId;
+use ucp::tl::Message;
 use ucp::tl::shm::inbox::{Doorbell, Inbox};
 use ucp::tl::shm::outbox::Outbox;
-use ucp::tl::shm::ring::{Consumer, RingMem, RingMessage, RingParts, Start};
+use ucp::tl::shm::ring::{Consumer, RingMem, RingParts, Start};
 use ucp::tl::shm::{InboxLocator, RingOwner};
 use ucp::wire::address::{ShmLocator, WorkerAddress};
 
@@ -136,7 +137,7 @@ impl RawPeer {
     }
 
     /// Receives the messages that have arrived; `look` gets the message and a copy of its record.
-    pub fn receive(&mut self, mut look: impl FnMut(&RingMessage, &[u8])) {
+    pub fn receive(&mut self, mut look: impl FnMut(&Message, &[u8])) {
         if self.doorbell.has_new_ring() {
             for (index, _) in self.inbox.accept(&self.doorbell) {
                 // SAFETY: the ring lives as long as the inbox, which is dropped after it; `accept` shows it once.

@@ -4,7 +4,8 @@ use crate::options::{Count, Options};
 use crate::tl::ib::roce_reach::{ReachMode, ReachPolicy};
 use crate::tl::ib::{IbTuning, RcTuning, UdTuning};
 use crate::wire::address::{DATAGRAMS, MAX_PORTS, QUEUES};
-use crate::wire::ib_packet::{HEAD, MIN_PACKET, most_packets};
+use crate::wire::ib_packet::MIN_PACKET;
+use crate::wire::packet_hdr::{HEAD, most_packets};
 use std::time::Duration;
 
 /// `UCX_IB_SL=auto`: the service level that every fabric has.

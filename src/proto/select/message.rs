@@ -83,7 +83,7 @@ pub enum Hint {
 /// Maximum length of the library's header of a message, bytes.
 const MAX_HEAD: usize = 64;
 const _: () = assert!(MAX_SEG + MAX_AM_HEADER + MAX_HEAD <= MAX_RECORD);
-const _: () = assert!(MAX_EAGER + MAX_AM_HEADER + MAX_HEAD <= crate::wire::ib_packet::MAX_RECORD);
+const _: () = assert!(MAX_EAGER + MAX_AM_HEADER + MAX_HEAD <= crate::wire::packet_hdr::MAX_RECORD);
 
 /// Longest message that is sent in one record of a socket, bytes: the segment size of the options, but at least
 /// [`MAX_EAGER`]. `in_place`: it is sent from user memory.

@@ -14,7 +14,7 @@ use super::rx_pool::RxPool;
 use super::ud::UdTxQueue;
 use crate::sys::fork::{DisabledInChild, Origin};
 use crate::sys::lock::MtLock;
-use crate::wire::ib_packet::{HEAD, most_packets};
+use crate::wire::packet_hdr::{HEAD, most_packets};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;

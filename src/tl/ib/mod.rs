@@ -27,7 +27,6 @@ pub mod port;
 pub mod queues;
 pub mod rails;
 pub mod rc;
-pub mod reassembly;
 pub mod reorder;
 pub mod roce_reach;
 pub mod rx_pool;

@@ -13,7 +13,7 @@ use super::iface::IbIface;
 use super::rails::IbRails;
 use super::rc::RcEp;
 use super::ud::UdTx;
-use crate::wire::ib_packet::{CREDIT, HEAD, PacketHdr};
+use crate::wire::packet_hdr::{CREDIT, HEAD, PacketHdr};
 pub use credits::Credits;
 use std::sync::Arc;
 

@@ -174,17 +174,6 @@ const _: () = assert!(size_of::<RingSlot>() == SLOT || cfg!(loom));
 const _: () = assert!(std::mem::offset_of!(RingMem, start) % SLOT == SLOT / 2 || cfg!(loom));
 const _: () = assert!(std::mem::offset_of!(RingMem, slots) % SLOT == 0 || cfg!(loom));
 
-/// A message as the consumer sees it. `record` points into the ring and is valid until [`Consumer::advance`]; another
-/// process can write there, so its bytes are copied before they are checked.
-#[derive(Clone, Copy)]
-pub struct RingMessage {
-    pub kind: u8,
-    pub aux: u8,
-    pub imm: u64,
-    pub len: usize,
-    pub record: *const u8,
-}
-
 /// The producer has broken the rules of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorruptRing;

@@ -6,7 +6,6 @@
 //! the thread that progresses.
 
 pub mod device;
-pub mod epoll;
 mod lane;
 pub mod netlink;
 pub mod receiver;
@@ -15,9 +14,9 @@ pub mod sender;
 pub mod socket;
 
 use crate::sys::descriptor::OwnedDescriptor;
+use crate::sys::epoll::Epoll;
 use crate::wire::address::{NetAddress, TcpLocator};
 use device::TcpDevice;
-use epoll::Epoll;
 use route::{ListenAddress, RoutePath};
 use socket2::Socket;
 use std::net::{Shutdown, SocketAddr, SocketAddrV6};

@@ -4,7 +4,7 @@
 //! from the socket directly into its target.
 
 use super::SharedSocket;
-use crate::tl::shm::ring::RingMessage;
+use crate::tl::Message;
 use crate::wire::frame::{self, Frame, HEADER};
 use std::io::{self, Error, ErrorKind};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct CorruptStream;
 /// What the buffer holds.
 pub enum Buffered {
     /// A whole message, in the buffer until [`TcpReceiver::consume`].
-    Message(RingMessage),
+    Message(Message),
     /// A long record has arrived in part: see [`TcpReceiver::bulk`].
     PartialRecord,
     /// More has to be read first.
@@ -137,7 +137,7 @@ impl TcpReceiver {
         }
         let record = record.as_ptr();
         self.shown = HEADER + frame.len;
-        Ok(Buffered::Message(RingMessage {
+        Ok(Buffered::Message(Message {
             kind: frame.kind as u8,
             aux: frame.aux,
             imm: frame.imm,

@@ -4,8 +4,8 @@ use super::ring_layout::{RingLayout, RingReader};
 use super::ring_pool::RingMemory;
 use super::vcq_ops::read_before_post;
 use crate::sys::sync::{Ordering, dma_mem};
-use crate::tl::ib::reassembly::split;
-use crate::wire::ib_packet::{HEAD, MORE, PacketHdr};
+use crate::tl::reassembly::split;
+use crate::wire::packet_hdr::{HEAD, MORE, PacketHdr};
 
 /// The peer has written bytes that are no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

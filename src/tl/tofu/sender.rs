@@ -14,7 +14,7 @@ use super::utofu::{STRONG_ORDER, Stadd, VcqId};
 use super::vcq::PostFlags;
 use super::vcq_ops::VcqOps;
 use crate::tl::Token;
-use crate::wire::ib_packet::{BYE, PacketHdr};
+use crate::wire::packet_hdr::{BYE, PacketHdr};
 use crate::wire::tofu_msg::RailVcqs;
 use flushes::PendingFlushes;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use crate::tl::ib::bindings::*;
 use crate::tl::ib::queues::IbvQp;
 use crate::tl::ib::rx_pool::RxPool;
 use crate::tl::ib::ud;
-use crate::wire::ib_packet::most_packets;
+use crate::wire::packet_hdr::most_packets;
 use std::io;
 use std::sync::atomic::Ordering;
 

@@ -4,7 +4,7 @@ use super::RcEp;
 use super::desc::RemoteMem;
 use crate::sys::copy::{self, TINY};
 use crate::tl::ib::bindings::*;
-use crate::wire::ib_packet::HEAD;
+use crate::wire::packet_hdr::HEAD;
 
 /// Bytes of the prepared inline work request: a header and up to [`TINY`] bytes.
 const READY: usize = HEAD + TINY;

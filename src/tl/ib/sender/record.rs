@@ -1,7 +1,7 @@
 //! Records, cut into packets.
 
 use super::{IbSender, MAX_INLINE, RcOrUd};
-use crate::wire::ib_packet::{BYE, CREDIT, HEAD, MORE, PacketHdr};
+use crate::wire::packet_hdr::{BYE, CREDIT, HEAD, MORE, PacketHdr};
 
 impl IbSender {
     /// Sends a record of up to [`TINY`](crate::sys::copy::TINY) bytes within the inline budget.

@@ -10,7 +10,8 @@ use crate::sys::{clock, log};
 use crate::tl::ib::iface::IbIface;
 use crate::tl::ib::port::mtu_bytes;
 use crate::wire::address::PortLocator;
-use crate::wire::ib_packet::{Datagram, MOVED, Ping, most_packets};
+use crate::wire::ib_packet::{Datagram, MOVED, Ping};
+use crate::wire::packet_hdr::most_packets;
 use std::io;
 use std::sync::Arc;
 

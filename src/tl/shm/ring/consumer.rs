@@ -2,12 +2,13 @@
 
 use super::{
     BIG_BUF_SHIFT, CancelCounter, ChunkBoard, CorruptRing, DATA, INLINE, INLINE_WITH_EPOCH,
-    MAX_RECORD, NEW_EPOCH, NO_LAP, RingCursor, RingMem, RingMessage, RingParts, SLOTS, SpaceCounts,
-    Start, board_of, data_of, epoch_of,
+    MAX_RECORD, NEW_EPOCH, NO_LAP, RingCursor, RingMem, RingParts, SLOTS, SpaceCounts, Start,
+    board_of, data_of, epoch_of,
 };
 use crate::sys::copy::prefetch_to_read;
 use crate::sys::populate::PageAccess;
 use crate::sys::sync::Ordering;
+use crate::tl::Message;
 use crate::tl::shm::big_buf::{BIG_BUF_BYTES, BigBuf, BigBufs};
 use crate::tl::shm::close::{CloseAnswer, CloseWord};
 use crate::tl::shm::space::{Populated, place};
@@ -113,7 +114,7 @@ impl Consumer {
     /// # Errors
     /// [`CorruptRing`] when the slot holds values that no correct producer writes.
     #[inline(always)]
-    pub fn peek(&mut self) -> Result<Option<RingMessage>, CorruptRing> {
+    pub fn peek(&mut self) -> Result<Option<Message>, CorruptRing> {
         // SAFETY: the ring outlives the consumer.
         let slot = unsafe { self.tail.slot.as_ref() };
         // Acquire: pairs with the Release store in `Producer::publish`. Loaded once: the other process may change the
@@ -145,7 +146,7 @@ impl Consumer {
                 number => self.next_in_big_buf(number as u8, len)?,
             }
         };
-        Ok(Some(RingMessage {
+        Ok(Some(Message {
             kind: (word >> 16) as u8,
             aux: (word >> 24) as u8,
             imm: slot.imm.load(Ordering::Relaxed),

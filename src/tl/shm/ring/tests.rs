@@ -3,6 +3,7 @@
 use super::*;
 use crate::sys::copy::{self, TINY};
 use crate::sys::sync::AtomicU32;
+use crate::tl::Message;
 use crate::tl::shm::big_buf::{BIG_BUF_BYTES, BigBufs, MAX_BIG_BUFS};
 use crate::tl::shm::order::Epoch;
 use std::alloc::{Layout, alloc_zeroed};
@@ -36,7 +37,7 @@ fn big_bufs() -> (BigBufs, &'static [AtomicU32; MAX_BIG_BUFS]) {
     (big_bufs, owners)
 }
 
-fn bytes_of(m: &RingMessage) -> &[u8] {
+fn bytes_of(m: &Message) -> &[u8] {
     // SAFETY: the record is `len` bytes long until `advance`.
     unsafe { std::slice::from_raw_parts(m.record, m.len) }
 }

@@ -7,7 +7,7 @@ use super::*;
 use crate::sys::lock::MtLock;
 use crate::sys::sync::Ordering;
 use crate::tl::Token;
-use crate::wire::ib_packet::HEAD;
+use crate::wire::packet_hdr::HEAD;
 use loom::thread::JoinHandle;
 
 const LEN: usize = 32;

@@ -6,7 +6,7 @@ use super::super::vcq::RemoteAddr;
 use super::*;
 use crate::sys::sync::Ordering;
 use crate::tl::Token;
-use crate::wire::ib_packet::{HEAD, PacketHdr};
+use crate::wire::packet_hdr::{HEAD, PacketHdr};
 use crate::wire::tofu_msg::{GRANT_AT, Grant, LEFT, LEFT_AT};
 
 const LEN: usize = 16;

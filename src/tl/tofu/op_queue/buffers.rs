@@ -2,7 +2,7 @@
 
 use super::super::vcq::{Vcq, VcqRegion};
 use crate::sys::log;
-use crate::wire::ib_packet::{HEAD, most_packets};
+use crate::wire::packet_hdr::{HEAD, most_packets};
 use std::io;
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use crate::tl::tofu::op_queue::Completion;
 use crate::tl::tofu::tni::PIGGYBACK;
 use crate::tl::tofu::utofu::{self, REMOTE_MRQ_NOTICE};
 use crate::tl::tofu::vcq::RemoteAddr;
-use crate::wire::ib_packet::{HEAD, MORE, PacketHdr};
+use crate::wire::packet_hdr::{HEAD, MORE, PacketHdr};
 
 /// Bytes of a ring from which on its sender keeps the staging memory of long records.
 const KEEP_STAGING_BYTES: u32 = 64 << 10;

@@ -6,7 +6,7 @@ use crate::sys::copy;
 use crate::tl::tofu::tni::PIGGYBACK;
 use crate::tl::tofu::utofu::{REMOTE_MRQ_NOTICE, STRONG_ORDER, SUCCESS, Stadd};
 use crate::tl::tofu::vcq::{PostFlags, RemoteAddr};
-use crate::wire::ib_packet::{HEAD, PacketHdr};
+use crate::wire::packet_hdr::{HEAD, PacketHdr};
 use std::mem::MaybeUninit;
 
 /// Posts that the budget of short puts leaves for records.

@@ -1,8 +1,8 @@
 //! Joins packets to records.
 
-use crate::tl::shm::ring::RingMessage;
+use crate::tl::Message;
 use crate::wire::frame::MAX_RECORD;
-use crate::wire::ib_packet::{HEAD, MORE, PacketHdr};
+use crate::wire::packet_hdr::{HEAD, MORE, PacketHdr};
 
 /// The packets of the peer are no sequence of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Reassembly {
         &mut self,
         head: PacketHdr,
         bytes: &[u8],
-    ) -> Result<Option<RingMessage>, CorruptPacket> {
+    ) -> Result<Option<Message>, CorruptPacket> {
         match self.whole(head, bytes) {
             Some(message) => Ok(Some(message)),
             None => self.collect(head, bytes),
@@ -32,7 +32,7 @@ impl Reassembly {
 
     /// The message, if the packet is all of it: it lies in the packet.
     #[inline(always)]
-    pub fn whole(&self, head: PacketHdr, bytes: &[u8]) -> Option<RingMessage> {
+    pub fn whole(&self, head: PacketHdr, bytes: &[u8]) -> Option<Message> {
         let whole = self.is_empty() && head.len == bytes.len() && head.kind != MORE;
         whole.then(|| message(head, bytes))
     }
@@ -44,11 +44,7 @@ impl Reassembly {
     }
 
     #[inline(never)]
-    fn collect(
-        &mut self,
-        head: PacketHdr,
-        bytes: &[u8],
-    ) -> Result<Option<RingMessage>, CorruptPacket> {
+    fn collect(&mut self, head: PacketHdr, bytes: &[u8]) -> Result<Option<Message>, CorruptPacket> {
         match (self.head, head.kind) {
             (Some(_), MORE) => {}
             (None, kind) if kind != MORE && head.len <= MAX_RECORD => {
@@ -72,8 +68,8 @@ impl Reassembly {
 }
 
 #[inline(always)]
-fn message(head: PacketHdr, bytes: &[u8]) -> RingMessage {
-    RingMessage {
+fn message(head: PacketHdr, bytes: &[u8]) -> Message {
+    Message {
         kind: head.kind,
         aux: head.aux,
         imm: head.imm,
@@ -103,7 +99,7 @@ mod tests {
         }
     }
 
-    fn bytes_of(message: &RingMessage) -> Vec<u8> {
+    fn bytes_of(message: &Message) -> Vec<u8> {
         // SAFETY: the record is in a slice of the test, or in the reassembly buffer, for `len` bytes.
         unsafe { std::slice::from_raw_parts(message.record, message.len) }.to_vec()
     }

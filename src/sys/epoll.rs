@@ -1,4 +1,4 @@
-//! The epoll set of a worker's sockets: which of them are readable or writable.
+//! An epoll set of sockets: which of them are readable or writable.
 
 use crate::sys::descriptor::OwnedDescriptor;
 use std::io::{self, Error};
