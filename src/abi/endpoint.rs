@@ -107,7 +107,7 @@ unsafe fn to_worker(
         let address = super::address::decode((*params).address)?;
         let found = resolve::peer_of(w, &address)?;
         let peer = &*found;
-        failure::exists(w, peer)?;
+        failure::exists(peer)?;
         let ep =
             resolve::new_endpoint(w, peer, flags & UCP_EP_PARAMS_FLAGS_NO_LOOPBACK as u32 != 0);
         let e = &mut *ep;

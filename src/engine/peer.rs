@@ -1,6 +1,7 @@
 //! Another worker as this worker knows it: its address, the lane to it, and the requests that wait for room.
 
 mod endpoints;
+mod failure;
 mod held_rts;
 mod reference;
 mod rndv_times;
@@ -424,18 +425,6 @@ impl Peer {
             0 => UCS_OK,
             raw => ucs_status_t::from_raw(raw),
         }
-    }
-
-    /// Sets the status of a failed peer; true the first time.
-    pub fn set_failed(&self, status: ucs_status_t) -> bool {
-        self.status
-            .compare_exchange(
-                UCS_OK as i8,
-                status as i8,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            )
-            .is_ok()
     }
 
     /// Bytes of the shortest message to it, with the user's header, that travels by rendezvous.

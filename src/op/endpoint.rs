@@ -6,6 +6,7 @@ use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, FRESH, INTERNAL, LEFT, U
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, EndpointRef, PeerRef, Request};
 use crate::engine::worker::Worker;
+use crate::proto::peer_requests;
 use crate::proto::{close_grace, cm, detach, failure, flush, internal, resolve, rndv_cancel, tx};
 use crate::sys::{log, process};
 use crate::wire::header::{EpImm, Kind};
@@ -39,11 +40,11 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     }
     let failure = failure_at_close(e, peer);
     if force {
-        let taken = failure::take_requests(worker, peer, |r| r.ep == EndpointRef::of(ep));
+        let taken = peer_requests::take(worker, peer, |r| r.ep == EndpointRef::of(ep));
         // SAFETY: the requests were removed from all lists: this thread owns them.
         unsafe { rndv_cancel::end_requests(peer, taken, UCS_ERR_CANCELED) };
     } else {
-        failure::forget_endpoint(worker, peer, ep);
+        peer_requests::forget_endpoint(worker, peer, ep);
     }
     let notified = send_ep_closed(
         worker,

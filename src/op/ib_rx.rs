@@ -7,7 +7,7 @@ use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker};
 use crate::engine::peer::Peer;
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::rma_ib;
-use crate::proto::{failure, ib_rails, ib_wireup, rndv, tx};
+use crate::proto::{failure, ib_rails, ib_wireup, rndv};
 use crate::sys::log;
 use crate::tl::Message;
 use crate::tl::ib::bindings::{IBV_WC_RECV, IBV_WC_SUCCESS, ibv_wc};
@@ -457,7 +457,7 @@ fn is_gone(ports: &mut IbWorker, number: u32, peer: &Peer) -> bool {
         c.with_sender(|sender| sender.acknowledge());
         c.ended = true;
     }
-    tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
+    peer.fail(UCS_ERR_CONNECTION_RESET);
     true
 }
 

@@ -11,9 +11,9 @@ use crate::engine::request::{self, EndpointRef, PeerRef, RailShare, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::cma::{self, CmaDirection, CmaFault, CmaRemote};
+use crate::proto::flush;
 use crate::proto::select::rma::{self as select, RmaPath};
 use crate::proto::tx::{rma_ib, rma_sw, rma_tofu, tofu_stripe, zcopy};
-use crate::proto::{flush, tx};
 use crate::sys::regcache::Handle;
 use crate::sys::{clock, log};
 use crate::tl::ib::mr::IbMr;
@@ -431,7 +431,7 @@ pub(super) unsafe fn complete_inline(
         a.peer.stats().of(protocol).add(a.data.len());
     }
     if status == UCS_ERR_CONNECTION_RESET {
-        tx::fail_peer(a.peer, status);
+        a.peer.fail(status);
     }
     // SAFETY: the request, if one is made, is new.
     unsafe {

@@ -415,7 +415,7 @@ impl SglOp<'_> {
     unsafe fn end(self, done: Result<(), ucs_status_t>) -> ucs_status_ptr_t {
         let status = done.err().unwrap_or(UCS_OK);
         if status == UCS_ERR_CONNECTION_RESET {
-            tx::fail_peer(self.peer, status);
+            self.peer.fail(status);
         }
         // SAFETY: the parent is not freed before this call's count is dropped; otherwise the request is new.
         unsafe {

@@ -9,7 +9,7 @@ use crate::engine::peer::Peer;
 use crate::engine::request::Request;
 use crate::engine::tofu_worker::{RegionKind, TofuWorker};
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::tx::{self, rma_ib};
+use crate::proto::tx::rma_ib;
 use crate::proto::{failure, flush, tofu_listen, tofu_wireup};
 use crate::sys::log;
 use crate::tl::Lane;
@@ -334,7 +334,7 @@ fn send_credit(rings: &mut TofuWorker, number: u32) {
 fn deliver(worker: &Worker, peer: &Peer, head: PacketHdr, m: Result<Option<Message>, ()>) -> bool {
     if head.kind == BYE {
         log::debug!("worker {:#x} has ended its connection", peer.uid);
-        tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
+        peer.fail(UCS_ERR_CONNECTION_RESET);
         return true;
     }
     let what = match m {

@@ -7,7 +7,8 @@ use crate::engine::cm::ConnRequest;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::request::{self, Request};
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::{cm, failure, internal, proto_info, rndv_cancel, tcp_close, tx};
+use crate::proto::peer_requests;
+use crate::proto::{cm, internal, proto_info, rndv_cancel, tcp_close, tx};
 use crate::sys::log;
 
 /// Destroys a worker.
@@ -71,7 +72,7 @@ fn end_peers(w: &Worker) -> EndedPeers {
         let peer = &*peer;
         endpoint::send_disconnect(w, peer);
         w.drop_partials(peer);
-        let taken = failure::take_requests(w, peer, |_| true);
+        let taken = peer_requests::take(w, peer, |_| true);
         ended.unflushed += taken.len();
         // SAFETY: the requests were removed from all lists: this thread owns them.
         let is_in_flight = |r: &*mut Request| unsafe { tx::zcopy::in_flight(&**r) };
@@ -80,7 +81,7 @@ fn end_peers(w: &Worker) -> EndedPeers {
         // SAFETY: the requests were removed from all lists: this thread owns them.
         unsafe { rndv_cancel::end_requests(peer, taken, UCS_ERR_CANCELED) };
         // Requests that became pending meanwhile are cancelled.
-        for req in failure::take_requests(w, peer, |_| true) {
+        for req in peer_requests::take(w, peer, |_| true) {
             // SAFETY: the request was removed from all lists: this thread owns it.
             unsafe { request::complete(req, UCS_ERR_CANCELED) };
         }

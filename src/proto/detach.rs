@@ -11,7 +11,7 @@
 //! Serial numbers are assigned under the lock of `tx`, under which the offer and its answer are handled too: an
 //! endpoint is numbered before or after both sides have reset the count.
 
-use super::{failure, release};
+use super::release;
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::worker::{Rx, Worker};
@@ -157,8 +157,8 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
         match step(p, &named, &senders) {
             DetachStep::Keep => kept.push(peer),
             DetachStep::Look if looked_at.len() < LOOKS => {
-                if failure::is_dead(worker, p) {
-                    super::tx::fail_peer(p, UCS_ERR_CONNECTION_RESET);
+                if p.is_dead() {
+                    p.fail(UCS_ERR_CONNECTION_RESET);
                 }
                 looked_at.push(peer);
             }

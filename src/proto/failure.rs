@@ -1,6 +1,7 @@
 //! Failed and disconnected peers: detection, and the end of all operations that involve them.
 
-use super::{close_grace, cm, internal, release, resolve, rndv_cancel, split_copy, tx};
+use super::peer_requests;
+use super::{close_grace, cm, internal, release, resolve, rndv_cancel, tx};
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL, LEFT};
 use crate::engine::peer::Peer;
@@ -13,16 +14,11 @@ use indexmap::IndexSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Whether a peer's worker or process is gone. Costs a file system look-up.
-pub fn is_dead(worker: &Worker, peer: &Peer) -> bool {
-    peer.uid != worker.uid && peer.inbox.is_some_and(|l| l.is_dead(host::place()))
-}
-
 /// Checks that the worker of an address exists; first by a connection to it, if there is one.
 ///
 /// # Errors
 /// `UCS_ERR_UNREACHABLE` if it does not.
-pub fn exists(worker: &Worker, peer: &Peer) -> Result<(), ucs_status_t> {
+pub fn exists(peer: &Peer) -> Result<(), ucs_status_t> {
     let now = clock::coarse_ms() as u32;
     // Relaxed: a hint. The worker can die a moment after the check, too.
     let seen = peer.status() == UCS_OK && peer.probed_at.load(Ordering::Relaxed) == now;
@@ -30,12 +26,12 @@ pub fn exists(worker: &Worker, peer: &Peer) -> Result<(), ucs_status_t> {
     if seen || connected() {
         return Ok(());
     }
-    if !is_dead(worker, peer) {
+    if !peer.is_dead() {
         peer.probed_at.store(now, Ordering::Relaxed);
         return Ok(());
     }
     log::error!("worker {:#x} is gone. Destination is unreachable", peer.uid);
-    tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
+    peer.fail(UCS_ERR_CONNECTION_RESET);
     Err(UCS_ERR_UNREACHABLE)
 }
 
@@ -56,8 +52,8 @@ pub fn watch(worker: &Worker, peer: &Peer) {
             let process = inbox.process(host::place());
             watch.add(peer.uid, process.and_then(process_monitor::watch));
             // The process may have died, and its pid may be another's, before it was watched.
-            if is_dead(worker, peer) {
-                tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
+            if peer.is_dead() {
+                peer.fail(UCS_ERR_CONNECTION_RESET);
             }
         }
         Err(e) => log::warn!(
@@ -115,7 +111,7 @@ pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
         // First: memory that a device may still write must not be returned to the user before the lane is closed.
         let mut ended: IndexSet<_> = tx::zcopy::drop_lane(peer).into_iter().collect();
         // A request with a posted part is in both sets.
-        ended.extend(take_requests(worker, peer, |_| true));
+        ended.extend(peer_requests::take(worker, peer, |_| true));
         for req in ended {
             // SAFETY: the request was removed from all lists: this thread owns it.
             unsafe {
@@ -146,91 +142,6 @@ fn ending(r: &Request, status: ucs_status_t) -> ucs_status_t {
         Some(ZcopyState::Ends(earlier)) => earlier,
         _ => status,
     }
-}
-
-/// Removes all requests of a peer that `wanted` selects from the lists that they are in.
-pub fn take_requests(
-    worker: &Worker,
-    peer: &Peer,
-    wanted: impl Fn(&Request) -> bool,
-) -> Vec<*mut Request> {
-    // SAFETY: requests in lists are not freed.
-    let wanted = |req: *mut Request| unsafe { (*req).is_to(peer) && wanted(&*req) };
-    // A request can be in several lists, and there can be very many requests.
-    let mut taken = IndexSet::new();
-    let mut tx = peer.tx.lock();
-    let before = tx.pending.len();
-    let first = tx.pending.front().copied();
-    tx.pending.retain(|&r| {
-        !wanted(r) || {
-            taken.insert(r);
-            false
-        }
-    });
-    worker.progress_flags.dequeued(before - tx.pending.len());
-    peer.stats().set_pending(tx.pending.len());
-    // A frame of the first request may be half sent: the rest of it has to follow.
-    if first != tx.pending.front().copied()
-        && let Some(lane) = tx.lane.as_mut()
-    {
-        lane.settle();
-    }
-    tx.flushes.retain(|flush| {
-        !wanted(flush.req) || {
-            taken.insert(flush.req);
-            false
-        }
-    });
-    if let Some(lane) = tx.lane.as_mut() {
-        let waiting = lane.detach(|token| wanted(Request::by_token(token)));
-        taken.extend(waiting.into_iter().map(Request::by_token));
-    }
-    taken.extend(tx::zcopy::take(&tx, wanted));
-    drop(tx);
-    let mut pulls = Vec::new();
-    worker.cma_gets.lock().retain(|&r| {
-        !wanted(r) || {
-            pulls.push(r);
-            false
-        }
-    });
-    for &req in &pulls {
-        // SAFETY: the request was removed from the list: this thread owns it.
-        split_copy::settle(worker, peer, unsafe { &mut *req });
-    }
-    taken.extend(pulls);
-    let mut ids = worker.ids.lock();
-    let named: Vec<_> = ids.iter().filter(|&(_, r)| wanted(r)).collect();
-    for (id, req) in named {
-        ids.remove(id);
-        if !taken.insert(req) {
-            // The request was not sent: the peer does not have its id.
-            // SAFETY: the request was removed from all lists: this thread owns it.
-            unsafe { (*req).id = 0 };
-        }
-    }
-    drop(ids);
-    taken.into_iter().collect()
-}
-
-/// Clears a closed endpoint in requests that continue: another endpoint may be allocated in its memory.
-pub fn forget_endpoint(worker: &Worker, peer: &Peer, ep: *const Endpoint) {
-    let forget = |req: *mut Request| {
-        // SAFETY: requests in lists are not freed, and stay there as long as the list's lock is held.
-        let r = unsafe { &mut *req };
-        if r.ep == EndpointRef::of(ep) {
-            r.ep = EndpointRef::NONE;
-        }
-    };
-    let tx = peer.tx.lock();
-    tx.pending.iter().for_each(|&r| forget(r));
-    tx.flushes.iter().for_each(|flush| forget(flush.req));
-    if let Some(lane) = &tx.lane {
-        lane.for_each_token(|token| forget(Request::by_token(token)));
-    }
-    drop(tx);
-    worker.cma_gets.lock().iter().for_each(|&r| forget(r));
-    worker.ids.lock().iter().for_each(|(_, r)| forget(r));
 }
 
 /// Fails an endpoint. Progress calls its error handler, once.
@@ -372,7 +283,7 @@ pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t)
 pub fn end_session(worker: &Worker, peer: &Peer, ep: &mut Endpoint) {
     let own = EndpointRef::of(ep);
     let is_offer = |r: &Request| r.ep == own && r.msg.is(Kind::AmRts);
-    let offers = take_requests(worker, peer, is_offer);
+    let offers = peer_requests::take(worker, peer, is_offer);
     // SAFETY: the requests were removed from all lists: this thread owns them.
     unsafe { rndv_cancel::end_requests(peer, offers, UCS_ERR_CANCELED) };
     end_endpoint(worker, peer, ep, UCS_ERR_CONNECTION_RESET);
@@ -381,7 +292,7 @@ pub fn end_session(worker: &Worker, peer: &Peer, ep: &mut Endpoint) {
 /// Ends the requests of an endpoint, and fails the endpoint.
 pub fn end_endpoint(worker: &Worker, peer: &Peer, ep: &mut Endpoint, status: ucs_status_t) {
     let own = EndpointRef::of(ep);
-    let taken = take_requests(worker, peer, |r| r.ep == own);
+    let taken = peer_requests::take(worker, peer, |r| r.ep == own);
     // SAFETY: the requests were removed from all lists: this thread owns them.
     unsafe { rndv_cancel::end_requests(peer, taken, status) };
     fail_endpoint(worker, ep, status);
@@ -399,5 +310,5 @@ pub fn fail_corrupt(peer: &Peer, what: &str) {
         peer.uid,
         peer.inbox.map_or(0, |l| l.id.pid)
     );
-    tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
+    peer.fail(UCS_ERR_CONNECTION_RESET);
 }

@@ -4,7 +4,8 @@
 //! A put, and an atomic operation without a result, can have completed when the peer refuses it: the next flush fails
 //! with `UCS_ERR_INVALID_ADDR`, once. (In UCX the peer aborts, and the flush fails as well.)
 
-use super::{failure, tx};
+use super::peer_requests;
+use super::tx;
 use crate::ctypes::*;
 use crate::engine::peer::{AwaitedFlush, Peer, PeerTx};
 use crate::engine::request::{self, Callback, ChildOps, Op, PeerRef, Request, TxState};
@@ -104,7 +105,7 @@ pub fn abandon(worker: &Worker, peer: &Peer) {
     if !is_abandoned(peer) {
         return;
     }
-    for child in failure::take_requests(worker, peer, is_child) {
+    for child in peer_requests::take(worker, peer, is_child) {
         // SAFETY: the request was removed from all lists: this thread owns it.
         unsafe { request::complete(child, UCS_OK) };
     }

@@ -202,7 +202,7 @@ fn join(ports: &mut IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
 /// before pending requests, which may wait for the peer's reply.
 pub fn on_gone(peer: &Peer, imm: RailImm) {
     match with_sender(peer, |sender| sender.rails.drop_held(imm.qpn)) {
-        Some(false) => tx::fail_peer(peer, UCS_ERR_IO_ERROR),
+        Some(false) => peer.fail(UCS_ERR_IO_ERROR),
         _ => tx::control_first(peer, Kind::RailDownAck, imm.to_u64(), &[]),
     }
 }

@@ -55,7 +55,7 @@ pub fn start(worker: &Worker, ports: &mut IbWorker) {
 
 fn connect(worker: &Worker, ports: &mut IbWorker, peer: &Peer) {
     let Some(LaneTarget::Ib(target)) = peer.target.as_deref() else {
-        return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
+        return peer.fail(UCS_ERR_UNREACHABLE);
     };
     let by_queue = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
     let path = &target.path;
@@ -75,7 +75,7 @@ fn connect(worker: &Worker, ports: &mut IbWorker, peer: &Peer) {
 /// Fails a peer to which no connection can be made. An error in the log: it concerns the configuration of the job.
 pub(super) fn fail(peer: &Peer, e: &io::Error) {
     log::error!("no connection to worker {:#x}: {e}", peer.uid);
-    tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
+    peer.fail(UCS_ERR_UNREACHABLE);
 }
 
 /// Makes the local half of a connection. Returns its number. `paths`: port pairs of a connection with failover, which

@@ -6,8 +6,6 @@
 //! In each round a few of all peers are checked besides: that finds the other cases (a process that has executed
 //! another program), and the death of peers that no endpoint or request needs.
 
-use super::failure::is_dead;
-use super::tx;
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerHandle};
 use crate::engine::request::{PeerRef, Request};
@@ -53,7 +51,7 @@ pub fn fail_dead_peers(worker: &Worker, rx: &mut Rx) {
             .filter(|c| c.peer.is(peer))
             .for_each(|c| c.consumer.stop());
         // SAFETY: peers that lists of progress name are not freed.
-        tx::fail_peer(unsafe { &*peer }, UCS_ERR_CONNECTION_RESET);
+        unsafe { &*peer }.fail(UCS_ERR_CONNECTION_RESET);
     }
 }
 
@@ -104,7 +102,7 @@ fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<*const Peer> {
     looks.retain(|&peer| {
         // SAFETY: peers that lists of progress name are not freed.
         let peer = unsafe { &*peer };
-        let is_dead = is_dead(worker, peer);
+        let is_dead = peer.is_dead();
         liveness.looked(peer, is_dead);
         is_dead
     });

@@ -14,6 +14,7 @@ pub mod ib_wireup_tcp;
 pub mod internal;
 pub mod lane_info;
 pub mod liveness;
+pub mod peer_requests;
 pub mod proto_info;
 pub mod release;
 pub mod req_lookup;

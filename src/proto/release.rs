@@ -6,7 +6,7 @@
 //! peer without references from the worker's lists of peers, where other threads could find it, and frees it when no
 //! list of progress names it.
 
-use super::{failure, proto_info};
+use super::proto_info;
 use crate::engine::peer::Peer;
 use crate::engine::request::{PeerRef, Request};
 use crate::engine::worker::{Rx, Worker};
@@ -31,7 +31,7 @@ pub fn progress(worker: &Worker) {
     let mut departing = std::mem::take(&mut *worker.departing.lock());
     departing.retain(|&peer| {
         // SAFETY: peers in this list are not freed.
-        let done = detach(worker, unsafe { &*peer });
+        let done = detach(unsafe { &*peer });
         if done {
             worker.departed.lock().push(peer);
         }
@@ -41,8 +41,8 @@ pub fn progress(worker: &Worker) {
 }
 
 /// Drops the lane to a failed peer. False if another thread still uses the ring: it has to be tried again.
-fn detach(worker: &Worker, peer: &Peer) -> bool {
-    let is_dead = failure::is_dead(worker, peer);
+fn detach(peer: &Peer) -> bool {
+    let is_dead = peer.is_dead();
     let mut tx = peer.tx.lock();
     tx.waiting = None;
     if let Some(mut outbox) = tx.closing_outbox.take() {
@@ -141,7 +141,7 @@ fn unlist(worker: &Worker) {
     let due = |&peer: &*const Peer| {
         // SAFETY: peers are not freed before they have left this list.
         let peer = unsafe { &*peer };
-        is_unused(peer) && !may_be_named_again(worker, peer)
+        is_unused(peer) && !may_be_named_again(peer)
     };
     if !departed.iter().any(due) {
         return;
@@ -191,8 +191,8 @@ fn is_unused(peer: &Peer) -> bool {
 
 /// Whether an endpoint can still be made to a failed peer with shared memory. It would have to fail: the rings between
 /// the two workers are closed for good, and a second peer with this uid would wait for answers on them.
-fn may_be_named_again(worker: &Worker, peer: &Peer) -> bool {
-    peer.inbox.is_some() && !failure::is_dead(worker, peer)
+fn may_be_named_again(peer: &Peer) -> bool {
+    peer.inbox.is_some() && !peer.is_dead()
 }
 
 /// The peers that lists of progress name.

@@ -1,6 +1,6 @@
 //! Frees incoming rings of shared memory, so that the inbox can grant them to other senders.
 
-use super::{detach, failure, split_copy, tx};
+use super::{detach, split_copy};
 use crate::ctypes::*;
 use crate::engine::worker::{Rx, Worker};
 use std::sync::atomic::Ordering;
@@ -12,14 +12,14 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
     };
     rx.shm_rings.retain_mut(|c| {
         // A sender that is alive may still write, so that its ring cannot be given to another one.
-        let gone = c.consumer.is_stopped() && failure::is_dead(worker, c.peer.get());
+        let gone = c.consumer.is_stopped() && c.peer.get().is_dead();
         let finished = gone || (c.consumer.closed() && matches!(c.consumer.peek(), Ok(None)));
         if finished {
             let peer = c.peer.get();
             // A sender that is destroyed closes its ring: its failure is raised without waiting for the next liveness
             // check.
-            if !gone && failure::is_dead(worker, peer) {
-                tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
+            if !gone && peer.is_dead() {
+                peer.fail(UCS_ERR_CONNECTION_RESET);
             }
             let cancel_counter = c.consumer.cancel_counter();
             let ours = &peer.cancels;

@@ -7,7 +7,8 @@
 //!
 //! Memory that the receiver's device may be reading is returned only when the receiver has answered.
 
-use super::{failure, flush, rndv, tx};
+use super::peer_requests;
+use super::{flush, rndv, tx};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, EndpointRef, Request, ZcopyRole, ZcopyState};
@@ -220,7 +221,7 @@ pub fn on_cancel_reply(worker: &Worker, peer: &Peer, id: u64, answer: u64) {
 /// Removes a cancelled message: returns its receives, removed from all lists. A receive of a message that the user
 /// holds finds that it [`was_cancelled`].
 fn forget_offer(worker: &Worker, peer: &Peer, id: u64) -> Vec<*mut Request> {
-    let receives = failure::take_requests(worker, peer, |r| r.is_receive_of(id));
+    let receives = peer_requests::take(worker, peer, |r| r.is_receive_of(id));
     let mut matcher = worker.matcher.lock();
     let dropped = matcher.retain_unexpected(|u| match u.source {
         PayloadSource::Rts { peer: p, offer } => !(std::ptr::eq(p, peer) && offer.req == id),

@@ -6,7 +6,6 @@
 //! not write, or is late, leaves all chunks to the receiver.
 
 use super::cma::{self, CmaDirection};
-use super::failure;
 use crate::engine::peer::{CMA_ALONE, Peer};
 use crate::engine::request::{PeerRef, Request, SplitCopy, TxState};
 use crate::engine::worker::{SplitPush, Worker};
@@ -166,13 +165,13 @@ pub fn close(r: &mut Request) {
 
 /// Called before the receiver's memory is returned to the user: waits for the chunk that the sender is writing. A dead
 /// sender writes nothing.
-pub fn settle(worker: &Worker, peer: &Peer, r: &mut Request) {
+pub fn settle(peer: &Peer, r: &mut Request) {
     if r.rndv_recv().split.is_none() {
         return;
     }
     close(r);
     for _ in 0..SETTLE_LOOKS {
-        if !matches!(next(r), NextChunk::Wait) || failure::is_dead(worker, peer) {
+        if !matches!(next(r), NextChunk::Wait) || peer.is_dead() {
             break;
         }
         give_way(SETTLE_US);

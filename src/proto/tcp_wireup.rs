@@ -84,7 +84,7 @@ fn connect(worker: &Worker, sockets: &mut TcpWorker, peer: &Peer, mut attempt: C
         return;
     }
     let Some(target) = peer.socket_target() else {
-        return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
+        return peer.fail(UCS_ERR_UNREACHABLE);
     };
     let paths = target.paths(&worker.ctx.devices);
     // SAFETY: the peer of a connection.
@@ -105,7 +105,7 @@ fn connect(worker: &Worker, sockets: &mut TcpWorker, peer: &Peer, mut attempt: C
         attempt.candidate += 1;
     }
     log::diag!("worker {:#x} cannot be reached by tcp", peer.uid);
-    tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
+    peer.fail(UCS_ERR_UNREACHABLE);
 }
 
 /// The connection that a peer has made while messages to it went by shared memory. The peer would reject a second one.
@@ -251,7 +251,7 @@ fn on_answer(
         _ => {
             log::diag!("unexpected reply at the address of worker {:#x}", peer.uid);
             sockets.remove(token);
-            tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
+            peer.fail(UCS_ERR_UNREACHABLE);
             false
         }
     }
@@ -264,7 +264,7 @@ fn retry(sockets: &mut TcpWorker, peer: &Peer, attempt: ConnectAttempt) {
     let worker = peer.worker();
     if dropped > worker.ctx.policy.connecting.max_conn_retries {
         log::diag!("worker {:#x} rejects the connection", peer.uid);
-        return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
+        return peer.fail(UCS_ERR_UNREACHABLE);
     }
     sockets.retries.push(ConnectRetry {
         // SAFETY: the peer of a connection that is to be made.
@@ -500,5 +500,5 @@ pub fn close(sockets: &mut TcpWorker, token: u64) {
         sender.shut();
     }
     drop(tx);
-    tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
+    peer.fail(UCS_ERR_CONNECTION_RESET);
 }

@@ -51,7 +51,7 @@ pub fn start(worker: &Worker, rings: &mut TofuWorker) {
                 "no ring at worker {:#x}: the message receive queue has failed",
                 peer.uid
             );
-            tx::fail_peer(peer, UCS_ERR_IO_ERROR);
+            peer.fail(UCS_ERR_IO_ERROR);
         } else {
             open(rings, peer);
         }
@@ -63,7 +63,7 @@ fn open(rings: &mut TofuWorker, peer: &Peer) {
         Ok(number) => take_ticket(rings, number),
         Err(e) => {
             log::error!("no ring at worker {:#x}: {e}", peer.uid);
-            tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
+            peer.fail(UCS_ERR_UNREACHABLE);
         }
     }
 }
@@ -83,7 +83,7 @@ fn take_ticket(rings: &mut TofuWorker, number: u32) {
     };
     let peer = conn.peer.get();
     let Some(there) = locator(peer) else {
-        return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
+        return peer.fail(UCS_ERR_UNREACHABLE);
     };
     let ticket = u64::from(conn.phase == TofuConnPhase::TakingTicket);
     let to = RemoteAddr {
@@ -130,7 +130,7 @@ fn fail_peer(peer: &Peer, code: i32) {
         peer.uid,
         code_name(code)
     );
-    tx::fail_peer(peer, status_of(code));
+    peer.fail(status_of(code));
 }
 
 /// The status of an endpoint for a code of uTofu.
@@ -361,7 +361,7 @@ pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
     let peer = conn.peer.get();
     if conn.phase == TofuConnPhase::Open && conn.ctrl_word.has_left(conn.proof) {
         log::debug!("worker {:#x} has ended its connection", peer.uid);
-        return tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
+        return peer.fail(UCS_ERR_CONNECTION_RESET);
     }
     if !matches!(conn.phase, TofuConnPhase::Requested { .. }) {
         return;
@@ -380,7 +380,7 @@ pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
             peer.uid,
             grant.refusal
         );
-        return tx::fail_peer(peer, UCS_ERR_NO_RESOURCE);
+        return peer.fail(UCS_ERR_NO_RESOURCE);
     }
     let Some(there) = locator(peer) else { return };
     conn.phase = TofuConnPhase::Open;
@@ -423,7 +423,7 @@ pub fn tick(worker: &Worker, rings: &mut TofuWorker, now: u64) {
         let waited = now - conn.since;
         if waited >= CONNECT_WARN_MS && guarded {
             log::diag!("worker {:#x} does not answer: no ring", peer.uid);
-            tx::fail_peer(peer, UCS_ERR_ENDPOINT_TIMEOUT);
+            peer.fail(UCS_ERR_ENDPOINT_TIMEOUT);
         } else if waited >= CONNECT_WARN_MS && !std::mem::replace(&mut conn.late, true) {
             // The peer may be computing, and no endpoint watches for its death.
             log::error!(

@@ -84,7 +84,7 @@ unsafe fn submit(req: *mut Request, deferrable: bool) -> PostResult {
                 // complete it, too.
                 unsafe { release_id(req) };
                 drop(tx);
-                fail_peer(peer, status);
+                peer.fail(status);
                 return PostResult::Failed(status);
             }
         }
@@ -360,15 +360,4 @@ fn count_message(peer: &Peer, r: &Request) {
         _ => return,
     };
     peer.stats().of(protocol).add(bytes);
-}
-
-/// Fails a peer; progress ends its requests and endpoints.
-#[cold]
-pub fn fail_peer(peer: &Peer, status: ucs_status_t) {
-    if peer.set_failed(status) {
-        let worker = peer.worker();
-        worker.failed_peers.lock().push(peer);
-        worker.progress_flags.raise_deferred();
-        worker.wake();
-    }
 }

@@ -4,7 +4,7 @@ use super::close::{post_disconnect, send_disconnect, writers_alone};
 use crate::ctypes::*;
 use crate::engine::tofu_worker::TofuWorker;
 use crate::engine::worker::Worker;
-use crate::proto::{tofu_close, tofu_wireup, tx};
+use crate::proto::{tofu_close, tofu_wireup};
 use crate::sys::log;
 use crate::tl::tofu::op_queue::ErrSource;
 use crate::tl::tofu::utofu::code_name;
@@ -83,7 +83,7 @@ pub(super) fn fail_mrq(worker: &Worker, rings: &mut TofuWorker, code: i32) {
     post_disconnect(rings, &mut writers);
     for peer in worker.all_peers() {
         if peer.has_rings() {
-            tx::fail_peer(&peer, UCS_ERR_IO_ERROR);
+            peer.fail(UCS_ERR_IO_ERROR);
         }
     }
 }

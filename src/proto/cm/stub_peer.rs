@@ -6,6 +6,7 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, PeerRef};
 use crate::engine::worker::Worker;
+use crate::proto::peer_requests;
 use crate::proto::{failure, resolve, tx};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -77,7 +78,7 @@ fn migrate(worker: &Worker, ep: *mut Endpoint, stub: &Peer, peer: &Peer) {
     drop((from, to));
     if peer.status() != UCS_OK {
         // The peer had failed before: requests added to it after that are completed here.
-        for req in failure::take_requests(worker, peer, |_| true) {
+        for req in peer_requests::take(worker, peer, |_| true) {
             // SAFETY: the request was removed from all lists: this thread owns it.
             unsafe { request::complete(req, peer.status()) };
         }
@@ -92,6 +93,6 @@ fn migrate(worker: &Worker, ep: *mut Endpoint, stub: &Peer, peer: &Peer) {
 pub(super) fn fail(stub: *const Peer, status: ucs_status_t) {
     // SAFETY: stub peers are not freed as long as something refers to them.
     if let Some(peer) = unsafe { stub.as_ref() } {
-        tx::fail_peer(peer, status);
+        peer.fail(status);
     }
 }

@@ -5,7 +5,7 @@ use super::{agree, begin, fail, open, own_limits, upkeep};
 use crate::ctypes::*;
 use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker, RemoteQp, TcpWireup, WireupChannel};
 use crate::engine::worker::Worker;
-use crate::proto::{ib_failover, tx};
+use crate::proto::ib_failover;
 use crate::sys::log;
 use crate::tl::ib::rc::{self, PSN_MASK};
 use crate::tl::ib::ud::AddressHandle;
@@ -148,7 +148,7 @@ fn addressee(
                 hello.from
             );
             old.ended = true;
-            tx::fail_peer(old.peer.get(), UCS_ERR_CONNECTION_RESET);
+            old.peer.get().fail(UCS_ERR_CONNECTION_RESET);
         }
     }
     answer(worker, ports, qp_hello, link)

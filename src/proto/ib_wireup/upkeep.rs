@@ -2,7 +2,7 @@
 //! that nothing refers to any more.
 
 use super::hello::MAX_HELLO_INTERVAL_MS;
-use super::{disconnect, ib_failover, repeat, settle, tx};
+use super::{disconnect, ib_failover, repeat, settle};
 use crate::ctypes::*;
 use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker};
 use crate::engine::peer::Peer;
@@ -93,7 +93,7 @@ fn advance(c: &mut IbConn, now: u64, timeout: u64) -> Step {
         // Relaxed: set once; the next round sees it.
         if peer.watch_death.load(Ordering::Relaxed) || !c.answered && is_unwanted(peer) {
             log::diag!("worker {:#x} does not answer: no connection", peer.uid);
-            tx::fail_peer(peer, UCS_ERR_ENDPOINT_TIMEOUT);
+            peer.fail(UCS_ERR_ENDPOINT_TIMEOUT);
             return Step::Keep;
         }
         // The peer may be computing, and no endpoint handles errors: keep waiting.
@@ -140,10 +140,10 @@ fn check_liveness(c: &mut IbConn, now: u64, keepalive: u64, timeout: u64) {
     });
     if refused {
         log_loss(peer, "the device accepts no more work requests");
-        tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
+        peer.fail(UCS_ERR_CONNECTION_RESET);
     } else if alive == Some(false) {
         log_loss(peer, &format!("nothing was acknowledged for {timeout} ms"));
-        tx::fail_peer(peer, UCS_ERR_ENDPOINT_TIMEOUT);
+        peer.fail(UCS_ERR_ENDPOINT_TIMEOUT);
     }
 }
 
@@ -163,7 +163,7 @@ pub(super) fn has_room(ports: &mut IbWorker, most: usize) -> bool {
         let wanted = peer.tx.lock().connecting;
         c.ended = !wanted && c.since < before;
         if c.ended && is_unwanted(peer) {
-            tx::fail_peer(peer, UCS_ERR_ENDPOINT_TIMEOUT);
+            peer.fail(UCS_ERR_ENDPOINT_TIMEOUT);
         }
         begun += usize::from(!c.ended);
     }
@@ -195,13 +195,10 @@ pub fn broken(ports: &mut IbWorker, number: u32, status: ibv_wc_status) {
     }
     let verbs = ports.ifaces[iface].port.hca.verbs;
     log_loss(peer, &verbs.status_text(status));
-    tx::fail_peer(
-        peer,
-        match status {
-            IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => UCS_ERR_ENDPOINT_TIMEOUT,
-            IBV_WC_REM_ACCESS_ERR | IBV_WC_REM_INV_REQ_ERR => UCS_ERR_IO_ERROR,
-            // Among them an operation that the peer could not execute any more, because its process exits.
-            _ => UCS_ERR_CONNECTION_RESET,
-        },
-    );
+    peer.fail(match status {
+        IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => UCS_ERR_ENDPOINT_TIMEOUT,
+        IBV_WC_REM_ACCESS_ERR | IBV_WC_REM_INV_REQ_ERR => UCS_ERR_IO_ERROR,
+        // Among them an operation that the peer could not execute any more, because its process exits.
+        _ => UCS_ERR_CONNECTION_RESET,
+    });
 }

@@ -1,6 +1,6 @@
 //! Pending queues: requests of a peer that are sent when there is room.
 
-use super::{advance, count_message, fail_peer, rma_sw};
+use super::{advance, count_message, rma_sw};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::request::{self, Request, TxState};
@@ -63,7 +63,7 @@ pub fn move_backlog(worker: &Worker) {
             }
         }
         if let Err(status) = verdict {
-            fail_peer(peer, status);
+            peer.fail(status);
         }
     }
     worker.wake();
@@ -110,7 +110,7 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
             Ok(_) if go_on && !worker.progress_flags.is_inherited() => {}
             Ok(_) => return count,
             Err(status) => {
-                fail_peer(peer, status);
+                peer.fail(status);
                 return count + 1;
             }
         }
