@@ -9,7 +9,7 @@ use crate::engine::peer::Peer;
 use crate::engine::request::Request;
 use crate::engine::tofu_worker::{RegionKind, TofuWorker};
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::tx::rma_ib;
+use crate::proto::tx::completion;
 use crate::proto::{failure, flush, tofu_listen, tofu_wireup};
 use crate::sys::log;
 use crate::tl::Lane;
@@ -205,8 +205,8 @@ fn on_done(request: Token, well: bool) {
     // SAFETY: the queue has just reported that the request waited for the operation.
     unsafe {
         match well {
-            true => rma_ib::on_read(request),
-            false => rma_ib::on_failed(request),
+            true => completion::on_read(request),
+            false => completion::on_failed(request),
         }
     }
 }

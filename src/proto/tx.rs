@@ -2,9 +2,11 @@
 
 mod am;
 mod connect;
+pub mod completion;
 pub mod ib_stripe;
 mod iov_sge;
 mod pending;
+mod rma;
 pub mod rma_ib;
 pub mod rma_sw;
 pub mod rma_tofu;
@@ -296,7 +298,7 @@ unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<boo
         // SAFETY: the caller's request is valid, and the peer's lock is held.
         let r = unsafe { &mut *req };
         let in_place = r.transfer().is_some();
-        rma_ib::give_up(r);
+        rma::give_up(r);
         if r.sent == TxState::AwaitReply {
             // SAFETY: the request is complete, and had no id before.
             unsafe { assign_id(req) };

@@ -1,5 +1,5 @@
-//! Formats between queue pairs beside [packets](super::packet_hdr): the header of UD datagrams, and the HELLO messages of
-//! the wireup.
+//! Formats between queue pairs beside [packets](super::packet_hdr): the header of UD datagrams, and the HELLO messages
+//! of the wireup.
 //!
 //! In front of UD packets is a [`Datagram`]; one without a packet behind it only acknowledges.
 #![forbid(unsafe_code)]

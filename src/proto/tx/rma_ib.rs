@@ -7,10 +7,10 @@
 
 mod done;
 
-use super::{rma_sw, zcopy};
+use super::{rma, zcopy};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
-use crate::engine::request::{Extra, Op, Request, RmaIb, TxPayload, TxState, Zcopy, ZcopyRole};
+use crate::engine::request::{Extra, Op, Request, RmaIb, TxState, Zcopy, ZcopyRole};
 use crate::proto::cma::CmaDirection;
 use crate::sys::regcache::Handle;
 use crate::tl::Lane;
@@ -18,11 +18,11 @@ use crate::tl::ib::mr::IbMr;
 use crate::tl::ib::rc::{AmoDesc, RemoteMem};
 use crate::tl::ib::sender::IbSender;
 use crate::wire::address::MAX_PORTS;
-use crate::wire::header::{AmoHdr, Kind};
+use crate::wire::header::AmoHdr;
 use crate::wire::rkey::DeviceKeys;
 use crate::wire::stats::StatProtocol;
 
-pub use done::{on_end, on_end_alone, on_failed, on_rail_end, on_read};
+pub use done::{on_end, on_end_alone, on_rail_end};
 
 /// Makes a request, whose data (contiguous, unless it is [in place](in_place)) and peer are set, RMA by the HCA.
 pub fn set_rma_ib(r: &mut Request, direction: CmaDirection, addr: u64, keys: &DeviceKeys) {
@@ -49,27 +49,8 @@ pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, keys: &DeviceKeys) -> b
         port_mask,
         fetch,
     };
-    set_atomic(r, addr, head, op);
+    rma::set_atomic(r, addr, head, op);
     true
-}
-
-/// Makes a request an atomic operation of the HCA or TNI for which the rkey or STADD of `op` is valid; it becomes a
-/// message if the lane does not reach that one.
-pub(super) fn set_atomic(r: &mut Request, addr: u64, head: &AmoHdr, op: Op) {
-    super::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
-    (r.sent, r.op) = (TxState::Rma, op);
-}
-
-/// Called when an atomic operation was posted: from here on it is no message. Counted as mapped, because the target's
-/// processor executes nothing.
-pub(super) fn atomic_posted(peer: &Peer, r: &mut Request, len: usize) {
-    peer.stats().of(StatProtocol::AmoMapped).add(len);
-    r.msg.drop_kind();
-    r.sent = match r.is_read() {
-        true => TxState::AwaitReply,
-        false => TxState::Complete,
-    };
-    r.op = Op::SinglePost;
 }
 
 /// The HCA operation for an atomic operation, if HCAs have it.
@@ -201,31 +182,6 @@ pub fn in_place(r: &mut Request, memory: Vec<Handle<IbMr>>) {
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
-/// Makes a request RMA or a rendezvous by messages, because no queue pair can execute it.
-pub(super) fn give_up(r: &mut Request) {
-    if let Op::AmoIb { fetch, .. } | Op::AmoTofu { fetch, .. } = r.op {
-        r.op = Op::Message;
-        (r.sent, r.payload) = match fetch {
-            true => (TxState::AwaitReply, TxPayload::HeaderOnly),
-            false => (TxState::Complete, TxPayload::Whole),
-        };
-        return;
-    }
-    match r.transfer().map(|t| t.role) {
-        Some(ZcopyRole::Deliver) => return zcopy::fall_back_to_am(r, r.msg.imm),
-        Some(ZcopyRole::Fetch) => return zcopy::rtr_am(r),
-        _ => {}
-    }
-    r.extra = None;
-    let (direction, addr) = match &r.op {
-        Op::RmaIb(rma) => (rma.direction, rma.remote_addr),
-        Op::RmaTofu(rma) => (rma.direction, rma.remote_addr),
-        _ => return,
-    };
-    r.op = Op::Message;
-    rma_sw::set_am(r, direction, addr);
-}
-
 /// Posts as much of a request as there is room for; true when that was all of it. `None`: the lane cannot execute it.
 ///
 /// # Safety
@@ -246,18 +202,18 @@ pub(super) unsafe fn advance(
         // SAFETY: the user's memory is valid until the request completes.
         return unsafe { zcopy::advance(peer, sender, req, key) };
     }
-    let rma = match &mut r.op {
-        Op::RmaIb(rma) if sender.is_connected() => rma,
+    let op = match &mut r.op {
+        Op::RmaIb(op) if sender.is_connected() => op,
         Op::AmoIb { .. } => return post_atomic(peer, sender, r),
         _ => return None,
     };
-    let key = of_port(&rma.rkeys, sender.remote_port())?;
+    let key = of_port(&op.rkeys, sender.remote_port())?;
     let (data, len) = (r.data.as_contig()?, r.data.len());
-    let writes = rma.direction == CmaDirection::Write;
+    let writes = op.direction == CmaDirection::Write;
     while (r.offset as usize) < len {
         let (at, left) = (r.offset as usize, len - r.offset as usize);
         let remote = RemoteMem {
-            addr: rma.remote_addr.wrapping_add(r.offset),
+            addr: op.remote_addr.wrapping_add(r.offset),
             key,
         };
         // SAFETY: the range is inside the user's memory.
@@ -272,7 +228,7 @@ pub(super) unsafe fn advance(
             return Some(false);
         }
         r.offset += n as u64;
-        rma.outstanding += u32::from(!writes);
+        op.outstanding += u32::from(!writes);
     }
     peer.stats().of(StatProtocol::RmaCopy).add(len);
     // The completion of a get is reported by the HCA.
@@ -311,6 +267,6 @@ fn post_atomic(peer: &Peer, sender: &mut IbSender, r: &mut Request) -> Option<bo
     if !sender.atomic(step, at, result, Request::token(owner)) {
         return Some(false);
     }
-    atomic_posted(peer, r, size_of::<u64>());
+    rma::atomic_posted(peer, r, size_of::<u64>());
     Some(true)
 }

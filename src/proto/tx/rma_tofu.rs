@@ -1,7 +1,7 @@
 //! RMA and AMO that TNIs of the Tofu interconnect execute: queued like messages, because a ring has to be granted
 //! first, and posted in order. Puts use the VCQ of messages, and are ordered with them.
 
-use super::{rma_ib, tofu_stripe, zcopy};
+use super::{rma, tofu_stripe, zcopy};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::request::{
@@ -66,7 +66,7 @@ pub fn step(op: u8, size: u8, value: u64, compare: u64) -> Option<TofuAmo> {
 /// which has it ([`crate::proto::select::amo::path`]).
 pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, stadd: u64) {
     let fetch = head.fetch != 0;
-    rma_ib::set_atomic(r, addr, head, Op::AmoTofu { stadd, fetch });
+    rma::set_atomic(r, addr, head, Op::AmoTofu { stadd, fetch });
 }
 
 /// The sender to a peer, if no request is pending.
@@ -125,7 +125,7 @@ fn post_atomic(peer: &Peer, sender: &mut TofuSender, r: &mut Request) -> Option<
     };
     let posted = sender.change(step, stadd, reply);
     if posted {
-        rma_ib::atomic_posted(peer, r, step.width.bytes());
+        rma::atomic_posted(peer, r, step.width.bytes());
     }
     Some(posted)
 }
