@@ -7,8 +7,8 @@
 //! and posted receives that of one to be received.
 #define _GNU_SOURCE
 #include "pair.h"
+#include "../resources.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,34 +56,6 @@ static void settle(struct side *side)
         ucp_worker_progress(side->worker);
     }
     meet_other(side);
-}
-
-static long entries_of(const char *path)
-{
-    DIR *directory = opendir(path);
-    long count = 0;
-
-    while (directory != NULL && readdir(directory) != NULL) {
-        count++;
-    }
-    if (directory != NULL) {
-        closedir(directory);
-    }
-    return count;
-}
-
-static long lines_of(const char *path)
-{
-    FILE *file = fopen(path, "r");
-    long count = 0;
-
-    for (int c; file != NULL && (c = fgetc(file)) != EOF;) {
-        count += c == '\n';
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return count;
 }
 
 /** Kibibytes of memory (PSS). */

@@ -1,21 +1,19 @@
 /* The wire file: making and mapping it, its locks, its tables and its arena of pages. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "../soft/lock.h"
+#include "../soft/wire_file.h"
 #include "wire.h"
 
 #define WIRE_MAGIC (0x3130616368746673ULL + sizeof(struct wire)) /* another layout is another version of the wire */
 
 struct wire *wire;
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void wire_lock(pthread_mutex_t *lock)
 {
@@ -24,44 +22,37 @@ void wire_lock(pthread_mutex_t *lock)
         __atomic_add_fetch(&wire->faults.locks_recovered, 1, __ATOMIC_RELAXED);
 }
 
-int wire_open(void)
+/* The file is locked. */
+static void attach_wire(int fd)
 {
-    const char *name = getenv("SOFT_HCA_WIRE"), *faults = getenv("SOFT_HCA_FAULTS");
+    const char *faults = getenv("SOFT_HCA_FAULTS");
     size_t size = sizeof(struct wire) + (size_t)WIRE_PAGES * WIRE_PAGE;
     bool made = false;
-    void *map = MAP_FAILED;
-    int fd;
+    struct wire *map;
 
-    if (wire != NULL)
-        return 0;
-    if (name == NULL || *name == '\0')
-        return ENODEV;
-    fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return errno;
-    pthread_mutex_lock(&open_lock);
-    flock(fd, LOCK_EX); /* one creator; the kernel releases the lock if that process is killed */
-    if (wire == NULL && ftruncate(fd, size) == 0)
-        map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    if (map != MAP_FAILED) {
-        struct wire *w = map;
-
-        /* fork: the child has no HCA of its own before it opens one, and must not dump half a gigabyte of holes */
-        madvise(map, size, MADV_DONTDUMP);
-        if (w->magic != WIRE_MAGIC) {
-            soft_lock_make(&w->table_lock);
-            soft_lock_make(&w->atomic_lock);
-            w->magic = WIRE_MAGIC;
-            made = true;
-        }
-        __atomic_store_n(&wire, w, __ATOMIC_RELEASE);
-        if (made && faults != NULL && fault_set(faults) != 0)
-            fprintf(stderr, "soft HCA: SOFT_HCA_FAULTS=%s is not understood\n", faults);
+    if (wire != NULL || ftruncate(fd, size) != 0)
+        return;
+    map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (map == MAP_FAILED)
+        return;
+    /* fork: the child has no HCA of its own before it opens one, and must not dump half a gigabyte of holes */
+    madvise(map, size, MADV_DONTDUMP);
+    if (map->magic != WIRE_MAGIC) {
+        soft_lock_make(&map->table_lock);
+        soft_lock_make(&map->atomic_lock);
+        map->magic = WIRE_MAGIC;
+        made = true;
     }
-    flock(fd, LOCK_UN);
-    pthread_mutex_unlock(&open_lock);
-    close(fd);
-    return wire == NULL ? ENODEV : 0;
+    __atomic_store_n(&wire, map, __ATOMIC_RELEASE);
+    if (made && faults != NULL && fault_set(faults) != 0)
+        fprintf(stderr, "soft HCA: SOFT_HCA_FAULTS=%s is not understood\n", faults);
+}
+
+int wire_open(void)
+{
+    int error = wire != NULL ? 0 : soft_wire_file_open("SOFT_HCA_WIRE", attach_wire);
+
+    return error != 0 ? error : wire == NULL ? ENODEV : 0;
 }
 
 uint32_t wire_tag(void)

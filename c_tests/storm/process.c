@@ -2,8 +2,6 @@
 #define _GNU_SOURCE
 #include "traffic.h"
 
-#include <dirent.h>
-#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,30 +131,13 @@ static void look_at_peer(int slot)
 
 /* --- the process --- */
 
-static long entries(const char *directory)
-{
-    DIR *opened = opendir(directory);
-    long count  = 0;
-
-    while (readdir(opened) != NULL) {
-        count++;
-    }
-    closedir(opened);
-    return count;
-}
-
 /* Keeps the least resources of a survivor in each third of the storm. */
 static void take_sample(void)
 {
-    int     third = (int)((now() - board->begins) / (board->ends - board->begins) * SAMPLES);
-    held_t *least = &board->least[me][third < SAMPLES ? third : SAMPLES - 1];
-    held_t  held  = {.descriptors = entries("/proc/self/fd"), .bytes = (long)mallinfo2().uordblks};
-    FILE   *maps  = fopen("/proc/self/maps", "r");
+    int          third = (int)((now() - board->begins) / (board->ends - board->begins) * SAMPLES);
+    resources_t *least = &board->least[me][third < SAMPLES ? third : SAMPLES - 1];
+    resources_t  held  = resources_in_use();
 
-    for (int c; (c = fgetc(maps)) != EOF;) {
-        held.mappings += c == '\n';
-    }
-    fclose(maps);
     if (least->descriptors == 0) {
         *least = held;
     }

@@ -182,9 +182,9 @@ static void finish(void)
     }
 }
 
-static int grew(const held_t *before, const held_t *after)
+static int grew(const resources_t *before, const resources_t *after)
 {
-    long slack = before->bytes / SLACK_SHARE > SLACK_BYTES ? before->bytes / SLACK_SHARE : SLACK_BYTES;
+    size_t slack = before->bytes / SLACK_SHARE > SLACK_BYTES ? before->bytes / SLACK_SHARE : SLACK_BYTES;
 
     return after->descriptors > before->descriptors + SLACK_DESCRIPTORS ||
            after->mappings > before->mappings + SLACK_MAPPINGS || after->bytes > before->bytes + slack;
@@ -193,11 +193,11 @@ static int grew(const held_t *before, const held_t *after)
 static void judge_survivors(void)
 {
     for (int i = 0; i < SURVIVORS; i++) {
-        held_t *least = shared->least[i], *before = &least[SAMPLES / 2], *after = &least[SAMPLES - 1];
+        resources_t *least = shared->least[i], *before = &least[SAMPLES / 2], *after = &least[SAMPLES - 1];
 
         printf("survivor %d: descriptors, mappings, KB on the heap:", i);
         for (int third = 0; third < SAMPLES; third++) {
-            printf("%s %ld, %ld, %ld", third == 0 ? "" : ";", least[third].descriptors, least[third].mappings,
+            printf("%s %zu, %zu, %zu", third == 0 ? "" : ";", least[third].descriptors, least[third].mappings,
                    least[third].bytes >> 10);
         }
         printf("\n");

@@ -2,16 +2,13 @@
 #ifndef STORM_H
 #define STORM_H
 
+#include "../resources.h"
+
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum { MAX_SLOTS = 16, SURVIVORS = 2, BLOB = 4096, MAX_GENERATIONS = 1 << 16, SAMPLES = 3 };
-
-/* Resources of a process. */
-typedef struct {
-    long descriptors, mappings, bytes;
-} held_t;
 
 /* A slot: a process of the storm and its successors. A generation is 0 before the first one. */
 typedef struct {
@@ -38,7 +35,7 @@ typedef struct {
     atomic_long done[8], failures, cancels;
     atomic_long slowest_us; /* callback */
     /* Least resources of each survivor in the first, second and last third. */
-    held_t      least[SURVIVORS][SAMPLES];
+    resources_t least[SURVIVORS][SAMPLES];
 } board_t;
 
 double now(void);

@@ -5,18 +5,14 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "../soft/thread.h"
 #include "tofu.h"
 
 enum { LATE_US = 2000 };
 
-static pthread_mutex_t engine_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t engine_work;
+static struct soft_thread engine = SOFT_THREAD_INITIALIZER;
 static uint64_t engine_due = UINT64_MAX; /* ns */
-static pid_t engine_process;             /* where the thread runs: a child of fork has none */
 
 static uint64_t setting(_Atomic uint64_t *fault)
 {
@@ -112,34 +108,21 @@ static uint64_t look_at_all(void)
 static void *engine_run(void *unused)
 {
     (void)unused;
-    pthread_mutex_lock(&engine_lock);
+    pthread_mutex_lock(&engine.lock);
     for (;;) {
         uint64_t due = engine_due;
 
-        if (due == UINT64_MAX)
-            pthread_cond_wait(&engine_work, &engine_lock);
-        else if (due > now_ns()) {
-            struct timespec until = {due / 1000000000, due % 1000000000};
-
-            pthread_cond_timedwait(&engine_work, &engine_lock, &until);
-        } else {
+        if (due > now_ns())
+            soft_thread_wait(&engine, due);
+        else {
             engine_due = UINT64_MAX;
-            pthread_mutex_unlock(&engine_lock);
+            pthread_mutex_unlock(&engine.lock);
             due = look_at_all();
-            pthread_mutex_lock(&engine_lock);
+            pthread_mutex_lock(&engine.lock);
             engine_due = due < engine_due ? due : engine_due;
         }
     }
     return NULL;
-}
-
-/* engine_lock held. */
-static void engine_start(void)
-{
-    if (engine_process == getpid())
-        return;
-    engine_process = getpid();
-    soft_thread(engine_run, &engine_work);
 }
 
 static void hold(struct soft_vcq *vcq, const struct op *op, uint64_t place, uint64_t due, bool overtaken)
@@ -151,13 +134,13 @@ static void hold(struct soft_vcq *vcq, const struct op *op, uint64_t place, uint
         end = &(*end)->next;
     *end = held;
     atomic_fetch_add_explicit(&vcq->helds, 1, memory_order_release);
-    pthread_mutex_lock(&engine_lock);
-    engine_start();
+    pthread_mutex_lock(&engine.lock);
+    soft_thread_start(&engine, engine_run);
     if (due < engine_due) {
         engine_due = due;
-        pthread_cond_signal(&engine_work);
+        pthread_cond_signal(&engine.work);
     }
-    pthread_mutex_unlock(&engine_lock);
+    pthread_mutex_unlock(&engine.lock);
 }
 
 bool late_takes(struct soft_vcq *vcq, const struct op *op, uint64_t place)

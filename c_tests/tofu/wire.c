@@ -1,13 +1,12 @@
 /* The wire file: creating and mapping it, and its locks. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "../soft/lock.h"
+#include "../soft/wire_file.h"
 #include "wire.h"
 
 #define WIRE_MAGIC \
@@ -15,7 +14,6 @@
      sizeof(struct wire_node)) /* another layout is another version of the wire */
 
 struct wire *wire;
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void wire_lock(pthread_mutex_t *lock)
 {
@@ -62,30 +60,27 @@ static struct wire *map_wire(int fd, bool *made)
     return map;
 }
 
+/* The file is locked. */
+static void attach_wire(int fd)
+{
+    const char *faults = getenv("SOFT_TOFU_FAULTS");
+    bool made = false;
+
+    if (wire != NULL)
+        return;
+    /* Release: partner of the acquire in wire_open; the layout is there before the pointer. */
+    __atomic_store_n(&wire, map_wire(fd, &made), __ATOMIC_RELEASE);
+    if (made && wire != NULL && faults != NULL && fault_set(faults) != 0)
+        fprintf(stderr, "soft Tofu: SOFT_TOFU_FAULTS=%s is not understood\n", faults);
+}
+
 int wire_open(void)
 {
-    const char *name = getenv("SOFT_TOFU_WIRE"), *faults = getenv("SOFT_TOFU_FAULTS");
-    bool made = false;
-    int fd;
+    int error;
 
-    /* Acquire: partner of the release below. */
+    /* Acquire: partner of the release in attach_wire. */
     if (__atomic_load_n(&wire, __ATOMIC_ACQUIRE) != NULL)
         return 0;
-    if (name == NULL || *name == '\0')
-        return ENODEV;
-    fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return errno;
-    pthread_mutex_lock(&open_lock);
-    flock(fd, LOCK_EX); /* one creator; the kernel releases the lock if that process is killed */
-    if (wire == NULL) {
-        /* Release: partner of the acquire above; the layout is there before the pointer. */
-        __atomic_store_n(&wire, map_wire(fd, &made), __ATOMIC_RELEASE);
-        if (made && wire != NULL && faults != NULL && fault_set(faults) != 0)
-            fprintf(stderr, "soft Tofu: SOFT_TOFU_FAULTS=%s is not understood\n", faults);
-    }
-    flock(fd, LOCK_UN);
-    pthread_mutex_unlock(&open_lock);
-    close(fd);
-    return wire == NULL ? ENODEV : 0;
+    error = soft_wire_file_open("SOFT_TOFU_WIRE", attach_wire);
+    return error != 0 ? error : wire == NULL ? ENODEV : 0;
 }

@@ -6,9 +6,8 @@
  * CHURN_PEERS=N: so many come and go, and what is held is printed.
  */
 #include "churn.h"
+#include "limits.h"
 
-#include <dirent.h>
-#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,10 +30,6 @@ enum way {
     CLOSED_AND_GONE,     /* the other way round */
     WAYS
 };
-
-typedef struct {
-    size_t descriptors, mappings, bytes;
-} held_t;
 
 static void send_one(ucp_ep_h ep, ucp_tag_t tag)
 {
@@ -116,57 +111,6 @@ static void bring_peers(unsigned count)
 }
 
 /* --- the worker that stays --- */
-
-static size_t entries(const char *path)
-{
-    DIR   *directory = opendir(path);
-    size_t count     = 0;
-
-    while (readdir(directory) != NULL) {
-        count++;
-    }
-    closedir(directory);
-    return count;
-}
-
-static size_t lines(const char *path)
-{
-    FILE  *file  = fopen(path, "r");
-    size_t count = 0;
-
-    for (int c; (c = fgetc(file)) != EOF;) {
-        count += c == '\n';
-    }
-    fclose(file);
-    return count;
-}
-
-static held_t hold(void)
-{
-    return (held_t){
-        .descriptors = entries("/proc/self/fd"), .mappings = lines("/proc/self/maps"), .bytes = mallinfo2().uordblks};
-}
-
-static int is_at_most(held_t held, held_t most)
-{
-    return held.descriptors <= most.descriptors && held.mappings <= most.mappings && held.bytes <= most.bytes;
-}
-
-/* Progresses until no more is held than this, as long as may be. */
-static held_t settle(held_t most)
-{
-    time_t end = time(NULL) + SECONDS;
-    held_t held;
-
-    do {
-        for (int i = 0; i < 1000; i++) {
-            ucp_worker_progress(worker);
-            sched_yield();
-        }
-        held = hold();
-    } while (!is_at_most(held, most) && time(NULL) < end);
-    return held;
-}
 
 /* Waits without progress until a peer has gone. */
 static void wait_blindly(unsigned number)
@@ -254,19 +198,11 @@ static void meet(unsigned number, enum way way)
     drop_unread();
 }
 
-static void no_more(const char *what, size_t most, size_t many)
-{
-    char text[96];
-
-    snprintf(text, sizeof(text), "%zu where at most %zu were expected", many, most);
-    check(__FILE__, __LINE__, what, many <= most, text);
-}
-
 static void come_and_go_all(void)
 {
     const char *number = getenv("CHURN_PEERS");
     unsigned    count  = number != NULL ? (unsigned)atol(number) : PEERS;
-    held_t      most   = {.bytes = SIZE_MAX, .mappings = SIZE_MAX, .descriptors = SIZE_MAX}, held;
+    resources_t most   = {.bytes = SIZE_MAX, .mappings = SIZE_MAX, .descriptors = SIZE_MAX}, held;
     pid_t       pid;
     int         status;
 
@@ -287,22 +223,20 @@ static void come_and_go_all(void)
                 ucp_worker_progress(worker);
                 sched_yield();
             }
-            most = hold();
+            most = resources_in_use();
             most.descriptors += SLACK_DESCRIPTORS;
             most.mappings += SLACK_MAPPINGS;
             most.bytes += SLACK_BYTES;
         }
         if (number != NULL && i % WARM == 0) {
-            held = hold();
+            held = resources_in_use();
             printf("    %8u peers: %zu descriptors, %zu mappings, %zu bytes\n", i, held.descriptors, held.mappings,
                    held.bytes);
             fflush(stdout);
         }
     }
-    held = settle(most);
-    no_more("descriptors", most.descriptors, held.descriptors);
-    no_more("mappings", most.mappings, held.mappings);
-    no_more("bytes on the heap", most.bytes, held.bytes);
+    held = progress_until_at_most(worker, most, SECONDS);
+    want_at_most(most, held);
     WANT_TRUE(waitpid(pid, &status, 0) == pid && status == 0);
     ucp_worker_destroy(worker);
     ucp_cleanup(context);

@@ -3,6 +3,7 @@
  * before them, still waits for the operations in front of it.
  */
 #include "check.h"
+#include "connect.h"
 
 #include <stdint.h>
 
@@ -20,23 +21,6 @@ static void on_failure(void *argument, ucp_ep_h ep, ucs_status_t status)
 {
     (void)argument, (void)ep;
     WANT_TRUE(status == UCS_OK);
-}
-
-static ucp_ep_h connect_there(void)
-{
-    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE
-                                            | UCP_EP_PARAM_FIELD_ERR_HANDLER,
-                              .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
-                              .err_handler = {.cb = on_failure}};
-    ucp_address_t  *address;
-    size_t          length;
-    ucp_ep_h        ep;
-
-    WANT(UCS_OK, ucp_worker_get_address(there, &address, &length));
-    params.address = address;
-    WANT(UCS_OK, ucp_ep_create(here, &params, &ep));
-    ucp_worker_release_address(there, address);
-    return ep;
 }
 
 static void progress_here(void)
@@ -81,7 +65,7 @@ static ucs_status_ptr_t flip(ucp_ep_h ep, ucp_rkey_h key)
 static void round_of(ucp_ep_h stays, ucp_rkey_h key, const void *packed)
 {
     uint64_t         before = words[0];
-    ucp_ep_h         goes   = connect_there();
+    ucp_ep_h         goes   = connect_workers(here, there, on_failure, NULL);
     ucs_status_ptr_t flush, gets[GETS];
     ucp_rkey_h       other;
 
@@ -120,7 +104,7 @@ static void flushed(void)
     WANT(UCS_OK, ucp_init(&params, NULL, &context));
     here  = open_worker();
     there = open_worker();
-    stays = connect_there();
+    stays = connect_workers(here, there, on_failure, NULL);
     WANT(UCS_OK, ucp_mem_map(context, &map, &memh));
     WANT(UCS_OK, ucp_rkey_pack(context, memh, &packed, &length));
     WANT(UCS_OK, ucp_ep_rkey_unpack(stays, packed, &key));

@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "check.h"
+#include "connect.h"
 
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -85,23 +86,6 @@ static ucs_status_t open_worker(ucp_worker_h *worker)
     return ucp_worker_create(context, &params, worker);
 }
 
-static ucp_ep_h connect_to(ucp_worker_h here, ucp_worker_h there)
-{
-    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE
-                                            | UCP_EP_PARAM_FIELD_ERR_HANDLER,
-                              .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
-                              .err_handler = {.cb = on_failure}};
-    ucp_address_t  *address;
-    size_t          length;
-    ucp_ep_h        ep;
-
-    WANT(UCS_OK, ucp_worker_get_address(there, &address, &length));
-    params.address = address;
-    WANT(UCS_OK, ucp_ep_create(here, &params, &ep));
-    ucp_worker_release_address(there, address);
-    return ep;
-}
-
 /* Runs a case in which one of the two ends has the limit of this variable. */
 static const char *limit, *most;
 
@@ -169,7 +153,7 @@ static void fails_and_goes_on(const char *name, const char *value)
     WANT(UCS_OK, open_worker(&other));
     limit = name;
     most  = value;
-    ep = connect_to(here, refused);
+    ep = connect_workers(here, refused, on_failure, NULL);
     WANT(UCS_ERR_UNREACHABLE, finish(here, refused, ucp_tag_send_nbx(ep, &word, sizeof(word), 1, &none)));
     for (int i = 0; i < TURNS && failures == 0; i++) {
         progress_limited(here);
@@ -178,7 +162,7 @@ static void fails_and_goes_on(const char *name, const char *value)
     WANT(UCS_ERR_UNREACHABLE, failure);
     close_ep(here, refused, ep, UCP_EP_CLOSE_FLAG_FORCE);
     limit = NULL;
-    ep    = connect_to(here, other);
+    ep    = connect_workers(here, other, on_failure, NULL);
     carries(here, other, ep, sizeof(word));
     carries(here, other, ep, LONG);
     close_ep(here, other, ep, 0);
@@ -240,7 +224,7 @@ static void short_queues(void)
     setenv("UCX_IB_SEG_SIZE", "256", 1);
     open_context();
     WANT(UCS_OK, open_worker(&there));
-    ep = connect_to(here, there);
+    ep = connect_workers(here, there, on_failure, NULL);
     WANT(UCS_ERR_UNREACHABLE, finish(here, there, ucp_tag_send_nbx(ep, &word, sizeof(word), 1, &none)));
     SAID("a queue of 16 sends is too short for packets of 256 bytes", "UCX_RC_TX_QUEUE_LEN", "UCX_IB_SEG_SIZE");
     close_ep(here, there, ep, UCP_EP_CLOSE_FLAG_FORCE);
@@ -260,7 +244,7 @@ static void goes_by_messages(void)
     open_context();
     WANT(UCS_OK, open_worker(&here));
     WANT(UCS_OK, open_worker(&there));
-    ep = connect_to(here, there);
+    ep = connect_workers(here, there, on_failure, NULL);
     carries(here, there, ep, LONG);
     carries(here, there, ep, LONG);
     close_ep(here, there, ep, 0);

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "check.h"
+#include "connect.h"
 #include "finish.h"
 
 #include <pthread.h>
@@ -63,25 +64,6 @@ static ucp_worker_h open_worker(void)
     return worker;
 }
 
-static ucp_ep_h connect_to(ucp_worker_h from, ucp_worker_h to, life_t *life)
-{
-    ucp_ep_params_t params = {
-        .field_mask  = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {.cb = on_failure, .arg = life},
-    };
-    ucp_address_t *address;
-    size_t         length;
-    ucp_ep_h       ep = NULL;
-
-    WANT(UCS_OK, ucp_worker_get_address(to, &address, &length));
-    params.address = address;
-    WANT(UCS_OK, ucp_ep_create(from, &params, &ep));
-    ucp_worker_release_address(to, address);
-    return ep;
-}
-
 /* Waits for a request; the watched worker is progressed by the thread. */
 static ucs_status_t finish(ucs_status_ptr_t request)
 {
@@ -104,8 +86,8 @@ static void live(life_t *life, int round, unsigned first, unsigned second)
 {
     static life_t       nobodys = {.ended = 1};
     ucp_request_param_t how = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = first};
-    ucp_ep_h            far = connect_to(other, watched, &nobodys);
-    ucp_ep_h            ep  = connect_to(watched, other, life);
+    ucp_ep_h            far = connect_workers(other, watched, on_failure, &nobodys);
+    ucp_ep_h            ep  = connect_workers(watched, other, on_failure, life);
 
     meet(ep, other);
     meet(far, watched);

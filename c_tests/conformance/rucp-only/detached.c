@@ -8,9 +8,8 @@
  */
 #define _GNU_SOURCE
 #include "check.h"
+#include "limits.h"
 
-#include <dirent.h>
-#include <malloc.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -52,11 +51,6 @@ typedef struct {
     unsigned      hellos, answers, byes;
     address_t     from;
 } end_t;
-
-/* Memory, descriptors and mappings of a process. */
-typedef struct {
-    size_t descriptors, mappings, bytes;
-} held_t;
 
 static page_t *page;
 
@@ -164,72 +158,6 @@ static ucp_ep_h connect_to(end_t *end, const address_t *address)
     return ep;
 }
 
-static size_t entries(const char *path)
-{
-    DIR   *directory = opendir(path);
-    size_t count     = 0;
-
-    while (readdir(directory) != NULL) {
-        count++;
-    }
-    closedir(directory);
-    return count;
-}
-
-static size_t lines(const char *path)
-{
-    FILE  *file  = fopen(path, "r");
-    size_t count = 0;
-
-    for (int c; (c = fgetc(file)) != EOF;) {
-        count += c == '\n';
-    }
-    fclose(file);
-    return count;
-}
-
-static held_t hold(void)
-{
-    return (held_t){
-        .descriptors = entries("/proc/self/fd"), .mappings = lines("/proc/self/maps"), .bytes = mallinfo2().uordblks};
-}
-
-static int is_at_most(held_t held, held_t most)
-{
-    return held.descriptors <= most.descriptors && held.mappings <= most.mappings && held.bytes <= most.bytes;
-}
-
-/* Progresses until no more is used than this, up to a limit. */
-static held_t settle(end_t *end, held_t most)
-{
-    time_t until = time(NULL) + SETTLE;
-    held_t held;
-
-    do {
-        for (int i = 0; i < 1000; i++) {
-            ucp_worker_progress(end->worker);
-            sched_yield();
-        }
-        held = hold();
-    } while (!is_at_most(held, most) && time(NULL) < until);
-    return held;
-}
-
-static void no_more(const char *what, size_t most, size_t many)
-{
-    char text[96];
-
-    snprintf(text, sizeof(text), "%zu where at most %zu were expected", many, most);
-    check(__FILE__, __LINE__, what, many <= most, text);
-}
-
-static void no_more_held(held_t most, held_t many)
-{
-    no_more("descriptors", most.descriptors, many.descriptors);
-    no_more("mappings", most.mappings, many.mappings);
-    no_more("bytes", most.bytes, many.bytes);
-}
-
 static pid_t helper(void (*run)(void))
 {
     pid_t pid;
@@ -276,14 +204,14 @@ static void living_workers(void)
     static end_t  ends[MANY];
     ucp_context_h context = new_context();
     time_t        until   = 0;
-    held_t        most;
+    resources_t   most;
 
     for (int i = 0; i < MANY; i++) {
         open_end(&ends[i], context);
         get_address(&ends[i], &page->address[i]);
         atomic_fetch_add(&page->opened, 1);
     }
-    most = hold();
+    most = resources_in_use();
     most.mappings += MAPPINGS_SLACK;
     /* The first message makes what each worker has from then on. */
     most.bytes = SIZE_MAX;
@@ -293,8 +221,8 @@ static void living_workers(void)
         }
         sched_yield();
         until = atomic_load(&page->over) ? until : time(NULL) + SETTLE;
-    } while (!atomic_load(&page->over) || (!is_at_most(hold(), most) && time(NULL) < until));
-    no_more_held(most, hold());
+    } while (!atomic_load(&page->over) || (!resources_at_most(resources_in_use(), most) && time(NULL) < until));
+    want_at_most(most, resources_in_use());
     for (int i = 0; i < MANY; i++) {
         ucp_worker_destroy(ends[i].worker);
     }
@@ -323,21 +251,21 @@ static void meet(end_t *end, unsigned flags, int both)
 /* `kept`: bytes of state that may be kept for a peer. */
 static void detach(unsigned flags, int both, size_t kept)
 {
-    pid_t  pid = helper(living_workers);
-    end_t  end;
-    held_t most;
+    pid_t       pid = helper(living_workers);
+    end_t       end;
+    resources_t most;
 
     open_end(&end, new_context());
     while (atomic_load(&page->opened) < MANY) {
         ucp_worker_progress(end.worker);
         sched_yield();
     }
-    most = hold();
+    most = resources_in_use();
     most.mappings += MAPPINGS_SLACK;
     most.bytes += BYTES_SLACK + kept * MANY;
     for (int round = 0; round < 2; round++) {
         meet(&end, flags, both);
-        no_more_held(most, settle(&end, most));
+        want_at_most(most, progress_until_at_most(end.worker, most, SETTLE));
     }
     WANT_TRUE(end.answers == (flags != 0 || both ? 2 * MANY : 0));
     end_helper(pid);
@@ -392,9 +320,9 @@ static int rest(end_t *end, unsigned round, unsigned *seed, size_t mappings)
     long            ms = (long)(rand_r(seed) % LONGEST_MS);
 
     if (round % 3 == 0) {
-        held_t most = {.descriptors = SIZE_MAX, .mappings = mappings, .bytes = SIZE_MAX};
+        resources_t most = {.descriptors = SIZE_MAX, .mappings = mappings, .bytes = SIZE_MAX};
 
-        return settle(end, most).mappings <= mappings;
+        return progress_until_at_most(end->worker, most, SETTLE).mappings <= mappings;
     }
     clock_gettime(CLOCK_MONOTONIC, &from);
     do {
@@ -422,7 +350,7 @@ static void meet_again(unsigned side)
         ucp_ep_h ep = connect_to(&end, &page->address[!side]);
 
         swap(&end, ep, round, side);
-        mappings = hold().mappings;
+        mappings = resources_in_use().mappings;
         finish(&end, ucp_ep_close_nbx(ep, &plain));
         detached += (unsigned)rest(&end, round, &seed, mappings - 1);
     }
@@ -489,15 +417,15 @@ static double seconds(void)
 
 static void destroyed_workers(void)
 {
-    unsigned count = peers(), next = 10, at_once = count / LOOKS > AT_ONCE ? count / LOOKS : AT_ONCE;
-    pid_t    pid   = helper(short_lived_workers);
-    double   spent = 0;
-    held_t   most, many;
-    end_t    end;
+    unsigned    count = peers(), next = 10, at_once = count / LOOKS > AT_ONCE ? count / LOOKS : AT_ONCE;
+    pid_t       pid   = helper(short_lived_workers);
+    double      spent = 0;
+    resources_t most, many;
+    end_t       end;
 
     alarm(getenv("DETACHED_PEERS") != NULL ? 0 : SECONDS);
     open_end(&end, new_context());
-    most = hold();
+    most = resources_in_use();
     most.mappings += MAPPINGS_SLACK;
     most.bytes += BYTES_SLACK;
     for (unsigned i = 0; i < count && !check_failed(); i++) {
@@ -520,10 +448,10 @@ static void destroyed_workers(void)
         spent += seconds() - begin;
         atomic_store(&page->met, i + 1);
         if (i % at_once == at_once - 1) {
-            no_more_held(most, settle(&end, most));
+            want_at_most(most, progress_until_at_most(end.worker, most, SETTLE));
         }
         if (getenv("DETACHED_PEERS") != NULL && i + 1 == next) {
-            many = settle(&end, most);
+            many = progress_until_at_most(end.worker, most, SETTLE);
             printf("    %8u peers: %zu descriptors, %zu mappings, %zu bytes, %.1f us each\n", next, many.descriptors,
                    many.mappings, many.bytes, spent * 1e6 / (next - next / 10));
             fflush(stdout);
@@ -531,8 +459,8 @@ static void destroyed_workers(void)
             spent = 0;
         }
     }
-    many = settle(&end, most);
-    no_more_held(most, many);
+    many = progress_until_at_most(end.worker, most, SETTLE);
+    want_at_most(most, many);
     end_helper(pid);
     ucp_worker_destroy(end.worker);
     ucp_cleanup(end.context);
@@ -543,11 +471,11 @@ static void unused_endpoints(void)
 {
     ucp_context_h context = new_context();
     end_t         end, other;
-    held_t        most;
+    resources_t   most;
 
     alarm(SECONDS);
     open_end(&end, new_context());
-    most = hold();
+    most = resources_in_use();
     most.mappings += MAPPINGS_SLACK;
     most.bytes += BYTES_SLACK;
     for (unsigned i = 0; i < PEERS && !check_failed(); i++) {
@@ -558,7 +486,7 @@ static void unused_endpoints(void)
         finish(&end, ucp_ep_close_nbx(connect_to(&end, &address), &plain));
         ucp_worker_destroy(other.worker);
     }
-    no_more_held(most, settle(&end, most));
+    want_at_most(most, progress_until_at_most(end.worker, most, SETTLE));
     ucp_worker_destroy(end.worker);
     ucp_cleanup(end.context);
     ucp_cleanup(context);

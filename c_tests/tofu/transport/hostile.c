@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "check.h"
+#include "connect.h"
 #include "attacks.h"
 #include "wire.h"
 
@@ -105,25 +106,6 @@ static ucs_status_t finish(ucs_status_ptr_t request, ucp_worker_h other)
     return status;
 }
 
-static ucp_ep_h connect_to(ucp_worker_h from, ucp_worker_h to, size_t whose)
-{
-    ucp_ep_params_t params = {
-        .field_mask  = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {.cb = on_failure, .arg = (void *)whose},
-    };
-    ucp_address_t *address;
-    size_t         length;
-    ucp_ep_h       ep = NULL;
-
-    WANT(UCS_OK, ucp_worker_get_address(to, &address, &length));
-    params.address = address;
-    WANT(UCS_OK, ucp_ep_create(from, &params, &ep));
-    ucp_worker_release_address(to, address);
-    return ep;
-}
-
 /* A message of several frames arrives whole. */
 static void message(ucp_ep_h ep, ucp_worker_h to, ucp_worker_h other)
 {
@@ -151,7 +133,7 @@ static void newcomer(void)
 {
     ucp_worker_h        worker = worker_new();
     ucp_request_param_t force  = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
-    ucp_ep_h            ep     = connect_to(worker, attacked, OTHERS);
+    ucp_ep_h            ep     = connect_workers(worker, attacked, on_failure, (void *)OTHERS);
 
     message(ep, attacked, worker);
     WANT(UCS_OK, finish(ucp_ep_close_nbx(ep, &force), worker));
@@ -200,8 +182,8 @@ static void begin(attack_t *attack)
     WANT(UCS_OK, ucp_init(&params, NULL, &context));
     attacked     = worker_new();
     companion    = worker_new();
-    to_attacked  = connect_to(companion, attacked, COMPANIONS);
-    to_companion = connect_to(attacked, companion, ATTACKEDS);
+    to_attacked  = connect_workers(companion, attacked, on_failure, (void *)COMPANIONS);
+    to_companion = connect_workers(attacked, companion, on_failure, (void *)ATTACKEDS);
     still_connected();
     publish_address();
 }
@@ -310,7 +292,7 @@ static void late(void)
     still_connected();
     for (i = 0; i < FORMER_RINGS; i++) {
         new_peers[i] = worker_new();
-        ep[i]        = connect_to(new_peers[i], attacked, OTHERS);
+        ep[i]        = connect_workers(new_peers[i], attacked, on_failure, (void *)OTHERS);
         message(ep[i], attacked, new_peers[i]);
     }
     atomic_store(&shared->size, BATCHES * BATCH);
@@ -344,7 +326,7 @@ static void everywhere(void)
     end_attack();
     ucp_worker_destroy(attacked);
     attacked    = worker_new();
-    to_attacked = connect_to(companion, attacked, OTHERS);
+    to_attacked = connect_workers(companion, attacked, on_failure, (void *)OTHERS);
     message(to_attacked, attacked, NULL);
     newcomer();
     WANT_TRUE(failures[OTHERS] == 0);
@@ -374,13 +356,13 @@ static void flood(void)
     /* It reads the disconnect message, or writes first to a ring that is freed. */
     WANT_TRUE(failure[COMPANIONS] == UCS_ERR_CONNECTION_RESET || failure[COMPANIONS] == UCS_ERR_IO_ERROR);
     /* An endpoint of the attacked worker reports the failure. */
-    late = connect_to(attacked, companion, OTHERS);
+    late = connect_workers(attacked, companion, on_failure, (void *)OTHERS);
     finish(ucp_tag_send_nbx(late, "later", 5, 2, &plain), NULL);
     WANT(UCS_ERR_IO_ERROR, finish(ucp_ep_flush_nbx(late, &plain), NULL));
     ucp_worker_destroy(attacked);
     attacked    = worker_new();
     failures[OTHERS] = 0;
-    to_attacked = connect_to(companion, attacked, OTHERS);
+    to_attacked = connect_workers(companion, attacked, on_failure, (void *)OTHERS);
     message(to_attacked, attacked, NULL);
     newcomer();
     WANT_TRUE(failures[OTHERS] == 0);
