@@ -84,7 +84,7 @@ static void on_sent(void *request, ucs_status_t status, void *user_data)
 }
 
 /* A request is freed when its call has returned and its callback was called: freeing drops a callback that is due. */
-static void let_go(area_t *area)
+static void release_when_both_done(area_t *area)
 {
     area->done++;
     if (area->done == 2) {
@@ -103,7 +103,7 @@ static void on_flushed(void *request, ucs_status_t status, void *user_data)
 
     must(status, "the flush");
     flushed++;
-    let_go(request);
+    release_when_both_done(request);
     ucs_status_ptr_t message = ucp_tag_send_nbx(ep, &word, sizeof(word), (ucp_tag_t)(uintptr_t)user_data, &param);
     if (UCS_PTR_IS_ERR(message)) {
         fail("ucp_tag_send_nbx");
@@ -124,7 +124,7 @@ static void on_put(void *request, ucs_status_t status, void *user_data)
         fail("what the flush returned is no request");
     }
     flush_requests++;
-    let_go(area);
+    release_when_both_done(area);
     ucp_request_free(request);
 }
 

@@ -28,7 +28,7 @@ typedef struct {
     char       counter_key[KEY_MAX];
     uint64_t   counter;
     int        good[RANKS], bad[RANKS], closed[RANKS];
-    char       trouble[RANKS][64];
+    char       failure_text[RANKS][64];
 } board_t;
 
 typedef struct {
@@ -40,9 +40,9 @@ typedef struct {
 
 static board_t *board;
 
-static void give_up(const rank_t *self, const char *why)
+static void exit_with(const rank_t *self, const char *why)
 {
-    snprintf(board->trouble[self->rank], sizeof(board->trouble[0]), "%s", why);
+    snprintf(board->failure_text[self->rank], sizeof(board->failure_text[0]), "%s", why);
     _exit(3);
 }
 
@@ -51,7 +51,7 @@ static void turn(rank_t *self, time_t end, const char *what)
     if (ucp_worker_progress(self->worker) == 0) {
         sched_yield();
         if (time(NULL) > end) {
-            give_up(self, what);
+            exit_with(self, what);
         }
     }
 }
@@ -92,7 +92,7 @@ static void join(rank_t *self)
     if (ucp_init(&params, NULL, &self->context) != UCS_OK ||
         ucp_worker_create(self->context, &worker_params, &self->worker) != UCS_OK ||
         ucp_worker_get_address(self->worker, &address, &length) != UCS_OK || length > BED_ADDRESS_MAX) {
-        give_up(self, "no worker");
+        exit_with(self, "no worker");
     }
     memcpy(board->addresses[self->rank], address, length);
     ucp_worker_release_address(self->worker, address);
@@ -101,7 +101,7 @@ static void join(rank_t *self)
         ucp_ep_params_t ep_params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
                                      .address    = (void *)board->addresses[rank]};
         if (ucp_ep_create(self->worker, &ep_params, &self->eps[rank]) != UCS_OK) {
-            give_up(self, "no endpoint");
+            exit_with(self, "no endpoint");
         }
     }
 }
@@ -160,7 +160,7 @@ static ucp_mem_h expose_counter(rank_t *self)
     if (self->rank == 0) {
         if (ucp_mem_map(self->context, &params, &memh) != UCS_OK || ucp_mem_query(memh, &attr) != UCS_OK ||
             ucp_rkey_pack(self->context, memh, &packed, &length) != UCS_OK || length > KEY_MAX) {
-            give_up(self, "no counter");
+            exit_with(self, "no counter");
         }
         memset(attr.address, 0, 4096);
         board->counter_address = (uint64_t)(uintptr_t)attr.address;
@@ -179,7 +179,7 @@ static void count(rank_t *self)
 
     barrier(self, 2);
     if (ucp_ep_rkey_unpack(self->eps[0], board->counter_key, &rkey) != UCS_OK) {
-        give_up(self, "no key");
+        exit_with(self, "no key");
     }
     for (int i = 0; i < ADDITIONS; i++) {
         ucs_status_t status = wait_for(self, ucp_atomic_op_nbx(self->eps[0], UCP_ATOMIC_OP_ADD, &one, 1,
@@ -242,8 +242,8 @@ int main(void)
         good += board->good[rank];
         bad += board->bad[rank];
         closed += board->closed[rank];
-        if (board->trouble[rank][0] != '\0') {
-            printf("rank %d: %s\n", rank, board->trouble[rank]);
+        if (board->failure_text[rank][0] != '\0') {
+            printf("rank %d: %s\n", rank, board->failure_text[rank]);
         }
     }
     printf("processes that failed %d, messages good %d, bad %d, counter %lu, closed %d\n", failed, good, bad,

@@ -52,7 +52,7 @@ static void say(const char *what, int number)
     snprintf(board->report[self] + used, sizeof(board->report[self]) - used, "%c: %s: %d\n", "AB"[self], what, number);
 }
 
-static void give_up(const char *what)
+static void exit_with(const char *what)
 {
     say(what, -1);
     _exit(3);
@@ -74,7 +74,7 @@ static void wait_until(atomic_int *number, int at_least, const char *what)
         progress();
         sched_yield();
         if (now() > end) {
-            give_up(what);
+            exit_with(what);
         }
     }
 }
@@ -88,7 +88,7 @@ static ucs_status_t wait_for(ucs_status_ptr_t request, const char *what)
         while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS) {
             progress();
             if (now() > end) {
-                give_up(what);
+                exit_with(what);
             }
         }
         ucp_request_free(request);
@@ -108,7 +108,7 @@ static ucp_worker_h open_worker(void)
     ucp_worker_h        made;
 
     if (ucp_worker_create(context, &params, &made) != UCS_OK) {
-        give_up("no worker");
+        exit_with("no worker");
     }
     return made;
 }
@@ -119,7 +119,7 @@ static void copy_address(ucp_worker_h of, char *to)
     size_t         length;
 
     if (ucp_worker_get_address(of, &address, &length) != UCS_OK || length > BED_ADDRESS_MAX) {
-        give_up("no address");
+        exit_with("no address");
     }
     memcpy(to, address, length);
     ucp_worker_release_address(of, address);
@@ -135,7 +135,7 @@ static ucp_ep_h connect_to(const char *address)
     ucp_ep_h ep;
 
     if (ucp_ep_create(worker, &params, &ep) != UCS_OK) {
-        give_up("no endpoint");
+        exit_with("no endpoint");
     }
     return ep;
 }
@@ -160,7 +160,7 @@ static int exchange(ucp_ep_h ep, ucp_worker_h to, size_t length, int round)
 }
 
 /* Exchanges messages for a while; returns how many were wrong. */
-static int talk(ucp_ep_h other, ucp_ep_h own, ucp_ep_h to_second, int *rounds, int until)
+static int exchange_messages(ucp_ep_h other, ucp_ep_h own, ucp_ep_h to_second, int *rounds, int until)
 {
     int    bad = 0;
     double end = now() + AFTERWARDS;
@@ -209,7 +209,7 @@ static void take_places(int upto)
         fd = memfd_create("own", 0);
         if (write(fd, WORDS, sizeof(WORDS)) != sizeof(WORDS) || lseek(fd, 0, SEEK_SET) != 0 ||
             pipe2(ends, O_NONBLOCK) != 0 || write(ends[1], WORDS, sizeof(WORDS)) != sizeof(WORDS)) {
-            give_up("no descriptors");
+            exit_with("no descriptors");
         }
     }
 }
@@ -243,7 +243,7 @@ static void live(void)
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (ucp_init(&params, NULL, &context) != UCS_OK) {
-        give_up("no context");
+        exit_with("no context");
     }
     worker = open_worker();
     second = open_worker();
@@ -255,13 +255,13 @@ static void live(void)
     other     = connect_to(board->address[!self]);
     own       = connect_to(board->address[self]);
     to_second = connect_to(address);
-    say("bad messages before", talk(other, own, to_second, &rounds, 100));
+    say("bad messages before", exchange_messages(other, own, to_second, &rounds, 100));
     if (self == 0) {
         last = highest();
         closefrom(3);
         take_places(last);
     }
-    say("bad messages afterwards", talk(other, own, to_second, &rounds, 1 << 30));
+    say("bad messages afterwards", exchange_messages(other, own, to_second, &rounds, 1 << 30));
     say("failures", failures);
     say("close of the endpoint to the other process", wait_for(ucp_ep_close_nbx(other, &param), "a close hangs"));
     wait_for(ucp_ep_close_nbx(own, &param), "a close hangs");

@@ -28,7 +28,7 @@ static const int counts[] = {3, 12}; /* of senders, in turn */
 typedef struct {
     atomic_int ready, series, turn, taken, ended;
     char       address[BED_ADDRESS_MAX];
-    char       trouble[64];
+    char       failure_text[64];
 } board_t;
 
 static board_t      *board;
@@ -36,9 +36,9 @@ static ucp_context_h context;
 static ucp_worker_h  worker;
 static int           senders;
 
-static void give_up(const char *why)
+static void exit_with(const char *why)
 {
-    snprintf(board->trouble, sizeof(board->trouble), "%s", why);
+    snprintf(board->failure_text, sizeof(board->failure_text), "%s", why);
     _exit(3);
 }
 
@@ -52,7 +52,7 @@ static void wait_until(atomic_int *number, int at_least, int progress, const cha
         }
         sched_yield();
         if (time(NULL) > end) {
-            give_up(what);
+            exit_with(what);
         }
     }
 }
@@ -64,7 +64,7 @@ static void open_worker(void)
     ucp_worker_params_t worker_params = {.field_mask = 0};
 
     if (ucp_init(&params, NULL, &context) != UCS_OK || ucp_worker_create(context, &worker_params, &worker) != UCS_OK) {
-        give_up("no worker");
+        exit_with("no worker");
     }
 }
 
@@ -75,11 +75,11 @@ static void wait_for(ucs_status_ptr_t request, const char *what)
     while (UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS) {
         ucp_worker_progress(worker);
         if (time(NULL) > end) {
-            give_up(what);
+            exit_with(what);
         }
     }
     if (UCS_PTR_IS_ERR(request)) {
-        give_up(what);
+        exit_with(what);
     }
     if (request != NULL) {
         ucp_request_free(request);
@@ -152,7 +152,7 @@ static void send_all(int self)
     wait_until(&board->ready, 1, 0, "no receiver");
     ep_params.address = (void *)board->address;
     if (ucp_ep_create(worker, &ep_params, &ep) != UCS_OK) {
-        give_up("no endpoint");
+        exit_with("no endpoint");
     }
     for (int i = 1; i <= WARM_UPS; i++) {
         send_one(ep, 0, WARM_UP + i); /* of each length: on UCX the first of a kind waits for the receiver */
@@ -208,7 +208,7 @@ static void post_receives(void)
 
     for (int i = 0; i < MESSAGES; i++) {
         if (!UCS_PTR_IS_PTR(ucp_tag_recv_nbx(worker, in[i], sizeof(in[i]), 0, 0, &param))) {
-            give_up("a receive that is not queued");
+            exit_with("a receive that is not queued");
         }
     }
 }
@@ -246,7 +246,7 @@ static void receive_series(int series)
         }
         first = first == 0 ? arrivals : first;
         if (time(NULL) > end) {
-            give_up("messages are missing");
+            exit_with("messages are missing");
         }
     }
     printf("senders %d, series %d: %s, at most %d in a call %d\n", senders, series,
@@ -268,7 +268,7 @@ static void receive_all(void)
     bed_maps_record('A');
     if (ucp_worker_set_am_recv_handler(worker, &handler) != UCS_OK ||
         ucp_worker_get_address(worker, &address, &length) != UCS_OK || length > BED_ADDRESS_MAX) {
-        give_up("no address");
+        exit_with("no address");
     }
     memcpy(board->address, address, length);
     ucp_worker_release_address(worker, address);
@@ -310,8 +310,8 @@ static int play(void)
     while (wait(&status) > 0) {
         failed += status != 0;
     }
-    printf("senders %d: processes that failed %d%s%s\n", senders, failed, board->trouble[0] ? ": " : "",
-           board->trouble);
+    printf("senders %d: processes that failed %d%s%s\n", senders, failed, board->failure_text[0] ? ": " : "",
+           board->failure_text);
     return failed;
 }
 

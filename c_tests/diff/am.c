@@ -175,7 +175,7 @@ static void longest_header(bed_t *bed)
         must(bed->a, ucp_worker_query(bed->a->worker, &attr), "ucp_worker_query");
         longest = attr.max_am_header;
     }
-    bed_carry(bed, bed->a, &longest, sizeof(longest), &longest, sizeof(longest));
+    bed_transfer(bed, bed->a, &longest, sizeof(longest), &longest, sizeof(longest));
     static const size_t sizes[] = {0, 8, 1000, 100000};
     for (int i = 0; i < 4; i++) {
         void               *header = data_make(longest, 5), *data = data_make(sizes[i], 6);

@@ -120,7 +120,7 @@ static void blocking_facts(bed_t *bed, size_t size)
  * MPI_Recv of a later release: the request is its own, the result of the call is ignored, and the request is tested
  * for completion, which must succeed also when the message had arrived before.
  */
-static void unlooked_facts(bed_t *bed, size_t size, int expected)
+static void ignored_result_facts(bed_t *bed, size_t size, int expected)
 {
     char               *out = data_make(size, 4), *in = malloc(size + 1);
     void               *request = stack_request(bed), *sent = NULL;
@@ -275,8 +275,8 @@ static void script(bed_t *bed)
         if (bed->topology == TOPOLOGY_FORK || sizes[i] <= 1000) {
             blocking_facts(bed, sizes[i]);
         }
-        unlooked_facts(bed, sizes[i], 1);
-        unlooked_facts(bed, sizes[i], 0);
+        ignored_result_facts(bed, sizes[i], 1);
+        ignored_result_facts(bed, sizes[i], 0);
         nonblocking_facts(bed, sizes[i] / 7 + 1);
         probe_facts(bed, sizes[i]);
     }

@@ -136,7 +136,7 @@ static void mapped_rules(bed_t *bed, const char *what, unsigned flags, unsigned 
         must(bed->b, ucp_mem_query(window.memh, &attr), "ucp_mem_query");
         window.remote = (uint64_t)(uintptr_t)attr.address;
     }
-    bed_carry(bed, bed->b, &window.remote, sizeof(window.remote), &window.remote, sizeof(window.remote));
+    bed_transfer(bed, bed->b, &window.remote, sizeof(window.remote), &window.remote, sizeof(window.remote));
     window_carry_key(bed, window.memh, key);
     if (bed->a != NULL) {
         must(bed->a, ucp_ep_rkey_unpack(bed->a->ep, key, &window.rkey), "ucp_ep_rkey_unpack");

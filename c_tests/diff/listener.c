@@ -136,11 +136,11 @@ static void socket_facts(bed_t *bed, ucp_ep_h client, ucp_ep_h server, uint16_t 
         ports[1] = port_of(&attr.remote_sockaddr);
         if (i == 0) {
             fact(sides[i], "the remote port is the listener's: %d", ports[1] == port);
-            bed_carry(bed, bed->a, ports, sizeof(ports), theirs, sizeof(ports));
+            bed_transfer(bed, bed->a, ports, sizeof(ports), theirs, sizeof(ports));
         }
     }
     if (bed->b != NULL && bed->a == NULL) {
-        bed_carry(bed, NULL, NULL, 0, theirs, sizeof(theirs));
+        bed_transfer(bed, NULL, NULL, 0, theirs, sizeof(theirs));
     }
     fact(bed->b, "the local port is the listener's: %d, the remote one the client's local one: %d", ports[0] == port,
          ports[1] == theirs[0]);
@@ -148,7 +148,7 @@ static void socket_facts(bed_t *bed, ucp_ep_h client, ucp_ep_h server, uint16_t 
 }
 
 /* The usual sequence: connect, accept, messages, close. */
-static void life_facts(bed_t *bed, int family, int inside, const char *what)
+static void connection_facts(bed_t *bed, int family, int inside, const char *what)
 {
     static server_t server;
     client_t        client = {.ep = NULL};
@@ -489,8 +489,8 @@ static void script(bed_t *bed)
         address_facts(bed->b);
     }
     bed_sync(bed);
-    life_facts(bed, AF_INET, 0, "IPv4"); /* UCX accepts over IPv6 only on hosts whose every device has it */
-    life_facts(bed, AF_INET, 1, "inside");
+    connection_facts(bed, AF_INET, 0, "IPv4"); /* UCX accepts over IPv6 only on hosts whose every device has it */
+    connection_facts(bed, AF_INET, 1, "inside");
     accept_handler_facts(bed);
     refusal_facts(bed);
     early_facts(bed);

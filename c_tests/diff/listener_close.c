@@ -205,7 +205,7 @@ static void first_rules(bed_t *bed, const case_t *c)
         go_on(bed);
     }
     if (other != NULL && first == NULL) {
-        stand_still(bed);
+        wait_without_progress(bed);
     }
     if (first != NULL) {
         ucs_status_t status = bed_wait(bed, close);
@@ -240,7 +240,7 @@ static void crossing_rules(bed_t *bed, const case_t *c, uint32_t flags_of_server
         progress_alone(bed->topology == TOPOLOGY_SELF ? &(side_t){.worker = bed->a->worker} : bed->a);
         go_on(bed);
     } else {
-        stand_still(bed);
+        wait_without_progress(bed);
     }
     if (bed->b != NULL) {
         close[1] = begin_close(accepted, &ended[1], flags_of_server);

@@ -128,7 +128,7 @@ static void early_flush_rules(bed_t *bed, answer_t answer, int messages)
              state_of(flush), state_of(all), state_of(close));
         go_on(bed);
     } else {
-        stand_still(bed);
+        wait_without_progress(bed);
     }
     if (answer != REJECTED) {
         accept_client(bed, 0);
@@ -185,7 +185,7 @@ static void idle_close_rules(bed_t *bed)
         bed_wait(bed, all);
         rule(bed->a, "C9", "nothing was sent: then close %s", status_name(bed_wait(bed, close)));
     } else {
-        stand_still(bed);
+        wait_without_progress(bed);
     }
     end_server(bed, 1);
 }
@@ -214,7 +214,7 @@ static void busy_close_rules(bed_t *bed, int forced)
         }
         go_on(bed);
     } else {
-        stand_still(bed);
+        wait_without_progress(bed);
     }
     if (bed->b != NULL) {
         receive_messages(bed->b, MANY);

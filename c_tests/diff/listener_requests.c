@@ -113,7 +113,7 @@ static void local_address_rules(bed_t *bed, int with_port)
         rule(bed->a, "F4", "%s: connect: %s", what,
              status_name(connect_to_server_from(bed->a->worker, &client, server.port, &from)));
     }
-    bed_carry(bed, bed->a, &port, sizeof(port), &port, sizeof(port));
+    bed_transfer(bed, bed->a, &port, sizeof(port), &port, sizeof(port));
     address_t wanted = local_address(port);
     if (bed->b != NULL) {
         BED_UNTIL(bed, server.count > 0);
@@ -204,7 +204,7 @@ static void other_loopback_rules(bed_t *bed)
         ucp_listener_reject(server.listener, server.requests[0]);
         requests = (uint8_t)server.count;
     }
-    bed_carry(bed, bed->b, &requests, 1, &requests, 1);
+    bed_transfer(bed, bed->b, &requests, 1, &requests, 1);
     snprintf(text, sizeof(text), "%d requests", requests);
     rule_departs(bed->a, &connected, text);
     if (client.ep != NULL) {

@@ -81,7 +81,7 @@ static void rndv_rules(bed_t *bed, int closed_first, const char *what)
     for (int step = 0; step < 2; step++) {
         side_t *side = step == closed_first ? bed->a : bed->b;
         if (side == NULL) {
-            stand_still(bed);
+            wait_without_progress(bed);
             continue;
         }
         if (side == bed->b) {

@@ -164,7 +164,7 @@ static inline void serve(bed_t *bed, server_t *server, int family, int by_accept
         must(bed->b, listen_at(server, &address, by_accept), "ucp_listener_create");
         port = listener_port(server);
     }
-    bed_carry(bed, bed->b, &port, sizeof(port), &server->port, sizeof(port));
+    bed_transfer(bed, bed->b, &port, sizeof(port), &server->port, sizeof(port));
     if (bed->b != NULL) {
         server->port = port;
     }
@@ -224,7 +224,7 @@ static inline ucs_status_t force_close(bed_t *bed, ucp_ep_h ep)
 
 /* --- only one side progresses, and the other does not meanwhile, where the two have workers of their own --- */
 
-static inline void stand_still(bed_t *bed)
+static inline void wait_without_progress(bed_t *bed)
 {
     char byte;
 

@@ -133,7 +133,7 @@ static void empty_facts(bed_t *bed)
         memh = map_fact(bed->b, "nothing", &params);
         rule(bed->b, "M4", "  pack: %s", status_name(ucp_rkey_pack(bed->b->context, memh, &packed, &length)));
     }
-    bed_carry(bed, bed->b, packed, length, key, sizeof(key));
+    bed_transfer(bed, bed->b, packed, length, key, sizeof(key));
     if (bed->b != NULL) {
         ucp_rkey_buffer_release(packed);
         unmap_fact(bed->b, memh);

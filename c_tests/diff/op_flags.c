@@ -297,7 +297,7 @@ static void cell(bed_t *bed, operation_t operation, int extra, size_t length, ch
         result  = begin(actor, operation, ep, length, &param);
         refused = UCS_PTR_IS_ERR(result);
     }
-    bed_carry(bed, actor, &refused, 1, &refused, 1);
+    bed_transfer(bed, actor, &refused, 1, &refused, 1);
     if (refused && called.calls == 0) {
         fill(bed, operation, length, ++seed);
         bed_sync(bed);

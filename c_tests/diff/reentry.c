@@ -183,7 +183,7 @@ static void am_game(bed_t *bed)
 /* A callback that makes every other permitted call. */
 typedef struct {
     bed_t            *bed;
-    void             *victim; /* a receive to cancel */
+    void             *to_cancel; /* a receive to cancel */
     const void       *address;
     volatile unsigned canceled, flushed, closed, calls;
 } busy_t;
@@ -202,7 +202,7 @@ static void on_busy_received(void *request, ucs_status_t status, const ucp_tag_r
     ucp_tag_recv_info_t other;
 
     (void)request, (void)status, (void)info;
-    ucp_request_cancel(side->worker, busy->victim);
+    ucp_request_cancel(side->worker, busy->to_cancel);
     busy->calls += ucp_tag_probe_nb(side->worker, 0xdead, -1, 0, &other) == NULL;
     ucp_ep_h ep = bed_connect(side, busy->address);
     ucs_status_ptr_t flushed = ucp_ep_flush_nbx(ep, &param);
@@ -229,7 +229,7 @@ static void busy_callback(bed_t *bed)
     bed_exchange_addresses(bed, to_b, to_a);
     if (bed->b != NULL) {
         param.cb.recv = on_canceled;
-        busy.victim   = ucp_tag_recv_nbx(bed->b->worker, &never, 8, 0xbeef, -1, &param);
+        busy.to_cancel   = ucp_tag_recv_nbx(bed->b->worker, &never, 8, 0xbeef, -1, &param);
         param.cb.recv = on_busy_received;
         received      = ucp_tag_recv_nbx(bed->b->worker, &got, 8, TAG_TOKEN, -1, &param);
     }
@@ -242,7 +242,7 @@ static void busy_callback(bed_t *bed)
         rule(bed->b, "2.2.3", "busy callback: %s", status_name(bed_wait(bed, received)));
         rule(bed->b, "2.2.3", "canceled %u, probed %u, flushed %u, closed %u", busy.canceled, busy.calls, busy.flushed,
              busy.closed);
-        ucp_request_free(busy.victim);
+        ucp_request_free(busy.to_cancel);
     }
     rule(bed->a, "2.2.3", "token: %s", status_name(bed_wait(bed, sent)));
     bed_sync(bed);

@@ -160,7 +160,7 @@ static void accesses(bed_t *bed, way_t way)
         must(bed->b, ucp_mem_map(bed->b->context, &params, &memh), "map");
     }
     window_carry_key(bed, memh, packed);
-    bed_carry(bed, bed->b, &at, sizeof(at), &at, sizeof(at));
+    bed_transfer(bed, bed->b, &at, sizeof(at), &at, sizeof(at));
     if (bed->a != NULL) {
         ucp_rkey_h rkey;
         char      *own  = first(bed->a, way);

@@ -176,7 +176,7 @@ static void fence_facts(bed_t *bed, window_t *window)
             BED_UNTIL(bed, *flag == i);
             good += data_check(window->memory, 2048, (unsigned)i)[0] == 'g';
         }
-        bed_carry(bed, bed->b, &go, 1, &go, 1);
+        bed_transfer(bed, bed->b, &go, 1, &go, 1);
     }
     rule(bed->b, "2.4.3", "fenced: %d good", good);
     bed_sync(bed);

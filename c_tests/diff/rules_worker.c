@@ -61,7 +61,7 @@ static void progress_rules(bed_t *bed)
                 ucp_worker_progress(bed->a->worker);
             }
             if (++deadline.turns > 100000000) {
-                bed_turn(bed, &deadline);
+                bed_poll(bed, &deadline);
             }
         }
         rule(bed->b, "2.2.6", "idle %u, with a message something %d", idle, some > 0);

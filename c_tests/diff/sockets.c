@@ -78,7 +78,7 @@ static void carry_address(bed_t *bed, char *out)
     if (bed->b != NULL) {
         must(bed->b, ucp_worker_get_address(bed->b->worker, &address, &length), "ucp_worker_get_address");
     }
-    bed_carry(bed, bed->b, address, length, out, BED_ADDRESS_MAX);
+    bed_transfer(bed, bed->b, address, length, out, BED_ADDRESS_MAX);
     if (bed->b != NULL) {
         ucp_worker_release_address(bed->b->worker, address);
     }
@@ -101,7 +101,7 @@ static ucs_status_t flush(bed_t *bed, ucp_ep_h ep)
 }
 
 /* A has arrived here, and B has not progressed meanwhile. */
-static void a_is_done(bed_t *bed)
+static void signal_from_a(bed_t *bed)
 {
     char byte = 'a';
 
@@ -172,12 +172,12 @@ static void backlog_facts(bed_t *bed, const char *address, counted_t *at_b)
 
     sender_open(bed, &sender, address, at_b);
     alone(bed, &sender, first, BACKLOG, 8);
-    a_is_done(bed);
+    signal_from_a(bed);
     if (bed->b != NULL) {
         deadline_t deadline = bed_deadline("the backlog");
         while (at_b->arrived < first + BACKLOG) {
             before = at_b->arrived;
-            bed_turn(bed, &deadline);
+            bed_poll(bed, &deadline);
             came = at_b->arrived - before;
             most = came > most ? came : most;
         }
@@ -247,14 +247,14 @@ static void reset_facts(bed_t *bed, const char *address, counted_t *at_b)
         sender_open(bed, &sender[i], address, at_b);
     }
     if (bed->a == NULL) {
-        a_is_done(bed);
+        signal_from_a(bed);
         return;
     }
     for (int i = 0; i < GOING; i++) {
         bed->a->worker = sender[i].worker;
         fill(bed, &sender[i]);
     }
-    a_is_done(bed);
+    signal_from_a(bed);
     while (recv(bed->link, &byte, 1, 0) > 0) {
     }
     begin = now();

@@ -106,7 +106,7 @@ static void synchronous_waits(bed_t *bed)
         if (bed->a != NULL) {
             rule(bed->a, "T8", "unmatched: %s, %s", ptr_status_name(sent), status_name(ucp_request_check_status(sent)));
         }
-        bed_carry(bed, bed->a, &done, 1, &done, 1); /* B receives only after A has tested its send */
+        bed_transfer(bed, bed->a, &done, 1, &done, 1); /* B receives only after A has tested its send */
         if (bed->b != NULL) {
             rule(bed->b, "T8", "match it: %s", status_name(bed_wait(bed, post_receive(bed->b, in, some[i]))));
         }

@@ -144,7 +144,7 @@ static void connect_to(end_t *end, uint16_t port)
     } while (0)
 
 /* One message from the client to the server. */
-static void talk(end_t *client, end_t *server)
+static void send_message(end_t *client, end_t *server)
 {
     ucp_request_param_t param = {.op_attr_mask = 0};
     uint64_t            out = 4711, in = 0;
@@ -177,7 +177,7 @@ static long requested(void)
 /* --- transports --- */
 
 /* Connects both ends, and checks whether that was by rdma_cm; without a fallback that takes as long as its timeout. */
-static void meets(const char *listeners, const char *clients, int by_rdma)
+static void want_connected(const char *listeners, const char *clients, int by_rdma)
 {
     end_t server, client;
 
@@ -187,7 +187,7 @@ static void meets(const char *listeners, const char *clients, int by_rdma)
     long     before = requested();
     double   began  = now();
     connect_to(&client, port);
-    talk(&client, &server);
+    send_message(&client, &server);
     WANT_TRUE(server.requests == 1 && client.failures == 0);
     WANT_TRUE(by_rdma < 0 || (requested() > before) == by_rdma);
     WANT_TRUE(now() - began < TIMEOUT / 2);
@@ -195,12 +195,12 @@ static void meets(const char *listeners, const char *clients, int by_rdma)
     finish(&server);
 }
 
-static void by_default(void) { meets("rdmacm,tcp,sockcm", "rdmacm,tcp,sockcm", 1); }
-static void by_tcp_first(void) { meets("rdmacm,tcp", "tcp,rdmacm", 0); }
-static void client_has_tcp(void) { meets("rdmacm,tcp", "tcp", 0); }
-static void client_has_rdma(void) { meets("*", "rdmacm", 1); }
-static void server_has_tcp(void) { meets("tcp", "rdmacm,tcp", -1); }
-static void server_has_rdma(void) { meets("rdmacm", "tcp,rdmacm", 1); }
+static void by_default(void) { want_connected("rdmacm,tcp,sockcm", "rdmacm,tcp,sockcm", 1); }
+static void by_tcp_first(void) { want_connected("rdmacm,tcp", "tcp,rdmacm", 0); }
+static void client_has_tcp(void) { want_connected("rdmacm,tcp", "tcp", 0); }
+static void client_has_rdma(void) { want_connected("*", "rdmacm", 1); }
+static void server_has_tcp(void) { want_connected("tcp", "rdmacm,tcp", -1); }
+static void server_has_rdma(void) { want_connected("rdmacm", "tcp,rdmacm", 1); }
 
 /* Messages go over the device of the connection. */
 static void by_one_device(void)
@@ -294,7 +294,7 @@ static void say(invalid_t *s, const void *said, uint32_t size)
     WANT_TRUE(ibv_post_send(s->id->qp, &wr, &bad) == 0);
 }
 
-static void leave(invalid_t *s)
+static void close_client(invalid_t *s)
 {
     ibv_dereg_mr(s->mr);
     rdma_destroy_qp(s->id);
@@ -314,7 +314,7 @@ static void still_serves(end_t *server, uint16_t port)
     WANT_TRUE(server->requests == 0);
     begin(&client, "rdmacm");
     connect_to(&client, port);
-    talk(&client, server);
+    send_message(&client, server);
     WANT_TRUE(server->requests == 1 && client.failures == 0);
     finish(&client);
 }
@@ -333,7 +333,7 @@ static void invalid_private_data(void)
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         invalid_t s;
         WANT_TRUE(invalid_connect(&s, &server, port, words[i].said, words[i].size) == RDMA_CM_EVENT_REJECTED);
-        leave(&s);
+        close_client(&s);
     }
     still_serves(&server, port);
     finish(&server);
@@ -353,16 +353,16 @@ static void invalid_messages(void)
     WANT_TRUE(invalid_connect(&s, &server, port, VERSION, 8) == RDMA_CM_EVENT_ESTABLISHED);
     say(&s, "GET / HTTP/1.1\r\n\r\n", 18);
     WANT_TRUE(is_rejected(&s, &server));
-    leave(&s);
+    close_client(&s);
     WANT_TRUE(invalid_connect(&s, &server, port, VERSION, 8) == RDMA_CM_EVENT_ESTABLISHED);
     say(&s, longest, sizeof(longest)); /* longer than allowed */
     WANT_TRUE(is_rejected(&s, &server));
-    leave(&s);
+    close_client(&s);
     WANT_TRUE(invalid_connect(&s, &server, port, VERSION, 8) == RDMA_CM_EVENT_ESTABLISHED);
     say(&s, hello, 5);
     say(&s, hello + 5, 27); /* in fragments, and never whole: the timeout is 5 s */
     WANT_TRUE(is_rejected(&s, &server));
-    leave(&s);
+    close_client(&s);
     still_serves(&server, port);
     finish(&server);
 }
@@ -382,7 +382,7 @@ static void disconnecting_or_silent(void)
             WANT_TRUE(is_rejected(&s, &server));
             WANT_TRUE(now() - began > 4);
         }
-        leave(&s);
+        close_client(&s);
     }
     still_serves(&server, port);
     finish(&server);
@@ -537,7 +537,7 @@ static void sleeper_times_out(void)
     }
     WANT_TRUE(disconnected);
     WANT_TRUE(now() - began < 10);
-    leave(&s);
+    close_client(&s);
     finish(&server);
 }
 

@@ -109,7 +109,7 @@ static void wait_children(void)
 }
 
 /* Kills, stops or spares one. */
-static void strike(void)
+static void kill_or_stop(void)
 {
     int      slot  = (int)draw((unsigned)shared->count);
     child_t *child = &children[slot];
@@ -144,7 +144,7 @@ static void go_on(int at_once)
     }
 }
 
-static int living(void)
+static int count_living(void)
 {
     int count = 0;
 
@@ -167,11 +167,11 @@ static void finish(void)
     double end = now() + END_SECONDS;
 
     atomic_store(&shared->over, 1);
-    while (living() > 0 && now() < end && !atomic_load(&shared->failed)) {
+    while (count_living() > 0 && now() < end && !atomic_load(&shared->failed)) {
         sleep_ms(10);
         wait_children();
     }
-    if (living() > 0 && !atomic_load(&shared->failed)) {
+    if (count_living() > 0 && !atomic_load(&shared->failed)) {
         fail("some processes do not come to their end");
     }
     for (int i = 0; i < shared->count; i++) {
@@ -202,7 +202,7 @@ static void judge_survivors(void)
         }
         printf("\n");
         if (before->descriptors != 0 && after->descriptors != 0 && grew(before, after)) {
-            fail("a survivor holds more and more");
+            fail("the resources of a survivor grow");
         }
     }
 }
@@ -252,7 +252,7 @@ int main(int argc, char **argv)
         go_on(0);
         sleep_ms(5 + draw(PAUSE_MS));
         wait_children();
-        strike();
+        kill_or_stop();
     }
     /* No process waits for the address of a killed one. */
     sleep_ms(50);

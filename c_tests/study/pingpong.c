@@ -21,7 +21,7 @@ static struct {
     struct fabric fabric;
     size_t size, stride;
     transfer send, receive;
-    int careful; /* every message has other contents, all of which are compared */
+    int verify_contents; /* every message has other contents, all of which are compared */
     struct {
         _Alignas(512) uint64_t sent, received; /* numbers of the last messages */
         uint64_t number;                       /* the put's source: it must last until the put is complete */
@@ -123,7 +123,7 @@ static void send_next(int thread, ucp_worker_h worker, ucp_ep_h ep)
 {
     uint64_t number = ++table.at[thread].sent;
 
-    if (table.careful) {
+    if (table.verify_contents) {
         fill(outbox(thread), table.size, seed_of(first_side(), thread, number));
     }
     table.send(thread, worker, ep);
@@ -137,7 +137,7 @@ static void receive_next(int thread, ucp_worker_h worker, ucp_ep_h ep)
     size_t wrong;
 
     table.receive(thread, worker, ep);
-    if (table.careful && (by_tag || table.size > sizeof(uint64_t))) {
+    if (table.verify_contents && (by_tag || table.size > sizeof(uint64_t))) {
         wrong = first_wrong(by_tag ? tag_inbox(thread) : put_inbox(thread), table.size,
                             seed_of(!first_side(), thread, number));
         if (wrong < table.size) {
@@ -165,9 +165,9 @@ static void exchange(int thread, long rounds)
 
 static void verify(void)
 {
-    table.careful = 1;
+    table.verify_contents = 1;
     run_team(exchange, CAREFUL_ROUNDS);
-    table.careful = 0;
+    table.verify_contents = 0;
 }
 
 static void play(const char *name, int threads, int workers, uint64_t features)

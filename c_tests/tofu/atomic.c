@@ -34,12 +34,12 @@ static uint64_t result(const struct op *op, uint64_t old)
         return before;                                                                                          \
     } while (0)
 
-static uint64_t here4(const struct op *op, void *address)
+static uint64_t atomic4(const struct op *op, void *address)
 {
     HERE(uint32_t);
 }
 
-static uint64_t here8(const struct op *op, void *address)
+static uint64_t atomic8(const struct op *op, void *address)
 {
     HERE(uint64_t);
 }
@@ -81,7 +81,7 @@ int atomic_carry(const struct op *op, uint32_t node, const struct region *region
     if (region->here == NULL)
         copied = there(op, region, old);
     else
-        *old = op->width == 4 ? here4(op, region->here) : here8(op, region->here);
+        *old = op->width == 4 ? atomic4(op, region->here) : atomic8(op, region->here);
     wire_unlock(lock);
     /*
      * With a gap the lock is nearly always taken, and its last owner would get it again before any woken waiter:

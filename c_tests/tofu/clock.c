@@ -26,13 +26,13 @@ static uint64_t occupy(_Atomic uint64_t *until, uint64_t from, uint64_t ns)
     return end;
 }
 
-static uint64_t lasts(uint64_t bytes)
+static uint64_t transfer_ns(uint64_t bytes)
 {
     return wire->time.message + bytes * 1000 / wire->time.mb_per_s;
 }
 
 /* Beyond a neighbour, which the base latencies are for. */
-static uint64_t way(const struct soft_vcq *vcq, uint32_t node)
+static uint64_t hop_ns(const struct soft_vcq *vcq, uint32_t node)
 {
     uint32_t hops = torus_hops(vcq->node, node);
 
@@ -46,8 +46,8 @@ struct times clock_put(struct soft_vcq *vcq, uint32_t node, uint32_t tni, uint64
 
     if (wire->time.on == 0)
         return times;
-    ns = lasts(bytes);
-    hops = way(vcq, node);
+    ns = transfer_ns(bytes);
+    hops = hop_ns(vcq, node);
     times.sent = occupy(&wire_node(vcq->node)->tnis[vcq->tni].sends_until, now, ns);
     times.arrived = occupy(&wire_node(node)->tnis[tni].receives_until, times.sent - ns + wire->time.put + hops, ns);
     times.answered = times.arrived + wire->time.ack + hops;
@@ -61,8 +61,8 @@ struct times clock_get(struct soft_vcq *vcq, uint32_t node, uint32_t tni, uint64
 
     if (wire->time.on == 0)
         return times;
-    ns = lasts(bytes);
-    hops = way(vcq, node);
+    ns = transfer_ns(bytes);
+    hops = hop_ns(vcq, node);
     times.sent = occupy(&wire_node(vcq->node)->tnis[vcq->tni].sends_until, now, wire->time.message);
     times.arrived = occupy(&wire_node(node)->tnis[tni].sends_until, times.sent + wire->time.get + hops, ns);
     times.answered = occupy(&wire_node(vcq->node)->tnis[vcq->tni].receives_until,
@@ -77,7 +77,7 @@ struct times clock_atomic(struct soft_vcq *vcq, uint32_t node, uint64_t now)
     if (wire->time.on == 0)
         return times;
     times.sent = occupy(&wire_node(vcq->node)->tnis[vcq->tni].sends_until, now, wire->time.message);
-    times.arrived = times.sent + wire->time.atomic + way(vcq, node);
-    times.answered = times.arrived + wire->time.atomic + way(vcq, node);
+    times.arrived = times.sent + wire->time.atomic + hop_ns(vcq, node);
+    times.answered = times.arrived + wire->time.atomic + hop_ns(vcq, node);
     return times;
 }

@@ -9,7 +9,7 @@
 #include "direct.h"
 
 static struct lane lanes[DIRECT_THREADS];
-static struct way lane_way;
+static struct lane_ops lane_ops;
 static pthread_barrier_t begin;
 
 /* After this many polls without result yield: the other process may need this core. */
@@ -20,7 +20,7 @@ static bool step(struct lane *lane)
 {
     int before = lane->done, idle = 0;
 
-    while (!lane_way.step(lane)) {
+    while (!lane_ops.step(lane)) {
         if (!lane->direct->rotation || lane->done != before)
             return false;
         if (++idle % PATIENCE == 0)
@@ -128,7 +128,7 @@ static uint64_t run(const struct direct *direct)
     return clock_ns() - from;
 }
 
-double direct_run(int argc, char **argv, struct direct *direct, struct way way)
+double direct_run(int argc, char **argv, struct direct *direct, struct lane_ops ops)
 {
     int ends[2], status = 0;
     uint64_t ns;
@@ -142,15 +142,15 @@ double direct_run(int argc, char **argv, struct direct *direct, struct way way)
     direct->socket = ends[direct->second];
     close(ends[!direct->second]);
     set_node(direct->second);
-    lane_way = way;
+    lane_ops = ops;
     for (int t = 0; t < direct->threads; t++) {
         lanes[t] = (struct lane){.direct = direct, .turn = !direct->second};
-        way.open(&lanes[t], t);
+        ops.open(&lanes[t], t);
     }
     for (int t = 0; t < direct->threads; t++)
-        way.connect(&lanes[t]);
-    if (way.settle != NULL)
-        way.settle(lanes, direct->threads);
+        ops.connect(&lanes[t]);
+    if (ops.settle != NULL)
+        ops.settle(lanes, direct->threads);
     meet(direct);
     ns = run(direct);
     meet(direct); /* its memory stays until the other is done */

@@ -37,7 +37,7 @@ struct lane {
  * Functions that make and drive lanes. All are opened before one is connected; `settle`, if there is one, follows for
  * all of them at once.
  */
-struct way {
+struct lane_ops {
     void (*open)(struct lane *lane, int number); /* sends its addresses to the other process, by the socket */
     void (*connect)(struct lane *lane);          /* receives those of the other */
     void (*settle)(struct lane *lanes, int count);
@@ -49,9 +49,9 @@ void direct_open(struct lane *lane, int number);
 void direct_connect(struct lane *lane);
 
 /*
- * Reads the options, forks, has `way` drive all lanes of this process at once; returns ns from the first to the last.
+ * Reads the options, forks, has `ops` drive all lanes of this process at once; returns ns from the first to the last.
  * In the second process it does not return.
  */
-double direct_run(int argc, char **argv, struct direct *direct, struct way way);
+double direct_run(int argc, char **argv, struct direct *direct, struct lane_ops ops);
 
 #endif

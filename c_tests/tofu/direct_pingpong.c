@@ -61,7 +61,7 @@ static bool pingpong(struct lane *lane)
 int main(int argc, char **argv)
 {
     struct direct direct = {.threads = 1, .count = 10000, .window = 1, .size = 8};
-    double ns = direct_run(argc, argv, &direct, (struct way){direct_open, direct_connect, NULL, pingpong});
+    double ns = direct_run(argc, argv, &direct, (struct lane_ops){direct_open, direct_connect, NULL, pingpong});
 
     if (direct.rotation)
         ns /= direct.threads;

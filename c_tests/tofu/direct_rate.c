@@ -52,7 +52,7 @@ static bool rate(struct lane *lane)
 int main(int argc, char **argv)
 {
     struct direct direct = {.threads = 1, .count = 100000, .window = 64, .size = 4};
-    double ns = direct_run(argc, argv, &direct, (struct way){direct_open, direct_connect, NULL, rate});
+    double ns = direct_run(argc, argv, &direct, (struct lane_ops){direct_open, direct_connect, NULL, rate});
 
     printf("threads %d, %d bytes: %.3f M puts/s\n", direct.threads, direct.size,
            (double)direct.threads * direct.count / ns * 1000);

@@ -7,7 +7,7 @@
 
 #include "tofu.h"
 
-static bool sooner(const struct flight *one, const struct flight *two)
+static bool due_before(const struct flight *one, const struct flight *two)
 {
     return one->due != two->due ? one->due < two->due : one->number < two->number;
 }
@@ -32,7 +32,7 @@ void flight_add(struct soft_vcq *vcq, const struct wire_notice *notice)
     heap = vcq->flights;
     heap[at] = (struct flight){.due = notice->due, .number = vcq->flights_ever++};
     memcpy(&heap[at].notice, notice, sizeof(*notice));
-    for (; at > 0 && sooner(&heap[at], &heap[(at - 1) / 2]); at = (at - 1) / 2)
+    for (; at > 0 && due_before(&heap[at], &heap[(at - 1) / 2]); at = (at - 1) / 2)
         exchange(&heap[at], &heap[(at - 1) / 2]);
 }
 
@@ -43,9 +43,9 @@ static void drop_first(struct soft_vcq *vcq)
 
     heap[0] = heap[--vcq->flying];
     while ((child = 2 * at + 1) < vcq->flying) {
-        if (child + 1 < vcq->flying && sooner(&heap[child + 1], &heap[child]))
+        if (child + 1 < vcq->flying && due_before(&heap[child + 1], &heap[child]))
             child++;
-        if (!sooner(&heap[child], &heap[at]))
+        if (!due_before(&heap[child], &heap[at]))
             break;
         exchange(&heap[at], &heap[child]);
         at = child;

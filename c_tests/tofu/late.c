@@ -19,7 +19,7 @@ static uint64_t setting(_Atomic uint64_t *fault)
     return atomic_load_explicit(fault, memory_order_relaxed);
 }
 
-static bool same_way(const struct op *one, const struct op *two)
+static bool same_path(const struct op *one, const struct op *two)
 {
     return torus_without_path(one->rmt_vcq_id) == torus_without_path(two->rmt_vcq_id)
            && torus_path(one->rmt_vcq_id, one->flags) == torus_path(two->rmt_vcq_id, two->flags);
@@ -49,7 +49,7 @@ static void release_before(struct soft_vcq *vcq, const struct op *op, const stru
     struct held *held = vcq->held;
 
     while (held != end) {
-        bool same = same_way(&held->op, op);
+        bool same = same_path(&held->op, op);
 
         if (same)
             release(vcq, held);
@@ -86,7 +86,7 @@ void late_overtaken(struct soft_vcq *vcq)
 /* ---- the thread ---- */
 
 /* Returns the time of its next run. */
-static uint64_t look_at_all(void)
+static uint64_t release_due(void)
 {
     uint64_t first = UINT64_MAX;
 
@@ -117,7 +117,7 @@ static void *engine_run(void *unused)
         else {
             engine_due = UINT64_MAX;
             pthread_mutex_unlock(&engine.lock);
-            due = look_at_all();
+            due = release_due();
             pthread_mutex_lock(&engine.lock);
             engine_due = due < engine_due ? due : engine_due;
         }
@@ -143,7 +143,7 @@ static void hold(struct soft_vcq *vcq, const struct op *op, uint64_t place, uint
     pthread_mutex_unlock(&engine.lock);
 }
 
-bool late_takes(struct soft_vcq *vcq, const struct op *op, uint64_t place)
+bool late_hold(struct soft_vcq *vcq, const struct op *op, uint64_t place)
 {
     uint64_t nth = setting(&wire->faults.reorder_nth), delay = setting(&wire->faults.delay_us);
     uint64_t late = setting(&wire->faults.late_us);

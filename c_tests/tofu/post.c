@@ -60,7 +60,7 @@ static void order(struct soft_vcq *vcq, const struct op *op, void *cbdata, bool 
     count_op(vcq, op);
     if (!locked || (!fault_matters() && atomic_load_explicit(&vcq->helds, memory_order_relaxed) == 0))
         carry_out(vcq, op, place);
-    else if (!late_takes(vcq, op, place)) {
+    else if (!late_hold(vcq, op, place)) {
         carry_out(vcq, op, place);
         if (op->kind == PUT)
             late_overtaken(vcq);

@@ -178,7 +178,7 @@ void flight_add(struct soft_vcq *vcq, const struct wire_notice *notice);
 bool flight_arrives(struct soft_vcq *vcq, struct wire_notice *notice); /* the next one that is due */
 
 /* late.c; the VCQ is locked */
-bool late_takes(struct soft_vcq *vcq, const struct op *op, uint64_t place); /* false: execute it now, then... */
+bool late_hold(struct soft_vcq *vcq, const struct op *op, uint64_t place); /* false: execute it now, then... */
 void late_overtaken(struct soft_vcq *vcq);
 void late_release(struct soft_vcq *vcq, uint64_t now); /* executes operations that are due */
 

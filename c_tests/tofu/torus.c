@@ -58,9 +58,9 @@ uint32_t torus_hops(uint32_t one, uint32_t two)
     torus_coords(one, from);
     torus_coords(two, to);
     for (int i = 0; i < 6; i++) {
-        uint32_t way = abs(from[i] - to[i]), around = wire->shape[i] - way;
+        uint32_t direct = abs(from[i] - to[i]), around = wire->shape[i] - direct;
 
-        hops += way < around ? way : around;
+        hops += direct < around ? direct : around;
     }
     return hops;
 }

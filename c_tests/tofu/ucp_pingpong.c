@@ -36,7 +36,7 @@ int main(int argc, char **argv)
 {
     struct direct direct = {.threads = 1, .count = 10000, .window = 1, .size = 8};
     double        ns =
-        direct_run(argc, argv, &direct, (struct way){ucp_lane_open, ucp_lane_connect, ucp_lanes_settle, pingpong});
+        direct_run(argc, argv, &direct, (struct lane_ops){ucp_lane_open, ucp_lane_connect, ucp_lanes_settle, pingpong});
 
     if (direct.rotation)
         ns /= direct.threads;

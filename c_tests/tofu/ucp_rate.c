@@ -29,7 +29,8 @@ static bool rate(struct lane *lane)
 int main(int argc, char **argv)
 {
     struct direct direct = {.threads = 1, .count = 100000, .window = 64, .size = 4};
-    double ns = direct_run(argc, argv, &direct, (struct way){ucp_lane_open, ucp_lane_connect, ucp_lanes_settle, rate});
+    struct lane_ops ops = {ucp_lane_open, ucp_lane_connect, ucp_lanes_settle, rate};
+    double ns = direct_run(argc, argv, &direct, ops);
 
     printf("threads %d, %d bytes: %.3f M puts/s\n", direct.threads, direct.size,
            (double)direct.threads * direct.count / ns * 1000);

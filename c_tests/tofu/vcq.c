@@ -40,7 +40,7 @@ static bool is_own(uint32_t node, uint32_t cq)
  * The rank of a CQ, 0: unusable. Without a requested component a free CQ is best, then the one with the
  * fewest users; with one, a CQ that this process has already, so that its components share one.
  */
-static uint32_t suits(uint32_t node, uint32_t cq, int cmp, bool exclusive)
+static uint32_t cq_rank(uint32_t node, uint32_t cq, int cmp, bool exclusive)
 {
     uint32_t used = users(node, cq), few = WIRE_CMPS - __builtin_popcount(used);
 
@@ -57,7 +57,7 @@ static int choose(uint32_t node, uint32_t tni, int cmp, bool exclusive)
     uint32_t best = 0, best_cq = 0;
 
     for (uint32_t cq = tni * WIRE_CQS; cq < tni * WIRE_CQS + wire->cqs; cq++) {
-        uint32_t one = suits(node, cq, cmp, exclusive);
+        uint32_t one = cq_rank(node, cq, cmp, exclusive);
 
         if (one > best)
             best = one, best_cq = cq;

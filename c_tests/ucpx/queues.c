@@ -324,13 +324,13 @@ static void killed(void)
         WANT_TRUE(entry.status == UCS_OK || is_loss_or_canceled(entry.status));
         ucp_request_free(entry.request);
     }
-    failure_seen(&self);
+    check_failure(&self);
     ucpx_signal_t signal = note(0, 1);
     WANT_TRUE(is_loss_or_canceled(finish(&self, put_signal(&self, NULL, 0, 0, NULL, &signal))));
     ucpx_cq_destroy(cq);
     free(data);
     ucp_rkey_destroy(rkey);
-    aftermath(&self);
+    check_after_failure(&self);
 }
 
 /* A forced close cancels the signals with the data. */

@@ -132,7 +132,7 @@ static void post(ucp_atomic_op_t operation, uint64_t operand)
     WANT_PTR(UCS_OK, ucp_atomic_op_nbx(ep, operation, &operand, 1, remote, key, &param));
 }
 
-static unsigned shift_of(int player)
+static unsigned bit_of(int player)
 {
     return COUNTER_BITS + (unsigned)player * (size == 4 ? 4 : FIELD_BITS);
 }
@@ -140,7 +140,7 @@ static unsigned shift_of(int player)
 /* Changes the player's own field by every operation, and adds 4 to the counter. */
 static void play_round(int player, uint64_t *own)
 {
-    unsigned shift = shift_of(player);
+    unsigned shift = bit_of(player);
     uint64_t field = (uint64_t)15 << shift;
     uint64_t bits  = (uint64_t)(1 + rand() % 15) << shift;
     uint64_t old;

@@ -22,7 +22,7 @@ static void compute(party_t *self)
     notify_peer(self);
 }
 
-static void outlasts(ucp_err_handling_mode_t mode)
+static void exchange_with_busy_peer(ucp_err_handling_mode_t mode)
 {
     static ucs_status_ptr_t sent[COUNT];
     party_t                 self;
@@ -48,12 +48,12 @@ static void outlasts(ucp_err_handling_mode_t mode)
 
 static void guarded(void)
 {
-    outlasts(UCP_ERR_HANDLING_MODE_PEER);
+    exchange_with_busy_peer(UCP_ERR_HANDLING_MODE_PEER);
 }
 
 static void unguarded(void)
 {
-    outlasts(UCP_ERR_HANDLING_MODE_NONE);
+    exchange_with_busy_peer(UCP_ERR_HANDLING_MODE_NONE);
 }
 
 /* Neither end polls: the timeout must not count this time as the peer's silence. */

@@ -1,9 +1,9 @@
 /*
- * Peers that come and go, one after the other: killed or in order, with an endpoint to them or none, with messages from
- * them that the worker has not polled. A worker that has seen many of them holds as much as one that has seen a few:
- * memory, descriptors, mappings, and queue pairs, of which there are no more than SOFT_HCA_QP_MOST.
+ * Peers that connect and end, one after the other: killed or in order, with an endpoint to them or none, with messages
+ * from them that the worker has not polled. A worker that has seen many of them uses as much as one that has seen a
+ * few: memory, descriptors, mappings, and queue pairs, of which there are no more than SOFT_HCA_QP_MOST.
  *
- * CHURN_PEERS=N: so many come and go, and what is held is printed.
+ * CHURN_PEERS=N: this many connect and end, and the resources in use are printed.
  */
 #include "churn.h"
 #include "limits.h"
@@ -15,20 +15,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PEERS = 120, WARM = 40, UNSEEN = 60 };
+enum { PEERS = 120, WARM_UP = 40, UNSEEN = 60 };
 /* In this time a device finds out that a peer is gone to which something was posted (`retry_cap_us`). */
-enum { NOTICED_MS = 450 };
+enum { DETECTION_MS = 450 };
 /* What the heap keeps of what was freed. A peer that is never forgotten takes some KB, and its queue pair some more. */
 enum { SLACK_BYTES = 64 << 10, SLACK_MAPPINGS = 4, SLACK_DESCRIPTORS = 2 };
 
 /* How a peer is met, and how it goes. */
-enum way {
-    ENDPOINT_AND_KILLED, /* both have an endpoint to the other */
-    UNREAD_AND_KILLED,   /* and the loss is noticed before its last messages are: those are dropped */
-    UNSEEN_AND_KILLED,   /* it has sent, without being asked, and the worker has not polled */
-    ENDPOINT_AND_GONE,   /* its worker is destroyed before the endpoint to it is closed */
-    CLOSED_AND_GONE,     /* the other way round */
-    WAYS
+enum peer_end {
+    ENDPOINT_AND_KILLED,    /* both have an endpoint to the other */
+    UNREAD_AND_KILLED,      /* and the loss is noticed before its last messages are: those are dropped */
+    UNSEEN_AND_KILLED,      /* it has sent, without being asked, and the worker has not polled */
+    ENDPOINT_AND_DESTROYED, /* its worker is destroyed before the endpoint to it is closed */
+    CLOSED_AND_DESTROYED,   /* the other way round */
+    PEER_ENDS
 };
 
 static void send_one(ucp_ep_h ep, ucp_tag_t tag)
@@ -60,13 +60,13 @@ static void receive(unsigned count)
 
 /* --- a peer --- */
 
-static void come_and_go(unsigned number, enum way way)
+static void run_peer(unsigned number, enum peer_end peer_end)
 {
     ucp_ep_h ep;
 
     worker_open(1);
     ep = connect_to(0);
-    if (way == UNSEEN_AND_KILLED) {
+    if (peer_end == UNSEEN_AND_KILLED) {
         /* The first one makes the connection. */
         send_one(ep, TAG);
         WANT(UCS_OK, finish(ucp_ep_flush_nbx(ep, &plain)));
@@ -79,9 +79,9 @@ static void come_and_go(unsigned number, enum way way)
     WANT(UCS_OK, finish(ucp_ep_flush_nbx(ep, &plain)));
     atomic_store(&shared->sent, number);
     wait_for(&shared->go, number);
-    if (way == ENDPOINT_AND_KILLED) {
+    if (peer_end == ENDPOINT_AND_KILLED) {
         raise(SIGKILL);
-    } else if (way == UNREAD_AND_KILLED) {
+    } else if (peer_end == UNREAD_AND_KILLED) {
         send_and_die(ep, UNREAD_TAG);
     }
     WANT(UCS_OK, finish(ucp_ep_close_nbx(ep, &plain)));
@@ -90,18 +90,18 @@ static void come_and_go(unsigned number, enum way way)
 }
 
 /* A process for each, the child of one that has nothing to do with queues. */
-static void bring_peers(unsigned count)
+static void run_peers(unsigned count)
 {
     for (unsigned number = 1; number <= count; number++) {
-        enum way way = number % WAYS;
-        int      killed = way == ENDPOINT_AND_KILLED || way == UNSEEN_AND_KILLED || way == UNREAD_AND_KILLED, status;
-        pid_t    pid;
+        enum peer_end peer_end = number % PEER_ENDS;
+        int           killed   = peer_end != ENDPOINT_AND_DESTROYED && peer_end != CLOSED_AND_DESTROYED, status;
+        pid_t         pid;
 
         wait_for(&shared->wanted, number);
         pid = fork();
         if (pid == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            come_and_go(number, way);
+            run_peer(number, peer_end);
             _exit(check_failed());
         }
         WANT_TRUE(waitpid(pid, &status, 0) == pid);
@@ -113,7 +113,7 @@ static void bring_peers(unsigned count)
 /* --- the worker that stays --- */
 
 /* Waits without progress until a peer has gone. */
-static void wait_blindly(unsigned number)
+static void wait_without_progress(unsigned number)
 {
     for (time_t end = time(NULL) + SECONDS; atomic_load(&shared->gone) < number && time(NULL) < end;) {
         sched_yield();
@@ -121,7 +121,7 @@ static void wait_blindly(unsigned number)
 }
 
 /* Has the device find out that a peer is gone, without progress: the flush that waits for it. */
-static ucs_status_ptr_t post_to_the_dead(ucp_ep_h ep)
+static ucs_status_ptr_t flush_failed_peer(ucp_ep_h ep)
 {
     struct timespec  now, end;
     uint64_t         word = 0;
@@ -132,7 +132,7 @@ static ucs_status_ptr_t post_to_the_dead(ucp_ep_h ep)
     }
     flush = ucp_ep_flush_nbx(ep, &plain);
     clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_nsec += NOTICED_MS * 1000000l;
+    end.tv_nsec += DETECTION_MS * 1000000l;
     do {
         sched_yield();
         clock_gettime(CLOCK_MONOTONIC, &now);
@@ -152,7 +152,7 @@ static void drop_unread(void)
     }
 }
 
-static void meet(unsigned number, enum way way)
+static void meet_peer(unsigned number, enum peer_end peer_end)
 {
     unsigned         before = lost;
     ucs_status_ptr_t flush  = NULL;
@@ -160,11 +160,11 @@ static void meet(unsigned number, enum way way)
 
     __atomic_store_n(&shared->length[1], 0, __ATOMIC_RELEASE);
     atomic_store(&shared->wanted, number);
-    if (way == UNSEEN_AND_KILLED) {
+    if (peer_end == UNSEEN_AND_KILLED) {
         wait_for(&shared->sent, number);
         receive(1);
         atomic_store(&shared->go, number);
-        wait_blindly(number);
+        wait_without_progress(number);
         receive(UNSEEN);
         return;
     }
@@ -176,16 +176,16 @@ static void meet(unsigned number, enum way way)
     send_one(ep, TAG);
     receive(1);
     wait_for(&shared->sent, number);
-    if (way == CLOSED_AND_GONE) {
+    if (peer_end == CLOSED_AND_DESTROYED) {
         WANT(UCS_OK, finish(ucp_ep_close_nbx(ep, &plain)));
         atomic_store(&shared->go, number);
         wait_for(&shared->gone, number);
         return;
     }
     atomic_store(&shared->go, number);
-    if (way == UNREAD_AND_KILLED) {
-        wait_blindly(number);
-        flush = post_to_the_dead(ep);
+    if (peer_end == UNREAD_AND_KILLED) {
+        wait_without_progress(number);
+        flush = flush_failed_peer(ep);
     }
     for (time_t end = time(NULL) + SECONDS; lost == before && time(NULL) < end;) {
         ucp_worker_progress(worker);
@@ -198,7 +198,7 @@ static void meet(unsigned number, enum way way)
     drop_unread();
 }
 
-static void come_and_go_all(void)
+static void churn(void)
 {
     const char *number = getenv("CHURN_PEERS");
     unsigned    count  = number != NULL ? (unsigned)atol(number) : PEERS;
@@ -211,13 +211,13 @@ static void come_and_go_all(void)
     pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        bring_peers(count);
+        run_peers(count);
         _exit(check_failed());
     }
     worker_open(0);
     for (unsigned i = 1; i <= count && !check_failed(); i++) {
-        meet(i, i % WAYS);
-        if (i == WARM) {
+        meet_peer(i, i % PEER_ENDS);
+        if (i == WARM_UP) {
             /* The loss of those without an endpoint is noticed later. */
             for (time_t end = time(NULL) + 3; time(NULL) < end;) {
                 ucp_worker_progress(worker);
@@ -228,7 +228,7 @@ static void come_and_go_all(void)
             most.mappings += SLACK_MAPPINGS;
             most.bytes += SLACK_BYTES;
         }
-        if (number != NULL && i % WARM == 0) {
+        if (number != NULL && i % WARM_UP == 0) {
             held = resources_in_use();
             printf("    %8u peers: %zu descriptors, %zu mappings, %zu bytes\n", i, held.descriptors, held.mappings,
                    held.bytes);
@@ -243,7 +243,7 @@ static void come_and_go_all(void)
 }
 
 static const case_t cases[] = {
-    {"churn: come and go", come_and_go_all},
+    {"churn: peers that connect and end", churn},
 };
 
 CHECK_MAIN(cases)

@@ -94,7 +94,7 @@ static void end_of(pid_t pid)
     waitpid(pid, NULL, 0);
 }
 
-static void all_but_one(void)
+static void kill_all_but_one(void)
 {
     static ucs_status_ptr_t sent[PEERS][SENDS];
     static char             data[64];
@@ -147,7 +147,7 @@ static void all_but_one(void)
 }
 
 static const case_t cases[] = {
-    {"dying: all but one", all_but_one},
+    {"dying: all but one", kill_all_but_one},
 };
 
 CHECK_MAIN(cases)

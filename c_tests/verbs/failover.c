@@ -275,10 +275,10 @@ static void all_fail(void)
     WANT_TRUE(wait_notified(&self));
     fail((1u << devices()) - 1);
     WANT(UCS_OK, finish(&self, send_tag(&self, "x", 1)));
-    failure_seen(&self);
+    check_failure(&self);
     kill_other(&self);
     fail(0);
-    aftermath(&self);
+    check_after_failure(&self);
 }
 
 static void peer_dies(void)
@@ -286,7 +286,7 @@ static void peer_dies(void)
     party_t self;
 
     start(&self, UCP_ERR_HANDLING_MODE_FAILOVER, nothing);
-    outlive(&self);
+    kill_and_check(&self);
 }
 
 static void on_failure(void *argument, ucp_ep_h ep, ucs_status_t status)

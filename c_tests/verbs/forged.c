@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { QKEY = 0x72756370, MTU = 1024, GRH = 40, SLOTS = 64, HELLO_SIZE = 82, PORT_SIZE = 25, FRONT = 16 };
+enum { QKEY = 0x72756370, MTU = 1024, GRH = 40, SLOTS = 64, HELLO_SIZE = 82, PORT_SIZE = 25, HEADER_SIZE = 16 };
 
 /* Two workers of this process that are connected; the first is the target of the forged packets. */
 typedef struct {
@@ -111,7 +111,7 @@ static ucs_status_t finish(pair_t *pair, ucs_status_ptr_t request)
 }
 
 /* A message in each direction, of every size around the packet size. */
-static void goes_on(pair_t *pair)
+static void exchange_all_sizes(pair_t *pair)
 {
     static char         out[30000], in[30000];
     ucp_request_param_t param = {.op_attr_mask = 0};
@@ -140,7 +140,7 @@ static void pair_open(pair_t *pair)
     }
     connect_to(pair, 0, 1);
     connect_to(pair, 1, 0);
-    goes_on(pair);
+    exchange_all_sizes(pair);
 }
 
 static void pair_close(pair_t *pair)
@@ -234,8 +234,8 @@ static const uint8_t *poll_reply(forger_t *s)
             uint8_t       *bytes = s->memory[wc.wr_id] + GRH;
 
             s->received++;
-            if ((bytes[3] & 4) && wc.byte_len >= GRH + FRONT + HELLO_SIZE) {
-                memcpy(last, bytes + FRONT, HELLO_SIZE);
+            if ((bytes[3] & 4) && wc.byte_len >= GRH + HEADER_SIZE + HELLO_SIZE) {
+                memcpy(last, bytes + HEADER_SIZE, HELLO_SIZE);
                 greeting = last;
             }
             receive(s, (unsigned)wc.wr_id);
@@ -259,7 +259,7 @@ static const uint8_t *send_forged(forger_t *s, pair_t *pair, const void *bytes, 
 }
 
 /* Header of a datagram. */
-static void front(uint8_t *at, uint32_t number, uint8_t flags, uint32_t proof, uint32_t psn, uint32_t ack)
+static void put_header(uint8_t *at, uint32_t number, uint8_t flags, uint32_t proof, uint32_t psn, uint32_t ack)
 {
     uint32_t words[4] = {number | (uint32_t)flags << 24, proof, psn, ack};
 
@@ -269,10 +269,10 @@ static void front(uint8_t *at, uint32_t number, uint8_t flags, uint32_t proof, u
 typedef struct __attribute__((packed)) {
     uint8_t  magic[8];
     uint64_t from, to, secret;
-    uint32_t losses, number, proof, yours, qpn, psn;
+    uint32_t losses, number, proof, receiver_number, qpn, psn;
     uint8_t  iface, flags;
     uint64_t back;
-    uint32_t packet, window, datagrams, pulse;
+    uint32_t packet, window, datagrams, keepalive_qpn;
 } hello_t;
 
 _Static_assert(sizeof(hello_t) == HELLO_SIZE, "as in src/wire/ib_packet.rs");
@@ -280,7 +280,7 @@ _Static_assert(sizeof(hello_t) == HELLO_SIZE, "as in src/wire/ib_packet.rs");
 static hello_t hello_to(const pair_t *pair)
 {
     hello_t hello = {.magic = "rucp-ib", .from = random_number(), .to = pair->uid, .secret = pair->secret,
-                     .number = 1, .proof = 2, .yours = 0xffffff, .back = 3, .packet = 8256, .window = 512,
+                     .number = 1, .proof = 2, .receiver_number = 0xffffff, .back = 3, .packet = 8256, .window = 512,
                      .datagrams = 64};
 
     hello.magic[7] = '4';
@@ -289,11 +289,11 @@ static hello_t hello_to(const pair_t *pair)
 
 static const uint8_t *send_hello(forger_t *s, pair_t *pair, const hello_t *hello, size_t length)
 {
-    uint8_t bytes[FRONT + HELLO_SIZE + PORT_SIZE];
+    uint8_t bytes[HEADER_SIZE + HELLO_SIZE + PORT_SIZE];
 
-    front(bytes, 0xffffff, 4, 0, 0, 0);
-    memcpy(bytes + FRONT, hello, HELLO_SIZE);
-    memcpy(bytes + FRONT + HELLO_SIZE, s->port, PORT_SIZE);
+    put_header(bytes, 0xffffff, 4, 0, 0, 0);
+    memcpy(bytes + HEADER_SIZE, hello, HELLO_SIZE);
+    memcpy(bytes + HEADER_SIZE + HELLO_SIZE, s->port, PORT_SIZE);
     return send_forged(s, pair, bytes, length);
 }
 
@@ -309,7 +309,7 @@ static long pages_in_use(void)
 
 /* --- cases --- */
 
-static void noise(void)
+static void random_packets(void)
 {
     pair_t     pair;
     forger_t s;
@@ -325,8 +325,8 @@ static void noise(void)
         }
         size_t length = i <= MTU ? (size_t)i : random_number() % (MTU + 1);
         if (i % 3 == 0) {
-            front(bytes, i % 5, i % 11 == 0 ? 7 : (uint8_t)(i & 3), (uint32_t)random_number(),
-                  (uint32_t)random_number() % 64, (uint32_t)random_number() % 64);
+            put_header(bytes, i % 5, i % 11 == 0 ? 7 : (uint8_t)(i & 3), (uint32_t)random_number(),
+                       (uint32_t)random_number() % 64, (uint32_t)random_number() % 64);
         }
         send_forged(&s, &pair, bytes, length);
         if (i == 20000) {
@@ -334,7 +334,7 @@ static void noise(void)
         }
     }
     WANT_TRUE(s.received == 0);
-    goes_on(&pair);
+    exchange_all_sizes(&pair);
     WANT_TRUE(pages_in_use() - before < 256);
     forger_close(&s);
     pair_close(&pair);
@@ -350,7 +350,7 @@ static void wrong_hellos(void)
     pair_open(&pair);
     forger_open(&s, &pair);
     right = hello_to(&pair);
-    for (size_t length = 0; length < FRONT + HELLO_SIZE + PORT_SIZE; length++) {
+    for (size_t length = 0; length < HEADER_SIZE + HELLO_SIZE + PORT_SIZE; length++) {
         WANT_TRUE(send_hello(&s, &pair, &right, length) == NULL);
     }
     for (int round = 0; round < 1000; round++) {
@@ -360,17 +360,17 @@ static void wrong_hellos(void)
         case 1: hello.to ^= 1ull << round % 64; break;
         case 2: hello.magic[round % 8] ^= 1; break;
         case 3: hello.qpn = 0x1000000; break;
-        case 4: hello.yours = (uint32_t)round % 9; break; /* a connection of another peer, or of none */
+        case 4: hello.receiver_number = (uint32_t)round % 9; break; /* a connection of another peer, or of none */
         case 5: hello.packet = (uint32_t)round % 256; break;
         }
-        WANT_TRUE(send_hello(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE) == NULL);
+        WANT_TRUE(send_hello(&s, &pair, &hello, HEADER_SIZE + HELLO_SIZE + PORT_SIZE) == NULL);
     }
     for (int i = 0; i < 100000; i++) {
         progress(&pair);
         poll_reply(&s);
     }
     WANT_TRUE(s.received == 0);
-    goes_on(&pair);
+    exchange_all_sizes(&pair);
     forger_close(&s);
     pair_close(&pair);
 }
@@ -390,7 +390,7 @@ static void false_peer(void)
         hello = hello_to(&pair);
         hello.number = (uint32_t)kind;
         hello.flags  = 0;
-        reply         = send_hello(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE);
+        reply         = send_hello(&s, &pair, &hello, HEADER_SIZE + HELLO_SIZE + PORT_SIZE);
         for (time_t end = time(NULL) + 5; reply == NULL && time(NULL) < end; reply = poll_reply(&s)) {
             progress(&pair);
         }
@@ -400,10 +400,10 @@ static void false_peer(void)
         }
         memcpy(&answer, reply, HELLO_SIZE);
         WANT_TRUE(answer.from == pair.uid && answer.to == hello.from && answer.secret == hello.back);
-        hello.yours = answer.number;
+        hello.receiver_number = answer.number;
         hello.flags = 3;
-        send_hello(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE);
-        send_hello(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE);
+        send_hello(&s, &pair, &hello, HEADER_SIZE + HELLO_SIZE + PORT_SIZE);
+        send_hello(&s, &pair, &hello, HEADER_SIZE + HELLO_SIZE + PORT_SIZE);
         for (int i = 0; i < 2000; i++) {
             uint32_t psn = 0, ack = 0;
             size_t   length = 16 + random_number() % (MTU - 32);
@@ -423,11 +423,11 @@ static void false_peer(void)
             case 10: psn = (uint32_t)(i / 2); words[1] = (uint32_t)i % 64; words[2] = (uint32_t)random_number(); break;
             case 11: psn = (uint32_t)i; words[1] = (uint32_t)i % 40; break;
             }
-            front(bytes, answer.number, (uint8_t)(random_number() & 3), answer.proof, psn, ack);
-            memcpy(bytes + FRONT, words, sizeof(words));
-            send_forged(&s, &pair, bytes, FRONT + length);
+            put_header(bytes, answer.number, (uint8_t)(random_number() & 3), answer.proof, psn, ack);
+            memcpy(bytes + HEADER_SIZE, words, sizeof(words));
+            send_forged(&s, &pair, bytes, HEADER_SIZE + length);
         }
-        goes_on(&pair);
+        exchange_all_sizes(&pair);
     }
     forger_close(&s);
     pair_close(&pair);
@@ -445,13 +445,13 @@ static void replayed(void)
     forger_open(&s, &pair);
     hello = hello_to(&pair);
     for (int i = 0; i < 20000; i++) {
-        send_hello(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE);
+        send_hello(&s, &pair, &hello, HEADER_SIZE + HELLO_SIZE + PORT_SIZE);
         if (i == 5000) {
             before = pages_in_use();
         }
     }
     WANT_TRUE(pages_in_use() - before < 256);
-    goes_on(&pair);
+    exchange_all_sizes(&pair);
     forger_close(&s);
     pair_close(&pair);
 }
@@ -473,8 +473,8 @@ static void many_peers(void)
     for (int i = 0; i < 2000; i++) {
         hello               = hello_to(&pair);
         hello.number        = (uint32_t)i;
-        const uint8_t *reply = send_hello(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE);
-        for (int again = 0; again < 20; again++) {
+        const uint8_t *reply      = send_hello(&s, &pair, &hello, HEADER_SIZE + HELLO_SIZE + PORT_SIZE);
+        for            (int again = 0; again < 20; again++) {
             if (reply != NULL) {
                 memcpy(&answer, reply, HELLO_SIZE);
                 WANT_TRUE(answer.number < sizeof(kept));
@@ -488,13 +488,13 @@ static void many_peers(void)
         count += kept[i];
     }
     WANT_TRUE(count >= 200 && count <= 256 + 2);
-    goes_on(&pair);
+    exchange_all_sizes(&pair);
     forger_close(&s);
     pair_close(&pair);
 }
 
 static const case_t cases[] = {
-    {"forged: noise", noise},
+    {"forged: noise", random_packets},
     {"forged: wrong hellos", wrong_hellos},
     {"forged: a false peer", false_peer},
     {"forged: a replayed hello", replayed},

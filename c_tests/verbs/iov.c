@@ -91,7 +91,7 @@ static void sent(void)
     WANT(UCS_OK, finish(&self, receive_tag(&self, bytes, size, 1)));
     check_bytes(bytes, size);
     WANT_TRUE(counter("words") == words + 1 && counter("lists") > lists);
-    outlive(&self);
+    kill_and_check(&self);
 }
 
 static void receives_list(party_t *self)
@@ -116,7 +116,7 @@ static void received(void)
     }
     start(&self, UCP_ERR_HANDLING_MODE_PEER, receives_list);
     WANT(UCS_OK, finish(&self, send_tag(&self, bytes, size)));
-    outlive(&self);
+    kill_and_check(&self);
 }
 
 static void accessed(void)

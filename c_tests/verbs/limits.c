@@ -27,40 +27,40 @@ static ucp_context_h context;
 static unsigned      failures;
 static ucs_status_t  failure;
 /* File descriptors of the library's log and of the original output. */
-static int record = -1, before;
+static int log_fd = -1, stdout_fd;
 
-static void listen_in(void)
+static void capture_log(void)
 {
     fflush(stdout);
-    record = memfd_create("messages", 0);
-    before = dup(STDOUT_FILENO);
-    WANT_TRUE(record >= 0 && before >= 0 && dup2(record, STDOUT_FILENO) == STDOUT_FILENO);
+    log_fd = memfd_create("messages", 0);
+    stdout_fd = dup(STDOUT_FILENO);
+    WANT_TRUE(log_fd >= 0 && stdout_fd >= 0 && dup2(log_fd, STDOUT_FILENO) == STDOUT_FILENO);
 }
 
 /* Whether the library has logged all of these in lines of level error. Ends the capture. */
-static void said(const char *const *words)
+static void want_logged(const char *const *words)
 {
     static char text[1 << 16];
     ssize_t     length;
 
     fflush(stdout);
-    WANT_TRUE(dup2(before, STDOUT_FILENO) == STDOUT_FILENO);
-    length = pread(record, text, sizeof(text) - 1, 0);
-    close(before);
-    close(record);
+    WANT_TRUE(dup2(stdout_fd, STDOUT_FILENO) == STDOUT_FILENO);
+    length = pread(log_fd, text, sizeof(text) - 1, 0);
+    close(stdout_fd);
+    close(log_fd);
     if (check_failed()) {
         printf("%s", text);
     }
     WANT_TRUE(length > 0 && strstr(text, " ERROR ") != NULL);
     for (; *words != NULL; words++) {
         if (strstr(text, *words) == NULL) {
-            printf("    not said: \"%s\". What was:\n%s", *words, text);
+            printf("    not logged: \"%s\". The log:\n%s", *words, text);
         }
         WANT_TRUE(strstr(text, *words) != NULL);
     }
 }
 
-#define SAID(...) said((const char *const[]){__VA_ARGS__, NULL})
+#define WANT_LOGGED(...) want_logged((const char *const[]){__VA_ARGS__, NULL})
 
 static void on_failure(void *argument, ucp_ep_h ep, ucs_status_t status)
 {
@@ -73,8 +73,8 @@ static void open_context(void)
 {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
 
-    if (record < 0) {
-        listen_in();
+    if (log_fd < 0) {
+        capture_log();
     }
     WANT(UCS_OK, ucp_init(&params, NULL, &context));
 }
@@ -124,7 +124,7 @@ static void close_ep(ucp_worker_h here, ucp_worker_h there, ucp_ep_h ep, uint32_
 }
 
 /* A message of this many bytes arrives. */
-static void carries(ucp_worker_h here, ucp_worker_h there, ucp_ep_h ep, size_t size)
+static void want_transferred(ucp_worker_h here, ucp_worker_h there, ucp_ep_h ep, size_t size)
 {
     unsigned char   *out = malloc(size), *in = calloc(1, size);
     ucs_status_ptr_t receive;
@@ -141,7 +141,7 @@ static void carries(ucp_worker_h here, ucp_worker_h there, ucp_ep_h ep, size_t s
 /*
  * An endpoint that reaches the limit fails, at the end that has it; another endpoint succeeds when the limit is gone.
  */
-static void fails_and_goes_on(const char *name, const char *value)
+static void fail_and_recover(const char *name, const char *value)
 {
     ucp_worker_h here, refused, other;
     ucp_ep_h     ep;
@@ -163,8 +163,8 @@ static void fails_and_goes_on(const char *name, const char *value)
     close_ep(here, refused, ep, UCP_EP_CLOSE_FLAG_FORCE);
     limit = NULL;
     ep    = connect_workers(here, other, on_failure, NULL);
-    carries(here, other, ep, sizeof(word));
-    carries(here, other, ep, LONG);
+    want_transferred(here, other, ep, sizeof(word));
+    want_transferred(here, other, ep, LONG);
     close_ep(here, other, ep, 0);
     ucp_worker_destroy(other);
     ucp_worker_destroy(refused);
@@ -174,9 +174,9 @@ static void fails_and_goes_on(const char *name, const char *value)
 
 static void no_buffers(void)
 {
-    fails_and_goes_on("SOFT_HCA_MR_LONGEST", "100000");
-    SAID("for buffers of a worker", "no buffers can be registered for what is sent", "max_mr of `ibv_devinfo -v`",
-         "UCX_RCACHE_MAX_REGIONS");
+    fail_and_recover("SOFT_HCA_MR_LONGEST", "100000");
+    WANT_LOGGED("for buffers of a worker", "no buffers can be registered for what is sent",
+                "max_mr of `ibv_devinfo -v`", "UCX_RCACHE_MAX_REGIONS");
 }
 
 static void no_queues(void)
@@ -187,7 +187,7 @@ static void no_queues(void)
     setenv("UCX_TLS", "ud_verbs", 1);
     open_context();
     WANT(UCS_ERR_NO_RESOURCE, open_worker(&worker));
-    SAID("no queues on soft0", "ulimit -l", "pairs", "UCX_UD_TX_QUEUE_LEN");
+    WANT_LOGGED("no queues on soft0", "ulimit -l", "pairs", "UCX_UD_TX_QUEUE_LEN");
     unsetenv("SOFT_HCA_QP_MOST");
     WANT(UCS_OK, open_worker(&worker));
     ucp_worker_destroy(worker);
@@ -202,7 +202,7 @@ static void no_datagrams(void)
     setenv("UCX_TLS", "ud_verbs", 1);
     open_context();
     WANT(UCS_ERR_NO_RESOURCE, open_worker(&worker));
-    SAID("no buffers can be registered for datagrams", "max_mr of `ibv_devinfo -v`");
+    WANT_LOGGED("no buffers can be registered for datagrams", "max_mr of `ibv_devinfo -v`");
     unsetenv("SOFT_HCA_MR_LONGEST");
     WANT(UCS_OK, open_worker(&worker));
     ucp_worker_destroy(worker);
@@ -226,7 +226,7 @@ static void short_queues(void)
     WANT(UCS_OK, open_worker(&there));
     ep = connect_workers(here, there, on_failure, NULL);
     WANT(UCS_ERR_UNREACHABLE, finish(here, there, ucp_tag_send_nbx(ep, &word, sizeof(word), 1, &none)));
-    SAID("a queue of 16 sends is too short for packets of 256 bytes", "UCX_RC_TX_QUEUE_LEN", "UCX_IB_SEG_SIZE");
+    WANT_LOGGED("a queue of 16 sends is too short for packets of 256 bytes", "UCX_RC_TX_QUEUE_LEN", "UCX_IB_SEG_SIZE");
     close_ep(here, there, ep, UCP_EP_CLOSE_FLAG_FORCE);
     ucp_worker_destroy(there);
     ucp_worker_destroy(here);
@@ -235,7 +235,7 @@ static void short_queues(void)
 }
 
 /* Memory that cannot be registered is sent by copies. */
-static void goes_by_messages(void)
+static void send_unregistered(void)
 {
     ucp_worker_h here, there;
     ucp_ep_h     ep;
@@ -245,8 +245,8 @@ static void goes_by_messages(void)
     WANT(UCS_OK, open_worker(&here));
     WANT(UCS_OK, open_worker(&there));
     ep = connect_workers(here, there, on_failure, NULL);
-    carries(here, there, ep, LONG);
-    carries(here, there, ep, LONG);
+    want_transferred(here, there, ep, LONG);
+    want_transferred(here, there, ep, LONG);
     close_ep(here, there, ep, 0);
     ucp_worker_destroy(there);
     ucp_worker_destroy(here);
@@ -255,9 +255,9 @@ static void goes_by_messages(void)
 
 static void registrations(void)
 {
-    goes_by_messages();
-    SAID("registering ", "of memory failed", "registrations with ", "max_mr of `ibv_devinfo -v`",
-         "UCX_RCACHE_MAX_REGIONS");
+    send_unregistered();
+    WANT_LOGGED("registering ", "of memory failed", "registrations with ", "max_mr of `ibv_devinfo -v`",
+                "UCX_RCACHE_MAX_REGIONS");
 }
 
 /* An unprivileged user with a low RLIMIT_MEMLOCK; the device refuses, as the kernel does for a real one. */
@@ -271,8 +271,8 @@ static void locked_memory(void)
     sets[CAP_TO_INDEX(CAP_IPC_LOCK)].effective &= ~CAP_TO_MASK(CAP_IPC_LOCK);
     WANT_TRUE(syscall(SYS_capset, &header, sets) == 0);
     WANT_TRUE(setrlimit(RLIMIT_MEMLOCK, &little) == 0);
-    goes_by_messages();
-    SAID("registering ", "The limit of locked memory is 2097152 bytes", "ulimit -l unlimited", "LimitMEMLOCK");
+    send_unregistered();
+    WANT_LOGGED("registering ", "The limit of locked memory is 2097152 bytes", "ulimit -l unlimited", "LimitMEMLOCK");
 }
 
 static const case_t cases[] = {

@@ -28,7 +28,7 @@ typedef struct {
 
 static job_t *job;
 
-static void talk(ucp_worker_h worker, ucp_ep_h *ep, int rank, int ranks)
+static void exchange_with_neighbours(ucp_worker_h worker, ucp_ep_h *ep, int rank, int ranks)
 {
     const ucp_request_param_t none = {.op_attr_mask = 0};
 
@@ -72,7 +72,7 @@ static int rank_main(int rank, int ranks)
 
         must(ucp_ep_create(worker, &to, &ep[peer]) == UCS_OK, "ucp_ep_create");
     }
-    talk(worker, ep, rank, ranks);
+    exchange_with_neighbours(worker, ep, rank, ranks);
     for (int peer = 0; peer < ranks; peer++)
         wait_for(worker, ucp_ep_close_nbx(ep[peer], &none), "close");
     ucp_worker_destroy(worker);

@@ -118,7 +118,7 @@ static void nothing_registered(void)
     WANT_TRUE(counter("registered") == registered);
     WANT_TRUE(counter("words") == words + ROUNDS);
     ucp_rkey_destroy(rkey);
-    outlive(&self);
+    kill_and_check(&self);
 }
 
 static void little_and_receives(party_t *self)
@@ -148,7 +148,7 @@ static void cannot_be_pinned(void)
     }
     WANT_TRUE(counter("words") == words + ROUNDS);
     ucp_rkey_destroy(rkey);
-    outlive(&self);
+    kill_and_check(&self);
 }
 
 static const case_t cases[] = {

@@ -21,27 +21,27 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GREETING = 48, HELLO = 82, PORT = 25, WIREUP = 1 + HELLO + PORT, MOST = 1024, SECONDS = 10 };
+enum { TCP_HELLO = 48, HELLO = 82, PORT = 25, WIREUP = 1 + HELLO + PORT, MOST = 1024, SECONDS = 10 };
 enum { TCP = 4, IB = 5, LISTENER = 6 };
 
 typedef struct __attribute__((packed)) {
     uint8_t  magic[8];
     uint32_t purpose, losses;
     uint64_t from, to, secret, client_id;
-} greeting_t;
+} tcp_hello_t;
 
 typedef struct __attribute__((packed)) {
     uint8_t  far;
     uint8_t  magic[8];
     uint64_t from, to, secret;
-    uint32_t losses, number, proof, yours, qpn, psn;
+    uint32_t losses, number, proof, receiver_number, qpn, psn;
     uint8_t  iface, flags;
     uint64_t back;
-    uint32_t packet, window, datagrams, pulse;
+    uint32_t packet, window, datagrams, keepalive_qpn;
     uint8_t  port[PORT];
 } wireup_t;
 
-_Static_assert(sizeof(greeting_t) == GREETING && sizeof(wireup_t) == WIREUP, "as in src/wire");
+_Static_assert(sizeof(tcp_hello_t) == TCP_HELLO && sizeof(wireup_t) == WIREUP, "as in src/wire");
 
 /* Two workers of this process, and the fields of the first one's address. */
 typedef struct {
@@ -190,7 +190,7 @@ static ucs_status_t finish(pair_t *pair, ucs_status_ptr_t request)
 }
 
 /* A message in each direction at the same time, of every size around the packet size. */
-static void goes_on(pair_t *pair)
+static void exchange_all_sizes(pair_t *pair)
 {
     static char         out[2][300000], in[2][300000];
     ucp_request_param_t param = {.op_attr_mask = 0};
@@ -295,7 +295,7 @@ static void both_at_once(void)
     open_both(&pair);
     connect_to(&pair, 0, 1);
     connect_to(&pair, 1, 0);
-    goes_on(&pair);
+    exchange_all_sizes(&pair);
     put_and_get(&pair);
     WANT_TRUE(counted("rc_queues") == queues + 2); /* one connection, whichever end started it */
     WANT_TRUE(counted("ud_queues") == 0);
@@ -363,8 +363,8 @@ static ssize_t carry(int from, int to)
 static int proxy_step(void *arg)
 {
     proxy_t *m = arg;
-    uint8_t   bytes[GREETING + WIREUP];
-    ssize_t   n;
+    uint8_t  bytes[TCP_HELLO + WIREUP];
+    ssize_t  n;
 
     if (m->near < 0) {
         m->near = accept4(m->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -384,7 +384,7 @@ static int proxy_step(void *arg)
         return !m->got;
     }
     if (m->passed == TEAR || m->passed == SWALLOW) {
-        size_t wanted = m->passed == TEAR ? GREETING + WIREUP / 2 : GREETING + WIREUP;
+        size_t wanted = m->passed == TEAR ? TCP_HELLO + WIREUP / 2 : TCP_HELLO + WIREUP;
 
         n = recv(m->near, bytes, wanted - m->there, MSG_DONTWAIT);
         if (n > 0 && m->passed == TEAR) {
@@ -430,7 +430,7 @@ static void broken(void)
     WANT(UCS_OK, finish(&pair, sent));
     WANT(UCS_OK, finish(&pair, received));
     connect_to(&pair, 0, 1);
-    goes_on(&pair);
+    exchange_all_sizes(&pair);
     WANT_TRUE(counted("rc_queues") == queues + 2 && counted("ud_queues") == 0);
     close_both(&pair);
 }
@@ -441,7 +441,7 @@ static int still_open(void *arg)
 }
 
 /* When both ends are ready, only the listening sockets are left. */
-static void settled(void)
+static void no_socket_left(void)
 {
     pair_t pair;
     int    listening;
@@ -450,9 +450,9 @@ static void settled(void)
     listening = open_sockets();
     connect_to(&pair, 0, 1);
     connect_to(&pair, 1, 0);
-    goes_on(&pair);
+    exchange_all_sizes(&pair);
     WANT_TRUE(until(&pair, still_open, &listening));
-    goes_on(&pair);
+    exchange_all_sizes(&pair);
     close_both(&pair);
 }
 
@@ -508,9 +508,9 @@ static int not_closed(void *arg)
     return n > 0 || (n < 0 && errno == EAGAIN);
 }
 
-static greeting_t greeting_to(const pair_t *pair)
+static tcp_hello_t tcp_hello_to(const pair_t *pair)
 {
-    greeting_t g = {.purpose = 2, .from = 99, .to = pair->uid, .secret = pair->listener_secret};
+    tcp_hello_t g = {.purpose = 2, .from = 99, .to = pair->uid, .secret = pair->listener_secret};
 
     memcpy(g.magic, "rucptcp\x01", 8);
     return g;
@@ -518,8 +518,9 @@ static greeting_t greeting_to(const pair_t *pair)
 
 static wireup_t wireup_to(const pair_t *pair, uint64_t from)
 {
-    wireup_t l = {.from = from, .to = pair->uid, .secret = pair->secret, .number = 1, .proof = 2, .yours = 0xffffff,
-                  .qpn = 5, .psn = 6, .back = 3, .packet = 8256, .window = 512, .datagrams = 64};
+    wireup_t l = {.from = from, .to = pair->uid, .secret = pair->secret, .number = 1, .proof = 2,
+                  .receiver_number = 0xffffff, .qpn = 5, .psn = 6, .back = 3, .packet = 8256, .window = 512,
+                  .datagrams = 64};
 
     memcpy(l.magic, "rucp-ib4", 8);
     memcpy(l.port, pair->port, PORT);
@@ -527,7 +528,7 @@ static wireup_t wireup_to(const pair_t *pair, uint64_t from)
 }
 
 /* Counts the lines of the log about connections closed for this reason, or for any reason if it is empty. */
-static int lines_of(const char *path, const char *why)
+static int count_log_lines(const char *path, const char *why)
 {
     char  line[1024];
     int   count = 0;
@@ -542,23 +543,23 @@ static int lines_of(const char *path, const char *why)
     return count;
 }
 
-static void sent_away(pair_t *pair, const char *log, const char *why, const void *bytes, size_t length, int ends)
+static void want_rejected(pair_t *pair, const char *log, const char *why, const void *bytes, size_t length, int ends)
 {
-    int all = lines_of(log, ""), before = lines_of(log, why), fd = connect_and_send(pair, bytes, length);
+    int all = count_log_lines(log, ""), before = count_log_lines(log, why), fd = connect_and_send(pair, bytes, length);
 
     if (ends) {
         shutdown(fd, SHUT_WR);
     }
     WANT_TRUE(until(pair, not_closed, &fd));
-    WANT_TRUE(lines_of(log, why) == before + 1 && lines_of(log, "") == all + 1);
+    WANT_TRUE(count_log_lines(log, why) == before + 1 && count_log_lines(log, "") == all + 1);
     close(fd);
 }
 
 static void unknown_clients(void)
 {
     struct __attribute__((packed)) {
-        greeting_t greeting;
-        wireup_t   wireup[20];
+        tcp_hello_t hello;
+        wireup_t    wireup[20];
     } bytes;
     pair_t pair;
     char   log[] = "/tmp/oob_wireup.XXXXXX";
@@ -569,36 +570,36 @@ static void unknown_clients(void)
     open_both(&pair);
     connect_to(&pair, 0, 1);
     connect_to(&pair, 1, 0);
-    goes_on(&pair);
+    exchange_all_sizes(&pair);
 
 #define FRESH()                                                                                                       \
     do {                                                                                                              \
-        bytes.greeting = greeting_to(&pair);                                                                          \
+        bytes.hello = tcp_hello_to(&pair);                                                                          \
         for (int i = 0; i < 20; i++)                                                                                  \
             bytes.wireup[i] = wireup_to(&pair, 99);                                                                   \
     } while (0)
-#define REJECTED(why, length, ends) sent_away(&pair, log, why, &bytes, length, ends)
-    enum { ONE = GREETING + WIREUP };
+#define REJECTED(why, length, ends) want_rejected(&pair, log, why, &bytes, length, ends)
+    enum { ONE = TCP_HELLO + WIREUP };
     const char *const ELSE = "unknown protocol", *const SECRET = "wrong secret";
 
-    sent_away(&pair, log, ELSE, "GET / HTTP/1.1\r\n\r\n", 18, 0);
+    want_rejected(&pair, log, ELSE, "GET / HTTP/1.1\r\n\r\n", 18, 0);
     for (size_t length = 0; length < ONE; length += 13) {
         FRESH();
         REJECTED("closed before the hello", length, 1); /* truncated */
     }
     FRESH();
-    bytes.greeting.secret ^= 1;
-    REJECTED(SECRET, GREETING, 0);
+    bytes.hello.secret ^= 1;
+    REJECTED(SECRET, TCP_HELLO, 0);
     FRESH();
-    bytes.greeting.to ^= 1;
+    bytes.hello.to ^= 1;
     REJECTED(SECRET, ONE, 0);
     FRESH();
-    bytes.greeting.purpose = 3;
+    bytes.hello.purpose = 3;
     REJECTED(ELSE, ONE, 0);
     FRESH();
     bytes.wireup[0].magic[7]++;
     REJECTED(ELSE, ONE, 0);
-    REJECTED(ELSE, GREETING + 9, 0); /* the wrong magic number suffices */
+    REJECTED(ELSE, TCP_HELLO + 9, 0); /* the wrong magic number suffices */
     FRESH();
     bytes.wireup[0].secret ^= 1;
     REJECTED(SECRET, ONE, 0);
@@ -612,15 +613,15 @@ static void unknown_clients(void)
     bytes.wireup[0].packet = 1;
     REJECTED(ELSE, ONE, 0);
     FRESH();
-    bytes.wireup[0].yours = 12345;
+    bytes.wireup[0].receiver_number = 12345;
     REJECTED("it is out of date", ONE, 0);
     FRESH();
     REJECTED("too many wireup messages", sizeof(bytes), 0); /* without end */
     FRESH();
     memset(&bytes.wireup[1], 0xff, WIREUP);
-    REJECTED(ELSE, GREETING + 2 * WIREUP, 0); /* unknown bytes behind a wireup message */
+    REJECTED(ELSE, TCP_HELLO + 2 * WIREUP, 0); /* unknown bytes behind a wireup message */
     WANT_TRUE(counted("ud_queues") == 0);
-    goes_on(&pair);
+    exchange_all_sizes(&pair);
     close_both(&pair);
     unlink(log);
 }
@@ -628,11 +629,11 @@ static void unknown_clients(void)
 typedef struct {
     pair_t *pair;
     char    got;
-} waiting_t;
+} receive_t;
 
-static int nothing_yet(void *arg)
+static int not_received(void *arg)
 {
-    return !((waiting_t *)arg)->got;
+    return !((receive_t *)arg)->got;
 }
 
 /*
@@ -645,13 +646,13 @@ static void many_clients(void)
     static int          fd[CLIENTS];
     struct rlimit       many;
     pair_t              pair;
-    waiting_t             waiting;
+    receive_t           waiting;
     long                queues;
     ucp_request_param_t param = {.op_attr_mask = 0};
     char                one   = 1;
     struct __attribute__((packed)) {
-        greeting_t greeting;
-        wireup_t   wireup;
+        tcp_hello_t hello;
+        wireup_t    wireup;
     } bytes;
 
     WANT_TRUE(getrlimit(RLIMIT_NOFILE, &many) == 0);
@@ -660,24 +661,24 @@ static void many_clients(void)
     setenv("UCX_UD_TIMEOUT", "1s", 1);
     open_both(&pair);
     queues = counted("rc_queues");
-    waiting  = (waiting_t){.pair = &pair};
+    waiting  = (receive_t){.pair = &pair};
     for (int i = 0; i < CLIENTS; i++) {
-        bytes.greeting = greeting_to(&pair);
+        bytes.hello = tcp_hello_to(&pair);
         bytes.wireup   = wireup_to(&pair, 1000 + (uint64_t)i);
-        fd[i]          = connect_and_send(&pair, &bytes, i % 2 ? sizeof(bytes) : GREETING + 40);
+        fd[i]          = connect_and_send(&pair, &bytes, i % 2 ? sizeof(bytes) : TCP_HELLO + 40);
         progress(&pair);
     }
     connect_as(&pair, 1, 0, UCP_ERR_HANDLING_MODE_NONE);
     ucs_status_ptr_t received = ucp_tag_recv_nbx(pair.worker[0], &waiting.got, 1, 7, -1, &param);
     ucs_status_ptr_t sent     = ucp_tag_send_nbx(pair.ep[1], &one, 1, 7, &param);
-    WANT_TRUE(until(&pair, nothing_yet, &waiting));
+    WANT_TRUE(until(&pair, not_received, &waiting));
     WANT(UCS_OK, finish(&pair, sent));
     WANT(UCS_OK, finish(&pair, received));
     for (int i = 0; i < CLIENTS; i++) {
         close(fd[i]);
     }
     connect_as(&pair, 0, 1, UCP_ERR_HANDLING_MODE_NONE);
-    goes_on(&pair);
+    exchange_all_sizes(&pair);
     /* queue pairs were made for the accepted clients, and no more */
     long made = counted("rc_queues") - queues;
     WANT_TRUE(made > 200 && made <= 256 + 2);
@@ -686,7 +687,7 @@ static void many_clients(void)
 
 static const case_t cases[] = {
     {"oob wireup: simultaneous connect", both_at_once},
-    {"oob wireup: no socket is left", settled},
+    {"oob wireup: no socket is left", no_socket_left},
     {"oob wireup: broken sockets", broken},
     {"oob wireup: no reply", no_listener},
     {"oob wireup: unknown clients", unknown_clients},

@@ -108,7 +108,7 @@ static void on_failure(void *argument, ucp_ep_h ep, ucs_status_t status)
 }
 
 /* Sends and receives that are in flight when the other process is killed. */
-static void outlive(ucp_worker_h worker, ucp_ep_h ep, int rank, unsigned char (*buffer)[LONGEST], int *failures)
+static void kill_and_check(ucp_worker_h worker, ucp_ep_h ep, int rank, unsigned char (*buffer)[LONGEST], int *failures)
 {
     const ucp_request_param_t none = {.op_attr_mask = 0};
     ucs_status_ptr_t          request[2 * WINDOW];
@@ -222,7 +222,7 @@ static int rank_main(int rank, const char *hcactl, int devices, const char *faul
     must(ucp_ep_create(worker, &to, &ep) == UCS_OK, "ucp_ep_create");
     for (int round = 0; !job->over; round++) {
         if (round == DOWN_AT && killed) {
-            outlive(worker, ep, rank, buffer, &failures);
+            kill_and_check(worker, ep, rank, buffer, &failures);
             ucp_worker_destroy(worker);
             ucp_cleanup(context);
             return 0;

@@ -79,7 +79,7 @@ static void always(void)
     }
     WANT_TRUE(has_counters());
     WANT_TRUE(counter("not_ready") == 0);
-    outlive(&self);
+    kill_and_check(&self);
 }
 
 static const case_t cases[] = {

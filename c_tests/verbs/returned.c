@@ -98,7 +98,7 @@ static void meet_again(unsigned round)
     atomic_store(&shared->go, round + 1);
 }
 
-static void lost_and_back(void)
+static void exhaust_and_return(void)
 {
     pid_t pid;
     int   status;
@@ -130,7 +130,7 @@ static void lost_and_back(void)
 }
 
 static const case_t cases[] = {
-    {"returned: lost at one end", lost_and_back},
+    {"returned: lost at one end", exhaust_and_return},
 };
 
 CHECK_MAIN(cases)

@@ -42,8 +42,8 @@ static void sent_well(party_t *self)
     notify_peer(self);
     WANT_TRUE(wait_notified(self));
     kill_other(self);
-    failure_seen(self);
-    aftermath(self);
+    check_failure(self);
+    check_after_failure(self);
 }
 
 static void sender_computes(void)
@@ -114,9 +114,9 @@ static void both_own(party_t *self, unsigned char *bytes)
     memset(bytes, NOTHING, SIZE);
     WANT_TRUE(wait_notified(self));
     WANT_TRUE(count(bytes, NOTHING) == SIZE);
-    failure_seen(self);
+    check_failure(self);
     kill_other(self);
-    aftermath(self);
+    check_after_failure(self);
 }
 
 static void in_flight(void)
@@ -174,7 +174,7 @@ static void removed(void)
     ucp_tag_message_h message = probe(&self, 1);
     notify_peer(&self);
     wait_notified_blocking(&self);
-    failure_seen(&self);
+    check_failure(&self);
     WANT_TRUE(is_loss_or_canceled(finish(&self, ucp_tag_msg_recv_nbx(self.worker, bytes, SIZE, message, &none))));
     WANT_TRUE(count(bytes, NOTHING) == SIZE);
     both_own(&self, bytes);
@@ -208,8 +208,8 @@ static void worker_destroyed(void)
     WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
     WANT_TRUE(count(bytes, OWN) == 0);
     kill_other(&self);
-    failure_seen(&self);
-    aftermath(&self);
+    check_failure(&self);
+    check_after_failure(&self);
 }
 
 static const case_t cases[] = {

@@ -19,7 +19,7 @@ static long now_ms(void)
 }
 
 /* Another worker of this process stays reachable. */
-static void still_works(party_t *self)
+static void check_other_worker(party_t *self)
 {
     ucp_ep_h       silent = self->ep;
     uint64_t       value  = 7, got = 0;
@@ -64,7 +64,7 @@ static void noticed(void)
     WANT(UCS_ERR_ENDPOINT_TIMEOUT, self.failure);
     WANT_TRUE(took >= MIN_MS);
     WANT(UCS_ERR_ENDPOINT_TIMEOUT, finish(&self, sent));
-    still_works(&self);
+    check_other_worker(&self);
     close_endpoint(&self, UCP_EP_CLOSE_FLAG_FORCE);
     /* A peer that was only slow is reachable by the next endpoint. */
     kill(self.other, SIGCONT);
@@ -89,7 +89,7 @@ static void waited_for(void)
         ucp_worker_progress(self.worker);
     }
     WANT(UCS_INPROGRESS, ucp_request_check_status(sent));
-    still_works(&self);
+    check_other_worker(&self);
     kill(self.other, SIGCONT);
     WANT(UCS_OK, finish(&self, sent));
     WANT_TRUE(wait_notified(&self));

@@ -161,7 +161,7 @@ static void announced(rank_t *self, int round)
 }
 
 /* Short puts, a fence, and a long put over all of them; a fence, and short puts again. */
-static void painted_over(rank_t *self, int round)
+static void overwrite_fenced(rank_t *self, int round)
 {
     ucs_status_ptr_t request[2 * SPOTS + 1];
     unsigned char    spot[SPOT];
@@ -226,7 +226,7 @@ static ucs_status_ptr_t put_or_get(rank_t *self, int area)
 }
 
 /* Puts and gets, repeatedly, until the other process is killed: operations in flight complete, with errors. */
-static void outlive(rank_t *self)
+static void kill_and_check(rank_t *self)
 {
     ucs_status_ptr_t request[AREAS];
     int              failed = 0;
@@ -309,7 +309,7 @@ static int rank_main(int rank, const char *hcactl, int devices, const char *faul
     begin(&self, in_turn ? UCP_ERR_HANDLING_MODE_FAILOVER : UCP_ERR_HANDLING_MODE_PEER);
     for (int round = 0; round < ROUNDS; round++) {
         if (round == FAULT_AT && strcmp(fault, "killed") == 0) {
-            outlive(&self);
+            kill_and_check(&self);
             break;
         }
         /* Injects the fault at all devices but the first, which the connection itself uses. */
@@ -319,7 +319,7 @@ static int rank_main(int rank, const char *hcactl, int devices, const char *faul
             order(hcactl, "port_down", 1 << (round - 1) % devices);
         back_and_forth(&self, round);
         announced(&self, round);
-        painted_over(&self, round);
+        overwrite_fenced(&self, round);
         read_before(&self, round);
     }
     end(&self);

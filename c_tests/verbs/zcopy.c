@@ -40,7 +40,7 @@ static void sends(party_t *self)
     progress_until_killed(self);
 }
 
-static char others_word(party_t *self)
+static char receive_verdict(party_t *self)
 {
     char word = 0;
 
@@ -69,10 +69,10 @@ static void whole(void)
     WANT_TRUE(count(bytes, SENT) == SIZE);
     /* The last bytes arrive with the whole message. */
     WANT_TRUE(!has_counters() || counter("words") == words + 1);
-    WANT_TRUE(others_word(&self) == 'g');
+    WANT_TRUE(receive_verdict(&self) == 'g');
     kill_other(&self);
-    failure_seen(&self);
-    aftermath(&self);
+    check_failure(&self);
+    check_after_failure(&self);
 }
 
 static void sender_killed(void)
@@ -84,8 +84,8 @@ static void sender_killed(void)
     ucs_status_ptr_t received = receive_begun(&self, bytes);
     kill_other(&self);
     WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
-    failure_seen(&self);
-    aftermath(&self);
+    check_failure(&self);
+    check_after_failure(&self);
 }
 
 static void receives(party_t *self)
@@ -107,8 +107,8 @@ static void receiver_killed(void)
     WANT_TRUE(wait_notified(&self));
     kill_other(&self);
     WANT_TRUE(is_loss_or_canceled(finish(&self, sent)));
-    failure_seen(&self);
-    aftermath(&self);
+    check_failure(&self);
+    check_after_failure(&self);
 }
 
 /* The sender cancels a transfer in flight: its buffer is free on completion, and the receiver gets no message. */
@@ -137,9 +137,9 @@ static void sender_closes(void)
     memset(bytes, OWN, SIZE);
     WANT_TRUE(wait_notified(&self));
     WANT_TRUE(count(bytes, OWN) == SIZE);
-    failure_seen(&self);
+    check_failure(&self);
     kill_other(&self);
-    aftermath(&self);
+    check_after_failure(&self);
 }
 
 /* --- workers that are destroyed --- */
@@ -167,7 +167,7 @@ static void receiver_destroyed(void)
     begun(&self, bytes);
     ucp_worker_destroy(self.worker);
     WANT(UCS_ERR_CANCELED, ended);
-    WANT_TRUE(others_word(&self) == 'b');
+    WANT_TRUE(receive_verdict(&self) == 'b');
     WANT_TRUE(count(bytes, OWN) == SIZE);
     kill_other(&self);
     ucp_cleanup(self.context);
@@ -196,8 +196,8 @@ static void sender_destroyed(void)
     WANT_TRUE(wait_notified(&self));
     WANT_TRUE(count(bytes, OWN) == 0);
     kill_other(&self);
-    failure_seen(&self);
-    aftermath(&self);
+    check_failure(&self);
+    check_after_failure(&self);
 }
 
 /* --- puts and gets --- */
@@ -257,10 +257,10 @@ static void unregistered(void (*other)(party_t *), const char *longest)
     }
     WANT(UCS_OK, finish(&self, receive_tag(&self, bytes, SIZE, 1)));
     WANT_TRUE(count(bytes, SENT) == SIZE);
-    WANT_TRUE(others_word(&self) == 'g');
+    WANT_TRUE(receive_verdict(&self) == 'g');
     kill_other(&self);
-    failure_seen(&self);
-    aftermath(&self);
+    check_failure(&self);
+    check_after_failure(&self);
 }
 
 static void unregistered_at_sender(void)

@@ -103,7 +103,7 @@ static void meet(struct end *end)
 }
 
 /* Messages in both directions, short and long ones in turn. */
-static void talk(struct end *end)
+static void exchange_messages(struct end *end)
 {
     static unsigned char     out[LONG], in[LONG];
     static const ucp_request_param_t plain = {.op_attr_mask = 0};
@@ -161,7 +161,7 @@ static void play(int link, const struct cramped *c, const char *transport)
         return;
     }
     send_first(&end, c->turn);
-    talk(&end);
+    exchange_messages(&end);
     WANT_TRUE(goes_by(&end, transport));
     meet(&end);
     WANT(UCS_OK, finish(&end, ucp_ep_close_nbx(end.ep, &plain)));

@@ -60,7 +60,7 @@ static void handle(ucp_worker_h worker, unsigned id, ucp_am_recv_callback_t func
 }
 
 /* A request that the client does not wait for. */
-static void let_go(ucs_status_ptr_t request)
+static void release_request(ucs_status_ptr_t request)
 {
     if (UCS_PTR_IS_PTR(request)) {
         ucp_request_free(request);
@@ -100,7 +100,7 @@ static void finish(ucp_worker_h worker, ucs_status_ptr_t request)
     while (UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS) {
         ucp_worker_progress(worker);
     }
-    let_go(request);
+    release_request(request);
 }
 
 static size_t from_hex(const char *hex, unsigned char *bytes)
@@ -292,7 +292,7 @@ static ucs_status_t on_hello(void *arg, const void *header, size_t header_length
         ep               = served != NULL ? served->ep : NULL;
     }
     if (ep != NULL) {
-        let_go(post(ep, ANSWER, NULL, 0, 0));
+        release_request(post(ep, ANSWER, NULL, 0, 0));
     }
     return UCS_OK;
 }
@@ -374,7 +374,7 @@ static void server_step(server_t *server)
         ucs_status_ptr_t close = server->closing[i];
 
         if (!UCS_PTR_IS_PTR(close) || ucp_request_check_status(close) != UCS_INPROGRESS) {
-            let_go(close);
+            release_request(close);
             server->closing[i--] = server->closing[--server->closes];
         }
     }
@@ -429,7 +429,7 @@ static size_t descriptors(void)
     return count;
 }
 
-static held_t hold(void)
+static held_t count_resources(void)
 {
     held_t held = {.descriptors = descriptors(), .bytes = mallinfo2().uordblks};
     FILE  *maps = fopen("/proc/self/maps", "r");
@@ -456,7 +456,7 @@ static void *flush(void *arg)
         while (UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS) {
             sched_yield();
         }
-        let_go(request);
+        release_request(request);
         server->flushes++;
         while (atomic_load(&server->steps) == steps) {
             sched_yield();
@@ -483,7 +483,7 @@ static held_t settle(server_t *server, held_t wanted, int seconds)
         for (int i = 0; i < 100; i++) {
             server_step(server);
         }
-        held = hold();
+        held = count_resources();
     } while (time(NULL) < end && (!is_at_most(held, wanted) || server->serves > 0 || server->closes > 0));
     return held;
 }
@@ -497,7 +497,7 @@ static void no_more(const char *what, size_t most, size_t many)
 }
 
 /* `kept`: clients whose state may be kept, because the server could still reply to them. */
-static void outlive(const char *kind, size_t kept, ucs_thread_mode_t mode)
+static void churn_clients(const char *kind, size_t kept, ucs_thread_mode_t mode)
 {
     static server_t server;
     held_t          fresh, few, most, many;
@@ -508,7 +508,7 @@ static void outlive(const char *kind, size_t kept, ucs_thread_mode_t mode)
     if (mode == UCS_THREAD_MODE_MULTI) {
         WANT_TRUE(pthread_create(&flusher, NULL, flush, &server) == 0);
     }
-    fresh = hold();
+    fresh = count_resources();
     serve_clients(&server, FEW);
     few  = settle(&server, fresh, 2);
     most = few;
@@ -584,32 +584,32 @@ static void closed_endpoints_unhandled(void)
 
 static void answered_clients(void)
 {
-    outlive("reply", MAX_KEPT - FEW, UCS_THREAD_MODE_SINGLE);
+    churn_clients("reply", MAX_KEPT - FEW, UCS_THREAD_MODE_SINGLE);
 }
 
 static void silent_clients(void)
 {
-    outlive("silent", 0, UCS_THREAD_MODE_SINGLE);
+    churn_clients("silent", 0, UCS_THREAD_MODE_SINGLE);
 }
 
 static void connected_clients(void)
 {
-    outlive("both", 0, UCS_THREAD_MODE_SINGLE);
+    churn_clients("both", 0, UCS_THREAD_MODE_SINGLE);
 }
 
 static void accepted_clients(void)
 {
-    outlive("session", 0, UCS_THREAD_MODE_SINGLE);
+    churn_clients("session", 0, UCS_THREAD_MODE_SINGLE);
 }
 
 static void connected_to_threads(void)
 {
-    outlive("both", 0, UCS_THREAD_MODE_MULTI);
+    churn_clients("both", 0, UCS_THREAD_MODE_MULTI);
 }
 
 static void accepted_by_threads(void)
 {
-    outlive("session", 0, UCS_THREAD_MODE_MULTI);
+    churn_clients("session", 0, UCS_THREAD_MODE_MULTI);
 }
 
 static const case_t cases[] = {

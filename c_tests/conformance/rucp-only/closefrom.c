@@ -123,7 +123,7 @@ static void progress_for_a_while(party_t *self)
 static void talk_or_fail(party_t *self, int first)
 {
     if (over_tcp()) {
-        failure_seen(self);
+        check_failure(self);
         return;
     }
     for (int i = 0; i < ROUNDS; i++) {
@@ -154,7 +154,7 @@ static void two_processes(void)
     close_all(&self);
     talk_or_fail(&self, 1);
     if (over_tcp()) {
-        aftermath(&self);
+        check_after_failure(&self);
     } else {
         ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
         WANT(UCS_OK, finish(&self, ucp_ep_close_nbx(self.ep, &force)));
@@ -178,9 +178,9 @@ static void executes(void)
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, other_program);
     WANT_TRUE(wait_notified(&self));
-    failure_seen(&self);
+    check_failure(&self);
     kill_other(&self);
-    aftermath(&self);
+    check_after_failure(&self);
 }
 
 /* --- sleeping --- */

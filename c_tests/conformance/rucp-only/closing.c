@@ -84,10 +84,10 @@ static void meet(ucp_ep_h from, ucp_worker_h to)
 
 static void live(life_t *life, int round, unsigned first, unsigned second)
 {
-    static life_t       nobodys = {.ended = 1};
-    ucp_request_param_t how = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = first};
-    ucp_ep_h            far = connect_workers(other, watched, on_failure, &nobodys);
-    ucp_ep_h            ep  = connect_workers(watched, other, on_failure, life);
+    static life_t       unwatched = {.ended = 1};
+    ucp_request_param_t how       = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = first};
+    ucp_ep_h            far       = connect_workers(other, watched, on_failure, &unwatched);
+    ucp_ep_h            ep        = connect_workers(watched, other, on_failure, life);
 
     meet(ep, other);
     meet(far, watched);

@@ -171,7 +171,7 @@ static void some_gets_fail(void)
 }
 
 /* The right to use CMA is lost while some are queued: the peer executes them by messages. */
-static void right_is_lost(void)
+static void cma_permission_lost(void)
 {
     enum { COUNT = 100 };
     party_t          self;
@@ -243,9 +243,9 @@ static void peer_dies(void)
     for (unsigned i = 1; i < COUNT; i++) {
         WANT_TRUE(is_loss_or_canceled(finish(&self, requests[i])));
     }
-    failure_seen(&self);
+    check_failure(&self);
     ucp_rkey_destroy(rkey);
-    aftermath(&self);
+    check_after_failure(&self);
 }
 
 /* An endpoint is closed by force while accesses are queued; those of another one to the same peer go on. */
@@ -278,7 +278,7 @@ static const case_t cases[] = {
     {"cma_batch: at once", at_once},
     {"cma_batch: some puts fail", some_puts_fail},
     {"cma_batch: some gets fail", some_gets_fail},
-    {"cma_batch: the right to copy is lost", right_is_lost},
+    {"cma_batch: the right to copy is lost", cma_permission_lost},
     {"cma_batch: the peer dies", peer_dies},
     {"cma_batch: closed by force", closed_by_force},
 };

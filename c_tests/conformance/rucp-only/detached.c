@@ -54,7 +54,7 @@ typedef struct {
 
 static page_t *page;
 
-static void let_go(ucs_status_ptr_t request)
+static void release_request(ucs_status_ptr_t request)
 {
     if (UCS_PTR_IS_PTR(request)) {
         ucp_request_free(request);
@@ -69,7 +69,7 @@ static void finish(end_t *end, ucs_status_ptr_t request)
         ucp_worker_progress(end->worker);
         sched_yield();
     }
-    let_go(request);
+    release_request(request);
 }
 
 static ucs_status_ptr_t post(ucp_ep_h ep, unsigned id, const void *header, size_t length, unsigned flags)
@@ -90,7 +90,7 @@ static ucs_status_t on_hello(void *arg, const void *header, size_t header_length
     end->from.length = (unsigned)header_length;
     memcpy(end->from.bytes, header, header_length);
     if (end->reply != NULL) {
-        let_go(post(end->reply, ANSWER, NULL, 0, 0));
+        release_request(post(end->reply, ANSWER, NULL, 0, 0));
     }
     return UCS_OK;
 }
@@ -444,7 +444,7 @@ static void destroyed_workers(void)
             ucp_worker_progress(end.worker);
             sched_yield();
         }
-        let_go(ucp_ep_close_nbx(ep, &plain));
+        release_request(ucp_ep_close_nbx(ep, &plain));
         spent += seconds() - begin;
         atomic_store(&page->met, i + 1);
         if (i % at_once == at_once - 1) {

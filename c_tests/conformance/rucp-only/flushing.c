@@ -43,7 +43,7 @@ static void on_new_request(void *request)
 }
 
 /* Does nothing, not even progress. */
-static void keep_silent(party_t *other)
+static void run_without_progress(party_t *other)
 {
     register_memory(other);
     for (;;) {
@@ -76,7 +76,7 @@ static void closed_meanwhile(void)
 
     party_thread_mode  = UCS_THREAD_MODE_MULTI;
     party_request_init = on_new_request;
-    rkey               = open_memory(&self, SIZE, keep_silent);
+    rkey               = open_memory(&self, SIZE, run_without_progress);
     /* An atomic operation on memory that is not mapped here is a message, and gets no reply. */
     WANT_PTR(UCS_OK, ucp_atomic_op_nbx(self.ep, UCP_ATOMIC_OP_ADD, &one, 1, (uintptr_t)there, rkey, &word));
     use_up_requests();

@@ -70,7 +70,7 @@ static ucp_ep_h connected(ucp_worker_h worker, const void *address)
 }
 
 /* Replies to the sender of an address. */
-static void welcome(party_t *self)
+static void reply_to_hello(party_t *self)
 {
     ucp_tag_recv_info_t info;
     char                address[1024];
@@ -94,7 +94,7 @@ static void answer_all(party_t *self)
         ucs_status_ptr_t receive = receive_tag(self, &in, sizeof(in), TAG);
         while (UCS_PTR_IS_PTR(receive) && ucp_request_check_status(receive) == UCS_INPROGRESS) {
             ucp_worker_progress(self->worker);
-            welcome(self);
+            reply_to_hello(self);
         }
         WANT(UCS_OK, finish(self, receive));
         if (in.number == LAST) {
@@ -220,7 +220,7 @@ static void use_all(void)
 }
 
 /* The child has a worker of its own, and communicates with the peer of its parent. */
-static void talk_to_the_third(void)
+static void exchange_with_third(void)
 {
     ucp_params_t        params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
     ucp_worker_params_t none   = {.field_mask = 0};
@@ -255,7 +255,7 @@ static void have_a_child(void)
     pid_t grandchild = fork();
     if (grandchild == 0) {
         use_all();
-        talk_to_the_third();
+        exchange_with_third();
         SURVIVE_VOID(fixture_close(&own));
         destroy_all();
         exit(check_failed());
@@ -300,7 +300,7 @@ static void uses(void)
 
 static void has_own_context(void)
 {
-    with_child(talk_to_the_third);
+    with_child(exchange_with_third);
 }
 
 static void has_a_child(void)
@@ -310,7 +310,7 @@ static void has_a_child(void)
 
 /* --- the child and its parent --- */
 
-static void talks_to_its_parent(void)
+static void exchange_with_parent(void)
 {
     ucp_address_t *address;
     size_t         length;
@@ -323,12 +323,12 @@ static void talks_to_its_parent(void)
     ucp_worker_release_address(parent.worker, address);
     pid_t child = fork();
     if (child == 0) {
-        talk_to_the_third(); /* which is the parent here */
+        exchange_with_third(); /* which is the parent here */
         exit(check_failed());
     }
     while (waitpid(child, &status, WNOHANG) == 0) {
         ucp_worker_progress(parent.worker);
-        welcome(&parent);
+        reply_to_hello(&parent);
     }
     WANT_TRUE(status == 0);
     part(&parent, 1);
@@ -414,7 +414,7 @@ static void with_threads(void)
         if (child == 0) {
             alarm(60);
             if (i % 4 == 0) {
-                talk_to_the_third();
+                exchange_with_third();
             }
             WANT_TRUE(ucp_worker_progress(parent.worker) == 0);
             WANT_PTR(UCS_ERR_NOT_CONNECTED, send_tag(&parent, "to no peer", 8));
@@ -456,9 +456,9 @@ static void parent_dies(void)
     start(&self, UCP_ERR_HANDLING_MODE_PEER, leave_a_child);
     WANT_TRUE(wait_notified(&self));
     kill_other(&self);
-    failure_seen(&self);
+    check_failure(&self);
     kill(*survivor, SIGKILL);
-    aftermath(&self);
+    check_after_failure(&self);
 }
 
 int main(int argc, char **argv)
@@ -472,7 +472,7 @@ int main(int argc, char **argv)
         {"uses all", uses},
         {"a context of its own", has_own_context},
         {"a child of its own", has_a_child},
-        {"talks to its parent", talks_to_its_parent},
+        {"exchange with the parent", exchange_with_parent},
         {"in a callback", in_a_callback},
         {"with threads", with_threads},
         {"its parent dies", parent_dies},

@@ -62,7 +62,7 @@ static void send_tagged(party_t *self)
 }
 
 /* Receives what the parent has sent before it forked, and sends what it has posted a receive for. */
-static void come_late(party_t *self)
+static void receive_late(party_t *self)
 {
     uint64_t value = 0;
 
@@ -240,7 +240,7 @@ static void requests(void)
     ucs_status_ptr_t    all[3];
     ucp_mem_h           memh;
 
-    start(&parent, UCP_ERR_HANDLING_MODE_PEER, come_late);
+    start(&parent, UCP_ERR_HANDLING_MODE_PEER, receive_late);
     WANT(UCS_OK, ucp_mem_map(parent.context, &map, &memh));
     all[0] = ucp_tag_recv_nbx(parent.worker, &in, sizeof(in), LATE, -1, &received);
     all[1] = ucp_tag_send_sync_nbx(parent.ep, &out, sizeof(out), LATE, &sent);

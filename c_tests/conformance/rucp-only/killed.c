@@ -51,7 +51,7 @@ static void idle(void)
     party_t self;
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, nothing);
-    outlive(&self);
+    kill_and_check(&self);
 }
 
 static void progress_until_killed(party_t *self)
@@ -93,8 +93,8 @@ static void unused(void)
         WANT(UCS_ERR_UNREACHABLE, ucp_ep_create(spare.worker, &late, &spare.ep));
         ucp_worker_destroy(spare.worker);
     }
-    failure_seen(&self);
-    aftermath(&self);
+    check_failure(&self);
+    check_after_failure(&self);
 }
 
 /* Sends that only the receiver can complete. */
@@ -118,8 +118,8 @@ static void unmatched_sends(void)
     for (int i = 0; i < 6; i++) {
         WANT_TRUE(is_loss_or_canceled(finish(&self, sent[i])));
     }
-    failure_seen(&self);
-    aftermath(&self);
+    check_failure(&self);
+    check_after_failure(&self);
     free(data);
 }
 
@@ -146,8 +146,8 @@ static void flood(void)
     /* Bytes in a socket buffer count as sent: the buffers can hold all of these messages. */
     WANT_TRUE(lost > 0 || over_wire());
     WANT_TRUE(other == 0);
-    failure_seen(&self);
-    aftermath(&self);
+    check_failure(&self);
+    check_after_failure(&self);
 }
 
 static void send_long(party_t *self)
@@ -179,8 +179,8 @@ static void announced(void)
         ucs_status_t status = finish(&self, ucp_tag_msg_recv_nbx(self.worker, data, SIZE, message, &param));
         WANT_TRUE(is_loss_or_canceled(status));
     }
-    failure_seen(&self);
-    aftermath(&self);
+    check_failure(&self);
+    check_after_failure(&self);
     free(data);
 }
 
@@ -268,9 +268,9 @@ static void own_memory(void)
     WANT_TRUE(is_loss_or_canceled(get(&reach, data, SIZE)));
     WANT_TRUE(is_loss_or_canceled(get(&reach, data, 8)));
     WANT_TRUE(add(&reach) != UCS_INPROGRESS);
-    failure_seen(&reach.self);
+    check_failure(&reach.self);
     ucp_rkey_destroy(reach.rkey);
-    aftermath(&reach.self);
+    check_after_failure(&reach.self);
     free(data);
 }
 
@@ -294,12 +294,12 @@ static void allocated_memory(void)
     WANT_TRUE(put(&reach, data, SIZE) != UCS_INPROGRESS);
     WANT_TRUE(get(&reach, data, SIZE) != UCS_INPROGRESS);
     WANT_TRUE(add(&reach) != UCS_INPROGRESS);
-    failure_seen(&reach.self);
+    check_failure(&reach.self);
     WANT_TRUE(is_loss_or_canceled(put(&reach, data, 8)));
     WANT_TRUE(is_loss_or_canceled(get(&reach, data, 8)));
     memset(pointer, 2, SIZE);
     ucp_rkey_destroy(reach.rkey);
-    aftermath(&reach.self);
+    check_after_failure(&reach.self);
     free(data);
 }
 
@@ -372,9 +372,9 @@ static void lost_by(void (*act)(party_t *))
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, act);
     WANT_TRUE(wait_notified(&self));
-    failure_seen(&self);
+    check_failure(&self);
     kill_other(&self);
-    aftermath(&self);
+    check_after_failure(&self);
 }
 
 static void other_forces(void)
@@ -557,7 +557,7 @@ static void stream(void)
     ucs_status_ptr_t waits = ucp_stream_recv_nbx(self.ep, buffer, 16, &length, &param);
     WANT_TRUE(UCS_PTR_IS_PTR(waits));
     kill_other(&self);
-    failure_seen(&self);
+    check_failure(&self);
     WANT_TRUE(is_loss_or_canceled(finish(&self, waits)));
     WANT_PTR(UCS_OK, ucp_stream_recv_nbx(self.ep, buffer, 4, &length, &plain));
     WANT_TRUE(length == 4 && memcmp(buffer, "abcd", 4) == 0);
@@ -567,7 +567,7 @@ static void stream(void)
     WANT_TRUE(is_loss_or_canceled(UCS_PTR_STATUS(ucp_stream_recv_nbx(self.ep, buffer, 4, &length, &plain))));
     WANT_TRUE(is_loss_or_canceled(UCS_PTR_STATUS(ucp_stream_recv_data_nb(self.ep, &length))));
     WANT_TRUE(is_loss_or_canceled(UCS_PTR_STATUS(ucp_stream_send_nbx(self.ep, buffer, 4, &plain))));
-    aftermath(&self);
+    check_after_failure(&self);
 }
 
 /* A flushing close of a failed endpoint returns the status of the failure, as UCX does; FAILOVER is like PEER. */
@@ -579,7 +579,7 @@ static void closed_after(void)
     start(&self, UCP_ERR_HANDLING_MODE_FAILOVER, nothing);
     WANT_TRUE(wait_notified(&self));
     kill_other(&self);
-    failure_seen(&self);
+    check_failure(&self);
     WANT_PTR(self.failure, ucp_ep_flush_nbx(self.ep, &flush));
     WANT_PTR(UCS_OK, ucp_worker_flush_nbx(self.worker, &flush));
     WANT_PTR(self.failure, ucp_ep_close_nbx(self.ep, &flush));

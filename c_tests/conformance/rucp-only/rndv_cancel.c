@@ -61,9 +61,9 @@ static void in_flight(void)
     notify_peer(&self);
     wait_notified_blocking(&self); /* the memory is overwritten, and this process has not received the cancel yet */
     WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
-    failure_seen(&self);
+    check_failure(&self);
     kill_other(&self);
-    aftermath(&self);
+    check_after_failure(&self);
     free(data);
 }
 
@@ -82,20 +82,20 @@ static void unmatched(int known)
     notify_peer(&self);
     wait_notified_blocking(&self);
     if (!known) {
-        failure_seen(&self);
+        check_failure(&self);
         WANT_TRUE(ucp_tag_probe_nb(self.worker, 1, -1, 0, &info) == NULL);
     }
     ucs_status_ptr_t received = receive_tag(&self, data, size, 1);
     if (known) {
         WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
-        failure_seen(&self);
+        check_failure(&self);
     } else {
         WANT_TRUE(ucp_request_check_status(received) == UCS_INPROGRESS);
         ucp_request_cancel(self.worker, received);
         WANT(UCS_ERR_CANCELED, finish(&self, received));
     }
     kill_other(&self);
-    aftermath(&self);
+    check_after_failure(&self);
     free(data);
 }
 
@@ -133,11 +133,11 @@ static void removed(void)
     }
     notify_peer(&self);
     wait_notified_blocking(&self);
-    failure_seen(&self);
+    check_failure(&self);
     ucs_status_t status = finish(&self, ucp_tag_msg_recv_nbx(self.worker, data, SIZE, message, &param));
     WANT_TRUE(is_loss_or_canceled(status));
     kill_other(&self);
-    aftermath(&self);
+    check_after_failure(&self);
     free(data);
 }
 
@@ -199,9 +199,9 @@ static void destroyed(void)
     notify_peer(&self);
     wait_notified_blocking(&self);
     WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
-    failure_seen(&self);
+    check_failure(&self);
     kill_other(&self);
-    aftermath(&self);
+    check_after_failure(&self);
     free(data);
 }
 
@@ -268,8 +268,8 @@ static void cancel_not_sent(void)
     WANT(UCS_OK, finish(&self, received));
     WANT_TRUE(data[0] == 1 && data[MIDDLE - 1] == 1);
     kill_other(&self);
-    failure_seen(&self);
-    aftermath(&self);
+    check_failure(&self);
+    check_after_failure(&self);
 }
 
 static const case_t cases[] = {

@@ -59,7 +59,7 @@ static void from_stalled_sender(int posted_first)
         free(data[i]);
     }
     notify_peer(&self);
-    outlive(&self);
+    kill_and_check(&self);
 }
 
 static void found(void)
@@ -73,7 +73,7 @@ static void awaited(void)
 }
 
 /* The sender progresses sometimes in time and sometimes late: it and the receiver handle the same messages at once. */
-static void come_and_go(party_t *self)
+static void progress_irregularly(party_t *self)
 {
     static unsigned char data[LARGEST];
     unsigned             random = 1;
@@ -96,7 +96,7 @@ static void race(void)
     unsigned       random = 1;
     unsigned char *data = malloc(LARGEST);
 
-    start(&self, UCP_ERR_HANDLING_MODE_PEER, come_and_go);
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, progress_irregularly);
     for (unsigned i = 0; i < ROUNDS; i++) {
         size_t size = 24577 + next_random(&random) % 120000;
 
@@ -105,7 +105,7 @@ static void race(void)
         WANT(UCS_OK, finish(&self, receive_tag(&self, data, LARGEST, 1)));
         WANT_TRUE(first_wrong(data, size, i) == size);
     }
-    outlive(&self);
+    kill_and_check(&self);
     free(data);
 }
 
@@ -143,7 +143,7 @@ static void many(void)
         WANT_TRUE(first_wrong(data[i], sizes[i % SIZES], i) == sizes[i % SIZES]);
         free(data[i]);
     }
-    outlive(&self);
+    kill_and_check(&self);
 }
 
 /* Killed without having progressed: the messages it announced are lost with it. */
@@ -165,8 +165,8 @@ static void from_dead_sender(void)
     wait_notified_blocking(&self);
     kill_other(&self);
     WANT_TRUE(is_loss_or_canceled(finish(&self, receive_tag(&self, data, sizeof(data), 1))));
-    failure_seen(&self);
-    aftermath(&self);
+    check_failure(&self);
+    check_after_failure(&self);
 }
 
 static const case_t cases[] = {

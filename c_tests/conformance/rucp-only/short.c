@@ -134,7 +134,7 @@ static void by_message(void)
 }
 
 /* A peer that does not progress is reached: no operation waits for it. */
-static void stands(void)
+static void peer_without_progress(void)
 {
     party_t    self;
     ucp_rkey_h rkey = open_side(&self);
@@ -301,7 +301,7 @@ static void threads(void)
 
 static const case_t cases[] = {
     {"short: by message", by_message},
-    {"short: to one that stands", stands},
+    {"short: to a peer without progress", peer_without_progress},
     {"short: to one that stops", stops},
     {"short: mixed", mixed},
     {"short: two threads", threads},

@@ -224,7 +224,7 @@ static void meet(way_t *way)
 }
 
 /* As much of every operation as stays in flight: requests that cannot complete while the peer is stopped. */
-static unsigned burden(way_t *way, ucs_status_ptr_t *requests)
+static unsigned fill_queues(way_t *way, ucs_status_ptr_t *requests)
 {
     static uint8_t      data[LONG], got[64 << 10];
     ucp_request_param_t param = {.op_attr_mask = 0};
@@ -307,7 +307,7 @@ static void stopped(void)
     begin();
     meet(&way);
     stop(SIGSTOP);
-    unsigned n = burden(&way, requests);
+    unsigned n = fill_queues(&way, requests);
     WANT(UCS_OK, finish(close_by_force(&way)));
     WANT(UCS_OK, finish(flush_worker()));
     ends_of(requests, n);
@@ -333,7 +333,7 @@ static void begun_before(void)
     begin();
     meet(&way);
     stop(SIGSTOP);
-    unsigned         n     = burden(&way, requests);
+    unsigned         n     = fill_queues(&way, requests);
     ucs_status_ptr_t flush = flush_worker();
     WANT(UCS_OK, finish(close_by_force(&way)));
     WANT(UCS_OK, finish(flush));
@@ -353,7 +353,7 @@ static void beside(void)
     connect_to_peer(&other);
     for (unsigned round = 0; round < 20 && !check_failed(); round++) {
         stop(SIGSTOP);
-        unsigned n = burden(&way, requests);
+        unsigned n = fill_queues(&way, requests);
         for (unsigned i = 0; i < 300; i++) {
             put(&other, 1000 + i, round * 1000 + i);
         }

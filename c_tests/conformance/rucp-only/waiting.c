@@ -55,7 +55,7 @@ typedef struct {
     volatile int ready; /* the main thread is about to sleep */
     party_t     *self;
     void (*act)(party_t *);
-    double   acted;
+    double    acted_at;
     pthread_t thread;
 } later_t;
 
@@ -79,7 +79,7 @@ static void *run_later(void *arg)
     while (!later->ready || !sleeps(later->sleeper)) {
         sched_yield();
     }
-    later->acted = now();
+    later->acted_at = now();
     later->act(later->self);
     return NULL;
 }
@@ -120,10 +120,10 @@ static void until_failure(later_t *later, void (*sleep_once)(later_t *))
     }
     pthread_join(later->thread, NULL);
     WANT_TRUE(self->failures == 1);
-    if (now() - later->acted > DETECTION_SECONDS) {
-        fprintf(stderr, "noticed after %.3f s\n", now() - later->acted);
+    if (now() - later->acted_at > DETECTION_SECONDS) {
+        fprintf(stderr, "noticed after %.3f s\n", now() - later->acted_at);
     }
-    WANT_TRUE(now() - later->acted < DETECTION_SECONDS);
+    WANT_TRUE(now() - later->acted_at < DETECTION_SECONDS);
     for (int i = 0; i < 10000; i++) {
         ucp_worker_progress(self->worker);
     }
@@ -149,7 +149,7 @@ static void sleeper_loses(void (*sleep_once)(later_t *), ucp_err_handling_mode_t
     later_start(&later, &self, killer);
     until_failure(&later, sleep_once);
     WANT_TRUE(is_loss_or_canceled(finish(&self, sent)));
-    aftermath(&self);
+    check_after_failure(&self);
     free(data);
 }
 
@@ -204,7 +204,7 @@ static void sleeper_is_left_by(void (*act)(party_t *))
     later_start(&later, &self, notify_other);
     until_failure(&later, by_poll);
     kill_other(&self);
-    aftermath(&self);
+    check_after_failure(&self);
 }
 
 static void sleeper_is_left(void)
@@ -255,7 +255,7 @@ static void sleep_until_done(party_t *self, ucs_status_ptr_t request)
 }
 
 /* Does not progress until notified, then progresses until killed. */
-static void look_away(party_t *self)
+static void progress_when_notified(party_t *self)
 {
     char byte;
 
@@ -284,7 +284,7 @@ static void sleeps_until_room(void)
     int                     count = 0;
 
     party_features |= UCP_FEATURE_WAKEUP;
-    start(&self, UCP_ERR_HANDLING_MODE_PEER, look_away);
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, progress_when_notified);
     do {
         sent[count] = send_tag(&self, message, LENGTH);
         ucp_worker_progress(self.worker);
@@ -361,7 +361,7 @@ static void slow(long nanoseconds)
         fprintf(stderr, "noticed after %.3f s\n", now() - killed);
     }
     WANT_TRUE(self.failures == 1 && now() - killed < DETECTION_SECONDS);
-    aftermath(&self);
+    check_after_failure(&self);
 }
 
 static void every_millisecond(void)
@@ -508,7 +508,7 @@ static void made_too_late(void)
     start(&self, UCP_ERR_HANDLING_MODE_PEER, nothing);
     WANT_TRUE(wait_notified(&self));
     kill_other(&self);
-    failure_seen(&self);
+    check_failure(&self);
     params.address = (const ucp_address_t *)self.theirs;
     WANT(over_wire() ? UCS_OK : UCS_ERR_UNREACHABLE, ucp_ep_create(self.worker, &params, &second));
     if (over_wire()) {
@@ -520,7 +520,7 @@ static void made_too_late(void)
         WANT_TRUE(failures == 1);
         WANT_PTR(UCS_OK, ucp_ep_close_nbx(second, &force));
     }
-    aftermath(&self);
+    check_after_failure(&self);
 }
 
 static const case_t cases[] = {

@@ -79,14 +79,14 @@ typedef struct deadline {
 
 deadline_t bed_deadline(const char *what);
 /* Progresses the local workers once; after the deadline prints HANG and ends the process. */
-void bed_turn(bed_t *bed, deadline_t *deadline);
+void bed_poll(bed_t *bed, deadline_t *deadline);
 void bed_progress(bed_t *bed);
 
 #define BED_UNTIL(bed, condition)                                                                                     \
     do {                                                                                                              \
         deadline_t deadline_ = bed_deadline(#condition);                                                              \
         while (!(condition)) {                                                                                        \
-            bed_turn(bed, &deadline_);                                                                                \
+            bed_poll(bed, &deadline_);                                                                                \
         }                                                                                                             \
     } while (0)
 
@@ -95,7 +95,7 @@ ucs_status_t bed_wait(bed_t *bed, ucs_status_ptr_t result);
 /* A barrier in which both sides progress. */
 void bed_sync(bed_t *bed);
 /* Copies bytes from one side to the other outside of UCP. `from` is NULL in the process that receives. */
-size_t bed_carry(bed_t *bed, const side_t *from, const void *data, size_t length, void *out, size_t capacity);
+size_t bed_transfer(bed_t *bed, const side_t *from, const void *data, size_t length, void *out, size_t capacity);
 
 /* --- facts (facts.c) --- */
 

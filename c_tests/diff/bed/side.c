@@ -59,9 +59,9 @@ void bed_exchange_addresses(bed_t *bed, void *to_b, void *to_a)
     char   own[BED_ADDRESS_MAX];
     size_t length = address_copy(bed->a, own);
 
-    bed_carry(bed, bed->a, own, length, to_a, BED_ADDRESS_MAX);
+    bed_transfer(bed, bed->a, own, length, to_a, BED_ADDRESS_MAX);
     length = address_copy(bed->b, own);
-    bed_carry(bed, bed->b, own, length, to_b, BED_ADDRESS_MAX);
+    bed_transfer(bed, bed->b, own, length, to_b, BED_ADDRESS_MAX);
 }
 
 ucp_ep_h bed_connect(side_t *from, const void *address)

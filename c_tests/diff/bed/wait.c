@@ -34,7 +34,7 @@ void bed_progress(bed_t *bed)
     }
 }
 
-void bed_turn(bed_t *bed, deadline_t *deadline)
+void bed_poll(bed_t *bed, deadline_t *deadline)
 {
     bed_progress(bed);
     if (++deadline->turns % 128 != 0) {
@@ -89,7 +89,7 @@ void bed_sync(bed_t *bed)
     }
 }
 
-size_t bed_carry(bed_t *bed, const side_t *from, const void *data, size_t length, void *out, size_t capacity)
+size_t bed_transfer(bed_t *bed, const side_t *from, const void *data, size_t length, void *out, size_t capacity)
 {
     if (bed->link < 0) {
         if (length > capacity) {

@@ -52,7 +52,7 @@ void window_carry_key(bed_t *bed, ucp_mem_h memh, char key[PACKED_KEY_MAX])
     if (bed->b != NULL) {
         must(bed->b, ucp_rkey_pack(bed->b->context, memh, &packed, &length), "ucp_rkey_pack");
     }
-    bed_carry(bed, bed->b, packed, length, key, PACKED_KEY_MAX);
+    bed_transfer(bed, bed->b, packed, length, key, PACKED_KEY_MAX);
     if (bed->b != NULL) {
         ucp_rkey_buffer_release(packed);
     }
@@ -69,7 +69,7 @@ void window_open(bed_t *bed, window_t *window, window_kind_t kind, size_t length
         window_map(bed->b, window);
         window->remote = (uint64_t)(uintptr_t)window->memory;
     }
-    bed_carry(bed, bed->b, &window->remote, sizeof(window->remote), &window->remote, sizeof(window->remote));
+    bed_transfer(bed, bed->b, &window->remote, sizeof(window->remote), &window->remote, sizeof(window->remote));
     window_carry_key(bed, window->memh, key);
     if (bed->a != NULL) {
         must(bed->a, ucp_ep_rkey_unpack(bed->a->ep, key, &window->rkey), "ucp_ep_rkey_unpack");

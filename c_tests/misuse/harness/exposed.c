@@ -48,7 +48,7 @@ void close_memory(party_t *self, ucp_rkey_h rkey)
 {
     ucp_rkey_destroy(rkey);
     notify_peer(self);
-    outlive(self);
+    kill_and_check(self);
     munmap(there, there_size);
 }
 

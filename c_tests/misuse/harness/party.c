@@ -249,7 +249,7 @@ void wait_other(party_t *self)
     }
 }
 
-void failure_seen(party_t *self)
+void check_failure(party_t *self)
 {
     time_t end = time(NULL) + DETECTION_SECONDS;
 
@@ -264,7 +264,7 @@ void failure_seen(party_t *self)
     WANT_TRUE(self->failures == 1);
 }
 
-void aftermath(party_t *self)
+void check_after_failure(party_t *self)
 {
     ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
     uint64_t            value = 1;
@@ -281,10 +281,10 @@ void aftermath(party_t *self)
     ucp_cleanup(self->context);
 }
 
-void outlive(party_t *self)
+void kill_and_check(party_t *self)
 {
     WANT_TRUE(wait_notified(self));
     kill_other(self);
-    failure_seen(self);
-    aftermath(self);
+    check_failure(self);
+    check_after_failure(self);
 }

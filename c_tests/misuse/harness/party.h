@@ -48,10 +48,10 @@ ucs_status_ptr_t send_tag(party_t *self, const void *data, size_t size);
 ucs_status_ptr_t receive_tag(party_t *self, void *data, size_t size, ucp_tag_t tag);
 
 /* The error handler is called in time, and once. */
-void failure_seen(party_t *self);
+void check_failure(party_t *self);
 /* Later sends fail; the endpoint can be closed; the process can go on. Destroys worker and context. */
-void aftermath(party_t *self);
+void check_after_failure(party_t *self);
 /* Waits for the other's notification, kills it, and runs both checks. */
-void outlive(party_t *self);
+void kill_and_check(party_t *self);
 
 #endif

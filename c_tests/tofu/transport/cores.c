@@ -86,7 +86,7 @@ static int reaching(int to, int way)
     return (to + CORES - way) % CORES;
 }
 
-static void blame(core_t *self, const char *what)
+static void fail_worker(core_t *self, const char *what)
 {
     if (self->wrong == NULL) {
         self->wrong = what;
@@ -96,7 +96,7 @@ static void blame(core_t *self, const char *what)
 static void expect(core_t *self, int fine, const char *what)
 {
     if (!fine) {
-        blame(self, what);
+        fail_worker(self, what);
     }
 }
 
@@ -130,7 +130,7 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_leng
     unsigned seed = 0;
 
     if (header_length != sizeof(seed) || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
-        blame(self, "an active message of another kind");
+        fail_worker(self, "an active message of another kind");
         return UCS_OK;
     }
     memcpy(&seed, header, sizeof(seed));

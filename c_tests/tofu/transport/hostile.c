@@ -129,7 +129,7 @@ static ucp_worker_h worker_new(void)
 }
 
 /* A new worker connects, sends a message, and is destroyed. */
-static void newcomer(void)
+static void new_worker_connects(void)
 {
     ucp_worker_h        worker = worker_new();
     ucp_request_param_t force  = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
@@ -235,7 +235,7 @@ static void without_effect(attack_t *attack, int batch, int batches, long growth
     for (int i = 0; i < batches; i++) {
         attack_steps(batch, 1);
         still_connected();
-        newcomer();
+        new_worker_connects();
         before = i == batches / 2 ? resident() : before; /* lazily created state exists now */
     }
     WANT_TRUE(resident() - before < growth);
@@ -250,17 +250,17 @@ static void at_listener(void)
 
 static void wrong(void)
 {
-    without_effect(wrong_greetings, PLACES / 2, BATCHES, LITTLE);
+    without_effect(wrong_ring_requests, TICKET_SLOTS / 2, BATCHES, LITTLE);
 }
 
 static void replayed(void)
 {
-    without_effect(replayed_greetings, BATCH, BATCHES, LITTLE);
+    without_effect(replay_ring_requests, BATCH, BATCHES, LITTLE);
 }
 
 static void overheard(void)
 {
-    without_effect(overheard_greetings, BATCH, BATCHES, LITTLE);
+    without_effect(echo_ring_requests, BATCH, BATCHES, LITTLE);
 }
 
 static void tickets(void)
@@ -276,7 +276,7 @@ static void unexpected(void)
 static void nonsense(void)
 {
     /* Each request was of a new peer, which is released. */
-    without_effect(nonsense_in_a_ring, PLACES / 2, BATCHES, LITTLE);
+    without_effect(nonsense_in_a_ring, TICKET_SLOTS / 2, BATCHES, LITTLE);
 }
 
 /* New peers have rings, and use them, while a failed peer writes to those that it had before. */
@@ -328,7 +328,7 @@ static void everywhere(void)
     attacked    = worker_new();
     to_attacked = connect_workers(companion, attacked, on_failure, (void *)OTHERS);
     message(to_attacked, attacked, NULL);
-    newcomer();
+    new_worker_connects();
     WANT_TRUE(failures[OTHERS] == 0);
     ucp_worker_destroy(attacked);
     ucp_worker_destroy(companion);
@@ -364,7 +364,7 @@ static void flood(void)
     failures[OTHERS] = 0;
     to_attacked = connect_workers(companion, attacked, on_failure, (void *)OTHERS);
     message(to_attacked, attacked, NULL);
-    newcomer();
+    new_worker_connects();
     WANT_TRUE(failures[OTHERS] == 0);
     end();
 }

@@ -295,7 +295,7 @@ static void close_all(void)
 }
 
 /* `delay`: all operations are in flight when the node goes down, else they complete before or start after. */
-static void goes_down(int delay)
+static void node_fails(int delay)
 {
     ucs_status_ptr_t requests[NODES][BATCHES][OPS];
     uint64_t         replies[BATCHES];
@@ -335,7 +335,7 @@ static void goes_down(int delay)
 }
 
 /* While it is down it is unreachable. */
-static void stays_down(void)
+static void node_stays_failed(void)
 {
     int before = lines(code);
 
@@ -349,13 +349,13 @@ static void stays_down(void)
     works(WELL);
 }
 
-static void comes_up(int delay)
+static void node_recovers(int delay)
 {
     open_all();
     connect_all();
     for (int round = 0; round < ROUNDS; round++) {
-        goes_down(delay);
-        stays_down();
+        node_fails(delay);
+        node_stays_failed();
         fault("node_down=0");
         close_to(FAILING);
         connect_to(FAILING, &published[FAILING], published[FAILING].key);
@@ -369,12 +369,12 @@ static void comes_up(int delay)
 
 static void between(void)
 {
-    comes_up(0);
+    node_recovers(0);
 }
 
 static void on_the_way(void)
 {
-    comes_up(1);
+    node_recovers(1);
 }
 
 /* Another process is on the node then. */

@@ -473,7 +473,7 @@ static void beyond(void)
 }
 
 /* The adapter does not know memory that its owner has unmapped: the endpoint fails, and the log line has the reason. */
-static void taken_back(void)
+static void memory_unmapped(void)
 {
     static begin_t *const all[] = {put_short,    put_tiny,     put_buffered, put_in_place, get_buffered,
                                    get_in_place, gets_shared,  fetch,        adds};
@@ -535,7 +535,7 @@ static const case_t cases[] = {
     {"refused: flush", refused_question},
     {"refused: rendezvous", refused_rendezvous},
     {"refused: beyond the memory of an rkey", beyond},
-    {"refused: memory that was unmapped", taken_back},
+    {"refused: memory that was unmapped", memory_unmapped},
 };
 
 CHECK_MAIN(cases)

@@ -191,7 +191,7 @@ static void not_registered(void)
 }
 
 /* After a forced close the buffer is free when it is not written any more. */
-static void taken_back(void)
+static void closed_by_force(void)
 {
     ucs_status_ptr_t request;
     ucs_status_t     status;
@@ -220,7 +220,7 @@ static const case_t cases[] = {
     {"rma_rails: puts that fail", failing_puts},
     {"rma_rails: gets that fail", failing_gets},
     {"rma_rails: memory that is not registered", not_registered},
-    {"rma_rails: closed by force", taken_back},
+    {"rma_rails: closed by force", closed_by_force},
 };
 
 CHECK_MAIN(cases)

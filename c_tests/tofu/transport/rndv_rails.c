@@ -291,7 +291,7 @@ static void messages_that_fail(void)
 }
 
 /* After a forced close by the sender its buffer is free when no interface reads it any more. */
-static void taken_back(void)
+static void closed_by_force(void)
 {
     for (int kind = TAG_LATER; kind < KINDS; kind += ACTIVE_LATER - TAG_LATER) {
         unsigned char   *received_data = fresh(0);
@@ -332,7 +332,7 @@ static const case_t cases[] = {
     {"rndv_rails: fewer rails", unlike},
     {"rndv_rails: memory that is not registered", not_registered},
     {"rndv_rails: messages that fail", messages_that_fail},
-    {"rndv_rails: closed by force", taken_back},
+    {"rndv_rails: closed by force", closed_by_force},
 };
 
 CHECK_MAIN(cases)

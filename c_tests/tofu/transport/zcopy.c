@@ -382,7 +382,7 @@ static void makes_room(void)
                                     .address    = mapped,
                                     .length     = LONG};
     ucp_ep_params_t       params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
-    ucp_worker_h          newcomer;
+    ucp_worker_h          new_worker;
     ucp_address_t        *address;
     ucp_mem_h             mapped_h;
     ucp_rkey_h            mapped_key;
@@ -402,10 +402,10 @@ static void makes_room(void)
     WANT(UCS_OK, flush());
     WANT(UCS_OK, ucp_mem_map(context, &map, &mapped_h));
     WANT(UCS_OK, ucp_rkey_pack(context, mapped_h, &key, &length));
-    WANT(UCS_OK, ucp_worker_create(context, &worker_params, &newcomer));
+    WANT(UCS_OK, ucp_worker_create(context, &worker_params, &new_worker));
     WANT(UCS_OK, ucp_worker_get_address(worker, &address, &length));
     params.address = address;
-    WANT(UCS_OK, ucp_ep_create(newcomer, &params, &back));
+    WANT(UCS_OK, ucp_ep_create(new_worker, &params, &back));
     ucp_worker_release_address(worker, address);
     WANT(UCS_OK, ucp_ep_rkey_unpack(back, key, &mapped_key));
     ucp_rkey_buffer_release(key);
@@ -413,7 +413,7 @@ static void makes_room(void)
     received = ucp_tag_recv_nbx(worker, received_text, sizeof(received_text), 2, ~0ull, &none);
     request  = ucp_tag_send_nbx(back, text, sizeof(text), 2, &none);
     while (ucp_request_check_status(received) == UCS_INPROGRESS && time(NULL) < end) {
-        ucp_worker_progress(newcomer);
+        ucp_worker_progress(new_worker);
         progress(NULL);
     }
     WANT(UCS_OK, finish(received));
@@ -421,7 +421,7 @@ static void makes_room(void)
     before  = counter("gets");
     request = ucp_get_nbx(back, other, LONG, (uint64_t)mapped, mapped_key, &none);
     while (UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS && time(NULL) < end) {
-        ucp_worker_progress(newcomer);
+        ucp_worker_progress(new_worker);
         progress(NULL);
     }
     WANT(UCS_OK, finish(request));
@@ -448,7 +448,7 @@ static void makes_room(void)
     WANT_TRUE(theirs[0] == bytes[0][0] && theirs[LONG - 1] == bytes[0][0]);
     ucp_rkey_destroy(mapped_key);
     WANT(UCS_OK, ucp_mem_unmap(context, mapped_h));
-    ucp_worker_destroy(newcomer);
+    ucp_worker_destroy(new_worker);
     close_all();
     for (int i = 0; i < BUFFERS; i++) {
         munmap(bytes[i], LONG);
@@ -497,7 +497,7 @@ static void failing_gets(void)
 }
 
 /* After a forced close the buffer is free when it is not written any more. */
-static void taken_back(void)
+static void closed_by_force(void)
 {
     unsigned char       *bytes = fresh(NULL, LONG, 0);
     ucp_request_param_t  param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
@@ -535,7 +535,7 @@ static const case_t cases[] = {
     {"zcopy: cached registrations are evicted", makes_room},
     {"zcopy: puts that fail", failing_puts},
     {"zcopy: gets that fail", failing_gets},
-    {"zcopy: closed by force", taken_back},
+    {"zcopy: closed by force", closed_by_force},
 };
 
 CHECK_MAIN(cases)

@@ -6,50 +6,49 @@
 void garbage_at_listener(const target_t *target, uint32_t n)
 {
     uint32_t seed   = n;
-    uint8_t  bytes[4 * PLACE];
-    size_t   length = n % 3 == 0 ? 4 * PLACE : 1 + next_random(&seed) % PLACE;
-    size_t   at     = PLACES_AT + next_random(&seed) % (LISTENER_SIZE - PLACES_AT - length);
+    uint8_t  bytes[4 * TICKET_SLOT_BYTES];
+    size_t   length = n % 3 == 0 ? 4 * TICKET_SLOT_BYTES : 1 + next_random(&seed) % TICKET_SLOT_BYTES;
+    size_t   at     = TICKET_SLOTS_AT + next_random(&seed) % (TICKET_QUEUE_BYTES - TICKET_SLOTS_AT - length);
 
     randomize(bytes, length, &seed);
-    raw_put(target, target->listener + at, bytes, length, 1);
+    raw_put(target, target->ticket_queue + at, bytes, length, 1);
 }
 
 /* Connect requests with one wrong field, each of those that validate a request. */
-void wrong_greetings(const target_t *target, uint32_t n)
+void wrong_ring_requests(const target_t *target, uint32_t n)
 {
-    greeting_t greeting = greeting_of(target, 0x1000 + n, take_ticket(target));
+    ring_request_t request = ring_request_to(target, 0x1000 + n, take_ticket(target));
 
     switch (n % 4) {
-    case 0: greeting.secret ^= UINT64_C(1) << n / 4 % 64; break;
-    case 1: greeting.to++; break;
-    case 2: greeting.magic += UINT64_C(1) << 56; break; /* another version */
-    default: greeting.ticket += PLACES << n / 4 % 20; break;
+    case 0: request.secret ^= UINT64_C(1) << n / 4 % 64; break;
+    case 1: request.to++; break;
+    case 2: request.magic += UINT64_C(1) << 56; break; /* another version */
+    default: request.ticket += TICKET_SLOTS << n / 4 % 20; break;
     }
-    greet(target, &greeting);
+    send_ring_request(target, &request);
 }
 
 /* From peers that still exist, and from some that cannot be replied to any more. */
-void replayed_greetings(const target_t *target, uint32_t n)
+void replay_ring_requests(const target_t *target, uint32_t n)
 {
-    static greeting_t kept[PLACES];
+    static ring_request_t kept[TICKET_SLOTS];
 
-    if (n < PLACES) {
-        kept[n] = greeting_of(target, 0x2000 + n, take_ticket(target));
-        kept[n].cell += n % 2 << 20;
+    if (n < TICKET_SLOTS) {
+        kept[n] = ring_request_to(target, 0x2000 + n, take_ticket(target));
+        kept[n].ctrl_word += n % 2 << 20;
     }
-    greet(target, &kept[n % PLACES]);
+    send_ring_request(target, &kept[n % TICKET_SLOTS]);
 }
 
 /* Reads the listener's memory, and writes the same bytes there again. */
-void overheard_greetings(const target_t *target, uint32_t n)
+void echo_ring_requests(const target_t *target, uint32_t n)
 {
-    static uint8_t listener[LISTENER_SIZE];
+    static uint8_t ticket_queue[TICKET_QUEUE_BYTES];
 
     if (n % BATCH == 0) {
-        raw_get(target, target->listener, listener, LISTENER_SIZE, 0);
+        raw_get(target, target->ticket_queue, ticket_queue, TICKET_QUEUE_BYTES, 0);
     }
-    raw_put(target, target->listener + PLACES_AT + n % PLACES * PLACE, listener + PLACES_AT + n % PLACES * PLACE, PLACE,
-            1);
+    raw_put(target, target->ticket_queue + slot_at(n), ticket_queue + slot_at(n), TICKET_SLOT_BYTES, 1);
 }
 
 /* The word that tickets are taken from. Every client with the address may add to it. */
@@ -60,10 +59,10 @@ void unclaimed_tickets(const target_t *target, uint32_t n)
     uint64_t word;
 
     if (n % 4 < 3) {
-        raw_add(target, target->listener, much[n % 3], n % 2);
+        raw_add(target, target->ticket_queue, much[n % 3], n % 2);
     } else {
         randomize(&word, sizeof(word), &seed);
-        raw_put(target, target->listener, &word, sizeof(word), n % 2);
+        raw_put(target, target->ticket_queue, &word, sizeof(word), n % 2);
     }
 }
 
@@ -73,9 +72,11 @@ void unexpected_notices(const target_t *target, uint32_t n)
     uint8_t bytes[64] = {0};
 
     switch (n % 3) {
-    case 0: raw_get(target, target->listener + n % LISTENER_SIZE / 2, bytes, 1 + n % 64, 1); break;
-    case 1: raw_add(target, target->listener + PLACES_AT - 8, n, 1); break;
-    default: raw_put(target, target->listener + PLACES_AT - 32, bytes, n % 32, 1); break; /* some of 0 bytes */
+    case 0: raw_get(target, target->ticket_queue + n % TICKET_QUEUE_BYTES / 2, bytes, 1 + n % 64, 1); break;
+    case 1: raw_add(target, target->ticket_queue + TICKET_SLOTS_AT - 8, n, 1); break;
+    default: /* some of 0 bytes */
+        raw_put(target, target->ticket_queue + TICKET_SLOTS_AT - 32, bytes, n % 32, 1);
+        break;
     }
 }
 
@@ -94,7 +95,7 @@ static void write_frame(const target_t *target, const grant_t *grant, uint32_t a
 void nonsense_in_a_ring(const target_t *target, uint32_t n)
 {
     enum { MORE = 0xFF, BYE = 0xFD, KIND = 1, RTS = 3, NUMBER = 1 << 16 };
-    grant_t  grant     = join(target, 0x3000 + n);
+    grant_t  grant     = connect_raw(target, 0x3000 + n);
     uint32_t seed      = n;
     uint8_t  body[512] = {0};
 
@@ -140,9 +141,9 @@ void garbage_everywhere(const target_t *target, uint32_t n)
 {
     enum { STAG = 44, GENERATION = 36, STAGS = 32, RESERVED = 256 };
     uint32_t seed  = n;
-    uint64_t queue = target->listener & ~((UINT64_C(1) << 57) - 1);
+    uint64_t queue = target->ticket_queue & ~((UINT64_C(1) << 57) - 1);
     uint64_t stag  = RESERVED + next_random(&seed) % STAGS;
-    uint64_t stadd = queue | stag << STAG | (target->listener & UINT64_C(0xFF) << GENERATION);
+    uint64_t stadd = queue | stag << STAG | (target->ticket_queue & UINT64_C(0xFF) << GENERATION);
     uint8_t  bytes[1024];
     size_t   length = 1 + next_random(&seed) % sizeof(bytes);
 
@@ -164,7 +165,7 @@ void late_puts(const target_t *target, uint32_t n)
 
     randomize(bytes, sizeof(bytes), &seed);
     if (n < FORMER_RINGS) {
-        had[n] = join(target, 0x5000 + n);
+        had[n] = connect_raw(target, 0x5000 + n);
         /* An invalid first frame: the worker fails it. */
         write_frame(target, &had[n], 0, 8, KIND | 7 * NUMBER, bytes, 8);
         return;

@@ -103,7 +103,7 @@ uint64_t raw_add(const target_t *to, uint64_t stadd, uint64_t value, int notice)
 
 target_t find(const uint8_t *address, size_t length, uint64_t uid)
 {
-    uint8_t listener[LISTENER_SIZE];
+    uint8_t ticket_queue[TICKET_QUEUE_BYTES];
 
     for (size_t i = 0; i + 2 + LOCATOR <= length; i++) {
         target_t found = {.uid = uid};
@@ -111,7 +111,7 @@ target_t find(const uint8_t *address, size_t length, uint64_t uid)
             continue;
         }
         memcpy(&found.secret, address + i + 2, 3 * sizeof(uint64_t)); /* and the words behind it */
-        if (raw_get(&found, found.listener, listener, LISTENER_SIZE, 0) == UTOFU_SUCCESS) {
+        if (raw_get(&found, found.ticket_queue, ticket_queue, TICKET_QUEUE_BYTES, 0) == UTOFU_SUCCESS) {
             return found;
         }
     }
@@ -121,48 +121,48 @@ target_t find(const uint8_t *address, size_t length, uint64_t uid)
 
 uint32_t take_ticket(const target_t *to)
 {
-    return (uint32_t)raw_add(to, to->listener, 1, 0);
+    return (uint32_t)raw_add(to, to->ticket_queue, 1, 0);
 }
 
-greeting_t greeting_of(const target_t *to, uint64_t from, uint32_t ticket)
+ring_request_t ring_request_to(const target_t *to, uint64_t from, uint32_t ticket)
 {
-    greeting_t greeting = {
-        .from   = from,
-        .to     = to->uid,
-        .secret = to->secret,
-        .back   = 1,
-        .vcq    = own,
-        .listener   = memory_at + MEMORY / 2,
-        .cell   = memory_at + CELL + LISTENER_SIZE,
-        .proof  = (uint32_t)from ^ 0x5555,
-        .ticket = ticket,
-        .packet = 16384,
+    ring_request_t request = {
+        .from         = from,
+        .to           = to->uid,
+        .secret       = to->secret,
+        .back         = 1,
+        .vcq          = own,
+        .ticket_queue = memory_at + MEMORY / 2,
+        .ctrl_word    = memory_at + CELL + TICKET_QUEUE_BYTES,
+        .proof        = (uint32_t)from ^ 0x5555,
+        .ticket       = ticket,
+        .packet       = 16384,
     };
 
-    memcpy(&greeting.magic, "rucp-tf2", sizeof(greeting.magic));
-    return greeting;
+    memcpy(&request.magic, "rucp-tf2", sizeof(request.magic));
+    return request;
 }
 
-void greet(const target_t *to, const greeting_t *greeting)
+void send_ring_request(const target_t *to, const ring_request_t *request)
 {
-    raw_put(to, to->listener + PLACES_AT + greeting->ticket % PLACES * PLACE, greeting, sizeof(*greeting), 1);
+    raw_put(to, to->ticket_queue + slot_at(request->ticket), request, sizeof(*request), 1);
 }
 
-grant_t join(const target_t *to, uint64_t from)
+grant_t connect_raw(const target_t *to, uint64_t from)
 {
-    greeting_t        greeting = greeting_of(to, from, take_ticket(to));
-    time_t            end      = time(NULL) + SECONDS;
-    volatile grant_t *cell     = (volatile grant_t *)(memory + CELL + LISTENER_SIZE + GRANT_AT);
+    ring_request_t    request   = ring_request_to(to, from, take_ticket(to));
+    time_t            end       = time(NULL) + SECONDS;
+    volatile grant_t *ctrl_word = (volatile grant_t *)(memory + CELL + TICKET_QUEUE_BYTES + GRANT_AT);
     grant_t           grant;
 
-    memset((void *)cell, 0, sizeof(grant));
-    greet(to, &greeting);
-    while (cell->proof != greeting.proof) {
+    memset((void *)ctrl_word, 0, sizeof(grant));
+    send_ring_request(to, &request);
+    while (ctrl_word->proof != request.proof) {
         must(time(NULL) < end, "no ring is granted");
         sched_yield();
     }
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    memcpy(&grant, (const void *)cell, sizeof(grant));
+    memcpy(&grant, (const void *)ctrl_word, sizeof(grant));
     must(grant.size != 0, "no ring is given");
     return grant;
 }
