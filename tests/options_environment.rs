@@ -41,110 +41,124 @@ fn get(options: &Options, name: &str) -> String {
     options.get(name).expect("a known name")
 }
 
+fn child_layers() {
+    let own = Options::read(Some("P")).unwrap();
+    assert_eq!(get(&own, "TLS"), "own");
+    assert_eq!(get(&own, "NUM_EPS"), "2");
+    assert_eq!(get(&own, "SEG_SIZE"), "1K");
+    let plain = Options::read(None).unwrap();
+    assert_eq!(get(&plain, "TLS"), "plain");
+    assert!(plain.tls.allows("plain") && !plain.tls.allows("own"));
+}
+
+fn child_places() {
+    let options = Options::read(None).unwrap();
+    assert_eq!(
+        [
+            get(&options, "TLS"),
+            get(&options, "PROTOS"),
+            get(&options, "NUM_EPS")
+        ],
+        ["here", "etc", "1"]
+    );
+}
+
+fn child_nearness() {
+    let options = Options::read(None).unwrap();
+    assert_eq!(
+        get(&options, "POSIX_SEG_SIZE"),
+        "3K",
+        "the full name wins, though in a file"
+    );
+    assert_eq!(get(&options, "SYSV_SEG_SIZE"), "1K");
+    assert_eq!(
+        get(&options, "SYSV_ALLOC"),
+        "mmap",
+        "the nearest prefix wins"
+    );
+    assert_eq!(get(&options, "CMA_ALLOC"), "heap");
+    assert_eq!(get(&options, "TCP_ALLOC"), "thp");
+    assert_eq!(get(&options, "MAX_EAGER_RAILS"), "5", "the newer name wins");
+    let mut options = options;
+    options.set("MM_SEG_SIZE", "7").unwrap();
+    assert_eq!(get(&options, "POSIX_SEG_SIZE"), "7", "a call wins over all");
+}
+
+fn child_wrong() {
+    let error = Options::read(None).unwrap_err();
+    assert!(
+        matches!(&error, OptionError::Invalid { name, value, .. } if name == "RNDV_SCHEME" && value == "bogus")
+    );
+    let lenient = Options::read_lenient();
+    assert_eq!(get(&lenient, "RNDV_SCHEME"), "auto");
+    assert_eq!(get(&lenient, "NUM_EPS"), "3");
+    assert_eq!(lenient.rejected().len(), 2);
+}
+
+fn child_reported() {
+    let options = Options::read(None).unwrap();
+    assert_eq!(get(&options, "LOG_LEVEL"), "WARN");
+    assert!(
+        matches!(options.rejected(), [OptionError::Invalid { name, .. }] if name == "LOG_LEVEL")
+    );
+}
+
+fn child_transports() {
+    let mut options = Options::read(None).unwrap();
+    assert_eq!(get(&options, "TCP_NODELAY"), "y");
+    assert_eq!(options.check_context(), Ok(()));
+    let refused = |options: &Options| match options.check_worker() {
+        Err(OptionError::Invalid { name, .. }) => Some(name),
+        other => other.map(|()| None).unwrap(),
+    };
+    assert_eq!(refused(&options).as_deref(), Some("TCP_NODELAY"));
+    options.set("TLS", "self,sm").unwrap();
+    assert_eq!(refused(&options), None, "TCP is not selected");
+    options.set("TLS", "tcp").unwrap();
+    options.modify("TCP_NODELAY", "n").unwrap();
+    assert_eq!(refused(&options), None, "the program knew better");
+}
+
+fn child_connecting() {
+    let mut options = Options::read(None).unwrap();
+    options.set("TLS", "self").unwrap();
+    let refused = options.check_worker();
+    // Clients and servers need no transport.
+    assert!(
+        matches!(&refused, Err(OptionError::Invalid { name, .. }) if name == "TCP_CM_REUSEADDR"),
+        "{refused:?}"
+    );
+}
+
+fn child_unused() {
+    let unused = unused_env_vars();
+    let names: Vec<&str> = unused.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["UCX_NOSUCH", "UCX_RNDV_TRESH"]);
+    assert_eq!(unused[1].1, ["UCX_RNDV_THRESH"]);
+    assert_eq!(used_env_vars(), ["UCX_IB_SL=3", "UCX_TLS=tcp"]);
+    let options = Options::read(None).unwrap();
+    let report = unused_report(&options).expect("there are two");
+    assert!(
+        report.contains("UCX_NOSUCH; UCX_RNDV_TRESH (maybe: UCX_RNDV_THRESH?)"),
+        "{report}"
+    );
+    assert_eq!(unused_report(&options), None, "once is enough");
+}
+
 #[test]
 #[ignore = "run by the other tests, in an environment made for it"]
 fn child() {
-    match std::env::var(CASE)
-        .expect("only the other tests run this")
-        .as_str()
-    {
-        "layers" => {
-            let own = Options::read(Some("P")).unwrap();
-            assert_eq!(get(&own, "TLS"), "own");
-            assert_eq!(get(&own, "NUM_EPS"), "2");
-            assert_eq!(get(&own, "SEG_SIZE"), "1K");
-            let plain = Options::read(None).unwrap();
-            assert_eq!(get(&plain, "TLS"), "plain");
-            assert!(plain.tls.allows("plain") && !plain.tls.allows("own"));
-        }
-        "places" => {
-            let options = Options::read(None).unwrap();
-            assert_eq!(
-                [
-                    get(&options, "TLS"),
-                    get(&options, "PROTOS"),
-                    get(&options, "NUM_EPS")
-                ],
-                ["here", "etc", "1"]
-            );
-        }
-        "nearness" => {
-            let options = Options::read(None).unwrap();
-            assert_eq!(
-                get(&options, "POSIX_SEG_SIZE"),
-                "3K",
-                "the full name wins, though in a file"
-            );
-            assert_eq!(get(&options, "SYSV_SEG_SIZE"), "1K");
-            assert_eq!(
-                get(&options, "SYSV_ALLOC"),
-                "mmap",
-                "the nearest prefix wins"
-            );
-            assert_eq!(get(&options, "CMA_ALLOC"), "heap");
-            assert_eq!(get(&options, "TCP_ALLOC"), "thp");
-            assert_eq!(get(&options, "MAX_EAGER_RAILS"), "5", "the newer name wins");
-            let mut options = options;
-            options.set("MM_SEG_SIZE", "7").unwrap();
-            assert_eq!(get(&options, "POSIX_SEG_SIZE"), "7", "a call wins over all");
-        }
-        "wrong" => {
-            let error = Options::read(None).unwrap_err();
-            assert!(
-                matches!(&error, OptionError::Invalid { name, value, .. } if name == "RNDV_SCHEME" && value == "bogus")
-            );
-            let lenient = Options::read_lenient();
-            assert_eq!(get(&lenient, "RNDV_SCHEME"), "auto");
-            assert_eq!(get(&lenient, "NUM_EPS"), "3");
-            assert_eq!(lenient.rejected().len(), 2);
-        }
+    let case = std::env::var(CASE).expect("only the other tests run this");
+    match case.as_str() {
+        "layers" => child_layers(),
+        "places" => child_places(),
+        "nearness" => child_nearness(),
+        "wrong" => child_wrong(),
         "overridden" => assert_eq!(get(&Options::read(None).unwrap(), "RNDV_SCHEME"), "am"),
-        "reported" => {
-            let options = Options::read(None).unwrap();
-            assert_eq!(get(&options, "LOG_LEVEL"), "WARN");
-            assert!(
-                matches!(options.rejected(), [OptionError::Invalid { name, .. }] if name == "LOG_LEVEL")
-            );
-        }
-        "transports" => {
-            let mut options = Options::read(None).unwrap();
-            assert_eq!(get(&options, "TCP_NODELAY"), "y");
-            assert_eq!(options.check_context(), Ok(()));
-            let refused = |options: &Options| match options.check_worker() {
-                Err(OptionError::Invalid { name, .. }) => Some(name),
-                other => other.map(|()| None).unwrap(),
-            };
-            assert_eq!(refused(&options).as_deref(), Some("TCP_NODELAY"));
-            options.set("TLS", "self,sm").unwrap();
-            assert_eq!(refused(&options), None, "TCP is not selected");
-            options.set("TLS", "tcp").unwrap();
-            options.modify("TCP_NODELAY", "n").unwrap();
-            assert_eq!(refused(&options), None, "the program knew better");
-        }
-        "connecting" => {
-            let mut options = Options::read(None).unwrap();
-            options.set("TLS", "self").unwrap();
-            let refused = options.check_worker();
-            // Clients and servers need no transport.
-            assert!(
-                matches!(&refused, Err(OptionError::Invalid { name, .. }) if name == "TCP_CM_REUSEADDR"),
-                "{refused:?}"
-            );
-        }
-        "unused" => {
-            let unused = unused_env_vars();
-            let names: Vec<&str> = unused.iter().map(|(name, _)| name.as_str()).collect();
-            assert_eq!(names, ["UCX_NOSUCH", "UCX_RNDV_TRESH"]);
-            assert_eq!(unused[1].1, ["UCX_RNDV_THRESH"]);
-            assert_eq!(used_env_vars(), ["UCX_IB_SL=3", "UCX_TLS=tcp"]);
-            let options = Options::read(None).unwrap();
-            let report = unused_report(&options).expect("there are two");
-            assert!(
-                report.contains("UCX_NOSUCH; UCX_RNDV_TRESH (maybe: UCX_RNDV_THRESH?)"),
-                "{report}"
-            );
-            assert_eq!(unused_report(&options), None, "once is enough");
-        }
+        "reported" => child_reported(),
+        "transports" => child_transports(),
+        "connecting" => child_connecting(),
+        "unused" => child_unused(),
         "silenced" => assert_eq!(unused_report(&Options::read(None).unwrap()), None),
         case => panic!("no case {case}"),
     }

@@ -1,5 +1,6 @@
 //! Another worker as this worker knows it: its address, the lane to it, and the requests that wait for room.
 
+mod cma;
 mod endpoints;
 mod failure;
 mod held_rts;
@@ -15,34 +16,23 @@ use crate::ctypes::*;
 use crate::sys::fork::DisabledInChild;
 use crate::sys::lock::MtLock;
 use crate::tl::shm::InboxLocator;
-use crate::tl::shm::chunk_board::{ChunkBoard, ChunkState};
-use crate::tl::shm::outbox::{OpenSplitCopy, Outbox, WaitingOutbox};
+use crate::tl::shm::chunk_board::ChunkBoard;
+use crate::tl::shm::outbox::{Outbox, WaitingOutbox};
 use crate::tl::shm::ring::CancelCounter;
 use crate::tl::{Lane, LaneTarget, tcp};
 use std::collections::VecDeque;
-use std::ptr::NonNull;
 use std::sync::atomic::{
     AtomicBool, AtomicI8, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
 };
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
+pub use cma::{CMA_ALONE, CMA_NO, CMA_UNKNOWN, CMA_YES};
 pub use endpoints::EpTable;
 pub use held_rts::HeldRts;
 pub use reference::PeerHold;
 pub use rndv_times::{CopyScheme, RndvTimes};
 use short_rma::ShortRma;
 pub use short_rma::{ShortAccess, ShortKind};
-
-/// Whether `process_vm_readv` and `process_vm_writev` are permitted on the peer's memory.
-pub const CMA_UNKNOWN: u8 = 0;
-pub const CMA_YES: u8 = 1;
-pub const CMA_NO: u8 = 2;
-/// Permitted to this process, but not to the peer.
-pub const CMA_ALONE: u8 = 3;
-
-/// Upper limit of a measured copy time, nanoseconds for each MiB: a longer one was interrupted.
-const SLOWEST: u64 = 120_000;
 
 /// Device index of a peer without a connection.
 const NO_CONNECTION: u8 = u8::MAX;
@@ -442,48 +432,6 @@ impl Peer {
     pub fn rma_idle(&self) -> bool {
         // Acquire: pairs with the Release add where answers arrive.
         self.rma_done.load(Ordering::Acquire) >= self.rma_sent.load(Ordering::Relaxed)
-    }
-
-    /// Records the time of a copy out of the ring. A lower pace is adopted sooner than a higher one, so that one
-    /// interrupt does not change the choice for a near peer.
-    pub fn note_copy_pace(&self, bytes: usize, took: Duration) {
-        let sample = (took.as_nanos() as u64 * (1 << 20) / bytes as u64).min(SLOWEST);
-        let known = u64::from(self.copy_ns_per_mib.load(Ordering::Relaxed));
-        let pace = match known {
-            0 => sample,
-            _ if sample < known => (known + sample) / 2,
-            _ => (3 * known + sample) / 4,
-        };
-        self.copy_ns_per_mib
-            .store(pace.max(1) as u32, Ordering::Relaxed);
-    }
-
-    /// Opens a chunk board for a message from it, if a ring leads to it and has a free one.
-    pub fn open_split_copy(&self) -> Option<OpenSplitCopy> {
-        match self.tx.lock().lane.as_mut() {
-            Some(Lane::Shm(outbox)) => outbox.open_split_copy(),
-            _ => None,
-        }
-    }
-
-    /// Closes a chunk board: the peer claims no chunk of it any more, or finds another generation.
-    pub fn close_split_copy(&self, chunk_state: NonNull<ChunkState>) {
-        if let Some(Lane::Shm(outbox)) = self.tx.lock().lane.as_mut() {
-            outbox.close_split_copy(chunk_state);
-        }
-    }
-
-    /// Records that CMA has worked.
-    #[inline(always)]
-    pub fn note_cma(&self) {
-        if self.cma.load(Ordering::Relaxed) == CMA_UNKNOWN {
-            self.cma.store(CMA_YES, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether its memory can be copied from and to, as far as is known.
-    pub fn cma_usable(&self) -> bool {
-        self.same_process || self.cma.load(Ordering::Relaxed) != CMA_NO
     }
 
     /// The endpoint with this number.

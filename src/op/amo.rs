@@ -163,29 +163,34 @@ pub unsafe fn atomic(
                 len: amo.size.into(),
             };
         }
-        let head = amo.head(fetch);
-        let by_adapter = match path {
-            AmoPath::Ib => {
-                let keys = rkey.device.as_ref();
-                keys.is_some_and(|keys| rma_ib::atomic(r, addr, &head, keys))
-            }
-            AmoPath::Tofu => {
-                let stadd = rkey.stadd(addr, amo.size.into());
-                let set = stadd.map(|stadd| rma_tofu::atomic(r, addr, &head, stadd));
-                set.is_some()
-            }
-            AmoPath::Mapped(_) | AmoPath::Message => false,
-        };
-        if !by_adapter {
-            if fetch {
-                (r.sent, r.payload) = (TxState::AwaitReply, TxPayload::HeaderOnly);
-            }
-            tx::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
-        }
+        set_sent(r, path, addr, &amo.head(fetch), rkey);
         if !fetch && !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) && p.external().is_null() {
             return post(req);
         }
         param::start(req, p)
+    }
+}
+
+/// Sets a request to execute the operation by the adapter, or else by a message.
+#[inline(always)]
+fn set_sent(r: &mut Request, path: AmoPath, addr: u64, head: &AmoHdr, rkey: &Rkey) {
+    let by_adapter = match path {
+        AmoPath::Ib => {
+            let keys = rkey.device.as_ref();
+            keys.is_some_and(|keys| rma_ib::atomic(r, addr, head, keys))
+        }
+        AmoPath::Tofu => {
+            let stadd = rkey.stadd(addr, head.size.into());
+            let set = stadd.map(|stadd| rma_tofu::atomic(r, addr, head, stadd));
+            set.is_some()
+        }
+        AmoPath::Mapped(_) | AmoPath::Message => false,
+    };
+    if !by_adapter {
+        if head.fetch != 0 {
+            (r.sent, r.payload) = (TxState::AwaitReply, TxPayload::HeaderOnly);
+        }
+        tx::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
     }
 }
 

@@ -1,585 +1,383 @@
-//! Rows of the options that a context reads: devices, thresholds, protocols, workers.
+//! Rows of the options that a context reads: devices, memory, workers; those of protocols are in `rows_protocol`.
 #![forbid(unsafe_code)]
 
-use super::choice::{AddressVersion, AtomicMode, FenceMode, MEMORY_TYPES, OpFlag, RndvScheme};
+use super::choice::{AddressVersion, FenceMode, MEMORY_TYPES, OpFlag};
 use super::kind::Kind::*;
-use super::table::{Block, Section, Strictness, row};
+use super::rows_protocol::PROTOCOLS;
+use super::table::{Block, Row, Section, Strictness, row};
+
+/// Devices, transports and memory.
+const RESOURCES: &[Row] = &[
+    row(
+        "NET_DEVICES",
+        Devices,
+        "all",
+        "Network devices to use, such as mlx5_0:1 or eth0.",
+    ),
+    row(
+        "SHM_DEVICES",
+        Devices,
+        "all",
+        "Devices to use within a node.",
+    ),
+    row("ACC_DEVICES", Devices, "all", "Accelerators to use."),
+    row("SELF_DEVICES", Devices, "all", "Loopback devices to use."),
+    row(
+        "TLS",
+        Names,
+        "all",
+        "Transports to use, by name or alias (sm, ib, rc, ...); \\name is no alias, name:aux only for \
+                 connecting. Without ud in any form (rc_verbs, ^ud; rc has ud:aux) queue pairs are connected by TCP.",
+    ),
+    row("PROTOS", Names, "all", "Protocols to use, by pattern."),
+    row(
+        "ALLOC_PRIO",
+        Texts,
+        "md:sysv,md:posix,thp,md:*,mmap,heap",
+        "Ways to allocate memory, best first.",
+    ),
+    row(
+        "RNDV_FRAG_SIZE",
+        Texts,
+        "host:512K,cuda:4M",
+        "Fragment of a pipelined rendezvous, per memory type.",
+    ),
+    row(
+        "RNDV_FRAG_ALLOC_COUNT",
+        Texts,
+        "host:128,cuda:128",
+        "Fragments to allocate at once, per memory type.",
+    ),
+    row(
+        "SOCKADDR_TLS_PRIORITY",
+        Texts,
+        "rdmacm,tcp,sockcm",
+        "Ways to connect to a socket address, best first: rdmacm (over RDMA devices, where one has the \
+                 address), tcp, * for all. A listener takes all of them.",
+    ),
+    row(
+        "SOCKADDR_AUX_TLS",
+        Retired,
+        "",
+        "No effect; retired in UCX.",
+    ),
+    row(
+        "WARN_INVALID_CONFIG",
+        Bool,
+        "y",
+        "Warn of devices and transports that do not exist.",
+    ),
+    row(
+        "RX_MPOOL_SIZES",
+        ListOf(&Size),
+        "64,1K",
+        "Sizes of the pools of receive buffers.",
+    ),
+    row(
+        "RCACHE_ENABLE",
+        Ternary,
+        "try",
+        "Keep memory registered after its use.",
+    ),
+    row(
+        "RCACHE_MEM_PRIO",
+        Uint,
+        "500",
+        "Priority of the cache's memory events.",
+    ),
+    row(
+        "RCACHE_OVERHEAD",
+        Interval,
+        "auto",
+        "Cost of a look-up in the registration cache.",
+    ),
+    row(
+        "RCACHE_MAX_REGIONS",
+        Count,
+        "inf",
+        "Most registrations kept.",
+    ),
+    row(
+        "RCACHE_MAX_SIZE",
+        Size,
+        "inf",
+        "Most bytes kept registered.",
+    ),
+    row(
+        "RCACHE_MAX_UNRELEASED",
+        Size,
+        "inf",
+        "Most bytes waiting for their release.",
+    ),
+    row(
+        "RCACHE_PURGE_ON_FORK",
+        Bool,
+        "y",
+        "Forget registrations when the process forks.",
+    ),
+    row(
+        "SELECT_DISTANCE_MD",
+        Text,
+        "cuda_cpy",
+        "Memory domain that distances are measured from.",
+    ),
+    row(
+        "MEMTYPE_REG_WHOLE_ALLOC_TYPES",
+        Choices(MEMORY_TYPES),
+        "cuda",
+        "Memory types that are registered a whole allocation at a time.",
+    ),
+    row(
+        "RNDV_MEMTYPE_DIRECT_SIZE",
+        Size,
+        "inf",
+        "Largest rendezvous straight from accelerator memory.",
+    ),
+];
+
+/// Workers and endpoints.
+const WORKERS: &[Row] = &[
+    row(
+        "FLUSH_WORKER_EPS",
+        Bool,
+        "y",
+        "Flush a worker endpoint by endpoint.",
+    ),
+    row(
+        "FENCE_MODE",
+        Choice(FenceMode::NAMES),
+        "auto",
+        "How ucp_worker_fence orders operations.",
+    ),
+    row("UNIFIED_MODE", Bool, "n", "All nodes are alike."),
+    row(
+        "CM_USE_ALL_DEVICES",
+        Bool,
+        "y",
+        "Endpoints by socket address use every device, shared memory too, not only the one they met through.",
+    ),
+    row(
+        "LISTENER_BACKLOG",
+        Count,
+        "auto",
+        "Connections a listener holds before they are accepted.",
+    ),
+    row(
+        "PROTO_ENABLE",
+        Bool,
+        "y",
+        "Choose protocols by estimated cost.",
+    ),
+    row(
+        "PROTO_REQUEST_RESET",
+        Bool,
+        "n",
+        "Restart requests, to test that they can be.",
+    ),
+    row(
+        "PROTO_EMULATION_ENABLE",
+        Bool,
+        "y",
+        "Emulate what no transport offers.",
+    ),
+    row(
+        "KEEPALIVE_INTERVAL",
+        Interval,
+        "20000000.00us",
+        "How often idle peers are checked.",
+    ),
+    row(
+        "KEEPALIVE_NUM_EPS",
+        Uint,
+        "128",
+        "Most peers checked at a time.",
+    ),
+    row(
+        "RECOVERY_RETRIES",
+        Uint,
+        "inf",
+        "How often a damaged endpoint is repaired before it fails.",
+    ),
+    row(
+        "DYNAMIC_TL_SWITCH_INTERVAL",
+        Interval,
+        "inf",
+        "How often the transport of an endpoint is reconsidered.",
+    ),
+    row(
+        "DYNAMIC_TL_PROGRESS_FACTOR",
+        Interval,
+        "73791.62us",
+        "Weight of recent use when it is.",
+    ),
+    row(
+        "RESOLVE_REMOTE_EP_ID",
+        OnOffAuto,
+        "off",
+        "Learn the peer's name of an endpoint when it is made.",
+    ),
+    row(
+        "PROTO_INDIRECT_ID",
+        OnOffAuto,
+        "auto",
+        "Name requests on the wire by number, not by address.",
+    ),
+    row(
+        "RNDV_PUT_FORCE_FLUSH",
+        Bool,
+        "n",
+        "Always flush after a rendezvous by put.",
+    ),
+    row(
+        "SA_DATA_VERSION",
+        Choice(&["v1", "v2"]),
+        "v2",
+        "Least version of the header of connections by socket address.",
+    ),
+    row(
+        "RKEY_MPOOL_MAX_MD",
+        Int,
+        "2",
+        "Remote keys with more memory domains are not pooled.",
+    ),
+    row(
+        "ADDRESS_VERSION",
+        Choice(AddressVersion::NAMES),
+        "v1",
+        "Format of worker addresses.",
+    ),
+    row(
+        "PROTO_INFO",
+        Text,
+        "auto",
+        "Print the protocols in use: y, n, auto, used, or a pattern.",
+    ),
+    row(
+        "PROTO_INFO_DIR",
+        Text,
+        "",
+        "Directory for files about protocol choice.",
+    ),
+    row(
+        "RNDV_ALIGN_THRESH",
+        Size,
+        "64K",
+        "Rendezvous from this size on are split to align memory.",
+    ),
+    row(
+        "REG_NONBLOCK_MEM_TYPES",
+        Choices(MEMORY_TYPES),
+        "",
+        "Memory types that are registered without touching their pages.",
+    ),
+    row(
+        "REG_NONBLOCK_FALLBACK",
+        Bool,
+        "y",
+        "Register in the usual way where that fails.",
+    ),
+    row(
+        "PREFER_OFFLOAD",
+        Bool,
+        "y",
+        "Prefer transports with remote memory access.",
+    ),
+    row(
+        "PROTO_OVERHEAD",
+        Keyed(
+            &[
+                "single",
+                "multi",
+                "rndv_offload",
+                "rndv_rtr",
+                "rndv_rts",
+                "sw",
+                "rkey_ptr",
+            ],
+            &Time,
+        ),
+        "single:0.01us,multi:0.01us,rndv_offload:0.04us,rndv_rtr:0.04us,rndv_rts:0.28us,sw:0.04us,\
+                 rkey_ptr:0.00us",
+        "Fixed cost of each protocol.",
+    ),
+    row(
+        "GVA_ENABLE",
+        OnOffAuto,
+        "off",
+        "One registration for the whole address space.",
+    ),
+    row("GVA_MLOCK", Bool, "y", "Lock memory for it."),
+    row("GVA_PREFETCH", Bool, "y", "Fetch pages for it."),
+    row(
+        "EXTRA_OP_ATTR_FLAGS",
+        Choices(OpFlag::NAMES),
+        "",
+        "Flags added to every send and receive.",
+    ),
+    row(
+        "MAX_PRIORITY_EPS",
+        Uint,
+        "20",
+        "Most endpoints that get the best resources.",
+    ),
+    row(
+        "WIREUP_VIA_AM_LANE",
+        Bool,
+        "n",
+        "Connect over the lane of active messages.",
+    ),
+    row(
+        "CONNECT_ALL_TO_ALL",
+        Bool,
+        "n",
+        "Connect every local device to every remote one.",
+    ),
+    row(
+        "SINGLE_NET_DEVICE",
+        Bool,
+        "n",
+        "Use one network device for everything.",
+    ),
+    row(
+        "MAX_HCA_PER_GPU",
+        Count,
+        "inf",
+        "Most network cards that accelerator memory is registered with.",
+    ),
+    row(
+        "NODE_LOCAL_ID",
+        Count,
+        "auto",
+        "Number of this process on its node.",
+    ),
+    row(
+        "PRINT_TRANSPORT_TABLES",
+        OnOffAuto,
+        "auto",
+        "Print tables of transports and lanes.",
+    ),
+    row(
+        "MAX_COMPONENT_MDS",
+        Count,
+        "16",
+        "Most memory domains of one component.",
+    ),
+];
 
 /// What `ucp_config_read` reads and `ucp_config_print` prints.
 pub static CONTEXT: Section = Section {
     title: "Context",
     prefix: "",
-    blocks: &[Block {
-        aliases: &[],
-        rows: &[
-            row(
-                "NET_DEVICES",
-                Devices,
-                "all",
-                "Network devices to use, such as mlx5_0:1 or eth0.",
-            ),
-            row(
-                "SHM_DEVICES",
-                Devices,
-                "all",
-                "Devices to use within a node.",
-            ),
-            row("ACC_DEVICES", Devices, "all", "Accelerators to use."),
-            row("SELF_DEVICES", Devices, "all", "Loopback devices to use."),
-            row(
-                "TLS",
-                Names,
-                "all",
-                "Transports to use, by name or alias (sm, ib, rc, ...); \\name is no alias, name:aux only for \
-                 connecting. Without ud in any form (rc_verbs, ^ud; rc has ud:aux) queue pairs are connected by TCP.",
-            ),
-            row("PROTOS", Names, "all", "Protocols to use, by pattern."),
-            row(
-                "ALLOC_PRIO",
-                Texts,
-                "md:sysv,md:posix,thp,md:*,mmap,heap",
-                "Ways to allocate memory, best first.",
-            ),
-            row(
-                "RNDV_FRAG_SIZE",
-                Texts,
-                "host:512K,cuda:4M",
-                "Fragment of a pipelined rendezvous, per memory type.",
-            ),
-            row(
-                "RNDV_FRAG_ALLOC_COUNT",
-                Texts,
-                "host:128,cuda:128",
-                "Fragments to allocate at once, per memory type.",
-            ),
-            row(
-                "SOCKADDR_TLS_PRIORITY",
-                Texts,
-                "rdmacm,tcp,sockcm",
-                "Ways to connect to a socket address, best first: rdmacm (over RDMA devices, where one has the \
-                 address), tcp, * for all. A listener takes all of them.",
-            ),
-            row("SOCKADDR_AUX_TLS", Retired, "", "No effect; retired in UCX."),
-            row(
-                "WARN_INVALID_CONFIG",
-                Bool,
-                "y",
-                "Warn of devices and transports that do not exist.",
-            ),
-            row(
-                "RX_MPOOL_SIZES",
-                ListOf(&Size),
-                "64,1K",
-                "Sizes of the pools of receive buffers.",
-            ),
-            row(
-                "RCACHE_ENABLE",
-                Ternary,
-                "try",
-                "Keep memory registered after its use.",
-            ),
-            row(
-                "RCACHE_MEM_PRIO",
-                Uint,
-                "500",
-                "Priority of the cache's memory events.",
-            ),
-            row(
-                "RCACHE_OVERHEAD",
-                Interval,
-                "auto",
-                "Cost of a look-up in the registration cache.",
-            ),
-            row(
-                "RCACHE_MAX_REGIONS",
-                Count,
-                "inf",
-                "Most registrations kept.",
-            ),
-            row(
-                "RCACHE_MAX_SIZE",
-                Size,
-                "inf",
-                "Most bytes kept registered.",
-            ),
-            row(
-                "RCACHE_MAX_UNRELEASED",
-                Size,
-                "inf",
-                "Most bytes waiting for their release.",
-            ),
-            row(
-                "RCACHE_PURGE_ON_FORK",
-                Bool,
-                "y",
-                "Forget registrations when the process forks.",
-            ),
-            row(
-                "SELECT_DISTANCE_MD",
-                Text,
-                "cuda_cpy",
-                "Memory domain that distances are measured from.",
-            ),
-            row(
-                "MEMTYPE_REG_WHOLE_ALLOC_TYPES",
-                Choices(MEMORY_TYPES),
-                "cuda",
-                "Memory types that are registered a whole allocation at a time.",
-            ),
-            row(
-                "RNDV_MEMTYPE_DIRECT_SIZE",
-                Size,
-                "inf",
-                "Largest rendezvous straight from accelerator memory.",
-            ),
-            row(
-                "BCOPY_THRESH",
-                Size,
-                "auto",
-                "From this size on messages go through a buffer, not inline.",
-            ),
-            row(
-                "RNDV_THRESH",
-                Keyed(&["intra", "inter"], &Size),
-                "intra:auto,inter:auto",
-                "From this size on messages are fetched by rendezvous: within a node, between nodes.",
-            ),
-            row(
-                "RNDV_SEND_NBR_THRESH",
-                Size,
-                "256K",
-                "That threshold for ucp_tag_send_nbr, when it is automatic.",
-            ),
-            row(
-                "RNDV_THRESH_FALLBACK",
-                Size,
-                "inf",
-                "That threshold when none can be computed.",
-            ),
-            row(
-                "RNDV_PERF_DIFF",
-                Float,
-                "1.000",
-                "Percent by which rendezvous must be faster than eager.",
-            ),
-            row(
-                "MULTI_LANE_MAX_RATIO",
-                Float,
-                "4.000",
-                "Lanes slower than the fastest by more than this ratio are not used with it.",
-            ),
-            row(
-                "MULTI_PATH_RATIO",
-                Ratio,
-                "auto",
-                "Share of a device's bandwidth that a further path gains.",
-            ),
-            row(
-                "MAX_EAGER_RAILS",
-                Uint,
-                "1",
-                "Most devices that share an eager message.",
-            )
-            .formerly("MAX_EAGER_LANES"),
-            row(
-                "MAX_RNDV_RAILS",
-                Uint,
-                "2",
-                "Most ports that share a rendezvous of 256 KiB or more; of 64 KiB or more over Tofu, for workers with \
-                 several queues (UCX_TOFU_VCQS_PER_WORKER).",
-            )
-            .formerly("MAX_RNDV_LANES"),
-            row(
-                "MAX_RMA_RAILS",
-                Uint,
-                "1",
-                "Most ports that share a put or get of 256 KiB or more; of 64 KiB or more over Tofu, for workers with \
-                 several queues (UCX_TOFU_VCQS_PER_WORKER).",
-            )
-            .formerly("MAX_RMA_LANES"),
-            row(
-                "MIN_RNDV_CHUNK_SIZE",
-                Size,
-                "16K",
-                "Smallest part of a shared rendezvous.",
-            ),
-            row(
-                "MIN_RMA_CHUNK_SIZE",
-                Size,
-                "8K",
-                "Smallest part of a shared put or get.",
-            ),
-            row(
-                "RMA_ZCOPY_MAX_SEG_SIZE",
-                Size,
-                "auto",
-                "Largest piece of a zero-copy put or get.",
-            ),
-            row(
-                "RNDV_SCHEME",
-                Choice(RndvScheme::NAMES),
-                "auto",
-                "How a rendezvous moves its data: am by messages, auto as fits its length, all others by copying from \
-                 memory to memory if that is allowed; between devices get_zcopy and get_ppln by reading, all others by \
-                 writing.",
-            ),
-            row(
-                "RKEY_PTR_SEG_SIZE",
-                Size,
-                "512K",
-                "Piece that a copy through a mapped pointer does at a time.",
-            ),
-            row(
-                "ZCOPY_THRESH",
-                Size,
-                "auto",
-                "From this size on messages are sent without a copy.",
-            ),
-            row(
-                "BCOPY_BW",
-                Bandwidth,
-                "auto",
-                "Bandwidth of copying memory.",
-            ),
-            row(
-                "ATOMIC_MODE",
-                Choice(AtomicMode::NAMES),
-                "guess",
-                "What executes atomic operations: cpu, a device, or guess: processors in a job that is known to run on \
-                 one host, else a device.",
-            ),
-            row(
-                "ADDRESS_DEBUG_INFO",
-                Bool,
-                "n",
-                "Put names into worker addresses, for debugging.",
-            ),
-            row(
-                "MAX_WORKER_ADDRESS_NAME",
-                Uint,
-                "32",
-                "Longest name in a worker address.",
-            )
-            .formerly("MAX_WORKER_NAME"),
-            row(
-                "USE_MT_MUTEX",
-                Bool,
-                "n",
-                "Lock with mutexes, not by spinning.",
-            ),
-            row(
-                "ADAPTIVE_PROGRESS",
-                Bool,
-                "y",
-                "Poll only interfaces that are in use.",
-            ),
-            row(
-                "SEG_SIZE",
-                Size,
-                "8K",
-                "Segment of a worker's registered pool.",
-            ),
-            row(
-                "TM_THRESH",
-                Size,
-                "1K",
-                "Receives from this size on are matched by the network card.",
-            ),
-            row(
-                "TM_MAX_BB_SIZE",
-                Size,
-                "1K",
-                "Largest receive that is matched into a bounce buffer.",
-            ),
-            row(
-                "TM_FORCE_THRESH",
-                Size,
-                "8K",
-                "Receives from this size on force matching by the network card.",
-            ),
-            row(
-                "TM_SW_RNDV",
-                Ternary,
-                "n",
-                "Rendezvous in software although the network card matches.",
-            ),
-            row("NUM_EPS", Count, "auto", "How many endpoints to expect."),
-            row(
-                "NUM_PPN",
-                Count,
-                "auto",
-                "How many processes per node to expect.",
-            ),
-            row(
-                "RNDV_FRAG_MEM_TYPES",
-                Choices(MEMORY_TYPES),
-                "host,cuda",
-                "Memory of rendezvous fragments.",
-            )
-            .formerly("RNDV_FRAG_MEM_TYPE"),
-            row(
-                "MEMTYPE_COPY_ENABLE",
-                Bool,
-                "y",
-                "Copy between memory types on the device.",
-            ),
-            row(
-                "RNDV_PIPELINE_SEND_THRESH",
-                Size,
-                "inf",
-                "From this size on the sender of a rendezvous pipelines.",
-            ),
-            row(
-                "RNDV_PIPELINE_SHM_ENABLE",
-                Bool,
-                "y",
-                "Pipeline accelerator rendezvous within a node.",
-            ),
-            row(
-                "RNDV_PIPELINE_SHM_CUDA_STAGING_FORCE",
-                Bool,
-                "n",
-                "Stage that pipeline through host memory.",
-            ),
-            row(
-                "RNDV_PIPELINE_ERROR_HANDLING",
-                Bool,
-                "n",
-                "Pipeline although errors are handled.",
-            ),
-            row(
-                "RMA_PPLN_ENABLE",
-                Bool,
-                "n",
-                "Move puts and gets by rendezvous.",
-            ),
-            row(
-                "FLUSH_WORKER_EPS",
-                Bool,
-                "y",
-                "Flush a worker endpoint by endpoint.",
-            ),
-            row(
-                "FENCE_MODE",
-                Choice(FenceMode::NAMES),
-                "auto",
-                "How ucp_worker_fence orders operations.",
-            ),
-            row("UNIFIED_MODE", Bool, "n", "All nodes are alike."),
-            row(
-                "CM_USE_ALL_DEVICES",
-                Bool,
-                "y",
-                "Endpoints by socket address use every device, shared memory too, not only the one they met through.",
-            ),
-            row(
-                "LISTENER_BACKLOG",
-                Count,
-                "auto",
-                "Connections a listener holds before they are accepted.",
-            ),
-            row(
-                "PROTO_ENABLE",
-                Bool,
-                "y",
-                "Choose protocols by estimated cost.",
-            ),
-            row(
-                "PROTO_REQUEST_RESET",
-                Bool,
-                "n",
-                "Restart requests, to test that they can be.",
-            ),
-            row(
-                "PROTO_EMULATION_ENABLE",
-                Bool,
-                "y",
-                "Emulate what no transport offers.",
-            ),
-            row(
-                "KEEPALIVE_INTERVAL",
-                Interval,
-                "20000000.00us",
-                "How often idle peers are checked.",
-            ),
-            row(
-                "KEEPALIVE_NUM_EPS",
-                Uint,
-                "128",
-                "Most peers checked at a time.",
-            ),
-            row(
-                "RECOVERY_RETRIES",
-                Uint,
-                "inf",
-                "How often a damaged endpoint is repaired before it fails.",
-            ),
-            row(
-                "DYNAMIC_TL_SWITCH_INTERVAL",
-                Interval,
-                "inf",
-                "How often the transport of an endpoint is reconsidered.",
-            ),
-            row(
-                "DYNAMIC_TL_PROGRESS_FACTOR",
-                Interval,
-                "73791.62us",
-                "Weight of recent use when it is.",
-            ),
-            row(
-                "RESOLVE_REMOTE_EP_ID",
-                OnOffAuto,
-                "off",
-                "Learn the peer's name of an endpoint when it is made.",
-            ),
-            row(
-                "PROTO_INDIRECT_ID",
-                OnOffAuto,
-                "auto",
-                "Name requests on the wire by number, not by address.",
-            ),
-            row(
-                "RNDV_PUT_FORCE_FLUSH",
-                Bool,
-                "n",
-                "Always flush after a rendezvous by put.",
-            ),
-            row(
-                "SA_DATA_VERSION",
-                Choice(&["v1", "v2"]),
-                "v2",
-                "Least version of the header of connections by socket address.",
-            ),
-            row(
-                "RKEY_MPOOL_MAX_MD",
-                Int,
-                "2",
-                "Remote keys with more memory domains are not pooled.",
-            ),
-            row(
-                "ADDRESS_VERSION",
-                Choice(AddressVersion::NAMES),
-                "v1",
-                "Format of worker addresses.",
-            ),
-            row(
-                "PROTO_INFO",
-                Text,
-                "auto",
-                "Print the protocols in use: y, n, auto, used, or a pattern.",
-            ),
-            row(
-                "PROTO_INFO_DIR",
-                Text,
-                "",
-                "Directory for files about protocol choice.",
-            ),
-            row(
-                "RNDV_ALIGN_THRESH",
-                Size,
-                "64K",
-                "Rendezvous from this size on are split to align memory.",
-            ),
-            row(
-                "REG_NONBLOCK_MEM_TYPES",
-                Choices(MEMORY_TYPES),
-                "",
-                "Memory types that are registered without touching their pages.",
-            ),
-            row(
-                "REG_NONBLOCK_FALLBACK",
-                Bool,
-                "y",
-                "Register in the usual way where that fails.",
-            ),
-            row(
-                "PREFER_OFFLOAD",
-                Bool,
-                "y",
-                "Prefer transports with remote memory access.",
-            ),
-            row(
-                "PROTO_OVERHEAD",
-                Keyed(
-                    &[
-                        "single",
-                        "multi",
-                        "rndv_offload",
-                        "rndv_rtr",
-                        "rndv_rts",
-                        "sw",
-                        "rkey_ptr",
-                    ],
-                    &Time,
-                ),
-                "single:0.01us,multi:0.01us,rndv_offload:0.04us,rndv_rtr:0.04us,rndv_rts:0.28us,sw:0.04us,\
-                 rkey_ptr:0.00us",
-                "Fixed cost of each protocol.",
-            ),
-            row(
-                "GVA_ENABLE",
-                OnOffAuto,
-                "off",
-                "One registration for the whole address space.",
-            ),
-            row("GVA_MLOCK", Bool, "y", "Lock memory for it."),
-            row("GVA_PREFETCH", Bool, "y", "Fetch pages for it."),
-            row(
-                "EXTRA_OP_ATTR_FLAGS",
-                Choices(OpFlag::NAMES),
-                "",
-                "Flags added to every send and receive.",
-            ),
-            row(
-                "MAX_PRIORITY_EPS",
-                Uint,
-                "20",
-                "Most endpoints that get the best resources.",
-            ),
-            row(
-                "WIREUP_VIA_AM_LANE",
-                Bool,
-                "n",
-                "Connect over the lane of active messages.",
-            ),
-            row(
-                "CONNECT_ALL_TO_ALL",
-                Bool,
-                "n",
-                "Connect every local device to every remote one.",
-            ),
-            row(
-                "SINGLE_NET_DEVICE",
-                Bool,
-                "n",
-                "Use one network device for everything.",
-            ),
-            row(
-                "MAX_HCA_PER_GPU",
-                Count,
-                "inf",
-                "Most network cards that accelerator memory is registered with.",
-            ),
-            row(
-                "NODE_LOCAL_ID",
-                Count,
-                "auto",
-                "Number of this process on its node.",
-            ),
-            row(
-                "PRINT_TRANSPORT_TABLES",
-                OnOffAuto,
-                "auto",
-                "Print tables of transports and lanes.",
-            ),
-            row(
-                "MAX_COMPONENT_MDS",
-                Count,
-                "16",
-                "Most memory domains of one component.",
-            ),
-        ],
-    }],
+    blocks: &[
+        unprefixed(RESOURCES),
+        unprefixed(PROTOCOLS),
+        unprefixed(WORKERS),
+    ],
     defaults: &[],
     strictness: Strictness::Fail,
 };
+
+/// Rows without shared prefixes.
+const fn unprefixed(rows: &'static [Row]) -> Block {
+    Block { rows, aliases: &[] }
+}

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::kind::Kind::*;
-use super::rows_devices::IFACE;
+use super::rows_iface::IFACE;
 use super::table::{Block, Section, Strictness, row};
 
 /// uTofu.

@@ -8,7 +8,7 @@
 
 use super::glob::glob;
 use super::kind::Kind;
-use super::{rows_context, rows_devices, rows_ib, rows_process, rows_tofu};
+use super::{rows_context, rows_cuda, rows_ib, rows_process, rows_shm, rows_tcp, rows_tofu};
 
 /// One option, or one of several that differ in their prefix only.
 #[derive(Debug)]
@@ -121,19 +121,19 @@ pub static SECTIONS: &[&Section] = &[
     &rows_process::PROCESS_START,
     &rows_process::HOOKS,
     &rows_context::CONTEXT,
-    &rows_devices::SELF,
-    &rows_devices::TCP,
+    &rows_shm::SELF,
+    &rows_tcp::TCP,
     &rows_tofu::TOFU,
-    &rows_devices::TCP_CM,
-    &rows_devices::RDMA_CM,
-    &rows_devices::SYSV,
-    &rows_devices::POSIX,
-    &rows_devices::XPMEM,
-    &rows_devices::CMA,
-    &rows_devices::KNEM,
-    &rows_devices::CUDA_COPY,
-    &rows_devices::CUDA_IPC,
-    &rows_devices::GDP,
+    &rows_tcp::TCP_CM,
+    &rows_tcp::RDMA_CM,
+    &rows_shm::SYSV,
+    &rows_shm::POSIX,
+    &rows_shm::XPMEM,
+    &rows_shm::CMA,
+    &rows_shm::KNEM,
+    &rows_cuda::CUDA_COPY,
+    &rows_cuda::CUDA_IPC,
+    &rows_cuda::GDP,
     &rows_ib::IB,
     &rows_ib::IB_RCACHE,
     &rows_ib::GGA,

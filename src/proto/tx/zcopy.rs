@@ -151,27 +151,29 @@ pub(super) unsafe fn advance(
         *offset += n as u64;
         t.in_flight += 1;
     }
-    let protocol = match t.role {
-        ZcopyRole::Deliver => {
-            if word.is_none() && !sender.send(Kind::Atp as u8, 0, recv, 0, |_| {}) {
-                return Some(false);
-            }
-            Some(StatProtocol::RndvCopy)
-        }
-        ZcopyRole::Access => Some(StatProtocol::RmaCopy),
-        // The sender counts it.
-        ZcopyRole::Fetch | ZcopyRole::Receive | ZcopyRole::Offer => None,
-    };
+    let needs_atp = matches!(t.role, ZcopyRole::Deliver) && word.is_none();
+    if needs_atp && !sender.send(Kind::Atp as u8, 0, recv, 0, |_| {}) {
+        return Some(false);
+    }
     t.fate = ZcopyState::Posted;
     // The completion is reported by the device, unless all of it is complete.
     r.sent = match t.in_flight {
         0 => TxState::Complete,
         _ => TxState::AwaitReply,
     };
-    if let Some(protocol) = protocol {
+    if let Some(protocol) = counted_as(t.role) {
         peer.stats().of(protocol).add(len);
     }
     Some(true)
+}
+
+/// The protocol under which the initiator of a transfer counts it; `None`: the sender of the message counts it.
+fn counted_as(role: ZcopyRole) -> Option<StatProtocol> {
+    match role {
+        ZcopyRole::Deliver => Some(StatProtocol::RndvCopy),
+        ZcopyRole::Access => Some(StatProtocol::RmaCopy),
+        ZcopyRole::Fetch | ZcopyRole::Receive | ZcopyRole::Offer => None,
+    }
 }
 
 /// Posts a put in one work request with an immediate; false if it needs more, or there is no room now.

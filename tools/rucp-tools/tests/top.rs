@@ -179,7 +179,13 @@ fn counts_of_a_live_worker_and_pages_of_liars() {
     assert_eq!(rates.lines().count(), 2);
     assert!(top(&["--once"]).contains("short"));
 
-    // Invalid pages, in the same process.
+    show_invalid_pages();
+    drop(it);
+    assert_eq!(workers().len(), 0, "a worker that is gone is not shown");
+}
+
+/// Pages in this process that no worker has written.
+fn show_invalid_pages() {
     let mut page = vec![0xff; stats::PAGE_LEN + 100];
     let _garbage = memfd(&page);
     let _empty = memfd(&[]);
@@ -203,8 +209,6 @@ fn counts_of_a_live_worker_and_pages_of_liars() {
     }
     assert!(liar.as_raw_fd() >= 0, "open until here");
     drop(liar);
-    drop(it);
-    assert_eq!(workers().len(), 0, "a worker that is gone is not shown");
 }
 
 #[test]

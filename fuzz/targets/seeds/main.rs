@@ -1,6 +1,9 @@
 //! Writes the initial corpus of the targets: seeds DIRECTORY. A corpus made by the encoders reaches deep code at once,
 //! and follows changes of the format.
 
+mod scripts;
+
+use scripts::scripts;
 use std::path::Path;
 use std::{env, fs};
 use ucp::options::Options;
@@ -9,15 +12,13 @@ use ucp::wire::address::{
 };
 use ucp::wire::cm_msg::{self, Hello, Reply};
 use ucp::wire::frame;
-use ucp::wire::header::{AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtsHdr, SplitCopyHdr, SignalHdr};
+use ucp::wire::header::{AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtsHdr, SplitCopyHdr, SignalHdr};
 use ucp::wire::rkey::PackedRkey;
 use ucp::wire::rkey_tofu::TofuRkey;
 use ucp::wire::rts_keys::RailStadds;
 use ucp::wire::stats;
 use ucp::wire::tcp_hello::{self, Answer, TcpHello};
 use ucp::wire::tofu_msg::RailVcqs;
-use ucp_fuzz::program::AM_ID;
-use ucp_fuzz::script::{Send, Step, Word};
 
 fn main() {
     let dir = env::args().nth(1).expect("usage: seeds DIRECTORY");
@@ -331,178 +332,4 @@ fn rings() -> Vec<Vec<u8>> {
         slot(40_000),
         step(0, 70, 1),
     ]
-}
-
-fn send(kind: Kind, imm: (Word, u64), bytes: Vec<u8>) -> Step {
-    Step::Send(Send {
-        kind: kind as u8,
-        aux: 0,
-        words: [imm.0, Word::Raw, Word::Raw],
-        imm: imm.1,
-        bytes,
-        filler: 0,
-    })
-}
-
-/// Dialogues that complete, as a start for the fuzzer.
-fn scripts(hows: impl IntoIterator<Item = u8>) -> Vec<Vec<u8>> {
-    use Step::{Act, Progress};
-    let act = |what, len| Act { what, len };
-    let region = |kind, bytes| send(kind, (Word::Region, 0), bytes);
-    let seen = |kind, n, bytes| send(kind, (Word::Seen, n), bytes);
-    let am = AmImm {
-        id: AM_ID,
-        header_len: 4,
-        flags: 0,
-        sn: 0,
-    }
-    .to_u64();
-    let ep = EpImm { sn: 0, err_mode: 1 }.to_u64();
-    let rts_of = |len| {
-        Step::Send(Send {
-            kind: Kind::TagRts as u8,
-            aux: 0,
-            words: [Word::Raw, Word::Raw, Word::Known],
-            imm: 5,
-            bytes: rts(len, 0).encode().to_vec(),
-            filler: 0,
-        })
-    };
-    let data = |offset, n| [&DataHdr { offset }.encode()[..], &vec![7; n]].concat();
-    let exchanges = vec![
-        // Eager: matched at once, unexpected, synchronous.
-        vec![
-            act(0, 100),
-            send(Kind::TagEager, (Word::Raw, 5), vec![1; 60]),
-            send(Kind::TagSync, (Word::Raw, 5), record(Kind::TagSync)),
-            Progress,
-            act(1, 90),
-            send(Kind::TagEager, (Word::Raw, 5), vec![1; 200]),
-            Progress,
-            act(2, 300),
-        ],
-        // A rendezvous by messages and one by copying.
-        vec![
-            send(Kind::TagRts, (Word::Raw, 5), rts(300, 0).encode().to_vec()),
-            Progress,
-            act(0, 300),
-            Progress,
-            seen(Kind::Data, 0, data(0, 200)),
-            seen(Kind::Data, 0, data(200, 100)),
-            Progress,
-        ],
-        vec![
-            act(1, 39_000),
-            rts_of(3000),
-            Progress,
-            // CMA is known to be allowed: this one is copied by both sides.
-            act(0, 39_000),
-            rts_of(38_000),
-            Progress,
-            Progress,
-        ],
-        vec![
-            act(0, 39_000),
-            rts_of(3000),
-            Progress,
-            Step::Poke { at: 24, word: 1 },
-            rts_of(38_000),
-            act(0, 39_000),
-            Progress,
-            act(15, 0),
-            Progress,
-        ],
-        // The target announces: the attacker requests messages, copies chunks, ends it.
-        vec![
-            act(5, 9000),
-            Progress,
-            seen(Kind::Rtr, 0, vec![1; 8]),
-            Progress,
-        ],
-        vec![
-            act(5, 9000),
-            Progress,
-            seen(Kind::SplitCopy, 0, share().encode().to_vec()),
-            Progress,
-            seen(Kind::Ats, 0, vec![]),
-            Progress,
-        ],
-        // A reply without a request.
-        vec![
-            act(5, 9000),
-            Progress,
-            seen(Kind::AmoRep, 0, vec![1; 8]),
-            seen(Kind::GetRep, 0, data(0, 0)),
-            Progress,
-        ],
-        vec![
-            act(4, 500),
-            Progress,
-            seen(Kind::SyncAck, 0, vec![]),
-            Progress,
-        ],
-        vec![
-            act(5, 5000),
-            Progress,
-            seen(Kind::RndvCancel, 0, vec![]),
-            act(14, 0),
-            act(15, 0),
-        ],
-        // Active messages: eager, kept, fetched.
-        vec![
-            send(Kind::AmEager, (Word::Raw, am), vec![3; 68]),
-            Progress,
-            act(12, 64),
-            send(
-                Kind::AmRts,
-                (Word::Raw, am),
-                [&rts(4000, 0).encode()[..], &[1; 4]].concat(),
-            ),
-            Progress,
-            act(12, 4001),
-            Progress,
-            seen(Kind::Data, 0, data(0, 4000)),
-            Progress,
-        ],
-        // Remote access, in both directions.
-        vec![
-            region(Kind::PutReq, vec![9; 100]),
-            region(Kind::GetReq, record(Kind::GetReq)),
-            region(Kind::AmoReq, record(Kind::AmoReq)),
-            region(Kind::Signal, signal(SignalHdr::NOTIFY).encode().to_vec()),
-            region(Kind::Signal, signal(SignalHdr::ADD).encode().to_vec()),
-            Progress,
-            act(8, 100),
-            act(7, 50),
-            act(9, 0),
-            Progress,
-            seen(Kind::GetRep, 0, data(0, 100)),
-            seen(Kind::AmoRep, 1, vec![1; 8]),
-            send(Kind::PutAck, (Word::Raw, 0), vec![]),
-            act(13, 0),
-            Progress,
-        ],
-        // Streams, and endpoints that are created and closed.
-        vec![
-            send(Kind::EpInfo, (Word::Raw, ep), vec![]),
-            send(Kind::StreamData, (Word::Raw, ep), vec![4; 500]),
-            Progress,
-            act(10, 300),
-            act(11, 300),
-            Progress,
-            send(Kind::EpClosed, (Word::Raw, ep), vec![]),
-            Progress,
-            act(15, 1),
-        ],
-    ];
-    let hows: Vec<u8> = hows.into_iter().collect();
-    let mut seeds = vec![b"\0GET / HTTP/1.1\r\n\r\n".to_vec()];
-    for exchange in &exchanges {
-        let mut script = Vec::new();
-        for step in exchange {
-            step.encode(&mut script);
-        }
-        seeds.extend(hows.iter().map(|&how| [&[how][..], &script].concat()));
-    }
-    seeds
 }

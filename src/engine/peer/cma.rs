@@ -1,0 +1,63 @@
+//! Copies between this process and a peer's: whether CMA is permitted, chunk boards, the measured time.
+
+use super::Peer;
+use crate::tl::Lane;
+use crate::tl::shm::chunk_board::ChunkState;
+use crate::tl::shm::outbox::OpenSplitCopy;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Whether `process_vm_readv` and `process_vm_writev` are permitted on the peer's memory.
+pub const CMA_UNKNOWN: u8 = 0;
+pub const CMA_YES: u8 = 1;
+pub const CMA_NO: u8 = 2;
+/// Permitted to this process, but not to the peer.
+pub const CMA_ALONE: u8 = 3;
+
+/// Upper limit of a measured copy time, nanoseconds for each MiB: a longer one was interrupted.
+const SLOWEST: u64 = 120_000;
+
+impl Peer {
+    /// Records the time of a copy out of the ring. A lower pace is adopted sooner than a higher one, so that one
+    /// interrupt does not change the choice for a near peer.
+    pub fn note_copy_pace(&self, bytes: usize, took: Duration) {
+        let sample = (took.as_nanos() as u64 * (1 << 20) / bytes as u64).min(SLOWEST);
+        let known = u64::from(self.copy_ns_per_mib.load(Ordering::Relaxed));
+        let pace = match known {
+            0 => sample,
+            _ if sample < known => (known + sample) / 2,
+            _ => (3 * known + sample) / 4,
+        };
+        self.copy_ns_per_mib
+            .store(pace.max(1) as u32, Ordering::Relaxed);
+    }
+
+    /// Opens a chunk board for a message from it, if a ring leads to it and has a free one.
+    pub fn open_split_copy(&self) -> Option<OpenSplitCopy> {
+        match self.tx.lock().lane.as_mut() {
+            Some(Lane::Shm(outbox)) => outbox.open_split_copy(),
+            _ => None,
+        }
+    }
+
+    /// Closes a chunk board: the peer claims no chunk of it any more, or finds another generation.
+    pub fn close_split_copy(&self, chunk_state: NonNull<ChunkState>) {
+        if let Some(Lane::Shm(outbox)) = self.tx.lock().lane.as_mut() {
+            outbox.close_split_copy(chunk_state);
+        }
+    }
+
+    /// Records that CMA has worked.
+    #[inline(always)]
+    pub fn note_cma(&self) {
+        if self.cma.load(Ordering::Relaxed) == CMA_UNKNOWN {
+            self.cma.store(CMA_YES, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether its memory can be copied from and to, as far as is known.
+    pub fn cma_usable(&self) -> bool {
+        self.same_process || self.cma.load(Ordering::Relaxed) != CMA_NO
+    }
+}

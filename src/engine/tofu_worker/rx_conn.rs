@@ -1,0 +1,100 @@
+//! The rings in a worker's memory, which peers write by Tofu.
+
+use super::{RegionOwner, TofuWorker};
+use crate::engine::request::PeerRef;
+use crate::tl::reassembly::Reassembly;
+use crate::tl::tofu::op_queue::CREDITS;
+use crate::tl::tofu::rx_ring::RxRing;
+use crate::tl::tofu::vcq::RemoteAddr;
+
+/// Bytes of a ring from which on the memory for its long records is kept.
+const KEEP_REASSEMBLY_BYTES: u32 = 64 << 10;
+
+/// A ring in this worker's memory, which a peer writes.
+pub struct RxConn {
+    pub peer: PeerRef,
+    pub ring: RxRing,
+    pub assembly: Reassembly,
+    /// The peer's control words, to which credits go, and the proof in its grant, which names the ring.
+    pub ctrl_word: RemoteAddr,
+    pub proof: u32,
+    /// Frames come without notices: the writer counts them.
+    pub counted: bool,
+    /// No more frames are read: the peer has closed or failed.
+    pub ended: bool,
+    /// When the writer was last probed, coarse milliseconds.
+    pub probed: u64,
+}
+
+impl RxConn {
+    /// Called after a frame: where there are many peers, and rings are short, memory for long records is not kept per
+    /// peer.
+    #[inline(never)]
+    pub fn settle(&mut self) {
+        if self.ring.shape().size < KEEP_REASSEMBLY_BYTES && self.assembly.is_empty() {
+            self.assembly = Reassembly::default();
+        }
+    }
+}
+
+impl TofuWorker {
+    /// Adds a peer's ring. Returns its number.
+    pub fn insert(&mut self, incoming: RxConn) -> u32 {
+        let number = self.free_incoming.pop().unwrap_or_else(|| {
+            self.incoming.push(None);
+            self.incoming.len() as u32 - 1
+        });
+        let (at, size) = (incoming.ring.stadd(), incoming.ring.shape().size);
+        self.regions
+            .insert(at, (size.into(), RegionOwner::Ring(number)));
+        self.ring_bytes += u64::from(size);
+        if incoming.counted {
+            self.counted.push(number);
+            self.update_budget();
+        } else {
+            self.notices -= incoming.ring.shape().window;
+        }
+        self.incoming[number as usize] = Some(Box::new(incoming));
+        number
+    }
+
+    #[inline]
+    pub fn incoming(&mut self, number: u32) -> Option<&mut RxConn> {
+        self.incoming.get_mut(number as usize)?.as_deref_mut()
+    }
+
+    /// All incoming rings, with their numbers.
+    pub fn all_incoming(&mut self) -> impl Iterator<Item = (u32, &mut RxConn)> {
+        let all = self.incoming.iter_mut().enumerate();
+        all.filter_map(|(i, incoming)| Some((i as u32, incoming.as_deref_mut()?)))
+    }
+
+    /// Removes a peer's ring: later puts there are refused by the TNI, or have no effect.
+    pub fn drop_incoming(&mut self, number: u32) {
+        let slot = self.incoming.get_mut(number as usize);
+        let Some(incoming) = slot.and_then(Option::take) else {
+            return;
+        };
+        self.regions.remove(&incoming.ring.stadd());
+        self.last = (0, 0, 0);
+        self.counted.retain(|&n| n != number);
+        self.update_budget();
+        self.ring_bytes -= u64::from(incoming.ring.shape().size);
+        if !incoming.counted {
+            self.notices += incoming.ring.shape().window;
+        }
+        self.draining_numbers.push(number);
+    }
+
+    /// Frees the numbers of dropped rings that no outstanding operation or queued event names any more.
+    pub fn reuse_numbers(&mut self) {
+        let (iface, free) = (&self.iface, &mut self.free_incoming);
+        self.draining_numbers.retain(|&number| {
+            let is_awaited = iface.is_awaited(CREDITS + number);
+            if !is_awaited {
+                free.push(number);
+            }
+            is_awaited
+        });
+    }
+}

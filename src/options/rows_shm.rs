@@ -1,0 +1,254 @@
+//! Rows of the options of the transports within a node.
+#![forbid(unsafe_code)]
+
+use super::kind::Kind::*;
+use super::rows_iface::{IFACE, RX_POOL, TX_POOL};
+use super::table::{Block, Row, Section, Strictness, row};
+
+/// What every transport within a node has.
+const SM: &[Row] = &[row("BW", Bandwidth, "15360.00MBps", "Bandwidth of memory.")];
+
+/// Transports that map each other's memory.
+const MM: &[Row] = &[
+    row(
+        "HUGETLB_MODE",
+        Ternary,
+        "try",
+        "Back shared segments with huge pages.",
+    ),
+    row("FIFO_SIZE", Uint, "256", "Entries of the receive ring."),
+    row(
+        "SEG_SIZE",
+        Size,
+        "8256",
+        "Size of a buffer for copied messages.",
+    ),
+    row(
+        "FIFO_RELEASE_FACTOR",
+        Float,
+        "0.500",
+        "Share of the ring that is read before its space is given back.",
+    ),
+    row(
+        "FIFO_HUGETLB",
+        Ternary,
+        "n",
+        "Back the ring with huge pages.",
+    ),
+    row(
+        "FIFO_ELEM_SIZE",
+        Uint,
+        "128",
+        "Size of a ring entry, header included.",
+    ),
+    row(
+        "FIFO_MAX_POLL",
+        Count,
+        "16",
+        "Most messages taken per poll.",
+    ),
+    row(
+        "ERROR_HANDLING",
+        Bool,
+        "n",
+        "Offer error handling over shared memory.",
+    ),
+    row(
+        "SEND_OVERHEAD",
+        Keyed(&["am_short", "am_bcopy"], &Time),
+        "am_short:0.01us,am_bcopy:0.01us",
+        "Cost of sending a message.",
+    ),
+    row(
+        "RECV_OVERHEAD",
+        Keyed(&["am_short", "am_bcopy"], &Time),
+        "am_short:0.01us,am_bcopy:0.01us",
+        "Cost of receiving a message.",
+    ),
+];
+
+const MM_BLOCKS: &[Block] = &[
+    Block {
+        rows: IFACE,
+        aliases: &["MM_", "SM_", ""],
+    },
+    Block {
+        rows: SM,
+        aliases: &["MM_", "SM_"],
+    },
+    Block {
+        rows: MM,
+        aliases: &["MM_"],
+    },
+    Block {
+        rows: RX_POOL,
+        aliases: &["MM_"],
+    },
+];
+
+/// Transports that copy from another process in one system call.
+const SCOPY: &[Row] = &[
+    row("MAX_IOV", Ulong, "16", "Most pieces of one copy."),
+    row("SEG_SIZE", Size, "512K", "Piece copied at a time."),
+    row("TX_QUOTA", Uint, "1", "Pieces copied per poll."),
+];
+
+/// Messages to oneself.
+pub static SELF: Section = Section {
+    title: "Loopback transport",
+    prefix: "SELF_",
+    blocks: &[
+        Block {
+            aliases: &[],
+            rows: &[
+                row(
+                    "NUM_DEVICES",
+                    Int,
+                    "1",
+                    "How many loopback devices there are.",
+                ),
+                row(
+                    "SEG_SIZE",
+                    Size,
+                    "8K",
+                    "Size of a buffer for copied messages.",
+                ),
+            ],
+        },
+        Block {
+            rows: IFACE,
+            aliases: &[""],
+        },
+    ],
+    defaults: &[],
+    strictness: Strictness::Worker(Some("self")),
+};
+
+/// System V shared memory.
+pub static SYSV: Section = Section {
+    title: "Shared memory, System V",
+    prefix: "SYSV_",
+    blocks: MM_BLOCKS,
+    defaults: &[
+        ("ALLOC", "md,mmap,heap"),
+        ("RX_BUFS_GROW", "512"),
+        ("RX_GROW_FACTOR", "2.000"),
+    ],
+    strictness: Strictness::Worker(Some("sysv")),
+};
+
+/// POSIX shared memory.
+pub static POSIX: Section = Section {
+    title: "Shared memory, POSIX",
+    prefix: "POSIX_",
+    blocks: &[
+        Block {
+            aliases: &[],
+            rows: &[
+                row("DIR", Text, "/dev/shm", "Directory of the segments."),
+                row(
+                    "SHM_MIN_SIZE",
+                    Size,
+                    "16M",
+                    "A smaller file system for segments is not used.",
+                ),
+                row(
+                    "USE_PROC_LINK",
+                    Bool,
+                    "y",
+                    "Reach a peer's segment through /proc; needs one pid namespace.",
+                ),
+            ],
+        },
+        Block {
+            rows: IFACE,
+            aliases: &["MM_", "SM_", ""],
+        },
+        Block {
+            rows: SM,
+            aliases: &["MM_", "SM_"],
+        },
+        Block {
+            rows: MM,
+            aliases: &["MM_"],
+        },
+        Block {
+            rows: RX_POOL,
+            aliases: &["MM_"],
+        },
+    ],
+    defaults: &[("ALLOC", "md,mmap,heap"), ("RX_BUFS_GROW", "512")],
+    strictness: Strictness::Worker(Some("posix")),
+};
+
+/// XPMEM, a kernel module that maps another process.
+pub static XPMEM: Section = Section {
+    title: "Shared memory, XPMEM",
+    prefix: "XPMEM_",
+    blocks: MM_BLOCKS,
+    defaults: &[("ALLOC", "md,mmap,heap"), ("RX_BUFS_GROW", "512")],
+    strictness: Strictness::Report,
+};
+
+const SCOPY_BLOCKS: &[Block] = &[
+    Block {
+        rows: IFACE,
+        aliases: &["SCOPY_", "SM_", ""],
+    },
+    Block {
+        rows: SM,
+        aliases: &["SCOPY_", "SM_"],
+    },
+    Block {
+        rows: SCOPY,
+        aliases: &["SCOPY_"],
+    },
+    Block {
+        rows: TX_POOL,
+        aliases: &["SCOPY_"],
+    },
+];
+
+/// Cross-memory attach.
+pub static CMA: Section = Section {
+    title: "Copies by cross-memory attach",
+    prefix: "CMA_",
+    blocks: &[
+        Block {
+            aliases: &[],
+            rows: &[row(
+                "MEMORY_INVALIDATE",
+                Bool,
+                "n",
+                "Offer invalidation of memory.",
+            )],
+        },
+        Block {
+            rows: IFACE,
+            aliases: &["SCOPY_", "SM_", ""],
+        },
+        Block {
+            rows: SM,
+            aliases: &["SCOPY_", "SM_"],
+        },
+        Block {
+            rows: SCOPY,
+            aliases: &["SCOPY_"],
+        },
+        Block {
+            rows: TX_POOL,
+            aliases: &["SCOPY_"],
+        },
+    ],
+    defaults: &[("ALLOC", "huge,thp,mmap,heap"), ("BW", "11145.00MBps")],
+    strictness: Strictness::Worker(Some("cma")),
+};
+
+/// KNEM, a kernel module that copies between processes.
+pub static KNEM: Section = Section {
+    title: "Copies by KNEM",
+    prefix: "KNEM_",
+    blocks: SCOPY_BLOCKS,
+    defaults: &[("ALLOC", "huge,thp,mmap,heap"), ("BW", "13862.00MBps")],
+    strictness: Strictness::Report,
+};

@@ -1,0 +1,222 @@
+//! Rows of the options of TCP, and of connections by socket address.
+#![forbid(unsafe_code)]
+
+use super::choice::LogLevel;
+use super::kind::Kind::*;
+use super::rows_iface::{IFACE, RX_POOL, TX_POOL};
+use super::table::{Block, Section, Strictness, row};
+
+/// TCP sockets.
+pub static TCP: Section = Section {
+    title: "TCP transport",
+    prefix: "TCP_",
+    blocks: &[
+        Block {
+            aliases: &[],
+            rows: &[
+                row(
+                    "AF_PRIO",
+                    Texts,
+                    "inet,inet6",
+                    "Address families, best first.",
+                ),
+                row("BRIDGE_ENABLE", Bool, "n", "Use bridge devices."),
+                row(
+                    "TX_SEG_SIZE",
+                    Size,
+                    "8K",
+                    "Most bytes of an eager message that is copied before it is sent; at least 24K, at most 1M.",
+                ),
+                row(
+                    "RX_SEG_SIZE",
+                    Size,
+                    "64K",
+                    "Size of a receive buffer, and most bytes of an eager message that is sent from where it lies; \
+                     at least 24K, at most 1M.",
+                ),
+                row("MAX_IOV", Ulong, "6", "Most pieces of one send."),
+                row(
+                    "SENDV_THRESH",
+                    Size,
+                    "2K",
+                    "From this size on payload is sent in place, not copied behind its header.",
+                ),
+                row(
+                    "PREFER_DEFAULT",
+                    Bool,
+                    "y",
+                    "Prefer the device of the default route.",
+                ),
+                row("PUT_ENABLE", Bool, "y", "Offer put."),
+                row("CONN_NB", Bool, "n", "Connect without waiting."),
+                row(
+                    "MAX_POLL",
+                    Uint,
+                    "16",
+                    "Most reads of a ready socket per poll, one at least; inf: no limit but that of 128 messages for \
+                     all sockets together.",
+                ),
+                row(
+                    "MAX_CONN_RETRIES",
+                    Uint,
+                    "25",
+                    "How often a dropped connection attempt is repeated.",
+                ),
+                row("NODELAY", Bool, "y", "Send small segments at once."),
+                row("SNDBUF", Size, "auto", "Send buffer of a socket."),
+                row("RCVBUF", Size, "auto", "Receive buffer of a socket."),
+                row(
+                    "SYN_CNT",
+                    Count,
+                    "auto",
+                    "Repetitions of the first segment of a connection.",
+                ),
+                row(
+                    "USER_TIMEOUT",
+                    Interval,
+                    "auto",
+                    "A connection whose data is unacknowledged for so long is broken.",
+                ),
+                row(
+                    "PORT_RANGE",
+                    Range,
+                    "0",
+                    "Ports to listen on; 0 lets the system choose.",
+                ),
+                row(
+                    "MAX_BW",
+                    Bandwidth,
+                    "2200.00MBps",
+                    "Upper bound of a device's bandwidth.",
+                ),
+                row(
+                    "KEEPIDLE",
+                    Interval,
+                    "10000000.00us",
+                    "Idle time before the first keepalive probe.",
+                ),
+                row(
+                    "KEEPCNT",
+                    Count,
+                    "auto",
+                    "Lost probes that break a connection.",
+                ),
+                row(
+                    "KEEPINTVL",
+                    Interval,
+                    "2000000.00us",
+                    "Time between probes.",
+                ),
+                row(
+                    "EP_BIND_SRC_ADDR",
+                    Ternary,
+                    "try",
+                    "Bind connecting sockets to their device.",
+                ),
+            ],
+        },
+        Block {
+            rows: IFACE,
+            aliases: &[""],
+        },
+        Block {
+            rows: TX_POOL,
+            aliases: &[],
+        },
+        Block {
+            rows: RX_POOL,
+            aliases: &[],
+        },
+    ],
+    defaults: &[("MAX_NUM_EPS", "256")],
+    strictness: Strictness::Worker(Some("tcp")),
+};
+
+/// What every way to connect by socket address has.
+const CM: Block = Block {
+    aliases: &["CM_"],
+    rows: &[
+        row(
+            "FAILURE",
+            Choice(LogLevel::NAMES),
+            "DIAG",
+            "Level of messages about failed connections.",
+        ),
+        row(
+            "REUSEADDR",
+            Bool,
+            "n",
+            "Listen on an address that is in use.",
+        ),
+    ],
+};
+
+/// Connections by socket address over TCP.
+pub static TCP_CM: Section = Section {
+    title: "Connections over TCP",
+    prefix: "TCP_CM_",
+    blocks: &[
+        CM,
+        Block {
+            aliases: &[],
+            rows: &[
+                row(
+                    "PRIV_DATA_LEN",
+                    Size,
+                    "2K",
+                    "Room for data in a connection request.",
+                ),
+                row("SNDBUF", Size, "auto", "Send buffer of a socket."),
+                row("RCVBUF", Size, "auto", "Receive buffer of a socket."),
+                row(
+                    "SYN_CNT",
+                    Count,
+                    "auto",
+                    "Repetitions of the first segment of a connection.",
+                ),
+                row(
+                    "USER_TIMEOUT",
+                    Interval,
+                    "auto",
+                    "A connection whose data is unacknowledged for so long is broken.",
+                ),
+            ],
+        },
+    ],
+    defaults: &[],
+    strictness: Strictness::Worker(None),
+};
+
+/// Connections by socket address over librdmacm.
+pub static RDMA_CM: Section = Section {
+    title: "Connections over RDMA-CM",
+    prefix: "RDMA_CM_",
+    blocks: &[
+        CM,
+        Block {
+            aliases: &[],
+            rows: &[
+                row(
+                    "TIMEOUT",
+                    Time,
+                    "10000000.00us",
+                    "Longest resolution of an address or route.",
+                ),
+                row(
+                    "RESERVED_QPN",
+                    Ternary,
+                    "try",
+                    "Take queue pair numbers from a reserved range.",
+                ),
+                row(
+                    "SOURCE_ADDRESS",
+                    Text,
+                    "",
+                    "Local address of outgoing connections.",
+                ),
+            ],
+        },
+    ],
+    defaults: &[],
+    strictness: Strictness::Report,
+};
