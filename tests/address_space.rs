@@ -44,9 +44,10 @@ fn limit_address_space(is_limited: bool) {
     unsafe {
         assert_eq!(libc::getrlimit(libc::RLIMIT_AS, limit.as_mut_ptr()), 0);
         let mut limit = limit.assume_init();
-        limit.rlim_cur = match is_limited {
-            true => 1 << 46,
-            false => libc::RLIM_INFINITY,
+        limit.rlim_cur = if is_limited {
+            1 << 46
+        } else {
+            libc::RLIM_INFINITY
         };
         assert_eq!(libc::setrlimit(libc::RLIMIT_AS, &raw const limit), 0);
     }

@@ -181,12 +181,11 @@ proptest! {
                     prop_assert!(handle.extent().contains(wanted));
                     prop_assert_eq!(handle.region().extent, handle.extent());
                     prop_assert_eq!(book.made() - made, usize::from(!known));
-                    match known {
-                        true => model.touch(handle.extent()),
-                        false => {
-                            prop_assert_eq!(handle.extent(), wanted.pages(page_size()), "no more than requested");
-                            model.insert(handle.extent(), &policy);
-                        }
+                    if known {
+                        model.touch(handle.extent());
+                    } else {
+                        prop_assert_eq!(handle.extent(), wanted.pages(page_size()), "no more than requested");
+                        model.insert(handle.extent(), &policy);
                     }
                     None
                 }

@@ -131,9 +131,10 @@ pub unsafe extern "C" fn ucp_device_counter_read(
     }
     // SAFETY: the caller's promise; the counter is aligned, and other threads access it atomically.
     unsafe {
-        match counter_is_on_host(params) {
-            true => AtomicU64::from_ptr(counter).load(Ordering::Acquire),
-            false => 0,
+        if counter_is_on_host(params) {
+            AtomicU64::from_ptr(counter).load(Ordering::Acquire)
+        } else {
+            0
         }
     }
 }

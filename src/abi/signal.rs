@@ -21,9 +21,10 @@ unsafe fn read<'a>(
     unsafe {
         let mask = (*signal).field_mask;
         let has = |bit: ucpx_signal_field| mask & bit as u64 != 0;
-        let op = match has(UCPX_SIGNAL_FIELD_OP) {
-            true => ucpx_signal_op_t::from_raw(enum_raw((*signal).op)),
-            false => Some(UCPX_SIGNAL_OP_NOTIFY),
+        let op = if has(UCPX_SIGNAL_FIELD_OP) {
+            ucpx_signal_op_t::from_raw(enum_raw((*signal).op))
+        } else {
+            Some(UCPX_SIGNAL_OP_NOTIFY)
         };
         let value = if has(UCPX_SIGNAL_FIELD_VALUE) {
             (*signal).value

@@ -62,10 +62,11 @@ unsafe fn print(line: &handlers::LogLine) {
             CStr::from_ptr(text.as_ptr())
         }
     };
-    let file = match line.file.is_null() {
-        true => c"?",
+    let file = if line.file.is_null() {
+        c"?"
+    } else {
         // SAFETY: a file name is a literal of the client.
-        false => unsafe { CStr::from_ptr(line.file) },
+        unsafe { CStr::from_ptr(line.file) }
     };
     let name = match component {
         None => "UCX".into(),

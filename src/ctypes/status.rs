@@ -146,9 +146,10 @@ pub fn UCS_PTR_IS_PTR(ptr: ucs_status_ptr_t) -> bool {
 
 /// The status that a pointer stands for: a request is `UCS_INPROGRESS`.
 pub fn UCS_PTR_STATUS(ptr: ucs_status_ptr_t) -> ucs_status_t {
-    match UCS_PTR_IS_PTR(ptr) {
-        true => UCS_INPROGRESS,
-        false => ucs_status_t::from_raw(ptr.addr() as i8),
+    if UCS_PTR_IS_PTR(ptr) {
+        UCS_INPROGRESS
+    } else {
+        ucs_status_t::from_raw(ptr.addr() as i8)
     }
 }
 

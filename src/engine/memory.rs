@@ -249,9 +249,12 @@ impl MemHandle {
             // registration ends before.
             unsafe { hca.register(base as *mut u8, len, access) }
         };
-        let unpinned = |e| match self.on_demand && hca.has_parts_on_demand() {
-            true => register(REMOTE | IBV_ACCESS_ON_DEMAND).map_err(|_| e),
-            false => Err(e),
+        let unpinned = |e| {
+            if self.on_demand && hca.has_parts_on_demand() {
+                register(REMOTE | IBV_ACCESS_ON_DEMAND).map_err(|_| e)
+            } else {
+                Err(e)
+            }
         };
         register(REMOTE).or_else(unpinned)
     }

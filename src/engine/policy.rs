@@ -56,8 +56,10 @@ pub struct Policy {
     pub rndv_thresh: usize,
     /// The shortest message to a worker of another host that travels by rendezvous, bytes; `usize::MAX`: none does.
     pub rndv_thresh_inter: usize,
-    /// Within a host, between hosts: no option gives the threshold.
-    pub rndv_auto: (bool, bool),
+    /// No option gives `rndv_thresh`.
+    pub rndv_auto_intra: bool,
+    /// No option gives `rndv_thresh_inter`.
+    pub rndv_auto_inter: bool,
     /// The data of a rendezvous travels in messages, though one end could copy from the other's memory
     /// (`UCX_RNDV_SCHEME=am`). Within a host all other schemes let both ends copy.
     pub rndv_by_messages: bool,
@@ -176,10 +178,8 @@ impl Policy {
             connecting: TcpPolicy::new(options),
             rndv_thresh: bytes_or(options.rndv_thresh.intra, DEFAULT_RNDV_THRESH),
             rndv_thresh_inter: bytes_or(options.rndv_thresh.inter, DEFAULT_RNDV_THRESH_INTER),
-            rndv_auto: (
-                options.rndv_thresh.intra == Size::Auto,
-                options.rndv_thresh.inter == Size::Auto,
-            ),
+            rndv_auto_intra: options.rndv_thresh.intra == Size::Auto,
+            rndv_auto_inter: options.rndv_thresh.inter == Size::Auto,
             rndv_by_messages: options.rndv_scheme == RndvScheme::Am,
             rndv_reads: matches!(
                 options.rndv_scheme,

@@ -107,10 +107,12 @@ impl Rkey {
         // executor.
         let by_device = self.device.is_some_and(|keys| keys.atomics.alone);
         let in_words = self.base % WORD == 0 && self.len % WORD == 0;
-        self.executor = match amo_by_tni {
-            true => AmoExecutor::Adapter,
-            false if self.len != 0 && in_words && !by_device => AmoExecutor::Processor,
-            false => AmoExecutor::Other,
+        self.executor = if amo_by_tni {
+            AmoExecutor::Adapter
+        } else if self.len != 0 && in_words && !by_device {
+            AmoExecutor::Processor
+        } else {
+            AmoExecutor::Other
         };
     }
 

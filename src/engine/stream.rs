@@ -130,9 +130,10 @@ pub fn is_done(r: &Request) -> bool {
 
 /// Sets what a stream receive waits for: elements of so many bytes, not 0, or `all`.
 pub fn expect(r: &mut Request, element: usize, all: bool) {
-    r.op = match all {
-        true => Op::StreamRecvAll,
-        false => Op::StreamRecv { element },
+    r.op = if all {
+        Op::StreamRecvAll
+    } else {
+        Op::StreamRecv { element }
     };
 }
 
@@ -180,9 +181,10 @@ impl RxStream {
     /// message lets programs that know where their messages begin go on receiving one by one.
     #[inline]
     fn portion(&self, room: usize, element: usize, all: bool) -> usize {
-        match all {
-            true => self.bytes.min(room),
-            false => fitting(self.first_messages(element), room, element),
+        if all {
+            self.bytes.min(room)
+        } else {
+            fitting(self.first_messages(element), room, element)
         }
     }
 

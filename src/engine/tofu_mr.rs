@@ -57,9 +57,10 @@ impl Worker {
                 .ok_or_else(missing)?;
             store.register_mr((start as *const u8, len as usize), true, how)
         };
-        let found = match len >= iface.tuning.zcopy {
-            true => store.register_mr((ptr, len), true, how),
-            false => known().or_else(|_| mapped()),
+        let found = if len >= iface.tuning.zcopy {
+            store.register_mr((ptr, len), true, how)
+        } else {
+            known().or_else(|_| mapped())
         };
         match found {
             Ok(memory) if memory.region().is_writable() || !writes => Some(memory),

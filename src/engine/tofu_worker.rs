@@ -314,9 +314,10 @@ impl TofuWorker {
     #[inline]
     pub fn place(&mut self, stadd: u64) -> Option<RegionKind> {
         let (from, len, ring) = self.last;
-        match stadd.wrapping_sub(from) < len {
-            true => Some(RegionKind::Ring(ring)),
-            false => self.look_up(stadd),
+        if stadd.wrapping_sub(from) < len {
+            Some(RegionKind::Ring(ring))
+        } else {
+            self.look_up(stadd)
         }
     }
 

@@ -130,9 +130,10 @@ pub(super) unsafe fn execute(
 ) -> Result<u64, ucs_status_t> {
     // SAFETY: the caller's memory is valid.
     unsafe {
-        let done = match worker.ctx.amo_by_tni {
-            true => tofu_unit(worker, addr, amo),
-            false => ib_unit(worker, peer, addr, amo),
+        let done = if worker.ctx.amo_by_tni {
+            tofu_unit(worker, addr, amo)
+        } else {
+            ib_unit(worker, peer, addr, amo)
         };
         done.unwrap_or_else(|| Ok(amo::execute(addr as *mut u8, amo)))
     }

@@ -144,9 +144,10 @@ impl RmaOp<'_> {
         let (ptr, len) = (self.data.as_contig()?, self.data.len());
         let reads = direction == CmaDirection::Read;
         let copied = len <= PIGGYBACK || !reads && p.has(UCP_OP_ATTR_FLAG_FAST_CMPL);
-        match copied {
-            true => None,
-            false => self.worker.register_tofu(ptr, len, reads),
+        if copied {
+            None
+        } else {
+            self.worker.register_tofu(ptr, len, reads)
         }
     }
 

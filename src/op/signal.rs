@@ -200,9 +200,10 @@ impl SignalTarget<'_> {
                 return rma::complete_inline(&a, self.ep, p, Ok(()));
             }
             if let Some(noted) = self.write_with_tofu_imm(&a, addr, signal) {
-                let done = match noted {
-                    true => Ok(()),
-                    false => self.post(signal, (addr, len), p),
+                let done = if noted {
+                    Ok(())
+                } else {
+                    self.post(signal, (addr, len), p)
                 };
                 return rma::complete_inline(&a, self.ep, p, done);
             }

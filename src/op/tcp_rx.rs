@@ -327,8 +327,9 @@ fn handle(
             }
         }
     }
-    Ok(match receiver.is_drained() {
-        true => Unread::Nothing,
-        false => Unread::Something,
+    Ok(if receiver.is_drained() {
+        Unread::Nothing
+    } else {
+        Unread::Something
     })
 }

@@ -22,10 +22,11 @@ pub fn progress(worker: &Worker, rx: &mut Rx, on_packet: fn(&Worker, Message) ->
         inbox.note_progress(clock::monotonic_ns);
     }
     if let Some(ports) = rx.ib.as_deref_mut() {
-        count += match advanced {
-            true => ib_rx::tick(worker, ports, now),
+        count += if advanced {
+            ib_rx::tick(worker, ports, now)
+        } else {
             // Connection requests do not wait for the clock.
-            false => ib_rx::poll(worker, ports, on_packet),
+            ib_rx::poll(worker, ports, on_packet)
         };
     }
     if worker.progress_flags.is_inherited() {

@@ -204,9 +204,10 @@ fn on_done(request: Token, well: bool) {
     }
     // SAFETY: the queue has just reported that the request waited for the operation.
     unsafe {
-        match well {
-            true => completion::on_read(request),
-            false => completion::on_failed(request),
+        if well {
+            completion::on_read(request)
+        } else {
+            completion::on_failed(request)
         }
     }
 }

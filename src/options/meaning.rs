@@ -87,21 +87,25 @@ impl Options {
             return Err(error.clone());
         }
         let mut rules = OF_WORKERS.iter();
-        rules.try_for_each(|rule| match self.is_unused(rule.name) {
-            true => Ok(()),
-            false => self.check(rule),
+        rules.try_for_each(|rule| {
+            if self.is_unused(rule.name) {
+                Ok(())
+            } else {
+                self.check(rule)
+            }
         })
     }
 
     fn check(&self, rule: &Rule) -> Result<(), OptionError> {
         let value = self.get(rule.name).unwrap_or_default();
-        match (rule.holds)(&value) {
-            true => Ok(()),
-            false => Err(OptionError::Senseless {
+        if (rule.holds)(&value) {
+            Ok(())
+        } else {
+            Err(OptionError::Senseless {
                 name: rule.name,
                 value,
                 needs: rule.needs,
-            }),
+            })
         }
     }
 

@@ -217,9 +217,10 @@ impl Options {
     pub fn modify(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
         if !name.contains(['*', '?', '[']) {
             let mut found = table::find(name).into_iter();
-            return match found.any(|(slot, _)| slot.section().reader() == Reader::ProcessStart) {
-                true => Err(OptionError::Fixed(name.to_owned())),
-                false => self.set(name, value),
+            return if found.any(|(slot, _)| slot.section().reader() == Reader::ProcessStart) {
+                Err(OptionError::Fixed(name.to_owned()))
+            } else {
+                self.set(name, value)
             };
         }
         let readers = [Reader::Context, Reader::Process, Reader::Transport];

@@ -207,10 +207,12 @@ fn step(peer: &Peer, named: &HashSet<*const Peer>, senders: &HashSet<*const Peer
     }
     let is_unused = !tx.is_known && is_quiet(peer, &tx, named);
     drop(tx);
-    match senders.contains(&(&raw const *peer)) {
+    if senders.contains(&(&raw const *peer)) {
         // The end of that ring lists the peer again.
-        true => DetachStep::Drop,
-        false if is_unused && !peer.is_held() => DetachStep::Free,
-        false => DetachStep::Look,
+        DetachStep::Drop
+    } else if is_unused && !peer.is_held() {
+        DetachStep::Free
+    } else {
+        DetachStep::Look
     }
 }

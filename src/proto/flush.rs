@@ -116,9 +116,10 @@ fn outcome(peer: &Peer) -> ucs_status_t {
     // Relaxed: set before the answer was counted, which the caller has seen (`Peer::rma_idle`).
     let refused = &peer.rma_refused;
     // Usually false: a load is cheaper than an exchange.
-    match refused.load(Ordering::Relaxed) && refused.swap(false, Ordering::Relaxed) {
-        true => UCS_ERR_INVALID_ADDR,
-        false => UCS_OK,
+    if refused.load(Ordering::Relaxed) && refused.swap(false, Ordering::Relaxed) {
+        UCS_ERR_INVALID_ADDR
+    } else {
+        UCS_OK
     }
 }
 

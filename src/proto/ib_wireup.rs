@@ -152,9 +152,10 @@ fn own_limits(iface: &IbIface, by_queue: bool) -> NegotiatedLimits {
     let rc = &iface.port.tuning.rc;
     NegotiatedLimits {
         packet: rc.seg_size,
-        window: match by_queue {
-            true => iface.packet_window(),
-            false => iface.datagram_window(),
+        window: if by_queue {
+            iface.packet_window()
+        } else {
+            iface.datagram_window()
         },
     }
 }
@@ -162,13 +163,13 @@ fn own_limits(iface: &IbIface, by_queue: bool) -> NegotiatedLimits {
 /// Segment size and window that both sides support.
 fn agree(own: NegotiatedLimits, hello: &Hello, by_queue: bool) -> NegotiatedLimits {
     let packet = own.packet.min(hello.packet as usize);
-    let window = match by_queue {
+    let window = if by_queue {
         // A record waits until all of its packets have room.
-        true => own
-            .window
+        own.window
             .min(hello.window)
-            .max(2 * most_packets(packet - HEAD) as u32),
-        false => own.window.min(hello.datagrams),
+            .max(2 * most_packets(packet - HEAD) as u32)
+    } else {
+        own.window.min(hello.datagrams)
     };
     NegotiatedLimits { packet, window }
 }

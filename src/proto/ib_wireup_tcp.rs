@@ -178,14 +178,11 @@ fn read(worker: &Worker, sockets: &mut TcpWorker, ports: &mut IbWorker, token: u
         Err(e) if e.kind() == ErrorKind::WouldBlock => {}
         Err(e) => {
             let torn = !c.receiver.buffered().is_empty();
-            match torn {
-                true => {
-                    tcp_wireup::reject(sockets, token, "it was closed in the middle of a message")
-                }
-                false => {
-                    log::debug!("wireup connection closed: {e}");
-                    sockets.remove(token);
-                }
+            if torn {
+                tcp_wireup::reject(sockets, token, "it was closed in the middle of a message")
+            } else {
+                log::debug!("wireup connection closed: {e}");
+                sockets.remove(token);
             }
             forget(ports, token);
         }
@@ -224,9 +221,10 @@ fn next(
     };
     let bytes = c.receiver.buffered();
     if bytes.len() < TcpWireupMsg::SIZE {
-        return match TcpWireupMsg::may_begin(bytes) {
-            true => Ok(false),
-            false => Err(FOREIGN),
+        return if TcpWireupMsg::may_begin(bytes) {
+            Ok(false)
+        } else {
+            Err(FOREIGN)
         };
     }
     let msg = TcpWireupMsg::read(bytes).ok_or(FOREIGN)?;

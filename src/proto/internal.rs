@@ -52,9 +52,10 @@ fn remove(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
         worker.ended.lock().push_back(ep);
     }
     drop(eps);
-    match user_held {
-        true => retire_kept(worker, KEPT),
-        false => retire(worker, ep),
+    if user_held {
+        retire_kept(worker, KEPT)
+    } else {
+        retire(worker, ep)
     }
 }
 

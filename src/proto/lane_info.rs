@@ -104,10 +104,12 @@ pub fn of(peer: &Peer) -> Vec<LaneInfo> {
         return lane.into_iter().collect();
     }
     let worker = peer.worker();
-    let transport = match peer.uid == worker.uid {
-        true => c"self",
-        false if worker.ctx.options.tls.allows("posix") => c"posix",
-        false => c"sysv",
+    let transport = if peer.uid == worker.uid {
+        c"self"
+    } else if worker.ctx.options.tls.allows("posix") {
+        c"posix"
+    } else {
+        c"sysv"
     };
     let short = LaneInfo::memory(transport, RING);
     let mut lanes = vec![short];

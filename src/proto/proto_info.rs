@@ -109,12 +109,11 @@ pub fn tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
     let other = |len| rma_served(access(worker, peer, same_process, len), "load and store");
     // The key decides whether an adapter executes them: that of a word of 8 bytes, or of any word.
     let amo = |size, mapped| {
-        let (executor, executes) = match peer.has_rings() {
-            true => (AmoExecutor::Adapter, true),
-            false => (
-                AmoExecutor::Other,
-                size == size_of::<u64>() && by_queue(worker, peer),
-            ),
+        let (executor, executes) = if peer.has_rings() {
+            (AmoExecutor::Adapter, true)
+        } else {
+            let is_word = size == size_of::<u64>();
+            (AmoExecutor::Other, is_word && by_queue(worker, peer))
         };
         let rma = access(worker, peer, mapped, size);
         amo_served(amo::path(executor, rma, false, |_| executes, || true))

@@ -168,9 +168,10 @@ fn unlist(worker: &Worker) {
     }
     let mut i = 0;
     while i < replaced.len() {
-        match is_gone(&replaced[i]) {
-            true => unlisted.push(replaced.swap_remove(i)),
-            false => i += 1,
+        if is_gone(&replaced[i]) {
+            unlisted.push(replaced.swap_remove(i))
+        } else {
+            i += 1
         }
     }
     // A peer that connects again must be distinguished from one that has not noticed an earlier failure.

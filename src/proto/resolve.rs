@@ -140,9 +140,10 @@ fn ib_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
     if !ours.shares_transport(theirs) {
         return None;
     }
-    let wireup_tcp = match takes_datagrams(ours) && takes_datagrams(theirs) {
-        true => None,
-        false => Some(wireup_listener(worker, address)?),
+    let wireup_tcp = if takes_datagrams(ours) && takes_datagrams(theirs) {
+        None
+    } else {
+        Some(wireup_listener(worker, address)?)
     };
     let target = ib::IbTarget::choose(own, theirs, wireup_tcp)?;
     Some(LaneTarget::Ib(target))

@@ -207,9 +207,10 @@ pub fn on_cancel_reply(worker: &Worker, peer: &Peer, id: u64, answer: u64) {
             if let Some(recv) = (*req).rndv_recv_mut() {
                 recv.rts_id = answer;
             }
-            match tx::zcopy::detach(peer, req, UCS_ERR_CONNECTION_RESET) {
-                true => reads = true,
-                false => request::complete(req, UCS_ERR_CONNECTION_RESET),
+            if tx::zcopy::detach(peer, req, UCS_ERR_CONNECTION_RESET) {
+                reads = true;
+            } else {
+                request::complete(req, UCS_ERR_CONNECTION_RESET);
             }
         }
     }

@@ -227,9 +227,10 @@ fn send(rings: &mut TofuWorker, number: u32, bytes: &[u8], to: RemoteAddr) -> bo
         return false;
     };
     let mut queue = rings.iface.queue.lock();
-    let buffer = match queue.has_buffers(1) {
-        true => queue.take_buffer(number),
-        false => None,
+    let buffer = if queue.has_buffers(1) {
+        queue.take_buffer(number)
+    } else {
+        None
     };
     let Some((buffer, at)) = buffer else {
         drop(queue);

@@ -186,9 +186,10 @@ impl CmListener {
         // again.
         let mut useless = Vec::new();
         loop {
-            let tcp = match how.tcp {
-                true => Some(OwnedDescriptor::new(how.listen(at)?)),
-                false => None,
+            let tcp = if how.tcp {
+                Some(OwnedDescriptor::new(how.listen(at)?))
+            } else {
+                None
             };
             let mut there = at;
             if let Some(socket) = &tcp {

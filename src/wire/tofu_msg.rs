@@ -64,11 +64,13 @@ impl TicketWord {
     /// Value to add to the word of a ticket queue with `served` served tickets, to repair writes by a worker that takes
     /// no tickets.
     pub fn repair_word(self, served: u32) -> u64 {
-        match self.served == served {
-            false => u64::from(served.wrapping_sub(self.served)) << 32,
+        if self.served != served {
+            u64::from(served.wrapping_sub(self.served)) << 32
+        } else if self.is_past(self.tickets) {
             // The count of tickets is never less than that of served ones.
-            true if self.is_past(self.tickets) => served.wrapping_sub(self.tickets).into(),
-            true => 0,
+            served.wrapping_sub(self.tickets).into()
+        } else {
+            0
         }
     }
 }

@@ -101,9 +101,10 @@ fn tuning(options: &Options, datagrams: bool) -> IbTuning {
     let seg_size = seg_size.clamp(MIN_SEG, MAX_SEG);
     // A record waits until there is room for all of it, and up to half of what was sent may not be acknowledged yet.
     let least = 2 * most_packets(seg_size - HEAD) as u32;
-    let window = match options.rc_fc_enable {
-        true => options.rc_fc_wnd_size.clamp(least, MAX_WINDOW),
-        false => MAX_WINDOW,
+    let window = if options.rc_fc_enable {
+        options.rc_fc_wnd_size.clamp(least, MAX_WINDOW)
+    } else {
+        MAX_WINDOW
     };
     let pkey = options.rc_pkey.trim_start_matches("0x");
     IbTuning {

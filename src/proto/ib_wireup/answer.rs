@@ -167,9 +167,10 @@ fn answer(
     let known = worker.peer_from_incoming(hello.from);
     let peer = &*known;
     let by_queue = hello.qpn != 0 && policy.by_queue;
-    let paths = match qp_hello.outlives() {
-        true => ib_failover::paths_to(ports, &qp_hello.ports),
-        false => ib_failover::paths(ports, peer),
+    let paths = if qp_hello.outlives() {
+        ib_failover::paths_to(ports, &qp_hello.ports)
+    } else {
+        ib_failover::paths(ports, peer)
     };
     if !by_queue && !policy.datagrams && paths.is_empty() {
         return Err(NONE);
@@ -192,9 +193,10 @@ fn answer(
         }
         Err(e) => {
             // The peer repeats its HELLO, and other peers may fail too: only the first shortage is logged as an error.
-            match ports.ifaces[qp_hello.iface].port.hca.is_first_shortage() {
-                true => log::error!("no connection from worker {:#x}: {e}", hello.from),
-                false => log::diag!("no connection from worker {:#x}: {e}", hello.from),
+            if ports.ifaces[qp_hello.iface].port.hca.is_first_shortage() {
+                log::error!("no connection from worker {:#x}: {e}", hello.from)
+            } else {
+                log::diag!("no connection from worker {:#x}: {e}", hello.from)
             }
             Err("no reply is possible")
         }
@@ -280,9 +282,10 @@ fn record_remote(
 ) -> io::Result<()> {
     let (hello, to) = (qp_hello.hello, qp_hello.port);
     let datagrams = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.datagrams);
-    let paths = match qp_hello.outlives() {
-        true => ib_failover::paths_to(ports, &qp_hello.ports),
-        false => Vec::new(),
+    let paths = if qp_hello.outlives() {
+        ib_failover::paths_to(ports, &qp_hello.ports)
+    } else {
+        Vec::new()
     };
     let Some(c) = ports
         .get(number)
@@ -332,9 +335,10 @@ fn record_remote(
             ports.drop_queue(number);
         }
     }
-    let keepalive_qpn = match by_queue {
-        true => 0,
-        false => worker.ctx.keepalive_qpn(worker.uid, ports.secret, index),
+    let keepalive_qpn = if by_queue {
+        0
+    } else {
+        worker.ctx.keepalive_qpn(worker.uid, ports.secret, index)
     };
     if let Some(c) = ports.get(number) {
         if let Some(ah) = ah {

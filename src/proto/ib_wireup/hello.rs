@@ -35,9 +35,10 @@ pub(in crate::proto) fn send_hello(worker: &Worker, ports: &mut IbWorker, number
     let iface = ports.ifaces[index].clone();
     let rc = &iface.port.tuning.rc;
     let outlives = ports.get(number).is_some_and(|c| !c.paths.is_empty());
-    let infos = match outlives {
-        true => ib_failover::ports_of(worker, ports),
-        false => Vec::new(),
+    let infos = if outlives {
+        ib_failover::ports_of(worker, ports)
+    } else {
+        Vec::new()
     };
     let Some(c) = ports.get(number) else { return };
     let peer = c.peer.get();

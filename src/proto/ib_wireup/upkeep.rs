@@ -40,9 +40,10 @@ pub fn tick(worker: &Worker, ports: &mut IbWorker, now: u64) {
         let is_over = c.ended || c.peer.get().status() != UCS_OK;
         if is_over {
             // Requests of a failed peer whose memory a device uses are ended first (`failure::handle_failed`).
-            step = match c.ended && c.is_cut() {
-                true => Step::Retire,
-                false => Step::Keep,
+            step = if c.ended && c.is_cut() {
+                Step::Retire
+            } else {
+                Step::Keep
             };
         }
         if step != Step::Keep {
@@ -174,11 +175,10 @@ pub(super) fn has_room(ports: &mut IbWorker, most: usize) -> bool {
 fn log_loss(peer: &Peer, why: &str) {
     let uid = peer.uid;
     // Relaxed: set once, before anything is sent that the user waits for.
-    match peer.watch_death.load(Ordering::Relaxed) || has_no_endpoint(peer) {
-        true => log::diag!("connection to worker {uid:#x}: {why}"),
-        false => {
-            log::error!("connection to worker {uid:#x}: {why}: nothing can be sent there any more")
-        }
+    if peer.watch_death.load(Ordering::Relaxed) || has_no_endpoint(peer) {
+        log::diag!("connection to worker {uid:#x}: {why}")
+    } else {
+        log::error!("connection to worker {uid:#x}: {why}: nothing can be sent there any more")
     }
 }
 

@@ -125,9 +125,10 @@ pub(super) unsafe fn copy(
         return GetStep::More;
     }
     if let Some(began) = began {
-        let scheme = match is_split {
-            true => CopyScheme::Split,
-            false => CopyScheme::Get,
+        let scheme = if is_split {
+            CopyScheme::Split
+        } else {
+            CopyScheme::Get
         };
         *worker.timed_get.lock() = Some(TimedGet { req, scheme, began });
     }

@@ -107,9 +107,10 @@ pub unsafe fn source(
     if count == 0 || worker.ctx.policy.rndv_by_messages {
         return None;
     }
-    let port = match peer.has_rings() {
-        true => 0,
-        false => zcopy::port(peer).filter(|&port| port < count.into())?,
+    let port = if peer.has_rings() {
+        0
+    } else {
+        zcopy::port(peer).filter(|&port| port < count.into())?
     };
     // SAFETY: inside the keys. Read once: the sender could change it.
     let key = unsafe { keys.add(port * KEY).cast::<u32>().read_unaligned() };

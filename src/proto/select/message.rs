@@ -146,11 +146,12 @@ pub fn to_peer(worker: &Worker, peer: &Peer, data: &Data, extra: usize, wish: Hi
 
 /// How the options choose the protocol of messages to a peer where the user leaves it open.
 pub fn by_threshold(worker: &Worker, peer: &Peer) -> Hint {
-    let auto = worker.ctx.policy.rndv_auto;
-    match if peer.inbox.is_some() { auto.0 } else { auto.1 } {
-        true => Hint::Whole,
-        false => Hint::None,
-    }
+    let policy = &worker.ctx.policy;
+    let is_auto = match peer.inbox {
+        Some(_) => policy.rndv_auto_intra,
+        None => policy.rndv_auto_inter,
+    };
+    if is_auto { Hint::Whole } else { Hint::None }
 }
 
 /// Whether a message without a header is eager on any lane, in one record, without the call of [`protocol`].

@@ -92,10 +92,10 @@ pub fn scheme(
     contig: bool,
     put: impl Fn() -> bool,
 ) -> RndvScheme {
-    match worker.ctx.policy.rndv_by_messages {
-        true => RndvScheme::Messages,
-        false => received(offer, peer.cma_usable(), contig, put),
+    if worker.ctx.policy.rndv_by_messages {
+        return RndvScheme::Messages;
     }
+    received(offer, peer.cma_usable(), contig, put)
 }
 
 /// [`scheme`] where the options leave a choice. `cma`: CMA to the peer is permitted, as far as is known.

@@ -108,10 +108,7 @@ unsafe fn write_whole(r: &Request, dst: *mut u8) {
 
 /// Checks that a record was taken for which there was room.
 fn taken<L: LaneOps>(sent: bool) -> Result<(), LaneError> {
-    match sent {
-        true => Ok(()),
-        false => Err(L::REFUSED),
-    }
+    if sent { Ok(()) } else { Err(L::REFUSED) }
 }
 
 /// Sends messages of one part of the data each; the user's header of an active message follows its last data.
@@ -201,9 +198,10 @@ unsafe fn send_part_zcopy<L: LaneOps>(
     // SAFETY: the ranges are inside the user's data and header; the caller's promise for what is kept.
     let result = unsafe {
         let payload = std::slice::from_raw_parts(data, n);
-        match is_kept {
-            true => lane.am_zcopy_kept(hdr, part.head(), payload),
-            false => lane.am_zcopy(hdr, [part.head(), payload, part.tail(r)]),
+        if is_kept {
+            lane.am_zcopy_kept(hdr, part.head(), payload)
+        } else {
+            lane.am_zcopy(hdr, [part.head(), payload, part.tail(r)])
         }
     };
     (result, n)

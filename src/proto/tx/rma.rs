@@ -18,9 +18,10 @@ pub(super) fn set_atomic(r: &mut Request, addr: u64, head: &AmoHdr, op: Op) {
 pub(super) fn atomic_posted(peer: &Peer, r: &mut Request, len: usize) {
     peer.stats().of(StatProtocol::AmoMapped).add(len);
     r.msg.drop_kind();
-    r.sent = match r.is_read() {
-        true => TxState::AwaitReply,
-        false => TxState::Complete,
+    r.sent = if r.is_read() {
+        TxState::AwaitReply
+    } else {
+        TxState::Complete
     };
     r.op = Op::SinglePost;
 }
@@ -29,9 +30,10 @@ pub(super) fn atomic_posted(peer: &Peer, r: &mut Request, len: usize) {
 pub(super) fn give_up(r: &mut Request) {
     if let Op::AmoIb { fetch, .. } | Op::AmoTofu { fetch, .. } = r.op {
         r.op = Op::Message;
-        (r.sent, r.payload) = match fetch {
-            true => (TxState::AwaitReply, TxPayload::HeaderOnly),
-            false => (TxState::Complete, TxPayload::Whole),
+        (r.sent, r.payload) = if fetch {
+            (TxState::AwaitReply, TxPayload::HeaderOnly)
+        } else {
+            (TxState::Complete, TxPayload::Whole)
         };
         return;
     }

@@ -194,10 +194,12 @@ pub(super) unsafe fn advance(
     // SAFETY: the caller's request is valid, and no other thread uses it.
     let r = unsafe { &mut *req };
     if let Some(t) = r.transfer() {
-        let key = match sender.is_connected() {
-            true => Some(of_port(&t.rkeys, sender.remote_port())?),
-            false if sender.zcopy_capable() => None,
-            false => return None,
+        let key = if sender.is_connected() {
+            Some(of_port(&t.rkeys, sender.remote_port())?)
+        } else if sender.zcopy_capable() {
+            None
+        } else {
+            return None;
         };
         // SAFETY: the user's memory is valid until the request completes.
         return unsafe { zcopy::advance(peer, sender, req, key) };
@@ -219,9 +221,10 @@ pub(super) unsafe fn advance(
         // SAFETY: the range is inside the user's memory.
         let n = unsafe {
             let here = data.add(at);
-            match writes {
-                true => sender.write(remote, left, |to, n| to.copy_from_nonoverlapping(here, n)),
-                false => sender.read(remote, here, left, Request::token(req)),
+            if writes {
+                sender.write(remote, left, |to, n| to.copy_from_nonoverlapping(here, n))
+            } else {
+                sender.read(remote, here, left, Request::token(req))
             }
         };
         if n == 0 {
@@ -232,9 +235,10 @@ pub(super) unsafe fn advance(
     }
     peer.stats().of(StatProtocol::RmaCopy).add(len);
     // The completion of a get is reported by the HCA.
-    r.sent = match writes {
-        true => TxState::Complete,
-        false => TxState::AwaitReply,
+    r.sent = if writes {
+        TxState::Complete
+    } else {
+        TxState::AwaitReply
     };
     Some(true)
 }
@@ -259,9 +263,10 @@ fn post_atomic(peer: &Peer, sender: &mut IbSender, r: &mut Request) -> Option<bo
         addr: r.msg.imm,
         key: rkey,
     };
-    let result = match fetch {
-        true => r.data.as_contig()?,
-        false => std::ptr::null_mut(),
+    let result = if fetch {
+        r.data.as_contig()?
+    } else {
+        std::ptr::null_mut()
     };
     let owner: *mut Request = r;
     if !sender.atomic(step, at, result, Request::token(owner)) {

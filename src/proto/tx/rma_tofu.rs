@@ -119,9 +119,10 @@ fn post_atomic(peer: &Peer, sender: &mut TofuSender, r: &mut Request) -> Option<
     let head = AmoHdr::decode(r.msg.head())?;
     let step = step(head.op, head.size, head.value, head.compare)?;
     let owner: *mut Request = r;
-    let reply = match fetch {
-        true => Some((r.data.as_contig()?, Request::token(owner))),
-        false => None,
+    let reply = if fetch {
+        Some((r.data.as_contig()?, Request::token(owner)))
+    } else {
+        None
     };
     let posted = sender.change(step, stadd, reply);
     if posted {
@@ -226,9 +227,10 @@ pub(super) unsafe fn advance(
         // SAFETY: the part is within the user's memory.
         let n = unsafe {
             let here = data.add(at);
-            match writes {
-                true => sender.write(there, left, |to, n| to.copy_from_nonoverlapping(here, n)),
-                false => sender.read(there, here, left, Request::token(req)),
+            if writes {
+                sender.write(there, left, |to, n| to.copy_from_nonoverlapping(here, n))
+            } else {
+                sender.read(there, here, left, Request::token(req))
             }
         };
         if n == 0 {
@@ -239,9 +241,10 @@ pub(super) unsafe fn advance(
     }
     peer.stats().of(StatProtocol::RmaCopy).add(len);
     // A notice completes a read.
-    r.sent = match writes {
-        true => TxState::Complete,
-        false => TxState::AwaitReply,
+    r.sent = if writes {
+        TxState::Complete
+    } else {
+        TxState::AwaitReply
     };
     Some(true)
 }
@@ -275,9 +278,10 @@ unsafe fn post_zcopy(
             None => {
                 let here = (mr::stadd(t.steered.as_ref()?, at), n);
                 let there = t.there.wrapping_add(*offset);
-                match writes {
-                    true => sender.write_in_place(there, here, Request::token(req)),
-                    false => sender.read_in_place(there, here, Request::token(req)),
+                if writes {
+                    sender.write_in_place(there, here, Request::token(req))
+                } else {
+                    sender.read_in_place(there, here, Request::token(req))
                 }
             }
             Some(i) => {
@@ -288,9 +292,10 @@ unsafe fn post_zcopy(
                 } = &t.shares[i];
                 let here = (mr::stadd(memory, at), n);
                 let there = there.wrapping_add(*offset);
-                match writes {
-                    true => sender.write_by_rail(*rail, there, here, Request::token(req)),
-                    false => sender.read_by_rail(*rail, there, here, Request::token(req)),
+                if writes {
+                    sender.write_by_rail(*rail, there, here, Request::token(req))
+                } else {
+                    sender.read_by_rail(*rail, there, here, Request::token(req))
                 }
             }
         };

@@ -98,11 +98,12 @@ impl IbIface {
         let (rc, ud) = (&tuning.rc, &tuning.ud);
         let limits = &hca.limits;
         let most_cqe = limits.max_cqe.max(2) as u32;
-        let datagrams = match ud.used {
-            true => (ud.rx_queue_len)
+        let datagrams = if ud.used {
+            ud.rx_queue_len
                 .min(limits.max_qp_wr.max(1) as u32)
-                .min(most_cqe / 2),
-            false => 0,
+                .min(most_cqe / 2)
+        } else {
+            0
         };
         // Without a shared receive queue every connection has receives of its own.
         let srq = IbvSrq::new(hca, rc.rx_queue_len.min(most_cqe - datagrams)).ok();

@@ -254,10 +254,11 @@ impl OpSlots {
     /// Where the device writes the result.
     #[inline(always)]
     fn place(&self, at: usize, wait: &PendingOp) -> *mut u8 {
-        match wait.through.is_null() {
+        if wait.through.is_null() {
             // SAFETY: the slot is inside of the registered buffer.
-            true => unsafe { self.bytes.add(at * SLOT_BYTES) },
-            false => wait.through,
+            unsafe { self.bytes.add(at * SLOT_BYTES) }
+        } else {
+            wait.through
         }
     }
 

@@ -72,9 +72,10 @@ fn all(hca: &Arc<Hca>, tuning: &IbTuning, wanted: impl Fn(&str) -> bool) -> Vec<
                 Err(e) => {
                     // The options select a GID or a partition key that does not exist.
                     let named = tuning.gid_index.is_some() || tuning.pkey.is_some();
-                    match named && e.kind() == ErrorKind::NotFound {
-                        true => log::error!("InfiniBand port {name} is not used: {e}"),
-                        false => log::diag!("InfiniBand port {name} is not used: {e}"),
+                    if named && e.kind() == ErrorKind::NotFound {
+                        log::error!("InfiniBand port {name} is not used: {e}")
+                    } else {
+                        log::diag!("InfiniBand port {name} is not used: {e}")
                     }
                     None
                 }
@@ -155,9 +156,10 @@ impl Port {
     /// reachable.
     pub fn distance(&self, to: &PortLocator) -> Option<RoceDistance> {
         let there = to.gid.to_be_bytes();
-        let alike = match self.ethernet {
-            true => self.gid.roce_v2 == to.is_roce_v2() && is_v4(&self.gid.raw) == is_v4(&there),
-            false => self.gid.raw[..8] == there[..8],
+        let alike = if self.ethernet {
+            self.gid.roce_v2 == to.is_roce_v2() && is_v4(&self.gid.raw) == is_v4(&there)
+        } else {
+            self.gid.raw[..8] == there[..8]
         };
         if self.ethernet != to.is_ethernet() || !alike {
             return None;

@@ -85,9 +85,10 @@ impl IbSender {
 
     /// The name of the transport.
     pub fn transport(&self) -> &'static str {
-        match self.is_connected() {
-            true => "rc_verbs",
-            false => "ud_verbs",
+        if self.is_connected() {
+            "rc_verbs"
+        } else {
+            "ud_verbs"
         }
     }
 

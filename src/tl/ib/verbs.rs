@@ -131,8 +131,9 @@ pub fn check(answer: c_int) -> io::Result<()> {
 /// # Errors
 /// The value of errno.
 pub fn made<T>(object: *mut T) -> io::Result<*mut T> {
-    match object.is_null() {
-        true => Err(Error::last_os_error()),
-        false => Ok(object),
+    if object.is_null() {
+        Err(Error::last_os_error())
+    } else {
+        Ok(object)
     }
 }

@@ -58,9 +58,10 @@ impl Inbox {
     pub fn create(named: bool) -> io::Result<Self> {
         let (memory, identity, number) = OwnInbox::create(named)?;
         let is_block = memory.is_block();
-        let key = match is_block {
-            true => (host::random_u64() | 1 << 32) & !0xFFFF_FFFF | number,
-            false => number,
+        let key = if is_block {
+            (host::random_u64() | 1 << 32) & !0xFFFF_FFFF | number
+        } else {
+            number
         };
         let table = memory.table();
         table.front().nonce.store(key >> 32, Ordering::Relaxed);
@@ -81,9 +82,10 @@ impl Inbox {
         let here = host::place();
         InboxLocator {
             pid_ns: here.pid_ns,
-            ipc_ns: match self.memory.is_named() {
-                true => 0,
-                false => here.ipc_ns,
+            ipc_ns: if self.memory.is_named() {
+                0
+            } else {
+                here.ipc_ns
             },
             id: self.identity.id(),
             key: self.key,

@@ -122,9 +122,10 @@ pub fn lone(rings: &mut (impl RingSet + ?Sized), ring: usize, most: u32) -> u32 
         1 => 1,
         most => rings.ring(ring).visible(most),
     };
-    match rings.others_are_empty(ring) {
-        true => seen,
-        false => 0,
+    if rings.others_are_empty(ring) {
+        seen
+    } else {
+        0
     }
 }
 

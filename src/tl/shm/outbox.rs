@@ -123,14 +123,15 @@ impl Outbox {
                 let search = memory.table().begin_search();
                 (memory, search)
             }
-            Some(mut waits) => match waits.is_due()? {
-                true => (waits.memory, waits.search),
-                false => {
+            Some(mut waits) => {
+                if waits.is_due()? {
+                    (waits.memory, waits.search)
+                } else {
                     waits.tries += 1;
                     *waiting = Some(waits);
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
-            },
+            }
         };
         let table = memory.table();
         let rings = table.front().rings.load(Ordering::Relaxed);

@@ -4,9 +4,10 @@ use super::sender::TcpSender;
 use crate::tl::contract::{LaneError, LaneOps, RecordHdr, Teardown, ZcopyResult};
 
 fn result(sent: bool) -> ZcopyResult {
-    match sent {
-        true => ZcopyResult::Sent,
-        false => ZcopyResult::NoRoom,
+    if sent {
+        ZcopyResult::Sent
+    } else {
+        ZcopyResult::NoRoom
     }
 }
 

@@ -311,9 +311,10 @@ fn gather(fd: i32, parts: &[&[u8]; 5]) -> io::Result<usize> {
         // SAFETY: the pieces are readable, and `message` points to them. With MSG_NOSIGNAL a broken connection returns
         // an error.
         let sent = unsafe {
-            match alone {
-                true => libc::send(fd, iov[0].iov_base, iov[0].iov_len, flags),
-                false => libc::sendmsg(fd, &message, flags),
+            if alone {
+                libc::send(fd, iov[0].iov_base, iov[0].iov_len, flags)
+            } else {
+                libc::sendmsg(fd, &message, flags)
             }
         };
         if let Ok(n) = usize::try_from(sent) {

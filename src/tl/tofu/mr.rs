@@ -60,18 +60,20 @@ impl MrCache {
             }
             Some(cache)
         };
-        let cache = match worth {
-            true => self.cache.get_or_init(make),
-            false => self.cache.get().unwrap_or(&None),
+        let cache = if worth {
+            self.cache.get_or_init(make)
+        } else {
+            self.cache.get().unwrap_or(&None)
         };
         let cache = cache.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let mut lookaside = self.lookaside.lock();
         let lookaside = lookaside.get_or_insert_with(|| cache.lookaside());
-        match worth {
-            true => lookaside.get(ptr as usize, len),
-            false => lookaside
+        if worth {
+            lookaside.get(ptr as usize, len)
+        } else {
+            lookaside
                 .peek(ptr as usize, len)
-                .ok_or_else(|| io::ErrorKind::NotFound.into()),
+                .ok_or_else(|| io::ErrorKind::NotFound.into())
         }
     }
 
@@ -113,9 +115,10 @@ impl RegReclaimer for RegCache<VcqRegistrar> {
 }
 
 fn error(code: c_int) -> io::Error {
-    match is_shortage(code) {
-        true => io::Error::from_raw_os_error(libc::ENOMEM),
-        false => io::Error::other(format!("utofu_reg_mem: {} ({code})", code_name(code))),
+    if is_shortage(code) {
+        io::Error::from_raw_os_error(libc::ENOMEM)
+    } else {
+        io::Error::other(format!("utofu_reg_mem: {} ({code})", code_name(code)))
     }
 }
 

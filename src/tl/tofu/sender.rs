@@ -165,10 +165,12 @@ impl TofuSender {
     pub fn fence(&mut self) {
         self.behind = (!self.has_read()).then_some(self.reads);
         let posted = self.posted();
-        self.gate = match self.flow.has_ended(posted) {
-            true if self.pending_flushes.is_sealed() => ReadGate::Open,
-            true => ReadGate::Flush,
-            false => ReadGate::Fence { posted },
+        self.gate = if !self.flow.has_ended(posted) {
+            ReadGate::Fence { posted }
+        } else if self.pending_flushes.is_sealed() {
+            ReadGate::Open
+        } else {
+            ReadGate::Flush
         };
         self.revoke_budget();
     }

@@ -74,9 +74,10 @@ pub fn take_rail(
 ) -> io::Result<(Vcq, usize)> {
     let mut error = io::Error::from(io::ErrorKind::NotFound);
     for &tni in order {
-        let taken = match reserve(most_alone) {
-            true => own_cq(lib, &tnis[tni]),
-            false => shared_cq(lib, &tnis[tni]),
+        let taken = if reserve(most_alone) {
+            own_cq(lib, &tnis[tni])
+        } else {
+            shared_cq(lib, &tnis[tni])
         };
         match taken {
             Ok(vcq) => return Ok((vcq, tni)),

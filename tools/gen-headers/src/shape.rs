@@ -122,9 +122,10 @@ impl Shape {
                 !one[at + gone.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_')
             })
         });
-        match is_used {
-            true => Err(format!("{gone} is used, and has no tag").into()),
-            false => Ok(()),
+        if is_used {
+            Err(format!("{gone} is used, and has no tag").into())
+        } else {
+            Ok(())
         }
     }
 }

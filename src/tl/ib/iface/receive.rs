@@ -60,9 +60,10 @@ impl IbIface {
                 rx_pool.spent() < waiting
             }
         };
-        match enough {
-            true => Ok(()),
-            false => Err(no_buffers("what arrives", rc.seg_size)),
+        if enough {
+            Ok(())
+        } else {
+            Err(no_buffers("what arrives", rc.seg_size))
         }
     }
 
@@ -174,9 +175,10 @@ impl IbIface {
     pub fn revive(&self, wc: &ibv_wc, arrival: bool) {
         let mut receives = self.receives.lock();
         let mut outgoing = self.outgoing.lock();
-        let own = match arrival {
-            true => receives.datagrams.current_generation(wc).is_some(),
-            false => !outgoing.has_ended(wc.wr_id),
+        let own = if arrival {
+            receives.datagrams.current_generation(wc).is_some()
+        } else {
+            !outgoing.has_ended(wc.wr_id)
         };
         // Another completion of an earlier failure.
         if !own {

@@ -149,9 +149,10 @@ impl RcEp {
             match held {
                 TxDesc::Out(buffer) => packets.put(buffer),
                 TxDesc::In(buffer, read) => {
-                    match read.atomic {
-                        true => self.atomics -= 1,
-                        false => self.reads -= 1,
+                    if read.atomic {
+                        self.atomics -= 1
+                    } else {
+                        self.reads -= 1
                     }
                     if !read.into.is_null() {
                         // SAFETY: the owner keeps the memory until the read completes or is detached from it; the

@@ -47,9 +47,10 @@ impl RcEp {
             .moderation()
             .saturating_sub(self.posted - self.last_signaled + 1);
         let waits = self.fenced && self.reads + self.atomics > 0;
-        let most = match waits || (self.qp.max_inline as usize) < READY {
-            true => 0,
-            false => self.room().min(packets) as u64,
+        let most = if waits || (self.qp.max_inline as usize) < READY {
+            0
+        } else {
+            self.room().min(packets) as u64
         };
         self.until = self.posted + most.min(silent);
     }

@@ -16,9 +16,10 @@ impl IbSender {
         let RcOrUd::Rc { rc_ep, .. } = &self.transport else {
             return false;
         };
-        let written = match len <= (rc_ep.qp.max_inline as usize).min(MAX_INLINE) {
-            true => self.write_inline_with_imm(to, len, word, fill),
-            false => self.write_buffer_with_imm(to, len, word, fill),
+        let written = if len <= (rc_ep.qp.max_inline as usize).min(MAX_INLINE) {
+            self.write_inline_with_imm(to, len, word, fill)
+        } else {
+            self.write_buffer_with_imm(to, len, word, fill)
         };
         match written {
             None => return false,

@@ -131,9 +131,10 @@ impl UdTxQueue {
 
     /// Frees a buffer that is not retransmitted any more, after the send of that number, its last one, has completed.
     pub(super) fn release(&mut self, buffer: Buffer, number: u64) {
-        match self.has_ended(number) {
-            true => self.buffers.put(buffer),
-            false => self.leaving.push_back((number, buffer)),
+        if self.has_ended(number) {
+            self.buffers.put(buffer)
+        } else {
+            self.leaving.push_back((number, buffer))
         }
     }
 

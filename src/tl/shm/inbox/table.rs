@@ -126,9 +126,10 @@ const _: () = assert!(std::mem::offset_of!(Entry, start) % SLOT == SLOT / 2 || c
 /// Offset in the front of the entry of a ring, or of the claim of a ring without an entry. The claims follow the
 /// entries.
 fn entry_at(ring: usize) -> usize {
-    match ring < STARTS {
-        true => ENTRIES_AT + ring * size_of::<Entry>(),
-        false => CLAIMS_AT + (ring - STARTS) * size_of::<RingClaim>(),
+    if ring < STARTS {
+        ENTRIES_AT + ring * size_of::<Entry>()
+    } else {
+        CLAIMS_AT + (ring - STARTS) * size_of::<RingClaim>()
     }
 }
 

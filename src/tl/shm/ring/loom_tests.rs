@@ -87,12 +87,11 @@ fn explore(send: fn(&mut Producer), receive: fn(&mut Consumer)) {
             // SAFETY: the ring is empty, has one producer and one consumer, and is freed after both are done; the
             // source is the ring.
             let (mut tx, mut rx) = unsafe {
-                let tx = match is_late {
-                    false => Producer::new(mem, epoch),
-                    true => {
-                        let body = BodySource::new(mem.cast(), find_here);
-                        Producer::starting(RingParts::from(mem).start, body, epoch)
-                    }
+                let tx = if is_late {
+                    let body = BodySource::new(mem.cast(), find_here);
+                    Producer::starting(RingParts::from(mem).start, body, epoch)
+                } else {
+                    Producer::new(mem, epoch)
                 };
                 (tx, Consumer::new(mem))
             };

@@ -154,9 +154,10 @@ impl TofuSender {
     /// How many posts one of the budgets may grow by.
     fn spare(&self) -> u32 {
         // While a flush request is outstanding, no other one is needed.
-        let most = match self.flow.is_flushing() {
-            true => MAX_UNACKED,
-            false => FLUSH_AT,
+        let most = if self.flow.is_flushing() {
+            MAX_UNACKED
+        } else {
+            FLUSH_AT
         };
         most.saturating_sub(self.promised())
     }

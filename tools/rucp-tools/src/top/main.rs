@@ -66,9 +66,10 @@ fn main() -> ExitCode {
 }
 
 fn print_samples(arguments: &Arguments, delay: Duration) -> io::Result<()> {
-    let samples = match arguments.once {
-        true => 1,
-        false => arguments.count.unwrap_or(u64::MAX),
+    let samples = if arguments.once {
+        1
+    } else {
+        arguments.count.unwrap_or(u64::MAX)
     };
     let mut out = io::stdout().lock();
     let mut before = None;

@@ -26,9 +26,12 @@ impl Traffic {
 
     /// The difference from `before`. A counter that went backwards belongs to another worker, or is invalid.
     fn between(before: Option<MsgBytes>, now: MsgBytes, seconds: f64) -> Traffic {
-        let rate = |from: u64, to: u64| match seconds > 0.0 {
-            true => to.saturating_sub(from) as f64 / seconds,
-            false => 0.0,
+        let rate = |from: u64, to: u64| {
+            if seconds > 0.0 {
+                to.saturating_sub(from) as f64 / seconds
+            } else {
+                0.0
+            }
         };
         let from = before.unwrap_or(now);
         Traffic {

@@ -169,13 +169,14 @@ fn worker_line(worker: &WorkerRow) -> Row<'static> {
 }
 
 fn lane_line(peer: &PeerRow, lane: &LaneRow, first: bool, bytes: bool) -> Row<'static> {
-    let mut cells = match first {
-        true => vec![
+    let mut cells = if first {
+        vec![
             format!("  {}", peer_name(peer)),
             lane.lane.clone(),
             peer.pending.to_string(),
-        ],
-        false => vec![String::new(), lane.lane.clone(), String::new()],
+        ]
+    } else {
+        vec![String::new(), lane.lane.clone(), String::new()]
     };
     cells.extend(lane.sent.iter().map(|flow| {
         human(if bytes {
@@ -185,9 +186,10 @@ fn lane_line(peer: &PeerRow, lane: &LaneRow, first: bool, bytes: bool) -> Row<'s
         })
     }));
     cells.extend(ends(&lane.all_sent, lane.received.as_ref()));
-    let style = match peer.failed {
-        true => Style::new().add_modifier(Modifier::CROSSED_OUT),
-        false => Style::new(),
+    let style = if peer.failed {
+        Style::new().add_modifier(Modifier::CROSSED_OUT)
+    } else {
+        Style::new()
     };
     Row::new(cells).style(style)
 }

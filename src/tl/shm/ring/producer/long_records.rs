@@ -45,9 +45,10 @@ impl Producer {
     #[cold]
     #[inline(never)]
     fn take_long_late(&mut self, len: usize) -> Result<Option<(*mut u8, u64)>, Unusable> {
-        Ok(match self.long_refill(len)? {
-            true => self.take_known(len),
-            false => None,
+        Ok(if self.long_refill(len)? {
+            self.take_known(len)
+        } else {
+            None
         })
     }
 
