@@ -341,8 +341,8 @@ static void has_all_numbers(void)
     for (int n = 0; n < NUMBERS; n++) {
         atomic(FAILED, &requests[n], &replies[n]);
     }
-    /* A keepalive flush may be in flight to the peer. */
-    WANT_TRUE(counter("atomics") >= before + NUMBERS - 1);
+    /* A keepalive flush may be in flight to each peer: on a loaded machine one call of progress starts both. */
+    WANT_TRUE(counter("atomics") >= before + NUMBERS - 2);
     for (int n = 0; n < NUMBERS; n++) {
         WANT(UCS_OK, finish(requests[n]));
         WANT_TRUE(n == 0 || replies[n] == replies[n - 1] + 1);
