@@ -31,7 +31,7 @@ static void silent_wait(bed_t *bed, const side_t *from)
             worker_b       = bed->b->worker;
             bed->b->worker = NULL;
         }
-        bed_carry(bed, from, &byte, 1, &byte, 1);
+        bed_transfer(bed, from, &byte, 1, &byte, 1);
         if (bed->a != NULL) {
             bed->a->worker = worker_a;
         }
@@ -39,7 +39,7 @@ static void silent_wait(bed_t *bed, const side_t *from)
             bed->b->worker = worker_b;
         }
     } else {
-        bed_carry(bed, from, &byte, 1, &byte, 1);
+        bed_transfer(bed, from, &byte, 1, &byte, 1);
     }
 }
 
