@@ -6,7 +6,7 @@
  * CHURN_PEERS=N: this many connect and end, and the resources in use are printed.
  */
 #include "churn.h"
-#include "limits.h"
+#include "process_limits.h"
 
 #include <signal.h>
 #include <stdio.h>

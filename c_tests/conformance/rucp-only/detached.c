@@ -8,7 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "check.h"
-#include "limits.h"
+#include "process_limits.h"
 
 #include <sched.h>
 #include <signal.h>

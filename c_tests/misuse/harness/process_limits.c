@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "limits.h"
+#include "process_limits.h"
 
 #include "check.h"
 
