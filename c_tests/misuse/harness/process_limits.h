@@ -1,6 +1,6 @@
 /* Checks that a worker releases the resources of peers that are gone. The program defines _GNU_SOURCE. */
-#ifndef LIMITS_H
-#define LIMITS_H
+#ifndef PROCESS_LIMITS_H
+#define PROCESS_LIMITS_H
 
 #include "../../resources.h"
 
