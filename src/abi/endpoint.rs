@@ -236,7 +236,7 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
             return inherited("ucp_ep_query");
         }
         if has(UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR) || has(UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR) {
-            let Some((Some(local), remote)) = cm::addresses(&*e.worker, e) else {
+            let Some(cm::CmAddresses { local, remote }) = cm::addresses(&*e.worker, e) else {
                 return UCS_ERR_NOT_CONNECTED;
             };
             if has(UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR) {

@@ -140,6 +140,14 @@ pub struct PendingAccept {
     pub request: ConnRequest,
 }
 
+/// A connection attempt of a client, which the next one follows.
+pub struct AttemptTimer {
+    /// When the next attempt starts, coarse milliseconds.
+    pub until: u64,
+    /// The client's session.
+    pub token: u64,
+}
+
 /// A worker's state of sockaddr connection establishment. Made for the first listener or client.
 pub struct CmState {
     pub epoll: Epoll,
@@ -148,9 +156,8 @@ pub struct CmState {
     /// Half-open connections, oldest first.
     pub half_open: VecDeque<u64>,
     pub due: VecDeque<PendingAccept>,
-    /// Tokens of connection attempts of clients, each with the time at which the next attempt starts (coarse
-    /// milliseconds), soonest first.
-    pub attempts: VecDeque<(u64, u64)>,
+    /// Connection attempts of clients, the one that expires first in front.
+    pub attempts: VecDeque<AttemptTimer>,
     /// A descriptor was ready when the worker was about to sleep.
     pub urgent: bool,
     /// Sessions that wait for the peer: those that are not open yet, and those that close.
@@ -228,7 +235,7 @@ impl CmState {
             Some(CmEntry::HalfOpen(half_open)) => Some(half_open.until),
             _ => None,
         };
-        let attempt = self.attempts.front().map(|&(until, _)| until);
+        let attempt = self.attempts.front().map(|attempt| attempt.until);
         let probe = (self.pending_closes > 0).then(|| self.probed.saturating_add(self.keepalive));
         let times = half_open_until.into_iter().chain(attempt);
         times.chain(probe.filter(|&at| at != u64::MAX)).min()

@@ -214,7 +214,7 @@ impl TcpPolicy {
             keep_interval: self.keepalive.interval,
             keep_count: self.keepalive.count,
             bind_source: self.bind_source,
-            ports: self.port_range.map_or((0, 0), |p| (p.first, p.last)),
+            ports: self.port_range.unwrap_or(PortRange { first: 0, last: 0 }),
             receive_buffer: self.rx_seg_size,
         }
     }

@@ -32,7 +32,16 @@ pub struct Rkey {
     /// What executes atomic operations.
     pub executor: AmoExecutor,
     /// Identity, for `ucp_rkey_compare`.
-    pub identity: (u64, Option<ShmId>),
+    pub identity: RkeyIdentity,
+}
+
+/// What distinguishes a key from others; the order is that of `ucp_rkey_compare`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RkeyIdentity {
+    /// Uid of the owner's worker; 0: it was not known.
+    pub owner: u64,
+    /// The shared segment, if the memory is mapped.
+    pub segment: Option<ShmId>,
 }
 
 /// What executes atomic operations on a region, as far as its key says.
@@ -176,7 +185,10 @@ mod tests {
             device: None,
             stadds: StaddRegion::default(),
             executor: AmoExecutor::Other,
-            identity: (0, None),
+            identity: RkeyIdentity {
+                owner: 0,
+                segment: None,
+            },
         }
     }
 

@@ -23,7 +23,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, atomic::AtomicBool, atomic::Ordering};
 
-pub use rx_conn::RxConn;
+pub use rx_conn::{NewRing, RxConn};
 
 /// Minimum number of frames that may be in flight to a ring.
 const MIN_WINDOW: u32 = 8;
@@ -80,6 +80,15 @@ enum RegionOwner {
     Ring(u32),
 }
 
+/// Numbers of served tickets, modulo 2^32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServedCounts {
+    /// By the word of the ticket queue, which others can write.
+    pub by_word: u32,
+    /// By this worker's tracker.
+    pub by_tracker: u32,
+}
+
 /// Used by the progress thread only.
 pub struct TofuWorker {
     /// The calls that poll the VCQ, and the notice that is being handled, or one without a type.
@@ -121,9 +130,9 @@ pub struct TofuWorker {
     pub blocked_since: u64,
     /// The tickets released by the last timeout also went unused.
     pub unused_tickets: bool,
-    /// Numbers of served tickets by the word of the ticket queue, and by this worker, when they last changed; and since
-    /// when the word has been wrong, coarse milliseconds.
-    pub repaired_word: (u32, u32),
+    /// The counts of served tickets when they last changed; and since when the word has been wrong, coarse
+    /// milliseconds.
+    pub repaired_word: ServedCounts,
     pub repaired_since: u64,
     /// Below all fields with registrations: the VCQ is freed after them.
     pub iface: Arc<TofuIface>,
@@ -183,7 +192,7 @@ impl TofuWorker {
             blocked_by: 0,
             blocked_since: 0,
             unused_tickets: false,
-            repaired_word: (0, 0),
+            repaired_word: ServedCounts::default(),
             repaired_since: 0,
             iface: Arc::new(iface),
             in_children: OnceCell::new(),
@@ -345,11 +354,11 @@ impl TofuWorker {
     }
 
     /// Allocates a ring for a peer: with notices as long as the MRQ has room for all frames that may be in flight, else
-    /// a counted one (true). `packet`: bytes of the longest frame that both ends allow.
+    /// a counted one. `packet`: bytes of the longest frame that both ends allow.
     ///
     /// # Errors
     /// The system's or the library's error; `InvalidInput`: the ring would be too short.
-    pub fn make_ring(&mut self, packet: u32) -> io::Result<(RxRing, bool)> {
+    pub fn make_ring(&mut self, packet: u32) -> io::Result<NewRing> {
         let tuning = &self.iface.tuning;
         let wanted = tuning.window.max(MIN_WINDOW);
         // Later rings have smaller windows, so that more of them have notices.
@@ -365,7 +374,10 @@ impl TofuWorker {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let piece = self.ring_pool.take(&self.iface.vcq, size as usize)?;
-        Ok((RxRing::new(piece, shape), counted))
+        Ok(NewRing {
+            ring: RxRing::new(piece, shape),
+            counted,
+        })
     }
 }
 

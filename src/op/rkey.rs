@@ -4,7 +4,7 @@ use crate::ctypes::*;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::memory::{MemHandle, ShmExport};
 use crate::engine::peer::Peer;
-use crate::engine::rkey::{AmoExecutor, Rkey, StaddRegion};
+use crate::engine::rkey::{AmoExecutor, Rkey, RkeyIdentity, StaddRegion};
 use crate::engine::worker::Worker;
 use crate::sys::memfd::MemfdId;
 use crate::sys::shm::ShmId;
@@ -105,7 +105,10 @@ pub unsafe fn unpack(ep: &Endpoint, key: UnpackedRkey) -> Rkey {
         device,
         executor: AmoExecutor::Other,
         stadds: steering.and_then(|s| steered(peer, &s)).unwrap_or_default(),
-        identity: (peer.uid, None),
+        identity: RkeyIdentity {
+            owner: peer.uid,
+            segment: None,
+        },
     };
     map(worker, peer, packed, &mut key);
     key.set_executor(amo_by_tni);
@@ -123,7 +126,7 @@ fn map(worker: &Worker, peer: &Peer, packed: PackedRkey, key: &mut Rkey) {
         }
         PackedRkey::Block { number, base, len } => (ShmId::Block(number), base, len),
     };
-    key.identity.1 = Some(id);
+    key.identity.segment = Some(id);
     if peer.same_process {
         (key.base, key.len) = (base, len);
         return;

@@ -257,7 +257,7 @@ impl SglOp<'_> {
     fn belongs(&self, e: &SglElement, mapped: &HashSet<usize>) -> Result<(), &'static str> {
         let (start, end) = e.extent().ok_or("blocks beyond the address space")?;
         // A client can have unpacked the key before it had the server's uid.
-        let (owner, server) = (e.rkey.identity.0, self.peer.uid);
+        let (owner, server) = (e.rkey.identity.owner, self.peer.uid);
         if owner != server && owner != 0 && server != 0 {
             return Err("a key for another peer");
         }

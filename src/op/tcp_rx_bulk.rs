@@ -90,14 +90,14 @@ pub fn read(worker: &Worker, peer: &Peer, receiver: &mut TcpReceiver) -> Option<
         let target = borrowed.data().as_contig()?;
         // SAFETY: `has_room` has checked the range.
         let got = unsafe { receiver.read_to(target.add(at), left) };
-        if let Ok((n, _)) = got {
-            borrowed.received(n, Ok(()));
+        if let Ok(read) = &got {
+            borrowed.received(read.bytes, Ok(()));
         }
         got
     };
-    Some(got.map(|(n, more)| {
-        received(peer, receiver, n);
-        more
+    Some(got.map(|read| {
+        received(peer, receiver, read.bytes);
+        read.more
     }))
 }
 

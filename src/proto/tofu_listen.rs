@@ -10,7 +10,7 @@
 mod loom_tests;
 
 use super::tofu_wireup;
-use crate::engine::tofu_worker::TofuWorker;
+use crate::engine::tofu_worker::{ServedCounts, TofuWorker};
 use crate::engine::worker::Worker;
 use crate::sys::log;
 use crate::sys::sync::dma_mem;
@@ -107,7 +107,10 @@ pub fn tick(rings: &mut TofuWorker, now: u64) {
     let served = rings.ticket_tracker.served();
     let correction = ticket_word.repair_word(served);
     // The number of tickets is not compared: it changes all the time.
-    let seen = (ticket_word.served, served);
+    let seen = ServedCounts {
+        by_word: ticket_word.served,
+        by_tracker: served,
+    };
     if correction == 0 || seen != rings.repaired_word {
         (rings.repaired_word, rings.repaired_since) = (seen, now);
     } else if now - rings.repaired_since >= REPAIR_MS {

@@ -7,7 +7,7 @@
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::request::PeerRef;
-use crate::engine::tofu_worker::{RxConn, TofuConnPhase, TofuWorker};
+use crate::engine::tofu_worker::{NewRing, RxConn, TofuConnPhase, TofuWorker};
 use crate::engine::worker::Worker;
 use crate::proto::{detach, tofu_close, tofu_listen, tx};
 use crate::sys::{clock, log};
@@ -323,7 +323,7 @@ fn make(
     ctrl_word: RemoteAddr,
 ) -> std::io::Result<u32> {
     let packet = g.packet.min(rings.iface.tuning.packet);
-    let (ring, counted) = rings.make_ring(packet)?;
+    let NewRing { ring, counted } = rings.make_ring(packet)?;
     peer.note_traffic(peer.worker());
     Ok(rings.insert(RxConn {
         // SAFETY: the peer of a connection.

@@ -273,12 +273,8 @@ impl ListenParams<'_> {
     /// Listens at one address by librdmacm. Port 0 remains only without TCP, which otherwise has selected the port: it
     /// is then the first free port of the configured range.
     fn listen_by_rdma(&self, at: SocketAddr) -> io::Result<RdmaCmListener> {
-        let (first, last) = match (at.port(), self.tuning.ports) {
-            (0, (first, last)) => (first, last.max(first)),
-            (port, _) => (port, port),
-        };
         let mut error = ErrorKind::AddrInUse.into();
-        for port in first..=last {
+        for port in self.tuning.ports_at(at) {
             let mut at = at;
             at.set_port(port);
             match RdmaCmListener::new(at, self.backlog, self.reuse_rdma) {

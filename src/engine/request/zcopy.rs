@@ -24,8 +24,17 @@ pub struct Zcopy {
     pub fate: ZcopyState,
     /// Parts of it went by rails: a message by the connection's own queue does not come behind all of them.
     pub on_rails: bool,
-    /// Parts that a failed rail has not moved: offsets and lengths.
-    pub again: Vec<(u64, usize)>,
+    /// Parts that a failed rail has not moved.
+    pub again: Vec<ZcopyPart>,
+}
+
+/// A part of a transfer.
+#[derive(Clone, Copy, Debug)]
+pub struct ZcopyPart {
+    /// Its first byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: usize,
 }
 
 /// A rail's part of a transfer over the Tofu interconnect.

@@ -10,6 +10,13 @@ use crate::tl::tofu::vcq::RemoteAddr;
 /// Bytes of a ring from which on the memory for its long records is kept.
 const KEEP_REASSEMBLY_BYTES: u32 = 64 << 10;
 
+/// A ring for a peer that is not connected yet.
+pub struct NewRing {
+    pub ring: RxRing,
+    /// Frames come without notices: the writer counts them.
+    pub counted: bool,
+}
+
 /// A ring in this worker's memory, which a peer writes.
 pub struct RxConn {
     pub peer: PeerRef,

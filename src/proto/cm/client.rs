@@ -3,7 +3,7 @@
 use super::hello::{read_reply, reported, seen_address};
 use super::{CLIENT, CmOutcome, SERVER, disconnect, exchange, stub_peer, transports, tuning};
 use crate::ctypes::*;
-use crate::engine::cm::{CmEntry, CmSession, CmState, SessionState};
+use crate::engine::cm::{AttemptTimer, CmEntry, CmSession, CmState, SessionState};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
@@ -151,7 +151,8 @@ fn start_connect(worker: &Worker, x: &mut CmState, token: u64) -> Result<(), Con
             Ok(contact) => {
                 contact.watch(&x.epoll, token, true)?;
                 if !last {
-                    (x.attempts).push_back((clock::coarse_ms() + ATTEMPT_MS, token));
+                    let until = clock::coarse_ms() + ATTEMPT_MS;
+                    x.attempts.push_back(AttemptTimer { until, token });
                 }
                 if let Some(session) = x.session(token) {
                     session.contact = Some(contact);
@@ -219,8 +220,9 @@ fn go_on(worker: &Worker, x: &mut CmState, token: u64, e: ConnectError) -> CmOut
 /// Removes and returns the sessions whose attempts have expired.
 pub(super) fn late(x: &mut CmState) -> Vec<u64> {
     let now = clock::coarse_ms();
-    let due = x.attempts.partition_point(|&(until, _)| until <= now);
-    x.attempts.drain(..due).map(|(_, token)| token).collect()
+    let due = x.attempts.partition_point(|attempt| attempt.until <= now);
+    let expired = x.attempts.drain(..due);
+    expired.map(|attempt| attempt.token).collect()
 }
 
 /// Handles the expiry of an attempt, if it is still in progress.

@@ -164,9 +164,18 @@ pub fn endpoint_freed(worker: &Worker, token: u64) {
     }
 }
 
-/// Local and remote address of an endpoint's CM connection.
-pub fn addresses(worker: &Worker, ep: &Endpoint) -> Option<(Option<SocketAddr>, SocketAddr)> {
+/// The addresses of a CM connection.
+pub struct CmAddresses {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+}
+
+/// The addresses of an endpoint's CM connection; `None` until it is connected.
+pub fn addresses(worker: &Worker, ep: &Endpoint) -> Option<CmAddresses> {
     let mut guard = worker.cm.lock();
     let session = guard.as_deref_mut()?.session(ep.session)?;
-    Some((session.local, session.remote))
+    Some(CmAddresses {
+        local: session.local?,
+        remote: session.remote,
+    })
 }

@@ -6,7 +6,7 @@
 use super::enqueue_first;
 use crate::engine::ib_worker::RailEvent;
 use crate::engine::peer::{Peer, PeerTx};
-use crate::engine::request::{Request, TxState, Zcopy, ZcopyRole, ZcopyState};
+use crate::engine::request::{Request, TxState, Zcopy, ZcopyPart, ZcopyRole, ZcopyState};
 use crate::sys::clock;
 use crate::tl::Lane;
 use crate::tl::ib::rc::ZcopyDesc;
@@ -71,27 +71,38 @@ pub fn share_out(
         return false;
     }
     let all = loop {
-        let (at, left) = match t.again.last() {
-            Some(&piece) => piece,
-            None if (*offset as usize) < whole.len => (*offset, whole.len - *offset as usize),
+        let part = match t.again.last() {
+            Some(&part) => part,
+            None if (*offset as usize) < whole.len => ZcopyPart {
+                offset: *offset,
+                len: whole.len - *offset as usize,
+            },
             None => break true,
         };
         let here = ZcopyDesc {
-            ptr: whole.ptr.wrapping_add(at as usize),
-            len: left,
+            ptr: whole.ptr.wrapping_add(part.offset as usize),
+            len: part.len,
             ..whole
         };
         let memory = t.memory.first();
-        let n = sender.post_striped(here, t.there.wrapping_add(at), most, |near, far| {
-            let theirs = keys.get(far).copied().filter(|&key| key != 0);
-            memory?.region().local_key(near).zip(theirs)
-        });
+        let n = sender.post_striped(
+            here,
+            t.there.wrapping_add(part.offset),
+            most,
+            |near, far| {
+                let theirs = keys.get(far).copied().filter(|&key| key != 0);
+                memory?.region().local_key(near).zip(theirs)
+            },
+        );
         if n == 0 {
             break false;
         }
         t.in_flight += 1;
         match t.again.pop() {
-            Some((_, whole)) if n < whole => t.again.push((at + n as u64, whole - n)),
+            Some(part) if n < part.len => t.again.push(ZcopyPart {
+                offset: part.offset + n as u64,
+                len: part.len - n,
+            }),
             Some(_) => {}
             None => *offset += n as u64,
         }
@@ -130,7 +141,10 @@ pub fn move_again(peer: &Peer, tx: &mut PeerTx, lost: &[ZcopyDesc]) -> Vec<*mut 
         t.in_flight -= 1;
         match t.fate {
             ZcopyState::Going | ZcopyState::Posted => {
-                t.again.push((piece.ptr as u64 - data as u64, piece.len));
+                t.again.push(ZcopyPart {
+                    offset: piece.ptr as u64 - data as u64,
+                    len: piece.len,
+                });
                 if t.fate == ZcopyState::Posted {
                     t.fate = ZcopyState::Going;
                     r.sent = TxState::Rma;

@@ -28,10 +28,10 @@ pub(super) unsafe fn post_iov(
     // SAFETY: the user's list of pieces is valid.
     unsafe { data.spans(0, data.len(), &mut spans) };
     let port = sender.local_port();
-    let (count, bytes) = sender.zcopy_limits();
+    let limits = sender.zcopy_limits();
     let mut list = [ibv_sge::default(); MOST];
-    let room = &mut list[..count.clamp(1, MOST)];
-    let (used, n) = take(spans.as_slice(), offset as usize, bytes, room);
+    let room = &mut list[..limits.ranges.clamp(1, MOST)];
+    let (used, n) = take(spans.as_slice(), offset as usize, limits.bytes, room);
     let pieces = list.get_mut(..used)?;
     for piece in &mut *pieces {
         // Until here `lkey` is the number of the piece.

@@ -192,7 +192,7 @@ pub(super) unsafe fn post_with_imm(
     let (Some(ptr), Some(Extra::Transfer(t))) = (r.data.as_contig(), r.extra.as_deref_mut()) else {
         return false;
     };
-    let (_, longest) = sender.zcopy_limits();
+    let longest = sender.zcopy_limits().bytes;
     let memory = t.memory.first();
     let local = memory.and_then(|memory| memory.region().local_key(sender.local_port()));
     let keys = t.rkeys;

@@ -19,6 +19,7 @@ pub use desc::{AmoDesc, ReadDesc, RemoteMem, ZcopyDesc};
 use inline_wqe::InlineWqe;
 use std::collections::VecDeque;
 use std::sync::Arc;
+pub use zcopy::ZcopyLoad;
 
 /// One of this many sends is signaled; its completion also covers the unsignaled sends before it.
 const MODERATION: u64 = 64;

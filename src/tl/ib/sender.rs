@@ -16,6 +16,7 @@ use super::ud::UdTx;
 use crate::wire::packet_hdr::{CREDIT, HEAD, PacketHdr};
 pub use credits::Credits;
 use std::sync::Arc;
+pub use zcopy::ZcopyLimits;
 
 /// Maximum bytes of inline data that are prepared on the stack.
 const MAX_INLINE: usize = 256;

@@ -23,6 +23,15 @@ pub const PIECE: usize = 16 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorruptStream;
 
+/// Result of a read to the target of a payload.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectRead {
+    /// Bytes that went to the target.
+    pub bytes: usize,
+    /// There may be more to read.
+    pub more: bool,
+}
+
 /// What the buffer holds.
 pub enum Buffered {
     /// A whole message, in the buffer until [`TcpReceiver::consume`].
@@ -190,14 +199,14 @@ impl TcpReceiver {
     }
 
     /// Reads payload to its target, and up to [`BEYOND`] bytes behind it into the buffer, which the caller has emptied.
-    /// Returns how many bytes went to the target, and whether there may be more.
+    /// Returns what went to the target.
     ///
     /// # Errors
     /// `WouldBlock` if nothing has arrived, `UnexpectedEof` at the end of the stream, else errors of the system.
     ///
     /// # Safety
     /// `len` bytes at `target` are writable.
-    pub unsafe fn read_to(&mut self, target: *mut u8, len: usize) -> io::Result<(usize, bool)> {
+    pub unsafe fn read_to(&mut self, target: *mut u8, len: usize) -> io::Result<DirectRead> {
         debug_assert!(self.start == self.end);
         self.compact();
         let mut parts = [
@@ -214,7 +223,10 @@ impl TcpReceiver {
         let n = unsafe { scatter(self.link.fd(), &mut parts) }?;
         self.end = n.saturating_sub(len);
         self.emptied = n < len + BEYOND;
-        Ok((n.min(len), !self.emptied))
+        Ok(DirectRead {
+            bytes: n.min(len),
+            more: !self.emptied,
+        })
     }
 
     /// Moves the remaining bytes to the front of the buffer, and extends the buffer to `size`.

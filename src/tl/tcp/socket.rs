@@ -1,10 +1,12 @@
 //! TCP sockets of rucp: non-blocking, with the delay, keepalive and buffer sizes that the options set.
 
 use super::TcpPath;
+use crate::options::PortRange;
 use crate::sys::host;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::io::{self, Error, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -25,13 +27,22 @@ pub struct SocketTuning {
     pub keep_count: Option<u32>,
     /// Connect from the address of the selected device.
     pub bind_source: bool,
-    /// Range of ports to listen on; 0 to 0 for any.
-    pub ports: (u16, u16),
+    /// Ports to listen on; 0 to 0 for any.
+    pub ports: PortRange,
     /// Maximum bytes that one read takes from a connection.
     pub receive_buffer: usize,
 }
 
 impl SocketTuning {
+    /// The ports to try for a listener at `at`: its port, or those of the range if that is 0.
+    pub fn ports_at(&self, at: SocketAddr) -> RangeInclusive<u16> {
+        let PortRange { first, last } = self.ports;
+        match at.port() {
+            0 => first..=last.max(first),
+            port => port..=port,
+        }
+    }
+
     /// Sets the buffer sizes, which determine the window and have to be set before a connection is made.
     fn apply_early(&self, socket: &Socket) -> io::Result<()> {
         if let Some(bytes) = self.sndbuf {
@@ -75,12 +86,8 @@ impl SocketTuning {
 /// # Errors
 /// Errors of the system; `AddrInUse` if no port of the range is free.
 pub fn listen(at: SocketAddr, tuning: &SocketTuning, reuse: bool) -> io::Result<Socket> {
-    let ports = match (at.port(), tuning.ports) {
-        (0, (first, last)) => first..=last.max(first),
-        (port, _) => port..=port,
-    };
     let mut error = Error::from(ErrorKind::AddrInUse);
-    for port in ports {
+    for port in tuning.ports_at(at) {
         let mut at = at;
         at.set_port(port);
         match listen_at(at, tuning, reuse) {

@@ -5,6 +5,15 @@ use super::desc::{RemoteMem, TxDesc, ZcopyDesc};
 use crate::tl::Token;
 use crate::tl::ib::bindings::*;
 
+/// The zero-copy transfers that a queue pair has not completed.
+#[derive(Clone, Copy, Debug)]
+pub struct ZcopyLoad {
+    /// Their bytes.
+    pub bytes: u64,
+    /// Speed of the port, Mb/s.
+    pub mbps: u32,
+}
+
 impl RcEp {
     /// Moves bytes between user memory and the peer's memory. The caller has checked that there is room. `last`: the
     /// request completes with this transfer, so it is signaled. `word`: the immediate that the peer gets after the
@@ -65,9 +74,12 @@ impl RcEp {
         self.zcopy_bytes > 0
     }
 
-    /// Bytes of zero-copy transfers that have not completed, and the speed of the port, Mb/s.
-    pub fn load(&self) -> (u64, u32) {
-        (self.zcopy_bytes, self.iface.port.mbps.max(1))
+    /// The zero-copy transfers that have not completed.
+    pub fn load(&self) -> ZcopyLoad {
+        ZcopyLoad {
+            bytes: self.zcopy_bytes,
+            mbps: self.iface.port.mbps.max(1),
+        }
     }
 
     /// Maximum bytes of one work request.

@@ -10,6 +10,15 @@ use crate::tl::ib::rc::{RcEp, RemoteMem, ZcopyDesc};
 /// the rails complete at about the same time.
 const PIECE: usize = 128 << 10;
 
+/// Limits of one work request.
+#[derive(Clone, Copy, Debug)]
+pub struct ZcopyLimits {
+    /// Maximum number of memory ranges that it names.
+    pub ranges: usize,
+    /// Maximum bytes that it moves.
+    pub bytes: usize,
+}
+
 impl IbSender {
     /// Whether devices can move long messages, provided that memory can be registered and, with datagrams, rails can be
     /// created.
@@ -69,13 +78,16 @@ impl IbSender {
         Some(rc_ep)
     }
 
-    /// Maximum number of memory ranges that one work request names, and of bytes that it moves.
-    pub fn zcopy_limits(&self) -> (usize, usize) {
-        let pieces = match &self.transport {
+    /// Limits of one work request.
+    pub fn zcopy_limits(&self) -> ZcopyLimits {
+        let ranges = match &self.transport {
             RcOrUd::Rc { rc_ep, .. } => rc_ep.qp.max_pieces as usize,
             RcOrUd::Ud(_) => 0,
         };
-        (pieces, self.iface.port.longest)
+        ZcopyLimits {
+            ranges,
+            bytes: self.iface.port.longest,
+        }
     }
 
     /// Moves one piece of user memory by the one of at most `most` queue pairs, that of the connection, if it has one,
@@ -105,8 +117,8 @@ impl IbSender {
                 rc_ep.has_room(1).then_some((rc_ep, state, keys))
             })
             .min_by_key(|(rc_ep, ..)| {
-                let (bytes, mbps) = rc_ep.load();
-                (bytes + PIECE as u64).saturating_mul(1000) / u64::from(mbps)
+                let load = rc_ep.load();
+                (load.bytes + PIECE as u64).saturating_mul(1000) / u64::from(load.mbps)
             });
         let Some((rc_ep, state, (key, remote))) = best else {
             return 0;

@@ -5,6 +5,16 @@ use crate::tl::Token;
 /// Number of no operation: ends a list.
 pub const NONE: u32 = u32::MAX;
 
+/// A read into a buffer of the queue, which is copied when it is complete.
+#[derive(Clone, Copy, Debug)]
+pub struct BcopyRead {
+    pub buffer: u16,
+    /// Destination of the copy.
+    pub into: *mut u8,
+    /// Bytes.
+    pub len: usize,
+}
+
 /// An outstanding operation.
 #[derive(Clone, Copy, Debug)]
 pub struct OutstandingOp {
@@ -12,8 +22,8 @@ pub struct OutstandingOp {
     pub conn: u32,
     /// The request that waits for it; null: it was detached.
     pub request: Token,
-    /// The buffer that it reads into, and the destination and length of the copy afterwards; `None`: zcopy.
-    pub copy: Option<(u16, *mut u8, usize)>,
+    /// The copy after a read into a buffer; `None`: zcopy.
+    pub copy: Option<BcopyRead>,
     next: u32,
     /// False: the entry is free.
     taken: bool,
@@ -31,16 +41,10 @@ impl OutstandingOp {
         }
     }
 
-    /// A bcopy read into `buffer`, to be copied to `into`, `len` bytes.
-    pub fn by_buffer(
-        conn: u32,
-        request: Token,
-        buffer: u16,
-        (into, len): (*mut u8, usize),
-    ) -> OutstandingOp {
-        let copy = Some((buffer, into, len));
+    /// A bcopy read.
+    pub fn by_buffer(conn: u32, request: Token, copy: BcopyRead) -> OutstandingOp {
         OutstandingOp {
-            copy,
+            copy: Some(copy),
             ..OutstandingOp::in_place(conn, request)
         }
     }

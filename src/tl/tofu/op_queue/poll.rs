@@ -2,7 +2,7 @@
 
 use super::completion::{Completion, ErrSource, QueueEvent};
 use super::edata_tags::{NO_SLOT, TagHit};
-use super::outstanding::OutstandingOp;
+use super::outstanding::{BcopyRead, OutstandingOp};
 use super::{CONN_CBDATA, MAX_EARLY_NOTICES, OpQueue, SLOT_AT, ZCOPY_BIT};
 use crate::sys::log;
 use crate::sys::sync::dma_mem;
@@ -87,7 +87,7 @@ impl OpQueue {
         );
         self.under_way.take_all(first, |read| {
             let OutstandingOp { conn, request, .. } = read;
-            if let Some((buffer, into, len)) = read.copy {
+            if let Some(BcopyRead { buffer, into, len }) = read.copy {
                 if well && !request.is_none() {
                     let from = buffers.ptr(buffer);
                     dma_mem::reads(from, len);

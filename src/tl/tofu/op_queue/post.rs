@@ -1,7 +1,7 @@
 //! Posts operations.
 
 use super::completion::{CREDITS, Completion, OpTag};
-use super::outstanding::OutstandingOp;
+use super::outstanding::{BcopyRead, OutstandingOp};
 use super::{CONN_CBDATA, OpQueue, STUCK_MS, ZCOPY_BIT, word_of};
 use crate::sys::clock;
 use crate::tl::Token;
@@ -142,7 +142,7 @@ impl OpQueue {
             return Ok(false);
         };
         let here = self.buffers.stadd(buffer);
-        let read = OutstandingOp::by_buffer(conn, request, buffer, (into, len));
+        let read = OutstandingOp::by_buffer(conn, request, BcopyRead { buffer, into, len });
         let posted = self.get(read, here, from, len);
         if posted == Ok(false) {
             self.buffers.give_back(buffer);
@@ -164,8 +164,12 @@ impl OpQueue {
             return Ok(false);
         };
         let here = self.buffers.stadd(buffer);
-        let nowhere = (std::ptr::null_mut(), WORD);
-        let read = OutstandingOp::by_buffer(conn, Token::NONE, buffer, nowhere);
+        let copy = BcopyRead {
+            buffer,
+            into: std::ptr::null_mut(),
+            len: WORD,
+        };
+        let read = OutstandingOp::by_buffer(conn, Token::NONE, copy);
         // The TNI overwrites the buffer, whose last contents this thread has read.
         read_before_post();
         let posted = self.noticed(read, |vcq, post_flags| {
