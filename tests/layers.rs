@@ -1,13 +1,19 @@
 //! `scripts/check-layers`: this project passes, and a use of a higher layer is reported with its line.
+//! `scripts/check-circles`: this project passes, and a circle of more than three modules is reported.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs the script; returns its verdict and its output.
+/// Runs `scripts/check-layers`; returns its verdict and its output.
 fn check(root: &Path) -> (bool, String) {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/check-layers");
-    let output = Command::new(script)
+    run("check-layers", root)
+}
+
+/// Runs a script on a crate; returns its verdict and its output.
+fn run(script: &str, root: &Path) -> (bool, String) {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
+    let output = Command::new(scripts.join(script))
         .arg(root)
         .output()
         .expect("python3 is installed");
@@ -89,4 +95,46 @@ fn names_from_nowhere_are_refused() {
         !passed && output.contains("`crate::reexport` is no module"),
         "{output}"
     );
+}
+
+/// A crate of one layer, `mid`, with these modules: name, text.
+fn circles_of(name: &str, modules: &[(&str, &str)]) -> (bool, String) {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mid = root.join("src/mid");
+    fs::create_dir_all(&mid).unwrap();
+    fs::write(root.join("src/lib.rs"), "mod mid;\n").unwrap();
+    let declared: String = modules
+        .iter()
+        .map(|(module, _)| format!("mod {module};\n"))
+        .collect();
+    fs::write(mid.join("mod.rs"), declared).unwrap();
+    for (module, text) in modules {
+        let file = mid.join(format!("{module}.rs"));
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+    run("check-circles", &root)
+}
+
+#[test]
+fn circles_of_more_than_three_modules_are_caught() {
+    let (passed, output) = run("check-circles", Path::new(env!("CARGO_MANIFEST_DIR")));
+    assert!(passed, "{output}");
+    let (a, b, c) = (
+        ("a", "use super::b;\nfn f() { b::f() }"),
+        ("b", "use crate::mid::{c::{self, g}, d};"),
+        ("c", "fn g() { crate::mid::d::f() }"),
+    );
+    let (passed, output) = circles_of("circle_of_4", &[a, b, c, ("d", "pub use super::a::f;")]);
+    assert!(!passed, "{output}");
+    assert!(
+        output.contains("4 modules import each other in a circle: a, b, c, d"),
+        "{output}"
+    );
+    let (passed, output) = circles_of("circle_of_3", &[a, b, c, ("d", "use super::c::g;")]);
+    assert!(passed, "{output}");
+    // Tests, comments, and the files below a module make no circle.
+    let nothing = "//! [`super::a::f`]\n#[cfg(test)]\nmod tests { use crate::mid::a; }";
+    let (passed, output) = circles_of("no_circle", &[a, b, c, ("d", nothing)]);
+    assert!(passed && output.ends_with("none\n"), "{output}");
 }

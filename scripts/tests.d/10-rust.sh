@@ -20,6 +20,7 @@ fi
 await_steps
 step 900 "cargo test" cargo test --locked --no-fail-fast
 step 60  "layers" scripts/check-layers
+step 60  "circles of imports" scripts/check-circles
 # The site itself, by mdBook: scripts/docs.
 step 60  "documents: links, words, pictures" scripts/docs --check
 step 600 "documentation of the source, without a warning" env RUSTDOCFLAGS="-D warnings" cargo doc --no-deps \

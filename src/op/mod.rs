@@ -9,6 +9,7 @@ pub mod get_reply;
 pub mod ib_drain;
 pub mod ib_rx;
 pub mod listener;
+pub mod malformed;
 pub mod param;
 pub mod rkey;
 pub mod rma;

@@ -9,6 +9,7 @@ use crate::engine::request;
 use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::Worker;
+use crate::op::malformed::Malformed;
 use crate::proto::rndv::{self, get_zcopy, put_zcopy};
 use crate::proto::{cm, failure, flush, ib_rails, req_lookup, rndv_cancel, split_copy, tx};
 use crate::sys::log;
@@ -18,9 +19,6 @@ use crate::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, FragmentHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr,
     RtrHdr, RtsHdr, SignalHdr, SplitCopyHdr, SyncHdr, ValueHdr,
 };
-
-/// A message that no version of this library sends.
-pub struct Malformed;
 
 /// Maximum length of fixed headers. They are copied before they are read, because the sender could change them.
 const MAX_HEAD: usize = 40;

@@ -1,7 +1,8 @@
 //! Options in the environment: `UCX_NAME`, and `PREFIX_UCX_NAME` for programs that passed a prefix.
 #![forbid(unsafe_code)]
 
-use super::{Source, table};
+use super::source::Source;
+use super::table;
 
 /// What marks a variable as an option.
 pub const UCX: &str = "UCX_";

@@ -5,7 +5,8 @@
 use super::choice::{ALLOC_METHODS, MEMORY_TYPES};
 use super::list;
 use super::number::{self, Size};
-use super::table::{self, Strictness};
+use super::section::Strictness;
+use super::table;
 use super::{OptionError, Options, PortRange, Value};
 
 /// Condition on the value of an option.

@@ -26,7 +26,9 @@ mod rows_protocol;
 mod rows_shm;
 mod rows_tcp;
 mod rows_tofu;
+mod section;
 mod settings;
+mod source;
 mod table;
 mod unused;
 
@@ -49,7 +51,9 @@ pub use print::{PrintFlags, reference};
 pub use settings::{OpFlags, PortRange, RndvThresh, Settings, Value};
 pub use unused::{unused_env_vars, unused_report};
 
-use table::{Distance, Reader, Slot, Strictness};
+use section::Strictness;
+use source::Source;
+use table::{Distance, Reader, Slot};
 
 /// The values of all options. Dereferences to the typed fields.
 #[derive(Clone, Debug)]
@@ -76,16 +80,6 @@ struct Rank {
     /// The full name has precedence over a prefix that several transports share, from any source.
     distance: Reverse<Distance>,
     source: Source,
-}
-
-/// Source of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Source {
-    File,
-    Environment,
-    /// In the environment, behind the prefix of the program.
-    Prefixed,
-    Call,
 }
 
 /// Why a value was rejected.

@@ -6,8 +6,9 @@ use std::fmt::{self, Write};
 use super::Options;
 use super::environment::UCX;
 use super::kind::Kind;
+use super::section::{Block, Section};
 use super::settings::Settings;
-use super::table::{Block, SECTIONS, Section, Slot, slots};
+use super::table::{SECTIONS, Slot, slots};
 
 /// The parts to print; the fields are the flags of `ucs_config_print_flags_t`.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,7 +4,7 @@
 use super::choice::{AddressVersion, FenceMode, MEMORY_TYPES, OpFlag};
 use super::kind::Kind::*;
 use super::rows_protocol::PROTOCOLS;
-use super::table::{Block, Row, Section, Strictness, row};
+use super::section::{Block, Row, Section, Strictness, row};
 
 /// Devices, transports and memory.
 const RESOURCES: &[Row] = &[

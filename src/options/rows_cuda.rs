@@ -4,7 +4,7 @@
 use super::choice::MEMORY_TYPES;
 use super::kind::Kind::*;
 use super::rows_iface::IFACE;
-use super::table::{Block, Section, Strictness, row};
+use super::section::{Block, Section, Strictness, row};
 
 /// Copies between host and CUDA device.
 pub static CUDA_COPY: Section = Section {

@@ -7,7 +7,7 @@ use super::rows_ib_iface::{
     FIRST_RECEIVES, MLX5, PORT, RC_MLX5_SHARED, RC_QP, RC_SHARED, SHORT_ADDRESSES, UD_SHARED,
 };
 use super::rows_iface::IFACE;
-use super::table::{Block, Row, Section, Strictness, row};
+use super::section::{Block, Row, Section, Strictness, row};
 
 /// The defaults that datagram transports change.
 const DATAGRAM: [(&str, &str); 5] = [

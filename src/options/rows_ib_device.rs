@@ -3,7 +3,7 @@
 
 use super::choice::MEMORY_TYPES;
 use super::kind::Kind::*;
-use super::table::{Row, row};
+use super::section::{Row, row};
 
 /// A device and its memory.
 pub const DEVICE: &[Row] = &[

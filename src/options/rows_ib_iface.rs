@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::kind::Kind::*;
-use super::table::{Row, row};
+use super::section::{Row, row};
 
 /// What every transport over these devices has.
 pub const PORT: &[Row] = &[

@@ -3,7 +3,7 @@
 
 use super::choice::{ALLOC_METHODS, LogLevel};
 use super::kind::Kind::*;
-use super::table::{Row, row};
+use super::section::{Row, row};
 
 /// What every transport has.
 pub const IFACE: &[Row] = &[

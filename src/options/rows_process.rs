@@ -3,7 +3,7 @@
 
 use super::choice::{HookMode, LogLevel};
 use super::kind::Kind::*;
-use super::table::{Block, Section, Strictness, row};
+use super::section::{Block, Section, Strictness, row};
 
 const LEVELS: super::kind::Kind = Choice(LogLevel::NAMES);
 

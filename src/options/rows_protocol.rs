@@ -3,7 +3,7 @@
 
 use super::choice::{AtomicMode, MEMORY_TYPES, RndvScheme};
 use super::kind::Kind::*;
-use super::table::{Row, row};
+use super::section::{Row, row};
 
 /// Rows of the section of the context.
 pub const PROTOCOLS: &[Row] = &[

@@ -3,7 +3,7 @@
 
 use super::kind::Kind::*;
 use super::rows_iface::{IFACE, RX_POOL, TX_POOL};
-use super::table::{Block, Row, Section, Strictness, row};
+use super::section::{Block, Row, Section, Strictness, row};
 
 /// What every transport within a node has.
 const SM: &[Row] = &[row("BW", Bandwidth, "15360.00MBps", "Bandwidth of memory.")];

@@ -4,7 +4,7 @@
 use super::choice::LogLevel;
 use super::kind::Kind::*;
 use super::rows_iface::{IFACE, RX_POOL, TX_POOL};
-use super::table::{Block, Section, Strictness, row};
+use super::section::{Block, Section, Strictness, row};
 
 /// TCP sockets.
 pub static TCP: Section = Section {

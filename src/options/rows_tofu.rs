@@ -3,7 +3,7 @@
 
 use super::kind::Kind::*;
 use super::rows_iface::IFACE;
-use super::table::{Block, Section, Strictness, row};
+use super::section::{Block, Section, Strictness, row};
 
 /// uTofu.
 pub static TOFU: Section = Section {

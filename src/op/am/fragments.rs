@@ -9,7 +9,7 @@ use crate::ctypes::*;
 use crate::engine::am::{AmDesc, AmPayload, PartialAm};
 use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
-use crate::op::rx_dispatch::Malformed;
+use crate::op::malformed::Malformed;
 use crate::sys::log;
 use crate::wire::header::{AmImm, FragmentHdr};
 

@@ -9,7 +9,7 @@ use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::unexpected::{InlineOrHeap, PartialTag, PayloadSource, UnexpectedTag};
 use crate::engine::worker::Worker;
-use crate::op::rx_dispatch::Malformed;
+use crate::op::malformed::Malformed;
 use crate::sys::{copy, log};
 use crate::wire::header::FragmentHdr;
 
