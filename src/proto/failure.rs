@@ -1,7 +1,8 @@
 //! Failed and disconnected peers: detection, and the end of all operations that involve them.
 
+use super::cm::{disconnect, server};
 use super::peer_requests;
-use super::{close_grace, cm, internal, release, resolve, rndv_cancel, tx};
+use super::{close_grace, internal, release, resolve, rndv_cancel, tx};
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL, LEFT};
 use crate::engine::peer::Peer;
@@ -163,7 +164,7 @@ pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
     } else {
         log::diag!("endpoint {:p}: the peer is gone: {:?}", ep, status);
     }
-    cm::answer(worker, ep);
+    disconnect::answer(worker, ep);
 }
 
 /// Ends the posted stream receives of a failed endpoint. Bytes that have arrived can still be received.
@@ -201,7 +202,7 @@ pub fn call_handlers(worker: &Worker) -> u32 {
             unsafe { request::complete(close, status) };
         }
         // SAFETY: only progress frees the endpoint, though its handler may have closed it.
-        cm::answer(worker, unsafe { &*ep });
+        disconnect::answer(worker, unsafe { &*ep });
     }
 }
 
@@ -212,7 +213,7 @@ pub fn send_ep_info(worker: &Worker, ep: &Endpoint, peer: &Peer) {
     if ep.session == 0 {
         send_err_mode(ep, peer);
     } else {
-        cm::send_cm_proof(worker, ep, peer);
+        server::send_cm_proof(worker, ep, peer);
     }
     // Cleared last: messages of other threads must not precede this one.
     ep.clear(FRESH);

@@ -1,7 +1,9 @@
 //! Client side of the CM: an endpoint that connects to a server, sends a hello and receives the reply.
 
+use super::exchange::{CLIENT, SERVER, exchange, transports, tuning};
 use super::hello::{read_reply, reported, seen_address};
-use super::{CLIENT, CmOutcome, SERVER, disconnect, exchange, stub_peer, transports, tuning};
+use super::outcome::CmOutcome;
+use super::{disconnect, stub_peer};
 use crate::ctypes::*;
 use crate::engine::cm::{AttemptTimer, CmEntry, CmSession, CmState, SessionState};
 use crate::engine::endpoint::Endpoint;

@@ -4,8 +4,8 @@
 //! The other side answers when its error handler has returned, at once if it has none, or by the close of its own
 //! endpoint. If its host or process fails, the close ends with an error.
 
-use super::CmOutcome;
 use super::hello::recv;
+use super::outcome::{CmOutcome, EndedClose};
 use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, CmState, FlushClose, SessionState};
 use crate::engine::endpoint::{Endpoint, FAILED};
@@ -16,9 +16,6 @@ use crate::proto::{failure, flush, tx};
 use crate::tl::cm_conn::CmConn;
 use crate::wire::cm_msg::{BYE, BYE_BEHIND, FORCED, FORCED_BEHIND};
 use crate::wire::header::{EpImm, Kind};
-
-/// The request of a completed flushing close, and its status.
-pub(super) type EndedClose = (*mut Request, ucs_status_t);
 
 /// Handles the peer's disconnect byte, or the loss of the connection.
 pub(super) fn on_disconnect(x: &mut CmState, token: u64) -> CmOutcome {

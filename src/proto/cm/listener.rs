@@ -1,6 +1,6 @@
 //! Listeners, and the connections that clients open to them.
 
-use super::{exchange, transports, tuning};
+use super::exchange::{exchange, transports, tuning};
 use super::{half_open, server};
 use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, CmState, ConnHandler, HalfOpen, Listener};

@@ -6,28 +6,23 @@
 //! stub peer, where requests wait.
 
 mod client;
-mod disconnect;
+pub(super) mod disconnect;
+mod exchange;
 mod half_open;
 mod hello;
 mod listener;
-mod server;
+mod outcome;
+pub(super) mod server;
 mod stub_peer;
 
-use crate::ctypes::*;
-use crate::engine::cm::{CmEntry, CmState, SessionState};
+use crate::engine::cm::{CmEntry, SessionState};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
 use crate::engine::request;
 use crate::engine::worker::Worker;
-use crate::sys::lock::MtGuard;
-use crate::sys::log;
 use crate::tl::cm::deferred_close;
-use crate::tl::cm::library::Rdmacm;
-use crate::tl::cm_conn::CmTransport;
-use crate::tl::tcp::socket::SocketTuning;
-use crate::wire::address::WorkerAddress;
-use crate::wire::cm_msg::NUMBER_BITS;
-use crate::wire::header::SN_BITS;
+use exchange::{CLIENT, SERVER};
+use outcome::CmOutcome;
 use std::net::SocketAddr;
 
 pub use client::{client_endpoint, connect};
@@ -35,57 +30,6 @@ pub use disconnect::{answer, close, close_idle, end_all};
 pub use listener::{listen, unlisten};
 pub use server::{accept, reject, send_cm_proof, server_endpoint};
 pub use stub_peer::on_proof;
-
-/// Flags of the serial numbers of clients' and servers' endpoints, which no counted number has.
-const CLIENT: u32 = 0b10 << NUMBER_BITS;
-const SERVER: u32 = 0b11 << NUMBER_BITS;
-const _: () = assert!(NUMBER_BITS + 2 == SN_BITS);
-
-/// The worker's CM state, made on the first call.
-fn exchange(worker: &Worker) -> Result<MtGuard<'_, Option<Box<CmState>>>, ucs_status_t> {
-    let mut guard = worker.cm.lock();
-    if guard.is_none() {
-        let made = CmState::new(worker.ctx.policy.keepalive_ms).and_then(|x| {
-            if let Some(wake) = &worker.wakeup {
-                wake.add(x.epoll.fd())?;
-            }
-            Ok(x)
-        });
-        *guard = Some(Box::new(made.map_err(|e| {
-            log::error!("cannot watch connections: {e}");
-            UCS_ERR_IO_ERROR
-        })?));
-    }
-    Ok(guard)
-}
-
-fn tuning(worker: &Worker) -> SocketTuning {
-    let policy = &worker.ctx.policy;
-    policy.connecting.tuning(policy.keepalive_ms)
-}
-
-/// CM transports of a worker, preferred first.
-fn transports(worker: &Worker) -> Vec<CmTransport> {
-    let by_rdma = !worker.ctx.ib_ports.is_empty();
-    let transports = worker.ctx.policy.sockaddr.transports.iter().copied();
-    // Without a port the library is not loaded.
-    transports
-        .filter(|&transport| transport != CmTransport::Rdma || (by_rdma && Rdmacm::get().is_some()))
-        .collect()
-}
-
-/// What is done after an event, when the CM's lock is released.
-enum CmOutcome {
-    Nothing,
-    /// A client's connection has failed.
-    Lost(*const Peer, ucs_status_t),
-    /// A client was accepted.
-    Accepted(Box<WorkerAddress>),
-    /// The peer's endpoint is closed: its disconnect byte, `None` if it was killed.
-    Gone(*mut Endpoint, Option<u8>),
-    /// A flushing close is complete.
-    Closed(disconnect::EndedClose),
-}
 
 /// Polls all CM connections. Returns the number of events.
 pub fn progress(worker: &Worker) -> u32 {

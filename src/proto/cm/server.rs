@@ -1,7 +1,7 @@
 //! Server side of the CM: an endpoint for a client that has sent a hello, or a reject.
 
+use super::exchange::{CLIENT, SERVER, exchange};
 use super::hello::{reported, seen_address};
-use super::{CLIENT, SERVER, exchange};
 use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, CmSession, ConnRequest, SessionState};
 use crate::engine::endpoint::{Endpoint, FRESH};

@@ -1,0 +1,50 @@
+//! What all CM connections of a worker share: their state, their transports, and the numbers of their endpoints.
+
+use crate::ctypes::*;
+use crate::engine::cm::CmState;
+use crate::engine::worker::Worker;
+use crate::sys::lock::MtGuard;
+use crate::sys::log;
+use crate::tl::cm::library::Rdmacm;
+use crate::tl::cm_conn::CmTransport;
+use crate::tl::tcp::socket::SocketTuning;
+use crate::wire::cm_msg::NUMBER_BITS;
+use crate::wire::header::SN_BITS;
+
+/// Flags of the serial numbers of clients' and servers' endpoints, which no counted number has.
+pub(super) const CLIENT: u32 = 0b10 << NUMBER_BITS;
+pub(super) const SERVER: u32 = 0b11 << NUMBER_BITS;
+const _: () = assert!(NUMBER_BITS + 2 == SN_BITS);
+
+/// The worker's CM state, made on the first call.
+pub(super) fn exchange(worker: &Worker) -> Result<MtGuard<'_, Option<Box<CmState>>>, ucs_status_t> {
+    let mut guard = worker.cm.lock();
+    if guard.is_none() {
+        let made = CmState::new(worker.ctx.policy.keepalive_ms).and_then(|x| {
+            if let Some(wake) = &worker.wakeup {
+                wake.add(x.epoll.fd())?;
+            }
+            Ok(x)
+        });
+        *guard = Some(Box::new(made.map_err(|e| {
+            log::error!("cannot watch connections: {e}");
+            UCS_ERR_IO_ERROR
+        })?));
+    }
+    Ok(guard)
+}
+
+pub(super) fn tuning(worker: &Worker) -> SocketTuning {
+    let policy = &worker.ctx.policy;
+    policy.connecting.tuning(policy.keepalive_ms)
+}
+
+/// CM transports of a worker, preferred first.
+pub(super) fn transports(worker: &Worker) -> Vec<CmTransport> {
+    let by_rdma = !worker.ctx.ib_ports.is_empty();
+    let transports = worker.ctx.policy.sockaddr.transports.iter().copied();
+    // Without a port the library is not loaded.
+    transports
+        .filter(|&transport| transport != CmTransport::Rdma || (by_rdma && Rdmacm::get().is_some()))
+        .collect()
+}
