@@ -15,6 +15,8 @@
 )]
 pub mod bindings;
 pub mod buffers;
+pub mod credits;
+pub mod desc;
 pub mod hca;
 pub mod iface;
 pub mod keepalive;

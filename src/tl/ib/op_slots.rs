@@ -6,7 +6,7 @@
 
 use super::bindings::*;
 use super::buffers::Buffer;
-use super::rc::{AmoDesc, RemoteMem};
+use super::desc::{AmoDesc, RemoteMem};
 use crate::sys::copy::{self, TINY};
 use crate::tl::Token;
 

@@ -2,7 +2,6 @@
 
 mod completion;
 mod connect;
-mod desc;
 mod imm;
 mod inline_wqe;
 mod op;
@@ -10,12 +9,12 @@ mod zcopy;
 
 use super::bindings::*;
 use super::buffers::Buffer;
+use super::desc::TxDesc;
+pub use super::desc::{AmoDesc, ReadDesc, RemoteMem, ZcopyDesc};
 use super::iface::IbIface;
 use super::op_slots::OpSlots;
 use super::queues::IbvQp;
 pub use connect::{PSN_MASK, begin, connect, timeout_code};
-use desc::TxDesc;
-pub use desc::{AmoDesc, ReadDesc, RemoteMem, ZcopyDesc};
 use inline_wqe::InlineWqe;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! The sending half of a connection between two workers' queue pairs: cuts records into packets.
 
 mod completion;
-mod credits;
 mod datagram;
 mod imm;
 mod record;
@@ -9,12 +8,12 @@ mod rma;
 mod zcopy;
 
 use super::NegotiatedLimits;
+pub use super::credits::Credits;
 use super::iface::IbIface;
 use super::rails::IbRails;
 use super::rc::RcEp;
 use super::ud::UdTx;
 use crate::wire::packet_hdr::{CREDIT, HEAD, PacketHdr};
-pub use credits::Credits;
 use std::sync::Arc;
 pub use zcopy::ZcopyLimits;
 

@@ -9,9 +9,9 @@ mod failover;
 mod tx_queue;
 
 use super::buffers::Buffer;
+use super::credits::Credits;
 use super::iface::IbIface;
 use super::port::mtu_bytes;
-use super::sender::Credits;
 use crate::sys::clock;
 use crate::wire::address::PortLocator;
 use crate::wire::ib_packet::{ASKS, Datagram, GAP};

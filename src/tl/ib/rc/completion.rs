@@ -1,8 +1,8 @@
 //! Completions of sends: flush markers, owners, and what a completion releases.
 
 use super::RcEp;
-use super::desc::TxDesc;
 use crate::tl::Token;
+use crate::tl::ib::desc::TxDesc;
 use crate::tl::ib::op_slots::{EndedOp, OpKind, OpSlots};
 
 impl RcEp {

@@ -1,9 +1,9 @@
 //! The prepared work request of the shortest sends and writes, and the budget within which it is posted.
 
 use super::RcEp;
-use super::desc::RemoteMem;
 use crate::sys::copy::{self, TINY};
 use crate::tl::ib::bindings::*;
+use crate::tl::ib::desc::RemoteMem;
 use crate::wire::packet_hdr::HEAD;
 
 /// Bytes of the prepared inline work request: a header and up to [`TINY`] bytes.

@@ -1,11 +1,11 @@
 //! Reads and atomic operations: by an op slot, or through a buffer.
 
 use super::RcEp;
-use super::desc::{AmoDesc, ReadDesc, RemoteMem, TxDesc};
 use crate::sys::copy::TINY;
 use crate::tl::Token;
 use crate::tl::ib::bindings::*;
 use crate::tl::ib::buffers::Buffer;
+use crate::tl::ib::desc::{AmoDesc, ReadDesc, RemoteMem, TxDesc};
 use crate::tl::ib::op_slots::OpSlots;
 
 impl RcEp {

@@ -1,9 +1,9 @@
 //! Transfers of user memory without a copy.
 
 use super::RcEp;
-use super::desc::{RemoteMem, TxDesc, ZcopyDesc};
 use crate::tl::Token;
 use crate::tl::ib::bindings::*;
+use crate::tl::ib::desc::{RemoteMem, TxDesc, ZcopyDesc};
 
 /// The zero-copy transfers that a queue pair has not completed.
 #[derive(Clone, Copy, Debug)]
