@@ -3,7 +3,7 @@
 //!
 //! A lane leads to one peer, in one direction. The thread that holds the lock of the peer's transmit state uses it, so
 //! that one thread at a time calls these functions. None of them blocks, calls the user, or frees a request; none but
-//! [`LaneOps::settle`] and [`LaneOps::teardown`] makes a system call that is not needed to send.
+//! [`LaneOps::teardown`] makes a system call that is not needed to send.
 
 use super::Token;
 
