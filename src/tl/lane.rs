@@ -1,6 +1,6 @@
 //! The closed set of lanes.
 
-use super::contract::{LaneError, LaneOps, RecordHdr, Teardown};
+use super::contract::{LaneOps, Teardown};
 use super::{Token, ib, shm, tcp, tofu};
 
 /// The transport to a peer, with its state. The sending thread holds the peer's lock, so that one thread at a time
@@ -30,17 +30,9 @@ macro_rules! with_sender {
     };
 }
 
-/// [`LaneOps`] of whichever sender the lane has. Where a transport is known, its sender is called.
+/// [`LaneOps`] of whichever sender the lane has, as far as it is called through the enum. Where the transport is known,
+/// and for records, its sender is called ([`with_sender!`]).
 impl Lane {
-    pub fn am_bcopy(
-        &mut self,
-        hdr: RecordHdr,
-        len: usize,
-        fill: impl FnOnce(*mut u8),
-    ) -> Result<bool, LaneError> {
-        with_sender!(self, sender => sender.am_bcopy(hdr, len, fill))
-    }
-
     pub fn settle(&mut self) {
         with_sender!(self, sender => sender.settle());
     }

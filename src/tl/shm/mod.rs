@@ -32,7 +32,7 @@ pub struct InboxLocator {
     pub id: MemfdId,
     /// Identifies the memory, see [`InboxKind`].
     pub key: u64,
-    /// Where the owner holds the liveness lock of the key ([`liveness_lock::place`]); 0 if it holds none.
+    /// Where the owner holds the liveness lock of the key ([`crate::sys::liveness_lock::place`]); 0 if it holds none.
     pub liveness_place: u32,
 }
 
