@@ -7,7 +7,7 @@ use crate::engine::endpoint::{self, Endpoint};
 use crate::engine::request::{Request, TxState};
 use crate::op::endpoint as endpoints;
 use crate::op::param::Param;
-use crate::proto::flush;
+use crate::proto::answers;
 use crate::tl::Lane;
 use std::ptr;
 
@@ -39,7 +39,7 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
                 (*sender).flush_marker(Request::token(req));
                 return Request::handle(req);
             }
-            if (*sender).is_drained() && flush::is_answered_well(peer) && may_be_null(param) {
+            if (*sender).is_drained() && answers::is_answered_well(peer) && may_be_null(param) {
                 return ptr::null_mut();
             }
         }
@@ -58,7 +58,7 @@ unsafe fn flush_without_marker(
     unsafe {
         let peer = (*ep).peer();
         // A stub peer is not connected yet, or its requests have moved to the peer that replaced it.
-        if flush::is_answered_well(peer) && !peer.is_stub() && may_be_null(param) {
+        if answers::is_answered_well(peer) && !peer.is_stub() && may_be_null(param) {
             (*(*ep).worker).progress_flags.clear_copied();
             return ptr::null_mut();
         }

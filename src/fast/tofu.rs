@@ -17,7 +17,7 @@ use crate::engine::tofu_worker::TofuWorker;
 use crate::engine::worker::{Rx, Worker};
 use crate::op::param::Param;
 use crate::op::tofu_rx;
-use crate::proto::flush;
+use crate::proto::answers;
 use crate::proto::tx::rma_tofu;
 use crate::tl::Lane;
 use crate::tl::tofu::sender::TofuSender;
@@ -180,7 +180,7 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
         let Some((sender, _)) = sender_of::<TofuSender>(ep) else {
             return flush_slow(ep, param);
         };
-        if sender.is_drained() && flush::is_answered_well((*ep).peer()) {
+        if sender.is_drained() && answers::is_answered_well((*ep).peer()) {
             if may_be_null(param) {
                 return ptr::null_mut();
             }

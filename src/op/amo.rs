@@ -10,7 +10,7 @@ use crate::engine::peer::Peer;
 use crate::engine::request::{self, Callback, EndpointRef, PeerRef, Request, TxPayload, TxState};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
-use crate::proto::flush;
+use crate::proto::answers;
 use crate::proto::select::amo::{self as select, AmoPath};
 use crate::proto::select::rma::Adapter;
 use crate::proto::tx::{self, PostResult, rma_ib, rma_tofu};
@@ -212,7 +212,7 @@ fn path(
         Adapter::Tofu => rkey.stadd(addr, len).is_some() && offers(worker, amo),
         Adapter::Ib => hca.port_mask != 0 && rma_ib::step(&amo.head(false)).is_some(),
     };
-    let answered = || flush::is_answered(peer);
+    let answered = || answers::is_answered(peer);
     Ok(select::path(
         rkey.executor,
         rma,

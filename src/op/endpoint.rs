@@ -6,7 +6,8 @@ use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, FRESH, INTERNAL, LEFT, U
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, EndpointRef, PeerRef, Request};
 use crate::engine::worker::Worker;
-use crate::proto::peer_requests;
+use crate::proto::answers;
+use crate::proto::tx::peer_requests;
 use crate::proto::{close_grace, cm, detach, failure, flush, internal, resolve, rndv_cancel, tx};
 use crate::sys::{log, process};
 use crate::wire::header::{EpImm, Kind};
@@ -70,7 +71,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     }
     if force && !open {
         peer.force_closed.store(true, Ordering::Relaxed);
-        flush::drop_failure(peer);
+        answers::drop_failure(peer);
         flush::abandon(worker, peer);
     }
     let busy = silence(worker, ep);

@@ -10,6 +10,7 @@ use crate::engine::peer::{Peer, ShortAccess, ShortKind};
 use crate::engine::request::{self, EndpointRef, PeerRef, RailShare, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
+use crate::proto::answers;
 use crate::proto::cma::{self, CmaDirection, CmaFault, CmaRemote};
 use crate::proto::flush;
 use crate::proto::select::rma::{self as select, RmaPath};
@@ -44,7 +45,7 @@ pub fn path(
     let adapter = select::adapter(keyed, || rkey.stadd(addr, len).is_some());
     if !rkey.empty && worker.fenced.load(Ordering::Relaxed) {
         let settled = match adapter {
-            Some(_) => flush::is_answered(peer),
+            Some(_) => answers::is_answered(peer),
             None => flush::is_settled(peer),
         };
         if !settled {

@@ -10,8 +10,9 @@ use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::Worker;
 use crate::op::malformed::Malformed;
+use crate::proto::answers;
 use crate::proto::rndv::{self, get_zcopy, put_zcopy};
-use crate::proto::{cm, failure, flush, ib_rails, req_lookup, rndv_cancel, split_copy, tx};
+use crate::proto::{cm, failure, ib_rails, req_lookup, rndv_cancel, split_copy, tx};
 use crate::sys::log;
 use crate::tl::Message;
 use crate::wire::address::PortLocator;
@@ -254,7 +255,7 @@ fn answered(peer: &Peer, status: ucs_status_t, what: &str) {
     if status != UCS_OK {
         log::error!("worker {:#x} refused a {what}: {status:?}", peer.uid);
     }
-    flush::notified(peer, status);
+    answers::notified(peer, status);
 }
 
 /// Handles a part of the data of a get.
@@ -268,7 +269,7 @@ unsafe fn got(worker: &Worker, peer: &Peer, m: &Message, h: DataHdr, bytes: *con
     if is_get && let Some(req) = req_lookup::take(worker, peer, m.imm) {
         // SAFETY: the request was removed from the table: this thread owns it.
         unsafe { request::complete(req, status) };
-        flush::answered(peer);
+        answers::answered(peer);
     }
 }
 
@@ -335,5 +336,5 @@ unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &Message, value: u64) {
             request::complete(req, status);
         }
     }
-    flush::answered(peer);
+    answers::answered(peer);
 }

@@ -3,8 +3,9 @@
 use super::param::Param;
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, ShortAccess};
+use crate::proto::answers;
 use crate::proto::select::rma::RmaPath;
-use crate::proto::{flush, tx};
+use crate::proto::tx;
 use crate::tl::Lane;
 use std::sync::atomic::Ordering;
 
@@ -14,7 +15,7 @@ pub(super) fn is_unanswered(peer: &Peer) -> bool {
     if !peer.short_rma.is_used() {
         return false;
     }
-    if !flush::is_answered(peer) {
+    if !answers::is_answered(peer) {
         return true;
     }
     if !peer.tx.is_shared() {

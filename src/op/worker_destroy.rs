@@ -7,7 +7,7 @@ use crate::engine::cm::ConnRequest;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::request::{self, Request};
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::peer_requests;
+use crate::proto::tx::peer_requests;
 use crate::proto::{cm, internal, proto_info, rndv_cancel, tcp_close, tx};
 use crate::sys::log;
 

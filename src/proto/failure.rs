@@ -1,7 +1,7 @@
 //! Failed and disconnected peers: detection, and the end of all operations that involve them.
 
 use super::cm::{disconnect, server};
-use super::peer_requests;
+use super::tx::peer_requests;
 use super::{close_grace, internal, release, resolve, rndv_cancel, tx};
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL, LEFT};

@@ -1,5 +1,6 @@
 //! Protocols: selection, sending, rendezvous, wireup, failure handling.
 
+pub mod answers;
 pub mod close_grace;
 pub mod cm;
 pub mod cma;
@@ -14,7 +15,6 @@ pub mod ib_wireup_tcp;
 pub mod internal;
 pub mod lane_info;
 pub mod liveness;
-pub mod peer_requests;
 pub mod proto_info;
 pub mod release;
 pub mod req_lookup;

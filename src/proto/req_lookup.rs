@@ -1,12 +1,12 @@
 //! Look-up of requests by the id in a peer's message: found in the table, removed from it, or borrowed while data are
 //! stored.
 
-use super::flush;
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
+use crate::proto::answers;
 use crate::sys::log;
 use crate::wire::header::{DataHdr, Kind};
 use std::sync::atomic::Ordering;
@@ -124,7 +124,7 @@ impl BorrowedReq<'_> {
             // SAFETY: the request was removed from the table: this thread owns it.
             unsafe { request::complete(req, status) };
             if read {
-                flush::answered(self.peer);
+                answers::answered(self.peer);
             }
         }
     }

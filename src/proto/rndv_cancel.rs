@@ -7,13 +7,14 @@
 //!
 //! Memory that the receiver's device may be reading is returned only when the receiver has answered.
 
-use super::peer_requests;
-use super::{flush, rndv, tx};
+use super::tx::peer_requests;
+use super::{rndv, tx};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, EndpointRef, Request, ZcopyRole, ZcopyState};
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::Worker;
+use crate::proto::answers;
 use crate::sys::log;
 use crate::tl::Lane;
 use crate::tl::shm::ring::CancelCounter;
@@ -65,7 +66,7 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
             // Data that arrive for a get that has ended are dropped. The answer to an atomic operation counts
             // nevertheless. A get that was queued, and not counted as sent, has lost its id (`take_requests`).
             if (*req).msg.is(Kind::GetReq) && (*req).id != 0 {
-                flush::discount_cancelled(peer, &*req);
+                answers::discount_cancelled(peer, &*req);
             }
             request::complete(req, status);
         }

@@ -5,6 +5,7 @@ mod connect;
 pub mod completion;
 pub mod ib_stripe;
 mod iov_sge;
+pub mod peer_requests;
 mod pending;
 mod rma;
 pub mod rma_ib;
@@ -16,7 +17,7 @@ pub mod zcopy;
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::request::{self, Callback, PeerRef, Request, TxState};
-use crate::proto::flush;
+use crate::proto::answers;
 use crate::proto::select::message;
 use crate::sys::lock::MtGuard;
 use crate::sys::log;
@@ -321,7 +322,7 @@ unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<boo
     let counted = matches!(r.msg.raw_kind(), am::GET | am::AMO | am::SIGNAL);
     if counted {
         let before = peer.rma_sent.fetch_add(1, Ordering::Relaxed);
-        flush::set_turn(r, before + 1);
+        answers::set_turn(r, before + 1);
     }
     // SAFETY: the user promises that the request's memory is valid.
     let sent = unsafe { am::send(peer, lane, r) };

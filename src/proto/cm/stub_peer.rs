@@ -6,7 +6,7 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, PeerRef};
 use crate::engine::worker::Worker;
-use crate::proto::peer_requests;
+use crate::proto::tx::peer_requests;
 use crate::proto::{failure, resolve, tx};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,10 +1,11 @@
 //! The requests of a peer, in whichever lists and lanes they wait: taken out of all, or without their endpoint.
 
-use super::{split_copy, tx};
+use super::zcopy;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
 use crate::engine::request::{EndpointRef, Request};
 use crate::engine::worker::Worker;
+use crate::proto::split_copy;
 use indexmap::IndexSet;
 
 /// Removes all requests of a peer that `wanted` selects from the lists that they are in.
@@ -40,7 +41,7 @@ pub fn take(worker: &Worker, peer: &Peer, wanted: impl Fn(&Request) -> bool) -> 
         let waiting = lane.detach(|token| wanted(Request::by_token(token)));
         taken.extend(waiting.into_iter().map(Request::by_token));
     }
-    taken.extend(tx::zcopy::take(&tx, wanted));
+    taken.extend(zcopy::take(&tx, wanted));
     drop(tx);
     let mut pulls = Vec::new();
     worker.cma_gets.lock().retain(|&r| {
