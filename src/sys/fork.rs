@@ -328,9 +328,10 @@ fn disable_inherited() {
         object.into_iter().for_each(|o| unsafe { disable(o, size) });
     }
     // The registrations stay: a child of the child inherits them, too.
-    match by_fork {
-        true => in_parent(),
-        false => REGISTRY.lock.give_back(),
+    if by_fork {
+        in_parent()
+    } else {
+        REGISTRY.lock.give_back()
     }
 }
 

@@ -189,19 +189,23 @@ fn by_program(why: String) -> Result<(&'static str, ReportSource), String> {
         return Err(why);
     }
     let entries = PatchedEntries::of_another()?;
-    match entries.reported() {
-        true => Ok(("the program", ReportSource::ByProgram(entries))),
-        false => Err(why),
+    if entries.reported() {
+        Ok(("the program", ReportSource::ByProgram(entries)))
+    } else {
+        Err(why)
     }
 }
 
 fn check_entries() -> bool {
     let mut source = ENTRIES.lock();
     let checked = match &mut *source {
-        ReportSource::ByProgram(entries) => match entries.reported() {
-            true => Ok(false),
-            false => Err("the program reports nothing".to_owned()),
-        },
+        ReportSource::ByProgram(entries) => {
+            if entries.reported() {
+                Ok(false)
+            } else {
+                Err("the program reports nothing".to_owned())
+            }
+        }
         ReportSource::ByEntries(entries) => entries.check(),
         ReportSource::NoLonger => return false,
     };

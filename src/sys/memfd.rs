@@ -228,9 +228,10 @@ impl Mapping {
         let part = |ptr, len| {
             // SAFETY: a part of a mapping, which nothing else unmaps.
             let part = unsafe { Self::from_raw(ptr, len) };
-            match private {
-                true => part.without_children(),
-                false => part,
+            if private {
+                part.without_children()
+            } else {
+                part
             }
         };
         (part(whole.ptr, at), part(behind, whole.len - at))

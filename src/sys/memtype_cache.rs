@@ -66,13 +66,14 @@ impl Regions {
         if address >= end {
             return None;
         }
-        Some(match size <= end - address {
-            true => Found::Inside {
+        Some(if size <= end - address {
+            Found::Inside {
                 start,
                 end,
                 attributes,
-            },
-            false => Found::Beyond,
+            }
+        } else {
+            Found::Beyond
         })
     }
 }

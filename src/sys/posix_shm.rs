@@ -94,9 +94,10 @@ impl PosixShm {
 
     /// Whether the descriptor still names the file: not where the program has closed all descriptors.
     fn check(&self) -> io::Result<()> {
-        match self.file.is_intact() {
-            true => Ok(()),
-            false => Err(Error::from_raw_os_error(libc::EBADF)),
+        if self.file.is_intact() {
+            Ok(())
+        } else {
+            Err(Error::from_raw_os_error(libc::EBADF))
         }
     }
 

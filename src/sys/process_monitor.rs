@@ -133,9 +133,10 @@ impl MonitoredProcess {
     /// The state when [`poll`] was called last.
     pub fn state(&self) -> ExitState {
         // Relaxed: a hint; the caller asks the kernel before it acts.
-        match self.exited.load(Ordering::Relaxed) {
-            true => ExitState::Exited,
-            false => self.set.state(),
+        if self.exited.load(Ordering::Relaxed) {
+            ExitState::Exited
+        } else {
+            self.set.state()
         }
     }
 
@@ -229,9 +230,10 @@ impl Set {
     /// `Running` or `Lost`.
     fn state(&self) -> ExitState {
         // Relaxed: `lost` is never cleared, and a later call may see it.
-        match self.lost.load(Ordering::Relaxed) || self.maker != std::process::id() {
-            true => ExitState::Lost,
-            false => ExitState::Running,
+        if self.lost.load(Ordering::Relaxed) || self.maker != std::process::id() {
+            ExitState::Lost
+        } else {
+            ExitState::Running
         }
     }
 
@@ -247,12 +249,11 @@ impl Set {
         let (set, fd) = (self.epoll.as_raw_fd(), process.as_raw_fd());
         // SAFETY: `event` is valid; the kernel copies it.
         let mut add = || unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, &mut event) };
-        match self.epoll.is_intact() && add() == 0 {
-            true => Ok(()),
-            false => {
-                self.mark_lost();
-                Err(io::Error::last_os_error())
-            }
+        if self.epoll.is_intact() && add() == 0 {
+            Ok(())
+        } else {
+            self.mark_lost();
+            Err(io::Error::last_os_error())
         }
     }
 

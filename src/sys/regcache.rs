@@ -261,9 +261,10 @@ impl<R: Registrar> RegCache<R> {
             region,
             _charge: charge,
         });
-        match keeps {
-            true => Ok(self.keep(worker, registered, since)),
-            false => Ok(self.share_region(registered)),
+        if keeps {
+            Ok(self.keep(worker, registered, since))
+        } else {
+            Ok(self.share_region(registered))
         }
     }
 

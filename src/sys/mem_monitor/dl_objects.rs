@@ -30,17 +30,17 @@ fn for_each(mut each: impl FnMut(ObjectInfo<'_>) -> bool) {
     ) -> c_int {
         // SAFETY: the loader passes a valid description, and the pointer that `dl_iterate_phdr` was given below.
         let (info, each) = unsafe { (&*info, &mut *each.cast::<F>()) };
-        let name = match info.dlpi_name.is_null() {
-            true => c"",
+        let name = if info.dlpi_name.is_null() {
+            c""
+        } else {
             // SAFETY: a terminated name, as long as the object is loaded.
-            false => unsafe { CStr::from_ptr(info.dlpi_name) },
+            unsafe { CStr::from_ptr(info.dlpi_name) }
         };
-        let headers = match info.dlpi_phdr.is_null() {
-            true => &[],
+        let headers = if info.dlpi_phdr.is_null() {
+            &[]
+        } else {
             // SAFETY: so many headers, as long as the object is loaded.
-            false => unsafe {
-                std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize)
-            },
+            unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) }
         };
         let base = info.dlpi_addr as usize;
         let goes_on = each(ObjectInfo {

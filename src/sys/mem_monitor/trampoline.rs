@@ -89,9 +89,10 @@ pub unsafe fn write_code(at: usize, old: Block, new: Block) -> io::Result<()> {
     // SAFETY: the caller's promise; the pages are writable.
     let exchanged = unsafe { code::exchange(at, old, new) };
     protect(page, len, code)?;
-    match exchanged {
-        true => Ok(()),
-        false => Err(io::Error::from_raw_os_error(libc::EBUSY)),
+    if exchanged {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EBUSY))
     }
 }
 
