@@ -18,7 +18,6 @@ pub enum Lane {
 
 /// Evaluates an expression with the sender of a lane, by static dispatch: once for each type of sender. The sender is a
 /// reference, mutable if that to the lane is.
-#[macro_export]
 macro_rules! with_sender {
     ($lane:expr, $sender:ident => $value:expr) => {
         match $lane {
@@ -29,6 +28,31 @@ macro_rules! with_sender {
         }
     };
 }
+pub(crate) use with_sender;
+
+/// The part of [`LaneOps`] that sends records by copies, by the sender's own functions `has_room` and `send`: in an
+/// `impl` of the trait. `$refused`: the error if a record is not taken for which there was room; `$result`: converts
+/// the result of those functions.
+macro_rules! sends_records {
+    ($refused:expr, $result:expr) => {
+        const REFUSED: LaneError = $refused;
+
+        fn has_room(&mut self, len: usize) -> Result<bool, LaneError> {
+            $result(Self::has_room(self, len))
+        }
+
+        #[inline(always)]
+        fn am_bcopy(
+            &mut self,
+            hdr: RecordHdr,
+            len: usize,
+            fill: impl FnOnce(*mut u8),
+        ) -> Result<bool, LaneError> {
+            $result(Self::send(self, hdr.kind, hdr.aux, hdr.imm, len, fill))
+        }
+    };
+}
+pub(super) use sends_records;
 
 /// [`LaneOps`] of whichever sender the lane has, as far as it is called through the enum. Where the transport is known,
 /// and for records, its sender is called ([`with_sender!`]).

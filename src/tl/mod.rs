@@ -13,6 +13,7 @@ pub mod tofu;
 mod token;
 
 pub use lane::Lane;
+pub(crate) use lane::with_sender;
 pub use message::Message;
 pub use token::Token;
 

@@ -7,8 +7,8 @@ use crate::engine::request::{Request, TxPayload};
 use crate::proto::select::message::{is_zcopy, longest_by_socket};
 use crate::tl::Lane;
 use crate::tl::contract::{LaneError, LaneOps, RecordHdr, ZcopyResult};
+use crate::tl::with_sender;
 use crate::wire::header::{DataHdr, FragmentHdr, Kind};
-use crate::with_sender;
 use std::sync::atomic::Ordering;
 
 /// Longest part of a longer message that is sent from user memory, bytes.

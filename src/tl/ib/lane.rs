@@ -3,23 +3,10 @@
 use super::sender::IbSender;
 use crate::tl::Token;
 use crate::tl::contract::{LaneError, LaneOps, RecordHdr, Teardown};
+use crate::tl::lane::sends_records;
 
 impl LaneOps for IbSender {
-    const REFUSED: LaneError = LaneError::Refused;
-
-    fn has_room(&mut self, len: usize) -> Result<bool, LaneError> {
-        Ok(self.has_room(len))
-    }
-
-    #[inline(always)]
-    fn am_bcopy(
-        &mut self,
-        hdr: RecordHdr,
-        len: usize,
-        fill: impl FnOnce(*mut u8),
-    ) -> Result<bool, LaneError> {
-        Ok(self.send(hdr.kind, hdr.aux, hdr.imm, len, fill))
-    }
+    sends_records!(LaneError::Refused, Ok);
 
     /// Completions or a timer make the descriptor readable.
     fn has_room_event(&self) -> bool {

@@ -3,6 +3,7 @@
 use super::outbox::Outbox;
 use super::ring::Unusable;
 use crate::tl::contract::{LaneError, LaneOps, RecordHdr, Teardown};
+use crate::tl::lane::sends_records;
 
 impl From<Unusable> for LaneError {
     fn from(_: Unusable) -> Self {
@@ -11,21 +12,7 @@ impl From<Unusable> for LaneError {
 }
 
 impl LaneOps for Outbox {
-    const REFUSED: LaneError = LaneError::Unusable;
-
-    fn has_room(&mut self, len: usize) -> Result<bool, LaneError> {
-        Ok(self.has_room(len)?)
-    }
-
-    #[inline(always)]
-    fn am_bcopy(
-        &mut self,
-        hdr: RecordHdr,
-        len: usize,
-        fill: impl FnOnce(*mut u8),
-    ) -> Result<bool, LaneError> {
-        Ok(self.send(hdr.kind, hdr.aux, hdr.imm, len, fill)?)
-    }
+    sends_records!(LaneError::Unusable, |sent| Ok(sent?));
 
     /// The contents of the ring are in the receiver's memory.
     fn is_drained(&self) -> bool {

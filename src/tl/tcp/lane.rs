@@ -2,6 +2,7 @@
 
 use super::sender::TcpSender;
 use crate::tl::contract::{LaneError, LaneOps, RecordHdr, Teardown, ZcopyResult};
+use crate::tl::lane::sends_records;
 
 fn result(sent: bool) -> ZcopyResult {
     if sent {
@@ -12,22 +13,10 @@ fn result(sent: bool) -> ZcopyResult {
 }
 
 impl LaneOps for TcpSender {
-    const REFUSED: LaneError = LaneError::Refused;
+    sends_records!(LaneError::Refused, Ok);
+
     /// A part costs a share of a system call.
     const MAX_PART: usize = 16 << 10;
-
-    fn has_room(&mut self, len: usize) -> Result<bool, LaneError> {
-        Ok(self.has_room(len))
-    }
-
-    fn am_bcopy(
-        &mut self,
-        hdr: RecordHdr,
-        len: usize,
-        fill: impl FnOnce(*mut u8),
-    ) -> Result<bool, LaneError> {
-        Ok(self.send(hdr.kind, hdr.aux, hdr.imm, len, fill))
-    }
 
     fn am_zcopy(&mut self, hdr: RecordHdr, parts: [&[u8]; 3]) -> ZcopyResult {
         result(self.send_parts(hdr.kind, hdr.aux, hdr.imm, parts))
