@@ -37,8 +37,8 @@ pub use rtr_race::progress_races;
 /// Maximum number of pieces of a list that the peer reads; of longer ones the sender packs messages.
 const MAX_LISTED: usize = 4096;
 
-/// What a peer may read by CMA: the address of the memory, or of the user's list of pieces and their number. List and
-/// memory are valid until the operation completes. Address 0: only this process can access the data.
+/// What a peer may read by CMA: where the data are, with the address of the memory, or of the user's list of pieces and
+/// their number. List and memory are valid until the operation completes.
 fn readable_at(data: &Data) -> (SentData, u64, u32) {
     match *data {
         Data::Contig { ptr, .. } => (SentData::Contiguous, ptr as u64, 0),
@@ -151,16 +151,14 @@ fn request_data(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<Op
         number,
     };
     tx::control(peer, Kind::Rtr, 0, offer, &head.encode());
-    recheck_lost(worker, peer);
+    recheck_lost(peer);
 }
 
 /// Called when a request has an id by which a peer answers. If the peer had failed before the request was in the table,
 /// its failure is handled again.
-pub(super) fn recheck_lost(worker: &Worker, peer: &Peer) {
+pub(super) fn recheck_lost(peer: &Peer) {
     if peer.status() != UCS_OK {
-        worker.failed_peers.lock().push(peer);
-        worker.progress_flags.raise_deferred();
-        worker.wake();
+        peer.handle_failure();
     }
 }
 

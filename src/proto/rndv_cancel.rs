@@ -7,14 +7,13 @@
 //!
 //! Memory that the receiver's device may be reading is returned only when the receiver has answered.
 
-use super::tx::peer_requests;
-use super::{rndv, tx};
+use super::tx::{self, peer_requests};
+use super::{answers, rndv};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, EndpointRef, Request, ZcopyRole, ZcopyState};
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::Worker;
-use crate::proto::answers;
 use crate::sys::log;
 use crate::tl::Lane;
 use crate::tl::shm::ring::CancelCounter;
@@ -108,7 +107,7 @@ unsafe fn cancel_remote(peer: &Peer, req: *mut Request, status: ucs_status_t) ->
         }
     };
     tx::control(peer, Kind::RndvCancelReq, 0, offered, &head.encode());
-    rndv::recheck_lost(worker, peer);
+    rndv::recheck_lost(peer);
     true
 }
 

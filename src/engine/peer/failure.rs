@@ -11,11 +11,17 @@ impl Peer {
     #[cold]
     pub fn fail(&self, status: ucs_status_t) {
         if self.set_failed(status) {
-            let worker = self.worker();
-            worker.failed_peers.lock().push(self);
-            worker.progress_flags.raise_deferred();
-            worker.wake();
+            self.handle_failure();
         }
+    }
+
+    /// Makes progress end the requests and endpoints of the peer, which has failed: those that it finds then.
+    #[cold]
+    pub fn handle_failure(&self) {
+        let worker = self.worker();
+        worker.failed_peers.lock().push(self);
+        worker.progress_flags.raise_deferred();
+        worker.wake();
     }
 
     /// Sets the status of a failed peer; true the first time.

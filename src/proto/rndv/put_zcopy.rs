@@ -41,7 +41,7 @@ pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> 
         keys: packed(keys),
     };
     tx::control(peer, Kind::RtrDevice, 0, offer, &head.encode());
-    recheck_lost(worker, peer);
+    recheck_lost(peer);
     Some(GetStep::Asked)
 }
 
