@@ -6,9 +6,10 @@ use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, FRESH, INTERNAL, LEFT, U
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, EndpointRef, PeerRef, Request};
 use crate::engine::worker::Worker;
-use crate::proto::answers;
-use crate::proto::tx::peer_requests;
-use crate::proto::{close_grace, cm, detach, failure, flush, internal, resolve, rndv_cancel, tx};
+use crate::proto::tx::{self, peer_requests};
+use crate::proto::{
+    answers, close_grace, cm, detach, failure, flush, internal, resolve, rndv_cancel,
+};
 use crate::sys::{log, process};
 use crate::wire::header::{EpImm, Kind};
 use std::ptr::NonNull;

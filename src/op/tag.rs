@@ -55,13 +55,13 @@ pub unsafe fn send(
         let r = &mut *req;
         (r.data, r.peer, r.ep) = (data, Some(PeerRef::new(peer)), EndpointRef::of(ep));
         match protocol {
-            // A synchronous send completes with the match in rendezvous, too.
-            Protocol::Eager(Eager::Fragments) if sync => {
-                rndv::prepare(worker, req, Kind::TagRts, tag)
-            }
-            Protocol::Eager(Eager::Fragments) => {
+            Protocol::Eager(Eager::Fragments) if !sync => {
                 r.payload = TxPayload::Fragments;
                 tx::set_message(r, Kind::TagFragment, 0, tag, &[]);
+            }
+            // A synchronous send completes with the match in rendezvous, too.
+            Protocol::Eager(Eager::Fragments) | Protocol::Rendezvous => {
+                rndv::prepare(worker, req, Kind::TagRts, tag)
             }
             Protocol::Eager(Eager::Short | Eager::Bcopy | Eager::Zcopy) if sync => {
                 r.sent = TxState::AwaitReply;
@@ -70,7 +70,6 @@ pub unsafe fn send(
             Protocol::Eager(Eager::Short | Eager::Bcopy | Eager::Zcopy) => {
                 tx::set_message(r, Kind::TagEager, 0, tag, &[]);
             }
-            Protocol::Rendezvous => rndv::prepare(worker, req, Kind::TagRts, tag),
         }
         param::start(req, p)
     }

@@ -7,8 +7,8 @@ use crate::engine::cm::ConnRequest;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::request::{self, Request};
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::tx::peer_requests;
-use crate::proto::{cm, internal, proto_info, rndv_cancel, tcp_close, tx};
+use crate::proto::tx::{self, peer_requests};
+use crate::proto::{cm, internal, proto_info, rndv_cancel, tcp_close};
 use crate::sys::log;
 
 /// Destroys a worker.

@@ -1,8 +1,8 @@
 //! Failed and disconnected peers: detection, and the end of all operations that involve them.
 
 use super::cm::{disconnect, server};
-use super::tx::peer_requests;
-use super::{close_grace, internal, release, resolve, rndv_cancel, tx};
+use super::tx::{self, peer_requests};
+use super::{close_grace, internal, release, resolve, rndv_cancel};
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL, LEFT};
 use crate::engine::peer::Peer;

@@ -4,13 +4,12 @@
 //! A put, and an atomic operation without a result, can have completed when the peer refuses it: the next flush fails
 //! with `UCS_ERR_INVALID_ADDR`, once. (In UCX the peer aborts, and the flush fails as well.)
 
-use super::tx;
-use super::tx::peer_requests;
+use super::answers;
+use super::tx::{self, peer_requests};
 use crate::ctypes::*;
 use crate::engine::peer::{AwaitedFlush, Peer, PeerTx};
 use crate::engine::request::{self, Callback, ChildOps, Op, PeerRef, Request, TxState};
 use crate::engine::worker::Worker;
-use crate::proto::answers;
 use crate::tl::Lane;
 use std::sync::atomic::Ordering;
 

@@ -6,8 +6,8 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, PeerRef};
 use crate::engine::worker::Worker;
-use crate::proto::tx::peer_requests;
-use crate::proto::{failure, resolve, tx};
+use crate::proto::tx::{self, peer_requests};
+use crate::proto::{failure, resolve};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
