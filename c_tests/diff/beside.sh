@@ -1,6 +1,6 @@
 # Runs commands in parallel, as many as BESIDE says (3) at a time: most of these commands wait for timeouts. (sourced)
 #
-# Sets `passed` and `failed`, and leaves no files in `work`.
+# Sets `passed` and `failed`, as verdict.sh has them, and leaves no files in `work`.
 
 declare -A beside_running=() # process id of a command: its name
 
@@ -15,17 +15,18 @@ beside() {
 
 # Waits for one of the commands. Prints its output in one piece.
 beside_wait_one() {
-    local pid status=0 out name
+    local pid status=0 out name tail
     wait -n -p pid "${!beside_running[@]}" || status=$?
     out=${beside_running[$pid]%%:*} name=${beside_running[$pid]#*:}
     unset "beside_running[$pid]"
     echo "== $name"
     cat "$out"
+    tail=$(grep -v '^PASS' "$out" | tail -n 11)
     rm -f "$out"
     if [ $status -eq 0 ]; then
         passed=$((passed + 1))
     else
-        failed+=("$name")
+        failed+=("$name"$'\n'"$tail")
     fi
 }
 
