@@ -1,13 +1,13 @@
 //! Sockaddr connection establishment (CM): listeners, connection requests, and the sessions of clients and servers.
 
 use super::endpoint::Endpoint;
-use super::epoll_timer::EpollTimer;
 use super::peer::Peer;
 use super::request::Request;
 use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::clock;
 use crate::sys::epoll::Epoll;
+use crate::sys::epoll_timer::EpollTimer;
 use crate::sys::fork::{Lock, Mutex};
 use crate::tl::cm_conn::{CmConn, CmListener, CmTransport};
 use crate::wire::address::WorkerAddress;

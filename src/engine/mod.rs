@@ -2,7 +2,6 @@
 
 pub mod am;
 pub mod amo_mode;
-pub mod epoll_timer;
 pub mod cm;
 pub mod context;
 pub mod core_yield;

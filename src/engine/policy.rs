@@ -4,12 +4,12 @@ mod ib;
 mod tofu;
 
 use crate::ctypes::*;
-use crate::options::{Count, Interval, OpFlag, Options, PortRange, RndvScheme, Size, Ternary};
+use crate::options::{OpFlag, Options, RndvScheme, Size};
 use crate::sys::log;
 use crate::tl;
 use crate::tl::cm_conn::CmTransport;
 use crate::tl::tcp::device;
-use crate::tl::tcp::socket::SocketTuning;
+use crate::tl::tcp::options::TcpPolicy;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -28,13 +28,6 @@ const DEFAULT_RNDV_THRESH: usize = (16 << 10) + 1;
 const DEFAULT_RNDV_THRESH_INTER: usize = (64 << 10) + 1;
 /// `UCX_ZCOPY_THRESH=auto`: shorter messages are copied, so that several share a packet.
 const DEFAULT_ZCOPY_THRESH: usize = 2 << 10;
-/// `UCX_TCP_TX_SEG_SIZE=auto`, bytes.
-const DEFAULT_TX_SEG: usize = 8 << 10;
-/// `UCX_TCP_RX_SEG_SIZE=auto`, bytes.
-const DEFAULT_RX_SEG: usize = 64 << 10;
-/// Longest segment, bytes: the receiver of one allocates all of it.
-pub const MAX_SEG: usize = 1 << 20;
-
 /// Settings of a context.
 #[derive(Clone, Debug)]
 pub struct Policy {
@@ -81,44 +74,6 @@ pub struct Policy {
     pub keepalive_num_eps: u32,
     /// Settings of listeners and clients by socket address.
     pub sockaddr: SockaddrPolicy,
-}
-
-/// Settings of TCP sockets. `None`: the system's default.
-#[derive(Clone, Debug)]
-pub struct TcpPolicy {
-    /// Longest message that is copied before it is sent, at most [`MAX_SEG`] bytes.
-    pub tx_seg_size: usize,
-    /// Longest message that is sent from the user's buffer, and longest read from a socket, at most [`MAX_SEG`] bytes.
-    pub rx_seg_size: usize,
-    pub nodelay: bool,
-    pub sndbuf: Option<usize>,
-    pub rcvbuf: Option<usize>,
-    /// Attempts to send a SYN.
-    pub syn_cnt: Option<u32>,
-    /// Attempts to connect that the peer accepts and closes.
-    pub max_conn_retries: u32,
-    /// Reads of a ready socket before the next one's turn, at least one; `u32::MAX` without limit.
-    pub max_poll: u32,
-    /// Ports to listen on; `None`: the system chooses.
-    pub port_range: Option<PortRange>,
-    /// A connection is made from the address of the interface that was chosen.
-    pub bind_source: bool,
-    pub keepalive: TcpKeepalive,
-    /// Sent data that is not acknowledged for this long ends the connection.
-    pub user_timeout: Option<Duration>,
-}
-
-/// Keepalive of TCP connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TcpKeepalive {
-    /// Whether it is on: no time and no count is infinite.
-    pub on: bool,
-    /// Silence before the first probe.
-    pub idle: Option<Duration>,
-    /// Interval between two probes.
-    pub interval: Option<Duration>,
-    /// Unanswered probes that end the connection.
-    pub count: Option<u32>,
 }
 
 /// Settings of listeners and clients by socket address.
@@ -176,8 +131,11 @@ impl Policy {
             tofu,
             tcp: tls.allows("tcp").then(|| TcpPolicy::new(options)),
             connecting: TcpPolicy::new(options),
-            rndv_thresh: bytes_or(options.rndv_thresh.intra, DEFAULT_RNDV_THRESH),
-            rndv_thresh_inter: bytes_or(options.rndv_thresh.inter, DEFAULT_RNDV_THRESH_INTER),
+            rndv_thresh: options.rndv_thresh.intra.bytes_or(DEFAULT_RNDV_THRESH),
+            rndv_thresh_inter: options
+                .rndv_thresh
+                .inter
+                .bytes_or(DEFAULT_RNDV_THRESH_INTER),
             rndv_auto_intra: options.rndv_thresh.intra == Size::Auto,
             rndv_auto_inter: options.rndv_thresh.inter == Size::Auto,
             rndv_by_messages: options.rndv_scheme == RndvScheme::Am,
@@ -186,7 +144,7 @@ impl Policy {
                 RndvScheme::GetZcopy | RndvScheme::GetPpln
             ),
             rndv_by_size: options.rndv_scheme == RndvScheme::Auto,
-            zcopy_thresh: bytes_or(options.zcopy_thresh, DEFAULT_ZCOPY_THRESH).max(1),
+            zcopy_thresh: options.zcopy_thresh.bytes_or(DEFAULT_ZCOPY_THRESH).max(1),
             named_inboxes: !options.posix_use_proc_link,
             extra_op_flags: extra_flags(options),
             keepalive_ms: (options.keepalive_interval.duration())
@@ -194,55 +152,6 @@ impl Policy {
             keepalive_num_eps: options.keepalive_num_eps,
             sockaddr: SockaddrPolicy::new(options),
         })
-    }
-}
-
-impl TcpPolicy {
-    /// Settings for the sockets. `keepalive_ms`: an unreachable peer is to be noticed within this time, milliseconds.
-    pub fn tuning(&self, keepalive_ms: u64) -> SocketTuning {
-        let idle = self.keepalive.idle.unwrap_or(Duration::from_secs(10));
-        SocketTuning {
-            nodelay: self.nodelay,
-            sndbuf: self.sndbuf.filter(|&n| n < i32::MAX as usize),
-            rcvbuf: self.rcvbuf.filter(|&n| n < i32::MAX as usize),
-            syn_count: self.syn_cnt,
-            user_timeout: self.user_timeout,
-            keep_idle: self
-                .keepalive
-                .on
-                .then(|| idle.min(Duration::from_millis(keepalive_ms))),
-            keep_interval: self.keepalive.interval,
-            keep_count: self.keepalive.count,
-            bind_source: self.bind_source,
-            ports: self.port_range.unwrap_or(PortRange { first: 0, last: 0 }),
-            receive_buffer: self.rx_seg_size,
-        }
-    }
-
-    fn new(options: &Options) -> TcpPolicy {
-        let limit = |count: Count| count.number().map(|n| n.min(u32::MAX as usize) as u32);
-        TcpPolicy {
-            tx_seg_size: bytes_or(options.tcp_tx_seg_size, DEFAULT_TX_SEG).min(MAX_SEG),
-            rx_seg_size: bytes_or(options.tcp_rx_seg_size, DEFAULT_RX_SEG).min(MAX_SEG),
-            nodelay: options.tcp_nodelay,
-            sndbuf: options.tcp_sndbuf.bytes(),
-            rcvbuf: options.tcp_rcvbuf.bytes(),
-            // Maximum of the system.
-            syn_cnt: limit(options.tcp_syn_cnt).map(|n| n.min(255)),
-            max_conn_retries: options.tcp_max_conn_retries,
-            max_poll: options.tcp_max_poll.max(1),
-            port_range: Some(options.tcp_port_range).filter(|range| range.last != 0),
-            bind_source: options.tcp_ep_bind_src_addr != Ternary::No,
-            keepalive: TcpKeepalive {
-                on: options.tcp_keepidle != Interval::Inf
-                    && options.tcp_keepintvl != Interval::Inf
-                    && options.tcp_keepcnt != Count::Inf,
-                idle: options.tcp_keepidle.duration(),
-                interval: options.tcp_keepintvl.duration(),
-                count: limit(options.tcp_keepcnt),
-            },
-            user_timeout: options.tcp_user_timeout.duration(),
-        }
     }
 }
 
@@ -286,10 +195,6 @@ fn source(address: &str) -> Option<IpAddr> {
         log::error!("UCX_RDMA_CM_SOURCE_ADDRESS={address} is no address: not used");
     }
     parsed.ok()
-}
-
-fn bytes_or(size: Size, default: usize) -> usize {
-    size.bytes().unwrap_or(default)
 }
 
 /// Logs that the options leave no transport; returns the status.
@@ -360,10 +265,6 @@ mod tests {
         Policy::new(&options)
     }
 
-    fn tcp(settings: &[(&str, &str)]) -> TcpPolicy {
-        policy(settings).unwrap().tcp.expect("TCP is allowed")
-    }
-
     #[test]
     fn senseless_options_are_refused_and_no_keepalive_interval_is_too_short() {
         assert_eq!(
@@ -422,39 +323,6 @@ mod tests {
         let p = policy(&[("TLS", "rc")]).unwrap();
         assert!(!p.loopback && p.tcp.is_none() && p.ib.is_some());
         assert_eq!(policy(&[("TLS", "ugni")]).err(), Some(UCS_ERR_NO_DEVICE));
-    }
-
-    #[test]
-    fn sockets() {
-        let t = tcp(&[]);
-        assert!(t.nodelay && t.keepalive.on && t.port_range.is_none());
-        assert_eq!(
-            (t.tx_seg_size, t.rx_seg_size, t.max_poll),
-            (8 << 10, 64 << 10, 16)
-        );
-        assert_eq!(t.keepalive.idle, Some(Duration::from_secs(10)));
-        assert_eq!((t.sndbuf, t.syn_cnt, t.user_timeout), (None, None, None));
-        let t = tcp(&[
-            ("TCP_KEEPIDLE", "inf"),
-            ("TCP_TX_SEG_SIZE", "0"),
-            ("TCP_RX_SEG_SIZE", "inf"),
-            ("TCP_MAX_POLL", "0"),
-            ("TCP_SNDBUF", "1m"),
-            ("TCP_SYN_CNT", "999"),
-            ("TCP_PORT_RANGE", "2000-2010"),
-            ("TCP_USER_TIMEOUT", "5s"),
-        ]);
-        assert!(!t.keepalive.on);
-        assert_eq!((t.sndbuf, t.syn_cnt), (Some(1 << 20), Some(255)));
-        assert_eq!((t.tx_seg_size, t.rx_seg_size, t.max_poll), (0, MAX_SEG, 1));
-        assert_eq!(
-            t.port_range,
-            Some(PortRange {
-                first: 2000,
-                last: 2010
-            })
-        );
-        assert_eq!(t.user_timeout, Some(Duration::from_secs(5)));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! A worker's sockets: the one that it listens on, those being connected, those that are open.
 
-use super::epoll_timer::EpollTimer;
 use super::peer::Peer;
 use super::request::PeerRef;
 use crate::sys::descriptor::OwnedDescriptor;
 use crate::sys::epoll::{Epoll, SocketEvent};
+use crate::sys::epoll_timer::EpollTimer;
 use crate::sys::host;
 use crate::tl::tcp::SharedSocket;
 use crate::tl::tcp::device::{self, TcpDevice};

@@ -27,6 +27,11 @@ impl Size {
             Size::Bytes(n) => Some(n),
         }
     }
+
+    /// [`bytes`](Self::bytes), or `default` when the library decides.
+    pub fn bytes_or(self, default: usize) -> usize {
+        self.bytes().unwrap_or(default)
+    }
 }
 
 /// A number of things, or a word instead.

@@ -6,6 +6,7 @@ pub mod cma;
 pub mod copy;
 pub mod descriptor;
 pub mod epoll;
+pub mod epoll_timer;
 pub mod fork;
 pub mod futex;
 pub mod host;

@@ -4,10 +4,11 @@
 
 use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
-use crate::engine::policy::{MAX_SEG, Policy};
+use crate::engine::policy::Policy;
 use crate::engine::worker::{MAX_AM_HEADER, Worker};
 use crate::tl::contract::FRAGMENT;
 use crate::tl::shm::ring::INLINE;
+use crate::tl::tcp::options::MAX_SEG;
 use crate::wire::frame::MAX_RECORD;
 use crate::wire::stats::StatProtocol;
 

@@ -8,6 +8,7 @@
 pub mod device;
 mod lane;
 pub mod netlink;
+pub mod options;
 pub mod receiver;
 pub mod route;
 pub mod sender;

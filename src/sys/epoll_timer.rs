@@ -1,8 +1,8 @@
 //! Timer that wakes a sleeper on an epoll set when a timeout expires.
 
-use crate::sys::clock;
-use crate::sys::epoll::Epoll;
-use crate::sys::timer::Timer;
+use super::clock;
+use super::epoll::Epoll;
+use super::timer::Timer;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
