@@ -13,7 +13,7 @@ use crate::sys::log;
 use crate::sys::sync::OnceLock;
 use crate::tl::ib::keepalive::KeepaliveThread;
 use crate::tl::ib::port::{self, Port};
-use crate::tl::tcp::device::{self, TcpDevice};
+use crate::tl::tcp::context::TcpContext;
 use crate::tl::tofu::amo::AmoCaps;
 use crate::tl::tofu::tni::{self, Tni};
 use crate::tl::tofu::utofu::Utofu;
@@ -54,10 +54,7 @@ pub struct Context {
     keepalive: OnceLock<Option<KeepaliveThread>>,
     /// User memory registered with InfiniBand devices; made by the first registration.
     pub pinned: OnceLock<IbMrCaches>,
-    /// Network devices that may be used, best first; none if TCP is not to be used.
-    pub devices: Vec<TcpDevice>,
-    /// The network devices carry no messages, only the wireup of queue pairs.
-    pub tcp_for_wireup_only: bool,
+    pub tcp: TcpContext,
     /// Memory handles that the user holds; `ucp_mem_unmap` ignores others, as some programs pass handles that were
     /// never mapped.
     pub handles: parking_lot::Mutex<std::collections::HashSet<usize>>,
@@ -87,8 +84,8 @@ const LAST_KNOWN_API: u32 = 22;
 static CONTEXTS_MADE: AtomicU64 = AtomicU64::new(0);
 
 impl Context {
-    /// A context; `policy` were derived from `options` by the caller.
     /// A context; the caller has derived `policy` from `options`.
+    ///
     /// # Errors
     /// `UCS_ERR_NO_DEVICE` if this host has nothing of what they allow.
     pub fn new(
@@ -115,7 +112,10 @@ impl Context {
         {
             tofu.most_alone = policy::fair_part(tnis.len(), here);
         }
-        let (devices, tcp_for_wireup_only) = devices(&options, &policy, &ports);
+        let adapters: Vec<&str> = ports.iter().map(|p| &*p.name).collect();
+        let ud_is_excluded = policy.ib.as_ref().is_some_and(|ib| !ib.tuning.ud.used);
+        let wireup_by_tcp = !ports.is_empty() && ud_is_excluded;
+        let tcp = TcpContext::new(&options, policy.tcp.is_some(), wireup_by_tcp, &adapters);
         // A list of devices may be the reason; and Tofu is not used with `UCP_FEATURE_WAKEUP`.
         let every = options.net_devices.is_all();
         let no_port = policy.ib.is_some() && ports.is_empty() && every;
@@ -161,8 +161,7 @@ impl Context {
             vcq_registry: Arc::default(),
             keepalive: OnceLock::new(),
             pinned: OnceLock::new(),
-            devices,
-            tcp_for_wireup_only,
+            tcp,
             handles: parking_lot::Mutex::default(),
             workers_made: AtomicU64::new(0),
             origin: Origin::here(),
@@ -249,30 +248,4 @@ fn tnis(options: &Options, policy: &Policy, features: u64) -> Vec<Tni> {
         return Vec::new();
     }
     tnis
-}
-
-/// The network devices that may be used, and whether only for wireup of queue pairs: where ud is excluded queue pairs
-/// are connected by TCP, though `UCX_TLS` may exclude tcp, and `UCX_NET_DEVICES` may name adapters only.
-fn devices(options: &Options, policy: &Policy, ports: &[Arc<Port>]) -> (Vec<TcpDevice>, bool) {
-    let tcp_wireup = !ports.is_empty() && policy.ib.as_ref().is_some_and(|ib| !ib.tuning.ud.used);
-    if policy.tcp.is_none() && !tcp_wireup {
-        return (Vec::new(), false);
-    }
-    let names: Vec<&str> = ports.iter().map(|p| &*p.name).collect();
-    let list = |options: &Options| {
-        device::usable(options, &names).unwrap_or_else(|e| {
-            log::error!("cannot list the network devices: {e}");
-            Vec::new()
-        })
-    };
-    let mut devices = list(options);
-    let mut tcp_for_wireup_only = policy.tcp.is_none();
-    if devices.is_empty() && tcp_wireup {
-        tcp_for_wireup_only = true;
-        let mut any = options.clone();
-        if any.set("NET_DEVICES", "all").is_ok() {
-            devices = list(&any);
-        }
-    }
-    (devices, tcp_for_wireup_only)
 }

@@ -151,7 +151,7 @@ fn port(peer: &Peer, queues: QpTransport) -> Option<LaneInfo> {
 /// The existing TCP connection, whichever side has made it, or the one that would be made, which reads the kernel's
 /// routes.
 fn tcp(peer: &Peer) -> Option<LaneInfo> {
-    let devices = &peer.worker().ctx.devices;
+    let devices = &peer.worker().ctx.tcp.devices;
     let device = match peer.dev_index() {
         Some(dev_index) => devices.get(dev_index),
         None => {
@@ -173,7 +173,7 @@ fn tcp(peer: &Peer) -> Option<LaneInfo> {
 /// Notes the device of a TCP connection from its local address: for a peer that has connected and sent no address
 /// nothing else is known.
 pub fn note(worker: &Worker, peer: &Peer, local: Option<SocketAddr>) {
-    let devices = &worker.ctx.devices;
+    let devices = &worker.ctx.tcp.devices;
     let dev_index = local.and_then(|local| device::at(devices, local));
     peer.set_dev_index(dev_index.unwrap_or(devices.len()));
 }

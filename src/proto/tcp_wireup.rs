@@ -84,7 +84,7 @@ fn connect(worker: &Worker, sockets: &mut TcpWorker, peer: &Peer, mut attempt: C
     let Some(target) = peer.socket_target() else {
         return peer.fail(UCS_ERR_UNREACHABLE);
     };
-    let paths = target.paths(&worker.ctx.devices);
+    let paths = target.paths(&worker.ctx.tcp.devices);
     // SAFETY: the peer of a connection.
     let to_peer = unsafe { PeerRef::new(peer) };
     while let Some(tcp_path) = paths.get(attempt.candidate) {

@@ -81,10 +81,10 @@ fn assemble(
     let mt = params.is_multi_threaded();
     let (inbox, tofu) = (interfaces.inbox.as_ref(), interfaces.tofu.as_deref());
     let tcp = interfaces.tcp.as_ref().map(|tcp| tcp.locator());
-    let (wireup_listener, tcp) = if ctx.tcp_for_wireup_only {
-        (tcp, None)
-    } else {
+    let (wireup_listener, tcp) = if ctx.tcp.carries_messages() {
         (None, tcp)
+    } else {
+        (tcp, None)
     };
     let extra_op_flags = ctx.policy.extra_op_flags;
     Worker {

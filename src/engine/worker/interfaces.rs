@@ -29,7 +29,7 @@ impl Interfaces {
     pub fn open(ctx: &Context, mt: bool, wakes: bool) -> io::Result<Interfaces> {
         let inbox = inbox(ctx)?;
         let (tcp, ib) = (tcp(ctx)?, ib(ctx, mt, wakes)?);
-        let by_tcp = tcp.is_some() && !ctx.tcp_for_wireup_only;
+        let by_tcp = tcp.is_some() && ctx.tcp.carries_messages();
         let reaches_others = inbox.is_some() && ctx.policy.shm || by_tcp || ib.is_some();
         let tofu = tofu(ctx, mt, reaches_others)?;
         Ok(Interfaces {
@@ -65,11 +65,11 @@ impl Interfaces {
 
 /// The TCP state. Without a device nothing can be connected.
 fn tcp(ctx: &Context) -> io::Result<Option<Box<TcpWorker>>> {
-    if ctx.devices.is_empty() {
+    if ctx.tcp.devices.is_empty() {
         return Ok(None);
     }
     let tuning = ctx.policy.connecting.tuning(ctx.policy.keepalive_ms);
-    let sockets = TcpWorker::new(tuning, &ctx.devices);
+    let sockets = TcpWorker::new(tuning, &ctx.tcp.devices);
     let sockets = sockets.map_err(|e| unreachable_reason("port (UCX_TCP_PORT_RANGE)", &e))?;
     Ok(Some(Box::new(sockets)))
 }
@@ -114,9 +114,7 @@ fn inbox(ctx: &Context) -> io::Result<Option<Inbox>> {
     }
     match Inbox::create(ctx.policy.named_inboxes) {
         Ok(inbox) => Ok(Some(inbox)),
-        Err(e)
-            if !ctx.ib_ports.is_empty() || !ctx.devices.is_empty() && !ctx.tcp_for_wireup_only =>
-        {
+        Err(e) if !ctx.ib_ports.is_empty() || ctx.tcp.carries_messages() => {
             log::warn!(
                 "this worker does not use shared memory, which cannot be allocated: {e} (ulimit -v)"
             );

@@ -82,7 +82,7 @@ pub(super) fn reported(worker: &Worker, contact: &CmConn) -> Vec<u8> {
         return address.encode();
     }
     if let Some(ip) = contact.local().map(|a| a.ip().to_canonical())
-        && let Some(device) = worker.ctx.devices.iter().find(|d| d.addrs.contains(&ip))
+        && let Some(device) = worker.ctx.tcp.device_with(ip)
     {
         restrict(worker, &mut address, NetAddress::new(ip, device.speed()));
     }

@@ -5,6 +5,7 @@
 //! directions have different owners: the `sender` belongs to the thread that holds the peer's lock, the `receiver` to
 //! the thread that progresses.
 
+pub mod context;
 pub mod device;
 mod lane;
 pub mod netlink;

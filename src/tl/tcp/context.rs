@@ -1,0 +1,70 @@
+//! What a context knows of TCP: the network devices, and what they are used for.
+
+use super::device::{self, TcpDevice};
+use crate::options::Options;
+use crate::sys::log;
+use std::net::IpAddr;
+
+/// TCP's part of a context.
+pub struct TcpContext {
+    /// Network devices that may be used, best first; none if TCP is not to be used.
+    pub devices: Vec<TcpDevice>,
+    usage: TcpUsage,
+}
+
+/// What the network devices are used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpUsage {
+    Messages,
+    /// Only for the wireup of queue pairs: `UCX_TLS` excludes ud, by which they are connected otherwise, and tcp.
+    Wireup,
+}
+
+impl TcpContext {
+    /// TCP as `UCX_TLS` (`messages`) and the wireup of queue pairs (`wireup`) need it. `adapters`: names of InfiniBand
+    /// and RoCE devices in use, which `UCX_NET_DEVICES` may name, too. If it names no network device, and wireup needs
+    /// one, all may be used for it.
+    pub fn new(options: &Options, messages: bool, wireup: bool, adapters: &[&str]) -> TcpContext {
+        let usage = if messages {
+            TcpUsage::Messages
+        } else {
+            TcpUsage::Wireup
+        };
+        if !messages && !wireup {
+            return TcpContext {
+                devices: Vec::new(),
+                usage,
+            };
+        }
+        let devices = usable(options, adapters);
+        if !devices.is_empty() || !wireup {
+            return TcpContext { devices, usage };
+        }
+        let mut any = options.clone();
+        let devices = match any.set("NET_DEVICES", "all") {
+            Ok(_) => usable(&any, adapters),
+            Err(_) => Vec::new(),
+        };
+        TcpContext {
+            devices,
+            usage: TcpUsage::Wireup,
+        }
+    }
+
+    /// The device that has this address.
+    pub fn device_with(&self, ip: IpAddr) -> Option<&TcpDevice> {
+        self.devices.iter().find(|d| d.addrs.contains(&ip))
+    }
+
+    /// Whether the network devices may carry messages. If not they are used for wireup, if there are any.
+    pub fn carries_messages(&self) -> bool {
+        self.usage == TcpUsage::Messages && !self.devices.is_empty()
+    }
+}
+
+fn usable(options: &Options, adapters: &[&str]) -> Vec<TcpDevice> {
+    device::usable(options, adapters).unwrap_or_else(|e| {
+        log::error!("cannot list the network devices: {e}");
+        Vec::new()
+    })
+}
