@@ -1,6 +1,5 @@
 //! Settings of the engine that follow from the options: computed once per context.
 
-mod ib;
 mod tofu;
 
 use crate::ctypes::*;
@@ -8,12 +7,12 @@ use crate::options::{OpFlag, Options, RndvScheme, Size};
 use crate::sys::log;
 use crate::tl;
 use crate::tl::cm_conn::CmTransport;
+use crate::tl::ib::options::IbPolicy;
 use crate::tl::tcp::device;
 use crate::tl::tcp::options::TcpPolicy;
 use std::net::IpAddr;
 use std::time::Duration;
 
-pub use ib::IbPolicy;
 pub use tofu::fair_part;
 
 /// Transports of this version, as `UCX_TLS` names them.

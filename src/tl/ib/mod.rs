@@ -24,6 +24,7 @@ mod lane;
 pub mod loopback;
 pub mod mr;
 pub mod op_slots;
+pub mod options;
 pub mod paths;
 pub mod port;
 pub mod queues;

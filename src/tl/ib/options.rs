@@ -1,8 +1,8 @@
-//! Settings of InfiniBand and RoCE that follow from the options.
+//! Settings of InfiniBand and RoCE that follow from the options: computed once per context.
 
+use super::roce_reach::{ReachMode, ReachPolicy};
+use super::{IbTuning, RcTuning, UdTuning};
 use crate::options::{Count, Options};
-use crate::tl::ib::roce_reach::{ReachMode, ReachPolicy};
-use crate::tl::ib::{IbTuning, RcTuning, UdTuning};
 use crate::wire::address::{DATAGRAMS, MAX_PORTS, QUEUES};
 use crate::wire::ib_packet::MIN_PACKET;
 use crate::wire::packet_hdr::{HEAD, most_packets};
@@ -57,7 +57,7 @@ impl IbPolicy {
         let mut policy = IbPolicy {
             by_queue: rc,
             datagrams: ud,
-            in_place: options.zcopy_thresh.bytes().unwrap_or(IN_PLACE).max(1),
+            in_place: options.zcopy_thresh.bytes_or(IN_PLACE).max(1),
             rndv_rails: options.max_rndv_rails.number().unwrap_or(MAX_PORTS),
             rma_rails: options.max_rma_rails.number().unwrap_or(MAX_PORTS),
             tuning: tuning(options, ud || tcp_wireup),
@@ -97,7 +97,7 @@ fn reach(options: &Options) -> ReachPolicy {
 /// `datagrams`: there are UD queue pairs, if only for wireup.
 fn tuning(options: &Options, datagrams: bool) -> IbTuning {
     let byte = |count: Count| count.number().map(|n| n.min(u8::MAX.into()) as u8);
-    let seg_size = options.rc_seg_size.bytes().unwrap_or(8256);
+    let seg_size = options.rc_seg_size.bytes_or(8256);
     let seg_size = seg_size.clamp(MIN_SEG, MAX_SEG);
     // A record waits until there is room for all of it, and up to half of what was sent may not be acknowledged yet.
     let least = 2 * most_packets(seg_size - HEAD) as u32;
