@@ -1,7 +1,6 @@
 //! A context: what the program requested, what the environment allows, and the memory that the program registered.
 
 use super::amo_mode::{self, JobInfo};
-use super::ib_mr::IbMrCaches;
 use super::policy;
 pub use super::policy::{Policy, TRANSPORTS};
 use super::regions::RegionTable;
@@ -10,9 +9,8 @@ use crate::ctypes::*;
 use crate::options::{Count, Options};
 use crate::sys::fork::Origin;
 use crate::sys::log;
-use crate::sys::sync::OnceLock;
-use crate::tl::ib::keepalive::KeepaliveThread;
-use crate::tl::ib::port::{self, Port};
+use crate::tl::ib::context::IbContext;
+use crate::tl::ib::port;
 use crate::tl::tcp::context::TcpContext;
 use crate::tl::tofu::amo::AmoCaps;
 use crate::tl::tofu::tni::{self, Tni};
@@ -44,16 +42,11 @@ pub struct Context {
     /// and the operations that these offer.
     pub offered: AmoCaps,
     pub attached: MappedSegments,
-    /// Ports of InfiniBand and RoCE devices that may be used, in the order of their devices.
-    pub ib_ports: Vec<Arc<Port>>,
+    pub ib: IbContext,
     /// Network interfaces of the Tofu interconnect that may be used.
     pub tnis: Vec<Tni>,
     /// VCQs of the workers there.
     pub vcq_registry: Arc<VcqRegistry>,
-    /// Responder to liveness probes; made when UD is to carry messages, `None` if it cannot be made.
-    keepalive: OnceLock<Option<KeepaliveThread>>,
-    /// User memory registered with InfiniBand devices; made by the first registration.
-    pub pinned: OnceLock<IbMrCaches>,
     pub tcp: TcpContext,
     /// Memory handles that the user holds; `ucp_mem_unmap` ignores others, as some programs pass handles that were
     /// never mapped.
@@ -156,11 +149,9 @@ impl Context {
             amo_by_tni,
             offered,
             attached: MappedSegments::default(),
-            ib_ports: ports,
+            ib: IbContext::new(ports),
             tnis,
             vcq_registry: Arc::default(),
-            keepalive: OnceLock::new(),
-            pinned: OnceLock::new(),
             tcp,
             handles: parking_lot::Mutex::default(),
             workers_made: AtomicU64::new(0),
@@ -191,31 +182,6 @@ impl Context {
             0 => true,
             1..=4 => false,
             n => n == UCS_MEMORY_TYPE_UNKNOWN as u32 || self.api_minor < LAST_KNOWN_API,
-        }
-    }
-
-    /// Registers a worker whose address has this secret with the keepalive responder. Returns the number of the
-    /// responder's queue pair at the port with this number; 0: there is no responder.
-    pub fn keepalive_qpn(&self, worker: u64, secret: u64, port: usize) -> u32 {
-        let keepalive = self.keepalive.get_or_init(|| match KeepaliveThread::new(&self.ib_ports) {
-            Ok(keepalive) => Some(keepalive),
-            Err(e) => {
-                log::warn!(
-                    "no keepalive thread: UD peers treat this process as dead if it does not progress for \
-                     UCX_UD_TIMEOUT: {e}"
-                );
-                None
-            }
-        });
-        keepalive
-            .as_ref()
-            .map_or(0, |p| p.add_worker(worker, secret, port))
-    }
-
-    /// Removes a worker from the keepalive responder.
-    pub fn forget(&self, worker: u64) {
-        if let Some(Some(keepalive)) = self.keepalive.get() {
-            keepalive.remove_worker(worker);
         }
     }
 

@@ -1,7 +1,6 @@
 //! Memory that the user registered.
 
 use super::context::Context;
-use super::ib_mr;
 use super::regions::{RegionExtent, RegionId};
 use crate::sys::fork::Origin;
 use crate::sys::memfd::PAGE;
@@ -10,6 +9,7 @@ use crate::sys::sync::OnceLock;
 use crate::tl::ib::bindings::*;
 use crate::tl::ib::hca::{Hca, HcaMr};
 use crate::tl::ib::port::Port;
+use crate::tl::ib::registration;
 use crate::tl::tofu::vcq_registry::{MrPerVcq, VcqRegistry};
 use crate::wire::rkey::{DeviceKeys, RkeyAtomics};
 use crate::wire::rkey_tofu::TofuRkey;
@@ -128,10 +128,10 @@ impl MemHandle {
             origin: Origin::here(),
             device: OnceLock::new(),
             atomics: ctx.atomics,
-            on_demand: !ctx.ib_ports.is_empty() && ib_mr::allows_demand(&ctx.options),
+            on_demand: !ctx.ib.ports.is_empty() && registration::allows_demand(&ctx.options),
             atomic_key,
             steered,
-            ib_ports: ctx.ib_ports.clone(),
+            ib_ports: ctx.ib.ports.clone(),
             owned: None,
             key: Some(key),
         }
@@ -170,10 +170,10 @@ impl MemHandle {
             origin: Origin::here(),
             device: OnceLock::new(),
             atomics: ctx.atomics,
-            on_demand: !ctx.ib_ports.is_empty() && ib_mr::allows_demand(&ctx.options),
+            on_demand: !ctx.ib.ports.is_empty() && registration::allows_demand(&ctx.options),
             atomic_key,
             steered,
-            ib_ports: ctx.ib_ports.clone(),
+            ib_ports: ctx.ib.ports.clone(),
             owned: Some(owned),
             key: Some(key),
         })

@@ -29,9 +29,8 @@ use crate::sys::fork::{self, Origin};
 use crate::sys::host;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
-use crate::sys::regcache::LocalCache;
 use crate::tl::ib::loopback::LoopbackQp;
-use crate::tl::ib::mr::Devices;
+use crate::tl::ib::registration::LocalMrCache;
 use crate::tl::shm::chunk_board::ChunkState;
 use crate::tl::shm::inbox::Doorbell;
 use crate::tl::shm::outbox::OpenSplitCopy;
@@ -176,7 +175,7 @@ pub struct Worker {
     /// Work for rails to peers.
     pub rails: MtLock<Vec<(*const Peer, RailEvent)>>,
     /// Registrations that this worker found lately; `None` before the first lookup.
-    pub ib_mrs: MtLock<Option<LocalCache<Devices>>>,
+    pub ib_mrs: LocalMrCache,
     /// Failed peers that were replaced: endpoints still lead to them.
     pub replaced_peers: MtLock<Vec<Box<Peer>>>,
     /// Failed peers that are in no list any more and that progress may still name. The progress thread's.

@@ -197,7 +197,7 @@ unsafe fn ib_unit(
 /// The port whose HCA executes atomic operations. For a peer with failover, which may use any port, one that is active;
 /// without an active port no peer can use the HCA, and the processor may execute operations.
 fn executing_port<'a>(ctx: &'a Context, peer: &Peer) -> Option<&'a Port> {
-    let ports = ctx.ib_ports.iter().take(MAX_PORTS).enumerate();
+    let ports = ctx.ib.ports.iter().take(MAX_PORTS).enumerate();
     let mut behind = ports.filter(|(i, _)| ctx.atomics.port_mask >> i & 1 == 1);
     let usable = |port: &Port| !peer.fails_over() || port.is_active();
     behind.find_map(|(_, port)| usable(port).then_some(&**port))

@@ -148,7 +148,7 @@ fn close_lanes(w: &Worker, rx: &mut Rx) {
         if let Some(wake) = &w.wakeup {
             ports.descriptors().for_each(|fd| wake.remove(fd));
         }
-        w.ctx.forget(w.uid);
+        w.ctx.ib.forget_worker(w.uid);
         ib_drain::close(w, &mut ports);
     }
     if let Some(mut rings) = rx.tofu.take() {

@@ -42,7 +42,7 @@ fn between(ports: &IbWorker, theirs: &[PortLocator]) -> Vec<PortPair> {
 pub fn ports_of(worker: &Worker, ports: &IbWorker) -> Vec<PortInfo> {
     let ifaces = ports.ifaces.iter().take(MAX_PORTS).enumerate();
     let infos = ifaces.map(|(i, iface)| PortInfo {
-        keepalive_qpn: worker.ctx.keepalive_qpn(worker.uid, ports.secret, i),
+        keepalive_qpn: worker.ctx.ib.keepalive_qpn(worker.uid, ports.secret, i),
         port: iface.port.locator(iface.ud_number),
     });
     infos.collect()
@@ -99,6 +99,7 @@ pub fn turn(worker: &Worker, ports: &mut IbWorker, number: u32, now: u64) {
     };
     let keepalive_qpn = worker
         .ctx
+        .ib
         .keepalive_qpn(worker.uid, ports.secret, path.iface);
     if let Some(c) = ports.get(number) {
         (c.iface, c.to, c.keepalive_qpn) = (path.iface, path.port, keepalive_qpn);

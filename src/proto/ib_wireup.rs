@@ -104,7 +104,7 @@ fn begin(
     };
     let keepalive_qpn = match qp {
         Some(_) => 0,
-        None => worker.ctx.keepalive_qpn(worker.uid, ports.secret, iface),
+        None => worker.ctx.ib.keepalive_qpn(worker.uid, ports.secret, iface),
     };
     let limits = own_limits(&ports.ifaces[iface], qp.is_some());
     let number = ports.take_number().ok_or(io::ErrorKind::OutOfMemory)?;

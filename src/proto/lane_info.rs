@@ -132,7 +132,7 @@ fn port(peer: &Peer, queues: QpTransport) -> Option<LaneInfo> {
         Some(LaneTarget::Ib(target)) => Some(target.path.iface),
         _ => None,
     };
-    let port = worker.ctx.ib_ports.get(peer.dev_index().or_else(target)?)?;
+    let port = worker.ctx.ib.ports.get(peer.dev_index().or_else(target)?)?;
     let by_queue = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
     let own = match queues {
         QpTransport::Unknown => by_queue && !peer.fails_over(),

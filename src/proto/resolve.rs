@@ -136,7 +136,7 @@ fn tofu_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
 /// IB ports of the worker that this one can reach.
 fn ib_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
     let (ours, theirs) = (worker.ib.as_ref()?, address.ib.as_ref()?);
-    let own = worker.ctx.ib_ports.get(..ours.ports.len())?;
+    let own = worker.ctx.ib.ports.get(..ours.ports.len())?;
     if !ours.shares_transport(theirs) {
         return None;
     }

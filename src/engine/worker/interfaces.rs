@@ -76,10 +76,10 @@ fn tcp(ctx: &Context) -> io::Result<Option<Box<TcpWorker>>> {
 
 /// The InfiniBand state.
 fn ib(ctx: &Context, mt: bool, wakes: bool) -> io::Result<Option<Box<IbWorker>>> {
-    if ctx.ib_ports.is_empty() {
+    if ctx.ib.ports.is_empty() {
         return Ok(None);
     }
-    let ports = IbWorker::new(&ctx.ib_ports, mt, wakes);
+    let ports = IbWorker::new(&ctx.ib.ports, mt, wakes);
     let ports = ports.map_err(|e| unreachable_reason("InfiniBand queues", &e))?;
     Ok(Some(Box::new(ports)))
 }
@@ -114,7 +114,7 @@ fn inbox(ctx: &Context) -> io::Result<Option<Inbox>> {
     }
     match Inbox::create(ctx.policy.named_inboxes) {
         Ok(inbox) => Ok(Some(inbox)),
-        Err(e) if !ctx.ib_ports.is_empty() || ctx.tcp.carries_messages() => {
+        Err(e) if !ctx.ib.ports.is_empty() || ctx.tcp.carries_messages() => {
             log::warn!(
                 "this worker does not use shared memory, which cannot be allocated: {e} (ulimit -v)"
             );

@@ -41,7 +41,7 @@ pub(super) fn tuning(worker: &Worker) -> SocketTuning {
 
 /// CM transports of a worker, preferred first.
 pub(super) fn transports(worker: &Worker) -> Vec<CmTransport> {
-    let by_rdma = !worker.ctx.ib_ports.is_empty();
+    let by_rdma = !worker.ctx.ib.ports.is_empty();
     let transports = worker.ctx.policy.sockaddr.transports.iter().copied();
     // Without a port the library is not loaded.
     transports

@@ -76,7 +76,7 @@ pub(super) fn read_reply(
 pub(super) fn reported(worker: &Worker, contact: &CmConn) -> Vec<u8> {
     let mut address = worker.address(false);
     if let CmConn::Rdma(link) = contact {
-        if let Some(port) = link.port(&worker.ctx.ib_ports) {
+        if let Some(port) = link.port(&worker.ctx.ib.ports) {
             restrict_to_rdma(worker, &mut address, Some(port.gid.raw));
         }
         return address.encode();

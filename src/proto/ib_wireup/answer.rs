@@ -338,7 +338,7 @@ fn record_remote(
     let keepalive_qpn = if by_queue {
         0
     } else {
-        worker.ctx.keepalive_qpn(worker.uid, ports.secret, index)
+        worker.ctx.ib.keepalive_qpn(worker.uid, ports.secret, index)
     };
     if let Some(c) = ports.get(number) {
         if let Some(ah) = ah {

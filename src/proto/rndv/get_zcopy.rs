@@ -6,13 +6,13 @@
 //! for the sender's rails (`wire::rts_keys`), which are kept with the RTS until a receive matches.
 
 use super::get_cma::GetStep;
-use crate::engine::ib_mr::MrUse;
 use crate::engine::peer::Peer;
 use crate::engine::request::{Extra, Request, Zcopy, ZcopyRole};
 use crate::engine::rndv_rts::{RtsInfo, RtsSource};
 use crate::engine::worker::Worker;
 use crate::proto::select::rndv::RndvOffer;
 use crate::proto::tx::{self, PostResult, rma_tofu, tofu_stripe, zcopy};
+use crate::tl::ib::registration::MrUse;
 use crate::tl::tofu::mr;
 use crate::wire::address::MAX_PORTS;
 use crate::wire::rts_keys::{self, RailStadds};
@@ -72,7 +72,7 @@ unsafe fn offer_stadd(worker: &Worker, r: &mut Request) -> Option<(u8, u64)> {
 unsafe fn offer_rkeys(worker: &Worker, r: &mut Request) -> Option<u8> {
     let memory = worker.register_ib(r.data.as_contig()?, r.data.len(), MrUse::ReadByPeer)?;
     let keys: [u32; MAX_PORTS] = memory.region().remote_keys();
-    let count = worker.ctx.ib_ports.len().min(MAX_PORTS);
+    let count = worker.ctx.ib.ports.len().min(MAX_PORTS);
     let transfer = Zcopy::new(vec![memory], ZcopyRole::Offer, 0);
     let keys = keys[..count].iter().flat_map(|k| k.to_le_bytes());
     // SAFETY: the tail is readable.

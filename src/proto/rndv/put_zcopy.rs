@@ -6,12 +6,12 @@
 use super::get_cma::GetStep;
 use super::{post, recheck_lost};
 use crate::ctypes::*;
-use crate::engine::ib_mr::MrUse;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Extra, Request, Zcopy, ZcopyRole};
 use crate::engine::worker::Worker;
 use crate::proto::tx::zcopy;
 use crate::proto::{req_lookup, tx};
+use crate::tl::ib::registration::MrUse;
 use crate::wire::address::MAX_PORTS;
 use crate::wire::header::{Kind, RtrDeviceHdr};
 

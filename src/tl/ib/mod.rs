@@ -15,6 +15,7 @@
 )]
 pub mod bindings;
 pub mod buffers;
+pub mod context;
 pub mod credits;
 pub mod desc;
 pub mod hca;
@@ -30,6 +31,7 @@ pub mod port;
 pub mod queues;
 pub mod rails;
 pub mod rc;
+pub mod registration;
 pub mod reorder;
 pub mod roce_reach;
 pub mod rx_pool;

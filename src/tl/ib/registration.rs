@@ -1,0 +1,251 @@
+//! User memory that InfiniBand devices access in place: registered while a request needs it and cached for the next
+//! one, or accessed by on-demand paging (ODP) without a registration of its own.
+//!
+//! `UCX_IB_REG_METHODS` gives the order. By default ODP comes after the cache: it is used where the cache cannot be
+//! kept consistent, or memory cannot be pinned. One ODP registration of a device serves all local accesses. Keys for
+//! peers cover only the memory of one transfer: such parts are registered on demand and kept, since a key leads to
+//! whatever is mapped at its addresses.
+
+use super::mr::{Devices, IbMr};
+use super::port::Port;
+use crate::options::{Options, Size};
+use crate::sys::lock::MtLock;
+use crate::sys::log;
+use crate::sys::mem_monitor::{self, Monitor, VaRange};
+use crate::sys::regcache::{CachePolicy, Handle, LocalCache, RegCache};
+use std::io;
+use std::sync::Arc;
+
+/// Most parts that are kept registered on demand: it is not known which of them will be used again.
+const MAX_ON_DEMAND: usize = 4096;
+
+/// A worker's local cache of registrations.
+pub type LocalMrCache = MtLock<Option<LocalCache<Devices>>>;
+
+/// How devices use the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MrUse {
+    /// The local device reads it, or writes it.
+    Read,
+    Write,
+    /// The peer's device reads it, or writes it.
+    ReadByPeer,
+    WriteByPeer,
+}
+
+impl MrUse {
+    fn writes(self) -> bool {
+        matches!(self, MrUse::Write | MrUse::WriteByPeer)
+    }
+}
+
+/// Registrations of a context's devices.
+#[derive(Default)]
+pub struct IbMrCaches {
+    cache: Option<Arc<RegCache<Devices>>>,
+    demand: Option<OdpRegion>,
+}
+
+/// Memory that devices access by on-demand paging.
+struct OdpRegion {
+    whole: Handle<IbMr>,
+    parts: Arc<RegCache<Devices>>,
+    /// Bytes.
+    longest: usize,
+    /// It is used before pinned registrations.
+    first: bool,
+}
+
+/// The methods of registration that the options name.
+struct RegMethods {
+    names: Vec<String>,
+}
+
+impl RegMethods {
+    fn read(options: &Options) -> Self {
+        let names = options.value("IB_REG_METHODS").unwrap_or_default();
+        RegMethods { names }
+    }
+
+    fn place(&self, name: &str) -> usize {
+        let place = self.names.iter().position(|n| n == name);
+        place.unwrap_or(usize::MAX)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.place(name) != usize::MAX
+    }
+
+    /// Whether ODP precedes the other usable methods; `keeps`: the cache is usable.
+    fn demands_first(&self, keeps: bool) -> bool {
+        let demand = self.place("odp");
+        let cached = if keeps {
+            self.place("rcache")
+        } else {
+            usize::MAX
+        };
+        demand < self.place("direct").min(cached)
+    }
+}
+
+/// Whether devices may access memory that is not pinned, as the last choice.
+pub fn allows_demand(options: &Options) -> bool {
+    let types: Vec<String> = options.value("IB_ODP_MEM_TYPES").unwrap_or_default();
+    RegMethods::read(options).has("odp") && types.iter().any(|t| t == "host")
+}
+
+/// The cache's policy: it keeps nothing where `UCX_IB_REG_METHODS` does not name the cache.
+fn policy(options: &Options) -> CachePolicy {
+    let mut policy = CachePolicy::read(options, "IB_");
+    policy.keeps &= RegMethods::read(options).has("rcache");
+    policy
+}
+
+impl OdpRegion {
+    /// `None`: the options do not name it, or a device does not support it.
+    fn new(devices: &Devices, options: &Options) -> Option<Self> {
+        let devices = devices.on_demand().filter(|_| allows_demand(options))?;
+        let first = RegMethods::read(options).demands_first(true);
+        let made = Self::of(devices, options, first);
+        made.inspect_err(|e| log::diag!("no on-demand paging: {e}"))
+            .ok()
+    }
+
+    fn of(devices: Devices, options: &Options, first: bool) -> io::Result<Self> {
+        let whole = Handle::alone(VaRange::new(0, usize::MAX), devices.whole()?);
+        let mut policy = CachePolicy::read(options, "IB_");
+        (policy.keeps, policy.insists) = (true, false);
+        policy.max_regions = policy.max_regions.min(MAX_ON_DEMAND);
+        let longest: Option<Size> = options.value("IB_ODP_MAX_SIZE");
+        Ok(OdpRegion {
+            whole,
+            parts: RegCache::new(devices, policy, Monitor::needless())?,
+            longest: longest.and_then(Size::bytes).unwrap_or(usize::MAX),
+            first,
+        })
+    }
+
+    fn get(&self, ptr: *mut u8, len: usize, by: MrUse) -> io::Result<Handle<IbMr>> {
+        match by {
+            MrUse::Read | MrUse::Write => Ok(self.whole.clone()),
+            MrUse::ReadByPeer | MrUse::WriteByPeer => self.parts.get(ptr as usize, len),
+        }
+    }
+}
+
+impl IbMrCaches {
+    /// Registrations with the devices of these ports. Without a port nothing is ever registered.
+    pub fn new(options: &Options, ports: &[Arc<Port>]) -> Self {
+        if ports.is_empty() {
+            return IbMrCaches::default();
+        }
+        let devices = Devices::of(ports);
+        // Nothing is ever pinned then, and no cache has to be notified of unmapped memory.
+        let demand = OdpRegion::new(&devices, options);
+        if demand
+            .as_ref()
+            .is_some_and(|d| d.first && d.longest == usize::MAX)
+        {
+            return IbMrCaches {
+                cache: None,
+                demand,
+            };
+        }
+        let watch = mem_monitor::watch(options).clone();
+        let mut policy = policy(options);
+        policy.spared = demand.as_ref().map_or(0, |d| d.longest);
+        let keeps = policy.keeps && watch.blind().is_none();
+        let methods = RegMethods::read(options);
+        let cache = RegCache::new(devices, policy, watch).inspect_err(|e| {
+            log::error!("UCX_RCACHE_ENABLE=y, but memory cannot be kept registered: {e}");
+        });
+        let first = cache.is_err() || methods.demands_first(keeps);
+        IbMrCaches {
+            cache: cache.ok(),
+            demand: demand.map(|d| OdpRegion { first, ..d }),
+        }
+    }
+
+    /// ODP, if it supports this length and its turn is now: `first`, or after all other methods have failed.
+    fn demand(&self, len: usize, first: bool) -> Option<&OdpRegion> {
+        self.demand
+            .as_ref()
+            .filter(|d| len <= d.longest && d.first == first)
+    }
+
+    /// Registers user memory for devices; `local`: the worker's local cache, made by its first registration. `None`:
+    /// the memory cannot be registered, or is empty.
+    pub fn register(
+        &self,
+        local: &LocalMrCache,
+        ptr: *mut u8,
+        len: usize,
+        by: MrUse,
+    ) -> Option<Handle<IbMr>> {
+        if len == 0 {
+            return None;
+        }
+        let found = match (self.demand(len, true), &self.cache) {
+            (Some(demand), _) => demand.get(ptr, len, by),
+            (None, Some(cache)) => {
+                let mut local = local.lock();
+                let local = local.get_or_insert_with(|| cache.lookaside());
+                local.get(ptr as usize, len)
+            }
+            (None, None) => return None,
+        };
+        let found = match (found, self.demand(len, false)) {
+            (Err(e), Some(demand)) => {
+                log::diag!("{len} bytes at {ptr:p} are used on demand: {e}");
+                demand.get(ptr, len, by)
+            }
+            (found, _) => found,
+        };
+        let refused = match found {
+            Ok(memory) if memory.region().is_writable() || !by.writes() => return Some(memory),
+            Ok(_) => "it cannot be written".to_owned(),
+            Err(e) => e.to_string(),
+        };
+        log::diag!("{len} bytes at {ptr:p} are not registered, and are copied: {refused}");
+        None
+    }
+
+    /// Deregisters memory that has been unmapped. To be called now and then.
+    pub fn trim(&self) {
+        if let Some(cache) = &self.cache {
+            cache.tidy();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_can_be_left_out() {
+        let mut options = Options::default();
+        assert!(policy(&options).keeps);
+        options.set("IB_REG_METHODS", "direct").expect("an option");
+        assert!(!policy(&options).keeps);
+    }
+
+    #[test]
+    fn methods_are_in_order() {
+        assert!(allows_demand(&Options::default()));
+        for (text, with_cache, without) in [
+            ("rcache,odp,direct", false, true),
+            ("rcache,direct,odp", false, false),
+            ("odp,rcache,direct", true, true),
+            ("direct,odp", false, false),
+            ("odp", true, true),
+            ("rcache", false, false),
+        ] {
+            let mut options = Options::default();
+            options.set("IB_REG_METHODS", text).expect("an option");
+            let methods = RegMethods::read(&options);
+            let first = [true, false].map(|keeps| methods.demands_first(keeps));
+            assert_eq!(first, [with_cache, without], "{text}");
+        }
+    }
+}
