@@ -16,8 +16,10 @@ use remap::{
     ANONYMOUS, allocate_and_free, alone, cache, entry, keeping_cache, map,
     one_thread_whose_heap_shrinks, renew, unmap,
 };
+use rustix::mm::MapFlags;
 use std::ffi::c_void;
 use std::sync::Mutex;
+use ucp::sys::mapping::Mapping;
 use ucp::sys::mem_monitor::{VaRange, page_size};
 
 /// The ways to unmap an address and map other memory there.
@@ -66,6 +68,31 @@ fn child_that_tries_each_way() {
     unmap(at, len);
     cache.tidy();
     assert_eq!(cache.held().regions, 0, "nothing stays pinned");
+}
+
+#[test]
+fn the_library_s_own_mappings_are_noticed() {
+    alone("child_that_drops_a_mapping", &[]);
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn child_that_drops_a_mapping() {
+    let cache = keeping_cache();
+    let len = 6 * page_size();
+    // SAFETY: at an address that the kernel chooses.
+    let mapping = unsafe { Mapping::anonymous(len, MapFlags::PRIVATE, None) }.unwrap();
+    let mut worker = cache.lookaside();
+    drop(
+        worker
+            .get(mapping.ptr() as usize, len)
+            .expect("it can be pinned"),
+    );
+    cache.tidy();
+    assert_eq!(cache.held().regions, 1, "the memory exists");
+    drop(mapping);
+    cache.tidy();
+    assert_eq!(cache.held().regions, 0, "the memory is unmapped");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::context::Context;
 use super::regions::{RegionExtent, RegionId};
 use crate::sys::fork::Origin;
+use crate::sys::mapping::Mapping;
 use crate::sys::memfd::PAGE;
 use crate::sys::shm::{ShmId, ShmSegment};
 use crate::sys::sync::OnceLock;
@@ -14,6 +15,7 @@ use crate::tl::tofu::vcq_registry::{MrPerVcq, VcqRegistry};
 use crate::wire::rkey::{DeviceKeys, RkeyAtomics};
 use crate::wire::rkey_tofu::TofuRkey;
 use parking_lot::Mutex;
+use rustix::mm::MapFlags;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -48,7 +50,7 @@ pub struct MemHandle {
     /// Devices that cannot pin it may fetch its pages.
     on_demand: bool,
     /// Memory that this handle allocated; unmapped with it.
-    owned: Option<Allocation>,
+    _owned: Option<Allocation>,
     /// Key in the context's table.
     key: Option<RegionId>,
 }
@@ -69,8 +71,7 @@ enum Allocation {
     },
     /// No shared memory was available: private memory, which peers access by devices or by message.
     Private {
-        ptr: NonNull<u8>,
-        len: usize,
+        _memory: Mapping,
     },
 }
 
@@ -108,7 +109,7 @@ impl MemHandle {
             on_demand: false,
             steered: None,
             ib_ports: Vec::new(),
-            owned: None,
+            _owned: None,
             key: None,
         }
     }
@@ -132,7 +133,7 @@ impl MemHandle {
             atomic_key,
             steered,
             ib_ports: ctx.ib.ports.clone(),
-            owned: None,
+            _owned: None,
             key: Some(key),
         }
     }
@@ -153,8 +154,13 @@ impl MemHandle {
                 Some(id),
             ),
             Err(_) => {
-                let ptr = map_private(len, at)?;
-                (ptr, Allocation::Private { ptr, len }, None)
+                // SAFETY: `at` is what the program has given up by `UCP_MEM_MAP_FIXED`.
+                let memory = unsafe { Mapping::anonymous(len, MapFlags::PRIVATE, at) }?;
+                (
+                    memory.start(),
+                    Allocation::Private { _memory: memory },
+                    None,
+                )
             }
         };
         let base = ptr.as_ptr() as u64;
@@ -174,7 +180,7 @@ impl MemHandle {
             atomic_key,
             steered,
             ib_ports: ctx.ib.ports.clone(),
-            owned: Some(owned),
+            _owned: Some(owned),
             key: Some(key),
         })
     }
@@ -269,15 +275,6 @@ impl MemHandle {
     }
 }
 
-impl Drop for MemHandle {
-    fn drop(&mut self) {
-        if let Some(Allocation::Private { ptr, len }) = self.owned {
-            // SAFETY: mapped by `map_private`, unmapped once.
-            unsafe { libc::munmap(ptr.as_ptr().cast(), len) };
-        }
-    }
-}
-
 impl StaddSource {
     fn new(ctx: &Context, addr: u64, len: u64) -> Option<StaddSource> {
         if ctx.tnis.is_empty() {
@@ -301,24 +298,4 @@ fn pages(addr: u64, len: u64) -> (u64, u64) {
     let base = addr / page * page;
     let end = addr.saturating_add(len).checked_next_multiple_of(page);
     (base, end.unwrap_or(u64::MAX / page * page) - base)
-}
-
-fn map_private(len: usize, at: Option<NonNull<u8>>) -> io::Result<NonNull<u8>> {
-    let fixed = if at.is_some() { libc::MAP_FIXED } else { 0 };
-    let hint = at.map_or(std::ptr::null_mut(), |p| p.as_ptr().cast());
-    // SAFETY: a fresh anonymous mapping; MAP_FIXED replaces what the program has given up by `UCP_MEM_MAP_FIXED`.
-    let ptr = unsafe {
-        libc::mmap(
-            hint,
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed,
-            -1,
-            0,
-        )
-    };
-    if ptr == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    NonNull::new(ptr.cast()).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }

@@ -2,9 +2,11 @@
 //! afterwards may get the same number, and must not be closed instead.
 
 use super::fork::{self, FileIdentity};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// Closes its descriptor on drop, if that still names the same file. Epoll sets, timers and events have one inode: they
 /// are distinguished from files, pipes and sockets, but not from each other. Forked children get an inert descriptor in
@@ -42,6 +44,12 @@ impl<T: AsRawFd> Deref for OwnedDescriptor<T> {
     }
 }
 
+impl<T: AsRawFd + AsFd> AsFd for OwnedDescriptor<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.as_fd()
+    }
+}
+
 impl<T: AsRawFd> Drop for OwnedDescriptor<T> {
     fn drop(&mut self) {
         self.in_children = None;
@@ -50,6 +58,14 @@ impl<T: AsRawFd> Drop for OwnedDescriptor<T> {
             unsafe { ManuallyDrop::drop(&mut self.inner) };
         }
     }
+}
+
+/// Has system calls with a descriptor of another library return `EAGAIN` where they would wait.
+///
+/// # Errors
+/// `EBADF`.
+pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?)
 }
 
 #[cfg(test)]

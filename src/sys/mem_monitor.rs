@@ -250,6 +250,5 @@ pub fn gone(addr: usize, len: usize) {
 
 /// Bytes of a page.
 pub fn page_size() -> usize {
-    // SAFETY: no memory involved. A constant of the process, never an error.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+    rustix::param::page_size()
 }

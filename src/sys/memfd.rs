@@ -4,12 +4,14 @@
 //! ptrace capabilities, and to no other.
 
 use super::descriptor::OwnedDescriptor;
-use super::{fork, host, process};
+use super::mapping::Mapping;
+use super::{host, process};
 use crate::sys::sync::OnceLock;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Error, ErrorKind};
-use std::ops::Range;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::ptr::NonNull;
@@ -46,14 +48,7 @@ impl Memfd {
         file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
         file.set_len(len as u64)?;
         // With seals against shrinking: a peer that shrinks the file would make our accesses fault.
-        // SAFETY: fcntl on an open memfd with constant flags.
-        unsafe {
-            libc::fcntl(
-                file.as_raw_fd(),
-                libc::F_ADD_SEALS,
-                libc::F_SEAL_SHRINK | libc::F_SEAL_GROW,
-            )
-        };
+        let _ = fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW);
         let id = MemfdId {
             pid: std::process::id(),
             fd: file.as_raw_fd() as u32,
@@ -79,9 +74,7 @@ impl Memfd {
             .open(&path)?;
         let meta = file.metadata()?;
         check(&meta, id, max_len)?;
-        // SAFETY: fcntl on an open file.
-        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+        if !fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
             return Err(Error::new(ErrorKind::InvalidData, "not a sealed segment"));
         }
         Ok(Self {
@@ -114,29 +107,10 @@ impl Memfd {
             return Err(Error::from(ErrorKind::InvalidInput));
         }
         if !self.file.is_intact() {
-            return Err(Error::from_raw_os_error(libc::EBADF));
+            return Err(Errno::BADF.into());
         }
-        let fixed = if at.is_some() { libc::MAP_FIXED } else { 0 };
-        let hint = at.map_or(std::ptr::null_mut(), |p| p.as_ptr().cast());
-        // SAFETY: a fresh mapping of our own file; MAP_FIXED replaces only what the caller owns.
-        let ptr = unsafe {
-            libc::mmap(
-                hint,
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | fixed,
-                self.file.as_raw_fd(),
-                offset as i64,
-            )
-        };
-        if ptr == libc::MAP_FAILED {
-            return Err(Error::last_os_error());
-        }
-        Ok(Mapping {
-            ptr: NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?,
-            len,
-            in_children: None,
-        })
+        // SAFETY: `at` is the place of a mapping that the caller owns.
+        unsafe { Mapping::of_file(&self.file, offset as u64, len, at) }
     }
 }
 
@@ -169,105 +143,9 @@ fn sees_descriptors(pid: u32) -> bool {
     ours && std::fs::read_dir(format!("/proc/{pid}/fd")).is_ok()
 }
 
-/// Memory of a segment in this process's address space, unmapped on drop.
-pub struct Mapping {
-    ptr: NonNull<u8>,
-    len: usize,
-    in_children: Option<fork::PrivateInChild>,
-}
-
-// SAFETY: a mapping is plain memory; its users synchronise their accesses.
-unsafe impl Send for Mapping {}
-// SAFETY: a mapping is plain memory, to which `Mapping` only hands out a pointer.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// First byte.
-    pub fn ptr(&self) -> *mut u8 {
-        self.ptr.as_ptr()
-    }
-
-    /// First byte, which is never at address 0.
-    pub fn start(&self) -> NonNull<u8> {
-        self.ptr
-    }
-
-    /// Bytes.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// A mapping that was not made by [`Memfd::map`].
-    ///
-    /// # Safety
-    /// `len` bytes at `ptr` are mapped, and nothing else unmaps them.
-    pub unsafe fn from_raw(ptr: NonNull<u8>, len: usize) -> Self {
-        let in_children = None;
-        Self {
-            ptr,
-            len,
-            in_children,
-        }
-    }
-
-    /// The mapping, which forked children do not share: they find private memory there, zero.
-    pub fn without_children(mut self) -> Self {
-        // SAFETY: mapped until it is dropped, for reading and writing.
-        let private = || unsafe { fork::PrivateInChild::new(self.ptr, self.len) };
-        self.in_children = (self.len > 0).then(private);
-        self
-    }
-
-    /// Its first `at` bytes, whole pages, and the rest: each is unmapped separately. `at` is at most its length.
-    pub fn split(self, at: usize) -> (Self, Self) {
-        assert!(at <= self.len);
-        let mut whole = std::mem::ManuallyDrop::new(self);
-        let private = whole.in_children.take().is_some();
-        // SAFETY: inside of the mapping, or at its end.
-        let behind = unsafe { whole.ptr.add(at) };
-        let part = |ptr, len| {
-            // SAFETY: a part of a mapping, which nothing else unmaps.
-            let part = unsafe { Self::from_raw(ptr, len) };
-            if private {
-                part.without_children()
-            } else {
-                part
-            }
-        };
-        (part(whole.ptr, at), part(behind, whole.len - at))
-    }
-
-    /// Keeps these bytes of it, whole pages, and unmaps the others.
-    pub fn cut(self, range: Range<usize>) -> Self {
-        let end = range.end.min(self.len);
-        self.split(end).0.split(range.start).1
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // Before munmap: another mapping may get the addresses at once.
-        self.in_children = None;
-        if self.len > 0 {
-            // SAFETY: the range was mapped and is unmapped once.
-            unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };
-        }
-    }
-}
-
 fn create_memfd() -> io::Result<File> {
-    // SAFETY: a constant NUL-terminated name and constant flags.
-    let fd = unsafe {
-        libc::memfd_create(
-            c"rucp".as_ptr(),
-            libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING,
-        )
-    };
-    if fd < 0 {
-        return Err(Error::last_os_error());
-    }
-    // SAFETY: a fresh descriptor without another owner.
-    Ok(unsafe { File::from_raw_fd(fd) })
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    Ok(memfd_create("rucp", flags)?.into())
 }
 
 fn path_of(id: MemfdId) -> PathBuf {
@@ -339,26 +217,5 @@ mod tests {
         };
         assert_eq!(kind(stale), Some(ErrorKind::NotFound));
         assert!(Memfd::open(seg.id(), 100).is_err(), "longer than allowed");
-    }
-
-    /// Whether a page of this process is mapped.
-    fn is_mapped(page: *mut u8) -> bool {
-        let mut state = 0u8;
-        // SAFETY: one byte for one page, mapped or not.
-        unsafe { libc::mincore(page.cast(), 1, &mut state) == 0 }
-    }
-
-    #[test]
-    fn a_part_stays_mapped() {
-        let file = Memfd::create(4 * PAGE).unwrap();
-        let map = file.map(0, 4 * PAGE, None).unwrap();
-        // SAFETY: four pages.
-        let pages = [0, 1, 2, 3].map(|page| unsafe { map.ptr().add(page * PAGE) });
-        let (first, rest) = map.split(PAGE);
-        let last = rest.cut(2 * PAGE..3 * PAGE);
-        assert_eq!((first.ptr(), last.ptr()), (pages[0], pages[3]));
-        assert_eq!(pages.map(is_mapped), [true, false, false, true]);
-        drop((first, last));
-        assert_eq!(pages.map(is_mapped), [false; 4]);
     }
 }

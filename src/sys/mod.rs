@@ -15,6 +15,7 @@ pub mod liveness_lock;
 pub mod loaded_from;
 pub mod lock;
 pub mod log;
+pub mod mapping;
 pub mod mem_monitor;
 pub mod memfd;
 pub mod memtype_cache;

@@ -22,6 +22,7 @@ pub unsafe fn populate(start: *mut u8, len: usize, access: PageAccess) -> bool {
         PageAccess::Write => libc::MADV_POPULATE_WRITE,
     };
     let before = start as usize % page_size();
+    // Not by rustix: its `madvise` calls `posix_madvise`, which libc may implement for fewer kinds of advice.
     // SAFETY: whole pages that are mapped; their content stays as it is.
     unsafe { libc::madvise(start.sub(before).cast(), before + len, advice) == 0 }
 }

@@ -5,17 +5,20 @@
 //! file, and [`sweep`] removes the names of files without an owner.
 
 use super::descriptor::OwnedDescriptor;
-use super::memfd::Mapping;
+use super::mapping::Mapping;
 use super::{host, process};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Error, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::ptr::NonNull;
 
 const DIR: &str = "/dev/shm";
 const PREFIX: &str = "rucp-";
+/// What every owner does to its file.
+const LOCK: FlockOperation = FlockOperation::NonBlockingLockExclusive;
 
 /// A named file; unlinked by its owner on drop.
 pub struct PosixShm {
@@ -34,9 +37,7 @@ impl PosixShm {
         let key = host::random_u64();
         let file = options().create_new(true).mode(0o600).open(path(key))?;
         // A sweep between creation and lock finds a file of length 0, and ignores it.
-        if !lock(&file) {
-            return Err(Error::last_os_error());
-        }
+        flock(&file, LOCK)?;
         file.set_len(len as u64)?;
         Ok(Self {
             file: OwnedDescriptor::new(file),
@@ -71,25 +72,8 @@ impl PosixShm {
     /// `ENOMEM`; `EBADF`: the program has closed the file.
     pub fn map(&self, offset: usize, len: usize) -> io::Result<Mapping> {
         self.check()?;
-        let prot = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a fresh mapping of an open file.
-        let ptr = unsafe {
-            let (fd, offset) = (self.file.as_raw_fd(), offset as i64);
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                prot,
-                libc::MAP_SHARED,
-                fd,
-                offset,
-            )
-        };
-        if ptr == libc::MAP_FAILED {
-            return Err(Error::last_os_error());
-        }
-        let ptr = NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?;
-        // SAFETY: mapped above.
-        Ok(unsafe { Mapping::from_raw(ptr, len) })
+        // SAFETY: at an address that the kernel chooses.
+        unsafe { Mapping::of_file(&self.file, offset as u64, len, None) }
     }
 
     /// Whether the descriptor still names the file: not where the program has closed all descriptors.
@@ -97,7 +81,7 @@ impl PosixShm {
         if self.file.is_intact() {
             Ok(())
         } else {
-            Err(Error::from_raw_os_error(libc::EBADF))
+            Err(Errno::BADF.into())
         }
     }
 
@@ -114,7 +98,8 @@ impl PosixShm {
     pub fn reserve(&self, offset: usize, len: usize) -> io::Result<()> {
         self.check()?;
         let fd = self.file.as_raw_fd();
-        // SAFETY: fallocate on an open file with a range that the kernel checks.
+        // rustix has only fallocate(2), which some file systems do not support; this function then writes the range.
+        // SAFETY: a range of an open file, which the kernel checks.
         match unsafe { libc::posix_fallocate(fd, offset as i64, len as i64) } {
             0 => Ok(()),
             errno => Err(Error::from_raw_os_error(errno)),
@@ -138,7 +123,7 @@ pub fn is_foreign(key: u64) -> bool {
 /// Whether the owner still has it open; true if that cannot be determined.
 pub fn is_alive(key: u64) -> bool {
     match options().open(path(key)) {
-        Ok(file) => !lock(&file),
+        Ok(file) => flock(&file, LOCK).is_err(),
         Err(e) => e.kind() != ErrorKind::NotFound,
     }
 }
@@ -160,8 +145,9 @@ pub fn sweep() {
             .to_str()
             .is_some_and(|n| n.starts_with(PREFIX));
         // Another user's file cannot be opened; a file whose lock is free has no owner.
-        let dead =
-            |file: File| file.metadata().is_ok_and(|m| m.is_file() && m.len() > 0) && lock(&file);
+        let dead = |file: File| {
+            file.metadata().is_ok_and(|m| m.is_file() && m.len() > 0) && flock(&file, LOCK).is_ok()
+        };
         if ours && options().open(entry.path()).is_ok_and(dead) {
             let _ = std::fs::remove_file(entry.path());
         }
@@ -173,11 +159,6 @@ fn options() -> OpenOptions {
     let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
     options.read(true).write(true).custom_flags(flags);
     options
-}
-
-fn lock(file: &File) -> bool {
-    // SAFETY: flock on an open file.
-    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
 }
 
 fn path(key: u64) -> PathBuf {

@@ -4,10 +4,11 @@
 //! process (`/proc/PID/fd`). Readers copy it with `pread`: whatever a writer does or fails to do, they do not fault.
 
 use super::descriptor::OwnedDescriptor;
-use super::fork;
+use super::mapping::Mapping;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::mm::MapFlags;
 use std::fs::{self, File};
 use std::io::{self, Error, ErrorKind};
-use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
@@ -17,18 +18,11 @@ const LINK: &str = "/memfd:rucp-stats (deleted)";
 
 /// The writer's side.
 pub struct RoMemfd {
-    ptr: NonNull<u8>,
-    len: usize,
+    /// Forked children get private memory in its place.
+    map: Mapping,
     /// Keeps it findable; `None` for private memory.
     _file: Option<OwnedDescriptor<File>>,
-    /// Forked children get private memory in its place.
-    in_children: Option<fork::PrivateInChild>,
 }
-
-// SAFETY: a mapping is plain memory; its users synchronise their accesses.
-unsafe impl Send for RoMemfd {}
-// SAFETY: a mapping is plain memory, to which `RoMemfd` only hands out a pointer.
-unsafe impl Sync for RoMemfd {}
 
 impl RoMemfd {
     /// `len` bytes, zero, sparse. Private memory if not `visible`, or if it cannot be published.
@@ -37,75 +31,38 @@ impl RoMemfd {
     /// `ENOMEM`.
     pub fn create(len: usize, visible: bool) -> io::Result<Self> {
         let file = if visible { memfd(len).ok() } else { None };
-        let (flags, fd) = match &file {
-            Some(file) => (libc::MAP_SHARED, file.as_raw_fd()),
-            None => (
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-            ),
-        };
-        // SAFETY: a fresh mapping, of our own file or anonymous.
-        let ptr = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                flags,
-                fd,
-                0,
-            )
-        };
-        if ptr == libc::MAP_FAILED {
-            return Err(Error::last_os_error());
-        }
+        // SAFETY: at an address that the kernel chooses.
+        let map = unsafe {
+            match &file {
+                Some(file) => Mapping::of_file(file, 0, len, None),
+                None => Mapping::anonymous(len, MapFlags::PRIVATE | MapFlags::NORESERVE, None),
+            }
+        }?;
         if let Some(file) = &file {
             // Ours stays the only writable mapping. Kernels before 5.1 do not have this seal: another process of this
-            // user could then modify its own view.
-            seal(file, libc::F_SEAL_FUTURE_WRITE);
+            // user could then modify its own view. Readers do not depend on it.
+            let _ = fcntl_add_seals(file, SealFlags::FUTURE_WRITE);
         }
-        let ptr = NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?;
         Ok(Self {
-            ptr,
-            len,
+            map: map.without_children(),
             _file: file.map(OwnedDescriptor::new),
-            // SAFETY: mapped above, whole pages as mappings are, until it is dropped.
-            in_children: Some(unsafe { fork::PrivateInChild::new(ptr, len) }),
         })
     }
 
     /// First byte; aligned to a page.
     pub fn ptr(&self) -> NonNull<u8> {
-        self.ptr
-    }
-}
-
-impl Drop for RoMemfd {
-    fn drop(&mut self) {
-        // Before munmap: another mapping may get the addresses at once.
-        self.in_children = None;
-        // SAFETY: mapped in `create`, unmapped once.
-        unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };
+        self.map.start()
     }
 }
 
 fn memfd(len: usize) -> io::Result<File> {
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: a constant NUL-terminated name and constant flags.
-    let fd = unsafe { libc::memfd_create(c"rucp-stats".as_ptr(), flags) };
-    if fd < 0 {
-        return Err(Error::last_os_error());
-    }
-    // SAFETY: a fresh descriptor without another owner.
-    let file = unsafe { File::from_raw_fd(fd) };
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = File::from(memfd_create("rucp-stats", flags)?);
     file.set_permissions(fs::Permissions::from_mode(0o600))?;
     file.set_len(len as u64)?;
-    seal(&file, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW);
+    // Readers do not depend on it.
+    let _ = fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW);
     Ok(file)
-}
-
-fn seal(file: &File, seals: i32) {
-    // SAFETY: fcntl on an open memfd. Readers do not depend on it.
-    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) };
 }
 
 /// The published memories of a process, as far as they are visible.

@@ -1,7 +1,8 @@
 //! Memory that peers can map, of either kind: a System V block where it can be had, else a memfd.
 
 use super::host::HostId;
-use super::memfd::{Mapping, Memfd, MemfdId};
+use super::mapping::Mapping;
+use super::memfd::{Memfd, MemfdId};
 use super::sysv::SysvSegment;
 use std::io;
 use std::ptr::NonNull;
@@ -89,25 +90,23 @@ impl ShmId {
 mod tests {
     use super::super::memfd::PAGE;
     use super::*;
+    use rustix::mm::MapFlags;
 
     /// Three pages of this process's, filled with 7.
-    fn reserve() -> NonNull<u8> {
-        let (prot, flags) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        );
+    fn reserve() -> Mapping {
         // SAFETY: a fresh mapping, then its three pages.
         unsafe {
-            let ptr = libc::mmap(std::ptr::null_mut(), 3 * PAGE, prot, flags, -1, 0).cast::<u8>();
-            ptr.write_bytes(7, 3 * PAGE);
-            NonNull::new(ptr).unwrap()
+            let map = Mapping::anonymous(3 * PAGE, MapFlags::PRIVATE, None).unwrap();
+            map.ptr().write_bytes(7, 3 * PAGE);
+            map
         }
     }
 
     #[test]
     fn either_kind_takes_the_place_of_what_is_mapped() {
         for file in [false, true] {
-            let place = reserve();
+            let reserved = reserve();
+            let place = reserved.start();
             // SAFETY: the second of three pages.
             let middle = unsafe { place.add(PAGE) };
             let shared = if file {
@@ -125,8 +124,6 @@ mod tests {
             let at = |page: usize| unsafe { place.add(page * PAGE).read() };
             assert_eq!([at(0), at(1), at(2)], [7, 0, 7]);
             drop(shared);
-            // SAFETY: mapped above, unmapped once; nothing is in the middle any more.
-            unsafe { libc::munmap(place.as_ptr().cast(), 3 * PAGE) };
         }
     }
 }

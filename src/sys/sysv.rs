@@ -4,8 +4,8 @@
 //! last detach, by exit or kill too. It is found across PID namespaces, as long as the IPC namespace is the same: that
 //! is the case for containers that share /dev/shm.
 
+use super::mapping::Mapping;
 use super::mem_monitor::page_size;
-use super::memfd::Mapping;
 use super::{host, process};
 use std::io::{self, Error, ErrorKind};
 use std::ptr::NonNull;

@@ -34,10 +34,10 @@ impl Drop for Wiped {
 /// # Safety
 /// The effect of the advice on `len` bytes at `start` is sound.
 pub(super) unsafe fn advise(start: NonNull<u8>, len: usize, advice: libc::c_int) -> bool {
-    // SAFETY: no memory involved.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let page = rustix::param::page_size();
     // The kernel would round the length up.
     let whole = start.as_ptr() as usize % page == 0 && len % page == 0;
+    // Not by rustix: its `madvise` calls `posix_madvise`, which libc may implement for fewer kinds of advice.
     // SAFETY: the caller's promise; nothing beyond the range.
     whole && unsafe { libc::madvise(start.as_ptr().cast(), len, advice) } == 0
 }

@@ -12,7 +12,8 @@ use super::big_buf::{BIG_BUF_BYTES, BigBufs, MAX_BIG_BUFS};
 use super::inbox::{FRONT_LEN, InboxHeader, InboxTable, RINGS, STARTS, entry_bytes};
 use super::ring::{RingMem, RingParts, Start};
 use crate::sys::host;
-use crate::sys::memfd::{Mapping, Memfd, PAGE};
+use crate::sys::mapping::Mapping;
+use crate::sys::memfd::{Memfd, PAGE};
 use crate::sys::populate::{PageAccess, populate};
 use crate::sys::posix_shm::PosixShm;
 use crate::sys::sync::{OnceLock, Ordering};
@@ -393,6 +394,7 @@ fn big_buf_file() -> io::Result<Memfd> {
 /// # Safety
 /// The range is of whole mapped pages, whose content no process needs any more.
 unsafe fn discard(start: NonNull<u8>, len: usize) {
+    // Not by rustix: its `madvise` calls `posix_madvise`, which the memory hooks do not intercept.
     // SAFETY: by the caller, the pages are mapped and their content is not needed.
     unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_REMOVE) };
 }

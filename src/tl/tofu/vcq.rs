@@ -5,12 +5,12 @@ use super::route::{self, RouteEnd};
 use super::utofu::{self, MrqNotice, Stadd, TniId, Utofu, VcqHdl, VcqId, code_name};
 use super::vcq_alloc;
 use super::vcq_ops::{self, VcqOps};
-use crate::sys::fork::PrivateInChild;
 use crate::sys::log;
+use crate::sys::mapping::Mapping;
 use crate::sys::sync::OnceLock;
+use rustix::mm::MapFlags;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::io;
-use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 /// Memory that rucp allocates and registers is whole pages of the machines with this interconnect, bytes.
@@ -346,20 +346,13 @@ impl Drop for RegisteredMem {
 /// Zeroed, registered memory that peers write and the TNI reads. A shared mapping: after a fork the parent keeps the
 /// pages that are registered.
 pub struct VcqRegion {
-    /// `None` only in `drop`: deregistered before the memory is unmapped.
-    registered: Option<RegisteredMem>,
+    /// In front of the memory: deregistered before that is unmapped.
+    _registered: RegisteredMem,
+    /// Forked children get other pages: they do not see the parent's messages.
+    map: Mapping,
     _vcq: Arc<Vcq>,
-    /// Gives forked children other pages: they do not see the parent's messages. Dropped before the memory is unmapped.
-    in_children: Option<PrivateInChild>,
-    ptr: NonNull<u8>,
-    len: usize,
     pub stadd: Stadd,
 }
-
-// SAFETY: plain memory; its users order their accesses.
-unsafe impl Send for VcqRegion {}
-// SAFETY: plain memory; its users order their accesses.
-unsafe impl Sync for VcqRegion {}
 
 impl VcqRegion {
     /// Maps and registers `len` bytes, rounded up to pages.
@@ -368,47 +361,24 @@ impl VcqRegion {
     /// The system's or the library's error.
     pub fn new(vcq: &Arc<Vcq>, len: usize) -> io::Result<VcqRegion> {
         let len = len.next_multiple_of(PAGE);
-        let (access, flags) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-        );
-        // SAFETY: a new mapping, at an address that the kernel chooses.
-        let ptr = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
-        if ptr == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let mut region = VcqRegion {
-            registered: None,
-            _vcq: vcq.clone(),
-            in_children: None,
-            ptr: NonNull::new(ptr.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
-            len,
-            stadd: 0,
-        };
+        // SAFETY: at an address that the kernel chooses.
+        let map = unsafe { Mapping::anonymous(len, MapFlags::SHARED, None) }?;
         // SAFETY: the mapping has `len` bytes, and is unmapped after the registration is dropped.
-        let registered = unsafe { RegisteredMem::new(vcq, ptr.cast(), len) }?;
-        region.stadd = registered.stadd;
-        region.registered = Some(registered);
-        // SAFETY: whole pages, mapped until `drop` has dropped the value.
-        region.in_children = Some(unsafe { PrivateInChild::new(region.ptr, len) });
-        Ok(region)
+        let registered = unsafe { RegisteredMem::new(vcq, map.ptr(), len) }?;
+        Ok(VcqRegion {
+            stadd: registered.stadd,
+            _registered: registered,
+            map: map.without_children(),
+            _vcq: vcq.clone(),
+        })
     }
 
     /// Where it begins. Peers write to it at any time: values read may change.
     pub fn ptr(&self) -> *mut u8 {
-        self.ptr.as_ptr()
+        self.map.ptr()
     }
 
     pub fn len(&self) -> usize {
-        self.len
-    }
-}
-
-impl Drop for VcqRegion {
-    fn drop(&mut self) {
-        self.registered = None;
-        self.in_children = None;
-        // SAFETY: mapped by `new` with this length, and not registered any more.
-        unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };
+        self.map.len()
     }
 }

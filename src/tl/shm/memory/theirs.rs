@@ -6,8 +6,9 @@ use super::{
 };
 use crate::sys::host;
 use crate::sys::log;
+use crate::sys::mapping::Mapping;
 use crate::sys::mem_monitor::page_size;
-use crate::sys::memfd::{Mapping, Memfd};
+use crate::sys::memfd::Memfd;
 use crate::sys::posix_shm::PosixShm;
 use crate::sys::sync::{AtomicU32, AtomicU64, OnceLock, Ordering};
 use crate::sys::sysv::SysvSegment;
