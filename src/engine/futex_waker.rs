@@ -1,10 +1,11 @@
 //! A thread that turns a word of shared memory into a byte in a pipe: how senders that cannot open the pipe (they are
 //! in another PID namespace, or /proc does not let them) wake a worker that sleeps.
 
+use crate::sys::descriptor::OwnedDescriptor;
 use crate::sys::sync::AtomicU32;
 use crate::sys::thread::without_signals;
 use crate::sys::{futex, log};
-use std::os::fd::RawFd;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,8 +40,8 @@ impl FutexWaker {
     /// Starts the thread: from now on, and if the word is not 0 at once, a change of the word is a byte in the pipe.
     ///
     /// # Safety
-    /// The word, which other processes change, and the descriptor outlive the value.
-    pub unsafe fn new(word: NonNull<AtomicU32>, pipe: RawFd) -> Self {
+    /// The word, which other processes change, outlives the value.
+    pub unsafe fn new(word: NonNull<AtomicU32>, pipe: Arc<OwnedDescriptor<OwnedFd>>) -> Self {
         let (word, stop) = (Word(word), Arc::new(AtomicBool::new(false)));
         let stopped = stop.clone();
         let listen = move || {
@@ -53,8 +54,8 @@ impl FutexWaker {
                 }
                 if now != seen {
                     seen = now;
-                    // SAFETY: a readable byte. A full pipe wakes as well.
-                    unsafe { libc::write(pipe, [1u8].as_ptr().cast(), 1) };
+                    // A full pipe wakes as well.
+                    let _ = rustix::io::write(&*pipe, &[1]);
                 }
                 futex::wait(word.get(), now);
             }

@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
@@ -388,10 +388,11 @@ impl IbWorker {
     }
 
     /// Descriptors that wake a sleeping worker.
-    pub fn descriptors(&self) -> impl Iterator<Item = i32> {
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let channels = self.ifaces.iter().filter_map(|i| i.channel());
-        let timer = self.timer.iter().map(AsRawFd::as_raw_fd);
-        channels.map(|channel| channel.fd()).chain(timer)
+        channels
+            .map(AsFd::as_fd)
+            .chain(self.timer.iter().map(AsFd::as_fd))
     }
 
     /// Takes the completions that were found when the worker was about to sleep.

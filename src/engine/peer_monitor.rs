@@ -5,9 +5,12 @@ use crate::sys::descriptor::OwnedDescriptor;
 use crate::sys::process_monitor::MonitoredProcess as Process;
 use crate::sys::timer::Timer;
 use parking_lot::Mutex;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use std::collections::HashMap;
-use std::io::{self, Error};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +21,7 @@ const TIMER: u64 = 0;
 
 /// Token of a process in the epoll set, made of its descriptor.
 fn name_of(process: &Process) -> u64 {
-    process.as_raw_fd() as u64 + 1
+    process.as_fd().as_raw_fd() as u64 + 1
 }
 
 /// An epoll set that is readable when the peers are to be checked.
@@ -66,8 +69,7 @@ impl PeerMonitor {
     /// # Errors
     /// `EMFILE`.
     pub fn new(keepalive: Option<Duration>) -> io::Result<Self> {
-        // SAFETY: no memory involved; a fresh descriptor.
-        let set = unsafe { owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))? };
+        let set = OwnedDescriptor::new(epoll::create(CreateFlags::CLOEXEC)?);
         let timer = Timer::new()?;
         let watch = Self {
             set,
@@ -75,13 +77,8 @@ impl PeerMonitor {
             watched: Mutex::default(),
             keepalive,
         };
-        watch.control(libc::EPOLL_CTL_ADD, watch.timer.as_raw_fd(), TIMER)?;
+        watch.watch(&watch.timer, TIMER)?;
         Ok(watch)
-    }
-
-    /// The descriptor to sleep on.
-    pub fn fd(&self) -> RawFd {
-        self.set.as_raw_fd()
     }
 
     /// Watches a peer whose process this is, if that can be seen.
@@ -90,12 +87,8 @@ impl PeerMonitor {
         if watched.contains(uid) {
             return;
         }
-        let seen = process.filter(|p| {
-            watched.has_process(p)
-                || self
-                    .control(libc::EPOLL_CTL_ADD, p.as_raw_fd(), name_of(p))
-                    .is_ok()
-        });
+        let seen =
+            process.filter(|p| watched.has_process(p) || self.watch(&**p, name_of(p)).is_ok());
         match seen {
             Some(process) => {
                 watched.processes.insert(uid, process);
@@ -120,7 +113,7 @@ impl PeerMonitor {
         let process = watched.processes.remove(&uid);
         if let Some(process) = process.filter(|p| !watched.has_process(p)) {
             // Others of this process may watch it still, by the same descriptor.
-            let _ = self.control(libc::EPOLL_CTL_DEL, process.as_raw_fd(), 0);
+            let _ = epoll::delete(&self.set, &*process);
         }
         watched.blind.retain(|&other| other != uid);
         watched.timed.retain(|&other| other != uid);
@@ -140,16 +133,14 @@ impl PeerMonitor {
     pub fn take(&self) -> bool {
         let mut any = false;
         loop {
-            let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
-            // SAFETY: the array has as many entries as passed.
-            let n = unsafe { libc::epoll_wait(self.fd(), events.as_mut_ptr(), 16, 0) };
-            if n <= 0 {
-                return any;
+            let mut events = [MaybeUninit::<Event>::uninit(); 16];
+            match epoll::wait(&self.set, &mut events, Some(&Timespec::default())) {
+                Ok(([], _)) | Err(_) => return any,
+                Ok((events, _)) => events
+                    .iter()
+                    .for_each(|event| self.drain({ event.data }.u64())),
             }
             any = true;
-            for event in &events[..n as usize] {
-                self.drain(event.u64);
-            }
         }
     }
 
@@ -159,47 +150,38 @@ impl PeerMonitor {
         if what == TIMER {
             self.timer.drain();
         } else {
-            let _ = self.control(libc::EPOLL_CTL_DEL, (what - 1) as RawFd, what);
+            let watched = self.watched.lock();
+            // A process that is not watched any more is not in the set either.
+            if let Some(process) = watched.processes.values().find(|p| name_of(p) == what) {
+                let _ = epoll::delete(&self.set, &**process);
+            }
         }
     }
 
-    fn control(&self, what: i32, fd: RawFd, data: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event {
-            events: libc::EPOLLIN as u32,
-            u64: data,
-        };
-        // SAFETY: `event` is valid; the kernel copies it.
-        match unsafe { libc::epoll_ctl(self.fd(), what, fd, &mut event) } {
-            0 => Ok(()),
-            _ => Err(Error::last_os_error()),
-        }
+    /// Adds a descriptor to the epoll set.
+    fn watch(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
+        epoll::add(&self.set, fd, EventData::new_u64(token), EventFlags::IN)?;
+        Ok(())
     }
 }
 
-/// # Safety
-/// A fresh descriptor without owner, or negative.
-unsafe fn owned(fd: i32) -> io::Result<OwnedDescriptor<OwnedFd>> {
-    if fd < 0 {
-        return Err(Error::last_os_error());
+impl AsFd for PeerMonitor {
+    /// The descriptor to sleep on.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
     }
-    // SAFETY: the caller's promise.
-    Ok(OwnedDescriptor::new(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::poll::wait_readable;
     use crate::sys::process_monitor;
     use std::process::Command;
 
-    fn readable(fd: RawFd, milliseconds: i32) -> bool {
-        let mut fd = libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one valid entry.
-        unsafe { libc::poll(&mut fd, 1, milliseconds) > 0 }
+    fn readable(monitor: &PeerMonitor, milliseconds: u64) -> bool {
+        let timeout = Some(Duration::from_millis(milliseconds));
+        wait_readable([monitor.as_fd()], timeout).unwrap() > 0
     }
 
     #[test]
@@ -207,10 +189,10 @@ mod tests {
         let watch = PeerMonitor::new(None).unwrap();
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         watch.add(7, process_monitor::watch(child.id()));
-        assert!(!readable(watch.fd(), 0) && !watch.take());
+        assert!(!readable(&watch, 0) && !watch.take());
         child.kill().unwrap();
-        assert!(readable(watch.fd(), 10_000) && watch.take());
-        assert!(!readable(watch.fd(), 0) && !watch.take());
+        assert!(readable(&watch, 10_000) && watch.take());
+        assert!(!readable(&watch, 0) && !watch.take());
         watch.remove(7);
         child.wait().unwrap();
     }
@@ -224,8 +206,8 @@ mod tests {
         assert!(watch.watched.lock().blind.is_empty());
         watch.remove(7);
         child.kill().unwrap();
-        assert!(readable(watch.fd(), 10_000) && watch.take());
-        assert!(!readable(watch.fd(), 0) && !watch.take());
+        assert!(readable(&watch, 10_000) && watch.take());
+        assert!(!readable(&watch, 0) && !watch.take());
         watch.remove(8);
         child.wait().unwrap();
     }
@@ -233,29 +215,29 @@ mod tests {
     #[test]
     fn the_timer_runs_while_there_is_a_peer() {
         let watch = PeerMonitor::new(Some(Duration::from_millis(20))).unwrap();
-        assert!(!readable(watch.fd(), 100), "there is no peer yet");
+        assert!(!readable(&watch, 100), "there is no peer yet");
         watch.add_timed(7);
         watch.add_timed(8);
         for _ in 0..3 {
-            assert!(readable(watch.fd(), 10_000) && watch.take());
+            assert!(readable(&watch, 10_000) && watch.take());
         }
         watch.remove(7);
-        assert!(readable(watch.fd(), 10_000) && watch.take());
+        assert!(readable(&watch, 10_000) && watch.take());
         watch.remove(8);
         watch.take();
-        assert!(!readable(watch.fd(), 100), "there is no peer any more");
+        assert!(!readable(&watch, 100), "there is no peer any more");
         let never = PeerMonitor::new(None).unwrap();
         never.add_timed(7);
-        assert!(!readable(never.fd(), 100), "there is no interval");
+        assert!(!readable(&never, 100), "there is no interval");
     }
 
     #[test]
     fn a_process_without_a_pidfd_is_polled() {
         let watch = PeerMonitor::new(None).unwrap();
         watch.add(7, None);
-        assert!(readable(watch.fd(), 10_000) && watch.take());
+        assert!(readable(&watch, 10_000) && watch.take());
         watch.remove(7);
         watch.take();
-        assert!(!readable(watch.fd(), 700));
+        assert!(!readable(&watch, 700));
     }
 }

@@ -15,7 +15,6 @@ use socket2::Socket;
 use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -134,7 +133,7 @@ impl TcpWorker {
         let listener = socket::listen_everywhere(&tuning)?;
         let local = listener.local_addr()?.as_socket();
         let epoll = Epoll::new()?;
-        epoll.add(listener.as_raw_fd(), LISTENER, false)?;
+        epoll.add(&listener, LISTENER, false)?;
         Ok(Self {
             epoll: Arc::new(epoll),
             secret: host::random_u64(),
@@ -219,7 +218,7 @@ impl TcpWorker {
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
         let token = u64::from(slot.generation & 0x7FFF_FFFF) << 32 | u64::from(index);
-        if let Err(e) = self.epoll.add(socket.as_raw_fd(), token, write) {
+        if let Err(e) = self.epoll.add(&socket, token, write) {
             self.free.push(index);
             return Err(e);
         }
@@ -335,7 +334,7 @@ impl TcpWorker {
             }
             _ => {}
         }
-        self.epoll.remove(connection.link.fd(), connecting);
+        self.epoll.remove(&connection.link.socket, connecting);
         if connection.phase == TcpConnPhase::Open {
             self.open.retain(|&t| t != token);
             if connection.in_behind {

@@ -6,25 +6,30 @@ use super::futex_waker::FutexWaker;
 use super::peer_monitor::PeerMonitor;
 use super::worker::WorkerParams;
 use crate::sys::descriptor::OwnedDescriptor;
+use crate::sys::eventfd::EventFd;
+use crate::sys::poll::wait_readable;
 use crate::sys::sync::OnceLock;
 use crate::tl::shm::inbox::Inbox;
 use parking_lot::Mutex;
-use std::io::{self, Error};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::{Errno, read, write};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Descriptors of a worker with `UCP_FEATURE_WAKEUP`.
 pub struct Wakeup {
-    /// First field: its thread ends before the pipe is closed.
     #[cfg(not(loom))]
     futex_waker: OnceLock<FutexWaker>,
     /// The epoll set that the user waits on; `None` if the user supplied one.
     epoll: Option<OwnedDescriptor<OwnedFd>>,
-    /// Senders write to `pipe.1` when the inbox is armed.
-    pipe: (OwnedDescriptor<OwnedFd>, OwnedDescriptor<OwnedFd>),
-    /// `ucp_worker_signal` writes here.
-    signal: OwnedDescriptor<OwnedFd>,
+    /// Senders write to `pipe.1` when the inbox is armed, and so does the thread of the futex waker.
+    pipe: (OwnedDescriptor<OwnedFd>, Arc<OwnedDescriptor<OwnedFd>>),
+    /// Set by `ucp_worker_signal`.
+    signal: EventFd,
     /// A signal was given and not yet taken.
     signaled: AtomicBool,
     /// The worker is armed: a thread that leaves work for it wakes it.
@@ -46,38 +51,20 @@ impl Wakeup {
     /// # Errors
     /// `EMFILE` and the like.
     pub fn new(params: &WorkerParams, inbox: Option<&Inbox>) -> io::Result<Self> {
-        let mut ends = [0i32; 2];
-        // SAFETY: two writable integers.
-        check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) })?;
-        // SAFETY: two fresh descriptors.
-        let pipe = unsafe {
-            (
-                OwnedDescriptor::new(OwnedFd::from_raw_fd(ends[0])),
-                OwnedDescriptor::new(OwnedFd::from_raw_fd(ends[1])),
-            )
-        };
-        // SAFETY: no memory involved.
-        let signal = unsafe {
-            OwnedDescriptor::new(OwnedFd::from_raw_fd(check(libc::eventfd(
-                0,
-                libc::EFD_NONBLOCK | libc::EFD_CLOEXEC,
-            ))?))
-        };
+        let (read_end, write_end) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)?;
         let epoll = match params.event_fd {
             Some(_) => None,
-            // SAFETY: no memory involved.
-            None => Some(unsafe {
-                OwnedDescriptor::new(OwnedFd::from_raw_fd(check(libc::epoll_create1(
-                    libc::EPOLL_CLOEXEC,
-                ))?))
-            }),
+            None => Some(OwnedDescriptor::new(epoll::create(CreateFlags::CLOEXEC)?)),
         };
         let wake = Self {
             #[cfg(not(loom))]
             futex_waker: OnceLock::new(),
             epoll,
-            pipe,
-            signal,
+            pipe: (
+                OwnedDescriptor::new(read_end),
+                Arc::new(OwnedDescriptor::new(write_end)),
+            ),
+            signal: EventFd::new()?,
             signaled: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             user_set: params.event_fd,
@@ -86,8 +73,8 @@ impl Wakeup {
             others: Mutex::default(),
             watch: OnceLock::new(),
         };
-        for fd in [&wake.pipe.0, &wake.signal] {
-            wake.control(libc::EPOLL_CTL_ADD, fd.as_raw_fd())?;
+        for fd in [wake.pipe.0.as_fd(), wake.signal.as_fd()] {
+            wake.watch_fd(fd)?;
         }
         if let Some(inbox) = inbox {
             inbox.enable_wake(wake.pipe.1.as_raw_fd() as u32);
@@ -101,9 +88,9 @@ impl Wakeup {
     /// The inbox is dropped after `self`.
     pub unsafe fn listen(&self, inbox: &Inbox) {
         #[cfg(not(loom))]
-        // SAFETY: the caller's promise; the pipe is dropped after the futex waker.
+        // SAFETY: the caller's promise.
         self.futex_waker
-            .get_or_init(|| unsafe { FutexWaker::new(inbox.bell(), self.pipe.1.as_raw_fd()) });
+            .get_or_init(|| unsafe { FutexWaker::new(inbox.bell(), self.pipe.1.clone()) });
         #[cfg(loom)]
         let _ = inbox;
     }
@@ -130,8 +117,8 @@ impl Wakeup {
         // SeqCst: pairs with the store in `arm`.
         std::sync::atomic::fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
-            // SAFETY: a readable byte. A full pipe wakes as well.
-            unsafe { libc::write(self.pipe.1.as_raw_fd(), [1u8].as_ptr().cast(), 1) };
+            // A full pipe wakes as well.
+            let _ = write(&*self.pipe.1, &[1]);
         }
     }
 
@@ -146,17 +133,19 @@ impl Wakeup {
     ///
     /// # Errors
     /// The errors of `epoll_ctl`.
-    pub fn add(&self, fd: RawFd) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_ADD, fd)?;
-        self.others.lock().push(fd);
+    pub fn add(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.watch_fd(fd)?;
+        self.others.lock().push(fd.as_raw_fd());
         Ok(())
     }
 
     /// The opposite of [`add`](Self::add).
-    pub fn remove(&self, fd: RawFd) {
-        self.others.lock().retain(|&other| other != fd);
-        // The user may have closed the epoll set, and with it its entries.
-        let _ = self.control(libc::EPOLL_CTL_DEL, fd);
+    pub fn remove(&self, fd: BorrowedFd<'_>) {
+        self.others.lock().retain(|&other| other != fd.as_raw_fd());
+        if let Some(set) = self.set() {
+            // The user may have closed the epoll set, and with it its entries.
+            let _ = epoll::delete(set, fd);
+        }
     }
 
     /// The monitor of the peers' processes, if there is one.
@@ -171,90 +160,75 @@ impl Wakeup {
     pub fn make_watch(&self, keepalive: Option<Duration>) -> io::Result<&PeerMonitor> {
         if self.watch.get().is_none() {
             let watch = PeerMonitor::new(keepalive)?;
-            let fd = watch.fd();
             // Another thread may have made it meanwhile.
-            if self.watch.set(watch).is_ok() {
-                self.add(fd)?;
+            if self.watch.set(watch).is_ok()
+                && let Some(watch) = self.watch.get()
+            {
+                self.add(watch.as_fd())?;
             }
         }
-        self.watch.get().ok_or_else(Error::last_os_error)
+        self.watch.get().ok_or_else(|| Errno::NOENT.into())
     }
 
     /// Whether one of the added descriptors is readable.
     pub fn pending(&self) -> bool {
         let others = self.others.lock().clone();
-        !others.is_empty() && poll(&others, 0) > 0
+        let now = Some(Duration::ZERO);
+        !others.is_empty()
+            && wait_readable(others.into_iter().filter_map(borrowed), now)
+                .is_ok_and(|ready| ready > 0)
     }
 
-    fn control(&self, what: i32, fd: RawFd) -> io::Result<()> {
-        let edge = if self.edge { libc::EPOLLET as u32 } else { 0 };
-        let mut event = libc::epoll_event {
-            events: libc::EPOLLIN as u32 | edge,
-            u64: self.user_data,
-        };
-        let set = self.epoll_fd().or(self.user_set).unwrap_or(-1);
-        // SAFETY: `event` is valid; the kernel copies it.
-        check(unsafe { libc::epoll_ctl(set, what, fd, &mut event) }).map(|_| ())
+    /// The epoll set of the worker: its own, or the user's.
+    fn set(&self) -> Option<BorrowedFd<'_>> {
+        let own = self.epoll.as_ref().map(AsFd::as_fd);
+        own.or_else(|| borrowed(self.user_set?))
+    }
+
+    /// Adds a descriptor to the epoll set.
+    fn watch_fd(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let set = self.set().ok_or(Errno::BADF)?;
+        let mut events = EventFlags::IN;
+        events.set(EventFlags::ET, self.edge);
+        epoll::add(set, fd, EventData::new_u64(self.user_data), events)?;
+        Ok(())
     }
 
     /// Empties the pipe: the caller handles what it announced.
     pub fn drain(&self) {
         let mut bytes = [0u8; 64];
-        // SAFETY: the buffer has the length that is passed; the descriptor does not block.
-        while unsafe {
-            libc::read(
-                self.pipe.0.as_raw_fd(),
-                bytes.as_mut_ptr().cast(),
-                bytes.len(),
-            )
-        } > 0
-        {}
+        // The descriptor does not block.
+        while read(&self.pipe.0, &mut bytes).is_ok_and(|got| got > 0) {}
     }
 
     /// Wakes the worker once, from any thread.
     pub fn signal(&self) {
         // Release: pairs with the Acquire swap in `take_signal`.
         self.signaled.store(true, Ordering::Release);
-        let one = 1u64;
-        // SAFETY: 8 readable bytes.
-        unsafe { libc::write(self.signal.as_raw_fd(), (&raw const one).cast(), 8) };
+        self.signal.signal();
     }
 
     /// Whether there was a signal since the last call.
     pub fn take_signal(&self) -> bool {
-        let mut count = 0u64;
-        // SAFETY: 8 writable bytes; the descriptor does not block.
-        let got = unsafe { libc::read(self.signal.as_raw_fd(), (&raw mut count).cast(), 8) };
+        let taken = self.signal.take();
         // Acquire: pairs with the Release store in `signal`.
-        self.signaled.swap(false, Ordering::Acquire) || got == 8
+        self.signaled.swap(false, Ordering::Acquire) || taken
     }
 
     /// Sleeps until an event; false for an interruption. Not in the user's set, which has other descriptors.
     pub fn wait(&self) -> bool {
-        let mut fds = vec![self.pipe.0.as_raw_fd(), self.signal.as_raw_fd()];
-        fds.extend(self.others.lock().iter());
-        poll(&fds, -1) >= 0
+        let others = self.others.lock().clone();
+        let own = [self.pipe.0.as_fd(), self.signal.as_fd()];
+        let fds = own
+            .into_iter()
+            .chain(others.into_iter().filter_map(borrowed));
+        wait_readable(fds, None).is_ok()
     }
 }
 
-/// How many of the descriptors are readable, after at most so many milliseconds (-1: as long as it takes).
-pub fn poll(fds: &[RawFd], milliseconds: i32) -> i32 {
-    let mut fds: Vec<_> = fds
-        .iter()
-        .map(|&fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        })
-        .collect();
-    // SAFETY: as many valid entries as passed.
-    unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, milliseconds) }
-}
-
-fn check(ret: i32) -> io::Result<i32> {
-    if ret < 0 {
-        Err(Error::last_os_error())
-    } else {
-        Ok(ret)
-    }
+/// A descriptor of another owner: of the user, or one that was added. `None` for a negative number, which names none.
+fn borrowed<'a>(fd: RawFd) -> Option<BorrowedFd<'a>> {
+    // SAFETY: not -1. Its owner keeps it open as long as the worker uses it, and removes an added one before closing.
+    // Where the program has closed it all the same, the system call fails.
+    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }

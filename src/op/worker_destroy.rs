@@ -10,6 +10,7 @@ use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::{self, peer_requests};
 use crate::proto::{cm, internal, proto_info, rndv_cancel, tcp_close};
 use crate::sys::log;
+use std::os::fd::AsFd;
 
 /// Destroys a worker.
 ///
@@ -45,7 +46,7 @@ pub unsafe fn worker(worker: Box<Worker>) {
     close_interfaces(w);
     // Stub peers belong to CM sessions, and these to the CM state: nothing refers to them any more.
     if let (Some(wake), Some(x)) = (&w.wakeup, w.cm.lock().as_ref()) {
-        wake.remove(x.epoll.fd());
+        wake.remove(x.epoll.as_fd());
     }
     if w.cm.lock().take().is_some() {
         // Waits until disconnect messages and rejects are sent on connections that no worker progresses any more.
@@ -135,7 +136,7 @@ fn close_interfaces(w: &Worker) {
     rx.shm_rings.clear();
     if let Some(sockets) = rx.tcp.as_deref_mut() {
         if let Some(wake) = &w.wakeup {
-            wake.remove(sockets.epoll.fd());
+            wake.remove(sockets.epoll.as_fd());
         }
         tcp_close::all(w, sockets);
     }

@@ -157,7 +157,7 @@ fn on_connected(
                 ours: true,
                 read: 0,
             };
-            link.epoll.watch_room(link.fd(), token, false);
+            link.epoll.watch_room(&link.socket, token, false);
             oob.through = true;
             ib_wireup::send_hello(worker, ports, number);
         }

@@ -7,18 +7,19 @@
 
 use crate::ctypes::UCS_OK;
 use crate::engine::tcp_worker::{TcpConn, TcpConnPhase, TcpWorker};
-use crate::engine::wakeup;
 use crate::engine::worker::Worker;
 use crate::sys::clock;
+use crate::sys::poll::wait_readable;
 use crate::tl::Lane;
 use crate::tl::tcp::receiver::TcpReceiver;
 use std::io::ErrorKind;
-use std::os::fd::RawFd;
+use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// Maximum time to wait for all peers together, in milliseconds.
 const LINGER_MS: u64 = 1000;
-/// Milliseconds between two reads of what the kernels have acknowledged, which is no event for `poll`.
-const LOOK_MS: i32 = 1;
+/// Time between two reads of what the kernels have acknowledged, which is no event for `poll`.
+const LOOK: Option<Duration> = Some(Duration::from_millis(1));
 /// Reads of one socket before the next one: a peer may send without end.
 const READS: usize = 16;
 
@@ -33,11 +34,10 @@ pub fn all(worker: &Worker, sockets: &mut TcpWorker) {
                 sockets.remove(token);
             }
         }
-        let waiting: Vec<RawFd> = sockets.iter().map(|c| c.link.fd()).collect();
-        if waiting.is_empty() || clock::coarse_ms() >= until {
+        if sockets.iter().next().is_none() || clock::coarse_ms() >= until {
             break;
         }
-        wakeup::poll(&waiting, LOOK_MS);
+        let _ = wait_readable(sockets.iter().map(|c| c.link.socket.as_fd()), LOOK);
     }
     let tokens: Vec<u64> = sockets.iter().map(|c| c.link.token).collect();
     for token in tokens {
@@ -142,7 +142,7 @@ mod tests {
             read
         });
         while drop_incoming(&mut receiver) && !sender.finish() {
-            wakeup::poll(&[receiver.link().fd()], LOOK_MS);
+            let _ = wait_readable([receiver.link().socket.as_fd()], LOOK);
         }
         let drained = sender.is_drained();
         drop((sender, receiver));
@@ -162,7 +162,7 @@ mod tests {
         peer.read_exact(&mut [0; 16]).unwrap();
         peer.write_all(&[1]).unwrap();
         while !sender.finish() {
-            wakeup::poll(&[receiver.link().fd()], LOOK_MS);
+            let _ = wait_readable([receiver.link().socket.as_fd()], LOOK);
         }
     }
 
@@ -177,7 +177,7 @@ mod tests {
         drop(peer);
         // No time limit: one read of a loopback connection is enough.
         while drop_incoming(&mut receiver) {
-            wakeup::poll(&[receiver.link().fd()], LOOK_MS);
+            let _ = wait_readable([receiver.link().socket.as_fd()], LOOK);
         }
     }
 }

@@ -18,7 +18,6 @@ use crate::tl::tcp::sender::TcpSender;
 use crate::tl::tcp::{SharedSocket, socket};
 use crate::wire::tcp_hello::{Answer, CROSSED, MAGIC, TO_WORKER, TcpHello, WELCOME};
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 pub use accept::accept;
@@ -158,7 +157,7 @@ fn on_connected(worker: &Worker, sockets: &mut TcpWorker, token: u64, attempt: C
     });
     match done {
         Ok(()) => {
-            c.link.epoll.watch_room(c.link.fd(), token, false);
+            c.link.epoll.watch_room(&c.link.socket, token, false);
             c.phase = TcpConnPhase::HelloSent(attempt);
         }
         Err(e) if e.kind() == ErrorKind::NotConnected => {}
@@ -176,19 +175,9 @@ fn on_connected(worker: &Worker, sockets: &mut TcpWorker, token: u64, attempt: C
 
 /// Sends bytes that fit into the send buffer of a new socket.
 pub(super) fn send_hello(link: &SharedSocket, bytes: &[u8]) -> io::Result<()> {
-    // SAFETY: `bytes` is readable during the call.
-    let sent = unsafe {
-        libc::send(
-            link.socket.as_raw_fd(),
-            bytes.as_ptr().cast(),
-            bytes.len(),
-            libc::MSG_NOSIGNAL,
-        )
-    };
-    match usize::try_from(sent) {
-        Ok(n) if n == bytes.len() => Ok(()),
-        Ok(_) => Err(ErrorKind::WriteZero.into()),
-        Err(_) => Err(io::Error::last_os_error()),
+    match link.socket.send_with_flags(bytes, libc::MSG_NOSIGNAL)? {
+        n if n == bytes.len() => Ok(()),
+        _ => Err(ErrorKind::WriteZero.into()),
     }
 }
 

@@ -1,8 +1,11 @@
 //! An epoll set of sockets: which of them are readable or writable.
 
 use crate::sys::descriptor::OwnedDescriptor;
-use std::io::{self, Error};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// Maximum number of events fetched in one call.
@@ -32,18 +35,11 @@ impl Epoll {
     /// # Errors
     /// `EMFILE` and the like.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: `epoll_create1` accesses no memory; the descriptor is new and owned by nothing else.
-        let fd = unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
         Ok(Self {
-            fd: OwnedDescriptor::new(fd),
+            fd: OwnedDescriptor::new(epoll::create(CreateFlags::CLOEXEC)?),
             writing: AtomicUsize::new(0),
             turn: AtomicU32::new(0),
         })
-    }
-
-    /// The descriptor of the set: readable while one of its sockets is ready.
-    pub fn fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
     }
 
     /// Starts to watch a socket for reading, and if `write` also for writability. The kernel removes it from the set
@@ -51,8 +47,8 @@ impl Epoll {
     ///
     /// # Errors
     /// `ENOSPC`, `ENOMEM`.
-    pub fn add(&self, fd: RawFd, token: u64, write: bool) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_ADD, fd, token, write)?;
+    pub fn add(&self, fd: impl AsFd, token: u64, write: bool) -> io::Result<()> {
+        epoll::add(&self.fd, fd, EventData::new_u64(token), wanted(write))?;
         if write {
             self.writing.fetch_add(1, Ordering::Relaxed);
         }
@@ -60,9 +56,9 @@ impl Epoll {
     }
 
     /// Starts or stops to watch for writability. The caller passes the opposite of the present state.
-    pub fn watch_room(&self, fd: RawFd, token: u64, write: bool) {
+    pub fn watch_room(&self, fd: impl AsFd, token: u64, write: bool) {
         // This fails only for a descriptor that is not in the set, and this one is.
-        let _ = self.control(libc::EPOLL_CTL_MOD, fd, token, write);
+        let _ = epoll::modify(&self.fd, fd, EventData::new_u64(token), wanted(write));
         if write {
             self.writing.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -71,48 +67,49 @@ impl Epoll {
     }
 
     /// Stops watching. `write`: the socket was watched for writability.
-    pub fn remove(&self, fd: RawFd, write: bool) {
-        let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, false);
+    pub fn remove(&self, fd: impl AsFd, write: bool) {
+        let _ = epoll::delete(&self.fd, fd);
         if write {
             self.writing.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    fn control(&self, how: i32, fd: RawFd, token: u64, write: bool) -> io::Result<()> {
-        let room = if write { libc::EPOLLOUT as u32 } else { 0 };
-        let mut event = libc::epoll_event {
-            events: libc::EPOLLIN as u32 | room,
-            u64: token,
-        };
-        // SAFETY: `event` is valid during the call; the kernel copies it.
-        check(unsafe { libc::epoll_ctl(self.fd.as_raw_fd(), how, fd, &mut event) }).map(|_| ())
-    }
-
     /// The sockets that are ready, without waiting. `None`: the program has closed the descriptor of the set, and
     /// therefore probably those of the sockets.
     pub fn poll(&self) -> Option<impl Iterator<Item = SocketEvent> + use<>> {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
-        // SAFETY: `events` is writable for `BATCH` entries.
-        let got =
-            unsafe { libc::epoll_wait(self.fd.as_raw_fd(), events.as_mut_ptr(), BATCH as i32, 0) };
-        let errno = || Error::last_os_error().raw_os_error();
-        if got < 0 && matches!(errno(), Some(libc::EBADF | libc::EINVAL)) {
-            return None;
-        }
-        let ended = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
-        let ready = events.into_iter().take(got.max(0) as usize);
-        Some(ready.map(move |e| SocketEvent {
-            token: e.u64,
-            read: e.events & (libc::EPOLLIN as u32 | ended) != 0,
-            write: e.events & (libc::EPOLLOUT as u32 | ended) != 0,
+        let none = Event {
+            flags: EventFlags::empty(),
+            data: EventData::new_u64(0),
+        };
+        let mut events = [none; BATCH];
+        let got = match epoll::wait(&self.fd, &mut events, Some(&Timespec::default())) {
+            Ok(got) => got,
+            Err(Errno::BADF | Errno::INVAL) => return None,
+            Err(_) => 0,
+        };
+        let ended = EventFlags::ERR | EventFlags::HUP;
+        Some(events.into_iter().take(got).map(move |event| {
+            // A copy: the fields of the kernel's structure are not aligned.
+            let Event { flags, data } = event;
+            SocketEvent {
+                token: data.u64(),
+                read: flags.intersects(EventFlags::IN | ended),
+                write: flags.intersects(EventFlags::OUT | ended),
+            }
         }))
     }
 }
 
-fn check(ret: i32) -> io::Result<i32> {
-    if ret < 0 {
-        Err(Error::last_os_error())
-    } else {
-        Ok(ret)
+impl AsFd for Epoll {
+    /// Readable while one of its sockets is ready.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
+}
+
+/// What to watch a socket for. `write`: also for writability.
+fn wanted(write: bool) -> EventFlags {
+    let mut events = EventFlags::IN;
+    events.set(EventFlags::OUT, write);
+    events
 }

@@ -4,7 +4,6 @@ use super::clock;
 use super::epoll::Epoll;
 use super::timer::Timer;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 /// The timer of an epoll set, made when it is needed first: most processes never sleep.
@@ -32,7 +31,7 @@ impl EpollTimer {
     fn set(&mut self, epoll: &Epoll, milliseconds: u64) -> io::Result<()> {
         if self.timer.is_none() {
             let timer = Timer::new()?;
-            epoll.add(timer.as_raw_fd(), self.token, false)?;
+            epoll.add(&timer, self.token, false)?;
             self.timer = Some(timer);
         }
         let timer = self.timer.as_ref().ok_or(io::ErrorKind::NotFound)?;

@@ -1,5 +1,6 @@
 //! Sleeping on a word of memory that processes share, whatever their namespaces.
 
+// Not by rustix, which takes only the atomics of the standard library: loom and ThreadSanitizer replace them.
 use super::sync::AtomicU32;
 
 /// Sleeps while the word has this value; spurious wakeups are possible.

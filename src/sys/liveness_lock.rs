@@ -25,6 +25,7 @@ impl LivenessLock {
     pub fn hold(key: u64) -> io::Result<Self> {
         let dir = open()?;
         // A read lock: a directory cannot be opened for writing.
+        // rustix locks only whole files.
         let mut lock = lock_of(key, libc::F_RDLCK);
         // SAFETY: an open file and a valid structure.
         match unsafe { libc::fcntl(dir.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) } {

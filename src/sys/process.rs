@@ -1,8 +1,12 @@
 //! Whether another process runs, without /proc: that may hide it, or be of another namespace.
 
 use super::descriptor::OwnedDescriptor;
-use std::io::{self, Error};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use super::poll::is_readable;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
+use rustix::thread::gettid;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// A descriptor of a process, readable once it has exited (reaped by its parent or not).
 pub struct Process(OwnedDescriptor<OwnedFd>);
@@ -13,51 +17,46 @@ impl Process {
     /// # Errors
     /// `ESRCH`: there is none. `EMFILE`; `ENOSYS` before Linux 5.3, and where a filter forbids it.
     pub fn open(pid: u32) -> io::Result<Self> {
-        // SAFETY: no memory involved.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
-        if fd < 0 {
-            return Err(Error::last_os_error());
-        }
-        // SAFETY: a fresh descriptor. The kernel sets close-on-exec.
-        Ok(Self(OwnedDescriptor::new(unsafe {
-            OwnedFd::from_raw_fd(fd as i32)
-        })))
+        let pid = number(pid).ok_or(Errno::SRCH)?;
+        // The kernel sets close-on-exec.
+        let fd = pidfd_open(pid, PidfdFlags::empty())?;
+        Ok(Self(OwnedDescriptor::new(fd)))
     }
 
     /// Whether it has exited.
     pub fn exited(&self) -> bool {
-        let mut fd = libc::pollfd {
-            fd: self.0.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one valid entry.
-        unsafe { libc::poll(&mut fd, 1, 0) > 0 }
+        is_readable(self.0.as_fd())
+    }
+}
+
+impl AsFd for Process {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
 impl AsRawFd for Process {
-    fn as_raw_fd(&self) -> i32 {
+    fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 }
 
+/// As a number that a process can have.
+fn number(pid: u32) -> Option<Pid> {
+    Pid::from_raw(pid.try_into().ok()?)
+}
+
 /// The calling thread's number.
 pub fn this_thread() -> i32 {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::gettid() }
+    gettid().as_raw_pid()
 }
 
 /// Whether a process with this number runs in our PID namespace; true if the kernel denies the query.
 pub fn is_running(pid: u32) -> bool {
     match Process::open(pid) {
         Ok(process) => !process.exited(),
-        Err(e) if e.raw_os_error() == Some(libc::ESRCH) => false,
-        // SAFETY: signal 0 is none.
-        Err(_) => unsafe {
-            libc::kill(pid as libc::pid_t, 0) == 0
-                || Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
-        },
+        Err(e) if Errno::from_io_error(&e) == Some(Errno::SRCH) => false,
+        Err(_) => number(pid).is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH)),
     }
 }
 
@@ -87,7 +86,9 @@ fn mapped(line: &str) -> Option<Mapped<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::poll::wait_readable;
     use std::process::Command;
+    use std::time::Duration;
 
     #[test]
     fn mappings_are_found_by_inode_and_path() {
@@ -114,13 +115,8 @@ mod tests {
         assert!(is_running(child.id()) && !process.exited());
         child.kill().unwrap();
         // Readable when it has exited, before it is reaped.
-        let mut fd = libc::pollfd {
-            fd: process.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one valid entry.
-        assert_eq!(unsafe { libc::poll(&mut fd, 1, 10_000) }, 1);
+        let soon = Some(Duration::from_secs(10));
+        assert_eq!(wait_readable([process.as_fd()], soon).unwrap(), 1);
         assert!(!is_running(child.id()) && process.exited());
         child.wait().unwrap();
         assert!(!is_running(child.id()));

@@ -7,10 +7,13 @@
 use super::descriptor::OwnedDescriptor;
 use super::process::Process;
 use super::{fork, host};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{self, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -157,10 +160,10 @@ impl MonitoredProcess {
     }
 }
 
-impl AsRawFd for MonitoredProcess {
+impl AsFd for MonitoredProcess {
     /// Readable once the process has exited.
-    fn as_raw_fd(&self) -> RawFd {
-        self.process.0.as_raw_fd()
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.process.0.as_fd()
     }
 }
 
@@ -211,13 +214,7 @@ fn most_in_use() -> usize {
 
 impl Set {
     fn new() -> io::Result<Self> {
-        // SAFETY: no memory involved.
-        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a fresh descriptor, which has no other owner.
-        let epoll = OwnedDescriptor::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        let epoll = OwnedDescriptor::new(epoll::create(CreateFlags::CLOEXEC)?);
         Ok(Self {
             epoll: ManuallyDrop::new(epoll),
             // With the highest bit set: the token always has the same number of digits.
@@ -242,19 +239,16 @@ impl Set {
     }
 
     fn add(&self, process: &Process) -> io::Result<()> {
-        let mut event = libc::epoll_event {
-            events: libc::EPOLLIN as u32,
-            u64: self.name,
-        };
-        let (set, fd) = (self.epoll.as_raw_fd(), process.as_raw_fd());
-        // SAFETY: `event` is valid; the kernel copies it.
-        let mut add = || unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, &mut event) };
-        if self.epoll.is_intact() && add() == 0 {
-            Ok(())
+        let name = EventData::new_u64(self.name);
+        let added = if self.epoll.is_intact() {
+            epoll::add(&*self.epoll, process, name, EventFlags::IN)
         } else {
+            Err(Errno::BADF)
+        };
+        if added.is_err() {
             self.mark_lost();
-            Err(io::Error::last_os_error())
         }
+        Ok(added?)
     }
 
     /// Whether the descriptor still names this set, which is not empty.
@@ -263,23 +257,17 @@ impl Set {
     }
 
     fn remove(&self, process: &Process) {
-        let (set, fd) = (self.epoll.as_raw_fd(), process.as_raw_fd());
         if self.is_ours() {
-            // SAFETY: no memory involved.
-            unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
+            let _ = epoll::delete(&*self.epoll, process);
         }
     }
 
     /// Whether one of its processes may have exited. A set whose descriptor is not ours any more is marked as lost.
     fn is_ready(&self) -> bool {
-        let mut fd = libc::pollfd {
-            fd: self.epoll.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one valid entry. Polling the set itself takes no event out of it, should it be the program's.
-        let ready = unsafe { libc::poll(&mut fd, 1, 0) } > 0;
-        if fd.revents & libc::POLLNVAL != 0 || !self.epoll.is_intact() {
+        let mut fds = [PollFd::new(&*self.epoll, PollFlags::IN)];
+        // Polling the set itself takes no event out of it, should it be the program's.
+        let ready = event::poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
+        if fds[0].revents().contains(PollFlags::NVAL) || !self.epoll.is_intact() {
             self.mark_lost();
             return false;
         }
@@ -315,7 +303,7 @@ mod tests {
     }
 
     fn number_of(watched: &MonitoredProcess) -> i32 {
-        watched.as_raw_fd()
+        watched.as_fd().as_raw_fd()
     }
 
     #[test]

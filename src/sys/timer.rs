@@ -1,8 +1,13 @@
 //! A timer with a descriptor.
 
 use super::descriptor::OwnedDescriptor;
-use std::io::{self, Error};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use rustix::io::read;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Readable when it has expired.
@@ -16,45 +21,34 @@ impl Timer {
     /// # Errors
     /// `EMFILE` and the like.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: no memory involved.
-        let fd = unsafe {
-            libc::timerfd_create(
-                libc::CLOCK_MONOTONIC,
-                libc::TFD_NONBLOCK | libc::TFD_CLOEXEC,
-            )
-        };
-        if fd < 0 {
-            return Err(Error::last_os_error());
-        }
-        // SAFETY: a fresh descriptor.
-        let fd = OwnedDescriptor::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let fd = OwnedDescriptor::new(timerfd_create(TimerfdClockId::Monotonic, flags)?);
         Ok(Self { fd })
     }
 
     /// Sets it to expire after `first`, and then every `interval`. `None`: never.
     pub fn set(&self, first: Option<Duration>, interval: Option<Duration>) {
-        let time = |d: Option<Duration>| libc::timespec {
-            tv_sec: d.map_or(0, |d| d.as_secs().min(i32::MAX as u64)) as libc::time_t,
+        let time = |d: Option<Duration>| Timespec {
+            tv_sec: d.map_or(0, |d| d.as_secs().min(i32::MAX as u64)) as i64,
             tv_nsec: d.map_or(0, |d| d.subsec_nanos()).into(),
         };
-        let spec = libc::itimerspec {
+        let times = Itimerspec {
             it_interval: time(interval),
             it_value: time(first),
         };
-        // SAFETY: a valid structure; the old value is not requested.
-        unsafe { libc::timerfd_settime(self.as_raw_fd(), 0, &spec, std::ptr::null_mut()) };
+        // Fails only where the program has closed the descriptor.
+        let _ = timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &times);
     }
 
     /// Clears the expiration: it is not readable any more.
     pub fn drain(&self) {
-        let mut count = 0u64;
-        // SAFETY: 8 writable bytes; the descriptor does not block.
-        unsafe { libc::read(self.as_raw_fd(), (&raw mut count).cast(), 8) };
+        // Fails where it has not expired: the descriptor does not block.
+        let _ = read(&self.fd, &mut [0; 8]);
     }
 }
 
-impl AsRawFd for Timer {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }

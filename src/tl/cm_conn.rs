@@ -10,7 +10,7 @@ use crate::sys::log;
 use socket2::Socket;
 use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// The transport between clients and listeners.
@@ -111,7 +111,7 @@ impl CmConn {
             CmConn::Rdma(link) => (link.events().into_iter())
                 .chain(link.arrivals())
                 .try_for_each(|fd| epoll.add(fd, token, false)),
-            CmConn::Tcp(socket) => epoll.add(socket.as_raw_fd(), token, attempt),
+            CmConn::Tcp(socket) => epoll.add(socket, token, attempt),
         }
     }
 
@@ -125,7 +125,7 @@ impl CmConn {
                 (link.arrivals().into_iter()).try_for_each(|fd| epoll.add(fd, token, false))
             }
             CmConn::Tcp(socket) => {
-                epoll.watch_room(socket.as_raw_fd(), token, false);
+                epoll.watch_room(socket, token, false);
                 Ok(())
             }
         }
@@ -137,7 +137,7 @@ impl CmConn {
             CmConn::Rdma(link) => (link.events().into_iter())
                 .chain(link.arrivals())
                 .for_each(|fd| epoll.remove(fd, false)),
-            CmConn::Tcp(socket) => epoll.remove(socket.as_raw_fd(), attempt),
+            CmConn::Tcp(socket) => epoll.remove(socket, attempt),
         }
     }
 }
@@ -233,8 +233,8 @@ impl CmListener {
         self.fds().for_each(|fd| epoll.remove(fd, false));
     }
 
-    fn fds(&self) -> impl Iterator<Item = i32> {
-        let tcp = self.tcp.iter().map(|socket| socket.as_raw_fd());
+    fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let tcp = self.tcp.iter().map(AsFd::as_fd);
         tcp.chain(self.rdma.iter().map(RdmaCmListener::fd))
     }
 

@@ -11,6 +11,7 @@ use crate::tl::shm::inbox::Inbox;
 use crate::tl::tofu::iface::TofuIface;
 use crate::wire::address::IbLocator;
 use std::io;
+use std::os::fd::AsFd;
 
 /// The interfaces of a worker, `None` where a transport is not used.
 pub(super) struct Interfaces {
@@ -54,7 +55,7 @@ impl Interfaces {
         let wake = Wakeup::new(params, self.inbox.as_ref());
         let wake = wake.map_err(|e| unreachable_reason("wakeup", &e))?;
         if let Some(tcp) = &self.tcp {
-            wake.add(tcp.epoll.fd())?;
+            wake.add(tcp.epoll.as_fd())?;
         }
         for fd in self.ib.iter().flat_map(|ib| ib.descriptors()) {
             wake.add(fd)?;

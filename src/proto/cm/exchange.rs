@@ -10,6 +10,7 @@ use crate::tl::cm_conn::CmTransport;
 use crate::tl::tcp::socket::SocketTuning;
 use crate::wire::cm_msg::NUMBER_BITS;
 use crate::wire::header::SN_BITS;
+use std::os::fd::AsFd;
 
 /// Flags of the serial numbers of clients' and servers' endpoints, which no counted number has.
 pub(super) const CLIENT: u32 = 0b10 << NUMBER_BITS;
@@ -22,7 +23,7 @@ pub(super) fn exchange(worker: &Worker) -> Result<MtGuard<'_, Option<Box<CmState
     if guard.is_none() {
         let made = CmState::new(worker.ctx.policy.keepalive_ms).and_then(|x| {
             if let Some(wake) = &worker.wakeup {
-                wake.add(x.epoll.fd())?;
+                wake.add(x.epoll.as_fd())?;
             }
             Ok(x)
         });

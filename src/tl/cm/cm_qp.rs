@@ -9,6 +9,7 @@ use crate::tl::ib::rc::timeout_code;
 use crate::wire::cm_msg::MAX_MSG_LEN;
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// Each end sends two records: its hello or reply, and its disconnect record.
@@ -126,8 +127,8 @@ impl CmQp {
     }
 
     /// The descriptor of the completion channel: readable when a record has arrived, or the connection has failed.
-    pub fn fd(&self) -> i32 {
-        self.channel.fd()
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
     }
 
     /// Sends a record.

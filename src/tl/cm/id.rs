@@ -1,7 +1,7 @@
 //! An identifier of librdmacm (`rdma_cm_id`): one end of a connection, or a listener, with an event channel of its own.
 
 use super::library::Rdmacm;
-use crate::sys::log;
+use crate::sys::{descriptor, log};
 use crate::tl::ib::bindings::*;
 use crate::tl::ib::port::Port;
 use crate::tl::ib::verbs::{check, made};
@@ -10,6 +10,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::io::{self, ErrorKind};
 use std::mem::size_of;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// An event channel of librdmacm. Its descriptor does not block.
@@ -23,20 +24,15 @@ impl EventChannel {
         // SAFETY: the function takes no argument.
         let raw = made(unsafe { (cm.create_event_channel)() })?;
         let channel = EventChannel { cm, raw };
-        // SAFETY: the descriptor belongs to the new channel; `fcntl` accesses no memory.
-        let set = unsafe {
-            let flags = libc::fcntl(channel.fd(), libc::F_GETFL);
-            libc::fcntl(channel.fd(), libc::F_SETFL, flags | libc::O_NONBLOCK)
-        };
-        match set {
-            0 => Ok(channel),
-            _ => Err(io::Error::last_os_error()),
-        }
+        descriptor::set_nonblocking(channel.as_fd())?;
+        Ok(channel)
     }
+}
 
-    fn fd(&self) -> i32 {
-        // SAFETY: `raw` is a valid channel until `self` is dropped.
-        unsafe { (*self.raw).fd }
+impl AsFd for EventChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: `raw` is a valid channel, and its descriptor open, until `self` is dropped.
+        unsafe { BorrowedFd::borrow_raw((*self.raw).fd) }
     }
 }
 
@@ -81,8 +77,8 @@ impl CmId {
     }
 
     /// The descriptor of the event channel: readable when an event waits.
-    pub fn fd(&self) -> i32 {
-        self.channel.fd()
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
     }
 
     fn cm(&self) -> &'static Rdmacm {

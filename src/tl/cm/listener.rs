@@ -9,7 +9,7 @@ use crate::tl::ib::port::Port;
 use crate::wire::cm_msg::{ConnPrivateData, MAGIC, Refusal};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// Listens on the devices that have `address`; on all devices if it is the unspecified address.
@@ -31,7 +31,7 @@ impl RdmaCmListener {
     }
 
     /// The descriptor of the event channel: readable when a connection request waits.
-    pub fn fd(&self) -> RawFd {
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.id.fd()
     }
 

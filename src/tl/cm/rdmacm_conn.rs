@@ -9,7 +9,7 @@ use crate::tl::ib::port::Port;
 use crate::wire::cm_msg::{ConnPrivateData, MAGIC, Refusal};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,12 +148,12 @@ impl RdmaCmConn {
 
     /// Descriptor of connection manager events: readable when an attempt has advanced, or the remote end has
     /// disconnected.
-    pub fn events(&self) -> Option<RawFd> {
+    pub fn events(&self) -> Option<BorrowedFd<'_>> {
         Some(self.inner.as_ref()?.id.fd())
     }
 
     /// Descriptor of completions: readable when there is something to read. None before the connection is established.
-    pub fn arrivals(&self) -> Option<RawFd> {
+    pub fn arrivals(&self) -> Option<BorrowedFd<'_>> {
         Some(self.inner.as_ref()?.queue.as_ref()?.fd())
     }
 

@@ -11,13 +11,15 @@ use super::port::Port;
 use super::queues::{CompChannel, IbvCq, IbvQp, QpInit};
 use super::rx_pool::RxPool;
 use super::ud::{AddressHandle, begin};
+use crate::sys::eventfd::EventFd;
 use crate::sys::thread::without_signals;
 use crate::wire::ib_packet::{Datagram, PONG, Ping};
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
@@ -36,7 +38,7 @@ pub struct KeepaliveThread {
     /// Numbers of the queue pairs, one per port.
     numbers: Vec<u32>,
     names: ProcessNames,
-    stop: Arc<OwnedFd>,
+    stop: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -46,13 +48,7 @@ impl KeepaliveThread {
     /// # Errors
     /// Errors of a device, or `EAGAIN`: no thread can be created.
     pub fn new(ports: &[Arc<Port>]) -> io::Result<KeepaliveThread> {
-        // SAFETY: `eventfd` accesses no memory.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor is new and owned by nothing else.
-        let stop = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        let stop = Arc::new(EventFd::new()?);
         let names = ProcessNames::default();
         let posts = ports.iter().map(|port| Responder::new(port, names.clone()));
         let mut posts = posts.collect::<io::Result<Vec<Responder>>>()?;
@@ -89,14 +85,7 @@ impl KeepaliveThread {
 
 impl Drop for KeepaliveThread {
     fn drop(&mut self) {
-        // SAFETY: the array is readable for 8 bytes.
-        unsafe {
-            libc::write(
-                self.stop.as_raw_fd(),
-                [1u8, 0, 0, 0, 0, 0, 0, 0].as_ptr().cast(),
-                8,
-            )
-        };
+        self.stop.signal();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -104,19 +93,15 @@ impl Drop for KeepaliveThread {
 }
 
 /// Sleeps until a probe arrives. False: the thread has to stop.
-fn wait(posts: &[Responder], stop: &OwnedFd) -> bool {
-    let fds = posts.iter().map(|post| post.channel.fd());
-    let mut fds: Vec<libc::pollfd> = std::iter::once(stop.as_raw_fd())
-        .chain(fds)
-        .map(|fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        })
+fn wait(posts: &[Responder], stop: &EventFd) -> bool {
+    let channels = posts.iter().map(|post| post.channel.as_fd());
+    let mut fds: Vec<_> = std::iter::once(stop.as_fd())
+        .chain(channels)
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
         .collect();
-    // SAFETY: `fds` is valid and has the length that is passed.
-    unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) };
-    fds[0].revents == 0
+    // After an interruption the thread looks for probes, too.
+    let _ = poll(&mut fds, None);
+    fds[0].revents().is_empty()
 }
 
 /// The queue pair of a port. Field order: it is dropped before its completion queues, those before the channel.

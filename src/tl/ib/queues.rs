@@ -3,9 +3,11 @@
 use super::bindings::*;
 use super::hca::Hca;
 use super::verbs::{check, made};
+use crate::sys::descriptor;
 use std::ffi::c_int;
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 type PollCq = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
@@ -85,17 +87,9 @@ impl CompChannel {
                 raw,
                 fd,
             };
-            let flags = libc::fcntl(fd, libc::F_GETFL);
-            match libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) {
-                0 => Ok(Arc::new(channel)),
-                _ => Err(io::Error::last_os_error()),
-            }
+            descriptor::set_nonblocking(channel.as_fd())?;
+            Ok(Arc::new(channel))
         }
-    }
-
-    /// Readable when a completion has arrived in an armed queue.
-    pub fn fd(&self) -> i32 {
-        self.fd
     }
 
     /// Takes and acknowledges all events, so that the descriptor is not readable any more.
@@ -108,6 +102,14 @@ impl CompChannel {
                 (self.hca.verbs.ack_cq_events)(cq, 1);
             }
         }
+    }
+}
+
+impl AsFd for CompChannel {
+    /// Readable when a completion has arrived in an armed queue.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: libibverbs keeps it open until the channel is destroyed, when `self` is dropped.
+        unsafe { BorrowedFd::borrow_raw(self.fd) }
     }
 }
 

@@ -192,7 +192,7 @@ impl TcpSender {
         if std::mem::take(&mut self.blocked) {
             self.link
                 .epoll
-                .watch_room(self.link.fd(), self.link.token, false);
+                .watch_room(&self.link.socket, self.link.token, false);
         }
         self.flush();
     }
@@ -235,7 +235,7 @@ impl TcpSender {
             self.blocked = true;
             self.link
                 .epoll
-                .watch_room(self.link.fd(), self.link.token, true);
+                .watch_room(&self.link.socket, self.link.token, true);
         }
         let from_out = left.min(out.len());
         left -= from_out;
@@ -289,7 +289,7 @@ impl Drop for TcpSender {
         if self.blocked {
             self.link
                 .epoll
-                .watch_room(self.link.fd(), self.link.token, false);
+                .watch_room(&self.link.socket, self.link.token, false);
         }
     }
 }
