@@ -1,6 +1,7 @@
 //! Cross-memory attach: one process copies from or to the memory of another (`process_vm_*`).
 
 use super::fork::{Mutex, Origin};
+use rustix::process::{PTracer, set_ptracer};
 use std::io;
 use std::mem;
 
@@ -155,8 +156,7 @@ pub fn allow_peers() {
     }
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     if scope.trim() == "1" {
-        // SAFETY: prctl with integer arguments only.
-        unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY) };
+        let _ = set_ptracer(PTracer::Any);
     }
 }
 

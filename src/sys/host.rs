@@ -1,6 +1,8 @@
 //! Identity of this process: host, namespaces, user, library path, limits; random numbers.
 
 use crate::sys::sync::OnceLock;
+use rustix::process::geteuid;
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::CStr;
 
 /// Identifiers by which two processes decide whether they can share memory.
@@ -40,8 +42,7 @@ pub fn place() -> HostId {
 
 /// Effective user id of this process.
 pub fn user() -> u32 {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::geteuid() }
+    geteuid().as_raw()
 }
 
 /// Whether the address space of this process is limited (`ulimit -v`).
@@ -65,6 +66,7 @@ pub fn soft_limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
         rlim_cur: 0,
         rlim_max: 0,
     };
+    // Not by rustix, which does not check for an error: a filter of system calls may cause one.
     // SAFETY: `limit` is valid for writes.
     let known = unsafe { libc::getrlimit(resource, &raw mut limit) } == 0;
     known.then_some(limit.rlim_cur)
@@ -85,11 +87,11 @@ fn namespace(kind: &str) -> u32 {
 
 /// A random number from the kernel, never 0 (0 means "none" in identifiers).
 pub fn random_u64() -> u64 {
-    let mut value = 0u64;
+    let mut bytes = [0; 8];
     loop {
-        // SAFETY: the buffer is 8 writable bytes.
-        let got = unsafe { libc::getrandom((&raw mut value).cast(), 8, 0) };
-        if got == 8 && value != 0 {
+        let got = getrandom(&mut bytes, GetRandomFlags::empty());
+        let value = u64::from_ne_bytes(bytes);
+        if got == Ok(bytes.len()) && value != 0 {
             return value;
         }
     }

@@ -7,7 +7,10 @@ pub mod handlers;
 mod sink;
 
 use crate::ctypes::ucs_log_level;
+use crate::sys::process;
 use crate::sys::sync::OnceLock;
+use rustix::system::uname;
+use rustix::time::{ClockId, clock_gettime};
 use std::cell::Cell;
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -115,7 +118,7 @@ fn format_lines(
     line: u32,
     message: fmt::Arguments<'_>,
 ) -> String {
-    let now = now();
+    let now = clock_gettime(ClockId::Realtime);
     let head = format!(
         "[{}.{:06}] [{}:{:<5}:{}] {:>18}:{line:<4} {component}  {level:<5} ",
         now.tv_sec,
@@ -133,25 +136,12 @@ fn format_lines(
     out
 }
 
-fn now() -> libc::timespec {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the pointer is to a timespec of ours; this clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut now) };
-    now
-}
-
 /// The name of this machine.
 fn host() -> &'static str {
     static HOST: OnceLock<String> = OnceLock::new();
     HOST.get_or_init(|| {
-        let mut name = [0u8; 256];
-        // SAFETY: the buffer is writable for one byte less than its length, so a zero stays at its end.
-        unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
-        let end = name.iter().position(|&byte| byte == 0).unwrap_or(0);
-        String::from_utf8_lossy(&name[..end]).into_owned()
+        let names = uname();
+        names.nodename().to_string_lossy().into_owned()
     })
 }
 
@@ -162,8 +152,7 @@ fn thread_number() -> u32 {
     thread_local!(static NUMBER: Cell<u32> = const { Cell::new(NONE) });
     NUMBER.with(|number| {
         if number.get() == NONE {
-            // SAFETY: no arguments, no failure.
-            let is_first = unsafe { libc::gettid() == libc::getpid() };
+            let is_first = process::this_thread() == std::process::id() as i32;
             number.set(if is_first {
                 0
             } else {

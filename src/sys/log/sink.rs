@@ -1,19 +1,24 @@
 //! Destinations of log messages: standard output, standard error, or a file that is rotated when it has grown.
 
+use rustix::io::Errno;
+use rustix::stdio::{stderr, stdout};
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// A destination. Every write is one system call, so lines of several threads and processes do not mix.
-pub struct Sink {
-    fd: RawFd,
-    /// The file's name pattern, if it is a file.
-    file: Option<LogFile>,
+pub enum Sink {
+    Standard(BorrowedFd<'static>),
+    File(LogFile),
 }
 
-struct LogFile {
+/// A log file that is rotated.
+pub struct LogFile {
+    /// Rotation replaces the file behind the descriptor.
+    file: File,
+    /// The pattern of its name.
     pattern: String,
     /// A file that would grow beyond this is rotated, bytes.
     limit: usize,
@@ -30,38 +35,23 @@ impl Sink {
     /// Opens the destination that `UCX_LOG_FILE` names; one that cannot be opened is replaced by standard output.
     pub fn open(name: &str, limit: Option<usize>, backups: u32) -> Sink {
         match name {
-            "" | "stdout" => {
-                return Sink {
-                    fd: libc::STDOUT_FILENO,
-                    file: None,
-                };
-            }
-            "stderr" => {
-                return Sink {
-                    fd: libc::STDERR_FILENO,
-                    file: None,
-                };
-            }
+            "" | "stdout" => return Sink::Standard(stdout()),
+            "stderr" => return Sink::Standard(stderr()),
             _ => (),
         }
         let pattern = name.strip_prefix("file:").unwrap_or(name);
         match open_file(&expand(pattern)) {
-            Ok(file) => Sink {
-                fd: file.into_raw_fd(),
-                file: Some(LogFile {
-                    pattern: pattern.to_owned(),
-                    limit: limit.unwrap_or(usize::MAX),
-                    backups,
-                    written: AtomicUsize::new(0),
-                    pid: AtomicU32::new(std::process::id()),
-                    busy: AtomicBool::new(false),
-                }),
-            },
+            Ok(file) => Sink::File(LogFile {
+                file,
+                pattern: pattern.to_owned(),
+                limit: limit.unwrap_or(usize::MAX),
+                backups,
+                written: AtomicUsize::new(0),
+                pid: AtomicU32::new(std::process::id()),
+                busy: AtomicBool::new(false),
+            }),
             Err(error) => {
-                let sink = Sink {
-                    fd: libc::STDOUT_FILENO,
-                    file: None,
-                };
+                let sink = Sink::Standard(stdout());
                 sink.write(&format!(
                     "UCX  WARN  cannot open the log file {pattern}: {error}\n"
                 ));
@@ -72,16 +62,18 @@ impl Sink {
 
     /// Writes whole lines. A message that cannot be written is lost, without an error.
     pub fn write(&self, lines: &str) {
-        if let Some(file) = &self.file {
-            file.prepare(self.fd, lines.len());
-        }
+        let fd = match self {
+            Sink::Standard(fd) => *fd,
+            Sink::File(log) => {
+                log.prepare(lines.len());
+                log.file.as_fd()
+            }
+        };
         let mut rest = lines.as_bytes();
         while !rest.is_empty() {
-            // SAFETY: the pointer and the length are those of a slice.
-            let written = unsafe { libc::write(self.fd, rest.as_ptr().cast(), rest.len()) };
-            match usize::try_from(written) {
+            match rustix::io::write(fd, rest) {
                 Ok(written) => rest = rest.get(written..).unwrap_or_default(),
-                Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => (),
+                Err(Errno::INTR) => (),
                 Err(_) => return,
             }
         }
@@ -90,7 +82,7 @@ impl Sink {
 
 impl LogFile {
     /// Changes to another file before `len` bytes are written, where that is due.
-    fn prepare(&self, fd: RawFd, len: usize) {
+    fn prepare(&self, len: usize) {
         let forked = self.pid.load(Ordering::Relaxed) != std::process::id();
         let full = self
             .written
@@ -110,8 +102,9 @@ impl LogFile {
             self.put_aside(&path);
         }
         if let Ok(file) = open_file(&path) {
-            // SAFETY: both descriptors are open; this swaps the file behind `fd` in one step, for all threads.
-            unsafe { libc::dup3(file.as_raw_fd(), fd, libc::O_CLOEXEC) };
+            // SAFETY: both descriptors are open; this swaps the file behind the latter in one step, for all threads.
+            // rustix's function would take the latter by a mutable reference.
+            unsafe { libc::dup3(file.as_raw_fd(), self.file.as_raw_fd(), libc::O_CLOEXEC) };
             self.written.store(len, Ordering::Relaxed);
             self.pid.store(std::process::id(), Ordering::Relaxed);
         }
@@ -163,8 +156,7 @@ fn substitute(key: char) -> Option<String> {
     match key {
         'h' => Some(super::host().to_owned()),
         'p' => Some(std::process::id().to_string()),
-        // SAFETY: no arguments; on failure the number is -1.
-        'c' => Some(format!("{:02}", unsafe { libc::sched_getcpu() })),
+        'c' => Some(format!("{:02}", rustix::thread::sched_getcpu())),
         't' => Some(local_time()),
         'u' => Some(std::env::var("USER").unwrap_or_default()),
         'e' => {
@@ -200,11 +192,6 @@ mod tests {
         dir
     }
 
-    fn close(sink: Sink) {
-        // SAFETY: the descriptor of a file that the test opened, not used later.
-        unsafe { libc::close(sink.fd) };
-    }
-
     #[test]
     fn names_have_substitutions() {
         let pid = std::process::id();
@@ -229,7 +216,7 @@ mod tests {
         assert_eq!(read("log.1").as_deref(), Some("line 3\n"));
         assert_eq!(read("log.2").as_deref(), Some("line 2\n"));
         assert_eq!(read("log.3"), None);
-        close(sink);
+        drop(sink);
         fs::remove_dir_all(dir).expect("the directory is ours");
     }
 
@@ -253,15 +240,19 @@ mod tests {
                 |line| line.len() == 100 && line.bytes().all(|byte| byte == line.as_bytes()[0])
             )
         );
-        close(sink);
+        drop(sink);
         fs::remove_dir_all(dir).expect("the directory is ours");
     }
 
     #[test]
     fn standard_streams_are_known_by_name() {
-        assert_eq!(Sink::open("", None, 0).fd, 1);
-        assert_eq!(Sink::open("stdout", None, 0).fd, 1);
-        assert_eq!(Sink::open("stderr", None, 0).fd, 2);
-        assert_eq!(Sink::open("/nonexistent/dir/log", None, 0).fd, 1);
+        let number = |name| match Sink::open(name, None, 0) {
+            Sink::Standard(fd) => Some(fd.as_raw_fd()),
+            Sink::File(_) => None,
+        };
+        assert_eq!(number(""), Some(1));
+        assert_eq!(number("stdout"), Some(1));
+        assert_eq!(number("stderr"), Some(2));
+        assert_eq!(number("/nonexistent/dir/log"), Some(1));
     }
 }

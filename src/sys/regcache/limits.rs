@@ -96,8 +96,7 @@ mod tests {
 
     #[test]
     fn this_process_has_an_answer() {
-        // SAFETY: no arguments.
-        let is_root = unsafe { libc::geteuid() } == 0;
+        let is_root = host::user() == 0;
         assert!(is_root || !may_lock_any());
         let error = io::Error::from_raw_os_error(libc::ENOMEM);
         assert!(message(&error, 1, PinnedUsage::default()).contains("registering 1 bytes"));

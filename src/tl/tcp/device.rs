@@ -9,10 +9,11 @@ use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessa
 use netlink_packet_route::link::{
     InfoKind, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage,
 };
+use socket2::{Domain, Socket, Type};
 use std::cmp::Reverse;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 /// Assumed speed of a device that does not report one, Mb/s: virtual devices (virtio, tunnels).
 const ASSUMED_MBPS: u32 = 1000;
@@ -317,13 +318,7 @@ fn speed_of(name: &str) -> Option<u32> {
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = (&raw mut settings).cast();
-    // SAFETY: `socket` accesses no memory.
-    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return None;
-    }
-    // SAFETY: the descriptor is new and owned by nothing else.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).ok()?;
     // SAFETY: the request and `settings` are valid during the call, with the layouts that the kernel expects.
     let answer = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
     let mbps = u32::from(settings.speed_low) | u32::from(settings.speed_high) << 16;
