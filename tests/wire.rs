@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use std::net::IpAddr;
 use ucp::wire::address::{
-    self, AddressError, IbLocator, MAX_ADDRESSES, MAX_PORTS, NetAddress, PortLocator, ShmLocator,
-    TcpLocator, TofuLocator, WorkerAddress,
+    self, AddressError, IbLocator, MAX_ADDRESSES, MAX_PORTS, NetAddress, PortFlags, PortLocator,
+    ShmLocator, TcpLocator, TofuLocator, WorkerAddress,
 };
 use ucp::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, SignalHdr, SyncHdr, ValueHdr,
@@ -49,7 +49,7 @@ fn tcp() -> impl Strategy<Value = TcpLocator> {
 fn ib() -> impl Strategy<Value = IbLocator> {
     let port = (any::<[u8; 3]>(), any::<u16>(), any::<u32>(), any::<u128>()).prop_map(
         |([flags, mtu, speed], lid, qpn, gid)| PortLocator {
-            flags,
+            flags: PortFlags::from_bits_retain(flags),
             mtu,
             speed,
             lid,

@@ -5,7 +5,7 @@ use super::socket_address;
 use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::cm::ConnRequest;
-use crate::engine::endpoint::{Endpoint, FRESH};
+use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::worker::Worker;
 use crate::fast::flush;
 use crate::op::param::Param;
@@ -113,7 +113,7 @@ unsafe fn to_worker(
         let e = &mut *ep;
         fill_in(e, params);
         if e.handles_errors() {
-            e.set(FRESH);
+            e.set(EpFlags::FRESH);
         }
         if e.mismatched() {
             failure::refuse(w, e, peer);

@@ -4,30 +4,36 @@ use super::peer::Peer;
 use super::stream::RxStream;
 use super::worker::Worker;
 use crate::ctypes::*;
+use bitflags::bitflags;
 use std::ffi::{CString, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI8, AtomicPtr, AtomicU16, Ordering};
 
-/// Made by the library to reply to a message; `ucp_ep_create` may adopt it.
-pub const INTERNAL: u16 = 1 << 0;
-/// The user has closed it.
-pub const CLOSED: u16 = 1 << 1;
-/// Its error handler has run, or is about to.
-pub const FAILED: u16 = 1 << 2;
-/// It handles errors, or is a server's, and the peer is not notified of that yet: its first operation does so.
-pub const FRESH: u16 = 1 << 3;
-/// Flags that exclude the hot path.
-pub const SPECIAL: u16 = CLOSED | FAILED | FRESH;
-/// Tagged messages, active messages, remote accesses do not take the fast path ([`Worker::takes_fast_path`]).
-pub const SLOW_PATH_TAG: u16 = 1 << 4;
-pub const SLOW_PATH_AM: u16 = 1 << 5;
-pub const SLOW_PATH_RMA: u16 = 1 << 6;
-/// Atomic operations on words of 4 or of 8 bytes do not take it.
-pub const SLOW_PATH_AMO32: u16 = 1 << 8;
-pub const SLOW_PATH_AMO64: u16 = 1 << 9;
-
-/// Its counterpart was closed in order: it is about to be closed, or to fail.
-pub const LEFT: u16 = 1 << 7;
+bitflags! {
+    /// Flags of an endpoint.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct EpFlags: u16 {
+        /// Made by the library to reply to a message; `ucp_ep_create` may adopt it.
+        const INTERNAL = 1 << 0;
+        /// The user has closed it.
+        const CLOSED = 1 << 1;
+        /// Its error handler has run, or is about to.
+        const FAILED = 1 << 2;
+        /// It handles errors, or is a server's, and the peer is not notified of that yet: its first operation does so.
+        const FRESH = 1 << 3;
+        /// Flags that exclude the hot path.
+        const SPECIAL = Self::CLOSED.bits() | Self::FAILED.bits() | Self::FRESH.bits();
+        /// Tagged messages, active messages, remote accesses do not take the fast path ([`Worker::takes_fast_path`]).
+        const SLOW_PATH_TAG = 1 << 4;
+        const SLOW_PATH_AM = 1 << 5;
+        const SLOW_PATH_RMA = 1 << 6;
+        /// Atomic operations on words of 4 or of 8 bytes do not take it.
+        const SLOW_PATH_AMO32 = 1 << 8;
+        const SLOW_PATH_AMO64 = 1 << 9;
+        /// Its counterpart was closed in order: it is about to be closed, or to fail.
+        const LEFT = 1 << 7;
+    }
+}
 
 /// No error handling mode.
 pub const UNSAID: u8 = u8::MAX;
@@ -71,17 +77,29 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// An endpoint with default parameters.
-    pub fn new(worker: &Worker, peer: *const Peer, sn: u32, remote_sn: u32, flags: u16) -> Self {
+    pub fn new(
+        worker: &Worker,
+        peer: *const Peer,
+        sn: u32,
+        remote_sn: u32,
+        flags: EpFlags,
+    ) -> Self {
         Self::with(worker, peer, sn, remote_sn, flags | slow_path_flags(worker))
     }
 
     /// An endpoint without a peer.
     #[cfg(test)]
     pub fn unconnected(sn: u32) -> Self {
-        Self::with(std::ptr::null(), std::ptr::null(), sn, sn, 0)
+        Self::with(std::ptr::null(), std::ptr::null(), sn, sn, EpFlags::empty())
     }
 
-    fn with(worker: *const Worker, peer: *const Peer, sn: u32, remote_sn: u32, flags: u16) -> Self {
+    fn with(
+        worker: *const Worker,
+        peer: *const Peer,
+        sn: u32,
+        remote_sn: u32,
+        flags: EpFlags,
+    ) -> Self {
         Self {
             _link: 0,
             worker,
@@ -91,7 +109,7 @@ impl Endpoint {
             slot: 0,
             err_mode: ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_NONE as u8,
             remote_err_mode: UNSAID,
-            flags: AtomicU16::new(flags),
+            flags: AtomicU16::new(flags.bits()),
             failure: AtomicI8::new(0),
             err_cb: None,
             user_data: std::ptr::null_mut(),
@@ -120,18 +138,18 @@ impl Endpoint {
 
     /// Whether any of these flags is set.
     #[inline(always)]
-    pub fn has(&self, flags: u16) -> bool {
-        self.flags.load(Ordering::Relaxed) & flags != 0
+    pub fn has(&self, flags: EpFlags) -> bool {
+        self.flags.load(Ordering::Relaxed) & flags.bits() != 0
     }
 
     /// Sets flags; true if none of them was set.
-    pub fn set(&self, flags: u16) -> bool {
-        self.flags.fetch_or(flags, Ordering::Relaxed) & flags == 0
+    pub fn set(&self, flags: EpFlags) -> bool {
+        self.flags.fetch_or(flags.bits(), Ordering::Relaxed) & flags.bits() == 0
     }
 
     /// Clears flags.
-    pub fn clear(&self, flags: u16) {
-        self.flags.fetch_and(!flags, Ordering::Relaxed);
+    pub fn clear(&self, flags: EpFlags) {
+        self.flags.fetch_and(!flags.bits(), Ordering::Relaxed);
     }
 
     /// Marks it as closed, in a forked child: it is the parent's.
@@ -141,17 +159,17 @@ impl Endpoint {
     pub unsafe fn disable(this: NonNull<Self>) {
         // SAFETY: the caller's promise.
         let flags = unsafe { &(*this.as_ptr()).flags };
-        flags.fetch_or(CLOSED, Ordering::Relaxed);
+        flags.fetch_or(EpFlags::CLOSED.bits(), Ordering::Relaxed);
     }
 
     /// Made by the library, and not the user's yet.
     pub fn is_internal(&self) -> bool {
-        self.has(INTERNAL)
+        self.has(EpFlags::INTERNAL)
     }
 
     /// Marks it as failed; true the first time.
     pub fn fail(&self, status: ucs_status_t) -> bool {
-        let first = self.set(FAILED);
+        let first = self.set(EpFlags::FAILED);
         if first {
             self.failure.store(status as i8, Ordering::Relaxed);
         }
@@ -180,16 +198,17 @@ impl Endpoint {
     }
 }
 
-fn slow_path_flags(worker: &Worker) -> u16 {
+fn slow_path_flags(worker: &Worker) -> EpFlags {
     let slow_paths = [
-        (UCP_FEATURE_TAG, SLOW_PATH_TAG),
-        (UCP_FEATURE_AM, SLOW_PATH_AM),
-        (UCP_FEATURE_RMA, SLOW_PATH_RMA),
-        (UCP_FEATURE_AMO32, SLOW_PATH_AMO32),
-        (UCP_FEATURE_AMO64, SLOW_PATH_AMO64),
+        (UCP_FEATURE_TAG, EpFlags::SLOW_PATH_TAG),
+        (UCP_FEATURE_AM, EpFlags::SLOW_PATH_AM),
+        (UCP_FEATURE_RMA, EpFlags::SLOW_PATH_RMA),
+        (UCP_FEATURE_AMO32, EpFlags::SLOW_PATH_AMO32),
+        (UCP_FEATURE_AMO64, EpFlags::SLOW_PATH_AMO64),
     ];
     slow_paths
         .into_iter()
         .filter(|&(feature, _)| !worker.takes_fast_path(feature))
-        .fold(0, |bits, (_, bit)| bits | bit)
+        .map(|(_, flag)| flag)
+        .collect()
 }

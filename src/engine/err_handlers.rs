@@ -2,7 +2,7 @@
 //!
 //! Once a close has completed, the handler of its endpoint is not running and is never called, in no thread.
 
-use super::endpoint::{CLOSED, Endpoint};
+use super::endpoint::{Endpoint, EpFlags};
 use super::request::Request;
 use crate::ctypes::ucs_status_t;
 
@@ -32,7 +32,7 @@ impl ErrHandlers {
             let (ep, status) = self.due.pop()?;
             // The endpoint can have been closed just before it was pushed.
             // SAFETY: `forget` removes an endpoint before its memory is reused.
-            if !unsafe { (*ep).has(CLOSED) } {
+            if !unsafe { (*ep).has(EpFlags::CLOSED) } {
                 self.running = Some((ep, thread()));
                 return Some((ep, status));
             }

@@ -8,7 +8,7 @@ use crate::sys::{clock, host, log};
 use crate::tl::ib::bindings::ibv_wc;
 use crate::tl::ib::iface::IbIface;
 use crate::tl::ib::port::Port;
-use crate::wire::address::{IbLocator, PortLocator};
+use crate::wire::address::{IbLocator, PortFlags, PortLocator};
 use crate::wire::header::RailImm;
 use crate::wire::ib_packet::NO_CONN;
 pub use conn::{IbConn, IbConnPhase, RemoteQp, TcpWireup, WireupChannel};
@@ -143,7 +143,7 @@ impl IbWorker {
     }
 
     /// The worker's address section; `transport_flags`: flags of the transports that carry messages.
-    pub fn locator(&self, transport_flags: u8) -> IbLocator {
+    pub fn locator(&self, transport_flags: PortFlags) -> IbLocator {
         let ports = self.ifaces.iter().take(crate::wire::address::MAX_PORTS);
         IbLocator {
             secret: self.secret,

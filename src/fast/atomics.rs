@@ -4,7 +4,7 @@
 use super::{ib, tofu};
 use crate::ctypes::*;
 use crate::engine::core_yield;
-use crate::engine::endpoint::{self, Endpoint};
+use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
 use crate::engine::rkey::{AmoExecutor, Rkey};
 use crate::engine::worker::Worker;
@@ -122,13 +122,13 @@ pub(super) fn is_plain_remote(
     e: &Endpoint,
     worker: &Worker,
     peer: &Peer,
-    slow_path: u16,
+    slow_path: EpFlags,
     addr: u64,
     len: usize,
 ) -> bool {
     // The flags of an endpoint do not say whether threads share the peer: access to mapped memory needs no lock.
     let plain = !peer.tx.is_shared()
-        && !e.has(endpoint::SPECIAL | slow_path)
+        && !e.has(EpFlags::SPECIAL | slow_path)
         && !worker.fenced.load(Ordering::Relaxed);
     plain && addr % len as u64 == 0 && peer.rma_idle()
 }
@@ -206,12 +206,12 @@ unsafe fn change<const SIZE: u8>(
     p: &Param,
 ) -> Option<ucs_status_ptr_t> {
     let slow_path = match SIZE {
-        4 => endpoint::SLOW_PATH_AMO32,
-        _ => endpoint::SLOW_PATH_AMO64,
+        4 => EpFlags::SLOW_PATH_AMO32,
+        _ => EpFlags::SLOW_PATH_AMO64,
     };
     // SAFETY: the caller's endpoint is valid; worker and peer outlive it.
     let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
-    if e.has(endpoint::SPECIAL | slow_path)
+    if e.has(EpFlags::SPECIAL | slow_path)
         || !peer.is_connected()
         || worker.fenced.load(Ordering::Relaxed)
     {

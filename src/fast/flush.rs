@@ -3,7 +3,7 @@
 use super::request::request_of;
 use super::tofu;
 use crate::ctypes::*;
-use crate::engine::endpoint::{self, Endpoint};
+use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::request::{Request, TxState};
 use crate::op::endpoint as endpoints;
 use crate::op::param::Param;
@@ -21,7 +21,7 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
     unsafe {
         let peer = (*ep).peer();
         if !peer.tx.is_shared()
-            && !(*ep).has(endpoint::SPECIAL)
+            && !(*ep).has(EpFlags::SPECIAL)
             && peer.is_connected()
             && peer.tx.alone().pending.is_empty()
         {

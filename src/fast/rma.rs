@@ -3,7 +3,7 @@
 use super::length::{SPECIAL, plain_length};
 use super::{ib, tofu};
 use crate::ctypes::*;
-use crate::engine::endpoint::{self, Endpoint};
+use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::rkey::Rkey;
 use crate::op::param::Param;
 use crate::op::{rma, sgl};
@@ -19,7 +19,7 @@ pub(super) unsafe fn is_plain(ep: *const Endpoint, rkey: *const Rkey) -> bool {
     // SAFETY: the caller's endpoint is valid; its worker outlives it.
     let (e, worker) = unsafe { (&*ep, &*(*ep).worker) };
     !rkey.is_null()
-        && !e.has(endpoint::SPECIAL | endpoint::SLOW_PATH_RMA)
+        && !e.has(EpFlags::SPECIAL | EpFlags::SLOW_PATH_RMA)
         && !worker.fenced.load(Ordering::Relaxed)
 }
 

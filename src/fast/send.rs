@@ -4,7 +4,7 @@
 use super::length::{SPECIAL, SPECIAL_AM, plain_length, tiny_length};
 use super::sender::{AdapterSender, sender_of};
 use crate::ctypes::*;
-use crate::engine::endpoint::{self, Endpoint};
+use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
 use crate::op::am::AmMessage;
@@ -34,7 +34,7 @@ pub unsafe fn tag_send(
     // SAFETY: the caller's endpoint and structure are valid; the user's buffer has `len` bytes.
     unsafe {
         let p = Param::new(param, 0);
-        if !(*ep).has(endpoint::SPECIAL | endpoint::SLOW_PATH_TAG)
+        if !(*ep).has(EpFlags::SPECIAL | EpFlags::SLOW_PATH_TAG)
             && let len @ ..=TINY = tiny_length(&p, count, SPECIAL)
             && (len == 0 || !buffer.is_null())
         {
@@ -216,7 +216,7 @@ pub(super) unsafe fn tag_send_slow(
         let (e, worker, peer) = (&*ep, &*(*ep).worker, (*ep).peer());
         let p = Param::new(param, worker.extra_op_flags());
         if let Some(len) = plain_length(&p, count)
-            && !e.has(endpoint::SPECIAL)
+            && !e.has(EpFlags::SPECIAL)
             && worker.ctx.features & UCP_FEATURE_TAG as u64 != 0
             && (len == 0 || !buffer.is_null())
             && send_eager(worker, peer, Kind::TagEager, tag, buffer, len)
@@ -304,7 +304,7 @@ pub unsafe fn am_send(
     // SAFETY: the caller's endpoint and structure are valid; the user's buffer has `len` bytes.
     unsafe {
         let p = Param::new(param, 0);
-        if !(*ep).has(endpoint::SPECIAL | endpoint::SLOW_PATH_AM)
+        if !(*ep).has(EpFlags::SPECIAL | EpFlags::SLOW_PATH_AM)
             && let len @ ..=TINY = tiny_length(&p, count, SPECIAL_AM)
             // No header, and an id of at most 16 bits.
             && header_len | (id >> 16) as usize == 0
@@ -349,7 +349,7 @@ pub(super) unsafe fn am_send_slow(
             count,
         };
         if let Some(len) = plain_length(&p, count)
-            && !e.has(endpoint::SPECIAL)
+            && !e.has(EpFlags::SPECIAL)
             && header_len == 0
             && id <= u32::from(u16::MAX)
             && p.flags() & !(UCP_AM_SEND_FLAG_EAGER as u32) == 0
@@ -381,7 +381,7 @@ pub unsafe fn stream_send(
     // SAFETY: the caller's structure is valid.
     let p = unsafe { Param::new(param, worker.extra_op_flags()) };
     if let Some(len @ 1..=select::MAX_EAGER) = plain_length(&p, count)
-        && !e.has(endpoint::SPECIAL)
+        && !e.has(EpFlags::SPECIAL)
         && worker.ctx.features & UCP_FEATURE_STREAM as u64 != 0
         && !buffer.is_null()
     {

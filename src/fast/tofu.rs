@@ -10,7 +10,7 @@ use super::rma::{get_slow, is_plain, put_slow};
 use super::sender::sender_of;
 use super::shm::BATCH;
 use crate::ctypes::*;
-use crate::engine::endpoint::{self, Endpoint};
+use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::request::{self, Request, TxState};
 use crate::engine::rkey::Rkey;
 use crate::engine::tofu_worker::TofuWorker;
@@ -65,7 +65,7 @@ unsafe fn put_word<const LEN: usize>(
         let peer = (*ep).peer();
         // A fence with outstanding operations, and requests that become pending, end the budget: neither is checked
         // here.
-        if !(*ep).has(endpoint::SPECIAL | endpoint::SLOW_PATH_RMA)
+        if !(*ep).has(EpFlags::SPECIAL | EpFlags::SLOW_PATH_RMA)
             && let Some(stadd) = (*rkey).stadd_of_word(addr)
             && let Some(Lane::Tofu(sender)) = peer.tx.alone().lane.as_mut()
             && sender.take_budget()

@@ -2,7 +2,7 @@
 
 use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
-use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, FRESH, INTERNAL, LEFT, UNSAID};
+use crate::engine::endpoint::{Endpoint, EpFlags, UNSAID};
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, EndpointRef, PeerRef, Request};
 use crate::engine::worker::Worker;
@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr_t {
     // SAFETY: endpoints stay allocated as long as their worker exists.
     let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
-    if e.has(CLOSED) {
+    if e.has(EpFlags::CLOSED) {
         log::error!("ucp_ep_close_nbx: endpoint {ep:p} is already closed");
         return status_ptr(UCS_ERR_NOT_CONNECTED);
     }
@@ -36,7 +36,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     }
     // SAFETY: the user's endpoint, which is not closed.
     unsafe { internal::forget(worker, peer, ep) };
-    if !e.set(CLOSED) {
+    if !e.set(EpFlags::CLOSED) {
         // The endpoint was internal, and the peer's endpoint is closed.
         return status_ptr(UCS_ERR_NOT_CONNECTED);
     }
@@ -151,7 +151,7 @@ unsafe fn after_handler(
 /// Status of a flushing close. An endpoint whose peer closed first and then failed gives `UCS_OK`, unless it is a
 /// client's or server's.
 fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
-    if !e.reports_failures() || e.has(LEFT) && !e.has(FAILED) {
+    if !e.reports_failures() || e.has(EpFlags::LEFT) && !e.has(EpFlags::FAILED) {
         UCS_OK
     } else {
         param::why_failed(e, peer)
@@ -169,7 +169,7 @@ fn send_ep_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status
     let answered = status == UCS_OK && e.reply_requested.load(Ordering::Relaxed);
     let notified = (e.reports_failures() || answered) && peer.status() == UCS_OK && has_lane;
     if notified {
-        if e.session != 0 && e.has(FRESH) {
+        if e.session != 0 && e.has(EpFlags::FRESH) {
             failure::send_ep_info(worker, e, peer);
         }
         let imm = EpImm {
@@ -187,7 +187,7 @@ pub fn send_disconnect(worker: &Worker, peer: &Peer) {
     for ep in eps {
         // SAFETY: listed endpoints are not freed.
         let e = unsafe { &*ep };
-        if !e.has(CLOSED | INTERNAL | FAILED) {
+        if !e.has(EpFlags::CLOSED | EpFlags::INTERNAL | EpFlags::FAILED) {
             send_ep_closed(worker, e, peer, UCS_ERR_CONNECTION_RESET);
         }
     }

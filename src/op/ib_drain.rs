@@ -9,7 +9,7 @@ use crate::tl::ib::bindings::{IBV_WC_RECV, IBV_WC_SUCCESS, ibv_wc};
 use crate::tl::ib::iface::IbIface;
 use crate::tl::ib::reorder::Arrival;
 use crate::tl::reassembly::split;
-use crate::wire::ib_packet::{ASKS, Datagram, HELLO, MOVED};
+use crate::wire::ib_packet::{Datagram, DatagramFlags};
 use crate::wire::packet_hdr::BYE;
 use std::mem::MaybeUninit;
 
@@ -112,14 +112,14 @@ fn on_datagram(ports: &mut IbWorker, bytes: &[u8]) {
     let Some(c) = ports.get(d.number()).filter(|c| c.proof == d.proof) else {
         return;
     };
-    if d.has(HELLO | MOVED) {
+    if d.has(DatagramFlags::HELLO | DatagramFlags::MOVED) {
         return;
     }
     if !rest.is_empty() && c.reorder.arrive(d.psn, rest, 0) == Arrival::Now {
         c.flow.receive();
         c.ended |= is_disconnect(rest);
     }
-    let answer = !rest.is_empty() || d.has(ASKS);
+    let answer = !rest.is_empty() || d.has(DatagramFlags::ASKS);
     c.with_sender(|sender| {
         sender.acknowledged(d.ack, false);
         if answer {

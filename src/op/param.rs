@@ -1,7 +1,7 @@
 //! Parameters of an operation as the caller gave them, and the ways in which an operation returns.
 
 use crate::ctypes::*;
-use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, FRESH};
+use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Callback, Request};
 use crate::engine::worker::Worker;
@@ -213,13 +213,13 @@ pub unsafe fn open_endpoint<'a>(
 ) -> Result<(&'a Worker, &'a Peer), ucs_status_t> {
     // SAFETY: the caller's endpoint is valid; endpoints stay allocated as long as their worker exists.
     let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
-    if e.has(CLOSED) {
+    if e.has(EpFlags::CLOSED) {
         return Err(UCS_ERR_NOT_CONNECTED);
     }
-    if e.has(FAILED) || peer.status() != UCS_OK {
+    if e.has(EpFlags::FAILED) || peer.status() != UCS_OK {
         return Err(why_failed(e, peer));
     }
-    if e.has(FRESH) {
+    if e.has(EpFlags::FRESH) {
         failure::send_ep_info(worker, e, peer);
     }
     Ok((worker, peer))

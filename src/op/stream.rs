@@ -3,7 +3,7 @@
 use super::param::{self, Param, status_ptr, why_failed};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
-use crate::engine::endpoint::{CLOSED, Endpoint, FAILED};
+use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, EndpointRef, PeerRef, Request, STREAM_RECV, TxPayload};
 use crate::engine::stream::{self, is_done, is_generic, wanted};
@@ -86,7 +86,7 @@ pub unsafe fn recv(
     // SAFETY: the caller's endpoint and buffer are valid; the worker outlives the endpoint.
     unsafe {
         let worker = &*(*ep).worker;
-        if (*ep).has(CLOSED) {
+        if (*ep).has(EpFlags::CLOSED) {
             return status_ptr(UCS_ERR_NOT_CONNECTED);
         }
         let data = match p
@@ -192,7 +192,7 @@ unsafe fn take_now(
         }
         r.offset = 0;
         // Bytes that arrived before the failure were received before.
-        if e.has(FAILED) {
+        if e.has(EpFlags::FAILED) {
             return why_failed(e, e.peer());
         }
         if only_now {
@@ -345,7 +345,7 @@ pub unsafe fn recv_data(ep: *mut Endpoint, length: *mut usize) -> ucs_status_ptr
     // SAFETY: the caller's endpoint and pointer are valid.
     unsafe {
         let (e, worker) = (&*ep, &*(*ep).worker);
-        if e.has(CLOSED) {
+        if e.has(EpFlags::CLOSED) {
             return status_ptr(UCS_ERR_NOT_CONNECTED);
         }
         if worker.ctx.features & FEATURE == 0 {
@@ -358,7 +358,7 @@ pub unsafe fn recv_data(ep: *mut Endpoint, length: *mut usize) -> ucs_status_ptr
                 length.write(len);
                 at.cast_mut().cast()
             }
-            None if e.has(FAILED) => status_ptr(why_failed(e, e.peer())),
+            None if e.has(EpFlags::FAILED) => status_ptr(why_failed(e, e.peer())),
             None => null_mut(),
         }
     }

@@ -8,7 +8,7 @@ use crate::sys::log;
 use crate::tl::ib::reorder::{Arrival, Reorder};
 use crate::tl::reassembly::split;
 use crate::wire::address::PortLocator;
-use crate::wire::ib_packet::{ASKS, Datagram, GAP, HELLO, MOVED, PONG};
+use crate::wire::ib_packet::{Datagram, DatagramFlags};
 
 /// Handles a datagram: of a connection, or a HELLO.
 pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]) -> u32 {
@@ -19,7 +19,7 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
         );
         return 0;
     };
-    if d.has(HELLO) {
+    if d.has(DatagramFlags::HELLO) {
         ib_wireup::on_hello(worker, ports, i, rest);
         return 1;
     }
@@ -35,11 +35,11 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
     if c.qp.is_some() {
         return 0;
     }
-    if d.has(PONG) {
+    if d.has(DatagramFlags::PONG) {
         c.with_sender(|sender| sender.on_pong());
         return 0;
     }
-    if d.has(MOVED) {
+    if d.has(DatagramFlags::MOVED) {
         return on_move(ports, number, i, rest);
     }
     if c.phase != IbConnPhase::Open {
@@ -50,11 +50,11 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
     }
     let Some(c) = ports.get(number) else { return 0 };
     let news = d.ack != c.acknowledged;
-    if news || d.has(GAP) {
+    if news || d.has(DatagramFlags::GAP) {
         c.acknowledged = d.ack;
         let sane = c.with_sender(|sender| {
-            let sane = sender.acknowledged(d.ack, d.has(GAP));
-            if d.has(GAP) {
+            let sane = sender.acknowledged(d.ack, d.has(DatagramFlags::GAP));
+            if d.has(DatagramFlags::GAP) {
                 sender.on_gap(d.psn);
             }
             sane
@@ -64,7 +64,7 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
             return 0;
         }
     }
-    if d.has(ASKS) {
+    if d.has(DatagramFlags::ASKS) {
         c.flow.request_ack();
     }
     let mut count = u32::from(news);

@@ -4,7 +4,7 @@ use super::ib_drain::LINGER_MS;
 use super::{endpoint, ib_drain, tofu_rx};
 use crate::ctypes::*;
 use crate::engine::cm::ConnRequest;
-use crate::engine::endpoint::{Endpoint, INTERNAL};
+use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::request::{self, Request};
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::{self, peer_requests};
@@ -170,5 +170,5 @@ fn end_zcopies(w: &Worker, in_flight: Vec<*mut Request>) {
 /// Frees the name of an endpoint. Returns whether the endpoint is not internal.
 fn retire(ep: &mut Endpoint) -> bool {
     ep.name = None;
-    !ep.has(INTERNAL)
+    !ep.has(EpFlags::INTERNAL)
 }

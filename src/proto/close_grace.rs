@@ -5,7 +5,7 @@
 
 use super::failure;
 use crate::ctypes::*;
-use crate::engine::endpoint::{CLOSED, Endpoint, INTERNAL, LEFT};
+use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::worker::Worker;
 
 /// Number of liveness checks, [`super::liveness::CHECK_INTERVAL_MS`] apart, after which an open endpoint fails. Checks
@@ -14,7 +14,7 @@ const LOOKS: u32 = 3;
 
 /// Starts the grace of an endpoint that the peer has closed in order.
 pub fn begin(worker: &Worker, ep: &mut Endpoint) {
-    if !ep.has(CLOSED | INTERNAL) && ep.set(LEFT) {
+    if !ep.has(EpFlags::CLOSED | EpFlags::INTERNAL) && ep.set(EpFlags::LEFT) {
         worker.grace_eps.lock().push((ep, 0));
     }
 }

@@ -4,7 +4,7 @@ use super::cm::{disconnect, server};
 use super::tx::{self, peer_requests};
 use super::{close_grace, internal, release, resolve, rndv_cancel};
 use crate::ctypes::*;
-use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL, LEFT};
+use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, EndpointRef, Request, ZcopyState};
 use crate::engine::unexpected::PayloadSource;
@@ -130,7 +130,7 @@ pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
             // SAFETY: listed endpoints are not freed.
             let ep = unsafe { &mut *ep };
             // For an endpoint that the peer had closed before, the failure is no error while it is in its close grace.
-            if !ep.has(LEFT) {
+            if !ep.has(EpFlags::LEFT) {
                 fail_endpoint(worker, ep, peer.status());
             }
         }
@@ -147,7 +147,7 @@ fn ending(r: &Request, status: ucs_status_t) -> ucs_status_t {
 
 /// Fails an endpoint. Progress calls its error handler, once.
 pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
-    if ep.has(CLOSED | INTERNAL) || !ep.fail(status) {
+    if ep.has(EpFlags::CLOSED | EpFlags::INTERNAL) || !ep.fail(status) {
         return;
     }
     end_stream(worker, ep, status);
@@ -216,7 +216,7 @@ pub fn send_ep_info(worker: &Worker, ep: &Endpoint, peer: &Peer) {
         server::send_cm_proof(worker, ep, peer);
     }
     // Cleared last: messages of other threads must not precede this one.
-    ep.clear(FRESH);
+    ep.clear(EpFlags::FRESH);
 }
 
 fn send_err_mode(ep: &Endpoint, peer: &Peer) {
@@ -233,7 +233,7 @@ pub fn on_ep_info(worker: &Worker, peer: &Peer, info: EpImm) {
     // SAFETY: listed endpoints are not freed; only progress writes the field.
     let ep = unsafe { &mut *ep };
     ep.remote_err_mode = info.err_mode;
-    if !ep.has(INTERNAL) && ep.mismatched() {
+    if !ep.has(EpFlags::INTERNAL) && ep.mismatched() {
         refuse(worker, ep, peer);
     }
 }

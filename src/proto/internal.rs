@@ -4,7 +4,7 @@
 //! A handler may have got one as reply endpoint, and the user is not notified of its end. So the last [`KEPT`] of those
 //! stay allocated, and a late reply does not go to another peer.
 
-use crate::engine::endpoint::{CLOSED, Endpoint, INTERNAL};
+use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
 use std::sync::atomic::Ordering;
@@ -62,7 +62,7 @@ fn remove(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
 /// Lets progress free an endpoint that is in no list, unless the user is closing it.
 fn retire(worker: &Worker, ep: *mut Endpoint) {
     // SAFETY: the caller's endpoint, which is not freed yet.
-    if unsafe { (*ep).set(CLOSED) } {
+    if unsafe { (*ep).set(EpFlags::CLOSED) } {
         worker.closed_eps.lock().push(ep);
         worker.progress_flags.raise_deferred();
     }
@@ -93,7 +93,7 @@ pub unsafe fn forget(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
     if !e.is_internal() {
         return;
     }
-    e.clear(INTERNAL);
+    e.clear(EpFlags::INTERNAL);
     if eps.by_sn(e.sn) == Some(ep) {
         eps.internal -= 1;
     } else {

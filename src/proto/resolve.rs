@@ -2,7 +2,7 @@
 
 use super::detach;
 use crate::ctypes::*;
-use crate::engine::endpoint::{Endpoint, INTERNAL};
+use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::{EpTable, Peer, PeerHold};
 use crate::engine::request::PeerRef;
 use crate::engine::tcp_worker;
@@ -246,12 +246,12 @@ pub fn new_endpoint(worker: &Worker, peer: &Peer, no_loopback: bool) -> *mut End
         eps.internal -= 1;
         // SAFETY: listed endpoints are not freed. An endpoint with a number that is new to the user is internal.
         unsafe {
-            (*ep).clear(INTERNAL);
+            (*ep).clear(EpFlags::INTERNAL);
             (*ep).remote_sn = remote_sn;
         }
         return ep;
     }
-    let ep = Endpoint::new(worker, peer, sn, remote_sn, 0);
+    let ep = Endpoint::new(worker, peer, sn, remote_sn, EpFlags::empty());
     list(peer, &mut eps, ep)
 }
 
@@ -277,7 +277,7 @@ fn number_of_half(eps: &mut EpTable) -> (u32, u32) {
 /// Makes an endpoint of the user with the numbers that client and server have agreed on.
 pub fn numbered_endpoint(worker: &Worker, peer: &Peer, sn: u32, remote_sn: u32) -> *mut Endpoint {
     let mut eps = peer.eps.lock();
-    let ep = Endpoint::new(worker, peer, sn, remote_sn, 0);
+    let ep = Endpoint::new(worker, peer, sn, remote_sn, EpFlags::empty());
     list(peer, &mut eps, ep)
 }
 
@@ -308,7 +308,7 @@ pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> *mut Endpoint {
     } else {
         sn
     };
-    let ep = Endpoint::new(worker, peer, sn, remote_sn, INTERNAL);
+    let ep = Endpoint::new(worker, peer, sn, remote_sn, EpFlags::INTERNAL);
     list(peer, &mut eps, ep)
 }
 

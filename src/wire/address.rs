@@ -9,7 +9,7 @@
 //! is a table made at compile time, without dispatch at run time, and has the CRC-8 of the packed rkey too.
 #![forbid(unsafe_code)]
 
-use super::le_struct::packed;
+use super::le_struct::{packed, packed_flags};
 use super::tofu_msg::RailVcqs;
 use crc::{CRC_32_ISO_HDLC, Crc};
 use std::fmt;
@@ -100,20 +100,24 @@ fn speed_of(code: u8) -> u32 {
     (f64::from(code) / 8.0).exp2() as u32
 }
 
-/// Flag of a [`PortLocator`]: its link is Ethernet, not InfiniBand.
-pub const ETHERNET: u8 = 1;
-/// Its GID is of RoCE v2, not v1.
-pub const ROCE_V2: u8 = 2;
-/// The worker sends messages by RC.
-pub const QUEUES: u8 = 4;
-/// The worker sends messages by UD.
-pub const DATAGRAMS: u8 = 8;
+packed_flags! {
+    /// Flags of a [`PortLocator`].
+    PortFlags: u8 {
+        /// Its link is Ethernet, not InfiniBand.
+        const ETHERNET = 1;
+        /// Its GID is of RoCE v2, not v1.
+        const ROCE_V2 = 2;
+        /// In a worker's address: the worker sends messages by RC.
+        const QUEUES = 4;
+        /// In a worker's address: the worker sends messages by UD.
+        const DATAGRAMS = 8;
+    }
+}
 
 packed! {
     /// Address of a port of the worker in an InfiniBand or RoCE network.
     PortLocator, 25 {
-        /// [`ETHERNET`], [`ROCE_V2`]; in a worker's address also [`QUEUES`], [`DATAGRAMS`].
-        flags: u8,
+        flags: PortFlags,
         /// Largest packet: 1 for 256 bytes to 5 for 4096.
         mtu: u8,
         /// Code of the link's speed, as [`speed_code`] makes it.
@@ -129,11 +133,11 @@ packed! {
 
 impl PortLocator {
     pub fn is_ethernet(&self) -> bool {
-        self.flags & ETHERNET != 0
+        self.flags.contains(PortFlags::ETHERNET)
     }
 
     pub fn is_roce_v2(&self) -> bool {
-        self.flags & ROCE_V2 != 0
+        self.flags.contains(PortFlags::ROCE_V2)
     }
 
     /// Whether both name the same queue pair: devices assign numbers independently.
@@ -160,12 +164,12 @@ impl IbLocator {
     /// Whether both workers send messages by a common transport. A worker without these flags (an earlier version) may
     /// use both.
     pub fn shares_transport(&self, other: &IbLocator) -> bool {
-        const ALL: u8 = QUEUES | DATAGRAMS;
-        let qp_flags = |l: &IbLocator| match l.ports.first().map_or(0, |p| p.flags & ALL) {
-            0 => ALL,
-            some => some,
+        const ALL: PortFlags = PortFlags::QUEUES.union(PortFlags::DATAGRAMS);
+        let transports = |l: &IbLocator| {
+            let flags = l.ports.first().map(|p| p.flags & ALL);
+            flags.filter(|flags| !flags.is_empty()).unwrap_or(ALL)
         };
-        qp_flags(self) & qp_flags(other) != 0
+        transports(self).intersects(transports(other))
     }
 
     fn encode(&self) -> Vec<u8> {

@@ -5,23 +5,29 @@
 #![forbid(unsafe_code)]
 
 use super::address::{MAX_PORTS, PortLocator};
-use super::le_struct::packed;
+use super::le_struct::{packed, packed_flags};
 
 /// Bits of a connection's number; flags are above.
 const NUMBER_BITS: u32 = 24;
 /// A number that no connection has.
 pub const NO_CONN: u32 = (1 << NUMBER_BITS) - 1;
-/// Flag of a datagram: acknowledge it at once.
-pub const ASKS: u8 = 1;
-/// Flag of a datagram without a packet: retransmit the packets from `ack` to the one in front of `psn`, which are
-/// missing.
-pub const GAP: u8 = 2;
-/// Flag of a datagram: a [`Hello`] and a [`PortLocator`] follow.
-pub const HELLO: u8 = 4;
-/// Flag of a datagram: reply to a [`Ping`], sent although the receiver does not progress.
-pub const PONG: u8 = 8;
-/// Flag of a datagram: a [`PortLocator`] follows, the sender's new address.
-pub const MOVED: u8 = 16;
+
+bitflags::bitflags! {
+    /// Flags of a [`Datagram`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct DatagramFlags: u8 {
+        /// Acknowledge it at once.
+        const ASKS = 1;
+        /// It has no packet: retransmit the packets from `ack` to the one in front of `psn`, which are missing.
+        const GAP = 2;
+        /// A [`Hello`] and a [`PortLocator`] follow.
+        const HELLO = 4;
+        /// Reply to a [`Ping`], sent although the receiver does not progress.
+        const PONG = 8;
+        /// A [`PortLocator`] follows, the sender's new address.
+        const MOVED = 16;
+    }
+}
 
 /// Shortest packet length of a connection that every worker supports, bytes.
 pub const MIN_PACKET: u32 = 256;
@@ -29,7 +35,7 @@ pub const MIN_PACKET: u32 = 256;
 packed! {
     /// Header of a datagram.
     Datagram, 16 {
-        /// Number of the connection at the receiver; the upper 8 bits are flags.
+        /// Number of the connection at the receiver; the upper 8 bits are [`DatagramFlags`].
         to: u32,
         /// Proof that the receiver has assigned to that number.
         proof: u32,
@@ -45,25 +51,32 @@ impl Datagram {
         self.to & NO_CONN
     }
 
-    pub fn has(&self, flag: u8) -> bool {
-        self.to >> NUMBER_BITS & u32::from(flag) != 0
+    /// Whether it has any of these flags.
+    pub fn has(&self, flags: DatagramFlags) -> bool {
+        self.to >> NUMBER_BITS & u32::from(flags.bits()) != 0
     }
 
     /// A connection number with flags.
-    pub fn to(number: u32, flags: u8) -> u32 {
-        number & NO_CONN | u32::from(flags) << NUMBER_BITS
+    pub fn to(number: u32, flags: DatagramFlags) -> u32 {
+        number & NO_CONN | u32::from(flags.bits()) << NUMBER_BITS
     }
 }
 
 /// "rucp-ib4": the digit is incremented when the format changes.
 const MAGIC: u64 = u64::from_le_bytes(*b"rucp-ib4");
-/// Flag of a [`Hello`]: the sender has the receiver's HELLO and can receive packets.
-pub const READY: u8 = 1;
-/// Flag of a [`Hello`]: the sender has received the receiver's `READY`.
-pub const SEEN: u8 = 2;
-/// Flag of a [`Hello`]: the connection fails over to other ports, and messages go by UD. The sender's addresses follow,
-/// [`PortInfo`] after [`PortInfo`].
-pub const FAILOVER: u8 = 4;
+
+packed_flags! {
+    /// Flags of a [`Hello`].
+    HelloFlags: u8 {
+        /// The sender has the receiver's HELLO and can receive packets.
+        const READY = 1;
+        /// The sender has received the receiver's `READY`.
+        const SEEN = 2;
+        /// The connection fails over to other ports, and messages go by UD. The sender's addresses follow, [`PortInfo`]
+        /// after [`PortInfo`].
+        const FAILOVER = 4;
+    }
+}
 
 packed! {
     /// Wireup message of a connection, repeated until both ends are ready and have confirmed it.
@@ -87,8 +100,7 @@ packed! {
         psn: u32,
         /// Number of the sender's interface.
         iface: u8,
-        /// [`READY`], [`SEEN`], [`FAILOVER`].
-        flags: u8,
+        flags: HelloFlags,
         /// Proof that the receiver sends when it answers.
         back: u64,
         /// Longest RC packet that the sender receives, bytes; most packets before it returns credits or acknowledges,
@@ -114,7 +126,7 @@ packed! {
         worker: u64,
         /// The secret in the address of that worker.
         secret: u64,
-        /// Number and proof for the reply, a [`Datagram`] with [`PONG`].
+        /// Number and proof for the reply, a [`Datagram`] with [`DatagramFlags::PONG`].
         number: u32,
         proof: u32,
     } valid when |ping| ping.magic == PING && ping.number < NO_CONN
@@ -222,7 +234,7 @@ mod tests {
 
     #[test]
     fn datagrams_have_a_number_and_flags() {
-        let to = Datagram::to(0x123, ASKS | HELLO);
+        let to = Datagram::to(0x123, DatagramFlags::ASKS | DatagramFlags::HELLO);
         let d = Datagram {
             to,
             proof: 0,
@@ -230,7 +242,8 @@ mod tests {
             ack: 0,
         };
         assert_eq!(d.number(), 0x123);
-        assert!(d.has(ASKS) && d.has(HELLO) && !d.has(GAP));
+        assert!(d.has(DatagramFlags::ASKS) && d.has(DatagramFlags::HELLO));
+        assert!(!d.has(DatagramFlags::GAP));
     }
 
     #[test]
@@ -247,7 +260,7 @@ mod tests {
             qpn: 6,
             psn: 7,
             iface: 0,
-            flags: READY,
+            flags: HelloFlags::READY,
             back: 8,
             packet: MIN_PACKET,
             window: 9,

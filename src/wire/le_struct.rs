@@ -47,4 +47,28 @@ macro_rules! packed {
     };
 }
 
-pub(super) use packed;
+/// Declares the flags of a field of such a structure. Bits without a name, of another version, stay.
+macro_rules! packed_flags {
+    ($(#[$doc:meta])* $name:ident: $int:ty { $($flags:tt)* }) => {
+        bitflags::bitflags! {
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+            pub struct $name: $int {
+                $($flags)*
+                const _ = !0;
+            }
+        }
+
+        impl $name {
+            const fn to_le_bytes(self) -> [u8; size_of::<$int>()] {
+                self.bits().to_le_bytes()
+            }
+
+            const fn from_le_bytes(bytes: [u8; size_of::<$int>()]) -> Self {
+                Self::from_bits_retain(<$int>::from_le_bytes(bytes))
+            }
+        }
+    };
+}
+
+pub(super) use {packed, packed_flags};

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::{env, fs};
 use ucp::options::Options;
 use ucp::wire::address::{
-    IbLocator, NetAddress, PortLocator, ShmLocator, TcpLocator, TofuLocator, WorkerAddress,
+    IbLocator, NetAddress, PortFlags, PortLocator, ShmLocator, TcpLocator, TofuLocator,
+    WorkerAddress,
 };
 use ucp::wire::cm_msg::{self, Hello, Reply};
 use ucp::wire::frame;
@@ -139,7 +140,7 @@ fn address() -> WorkerAddress {
         ib: Some(IbLocator {
             secret: 11,
             ports: vec![PortLocator {
-                flags: 3,
+                flags: PortFlags::ETHERNET | PortFlags::ROCE_V2,
                 mtu: 5,
                 speed: 132,
                 lid: 12,

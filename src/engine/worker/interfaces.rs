@@ -9,7 +9,7 @@ use crate::engine::worker::WorkerParams;
 use crate::sys::log;
 use crate::tl::shm::inbox::Inbox;
 use crate::tl::tofu::iface::TofuIface;
-use crate::wire::address::IbLocator;
+use crate::wire::address::{IbLocator, PortFlags};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -43,7 +43,11 @@ impl Interfaces {
 
     /// The queue pairs in the worker's address.
     pub fn ib_locator(&self, ctx: &Context) -> Option<IbLocator> {
-        let transports = ctx.policy.ib.as_ref().map_or(0, |ib| ib.qp_transports());
+        let transports = ctx
+            .policy
+            .ib
+            .as_ref()
+            .map_or(PortFlags::empty(), |ib| ib.qp_transports());
         self.ib.as_ref().map(|ib| ib.locator(transports))
     }
 

@@ -4,7 +4,7 @@ use super::super::atomics::{EIGHT, is_plain_remote};
 use super::super::request::{arm_completion, request_of};
 use super::slot_of;
 use crate::ctypes::*;
-use crate::engine::endpoint::{self, Endpoint};
+use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::request::Request;
 use crate::engine::rkey::Rkey;
 use crate::op::param::Param;
@@ -72,7 +72,7 @@ unsafe fn atomic_short(
     // is new.
     unsafe {
         let (worker, peer) = (&*(*ep).worker, (*ep).peer());
-        if !is_plain_remote(&*ep, worker, peer, endpoint::SLOW_PATH_AMO64, addr, LEN) {
+        if !is_plain_remote(&*ep, worker, peer, EpFlags::SLOW_PATH_AMO64, addr, LEN) {
             return None;
         }
         let keys = rkey.device_keys(addr, LEN)?;

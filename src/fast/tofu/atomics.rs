@@ -3,7 +3,7 @@
 use super::super::atomics::{EIGHT, FOUR, is_plain_remote};
 use super::super::request::{arm_completion, request_of};
 use crate::ctypes::*;
-use crate::engine::endpoint::{self, Endpoint};
+use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
 use crate::op::amo;
@@ -28,8 +28,8 @@ pub unsafe fn atomic(
     p: &Param,
 ) -> Option<ucs_status_ptr_t> {
     let (width, slow_path) = match p.datatype() {
-        FOUR => (AmoWidth::Four, endpoint::SLOW_PATH_AMO32),
-        EIGHT => (AmoWidth::Eight, endpoint::SLOW_PATH_AMO64),
+        FOUR => (AmoWidth::Four, EpFlags::SLOW_PATH_AMO32),
+        EIGHT => (AmoWidth::Eight, EpFlags::SLOW_PATH_AMO64),
         _ => return None,
     };
     let len = width.bytes();

@@ -8,7 +8,7 @@ use super::hello::recv;
 use super::outcome::{CmOutcome, EndedClose};
 use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, CmState, FlushClose, SessionState};
-use crate::engine::endpoint::{Endpoint, FAILED};
+use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Callback, Op, PeerRef, Request, TxState};
 use crate::engine::worker::Worker;
@@ -73,7 +73,7 @@ pub(super) fn on_gone(worker: &Worker, ep: *mut Endpoint, disconnect_byte: Optio
 /// Answers the peer's disconnect, if it has arrived and the error handler of this endpoint has returned or there is
 /// none.
 pub fn answer(worker: &Worker, ep: &Endpoint) {
-    if ep.session == 0 || !ep.has(FAILED) || worker.err_handlers.lock().is_pending(ep) {
+    if ep.session == 0 || !ep.has(EpFlags::FAILED) || worker.err_handlers.lock().is_pending(ep) {
         return;
     }
     if let Some(x) = worker.cm.lock().as_deref_mut()
@@ -96,7 +96,7 @@ pub fn close_idle(worker: &Worker, ep: &Endpoint, behind: bool, force: bool) {
     {
         // The peer may wait for the close of a failed endpoint: its own close can have been reported by a message
         // before the byte on the connection. This is the answer.
-        end(x, ep.session, behind, force && !ep.has(FAILED));
+        end(x, ep.session, behind, force && !ep.has(EpFlags::FAILED));
     }
 }
 

@@ -4,7 +4,7 @@ use super::exchange::{CLIENT, SERVER, exchange};
 use super::hello::{reported, seen_address};
 use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, CmSession, ConnRequest, SessionState};
-use crate::engine::endpoint::{Endpoint, FRESH};
+use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
 use crate::proto::{resolve, tx};
@@ -73,7 +73,7 @@ pub unsafe fn accept(
     // SAFETY: the caller's endpoint is valid. Its messages can arrive before the reply.
     unsafe {
         (*ep).session = token;
-        (*ep).set(FRESH);
+        (*ep).set(EpFlags::FRESH);
     }
     let session = CmSession {
         ep,

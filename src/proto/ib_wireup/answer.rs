@@ -11,7 +11,7 @@ use crate::tl::ib::rc::{self, PSN_MASK};
 use crate::tl::ib::ud::AddressHandle;
 use crate::tl::tcp::{SharedSocket, socket};
 use crate::wire::address::PortLocator;
-use crate::wire::ib_packet::{FAILOVER, Hello, NO_CONN, PortInfo, READY, SEEN, TcpWireupMsg};
+use crate::wire::ib_packet::{Hello, HelloFlags, NO_CONN, PortInfo, TcpWireupMsg};
 use std::io;
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ struct QpHello<'a> {
 impl QpHello<'_> {
     /// Whether the sender requests failover.
     fn outlives(&self) -> bool {
-        self.hello.flags & FAILOVER != 0
+        self.hello.flags.contains(HelloFlags::FAILOVER)
     }
 }
 
@@ -227,13 +227,14 @@ fn on_bytes(worker: &Worker, ports: &mut IbWorker, number: u32, qp_hello: &QpHel
         }
     }
     let mut opened = false;
-    if hello.flags & READY != 0 {
+    if hello.flags.contains(HelloFlags::READY) {
         opened = open(worker, ports, number);
     }
-    if hello.flags & SEEN != 0 {
+    let seen = hello.flags.contains(HelloFlags::SEEN);
+    if seen {
         settle(ports, number);
     }
-    if hello.flags & SEEN == 0 || opened || answer {
+    if !seen || opened || answer {
         send_hello(worker, ports, number);
     }
     disconnect(ports, number);

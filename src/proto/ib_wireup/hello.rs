@@ -7,7 +7,7 @@ use crate::sys::clock;
 use crate::tl::ib::iface::IbIface;
 use crate::tl::ib::ud::AddressHandle;
 use crate::wire::ib_packet::{
-    Datagram, FAILOVER, HELLO, Hello, NO_CONN, Ping, PortInfo, READY, SEEN, TcpWireupMsg,
+    Datagram, DatagramFlags, Hello, HelloFlags, NO_CONN, Ping, PortInfo, TcpWireupMsg,
 };
 use std::net::Shutdown;
 
@@ -42,13 +42,10 @@ pub(in crate::proto) fn send_hello(worker: &Worker, ports: &mut IbWorker, number
     };
     let Some(c) = ports.get(number) else { return };
     let peer = c.peer.get();
-    let mut flags = if outlives { FAILOVER } else { 0 };
-    if c.phase != IbConnPhase::HelloSent {
-        flags |= READY;
-    }
-    if c.phase == IbConnPhase::Open {
-        flags |= SEEN;
-    }
+    let mut flags = HelloFlags::empty();
+    flags.set(HelloFlags::FAILOVER, outlives);
+    flags.set(HelloFlags::READY, c.phase != IbConnPhase::HelloSent);
+    flags.set(HelloFlags::SEEN, c.phase == IbConnPhase::Open);
     let hello = Hello {
         magic: Hello::magic(),
         from: worker.uid,
@@ -89,7 +86,7 @@ pub(in crate::proto) fn send_hello(worker: &Worker, ports: &mut IbWorker, number
 
 fn send_hello_datagram(iface: &IbIface, ah: &AddressHandle, qpn: u32, qp_hello: &[u8]) {
     let front = Datagram {
-        to: Datagram::to(NO_CONN, HELLO),
+        to: Datagram::to(NO_CONN, DatagramFlags::HELLO),
         proof: 0,
         psn: 0,
         ack: 0,

@@ -13,7 +13,7 @@ use super::rx_pool::RxPool;
 use super::ud::{AddressHandle, begin};
 use crate::sys::eventfd::EventFd;
 use crate::sys::thread::without_signals;
-use crate::wire::ib_packet::{Datagram, PONG, Ping};
+use crate::wire::ib_packet::{Datagram, DatagramFlags, Ping};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::HashMap;
@@ -228,7 +228,7 @@ impl Responder {
             return;
         };
         let answer = Datagram {
-            to: Datagram::to(ping.number, PONG),
+            to: Datagram::to(ping.number, DatagramFlags::PONG),
             proof: ping.proof,
             psn: 0,
             ack: 0,

@@ -3,7 +3,7 @@
 use super::roce_reach::{ReachMode, ReachPolicy};
 use super::{IbTuning, RcTuning, UdTuning};
 use crate::options::{Count, Options};
-use crate::wire::address::{DATAGRAMS, MAX_PORTS, QUEUES};
+use crate::wire::address::{MAX_PORTS, PortFlags};
 use crate::wire::ib_packet::MIN_PACKET;
 use crate::wire::packet_hdr::{HEAD, most_packets};
 use std::time::Duration;
@@ -74,9 +74,11 @@ impl IbPolicy {
     }
 
     /// Flags of the transports that carry messages, as addresses contain them.
-    pub fn qp_transports(&self) -> u8 {
-        let flag_if = |is: bool, flag: u8| if is { flag } else { 0 };
-        flag_if(self.by_queue, QUEUES) | flag_if(self.datagrams, DATAGRAMS)
+    pub fn qp_transports(&self) -> PortFlags {
+        let mut flags = PortFlags::empty();
+        flags.set(PortFlags::QUEUES, self.by_queue);
+        flags.set(PortFlags::DATAGRAMS, self.datagrams);
+        flags
     }
 }
 

@@ -7,7 +7,7 @@ use super::roce_reach::{RoceDistance, RocePlace};
 use super::verbs::check;
 use crate::options::DeviceFilter;
 use crate::sys::log;
-use crate::wire::address::{ETHERNET, PortLocator, ROCE_V2};
+use crate::wire::address::{PortFlags, PortLocator};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -134,13 +134,9 @@ impl Port {
 
     /// The port's entry in a worker address. `qpn`: of the worker's UD queue pair; 0: it has none.
     pub fn locator(&self, qpn: u32) -> PortLocator {
-        let mut flags = 0;
-        if self.ethernet {
-            flags |= ETHERNET;
-        }
-        if self.gid.roce_v2 {
-            flags |= ROCE_V2;
-        }
+        let mut flags = PortFlags::empty();
+        flags.set(PortFlags::ETHERNET, self.ethernet);
+        flags.set(PortFlags::ROCE_V2, self.gid.roce_v2);
         PortLocator {
             flags,
             mtu: self.mtu as u8,

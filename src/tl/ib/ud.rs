@@ -14,7 +14,7 @@ use super::iface::IbIface;
 use super::port::mtu_bytes;
 use crate::sys::clock;
 use crate::wire::address::PortLocator;
-use crate::wire::ib_packet::{ASKS, Datagram, GAP};
+use crate::wire::ib_packet::{Datagram, DatagramFlags};
 use crate::wire::packet_hdr::{HEAD, PacketHdr, most_packets};
 pub use address::{AddressHandle, begin};
 pub use failover::AltPath;
@@ -137,7 +137,7 @@ impl UdTx {
         left.min(self.iface.outgoing.lock().room())
     }
 
-    fn datagram(&self, flow: &Credits, flags: u8) -> Datagram {
+    fn datagram(&self, flow: &Credits, flags: DatagramFlags) -> Datagram {
         Datagram {
             to: Datagram::to(self.number, flags),
             proof: self.proof,
@@ -156,7 +156,12 @@ impl UdTx {
         fill: impl FnOnce(*mut u8),
     ) -> bool {
         let asks = self.window.len() + 1 >= self.most / 2;
-        let datagram = self.datagram(flow, if asks { ASKS } else { 0 });
+        let flags = if asks {
+            DatagramFlags::ASKS
+        } else {
+            DatagramFlags::empty()
+        };
+        let datagram = self.datagram(flow, flags);
         let iface = &*self.iface;
         let mut outgoing = iface.outgoing.lock();
         let Some(buffer) = outgoing.buffers.get() else {
@@ -274,7 +279,7 @@ impl UdTx {
             let ended = outgoing.has_ended(packet.number);
             if ended {
                 // SAFETY: the byte of the flags, inside of the buffer; the device has completed the last send of it.
-                unsafe { *packet.buffer.ptr.add(3) |= ASKS };
+                unsafe { *packet.buffer.ptr.add(3) |= DatagramFlags::ASKS.bits() };
             }
             if let Some(number) =
                 outgoing.post(iface, &self.ah, self.to.qpn, packet.buffer, packet.len)
@@ -294,12 +299,12 @@ impl UdTx {
 
     /// Sends an acknowledgment. If there is no room it counts as lost.
     pub fn acknowledge(&self, flow: &Credits) {
-        self.post_bare(&self.datagram(flow, 0));
+        self.post_bare(&self.datagram(flow, DatagramFlags::empty()));
     }
 
     /// Sends an acknowledgment that requests the packets in front of `end`.
     pub fn report_gap(&self, flow: &Credits, end: u32) {
-        let mut datagram = self.datagram(flow, GAP);
+        let mut datagram = self.datagram(flow, DatagramFlags::GAP);
         datagram.psn = end;
         self.post_bare(&datagram);
     }
@@ -309,7 +314,7 @@ impl UdTx {
         let last = self.base.wrapping_add(self.window.len() as u32);
         if self.asked_for != Some(last) {
             self.asked_for = Some(last);
-            self.post_bare(&self.datagram(flow, ASKS));
+            self.post_bare(&self.datagram(flow, DatagramFlags::ASKS));
         }
     }
 

@@ -64,7 +64,7 @@ fn an_address_with_shm_and_tcp_is_small() {
 #[test]
 fn an_address_names_its_ports() {
     let port = PortLocator {
-        flags: ETHERNET | ROCE_V2,
+        flags: PortFlags::ETHERNET | PortFlags::ROCE_V2,
         mtu: 5,
         speed: speed_code(100_000),
         lid: 0,

@@ -10,7 +10,7 @@ use crate::sys::{clock, log};
 use crate::tl::ib::iface::IbIface;
 use crate::tl::ib::port::mtu_bytes;
 use crate::wire::address::PortLocator;
-use crate::wire::ib_packet::{Datagram, MOVED, Ping};
+use crate::wire::ib_packet::{Datagram, DatagramFlags, Ping};
 use crate::wire::packet_hdr::most_packets;
 use std::io;
 use std::sync::Arc;
@@ -194,7 +194,7 @@ impl UdTx {
     fn announce(&self) {
         let iface = &*self.iface;
         let front = Datagram {
-            to: Datagram::to(self.number, MOVED),
+            to: Datagram::to(self.number, DatagramFlags::MOVED),
             proof: self.proof,
             psn: 0,
             ack: 0,
