@@ -14,7 +14,7 @@ use crate::sys::{clock, log};
 use crate::tl::tofu::op_queue::{Completion, NO_CONN, OpTag};
 use crate::tl::tofu::ring_layout::RingLayout;
 use crate::tl::tofu::sender::{RemoteRing, TofuSender};
-use crate::tl::tofu::utofu::{self, REMOTE_MRQ_NOTICE, code_name};
+use crate::tl::tofu::utofu::{self, OpFlags, code_name};
 use crate::tl::tofu::vcq::RemoteAddr;
 use crate::tl::tofu::{TofuTarget, tx_acks::TxAcks};
 use crate::tl::{self, Lane};
@@ -239,7 +239,7 @@ fn send(rings: &mut TofuWorker, number: u32, bytes: &[u8], to: RemoteAddr) -> bo
     };
     // SAFETY: the shortest buffer has room for the longest wireup message.
     unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-    let sent = queue.send(tag, buffer, bytes.len(), to, REMOTE_MRQ_NOTICE);
+    let sent = queue.send(tag, buffer, bytes.len(), to, OpFlags::REMOTE_MRQ_NOTICE);
     drop(queue);
     if let Err(code) = sent {
         fail(rings, number, code);
@@ -298,7 +298,7 @@ pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &RingRequest) {
         ..ctrl_word
     };
     let mut queue = rings.iface.queue.lock();
-    let sent = queue.send_short(OWN, &grant.encode(), to, REMOTE_MRQ_NOTICE);
+    let sent = queue.send_short(OWN, &grant.encode(), to, OpFlags::REMOTE_MRQ_NOTICE);
     drop(queue);
     if let Err(code) = sent {
         log::diag!(

@@ -1,7 +1,7 @@
 //! Atomic operations of TNIs: on 4 or 8 bytes, and each can fetch the value before it.
 #![forbid(unsafe_code)]
 
-use super::utofu::{self, TniCaps};
+use super::utofu::{self, ArmwOps, TniCaps, TniFlags};
 use std::ffi::c_int;
 
 /// The kind of operation.
@@ -35,7 +35,7 @@ pub struct TofuAmo {
 
 /// Operations that TNIs support: none by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AmoCaps(u64);
+pub struct AmoCaps(ArmwOps);
 
 impl AmoVerb {
     /// uTofu's number; a compare-and-swap has a function of its own.
@@ -56,14 +56,14 @@ impl AmoVerb {
         matches!(self, AmoVerb::Swap | AmoVerb::CompareSwap)
     }
 
-    fn bit(self) -> u64 {
+    fn bit(self) -> ArmwOps {
         match self {
-            AmoVerb::Swap => utofu::CAP_SWAP,
-            AmoVerb::Add => utofu::CAP_ADD,
-            AmoVerb::Xor => utofu::CAP_XOR,
-            AmoVerb::And => utofu::CAP_AND,
-            AmoVerb::Or => utofu::CAP_OR,
-            AmoVerb::CompareSwap => utofu::CAP_CSWAP,
+            AmoVerb::Swap => ArmwOps::SWAP,
+            AmoVerb::Add => ArmwOps::ADD,
+            AmoVerb::Xor => ArmwOps::XOR,
+            AmoVerb::And => ArmwOps::AND,
+            AmoVerb::Or => ArmwOps::OR,
+            AmoVerb::CompareSwap => ArmwOps::CSWAP,
         }
     }
 }
@@ -93,16 +93,19 @@ impl TofuAmo {
 impl AmoCaps {
     /// Operations that all of these TNIs support.
     pub fn by_all<'a>(caps: impl Iterator<Item = &'a TniCaps>) -> AmoCaps {
-        let of_one = |caps: &TniCaps| match caps.flags & utofu::CAP_ARMW {
-            0 => 0,
-            _ => caps.armw_ops,
+        let of_one = |caps: &TniCaps| {
+            if caps.flags.contains(TniFlags::ARMW) {
+                caps.armw_ops
+            } else {
+                ArmwOps::empty()
+            }
         };
-        AmoCaps(caps.map(of_one).reduce(|a, b| a & b).unwrap_or(0))
+        AmoCaps(caps.map(of_one).reduce(|a, b| a & b).unwrap_or_default())
     }
 
     #[inline(always)]
     pub fn has(self, verb: AmoVerb) -> bool {
-        self.0 & verb.bit() != 0
+        self.0.intersects(verb.bit())
     }
 }
 
@@ -117,9 +120,10 @@ mod tests {
             armw_ops,
             ..TniCaps::default()
         };
-        let all = caps(utofu::CAP_ARMW, 0x3f);
-        let no_xor = caps(utofu::CAP_ARMW, 0x3f & !utofu::CAP_XOR);
-        let none = caps(0, 0x3f);
+        let six = ArmwOps::from_bits_retain(0x3f);
+        let all = caps(TniFlags::ARMW, six);
+        let no_xor = caps(TniFlags::ARMW, six - ArmwOps::XOR);
+        let none = caps(TniFlags::empty(), six);
         assert!(AmoCaps::by_all([all].iter()).has(AmoVerb::Xor));
         let some = AmoCaps::by_all([all, no_xor].iter());
         assert!(!some.has(AmoVerb::Xor) && some.has(AmoVerb::CompareSwap));

@@ -7,7 +7,9 @@
 use super::TofuTuning;
 use super::iface::TofuIface;
 use super::tni::Tni;
-use super::utofu::{self, MrqNotice, Stadd, TniCaps, TniId, Utofu, VcqHdl, VcqId};
+use super::utofu::{
+    self, MrqNotice, OpFlags, RegFlags, Stadd, TniCaps, TniId, Utofu, VcqFlags, VcqHdl, VcqId,
+};
 use super::vcq_registry::VcqRegistry;
 use crate::sys::sync::dma_mem::{self, is_word, word_at};
 use crate::sys::sync::{AtomicU32, Ordering};
@@ -114,7 +116,7 @@ struct Post {
     vcq: VcqId,
     at: Stadd,
     edata: u64,
-    flags: c_ulong,
+    flags: OpFlags,
     cbdata: usize,
 }
 
@@ -234,13 +236,13 @@ impl Adapter {
                 value = unsafe { word_at(post.at as *mut u8) }.fetch_add(*what, Ordering::Release);
             }
         }
-        if post.flags & utofu::REMOTE_MRQ_NOTICE != 0 {
+        if post.flags.contains(OpFlags::REMOTE_MRQ_NOTICE) {
             Adapter::of(post.vcq).post_notice(utofu::RMT_PUT, post.edata, 0, post.at);
         }
-        if post.flags & utofu::LOCAL_MRQ_NOTICE != 0 {
+        if post.flags.contains(OpFlags::LOCAL_MRQ_NOTICE) {
             self.post_notice(ours, post.edata, value, post.at);
         }
-        if post.flags & utofu::TCQ_NOTICE != 0 {
+        if post.flags.contains(OpFlags::TCQ_NOTICE) {
             // Release: ordered after the TNI's reads.
             self.ends.push(post.cbdata, Ordering::Release);
         }
@@ -282,7 +284,7 @@ unsafe extern "C" fn query_onesided_caps(_: TniId, _: *mut *mut TniCaps) -> c_in
     utofu::NOT_FOUND
 }
 
-unsafe extern "C" fn create_vcq(_: TniId, _: c_ulong, hdl: *mut VcqHdl) -> c_int {
+unsafe extern "C" fn create_vcq(_: TniId, _: VcqFlags, hdl: *mut VcqHdl) -> c_int {
     let adapter = Box::new(Adapter {
         posts: List::new(),
         notices: List::new(),
@@ -324,7 +326,7 @@ unsafe extern "C" fn reg_mem(
     _: VcqHdl,
     ptr: *mut c_void,
     _: usize,
-    _: c_ulong,
+    _: RegFlags,
     stadd: *mut Stadd,
 ) -> c_int {
     // SAFETY: the caller's variable.
@@ -341,7 +343,7 @@ fn posted(
     (vcq, at): (VcqId, Stadd),
     what: What,
     edata: u64,
-    flags: c_ulong,
+    flags: OpFlags,
     cbdata: *mut c_void,
 ) -> c_int {
     Adapter::of(hdl as VcqId).post(Post {
@@ -361,7 +363,7 @@ unsafe extern "C" fn put(
     at: Stadd,
     len: usize,
     edata: u64,
-    flags: c_ulong,
+    flags: OpFlags,
     cbdata: *mut c_void,
 ) -> c_int {
     posted(hdl, (vcq, at), What::Put(from, len), edata, flags, cbdata)
@@ -374,7 +376,7 @@ unsafe extern "C" fn get(
     at: Stadd,
     len: usize,
     edata: u64,
-    flags: c_ulong,
+    flags: OpFlags,
     cbdata: *mut c_void,
 ) -> c_int {
     posted(hdl, (vcq, at), What::Get(into, len), edata, flags, cbdata)
@@ -387,7 +389,7 @@ unsafe extern "C" fn put_piggyback(
     at: Stadd,
     len: usize,
     edata: u64,
-    flags: c_ulong,
+    flags: OpFlags,
     cbdata: *mut c_void,
 ) -> c_int {
     // SAFETY: the caller's bytes, readable for `len`.
@@ -402,7 +404,7 @@ unsafe extern "C" fn put_piggyback8(
     at: Stadd,
     len: usize,
     edata: u64,
-    flags: c_ulong,
+    flags: OpFlags,
     cbdata: *mut c_void,
 ) -> c_int {
     let bytes = word.to_ne_bytes()[..len].to_vec();
@@ -416,7 +418,7 @@ unsafe extern "C" fn armw4(
     _: u32,
     _: Stadd,
     _: u64,
-    _: c_ulong,
+    _: OpFlags,
     _: *mut c_void,
 ) -> c_int {
     utofu::NOT_FOUND
@@ -429,7 +431,7 @@ unsafe extern "C" fn armw8(
     value: u64,
     at: Stadd,
     edata: u64,
-    flags: c_ulong,
+    flags: OpFlags,
     cbdata: *mut c_void,
 ) -> c_int {
     assert_eq!(verb, utofu::ARMW_ADD, "no test has another");
@@ -443,7 +445,7 @@ unsafe extern "C" fn cswap4(
     _: u32,
     _: Stadd,
     _: u64,
-    _: c_ulong,
+    _: OpFlags,
     _: *mut c_void,
 ) -> c_int {
     utofu::NOT_FOUND
@@ -456,7 +458,7 @@ unsafe extern "C" fn cswap8(
     _: u64,
     _: Stadd,
     _: u64,
-    _: c_ulong,
+    _: OpFlags,
     _: *mut c_void,
 ) -> c_int {
     utofu::NOT_FOUND

@@ -1,7 +1,7 @@
 //! Registration cache of user memory that the TNI accesses directly (zcopy). Unused registrations are given up when the
 //! VCQ has no room for others: rings, control words, buffers, memory handles.
 
-use super::utofu::{self, Stadd, code_name, is_shortage};
+use super::utofu::{RegFlags, Stadd, code_name, is_shortage};
 use super::vcq::{RegReclaimer, RegisteredMem, Vcq};
 use crate::sys::lock::MtLock;
 use crate::sys::log;
@@ -96,8 +96,8 @@ impl regcache::Registrar for VcqRegistrar {
             unsafe { RegisteredMem::with(&vcq, addr as *mut u8, len, flags) }
         };
         // Read-only memory, such as constants, can be sent, too.
-        let (registered, writable) = match register(0) {
-            Err(code) if !is_shortage(code) => (register(utofu::REG_READ_ONLY), false),
+        let (registered, writable) = match register(RegFlags::empty()) {
+            Err(code) if !is_shortage(code) => (register(RegFlags::READ_ONLY), false),
             registered => (registered, true),
         };
         let registered = registered.map_err(error)?;

@@ -10,7 +10,7 @@ use super::iface::TofuIface;
 use super::op_queue::{CONN_CBDATA, Completion, OpQueue, OpTag};
 use super::ring_layout::{RingLayout, RingWriter};
 use super::tx_acks::TxAcks;
-use super::utofu::{STRONG_ORDER, Stadd, VcqId};
+use super::utofu::{OpFlags, Stadd, VcqId};
 use super::vcq::PostFlags;
 use super::vcq_ops::VcqOps;
 use crate::tl::Token;
@@ -116,7 +116,7 @@ impl TofuSender {
             until: 0,
             vcq_ops: iface.vcq.vcq_ops(),
             post_flags: PostFlags {
-                flags: STRONG_ORDER,
+                flags: OpFlags::STRONG_ORDER,
                 edata: tag.generation,
                 cbdata: CONN_CBDATA + tag.conn as usize,
             },

@@ -5,6 +5,7 @@
 use crate::sys::library::{Library, functions};
 use crate::sys::log;
 use crate::sys::sync::OnceLock;
+use bitflags::bitflags;
 use std::ffi::{CStr, c_int, c_ulong, c_void};
 
 /// File name of the library on systems with the interconnect.
@@ -17,19 +18,56 @@ pub type VcqId = u64;
 /// Steering address: registered memory as TNIs address it.
 pub type Stadd = u64;
 
-/// Flags of a virtual control queue.
-pub const VCQ_THREAD_SAFE: c_ulong = 1 << 0;
-pub const VCQ_EXCLUSIVE: c_ulong = 1 << 1;
+bitflags! {
+    /// Flags of a virtual control queue.
+    #[repr(transparent)]
+    #[derive(Clone, Copy, Debug)]
+    pub struct VcqFlags: c_ulong {
+        const THREAD_SAFE = 1 << 0;
+        const EXCLUSIVE = 1 << 1;
+    }
 
-/// Flag of registered memory: TNIs only read it.
-pub const REG_READ_ONLY: c_ulong = 1 << 0;
+    /// Flags of registered memory.
+    #[repr(transparent)]
+    #[derive(Clone, Copy, Debug)]
+    pub struct RegFlags: c_ulong {
+        /// TNIs only read it.
+        const READ_ONLY = 1 << 0;
+    }
 
-/// Flags of one-sided operations.
-pub const STRONG_ORDER: c_ulong = 1 << 0;
-pub const REMOTE_MRQ_NOTICE: c_ulong = 1 << 2;
-pub const CACHE_INJECTION: c_ulong = 1 << 5;
-pub const TCQ_NOTICE: c_ulong = 1 << 14;
-pub const LOCAL_MRQ_NOTICE: c_ulong = 1 << 15;
+    /// Flags of one-sided operations.
+    #[repr(transparent)]
+    #[derive(Clone, Copy, Debug, Default)]
+    pub struct OpFlags: c_ulong {
+        const STRONG_ORDER = 1 << 0;
+        const REMOTE_MRQ_NOTICE = 1 << 2;
+        const CACHE_INJECTION = 1 << 5;
+        const TCQ_NOTICE = 1 << 14;
+        const LOCAL_MRQ_NOTICE = 1 << 15;
+    }
+
+    /// Capabilities of a TNI. The library sets others, too.
+    #[repr(transparent)]
+    #[derive(Clone, Copy, Debug, Default)]
+    pub struct TniFlags: u64 {
+        /// Atomic operations: [`ArmwOps`] says which.
+        const ARMW = 1 << 1;
+        const _ = !0;
+    }
+
+    /// Atomic operations of a TNI. The library sets others, too.
+    #[repr(transparent)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct ArmwOps: u64 {
+        const CSWAP = 1 << 0;
+        const SWAP = 1 << 1;
+        const ADD = 1 << 2;
+        const XOR = 1 << 3;
+        const AND = 1 << 4;
+        const OR = 1 << 5;
+        const _ = !0;
+    }
+}
 
 pub const SUCCESS: c_int = 0;
 pub const NOT_FOUND: c_int = -1;
@@ -49,15 +87,6 @@ pub const ARMW_XOR: c_int = 3;
 pub const ARMW_AND: c_int = 4;
 pub const ARMW_OR: c_int = 5;
 
-/// In [`TniCaps::flags`]: atomic operations are supported; and in [`TniCaps::armw_ops`] which.
-pub const CAP_ARMW: u64 = 1 << 1;
-pub const CAP_CSWAP: u64 = 1 << 0;
-pub const CAP_SWAP: u64 = 1 << 1;
-pub const CAP_ADD: u64 = 1 << 2;
-pub const CAP_XOR: u64 = 1 << 3;
-pub const CAP_AND: u64 = 1 << 4;
-pub const CAP_OR: u64 = 1 << 5;
-
 /// Types of notices: of local operations, and of peers' puts into local memory.
 pub const LCL_PUT: u8 = 0;
 pub const RMT_PUT: u8 = 1;
@@ -70,8 +99,8 @@ pub const NO_NOTICE: u8 = u8::MAX;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TniCaps {
-    pub flags: u64,
-    pub armw_ops: u64,
+    pub flags: TniFlags,
+    pub armw_ops: ArmwOps,
     pub num_cmp_ids: u32,
     pub num_reserved_stags: u32,
     pub cache_line_size: usize,
@@ -120,26 +149,26 @@ functions! {
     pub struct Utofu;
     get_onesided_tnis = c"utofu_get_onesided_tnis": fn(*mut *mut TniId, *mut usize) -> c_int;
     query_onesided_caps = c"utofu_query_onesided_caps": fn(TniId, *mut *mut TniCaps) -> c_int;
-    create_vcq = c"utofu_create_vcq": fn(TniId, c_ulong, *mut VcqHdl) -> c_int;
+    create_vcq = c"utofu_create_vcq": fn(TniId, VcqFlags, *mut VcqHdl) -> c_int;
     free_vcq = c"utofu_free_vcq": fn(VcqHdl) -> c_int;
     query_vcq_id = c"utofu_query_vcq_id": fn(VcqHdl, *mut VcqId) -> c_int;
     query_vcq_info = c"utofu_query_vcq_info":
         fn(VcqId, *mut u8, *mut TniId, *mut u16, *mut u16) -> c_int;
     set_vcq_id_path = c"utofu_set_vcq_id_path": fn(*mut VcqId, *mut u8) -> c_int;
-    reg_mem = c"utofu_reg_mem": fn(VcqHdl, *mut c_void, usize, c_ulong, *mut Stadd) -> c_int;
+    reg_mem = c"utofu_reg_mem": fn(VcqHdl, *mut c_void, usize, RegFlags, *mut Stadd) -> c_int;
     dereg_mem = c"utofu_dereg_mem": fn(VcqHdl, Stadd, c_ulong) -> c_int;
     put = c"utofu_put":
-        fn(VcqHdl, VcqId, Stadd, Stadd, usize, u64, c_ulong, *mut c_void) -> c_int;
+        fn(VcqHdl, VcqId, Stadd, Stadd, usize, u64, OpFlags, *mut c_void) -> c_int;
     get = c"utofu_get":
-        fn(VcqHdl, VcqId, Stadd, Stadd, usize, u64, c_ulong, *mut c_void) -> c_int;
+        fn(VcqHdl, VcqId, Stadd, Stadd, usize, u64, OpFlags, *mut c_void) -> c_int;
     put_piggyback = c"utofu_put_piggyback":
-        fn(VcqHdl, VcqId, *mut c_void, Stadd, usize, u64, c_ulong, *mut c_void) -> c_int;
+        fn(VcqHdl, VcqId, *mut c_void, Stadd, usize, u64, OpFlags, *mut c_void) -> c_int;
     put_piggyback8 = c"utofu_put_piggyback8":
-        fn(VcqHdl, VcqId, u64, Stadd, usize, u64, c_ulong, *mut c_void) -> c_int;
-    armw4 = c"utofu_armw4": fn(VcqHdl, VcqId, c_int, u32, Stadd, u64, c_ulong, *mut c_void) -> c_int;
-    armw8 = c"utofu_armw8": fn(VcqHdl, VcqId, c_int, u64, Stadd, u64, c_ulong, *mut c_void) -> c_int;
-    cswap4 = c"utofu_cswap4": fn(VcqHdl, VcqId, u32, u32, Stadd, u64, c_ulong, *mut c_void) -> c_int;
-    cswap8 = c"utofu_cswap8": fn(VcqHdl, VcqId, u64, u64, Stadd, u64, c_ulong, *mut c_void) -> c_int;
+        fn(VcqHdl, VcqId, u64, Stadd, usize, u64, OpFlags, *mut c_void) -> c_int;
+    armw4 = c"utofu_armw4": fn(VcqHdl, VcqId, c_int, u32, Stadd, u64, OpFlags, *mut c_void) -> c_int;
+    armw8 = c"utofu_armw8": fn(VcqHdl, VcqId, c_int, u64, Stadd, u64, OpFlags, *mut c_void) -> c_int;
+    cswap4 = c"utofu_cswap4": fn(VcqHdl, VcqId, u32, u32, Stadd, u64, OpFlags, *mut c_void) -> c_int;
+    cswap8 = c"utofu_cswap8": fn(VcqHdl, VcqId, u64, u64, Stadd, u64, OpFlags, *mut c_void) -> c_int;
     poll_tcq = c"utofu_poll_tcq": fn(VcqHdl, c_ulong, *mut *mut c_void) -> c_int;
     poll_mrq = c"utofu_poll_mrq": fn(VcqHdl, c_ulong, *mut MrqNotice) -> c_int;
 }

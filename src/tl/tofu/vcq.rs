@@ -2,14 +2,16 @@
 
 use super::amo::{AmoVerb, AmoWidth, TofuAmo};
 use super::route::{self, RouteEnd};
-use super::utofu::{self, MrqNotice, Stadd, TniId, Utofu, VcqHdl, VcqId, code_name};
+use super::utofu::{
+    self, MrqNotice, OpFlags, RegFlags, Stadd, TniId, Utofu, VcqFlags, VcqHdl, VcqId, code_name,
+};
 use super::vcq_alloc;
 use super::vcq_ops::{self, VcqOps};
 use crate::sys::log;
 use crate::sys::mapping::Mapping;
 use crate::sys::sync::OnceLock;
 use rustix::mm::MapFlags;
-use std::ffi::{c_int, c_ulong, c_void};
+use std::ffi::{c_int, c_void};
 use std::io;
 use std::sync::{Arc, Weak};
 
@@ -26,7 +28,7 @@ pub struct RemoteAddr {
 /// Parameters of a post: uTofu's flags, the edata byte of its notices, and the cbdata word of its TCQ entry.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PostFlags {
-    pub flags: c_ulong,
+    pub flags: OpFlags,
     pub edata: u8,
     pub cbdata: usize,
 }
@@ -59,10 +61,10 @@ pub enum CqSharing {
 
 impl CqSharing {
     /// VCQs on one control queue post to the same queue: the library has to serialize their threads there.
-    fn flags(self) -> c_ulong {
+    fn flags(self) -> VcqFlags {
         match self {
-            CqSharing::Alone => utofu::VCQ_EXCLUSIVE,
-            CqSharing::Shared => utofu::VCQ_THREAD_SAFE,
+            CqSharing::Alone => VcqFlags::EXCLUSIVE,
+            CqSharing::Shared => VcqFlags::THREAD_SAFE,
         }
     }
 }
@@ -291,7 +293,7 @@ impl RegisteredMem {
         let mut most = 1;
         loop {
             // SAFETY: the caller's memory, mapped until the value is dropped.
-            let code = match unsafe { RegisteredMem::with(vcq, ptr, len, 0) } {
+            let code = match unsafe { RegisteredMem::with(vcq, ptr, len, RegFlags::empty()) } {
                 Ok(registered) => return Ok(registered),
                 Err(code) => code,
             };
@@ -308,13 +310,13 @@ impl RegisteredMem {
     /// The library's code.
     ///
     /// # Safety
-    /// `len` bytes at `ptr` are mapped, and may be read and, without `REG_READ_ONLY`, written by TNIs, until the value
-    /// is dropped.
+    /// `len` bytes at `ptr` are mapped, and may be read and, without [`RegFlags::READ_ONLY`], written by TNIs, until
+    /// the value is dropped.
     pub unsafe fn with(
         vcq: &Arc<Vcq>,
         ptr: *mut u8,
         len: usize,
-        flags: c_ulong,
+        flags: RegFlags,
     ) -> Result<RegisteredMem, c_int> {
         let mut stadd = 0;
         // SAFETY: the caller's memory; the address is written to a local variable.

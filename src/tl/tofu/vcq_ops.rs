@@ -1,12 +1,12 @@
 //! The calls of the hot path of a VCQ: a copy of handle and functions, found without following a pointer.
 
-use super::utofu::{MrqNotice, Stadd, Utofu, VcqHdl, VcqId};
+use super::utofu::{MrqNotice, OpFlags, Stadd, Utofu, VcqHdl, VcqId};
 use super::vcq::{PostFlags, RemoteAddr};
 use crate::sys::sync::{Ordering, fence};
 use std::ffi::{c_int, c_ulong, c_void};
 
 type PutWord =
-    unsafe extern "C" fn(VcqHdl, VcqId, u64, Stadd, usize, u64, c_ulong, *mut c_void) -> c_int;
+    unsafe extern "C" fn(VcqHdl, VcqId, u64, Stadd, usize, u64, OpFlags, *mut c_void) -> c_int;
 type PutBytes = unsafe extern "C" fn(
     VcqHdl,
     VcqId,
@@ -14,7 +14,7 @@ type PutBytes = unsafe extern "C" fn(
     Stadd,
     usize,
     u64,
-    c_ulong,
+    OpFlags,
     *mut c_void,
 ) -> c_int;
 type PollMrq = unsafe extern "C" fn(VcqHdl, c_ulong, *mut MrqNotice) -> c_int;

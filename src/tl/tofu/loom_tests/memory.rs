@@ -1,7 +1,7 @@
 //! Memory of a worker that TNIs write and read: rings, control words, buffers.
 
 use super::super::op_queue::{ErrSource, QueueEvent};
-use super::super::utofu::{MrqNotice, REMOTE_MRQ_NOTICE, SUCCESS};
+use super::super::utofu::{MrqNotice, OpFlags, SUCCESS};
 use super::super::vcq::RemoteAddr;
 use super::*;
 use crate::sys::sync::Ordering;
@@ -201,7 +201,7 @@ fn loom_a_buffer_is_free_when_it_has_been_read() {
             let (buffer, ptr) = own.queue.lock().take_buffer(0).expect("one is free");
             assert_eq!(ptr, at);
             dma_mem::writes(ptr, LEN);
-            let sent = (own.queue.lock()).send(TAG, buffer, LEN, to, REMOTE_MRQ_NOTICE);
+            let sent = (own.queue.lock()).send(TAG, buffer, LEN, to, OpFlags::REMOTE_MRQ_NOTICE);
             assert_eq!(sent, Ok(()));
         }
         network.join().unwrap();

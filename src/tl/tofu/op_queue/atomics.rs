@@ -2,7 +2,7 @@
 //! worker's own, which are waited for.
 
 use super::super::amo::{AmoWidth, TofuAmo};
-use super::super::utofu::{self, MrqNotice};
+use super::super::utofu::{self, MrqNotice, OpFlags};
 use super::super::vcq::{PostFlags, RemoteAddr};
 use super::completion::{Completion, OWN};
 use super::edata_tags::{OWN_SLOT, SLOTS};
@@ -88,7 +88,7 @@ impl AmoReplies {
 /// as far as they keep any order.
 fn flags_of(edata: u8, conn: u32) -> PostFlags {
     PostFlags {
-        flags: utofu::STRONG_ORDER | utofu::LOCAL_MRQ_NOTICE,
+        flags: OpFlags::STRONG_ORDER | OpFlags::LOCAL_MRQ_NOTICE,
         edata,
         cbdata: word_of(conn, edata),
     }

@@ -6,10 +6,10 @@ use super::{CONN_CBDATA, OpQueue, STUCK_MS, ZCOPY_BIT, word_of};
 use crate::sys::clock;
 use crate::tl::Token;
 use crate::tl::tofu::amo::TofuAmo;
-use crate::tl::tofu::utofu::{self, Stadd};
+use crate::tl::tofu::utofu::{self, OpFlags, Stadd};
 use crate::tl::tofu::vcq::{PostFlags, RemoteAddr, Vcq};
 use crate::tl::tofu::vcq_ops::read_before_post;
-use std::ffi::{c_int, c_ulong};
+use std::ffi::c_int;
 
 impl OpQueue {
     /// Posts until the VCQ accepts it: the TNI frees entries without a call of this thread.
@@ -40,10 +40,10 @@ impl OpQueue {
         tag: OpTag,
         frame: &[u8],
         to: RemoteAddr,
-        flags: c_ulong,
+        flags: OpFlags,
     ) -> Result<(), c_int> {
         let post_flags = PostFlags {
-            flags: utofu::STRONG_ORDER | flags,
+            flags: OpFlags::STRONG_ORDER | flags,
             edata: tag.generation,
             cbdata: CONN_CBDATA + tag.conn as usize,
         };
@@ -61,11 +61,11 @@ impl OpQueue {
         buffer: u16,
         len: usize,
         to: RemoteAddr,
-        flags: c_ulong,
+        flags: OpFlags,
     ) -> Result<(), c_int> {
         let from = self.buffers.stadd(buffer);
         let post_flags = PostFlags {
-            flags: utofu::STRONG_ORDER | utofu::TCQ_NOTICE | flags,
+            flags: OpFlags::STRONG_ORDER | OpFlags::TCQ_NOTICE | flags,
             edata: tag.generation,
             cbdata: buffer.into(),
         };
@@ -85,7 +85,7 @@ impl OpQueue {
         owner: Option<Completion>,
     ) -> Result<bool, c_int> {
         let (mut flags, mut edata, mut cbdata) = (
-            utofu::STRONG_ORDER,
+            OpFlags::STRONG_ORDER,
             tag.generation,
             CONN_CBDATA + tag.conn as usize,
         );
@@ -93,7 +93,7 @@ impl OpQueue {
             let Some(slot) = self.slots.alloc(owner) else {
                 return Ok(false);
             };
-            flags |= utofu::LOCAL_MRQ_NOTICE;
+            flags |= OpFlags::LOCAL_MRQ_NOTICE;
             (edata, cbdata) = (slot, word_of(tag.conn, slot));
         }
         let post_flags = PostFlags {
@@ -115,7 +115,7 @@ impl OpQueue {
             return Ok(false);
         };
         let post_flags = PostFlags {
-            flags: utofu::STRONG_ORDER | utofu::LOCAL_MRQ_NOTICE | utofu::REMOTE_MRQ_NOTICE,
+            flags: OpFlags::STRONG_ORDER | OpFlags::LOCAL_MRQ_NOTICE | OpFlags::REMOTE_MRQ_NOTICE,
             edata,
             cbdata: word_of(CREDITS + ring, edata),
         };
@@ -173,7 +173,7 @@ impl OpQueue {
         // The TNI overwrites the buffer, whose last contents this thread has read.
         read_before_post();
         let posted = self.noticed(read, |vcq, post_flags| {
-            let flags = post_flags.flags | utofu::STRONG_ORDER;
+            let flags = post_flags.flags | OpFlags::STRONG_ORDER;
             vcq.get(
                 here,
                 from,
@@ -233,7 +233,7 @@ impl OpQueue {
             return Ok(false);
         };
         let post_flags = PostFlags {
-            flags: utofu::LOCAL_MRQ_NOTICE,
+            flags: OpFlags::LOCAL_MRQ_NOTICE,
             edata,
             cbdata: word_of(conn, edata),
         };
@@ -269,7 +269,7 @@ impl OpQueue {
         }
         let number = (self.under_way).insert(OutstandingOp::in_place(tag.conn, request));
         let post_flags = PostFlags {
-            flags: utofu::STRONG_ORDER | utofu::TCQ_NOTICE,
+            flags: OpFlags::STRONG_ORDER | OpFlags::TCQ_NOTICE,
             edata: tag.generation,
             cbdata: ZCOPY_BIT + number as usize,
         };
@@ -314,12 +314,12 @@ impl OpQueue {
         to: RemoteAddr,
         owner: Option<Completion>,
     ) -> Result<bool, c_int> {
-        let (mut flags, mut edata) = (0, 0);
+        let (mut flags, mut edata) = (OpFlags::empty(), 0);
         if let Some(owner) = owner {
             let Some(slot) = self.slots.alloc(owner) else {
                 return Ok(false);
             };
-            (flags, edata) = (utofu::LOCAL_MRQ_NOTICE, slot);
+            (flags, edata) = (OpFlags::LOCAL_MRQ_NOTICE, slot);
         }
         let post_flags = PostFlags {
             flags,

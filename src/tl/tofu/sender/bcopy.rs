@@ -3,7 +3,7 @@
 use super::{MAX_UNACKED, TofuSender};
 use crate::tl::tofu::op_queue::Completion;
 use crate::tl::tofu::tni::PIGGYBACK;
-use crate::tl::tofu::utofu::{self, REMOTE_MRQ_NOTICE};
+use crate::tl::tofu::utofu::{self, OpFlags};
 use crate::tl::tofu::vcq::RemoteAddr;
 use crate::wire::packet_hdr::{HEAD, MORE, PacketHdr};
 
@@ -189,9 +189,9 @@ impl TofuSender {
             stadd: self.to.ring + self.writer.place(HEAD + len),
         };
         let flags = if self.to.counted {
-            0
+            OpFlags::empty()
         } else {
-            REMOTE_MRQ_NOTICE
+            OpFlags::REMOTE_MRQ_NOTICE
         };
         self.posts();
         let result = if HEAD + len <= PIGGYBACK {

@@ -4,7 +4,7 @@ use super::{ReadGate, TofuSender};
 use crate::tl::Token;
 use crate::tl::tofu::amo::TofuAmo;
 use crate::tl::tofu::tni::PIGGYBACK;
-use crate::tl::tofu::utofu::Stadd;
+use crate::tl::tofu::utofu::{OpFlags, Stadd};
 use crate::tl::tofu::vcq::RemoteAddr;
 
 impl TofuSender {
@@ -26,7 +26,7 @@ impl TofuSender {
             let mut bytes = [0; PIGGYBACK];
             fill(bytes.as_mut_ptr(), n);
             let mut queue = self.iface.queue.lock();
-            queue.send_short(self.tag, &bytes[..n], to, 0)
+            queue.send_short(self.tag, &bytes[..n], to, OpFlags::empty())
         } else {
             let mut queue = self.iface.queue.lock();
             let taken = queue
@@ -37,7 +37,10 @@ impl TofuSender {
                 return 0;
             };
             fill(at, n);
-            self.iface.queue.lock().send(self.tag, buffer, n, to, 0)
+            self.iface
+                .queue
+                .lock()
+                .send(self.tag, buffer, n, to, OpFlags::empty())
         };
         self.posts();
         if let Err(code) = result {

@@ -4,7 +4,7 @@
 use super::{FLUSH_AT, MAX_UNACKED, TofuSender};
 use crate::sys::copy;
 use crate::tl::tofu::tni::PIGGYBACK;
-use crate::tl::tofu::utofu::{REMOTE_MRQ_NOTICE, STRONG_ORDER, SUCCESS, Stadd};
+use crate::tl::tofu::utofu::{OpFlags, SUCCESS, Stadd};
 use crate::tl::tofu::vcq::{PostFlags, RemoteAddr};
 use crate::wire::packet_hdr::{HEAD, PacketHdr};
 use std::mem::MaybeUninit;
@@ -78,7 +78,7 @@ impl TofuSender {
         // SAFETY: `last` was set in the same call of the user's, whose buffer is readable for `len` bytes.
         let bytes = unsafe { std::slice::from_raw_parts(data, len) };
         let mut queue = self.iface.queue.lock();
-        let result = queue.send_short(self.tag, bytes, RemoteAddr { vcq, stadd }, 0);
+        let result = queue.send_short(self.tag, bytes, RemoteAddr { vcq, stadd }, OpFlags::empty());
         drop(queue);
         if let Err(code) = result {
             self.fail(code);
@@ -108,7 +108,7 @@ impl TofuSender {
             stadd: self.to.ring + self.writer.next(),
         };
         let post_flags = PostFlags {
-            flags: STRONG_ORDER | REMOTE_MRQ_NOTICE,
+            flags: OpFlags::STRONG_ORDER | OpFlags::REMOTE_MRQ_NOTICE,
             ..self.post_flags
         };
         // SAFETY: the frame has room for header and data; the caller's bytes and mode; the interface keeps the VCQ.
