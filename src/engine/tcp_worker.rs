@@ -11,6 +11,7 @@ use crate::tl::tcp::device::{self, TcpDevice};
 use crate::tl::tcp::receiver::TcpReceiver;
 use crate::tl::tcp::socket::{self, SocketTuning};
 use crate::wire::address::{MAX_ADDRESSES, NetAddress, TcpLocator};
+use slab::Slab;
 use socket2::Socket;
 use std::collections::VecDeque;
 use std::io;
@@ -95,8 +96,10 @@ pub struct TcpWorker {
     pub addresses: Vec<NetAddress>,
     /// Addresses of devices that may be used, and of the loopback device.
     pub own: Vec<IpAddr>,
-    slots: Vec<TcpConnSlot>,
-    free: Vec<u32>,
+    /// All connections, by the lower half of their tokens.
+    conns: Slab<Box<TcpConn>>,
+    /// Connections made, wraps: the upper half of tokens.
+    made: u32,
     /// Open connections, for polling without the epoll set where there are few.
     pub open: Vec<u64>,
     /// Open connections whose receive buffer may have messages that no progress call has handled, longest waiting
@@ -119,11 +122,6 @@ pub struct TcpWorker {
     alarm: EpollTimer,
 }
 
-struct TcpConnSlot {
-    generation: u32,
-    connection: Option<Box<TcpConn>>,
-}
-
 impl TcpWorker {
     /// A listening socket and nothing else.
     ///
@@ -142,8 +140,8 @@ impl TcpWorker {
             own: devices.iter().flat_map(|d| d.addrs.clone()).collect(),
             listener: OwnedDescriptor::new(listener),
             tuning,
-            slots: Vec::new(),
-            free: Vec::new(),
+            conns: Slab::new(),
+            made: 0,
             open: Vec::new(),
             behind: VecDeque::new(),
             portion: 0,
@@ -208,26 +206,16 @@ impl TcpWorker {
         peer: Option<PeerRef>,
         write: bool,
     ) -> io::Result<u64> {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(TcpConnSlot {
-                generation: 0,
-                connection: None,
-            });
-            self.slots.len() as u32 - 1
-        });
-        let slot = &mut self.slots[index as usize];
-        slot.generation = slot.generation.wrapping_add(1);
-        let token = u64::from(slot.generation & 0x7FFF_FFFF) << 32 | u64::from(index);
-        if let Err(e) = self.epoll.add(&socket, token, write) {
-            self.free.push(index);
-            return Err(e);
-        }
+        self.made = self.made.wrapping_add(1);
+        let entry = self.conns.vacant_entry();
+        let token = u64::from(self.made & 0x7FFF_FFFF) << 32 | entry.key() as u64;
+        self.epoll.add(&socket, token, write)?;
         let link = Arc::new(SharedSocket {
             socket: OwnedDescriptor::new(socket),
             epoll: self.epoll.clone(),
             token,
         });
-        slot.connection = Some(Box::new(TcpConn {
+        entry.insert(Box::new(TcpConn {
             receiver: TcpReceiver::new(link.clone(), self.tuning.receive_buffer),
             link,
             phase,
@@ -246,10 +234,8 @@ impl TcpWorker {
 
     /// The connection with this token, if it exists.
     pub fn get(&mut self, token: u64) -> Option<&mut TcpConn> {
-        let slot = self.slots.get_mut(token as u32 as usize)?;
-        slot.connection
-            .as_deref_mut()
-            .filter(|c| c.link.token == token)
+        let connection = self.conns.get_mut(token as u32 as usize)?;
+        (connection.link.token == token).then_some(connection)
     }
 
     /// Number of open connections whose receive buffer may have messages that no progress call has handled.
@@ -282,7 +268,7 @@ impl TcpWorker {
 
     /// All connections.
     pub fn iter(&self) -> impl Iterator<Item = &TcpConn> {
-        self.slots.iter().filter_map(|s| s.connection.as_deref())
+        self.conns.iter().map(|(_, connection)| &**connection)
     }
 
     /// All connections, as if they were ready: an unusable one shows when it is read.
@@ -320,9 +306,8 @@ impl TcpWorker {
 
     /// Removes a connection from the epoll set. Its socket is closed when its sender is dropped too.
     pub fn remove(&mut self, token: u64) -> Option<Box<TcpConn>> {
-        let slot = self.slots.get_mut(token as u32 as usize)?;
-        let connection = slot.connection.take_if(|c| c.link.token == token)?;
-        self.free.push(token as u32);
+        self.get(token)?;
+        let connection = self.conns.remove(token as u32 as usize);
         // Only a socket that is connecting is watched for writability here; for others its sender does that.
         let connecting = matches!(
             connection.phase,
@@ -368,4 +353,50 @@ fn addresses(devices: &[TcpDevice], v6: bool) -> Vec<NetAddress> {
         .collect();
     all.truncate(MAX_ADDRESSES);
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::PortRange;
+    use socket2::{Domain, Type};
+
+    fn sockets() -> TcpWorker {
+        let tuning = SocketTuning {
+            nodelay: true,
+            sndbuf: None,
+            rcvbuf: None,
+            syn_count: None,
+            user_timeout: None,
+            keep_idle: None,
+            keep_interval: None,
+            keep_count: None,
+            bind_source: false,
+            ports: PortRange { first: 0, last: 0 },
+            receive_buffer: 4096,
+        };
+        TcpWorker::new(tuning, &[]).unwrap()
+    }
+
+    fn add(sockets: &mut TcpWorker) -> u64 {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let phase = TcpConnPhase::HalfOpen { until: 0 };
+        sockets.add(socket, phase, None, false).unwrap()
+    }
+
+    /// Events and lists may still name a connection that is removed, when another one has its place in the table.
+    #[test]
+    fn the_token_of_a_removed_connection_names_none() {
+        let mut sockets = sockets();
+        let (old, other) = (add(&mut sockets), add(&mut sockets));
+        assert!(sockets.remove(old).is_some());
+        assert!(sockets.get(old).is_none() && sockets.remove(old).is_none());
+        let new = add(&mut sockets);
+        assert_eq!(new as u32, old as u32, "the place is used again");
+        assert!(sockets.get(old).is_none() && sockets.remove(old).is_none());
+        assert!(sockets.get(new).is_some() && sockets.get(other).is_some());
+        assert!(sockets.get(LISTENER).is_none() && sockets.get(TIMER).is_none());
+        assert_eq!(sockets.half_open, [other, new]);
+        assert_eq!((sockets.unsettled, sockets.iter().count()), (2, 2));
+    }
 }
