@@ -7,9 +7,10 @@ use crate::engine::cm::ConnRequest;
 use crate::engine::context::{Context, ContextParams, Policy};
 use crate::engine::request::REQUEST_SIZE;
 use crate::options::Options;
-use crate::proto::{lane_info, resources};
+use crate::proto::resources;
 use crate::sys::{fork, host, log, mem_monitor, memtype_cache, process_monitor};
 use crate::tl::cm::deferred_close;
+use crate::tl::lane_info;
 use std::ffi::c_uint;
 
 /// Held while a context is made: what is found out once for the process, here and in libraries such as libibverbs, is

@@ -12,6 +12,7 @@ use crate::sys::log;
 use crate::tl::ib::context::IbContext;
 use crate::tl::ib::port;
 use crate::tl::tcp::context::TcpContext;
+use crate::tl::tofu;
 use crate::tl::tofu::amo::AmoCaps;
 use crate::tl::tofu::tni::{self, Tni};
 use crate::tl::tofu::utofu::Utofu;
@@ -103,7 +104,7 @@ impl Context {
         if let (Count::Auto, Some(tofu), Some(here)) =
             (options.tofu_max_vcqs, &mut policy.tofu, here)
         {
-            tofu.most_alone = policy::fair_part(tnis.len(), here);
+            tofu.most_alone = tofu::options::fair_part(tnis.len(), here);
         }
         let adapters: Vec<&str> = ports.iter().map(|p| &*p.name).collect();
         let ud_is_excluded = policy.ib.as_ref().is_some_and(|ib| !ib.tuning.ud.used);

@@ -1,7 +1,5 @@
 //! Settings of the engine that follow from the options: computed once per context.
 
-mod tofu;
-
 use crate::ctypes::*;
 use crate::options::{OpFlag, Options, RndvScheme, Size};
 use crate::sys::log;
@@ -12,8 +10,6 @@ use crate::tl::tcp::device;
 use crate::tl::tcp::options::TcpPolicy;
 use std::net::IpAddr;
 use std::time::Duration;
-
-pub use tofu::fair_part;
 
 /// Transports of this version, as `UCX_TLS` names them.
 pub const TRANSPORTS: [&str; 8] = [
@@ -117,7 +113,9 @@ impl Policy {
         let shm = mapped && options.shm_devices.allows(MEMORY);
         let loopback = shm || tls.allows("self") && options.self_devices.allows(MEMORY);
         let ib = IbPolicy::new(options);
-        let tofu = tls.allows("tofu").then(|| tofu::tuning(options));
+        let tofu = tls
+            .allows("tofu")
+            .then(|| tl::tofu::options::tuning(options));
         if !loopback && ib.is_none() && tofu.is_none() && !tls.allows("tcp") {
             warn_of_transports(options, |_| false);
             return Err(none_usable(options));

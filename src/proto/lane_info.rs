@@ -1,50 +1,11 @@
-//! Lanes of an endpoint for queries and printing: names and estimates, which decide nothing.
+//! The lanes of an endpoint, for queries and printing.
 
 use crate::engine::peer::{Peer, QpTransport};
 use crate::engine::worker::Worker;
-use crate::sys::fork::{Lock, Mutex};
-use crate::tl::LaneTarget;
+use crate::tl::lane_info::{LaneInfo, LaneName, interned};
 use crate::tl::tcp::device;
-use std::collections::BTreeMap;
-use std::ffi::{CStr, CString};
-use std::fmt::{self, Display, Formatter};
+use crate::tl::{LaneTarget, tofu};
 use std::net::SocketAddr;
-
-/// The transport and the device of a lane, printed as `posix/memory`.
-#[derive(Clone, Copy, Debug)]
-pub struct LaneName {
-    pub transport: &'static CStr,
-    /// Empty if it is not known.
-    pub device: &'static CStr,
-}
-
-impl LaneName {
-    /// A TCP connection through an unknown device.
-    pub const TCP: LaneName = LaneName {
-        transport: c"tcp",
-        device: c"",
-    };
-}
-
-impl Display for LaneName {
-    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
-        f.write_str(&self.transport.to_string_lossy())?;
-        if self.device.is_empty() {
-            return Ok(());
-        }
-        f.write_str("/")?;
-        f.write_str(&self.device.to_string_lossy())
-    }
-}
-
-/// One lane to a peer.
-pub struct LaneInfo {
-    pub name: LaneName,
-    /// Seconds until the first byte arrives.
-    pub latency: f64,
-    /// Bytes per second.
-    pub bandwidth: f64,
-}
 
 // Measured on a virtual machine with 2 cores of an AMD EPYC: 0.085 us by a ring, 9 GB/s by CMA, 12 us by a socket.
 // Estimates for a choice between endpoints.
@@ -54,50 +15,11 @@ const TCP_LATENCY: f64 = 12e-6;
 /// One way between two InfiniBand HCAs of the last ten years, from vendors' data, not measured.
 const HCA_LATENCY: f64 = 1e-6;
 
-impl LaneInfo {
-    fn memory(transport: &'static CStr, (latency, bandwidth): (f64, f64)) -> Self {
-        let name = LaneName {
-            transport,
-            device: c"memory",
-        };
-        Self {
-            name,
-            latency,
-            bandwidth,
-        }
-    }
-
-    /// Seconds that a message of `len` bytes takes.
-    pub fn time(&self, len: usize) -> f64 {
-        self.latency + len as f64 / self.bandwidth
-    }
-}
-
-/// A put in the study of UCX on Fugaku: 8 bytes between nodes, and the bandwidth of one TNI.
-const TOFU: (f64, f64) = (850e-9, 6.8e9);
-
-fn tofu(peer: &Peer) -> LaneInfo {
-    let worker = peer.worker();
-    let name = worker
-        .ctx
-        .tnis
-        .get(worker.tni)
-        .map_or("tofu", |tni| &tni.name);
-    LaneInfo {
-        name: LaneName {
-            transport: c"tofu",
-            device: interned(name),
-        },
-        latency: TOFU.0,
-        bandwidth: TOFU.1,
-    }
-}
-
 /// The lanes to a peer; that for short messages is the first.
 pub fn of(peer: &Peer) -> Vec<LaneInfo> {
     if !peer.uses_inbox() {
         let lane = match peer.qp_transport() {
-            QpTransport::None if peer.has_rings() => Some(tofu(peer)),
+            QpTransport::None if peer.has_rings() => Some(tofu::info::lane(tni(peer.worker()))),
             QpTransport::None => tcp(peer),
             queues => port(peer, queues),
         };
@@ -117,6 +39,12 @@ pub fn of(peer: &Peer) -> Vec<LaneInfo> {
         lanes.push(LaneInfo::memory(c"cma", CMA));
     }
     lanes
+}
+
+/// The name of the worker's TNI.
+fn tni(worker: &Worker) -> &str {
+    let tni = worker.ctx.tnis.get(worker.tni);
+    tni.map_or("tofu", |tni| &tni.name)
 }
 
 /// Seconds that a message of `len` bytes takes on the best lane.
@@ -176,24 +104,4 @@ pub fn note(worker: &Worker, peer: &Peer, local: Option<SocketAddr>) {
     let devices = &worker.ctx.tcp.devices;
     let dev_index = local.and_then(|local| device::at(devices, local));
     peer.set_dev_index(dev_index.unwrap_or(devices.len()));
-}
-
-static NAMES: Mutex<BTreeMap<String, &'static CStr>> = Mutex::new(BTreeMap::new());
-
-/// Lock that a fork has to wait for.
-pub fn lock_to_watch() -> &'static Lock {
-    NAMES.lock_to_watch()
-}
-
-/// A name that is never freed: a query returns its pointer, which the caller uses as long as the endpoint. There are as
-/// many as the host has devices.
-fn interned(name: &str) -> &'static CStr {
-    let mut names = NAMES.lock();
-    if let Some(known) = names.get(name) {
-        return known;
-    }
-    let text = CString::new(name).unwrap_or_default();
-    let stays: &'static CStr = Box::leak(text.into_boxed_c_str());
-    names.insert(name.to_owned(), stays);
-    stays
 }

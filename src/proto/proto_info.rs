@@ -2,7 +2,7 @@
 
 mod table;
 
-use super::lane_info::{self, LaneName};
+use super::lane_info;
 use super::select::amo::{self, AmoPath};
 use super::select::message::{self, Eager, MAX_EAGER, Protocol};
 use super::select::rma::{self, RmaPath};
@@ -13,6 +13,7 @@ use crate::engine::rkey::AmoExecutor;
 use crate::engine::worker::Worker;
 use crate::options::LogLevel;
 use crate::sys::log;
+use crate::tl::lane_info::LaneName;
 use crate::tl::shm::ring::INLINE;
 use crate::wire::stats::{StatLane, StatProtocol};
 use std::ptr;

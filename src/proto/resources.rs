@@ -8,18 +8,8 @@ use crate::tl::contract::FRAGMENT;
 use crate::tl::ib::port::{self, Port};
 use crate::tl::shm::ring::INLINE;
 use crate::tl::tcp::device;
-use crate::tl::tofu::tni::{self, Tni};
+use crate::tl::{Resource, tofu};
 use std::net::Ipv6Addr;
-
-/// A transport on a device.
-#[derive(Clone, Debug)]
-pub struct Resource {
-    pub transport: &'static str,
-    pub device: String,
-    pub kind: &'static str,
-    /// Capabilities, with the names of `ucx_info -d`.
-    pub capabilities: Vec<(&'static str, String)>,
-}
 
 /// Resources that the options allow, preferred first.
 pub fn of(options: &Options, policy: &Policy) -> Vec<Resource> {
@@ -64,32 +54,13 @@ pub fn of(options: &Options, policy: &Policy) -> Vec<Resource> {
         }
     }
     if policy.tofu.is_some() {
-        all.extend(tni::usable(&options.net_devices).iter().map(engine));
+        all.extend(tofu::info::resources(&options.net_devices, MAX_EAGER));
     }
     if TRANSPORTS.contains(&"tcp") && policy.tcp.is_some() {
         let names: Vec<&str> = ports.iter().map(|port| &*port.name).collect();
         all.extend(network(options, policy, &names));
     }
     all
-}
-
-/// Capabilities of rings over a TNI.
-fn engine(tni: &Tni) -> Resource {
-    Resource {
-        transport: "tofu",
-        device: tni.name.clone(),
-        kind: "network",
-        capabilities: vec![
-            ("mtu", format!("{}", tni.caps.max_mtu)),
-            ("am_bcopy", format!("<= {}K", MAX_EAGER >> 10)),
-            ("fragments", format!("<= {}K", FRAGMENT >> 10)),
-            ("put_bcopy", "unlimited".into()),
-            ("get_bcopy", "unlimited".into()),
-            ("atomics", "executed by the peer".into()),
-            ("connection", "on demand, to worker".into()),
-            ("error handling", "peer failure, keepalive".into()),
-        ],
-    }
 }
 
 /// Capabilities of queue pairs on a port.

@@ -5,8 +5,10 @@ pub mod cm_conn;
 pub mod contract;
 pub mod ib;
 mod lane;
+pub mod lane_info;
 mod message;
 pub mod reassembly;
+mod resource;
 pub mod shm;
 pub mod tcp;
 pub mod tofu;
@@ -15,6 +17,7 @@ mod token;
 pub use lane::Lane;
 pub(crate) use lane::with_sender;
 pub use message::Message;
+pub use resource::Resource;
 pub use token::Token;
 
 /// Where a worker is to be connected to that cannot be reached by shared memory.

@@ -11,6 +11,7 @@
 //!   `sender`; `ctrl_words`: words of a sender into which the receiver writes the grant of a ring and credits;
 //!   `tx_acks`: how many posts of a connection are acknowledged.
 //! - `sizing`, `ring_pool`: later rings are shorter; where their memory comes from.
+//! - `options`: the settings; `info`: names, estimates and capabilities for queries and tools.
 //! - `mr`: the registration cache of user memory. The wireup messages are in `wire::tofu_msg`.
 
 pub mod ctrl_words;
@@ -24,9 +25,11 @@ mod loom_tests;
 #[cfg(all(test, loom))]
 pub mod model;
 pub mod amo;
+pub mod info;
 mod lane;
 pub mod mr;
 pub mod op_queue;
+pub mod options;
 pub mod rail;
 pub mod ring_layout;
 pub mod ring_pool;

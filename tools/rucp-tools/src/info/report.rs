@@ -6,8 +6,9 @@ use std::fmt::Write;
 use ucp::abi::lib_info::{RUCP_VERSION, VERSION};
 use ucp::engine::policy::{self, Policy};
 use ucp::options::Options;
-use ucp::proto::resources::{self, Resource};
+use ucp::proto::resources;
 use ucp::sys::host;
+use ucp::tl::Resource;
 
 /// Version and path.
 pub fn library() -> Part {

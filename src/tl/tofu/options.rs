@@ -1,7 +1,7 @@
 //! Settings of the Tofu interconnect, from the options.
 
+use super::{TofuTuning, sizing};
 use crate::options::Options;
-use crate::tl::tofu::{TofuTuning, sizing};
 use crate::wire::tofu_msg::MAX_RAILS;
 
 /// Minimum bytes of a frame: the longest wireup message fits into a buffer.
