@@ -1,5 +1,5 @@
-//! Selects what executes atomic operations on a context's memory (`UCX_ATOMIC_MODE`): processors, for words of 8 bytes
-//! a device, for words of 4 and 8 bytes the adapters of the Tofu interconnect.
+//! Selects what executes atomic operations on a context's memory (`UCX_ATOMIC_MODE`): processors, or for words of 8 bytes
+//! a device. Adapters of the Tofu interconnect, which execute those on words of 4 and 8 bytes, precede both: `tl::tofu`.
 //!
 //! Atomic operations of most devices are atomic only among operations of the same device (`IBV_ATOMIC_HCA`), not with
 //! those of processors; those of Tofu adapters are atomic with those of all other adapters, but not with those of
@@ -9,7 +9,6 @@
 use crate::options::{AtomicMode, Options};
 use crate::sys::log;
 use crate::tl::ib::port::Port;
-use crate::tl::tofu::amo::{AmoCaps, AmoVerb};
 use crate::wire::address::MAX_PORTS;
 use crate::wire::rkey::RkeyAtomics;
 use std::sync::Arc;
@@ -53,29 +52,9 @@ impl JobInfo {
     }
 
     /// Whether all processes are known to run on this host, where processors reach all memory.
-    fn is_on_one_host(self) -> bool {
+    pub fn is_on_one_host(self) -> bool {
         matches!((self.endpoints, self.here), (Some(all), Some(here)) if here >= all)
     }
-}
-
-/// Whether Tofu adapters execute them. `shm`: processes of one host may map each other's memory; `wanted`: the program
-/// uses such operations. Operations that an adapter does not offer are emulated by compare-and-swap, which is therefore
-/// required.
-pub fn amo_by_tni(
-    options: &Options,
-    offered: AmoCaps,
-    shm: bool,
-    wanted: bool,
-    job: JobInfo,
-) -> bool {
-    let is_local = || shm && job.known(options).is_on_one_host();
-    wanted
-        && offered.has(AmoVerb::CompareSwap)
-        && match options.atomic_mode {
-            AtomicMode::Cpu => false,
-            AtomicMode::Device => true,
-            AtomicMode::Guess => !is_local(),
-        }
 }
 
 /// The device that executes them, as a mask of its ports; default: processors execute them. `by_queue`: each peer gets

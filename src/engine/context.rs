@@ -6,19 +6,13 @@ pub use super::policy::{Policy, TRANSPORTS};
 use super::regions::RegionTable;
 use super::rkey::MappedSegments;
 use crate::ctypes::*;
-use crate::options::{Count, Options};
+use crate::options::Options;
 use crate::sys::fork::Origin;
-use crate::sys::log;
 use crate::tl::ib::context::IbContext;
 use crate::tl::ib::port;
 use crate::tl::tcp::context::TcpContext;
-use crate::tl::tofu;
-use crate::tl::tofu::amo::AmoCaps;
-use crate::tl::tofu::tni::{self, Tni};
-use crate::tl::tofu::utofu::Utofu;
-use crate::tl::tofu::vcq_registry::VcqRegistry;
+use crate::tl::{Program, TlContext};
 use crate::wire::rkey::RkeyAtomics;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Handed out as `ucp_context_h`.
@@ -36,18 +30,12 @@ pub struct Context {
     pub options: Options,
     pub policy: Policy,
     pub regions: RegionTable,
-    /// The device that executes atomic operations on them, if one does,
+    /// The device that executes atomic operations on them, if one does.
     pub atomics: RkeyAtomics,
-    /// or whether the adapters of the Tofu interconnect execute all of them,
-    pub amo_by_tni: bool,
-    /// and the operations that these offer.
-    pub offered: AmoCaps,
     pub attached: MappedSegments,
+    /// What the transports keep.
+    pub tl: TlContext,
     pub ib: IbContext,
-    /// Network interfaces of the Tofu interconnect that may be used.
-    pub tnis: Vec<Tni>,
-    /// VCQs of the workers there.
-    pub vcq_registry: Arc<VcqRegistry>,
     pub tcp: TcpContext,
     /// Memory handles that the user holds; `ucp_mem_unmap` ignores others, as some programs pass handles that were
     /// never mapped.
@@ -85,7 +73,7 @@ impl Context {
     pub fn new(
         params: ContextParams,
         options: Options,
-        mut policy: Policy,
+        policy: Policy,
     ) -> Result<Self, ucs_status_t> {
         let number = CONTEXTS_MADE.fetch_add(1, Ordering::Relaxed);
         if policy.cma {
@@ -95,17 +83,20 @@ impl Context {
             Some(ib) => port::usable(&options.net_devices, &ib.tuning),
             None => Vec::new(),
         };
-        let tnis = tnis(&options, &policy, params.features);
+        let wants = |feature| params.features & feature as u64 != 0;
         let job = JobInfo {
             endpoints: params.num_eps,
             here: params.num_ppn,
         };
-        let here = job.known(&options).here;
-        if let (Count::Auto, Some(tofu), Some(here)) =
-            (options.tofu_max_vcqs, &mut policy.tofu, here)
-        {
-            tofu.most_alone = tofu::options::fair_part(tnis.len(), here);
-        }
+        let known = job.known(&options);
+        let amo = wants(UCP_FEATURE_AMO64);
+        let program = Program {
+            sleeps: wants(UCP_FEATURE_WAKEUP),
+            processes: known.here,
+            amo: amo || wants(UCP_FEATURE_AMO32),
+            one_host: policy.shm && known.is_on_one_host(),
+        };
+        let tl = TlContext::new(&options, program);
         let adapters: Vec<&str> = ports.iter().map(|p| &*p.name).collect();
         let ud_is_excluded = policy.ib.as_ref().is_some_and(|ib| !ib.tuning.ud.used);
         let wireup_by_tcp = !ports.is_empty() && ud_is_excluded;
@@ -113,25 +104,19 @@ impl Context {
         // A list of devices may be the reason; and Tofu is not used with `UCP_FEATURE_WAKEUP`.
         let every = options.net_devices.is_all();
         let no_port = policy.ib.is_some() && ports.is_empty() && every;
-        let awake = params.features & UCP_FEATURE_WAKEUP as u64 == 0;
-        let no_tni = policy.tofu.is_some() && tnis.is_empty() && every && awake;
+        let no_tni = tl.tofu.lacks_tnis() && every && !program.sleeps;
         policy::warn_of_transports(&options, |tl| match tl {
             "rc_verbs" | "ud_verbs" => no_port,
             "tofu" => no_tni,
             _ => false,
         });
-        let none = ports.is_empty() && tnis.is_empty();
+        let none = ports.is_empty() && !tl.tofu.has_tnis();
         if !policy.loopback && policy.tcp.is_none() && none {
             return Err(policy::none_usable(&options));
         }
         let by_queue = policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
-        let wants = |feature| params.features & feature as u64 != 0;
-        let amo = wants(UCP_FEATURE_AMO64);
-        let offered = AmoCaps::by_all(tnis.iter().map(|tni| &tni.caps));
-        let amo_tofu = amo || wants(UCP_FEATURE_AMO32);
-        let amo_by_tni = amo_mode::amo_by_tni(&options, offered, policy.shm, amo_tofu, job);
         // Only one of adapter and device executes atomic operations.
-        let amo = amo && !amo_by_tni;
+        let amo = amo && !tl.tofu.amo_by_tni;
         let atomics = amo_mode::choose(&options, &ports, by_queue, amo, job);
         Ok(Self {
             name: params
@@ -147,12 +132,9 @@ impl Context {
             policy,
             regions: RegionTable::default(),
             atomics,
-            amo_by_tni,
-            offered,
             attached: MappedSegments::default(),
+            tl,
             ib: IbContext::new(ports),
-            tnis,
-            vcq_registry: Arc::default(),
             tcp,
             handles: parking_lot::Mutex::default(),
             workers_made: AtomicU64::new(0),
@@ -188,31 +170,17 @@ impl Context {
 
     /// Whether there is a Tofu interconnect that may be used, but not by a program that wants to sleep.
     pub fn does_without_tofu(&self) -> bool {
-        let wanted = self.policy.tofu.is_some() && self.tnis.is_empty();
-        wanted && self.has(ucp_feature::UCP_FEATURE_WAKEUP) && Utofu::get().is_some()
+        let lacks = self.tl.tofu.lacks_tnis() && !self.tl.tofu.lacks_library();
+        lacks && self.has(ucp_feature::UCP_FEATURE_WAKEUP)
     }
 
     /// Whether the Tofu interconnect may be used, and its library is not there.
     pub fn lacks_tofu(&self) -> bool {
-        self.policy.tofu.is_some() && Utofu::get().is_none()
+        self.tl.tofu.lacks_library()
     }
 
     /// Counts workers; true for the first.
     pub fn note_worker(&self) -> bool {
         self.workers_made.fetch_add(1, Ordering::Relaxed) == 0
     }
-}
-
-/// The network interfaces of the Tofu interconnect that may be used. None with `UCP_FEATURE_WAKEUP`: Tofu cannot wake a
-/// sleeping worker.
-fn tnis(options: &Options, policy: &Policy, features: u64) -> Vec<Tni> {
-    if policy.tofu.is_none() {
-        return Vec::new();
-    }
-    let tnis = tni::usable(&options.net_devices);
-    if features & UCP_FEATURE_WAKEUP as u64 != 0 && !tnis.is_empty() {
-        log::diag!("tofu is not used: the program uses UCP_FEATURE_WAKEUP");
-        return Vec::new();
-    }
-    tnis
 }

@@ -277,7 +277,7 @@ impl MemHandle {
 
 impl StaddSource {
     fn new(ctx: &Context, addr: u64, len: u64) -> Option<StaddSource> {
-        if ctx.tnis.is_empty() {
+        if !ctx.tl.tofu.has_tnis() {
             return None;
         }
         let (base, len) = pages(addr, len);
@@ -286,8 +286,8 @@ impl StaddSource {
         let steered = unsafe { MrPerVcq::new(base as *mut u8, len as usize) };
         Some(StaddSource {
             steered: Arc::new(Mutex::new(steered)),
-            vcq_registry: ctx.vcq_registry.clone(),
-            atomics: ctx.amo_by_tni,
+            vcq_registry: ctx.tl.tofu.vcq_registry.clone(),
+            atomics: ctx.tl.tofu.amo_by_tni,
         })
     }
 }

@@ -3,7 +3,6 @@
 use crate::ctypes::*;
 use crate::options::{OpFlag, Options, RndvScheme, Size};
 use crate::sys::log;
-use crate::tl;
 use crate::tl::cm_conn::CmTransport;
 use crate::tl::ib::options::IbPolicy;
 use crate::tl::tcp::device;
@@ -34,8 +33,8 @@ pub struct Policy {
     pub cma: bool,
     /// It allows InfiniBand and RoCE; `None` if not.
     pub ib: Option<IbPolicy>,
-    /// It allows the Tofu interconnect; `None` if not.
-    pub tofu: Option<tl::tofu::TofuTuning>,
+    /// It allows the Tofu interconnect.
+    pub tofu: bool,
     /// It allows TCP; `None` if not.
     pub tcp: Option<TcpPolicy>,
     /// Settings of the TCP connections of clients and servers, which need no transport.
@@ -113,10 +112,8 @@ impl Policy {
         let shm = mapped && options.shm_devices.allows(MEMORY);
         let loopback = shm || tls.allows("self") && options.self_devices.allows(MEMORY);
         let ib = IbPolicy::new(options);
-        let tofu = tls
-            .allows("tofu")
-            .then(|| tl::tofu::options::tuning(options));
-        if !loopback && ib.is_none() && tofu.is_none() && !tls.allows("tcp") {
+        let tofu = tls.allows("tofu");
+        if !loopback && ib.is_none() && !tofu && !tls.allows("tcp") {
             warn_of_transports(options, |_| false);
             return Err(none_usable(options));
         }

@@ -14,7 +14,7 @@ const IB: u64 = 1 << 3;
 const CONNECT_IB: u64 = 1 << 4;
 /// There is a Tofu interface to poll.
 const TOFU: u64 = 1 << 5;
-/// There are peers in `connect_tofu`.
+/// There are peers at which Tofu rings are to be requested.
 const CONNECT_TOFU: u64 = 1 << 6;
 /// One request that waits in a pending queue; the bits above count them.
 const BACKLOG: u64 = 1 << 7;
@@ -131,13 +131,13 @@ impl ProgressFlags {
         self.0.load(Ordering::Relaxed) == TOFU
     }
 
-    /// A peer was put into `connect_tofu`.
+    /// A peer was put into the list of those at which Tofu rings are to be requested.
     pub fn raise_connect_tofu(&self) {
         // Release: pairs with the Acquire in `take_connect_tofu`; publishes the entry.
         self.0.fetch_or(CONNECT_TOFU, Ordering::Release);
     }
 
-    /// Whether peers were put into `connect_tofu`; the caller handles them.
+    /// Whether peers were put into that list; the caller handles them.
     #[inline]
     pub fn take_connect_tofu(&self) -> bool {
         // Acquire: pairs with the Release in `raise_connect_tofu`.

@@ -19,7 +19,7 @@ impl Worker {
         len: usize,
         writes: bool,
     ) -> Option<Handle<TofuMr>> {
-        let iface = self.tofu_iface.as_ref()?;
+        let iface = &self.tl.tofu.as_ref()?.iface;
         self.register_tofu_in(&iface.store, (ptr, len), writes)
     }
 
@@ -30,7 +30,7 @@ impl Worker {
         memory: (*const u8, usize),
         writes: bool,
     ) -> Option<Handle<TofuMr>> {
-        let rail = self.tofu_iface.as_ref()?.rails.get(rail)?;
+        let rail = self.tl.tofu.as_ref()?.iface.rails.get(rail)?;
         self.register_tofu_in(&rail.store, memory, writes)
     }
 
@@ -40,7 +40,7 @@ impl Worker {
         (ptr, len): (*const u8, usize),
         writes: bool,
     ) -> Option<Handle<TofuMr>> {
-        let iface = self.tofu_iface.as_ref()?;
+        let iface = &self.tl.tofu.as_ref()?.iface;
         let ctx = self.ctx;
         let how = || {
             let mut policy = CachePolicy::read(&ctx.options, "");
@@ -78,7 +78,8 @@ impl Worker {
 
     /// Deregisters unmapped memory. Called periodically.
     pub fn trim_tofu_mrs(&self) {
-        if let Some(iface) = &self.tofu_iface {
+        if let Some(tofu) = &self.tl.tofu {
+            let iface = &tofu.iface;
             iface.store.trim();
             iface.rails.iter().for_each(|rail| rail.store.trim());
         }

@@ -6,6 +6,8 @@ use crate::engine::peer::Peer;
 use crate::engine::request::PeerRef;
 use crate::sys::fork::DisabledInChild;
 use crate::sys::host;
+use crate::sys::lock::MtLock;
+use crate::tl::tofu::context::TofuShared;
 use crate::tl::tofu::ctrl_words::{CtrlWord, CtrlWords};
 use crate::tl::tofu::iface::TofuIface;
 use crate::tl::tofu::op_queue::{OpTag, generation_of};
@@ -234,6 +236,15 @@ impl TofuWorker {
         let before = std::mem::replace(&mut self.ack_pending, number);
         self.update_budget();
         before
+    }
+
+    /// What all threads of the worker use.
+    pub fn shared(&self, mt: bool) -> TofuShared<PeerRef> {
+        TofuShared {
+            iface: self.iface.clone(),
+            locator: self.locator(),
+            connect: MtLock::new(mt, Vec::new()),
+        }
     }
 
     /// The Tofu section of the worker's address.

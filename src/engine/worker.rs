@@ -29,18 +29,17 @@ use crate::sys::fork::{self, Origin};
 use crate::sys::host;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
+use crate::tl::TlWorker;
 use crate::tl::ib::loopback::LoopbackQp;
 use crate::tl::ib::registration::LocalMrCache;
 use crate::tl::shm::chunk_board::ChunkState;
 use crate::tl::shm::inbox::Doorbell;
 use crate::tl::shm::outbox::OpenSplitCopy;
 use crate::tl::shm::{InboxLocator, RingOwner};
-use crate::tl::tofu::iface::TofuIface;
-use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, TofuLocator, WorkerAddress};
+use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, WorkerAddress};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
@@ -84,10 +83,6 @@ pub struct Worker {
     pub locator: Option<InboxLocator>,
     /// Its InfiniBand and RoCE ports.
     pub ib: Option<IbLocator>,
-    /// Its Tofu VCQ.
-    pub tofu: Option<TofuLocator>,
-    /// Index of its network interface among the context's.
-    pub tni: usize,
     /// Its TCP listening socket.
     pub tcp: Option<TcpLocator>,
     /// Its TCP listening socket if that is only for the wireup of queue pairs.
@@ -141,8 +136,8 @@ pub struct Worker {
     /// Queue pair to the own process by which a device executes atomic operations for peers that cannot use it
     /// directly; `None` before the first.
     pub loopback: MtLock<Option<LoopbackQp>>,
-    /// Its interface to the Tofu interconnect, if it has one.
-    pub tofu_iface: Option<Arc<TofuIface>>,
+    /// What its threads share of the transports.
+    pub tl: TlWorker<PeerRef>,
     /// Requests that a fence has removed from their queues: progress completes them.
     pub flushed_done: MtLock<Vec<*mut Request>>,
     /// Failed peers that are not handled yet.
@@ -170,8 +165,6 @@ pub struct Worker {
     /// Peers to which TCP sockets, and queue pairs, are to be connected.
     pub connect_tcp: MtLock<Vec<*const Peer>>,
     pub connect_ib: MtLock<Vec<*const Peer>>,
-    /// Peers at which a Tofu ring is to be requested.
-    pub connect_tofu: MtLock<Vec<*const Peer>>,
     /// Work for rails to peers.
     pub rails: MtLock<Vec<(*const Peer, RailEvent)>>,
     /// Registrations that this worker found lately; `None` before the first lookup.
@@ -307,7 +300,7 @@ impl Worker {
             name: None,
             shm,
             ib: self.ib.clone(),
-            tofu: self.tofu,
+            tofu: self.tl.tofu.as_ref().map(|tofu| tofu.locator),
             tcp: self.tcp.clone(),
             wireup_tcp: self.wireup_listener.clone(),
         }

@@ -249,7 +249,7 @@ fn hca_atomics(rkey: &Rkey, size: u8) -> RkeyAtomics {
 
 /// Whether TNIs of this context have the operation.
 fn offers(worker: &Worker, amo: AmoOp) -> bool {
-    rma_tofu::verb(amo.op).is_some_and(|verb| worker.ctx.offered.has(verb))
+    rma_tofu::verb(amo.op).is_some_and(|verb| worker.ctx.tl.tofu.offered.has(verb))
 }
 
 /// Sends an operation without a result. It completes inside of the call, even if its message waits in the pending

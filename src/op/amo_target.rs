@@ -130,7 +130,7 @@ pub(super) unsafe fn execute(
 ) -> Result<u64, ucs_status_t> {
     // SAFETY: the caller's memory is valid.
     unsafe {
-        let done = if worker.ctx.amo_by_tni {
+        let done = if worker.ctx.tl.tofu.amo_by_tni {
             tofu_unit(worker, addr, amo)
         } else {
             ib_unit(worker, peer, addr, amo)
@@ -142,8 +142,8 @@ pub(super) unsafe fn execute(
 /// Executes an operation by the worker's TNI. `None`: no STADD covers the address.
 unsafe fn tofu_unit(worker: &Worker, addr: u64, amo: AmoOp) -> Option<Result<u64, ucs_status_t>> {
     let ctx = worker.ctx;
-    let Some(iface) = worker.tofu_iface.as_deref() else {
-        return (!ctx.vcq_registry.is_empty()).then(|| {
+    let Some(tofu) = &worker.tl.tofu else {
+        return (!ctx.tl.tofu.vcq_registry.is_empty()).then(|| {
             log::error!(
                 "an atomic operation arrived at a worker without a virtual control queue, while others of \
                  its context have some: with \
@@ -153,9 +153,9 @@ unsafe fn tofu_unit(worker: &Worker, addr: u64, amo: AmoOp) -> Option<Result<u64
         });
     };
     let mut adapter = TofuAmoUnit {
-        iface,
-        offered: ctx.offered,
-        there: ctx.regions.locate(addr, amo.size.into(), iface)?,
+        iface: &tofu.iface,
+        offered: ctx.tl.tofu.offered,
+        there: ctx.regions.locate(addr, amo.size.into(), &tofu.iface)?,
     };
     // SAFETY: the caller's memory is valid.
     let done = unsafe { execute_by(&mut adapter, addr, amo) };

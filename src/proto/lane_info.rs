@@ -2,9 +2,9 @@
 
 use crate::engine::peer::{Peer, QpTransport};
 use crate::engine::worker::Worker;
+use crate::tl::LaneTarget;
 use crate::tl::lane_info::{LaneInfo, LaneName, interned};
 use crate::tl::tcp::device;
-use crate::tl::{LaneTarget, tofu};
 use std::net::SocketAddr;
 
 // Measured on a virtual machine with 2 cores of an AMD EPYC: 0.085 us by a ring, 9 GB/s by CMA, 12 us by a socket.
@@ -19,7 +19,10 @@ const HCA_LATENCY: f64 = 1e-6;
 pub fn of(peer: &Peer) -> Vec<LaneInfo> {
     if !peer.uses_inbox() {
         let lane = match peer.qp_transport() {
-            QpTransport::None if peer.has_rings() => Some(tofu::info::lane(tni(peer.worker()))),
+            QpTransport::None if peer.has_rings() => {
+                let tofu = peer.worker().tl.tofu.as_ref();
+                tofu.map(|tofu| tofu.lane_info())
+            }
             QpTransport::None => tcp(peer),
             queues => port(peer, queues),
         };
@@ -39,12 +42,6 @@ pub fn of(peer: &Peer) -> Vec<LaneInfo> {
         lanes.push(LaneInfo::memory(c"cma", CMA));
     }
     lanes
-}
-
-/// The name of the worker's TNI.
-fn tni(worker: &Worker) -> &str {
-    let tni = worker.ctx.tnis.get(worker.tni);
-    tni.map_or("tofu", |tni| &tni.name)
 }
 
 /// Seconds that a message of `len` bytes takes on the best lane.

@@ -219,7 +219,9 @@ pub fn named_by_requests(worker: &Worker) -> HashSet<*const Peer> {
     let mut named = HashSet::new();
     named.extend(worker.connect_tcp.lock().iter());
     named.extend(worker.connect_ib.lock().iter());
-    named.extend(worker.connect_tofu.lock().iter());
+    if let Some(tofu) = &worker.tl.tofu {
+        named.extend(tofu.connect.lock().iter().map(|peer| peer.as_ptr()));
+    }
     named.extend(worker.rails.lock().iter().map(|&(peer, _)| peer));
     named.extend(worker.pending_peers.lock().iter());
     named.extend(worker.failed_peers.lock().iter());

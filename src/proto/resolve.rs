@@ -128,7 +128,7 @@ fn target_at(locator: &TcpLocator) -> Option<tcp::TcpTarget> {
 
 /// Tofu address of the worker.
 fn tofu_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
-    worker.tofu.as_ref()?;
+    worker.tl.tofu.as_ref()?;
     let locator = address.tofu?;
     Some(LaneTarget::Tofu(tofu::TofuTarget { locator }))
 }

@@ -53,7 +53,7 @@ pub fn of(options: &Options, policy: &Policy) -> Vec<Resource> {
             all.extend(ports.iter().map(|port| queues(transport, port)));
         }
     }
-    if policy.tofu.is_some() {
+    if policy.tofu {
         all.extend(tofu::info::resources(&options.net_devices, MAX_EAGER));
     }
     if TRANSPORTS.contains(&"tcp") && policy.tcp.is_some() {

@@ -39,10 +39,9 @@ const OWN: OpTag = OpTag {
 /// Begins connections to the peers that requests wait for.
 #[cold]
 pub fn start(worker: &Worker, rings: &mut TofuWorker) {
-    let peers = std::mem::take(&mut *worker.connect_tofu.lock());
-    for peer in peers {
-        // SAFETY: a peer is not freed while a list of the worker names it.
-        let peer = unsafe { &*peer };
+    let Some(tofu) = &worker.tl.tofu else { return };
+    let peers = std::mem::take(&mut *tofu.connect.lock());
+    for peer in peers.into_iter().map(PeerRef::get) {
         if peer.status() != UCS_OK {
             continue;
         }

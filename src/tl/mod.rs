@@ -9,6 +9,7 @@ pub mod lane_info;
 mod message;
 pub mod reassembly;
 mod resource;
+mod shared;
 pub mod shm;
 pub mod tcp;
 pub mod tofu;
@@ -18,6 +19,7 @@ pub use lane::Lane;
 pub(crate) use lane::with_sender;
 pub use message::Message;
 pub use resource::Resource;
+pub use shared::{Program, TlContext, TlWorker};
 pub use token::Token;
 
 /// Where a worker is to be connected to that cannot be reached by shared memory.

@@ -21,6 +21,7 @@ use crate::sys::fork::{self, Origin};
 use crate::sys::host;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
+use crate::tl::TlWorker;
 use crate::tl::shm::inbox::{Doorbell, Inbox};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -42,7 +43,7 @@ impl Worker {
         let name = params.name.as_deref().unwrap_or_default();
         stats.set_names(name, &ctx.name, params.thread_mode);
         let mut worker = Box::new(assemble(ctx, params, uid, (interfaces, wakeup), stats));
-        if worker.tofu.is_some() {
+        if worker.tl.tofu.is_some() {
             worker.progress_flags.raise_tofu();
         }
         let place = NonNull::from(&mut *worker).cast();
@@ -94,9 +95,9 @@ fn assemble(
         locator: inbox.map(Inbox::locator),
         doorbell: inbox.map_or_else(Doorbell::unconnected, Inbox::doorbell),
         ib: interfaces.ib_locator(ctx),
-        tofu: tofu.map(|tofu| tofu.locator()),
-        tofu_iface: tofu.map(|tofu| tofu.iface.clone()),
-        tni: tofu.map_or(0, |tofu| tofu.iface.tni),
+        tl: TlWorker {
+            tofu: tofu.map(|tofu| tofu.shared(mt)),
+        },
         tcp,
         wireup_listener,
         extra_op_flags: AtomicU32::new(extra_op_flags),
@@ -137,7 +138,6 @@ fn assemble(
         fences: AtomicBool::new(false),
         connect_tcp: MtLock::new(mt, Vec::new()),
         connect_ib: MtLock::new(mt, Vec::new()),
-        connect_tofu: MtLock::new(mt, Vec::new()),
         rails: MtLock::new(mt, Vec::new()),
         ib_mrs: MtLock::new(mt, None),
         cm: MtLock::new(mt, None),

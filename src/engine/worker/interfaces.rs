@@ -8,7 +8,6 @@ use crate::engine::wakeup::Wakeup;
 use crate::engine::worker::WorkerParams;
 use crate::sys::log;
 use crate::tl::shm::inbox::Inbox;
-use crate::tl::tofu::iface::TofuIface;
 use crate::wire::address::{IbLocator, PortFlags};
 use std::io;
 use std::os::fd::AsFd;
@@ -32,12 +31,12 @@ impl Interfaces {
         let (tcp, ib) = (tcp(ctx)?, ib(ctx, mt, wakes)?);
         let by_tcp = tcp.is_some() && ctx.tcp.carries_messages();
         let reaches_others = inbox.is_some() && ctx.policy.shm || by_tcp || ib.is_some();
-        let tofu = tofu(ctx, mt, reaches_others)?;
+        let tofu = ctx.tl.tofu.open(mt, reaches_others)?;
         Ok(Interfaces {
             inbox,
             tcp,
             ib,
-            tofu,
+            tofu: tofu.map(TofuWorker::new),
         })
     }
 
@@ -88,26 +87,6 @@ fn ib(ctx: &Context, mt: bool, wakes: bool) -> io::Result<Option<Box<IbWorker>>>
     let ports = ports.map_err(|e| unreachable_reason("InfiniBand queues", &e))?;
     Ok(Some(Box::new(ports)))
 }
-
-/// The Tofu state, if there is an interconnect. `or_else`: peers are reached by other transports, too.
-fn tofu(ctx: &Context, mt: bool, or_else: bool) -> io::Result<Option<Box<TofuWorker>>> {
-    let Some(tuning) = ctx.policy.tofu.filter(|_| !ctx.tnis.is_empty()) else {
-        return Ok(None);
-    };
-    match TofuIface::new(&ctx.tnis, &ctx.vcq_registry, tuning, mt) {
-        Ok(iface) => Ok(Some(TofuWorker::new(iface))),
-        Err(e) if or_else => {
-            log::warn!("a worker does not use Tofu: no {NO_QUEUE}: {e}");
-            Ok(None)
-        }
-        Err(e) => Err(unreachable_reason(NO_QUEUE, &e)),
-    }
-}
-
-/// End of the error message: the exhausted limit, and what can be done.
-const NO_QUEUE: &str = "virtual control queue is left on the network interfaces of this node that UCX_NET_DEVICES \
-     allows; fewer workers or processes a node, more interfaces, or, to share control queues earlier, a smaller \
-     UCX_TOFU_MAX_VCQS or UCX_TOFU_VCQS_PER_WORKER make room";
 
 /// The worker's inbox, if shared memory or the loopback is to be used.
 ///

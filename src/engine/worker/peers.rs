@@ -4,6 +4,7 @@ use crate::ctypes::*;
 use crate::engine::ib_worker::RailEvent;
 use crate::engine::inherited;
 use crate::engine::peer::{Peer, PeerHandle, PeerHold};
+use crate::engine::request::PeerRef;
 use crate::engine::worker::Worker;
 use crate::sys::fork;
 use crate::tl::LaneTarget;
@@ -68,7 +69,10 @@ impl Worker {
                 self.progress_flags.raise_connect_ib();
             }
             Some(LaneTarget::Tofu(_)) => {
-                self.connect_tofu.lock().push(peer);
+                if let Some(tofu) = &self.tl.tofu {
+                    // SAFETY: the peer of a connection that is to be made: `proto::release` reads the list.
+                    tofu.connect.lock().push(unsafe { PeerRef::new(peer) });
+                }
                 self.progress_flags.raise_connect_tofu();
             }
             Some(LaneTarget::Tcp(_)) | None => {

@@ -41,7 +41,7 @@ pub unsafe fn atomic(
         }
         let stadd = rkey.stadd(addr, len)?;
         let step = step(op, width, operand, p)?;
-        if !worker.ctx.offered.has(step.verb) {
+        if !worker.ctx.tl.tofu.offered.has(step.verb) {
             return None;
         }
         if !p.has(UCP_OP_ATTR_FIELD_REPLY_BUFFER) {

@@ -65,7 +65,8 @@ fn share(
     most: impl Fn(&TofuTuning) -> usize,
     there: impl Iterator<Item = Option<u64>>,
 ) -> Vec<RailShare> {
-    let most = worker.tofu_iface.as_ref().map_or(1, |i| most(&i.tuning));
+    let tofu = worker.tl.tofu.as_ref();
+    let most = tofu.map_or(1, |tofu| most(&tofu.iface.tuning));
     // Where a rail cannot access the memory, the others move more.
     let shares = there.enumerate().filter_map(|(rail, there)| {
         Some(RailShare {

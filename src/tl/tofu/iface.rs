@@ -35,8 +35,8 @@ pub struct TofuIface {
     /// Connections with a record, or a flush request, that is not fully posted.
     unfinished: MtLock<Vec<u32>>,
     has_unfinished: AtomicBool,
-    /// Index of the VCQ's TNI.
-    pub tni: usize,
+    /// Name of the VCQ's TNI.
+    pub name: String,
 }
 
 impl TofuIface {
@@ -79,12 +79,13 @@ impl TofuIface {
             }
         }
         let longest = longest(tnis.iter().map(|tni| tni.caps.max_putget_size));
-        Self::on(vcq, (tni, longest), rails, vcq_registry, tuning, mt)
+        let name = tnis[tni].name.clone();
+        Self::on(vcq, (name, longest), rails, vcq_registry, tuning, mt)
     }
 
     fn on(
         vcq: Arc<Vcq>,
-        (tni, longest): (usize, usize),
+        (name, longest): (String, usize),
         rails: Vec<TofuRail>,
         vcq_registry: &Arc<VcqRegistry>,
         tuning: TofuTuning,
@@ -106,7 +107,7 @@ impl TofuIface {
             longest,
             unfinished: MtLock::new(mt, Vec::new()),
             has_unfinished: AtomicBool::new(false),
-            tni,
+            name,
         })
     }
 

@@ -11,9 +11,11 @@
 //!   `sender`; `ctrl_words`: words of a sender into which the receiver writes the grant of a ring and credits;
 //!   `tx_acks`: how many posts of a connection are acknowledged.
 //! - `sizing`, `ring_pool`: later rings are shorter; where their memory comes from.
-//! - `options`: the settings; `info`: names, estimates and capabilities for queries and tools.
+//! - `options`: the settings; `context`: what contexts, and the threads of a worker, use of the transport; `info`:
+//!   names, estimates and capabilities for queries and tools.
 //! - `mr`: the registration cache of user memory. The wireup messages are in `wire::tofu_msg`.
 
+pub mod context;
 pub mod ctrl_words;
 pub mod iface;
 pub mod rx_ring;
