@@ -1,5 +1,6 @@
-//! Selects what executes atomic operations on a context's memory (`UCX_ATOMIC_MODE`): processors, or for words of 8 bytes
-//! a device. Adapters of the Tofu interconnect, which execute those on words of 4 and 8 bytes, precede both: `tl::tofu`.
+//! Selects what executes atomic operations on a context's memory (`UCX_ATOMIC_MODE`): processors, or for words of 8
+//! bytes a device. Adapters of the Tofu interconnect, which execute those on words of 4 and 8 bytes, precede both
+//! (`tl::tofu`).
 //!
 //! Atomic operations of most devices are atomic only among operations of the same device (`IBV_ATOMIC_HCA`), not with
 //! those of processors; those of Tofu adapters are atomic with those of all other adapters, but not with those of

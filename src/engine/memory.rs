@@ -11,10 +11,8 @@ use crate::tl::ib::bindings::*;
 use crate::tl::ib::hca::{Hca, HcaMr};
 use crate::tl::ib::port::Port;
 use crate::tl::ib::registration;
-use crate::tl::tofu::vcq_registry::{MrPerVcq, VcqRegistry};
+use crate::tl::{TlContext, TlRegion};
 use crate::wire::rkey::{DeviceKeys, RkeyAtomics};
-use crate::wire::rkey_tofu::TofuRkey;
-use parking_lot::Mutex;
 use rustix::mm::MapFlags;
 use std::io;
 use std::ptr::NonNull;
@@ -44,25 +42,15 @@ pub struct MemHandle {
     /// The key for atomic operations by that device, set with the other keys; the context's table of regions shares it.
     atomic_key: Arc<OnceLock<u32>>,
     ib_ports: Vec<Arc<Port>>,
-    /// STADDs for adapters of the Tofu interconnect; `None` where there is no interconnect. In front of the memory:
-    /// deregistered before that is unmapped.
-    steered: Option<StaddSource>,
+    /// The transports' part; the context's table of regions shares it. In front of the memory: deregistered before
+    /// that is unmapped.
+    pub tl: TlRegion,
     /// Devices that cannot pin it may fetch its pages.
     on_demand: bool,
     /// Memory that this handle allocated; unmapped with it.
     _owned: Option<Allocation>,
     /// Key in the context's table.
     key: Option<RegionId>,
-}
-
-/// Registration of memory with Tofu adapters.
-struct StaddSource {
-    /// STADDs for each VCQ; the context's table of regions shares them.
-    steered: Arc<Mutex<MrPerVcq>>,
-    /// VCQs of this process.
-    vcq_registry: Arc<VcqRegistry>,
-    /// Adapters execute atomic operations on it.
-    atomics: bool,
 }
 
 enum Allocation {
@@ -107,7 +95,7 @@ impl MemHandle {
             atomics: RkeyAtomics::default(),
             atomic_key: Arc::default(),
             on_demand: false,
-            steered: None,
+            tl: TlRegion::default(),
             ib_ports: Vec::new(),
             _owned: None,
             key: None,
@@ -118,8 +106,8 @@ impl MemHandle {
     pub fn register(ctx: &Context, addr: u64, len: usize) -> MemHandle {
         let end = addr.saturating_add(len as u64);
         let export = ctx.regions.export(addr, end);
-        let steered = StaddSource::new(ctx, addr, len as u64);
-        let extent = RegionExtent::new(steered.as_ref().map(|s| s.steered.clone()));
+        let tl = region(&ctx.tl, addr, len as u64);
+        let extent = RegionExtent::new(tl.clone());
         let atomic_key = extent.atomic_key.clone();
         let key = ctx.regions.insert(addr, end, extent, None);
         MemHandle {
@@ -131,7 +119,7 @@ impl MemHandle {
             atomics: ctx.atomics,
             on_demand: !ctx.ib.ports.is_empty() && registration::allows_demand(&ctx.options),
             atomic_key,
-            steered,
+            tl,
             ib_ports: ctx.ib.ports.clone(),
             _owned: None,
             key: Some(key),
@@ -165,8 +153,8 @@ impl MemHandle {
         };
         let base = ptr.as_ptr() as u64;
         let export = id.map(|id| ShmExport { id, base, len });
-        let steered = StaddSource::new(ctx, base, len as u64);
-        let extent = RegionExtent::new(steered.as_ref().map(|s| s.steered.clone()));
+        let tl = region(&ctx.tl, base, len as u64);
+        let extent = RegionExtent::new(tl.clone());
         let atomic_key = extent.atomic_key.clone();
         let key = ctx.regions.insert(base, base + len as u64, extent, export);
         Ok(MemHandle {
@@ -178,7 +166,7 @@ impl MemHandle {
             atomics: ctx.atomics,
             on_demand: !ctx.ib.ports.is_empty() && registration::allows_demand(&ctx.options),
             atomic_key,
-            steered,
+            tl,
             ib_ports: ctx.ib.ports.clone(),
             _owned: Some(owned),
             key: Some(key),
@@ -233,21 +221,6 @@ impl MemHandle {
         Some((keys, regions))
     }
 
-    /// STADDs for all current workers of the process; `None` where there is no interconnect.
-    pub fn tofu_rkey(&self) -> Option<TofuRkey> {
-        let steerable = self.steered.as_ref().filter(|_| self.len > 0)?;
-        let mut steered = steerable.steered.lock();
-        let (base, len) = steered.extent();
-        let addresses = steered.addresses(&steerable.vcq_registry);
-        let atomics = steerable.atomics;
-        (atomics || !addresses.is_empty()).then_some(TofuRkey {
-            base,
-            len,
-            atomics,
-            addresses,
-        })
-    }
-
     /// Registers these pages with one device, pinned if that can be.
     fn register_with(&self, hca: &Arc<Hca>, base: u64, len: usize) -> io::Result<HcaMr> {
         let register = |access| {
@@ -271,25 +244,16 @@ impl MemHandle {
             ctx.regions.remove(key);
         }
         self.device = OnceLock::new();
-        self.steered = None;
+        self.tl = TlRegion::default();
     }
 }
 
-impl StaddSource {
-    fn new(ctx: &Context, addr: u64, len: u64) -> Option<StaddSource> {
-        if !ctx.tl.tofu.has_tnis() {
-            return None;
-        }
-        let (base, len) = pages(addr, len);
-        // SAFETY: user memory is valid until `ucp_mem_unmap`, the library's own until the handle is dropped; the
-        // registration ends before.
-        let steered = unsafe { MrPerVcq::new(base as *mut u8, len as usize) };
-        Some(StaddSource {
-            steered: Arc::new(Mutex::new(steered)),
-            vcq_registry: ctx.tl.tofu.vcq_registry.clone(),
-            atomics: ctx.tl.tofu.amo_by_tni,
-        })
-    }
+/// The transports' part of a region of these bytes.
+fn region(tl: &TlContext, addr: u64, len: u64) -> TlRegion {
+    let (base, len) = pages(addr, len);
+    // SAFETY: user memory is valid until `ucp_mem_unmap`, the library's own until the handle is dropped; the
+    // registration ends before.
+    unsafe { tl.region(base, len) }
 }
 
 /// The pages that these bytes lie in: where they begin, and how many bytes they are.

@@ -30,7 +30,6 @@ pub mod rndv_rts;
 pub mod stats;
 pub mod stream;
 pub mod tcp_worker;
-pub mod tofu_mr;
 pub mod tofu_worker;
 pub mod unexpected;
 pub mod wakeup;

@@ -4,11 +4,10 @@ mod intervals;
 
 use super::memory::ShmExport;
 use crate::sys::sync::{AtomicU64, OnceLock, Ordering};
-use crate::tl::tofu::iface::TofuIface;
-use crate::tl::tofu::vcq::RemoteAddr;
-use crate::tl::tofu::vcq_registry::MrPerVcq;
+use crate::tl::TlRegion;
+use crate::tl::mapped::MappedRegions;
 use intervals::Intervals;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use std::sync::Arc;
 
 /// Data of a region in the table.
@@ -16,17 +15,14 @@ use std::sync::Arc;
 pub struct RegionExtent {
     /// The key by which a device executes atomics on it, once it has one.
     pub atomic_key: Arc<OnceLock<u32>>,
-    /// STADDs of the region for Tofu adapters.
-    steered: Option<Arc<Mutex<MrPerVcq>>>,
+    /// The transports' part.
+    tl: TlRegion,
 }
 
 impl RegionExtent {
-    pub fn new(steered: Option<Arc<Mutex<MrPerVcq>>>) -> RegionExtent {
+    pub fn new(tl: TlRegion) -> RegionExtent {
         let atomic_key = Arc::default();
-        RegionExtent {
-            atomic_key,
-            steered,
-        }
+        RegionExtent { atomic_key, tl }
     }
 }
 
@@ -159,21 +155,21 @@ impl RegionTable {
         found.is_some()
     }
 
-    /// Start and length of a region that contains these bytes.
-    pub fn around(&self, addr: u64, len: u64) -> Option<(u64, u64)> {
-        self.find(addr, len, |key, _| Some((key.start, key.end - key.start)))
-    }
-
     /// The key by which a device executes atomics on these 8 bytes, if it does.
     pub fn atomic_key(&self, addr: u64) -> Option<u32> {
         let key_of = |_, region: &RegionExtent| region.atomic_key.get().copied();
         self.find(addr, size_of::<u64>() as u64, key_of)
     }
 
-    /// STADD of these bytes for a VCQ of this worker, if there is one.
-    pub fn locate(&self, addr: u64, len: u64, iface: &TofuIface) -> Option<RemoteAddr> {
-        let steered = self.find(addr, len, |_, region| region.steered.clone())?;
-        steered.lock().locate(iface.number, &iface.vcq, addr)
+    /// The first result of `f` for the transports' part of a region that contains these bytes.
+    pub fn tl<T>(&self, addr: u64, len: u64, f: impl Fn(&TlRegion) -> Option<T>) -> Option<T> {
+        self.find(addr, len, |_, region| f(&region.tl))
+    }
+}
+
+impl MappedRegions for RegionTable {
+    fn around(&self, addr: u64, len: u64) -> Option<(u64, u64)> {
+        self.find(addr, len, |key, _| Some((key.start, key.end - key.start)))
     }
 }
 

@@ -31,7 +31,7 @@ pub use op::{ChildOps, Op, RmaIb, RmaTofu, children_of, count_child};
 pub use pointers::{EndpointRef, PeerRef, WorkerRef};
 pub use rndv_recv::RndvRecv;
 pub use tx_msg::{TailOwner, TxMsg, TxPayload};
-pub use zcopy::{RailShare, Zcopy, ZcopyPart, ZcopyRole, ZcopyState};
+pub use zcopy::{Zcopy, ZcopyPart, ZcopyRole, ZcopyState};
 
 pub use end::{abandon, complete, complete_plain, complete_receive, discard, recycle, release};
 

@@ -1,6 +1,7 @@
 //! A remote key: the access paths to a peer's region, resolved once when it is unpacked.
 
 use crate::sys::shm::{ShmId, ShmSegment};
+use crate::tl::TlRkey;
 use crate::wire::rkey::DeviceKeys;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -27,8 +28,8 @@ pub struct Rkey {
     pub map: Option<Arc<ShmSegment>>,
     /// Keys for InfiniBand devices, if there are any.
     pub device: Option<DeviceKeys>,
-    /// STADDs by which the Tofu interconnect accesses it through the peer's VCQ.
-    pub stadds: StaddRegion,
+    /// The transports' part.
+    pub tl: TlRkey,
     /// What executes atomic operations.
     pub executor: AmoExecutor,
     /// Identity, for `ucp_rkey_compare`.
@@ -57,44 +58,7 @@ pub enum AmoExecutor {
     Other,
 }
 
-/// Memory that Tofu adapters access at a peer.
-#[derive(Clone, Debug, Default)]
-pub struct StaddRegion {
-    /// Start of the registered memory; without a registration the length is 0.
-    pub base: u64,
-    pub len: u64,
-    /// Added to a remote address gives the steering address.
-    pub delta: u64,
-    /// Number of addresses at which words of 8 bytes begin, where no threads overlap; 0 elsewhere: the only check of
-    /// the shortest path.
-    pub words: u64,
-    /// STADDs of the first byte for each of the peer's rails, in their order; `None` where a rail has none.
-    pub rails: Box<[Option<u64>]>,
-}
-
 impl Rkey {
-    /// Whether words are accessible by the interconnect, where no threads overlap.
-    #[inline(always)]
-    pub fn has_only_stadds(&self) -> bool {
-        self.stadds.words != 0
-    }
-
-    /// STADD of 8 bytes, if all of them are accessible and no threads overlap.
-    #[inline(always)]
-    pub fn stadd_of_word(&self, addr: u64) -> Option<u64> {
-        let steered = &self.stadds;
-        let inside = addr.wrapping_sub(steered.base) < steered.words;
-        inside.then(|| addr.wrapping_add(steered.delta))
-    }
-
-    /// STADD of `len` bytes, not 0, if all of them are accessible.
-    #[inline(always)]
-    pub fn stadd(&self, addr: u64, len: usize) -> Option<u64> {
-        let steered = &self.stadds;
-        let left = steered.len.checked_sub(addr.wrapping_sub(steered.base))?;
-        (len as u64 <= left).then(|| addr.wrapping_add(steered.delta))
-    }
-
     /// Device keys, if all of these bytes are accessible by devices.
     #[inline(always)]
     pub fn device_keys(&self, addr: u64, len: usize) -> Option<&DeviceKeys> {
@@ -183,7 +147,7 @@ mod tests {
             same_process: false,
             map: None,
             device: None,
-            stadds: StaddRegion::default(),
+            tl: TlRkey::default(),
             executor: AmoExecutor::Other,
             identity: RkeyIdentity {
                 owner: 0,

@@ -44,7 +44,7 @@ pub unsafe fn put(
         if rkey.is_null() {
             return put_slow(ep, buffer, count, addr, rkey, param);
         }
-        if p.mask & SPECIAL == 0 && (*rkey).has_only_stadds() {
+        if p.mask & SPECIAL == 0 && (*rkey).tl.tofu.has_words() {
             return tofu::put(ep, buffer, count, addr, rkey, param);
         }
     }
@@ -121,7 +121,7 @@ pub unsafe fn get(
                 return copied(buffer.cast(), local, len);
             }
             if p.mask & SPECIAL == 0 {
-                if (*rkey).has_only_stadds() {
+                if (*rkey).tl.tofu.has_words() {
                     return tofu::get(ep, buffer, len, addr, rkey, param);
                 }
                 return ib::get(ep, buffer, len, addr, rkey, param);

@@ -66,7 +66,7 @@ unsafe fn put_word<const LEN: usize>(
         // A fence with outstanding operations, and requests that become pending, end the budget: neither is checked
         // here.
         if !(*ep).has(EpFlags::SPECIAL | EpFlags::SLOW_PATH_RMA)
-            && let Some(stadd) = (*rkey).stadd_of_word(addr)
+            && let Some(stadd) = (*rkey).tl.tofu.stadd_of_word(addr)
             && let Some(Lane::Tofu(sender)) = peer.tx.alone().lane.as_mut()
             && sender.take_budget()
         {
@@ -98,7 +98,7 @@ unsafe fn put_short(
             return put_slow(ep, buffer, len, addr, rkey, param);
         }
         if len <= PIGGYBACK
-            && let Some(stadd) = (*rkey).stadd(addr, len)
+            && let Some(stadd) = (*rkey).tl.tofu.stadd(addr, len)
             && let Some((sender, stats)) = sender_of::<TofuSender>(ep)
         {
             sender.refill_budget();
@@ -128,7 +128,7 @@ pub unsafe fn put_bcopy(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, key and buffer; the slow path gets the caller's arguments.
     unsafe {
-        if let Some(stadd) = (*rkey).stadd(addr, len)
+        if let Some(stadd) = (*rkey).tl.tofu.stadd(addr, len)
             && rma_tofu::write_now((*ep).peer(), stadd, buffer.cast(), len)
         {
             return ptr::null_mut();
@@ -154,7 +154,7 @@ pub unsafe fn get(
     unsafe {
         // The slow path can receive longer data without a copy.
         if len <= PIGGYBACK
-            && let Some(stadd) = (*rkey).stadd(addr, len)
+            && let Some(stadd) = (*rkey).tl.tofu.stadd(addr, len)
             && let Some((sender, stats)) = sender_of::<TofuSender>(ep)
             && let Some(req) = reader(ep, buffer.cast(), len, &Param::new(param, 0))
         {

@@ -15,6 +15,7 @@ use crate::proto::select::amo::{self as select, AmoPath};
 use crate::proto::select::rma::Adapter;
 use crate::proto::tx::{self, PostResult, rma_ib, rma_tofu};
 use crate::sys::log;
+use crate::tl::tofu::amo::AmoVerb;
 use crate::wire::header::{AmoHdr, Kind, UNNAMED};
 use crate::wire::rkey::RkeyAtomics;
 use std::ffi::c_void;
@@ -180,7 +181,7 @@ fn set_sent(r: &mut Request, path: AmoPath, addr: u64, head: &AmoHdr, rkey: &Rke
             keys.is_some_and(|keys| rma_ib::atomic(r, addr, head, keys))
         }
         AmoPath::Tofu => {
-            let stadd = rkey.stadd(addr, head.size.into());
+            let stadd = rkey.tl.tofu.stadd(addr, head.size.into());
             let set = stadd.map(|stadd| rma_tofu::atomic(r, addr, head, stadd));
             set.is_some()
         }
@@ -209,7 +210,7 @@ fn path(
     let rma = rma::path(worker, peer, rkey, addr, len)?;
     let hca = hca_atomics(rkey, amo.size);
     let executes = |adapter| match adapter {
-        Adapter::Tofu => rkey.stadd(addr, len).is_some() && offers(worker, amo),
+        Adapter::Tofu => rkey.tl.tofu.stadd(addr, len).is_some() && offers(worker, amo),
         Adapter::Ib => hca.port_mask != 0 && rma_ib::step(&amo.head(false)).is_some(),
     };
     let answered = || answers::is_answered(peer);
@@ -249,7 +250,7 @@ fn hca_atomics(rkey: &Rkey, size: u8) -> RkeyAtomics {
 
 /// Whether TNIs of this context have the operation.
 fn offers(worker: &Worker, amo: AmoOp) -> bool {
-    rma_tofu::verb(amo.op).is_some_and(|verb| worker.ctx.tl.tofu.offered.has(verb))
+    AmoVerb::of(amo.op).is_some_and(|verb| worker.ctx.tl.tofu.offered.has(verb))
 }
 
 /// Sends an operation without a result. It completes inside of the call, even if its message waits in the pending

@@ -7,12 +7,11 @@ use crate::ctypes::*;
 use crate::engine::context::Context;
 use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
-use crate::proto::tx::rma_tofu;
 use crate::sys::log;
 use crate::tl::ib::loopback::LoopbackQp;
 use crate::tl::ib::port::Port;
 use crate::tl::ib::rc::{AmoDesc, RemoteMem};
-use crate::tl::tofu::amo::AmoCaps;
+use crate::tl::tofu::amo::{AmoCaps, TofuAmo};
 use crate::tl::tofu::iface::TofuIface;
 use crate::tl::tofu::utofu::code_name;
 use crate::tl::tofu::vcq::RemoteAddr;
@@ -56,7 +55,7 @@ struct TofuAmoUnit<'a> {
 
 impl AmoUnit for TofuAmoUnit<'_> {
     fn step(&mut self, amo: AmoOp) -> Option<io::Result<u64>> {
-        let step = rma_tofu::step(amo.op, amo.size, amo.value, amo.compare)?;
+        let step = TofuAmo::new(amo.op, amo.size, amo.value, amo.compare)?;
         if !self.offered.has(step.verb) {
             return None;
         }
@@ -152,10 +151,12 @@ unsafe fn tofu_unit(worker: &Worker, addr: u64, amo: AmoOp) -> Option<Result<u64
             Err(UCS_ERR_IO_ERROR)
         });
     };
+    let len = amo.size.into();
+    let region = (ctx.regions).tl(addr, len, |region| region.tofu.clone())?;
     let mut adapter = TofuAmoUnit {
         iface: &tofu.iface,
         offered: ctx.tl.tofu.offered,
-        there: ctx.regions.locate(addr, amo.size.into(), &tofu.iface)?,
+        there: region.locate(addr, &tofu.iface)?,
     };
     // SAFETY: the caller's memory is valid.
     let done = unsafe { execute_by(&mut adapter, addr, amo) };

@@ -4,12 +4,12 @@ use crate::ctypes::*;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::memory::{MemHandle, ShmExport};
 use crate::engine::peer::Peer;
-use crate::engine::rkey::{AmoExecutor, Rkey, RkeyIdentity, StaddRegion};
+use crate::engine::rkey::{AmoExecutor, Rkey, RkeyIdentity};
 use crate::engine::worker::Worker;
 use crate::sys::memfd::MemfdId;
 use crate::sys::shm::ShmId;
 use crate::sys::{host, log};
-use crate::tl::LaneTarget;
+use crate::tl::TlRkey;
 use crate::wire::rkey::{self, DeviceKeys, PackedRkey};
 use crate::wire::rkey_tofu::{self, TofuRkey};
 
@@ -22,9 +22,10 @@ pub fn pack(memory: &MemHandle) -> Vec<u8> {
         Some((bytes, len)) => &bytes[..*len],
         None => &plain[..len],
     };
-    match memory.tofu_rkey() {
-        Some(steering) => steering.around(key),
-        None => key.to_vec(),
+    if memory.len > 0 {
+        memory.tl.pack(key)
+    } else {
+        key.to_vec()
     }
 }
 
@@ -95,6 +96,7 @@ pub unsafe fn unpack(ep: &Endpoint, key: UnpackedRkey) -> Rkey {
     let (peer, worker) = unsafe { (ep.peer(), &*ep.worker) };
     peer.note_traffic(worker);
     let amo_by_tni = steering.as_ref().is_some_and(|s| s.atomics);
+    let alone = !peer.tx.is_shared();
     let mut key = Rkey {
         empty: packed == PackedRkey::Empty,
         base: 0,
@@ -104,7 +106,7 @@ pub unsafe fn unpack(ep: &Endpoint, key: UnpackedRkey) -> Rkey {
         map: None,
         device,
         executor: AmoExecutor::Other,
-        stadds: steering.and_then(|s| steered(peer, &s)).unwrap_or_default(),
+        tl: TlRkey::new(steering.as_ref(), peer.target.as_deref(), alone),
         identity: RkeyIdentity {
             owner: peer.uid,
             segment: None,
@@ -147,33 +149,6 @@ fn map(worker: &Worker, peer: &Peer, packed: PackedRkey, key: &mut Rkey) {
             inbox.id.pid
         ),
     }
-}
-
-/// The STADDs of the region for the VCQs of the peer's target.
-fn steered(peer: &Peer, steering: &TofuRkey) -> Option<StaddRegion> {
-    let Some(LaneTarget::Tofu(target)) = peer.target.as_deref() else {
-        return None;
-    };
-    let stadd_of = |wanted: u16| {
-        let mut all = steering.addresses.iter();
-        let found = all.find(|&&(number, _)| number == wanted);
-        found.map(|&(_, stadd)| stadd)
-    };
-    let first = target.locator.number;
-    let rails = 1..=target.locator.rails.count() as u16;
-    const WORD: u64 = size_of::<u64>() as u64;
-    let alone = !peer.tx.is_shared();
-    Some(StaddRegion {
-        base: steering.base,
-        len: steering.len,
-        delta: stadd_of(first)?.wrapping_sub(steering.base),
-        words: if alone {
-            steering.len.saturating_sub(WORD - 1)
-        } else {
-            0
-        },
-        rails: rails.map(|i| stadd_of(first.wrapping_add(i))).collect(),
-    })
 }
 
 /// The local address of remote memory that is mapped here.

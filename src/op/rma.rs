@@ -6,12 +6,12 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::{Peer, ShortAccess, ShortKind};
-use crate::engine::request::{self, EndpointRef, PeerRef, RailShare, Request};
+use crate::engine::request::{self, EndpointRef, PeerRef, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::cma::{self, CmaDirection, CmaFault, CmaRemote};
 use crate::proto::select::rma::{self as select, RmaPath};
-use crate::proto::tx::{rma_ib, rma_sw, rma_tofu, tofu_stripe, zcopy};
+use crate::proto::tx::{rma_ib, rma_sw, rma_tofu, zcopy};
 use crate::proto::{answers, flush};
 use crate::sys::regcache::Handle;
 use crate::sys::{clock, log};
@@ -41,7 +41,7 @@ pub fn path(
     // After a fence nothing overtakes RMA by message that is outstanding or pending. The peer executes messages in
     // order: RMA after the fence is sent by message too.
     let keyed = || rkey.device_keys(addr, len).is_some() && select::ib_reaches(worker, peer, len);
-    let adapter = select::adapter(keyed, || rkey.stadd(addr, len).is_some());
+    let adapter = select::adapter(keyed, || rkey.tl.tofu.stadd(addr, len).is_some());
     if !rkey.empty && worker.fenced.load(Ordering::Relaxed) {
         let settled = match adapter {
             Some(_) => answers::is_answered(peer),
@@ -147,17 +147,18 @@ impl RmaOp<'_> {
         if copied {
             None
         } else {
-            self.worker.register_tofu(ptr, len, reads)
+            rma_tofu::registrar(self.worker)?.register((ptr, len), reads)
         }
     }
 
     /// The parts of the transfer that go by further rails.
-    fn shares(&self, direction: CmaDirection, addr: u64) -> Vec<RailShare> {
-        let (key, len) = (&self.rkey.stadds, self.data.len());
-        match self.data.as_contig() {
-            Some(ptr) if !key.rails.is_empty() => {
+    fn shares(&self, direction: CmaDirection, addr: u64) -> Vec<tofu::stripe::RailShare> {
+        let (key, len) = (&self.rkey.tl.tofu, self.data.len());
+        let registrar = rma_tofu::registrar(self.worker);
+        match (self.data.as_contig(), registrar) {
+            (Some(ptr), Some(registrar)) if key.has_rails() => {
                 let reads = direction == CmaDirection::Read;
-                tofu_stripe::of_access(self.worker, (ptr, len), reads, (key, addr))
+                registrar.of_access((ptr, len), reads, (key, addr))
             }
             _ => Vec::new(),
         }
@@ -200,7 +201,7 @@ impl RmaOp<'_> {
             };
             let (contig, len) = (self.data.as_contig().is_some(), self.data.len());
             let path = self.path.for_data(contig, memory.is_some());
-            match (path, &self.rkey.device, self.rkey.stadd(addr, len)) {
+            match (path, &self.rkey.device, self.rkey.tl.tofu.stadd(addr, len)) {
                 (RmaPath::Ib, Some(keys), _) => {
                     rma_ib::set_rma_ib(&mut *req, direction, addr, keys);
                     if let Some(memory) = memory {

@@ -246,7 +246,7 @@ impl SignalTarget<'_> {
             return None;
         };
         let (data, len) = (a.data.as_contig()?, a.data.len());
-        let stadd = a.rkey.stadd(addr, len)?;
+        let stadd = a.rkey.tl.tofu.stadd(addr, len)?;
         let len = len as u64;
         let note = (cq, signal.value, NoteHdr { addr, len });
         // SAFETY: the caller's data are valid.

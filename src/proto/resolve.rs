@@ -12,7 +12,7 @@ use crate::sys::{host, log};
 use crate::tl::shm::outbox::Outbox;
 use crate::tl::shm::ring::Consumer;
 use crate::tl::shm::{InboxLocator, inbox};
-use crate::tl::{LaneTarget, ib, tcp, tofu};
+use crate::tl::{LaneTarget, ib, tcp};
 use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, WorkerAddress};
 use crate::wire::header::SN_BITS;
 use std::sync::atomic::Ordering;
@@ -35,7 +35,9 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerHold, ucs
         shared_inbox(worker, address)
     };
     let other = || {
-        tofu_target(worker, address)
+        worker
+            .tl
+            .tofu_target(address)
             .or_else(|| ib_target(worker, address))
             .or_else(|| tcp_target(worker, address))
     };
@@ -124,13 +126,6 @@ fn target_at(locator: &TcpLocator) -> Option<tcp::TcpTarget> {
         same_net: locator.network == tcp_worker::network(),
         locator: locator.clone(),
     })
-}
-
-/// Tofu address of the worker.
-fn tofu_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
-    worker.tl.tofu.as_ref()?;
-    let locator = address.tofu?;
-    Some(LaneTarget::Tofu(tofu::TofuTarget { locator }))
 }
 
 /// IB ports of the worker that this one can reach.

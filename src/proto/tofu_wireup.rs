@@ -439,7 +439,7 @@ pub fn tick(worker: &Worker, rings: &mut TofuWorker, now: u64) {
         take_ticket(rings, number);
     }
     tofu_close::tick(worker, rings, over, now);
-    worker.trim_tofu_mrs();
+    rings.iface.trim_mrs();
     // Reports failed operations that had no buffer, too.
     rings.iface.poll_tcqs();
     tofu_listen::tick(rings, now);

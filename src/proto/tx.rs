@@ -11,7 +11,6 @@ mod rma;
 pub mod rma_ib;
 pub mod rma_sw;
 pub mod rma_tofu;
-pub mod tofu_stripe;
 pub mod zcopy;
 
 use crate::ctypes::*;

@@ -6,7 +6,9 @@ pub mod contract;
 pub mod ib;
 mod lane;
 pub mod lane_info;
+pub mod mapped;
 mod message;
+mod program;
 pub mod reassembly;
 mod resource;
 mod shared;
@@ -18,8 +20,9 @@ mod token;
 pub use lane::Lane;
 pub(crate) use lane::with_sender;
 pub use message::Message;
+pub use program::Program;
 pub use resource::Resource;
-pub use shared::{Program, TlContext, TlWorker};
+pub use shared::{TlContext, TlRegion, TlRkey, TlWorker, TlZcopy};
 pub use token::Token;
 
 /// Where a worker is to be connected to that cannot be reached by shared memory.

@@ -2,18 +2,16 @@
 
 use crate::ctypes::ucs_status_t;
 use crate::sys::regcache::Handle;
+use crate::tl::TlZcopy;
 use crate::tl::ib::mr::IbMr;
-use crate::tl::tofu;
 use crate::wire::address::MAX_PORTS;
 
 /// A zcopy transfer. Fields that change while the device works are changed under the peer's lock.
 pub struct Zcopy {
     /// Registrations of the memory, held until the request ends: one for each piece of the data that is not empty.
     pub memory: Vec<Handle<IbMr>>,
-    /// Registration with the Tofu adapter: of one piece.
-    pub steered: Option<Handle<tofu::mr::TofuMr>>,
-    /// The rails that move parts of it, in addition to the connection's own queue; of an RTS the peer's rails.
-    pub shares: Vec<RailShare>,
+    /// The transports' part.
+    pub tl: TlZcopy,
     pub role: ZcopyRole,
     /// Address of the other end in the peer's address space; for a TNI its STADD.
     pub there: u64,
@@ -35,16 +33,6 @@ pub struct ZcopyPart {
     pub offset: u64,
     /// Bytes.
     pub len: usize,
-}
-
-/// A rail's part of a transfer over the Tofu interconnect.
-pub struct RailShare {
-    /// Index of the rail among the worker's, and among the peer's.
-    pub rail: usize,
-    /// Registration of our memory for it.
-    pub memory: Handle<tofu::mr::TofuMr>,
-    /// STADD of the first byte of the transfer for the peer's rail.
-    pub there: u64,
 }
 
 /// Which side of which protocol.
@@ -81,8 +69,7 @@ impl Zcopy {
     pub fn new(memory: Vec<Handle<IbMr>>, role: ZcopyRole, there: u64) -> Self {
         Zcopy {
             memory,
-            steered: None,
-            shares: Vec::new(),
+            tl: TlZcopy::default(),
             role,
             there,
             rkeys: [0; MAX_PORTS],

@@ -39,7 +39,7 @@ pub unsafe fn atomic(
         if !is_plain_remote(&*ep, worker, peer, slow_path, addr, len) {
             return None;
         }
-        let stadd = rkey.stadd(addr, len)?;
+        let stadd = rkey.tl.tofu.stadd(addr, len)?;
         let step = step(op, width, operand, p)?;
         if !worker.ctx.tl.tofu.offered.has(step.verb) {
             return None;
@@ -61,7 +61,7 @@ pub unsafe fn atomic(
 /// The operation with its operands. `None`: it is unknown, or lacks a reply buffer that it needs.
 #[inline(always)]
 unsafe fn step(op: u32, width: AmoWidth, operand: *const c_void, p: &Param) -> Option<TofuAmo> {
-    let (verb, reply) = (rma_tofu::verb(u8::try_from(op).ok()?)?, p.reply_buffer());
+    let (verb, reply) = (AmoVerb::of(u8::try_from(op).ok()?)?, p.reply_buffer());
     let fetches = p.has(UCP_OP_ATTR_FIELD_REPLY_BUFFER);
     if fetches == reply.is_null() || !fetches && verb.needs_reply() {
         return None;

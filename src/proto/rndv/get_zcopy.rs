@@ -11,9 +11,11 @@ use crate::engine::request::{Extra, Request, Zcopy, ZcopyRole};
 use crate::engine::rndv_rts::{RtsInfo, RtsSource};
 use crate::engine::worker::Worker;
 use crate::proto::select::rndv::RndvOffer;
-use crate::proto::tx::{self, PostResult, rma_tofu, tofu_stripe, zcopy};
+use crate::proto::tx::{self, PostResult, rma_tofu, zcopy};
+use crate::tl::LaneTarget;
 use crate::tl::ib::registration::MrUse;
 use crate::tl::tofu::mr;
+use crate::tl::tofu::stripe::TofuZcopy;
 use crate::wire::address::MAX_PORTS;
 use crate::wire::rts_keys::{self, RailStadds};
 
@@ -54,13 +56,20 @@ pub(super) unsafe fn register(
 /// The tail is readable.
 unsafe fn offer_stadd(worker: &Worker, r: &mut Request) -> Option<(u8, u64)> {
     let (source, len) = (r.data.as_contig()?, r.data.len());
-    let memory = worker.register_tofu(source, len, false)?;
+    let registrar = rma_tofu::registrar(worker)?;
+    let memory = registrar.register((source, len), false)?;
     let stadd = mr::stadd(&memory, source);
     let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Offer, 0);
-    transfer.steered = Some(memory);
-    transfer.shares = tofu_stripe::to_offer(worker, r.peer(), (source, len));
-    let there = transfer.shares.iter().map(|s| (s.rail, s.there));
+    let shares = match r.peer().target.as_deref() {
+        Some(LaneTarget::Tofu(peer)) => registrar.to_offer(&peer.locator, (source, len)),
+        _ => Vec::new(),
+    };
+    let there = shares.iter().map(|s| (s.rail, s.there));
     let keys = RailStadds::of(there).encode();
+    transfer.tl.tofu = TofuZcopy {
+        memory: Some(memory),
+        shares,
+    };
     // SAFETY: the tail is readable.
     Some((unsafe { put_keys(r, keys, transfer) }, stadd))
 }
@@ -154,8 +163,10 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> O
     let target = r.data.as_contig()?;
     match r.rndv_recv().source {
         RtsSource::Stadd { stadd, .. } => {
-            let memory = worker.register_tofu(target, r.info.length, true)?;
-            let shares = tofu_stripe::of_message(worker, (target, r.info.length), &r.rails());
+            let registrar = rma_tofu::registrar(worker)?;
+            let target = (target.cast_const(), r.info.length);
+            let memory = registrar.register(target, true)?;
+            let shares = registrar.of_message(target, &r.rails());
             rma_tofu::fetch(r, stadd.get(), memory, shares);
         }
         RtsSource::Rkey { addr, rkey } => {

@@ -89,7 +89,7 @@ pub fn adapter(keyed: impl FnOnce() -> bool, steered: impl FnOnce() -> bool) -> 
 /// be waited for. [`RmaPath::Message`]: the peer decides it too.
 #[inline(always)]
 pub fn by_key(rkey: &Rkey, addr: u64, len: usize) -> RmaPath {
-    let steered = || rkey.stadd(addr, len).is_some();
+    let steered = || rkey.tl.tofu.stadd(addr, len).is_some();
     path(rkey.local(addr, len), adapter(|| false, steered), || false)
 }
 

@@ -1,18 +1,19 @@
 //! RMA and AMO that TNIs of the Tofu interconnect execute: queued like messages, because a ring has to be granted
 //! first, and posted in order. Puts use the VCQ of messages, and are ordered with them.
 
-use super::{rma, tofu_stripe, zcopy};
-use crate::ctypes::*;
+use super::{rma, zcopy};
 use crate::engine::peer::{Peer, PeerTx};
-use crate::engine::request::{
-    Extra, Op, RailShare, Request, RmaTofu, TxState, Zcopy, ZcopyRole, ZcopyState,
-};
+use crate::engine::regions::RegionTable;
+use crate::engine::request::{Extra, Op, Request, RmaTofu, TxState, Zcopy, ZcopyRole, ZcopyState};
+use crate::engine::worker::Worker;
 use crate::proto::cma::CmaDirection;
 use crate::sys::regcache::Handle;
 use crate::tl::Lane;
-use crate::tl::tofu::amo::{AmoVerb, AmoWidth, TofuAmo};
+use crate::tl::tofu::amo::TofuAmo;
 use crate::tl::tofu::mr::{self, TofuMr};
+use crate::tl::tofu::registration::TofuRegistrar;
 use crate::tl::tofu::sender::TofuSender;
+use crate::tl::tofu::stripe::{self, RailShare, TofuZcopy};
 use crate::wire::header::{AmoHdr, Kind, NoteHdr};
 use crate::wire::stats::StatProtocol;
 
@@ -26,40 +27,6 @@ pub fn set_rma_tofu(r: &mut Request, direction: CmaDirection, addr: u64, stadd: 
         direction,
     });
     r.info.length = r.data.len();
-}
-
-/// The TNI's operation for a number of `ucp_atomic_op_t`.
-pub fn verb(op: u8) -> Option<AmoVerb> {
-    const ADD: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u8;
-    const SWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_SWAP as u8;
-    const CSWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u8;
-    const AND: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_AND as u8;
-    const OR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_OR as u8;
-    const XOR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_XOR as u8;
-    Some(match op {
-        ADD => AmoVerb::Add,
-        SWAP => AmoVerb::Swap,
-        CSWAP => AmoVerb::CompareSwap,
-        AND => AmoVerb::And,
-        OR => AmoVerb::Or,
-        XOR => AmoVerb::Xor,
-        _ => return None,
-    })
-}
-
-/// A TNI's atomic operation on 4 or 8 bytes.
-pub fn step(op: u8, size: u8, value: u64, compare: u64) -> Option<TofuAmo> {
-    let width = match size {
-        4 => AmoWidth::Four,
-        8 => AmoWidth::Eight,
-        _ => return None,
-    };
-    Some(TofuAmo {
-        verb: verb(op)?,
-        width,
-        value,
-        compare,
-    })
 }
 
 /// Makes a request, whose data (the reply buffer, if there is one) and peer are set, an atomic operation of the TNI,
@@ -117,7 +84,7 @@ fn post_atomic(peer: &Peer, sender: &mut TofuSender, r: &mut Request) -> Option<
         return None;
     };
     let head = AmoHdr::decode(r.msg.head())?;
-    let step = step(head.op, head.size, head.value, head.compare)?;
+    let step = TofuAmo::new(head.op, head.size, head.value, head.compare)?;
     let owner: *mut Request = r;
     let reply = if fetch {
         Some((r.data.as_contig()?, Request::token(owner)))
@@ -131,11 +98,24 @@ fn post_atomic(peer: &Peer, sender: &mut TofuSender, r: &mut Request) -> Option<
     Some(posted)
 }
 
+/// Registers user memory for the VCQs of a worker; `None` if it has none.
+pub fn registrar(worker: &Worker) -> Option<TofuRegistrar<'_, RegionTable>> {
+    let tofu = worker.tl.tofu.as_ref()?;
+    Some(TofuRegistrar {
+        iface: &tofu.iface,
+        options: &worker.ctx.options,
+        regions: &worker.ctx.regions,
+    })
+}
+
 /// Makes the TNI access the request's registered memory directly (zcopy). Rails move their shares.
 pub fn in_place(r: &mut Request, memory: Handle<TofuMr>, shares: Vec<RailShare>) {
     let Op::RmaTofu(rma) = &r.op else { return };
     let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Access, rma.stadd);
-    (transfer.steered, transfer.shares) = (Some(memory), shares);
+    transfer.tl.tofu = TofuZcopy {
+        memory: Some(memory),
+        shares,
+    };
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
@@ -143,7 +123,10 @@ pub fn in_place(r: &mut Request, memory: Handle<TofuMr>, shares: Vec<RailShare>)
 pub fn fetch(r: &mut Request, stadd: u64, memory: Handle<TofuMr>, shares: Vec<RailShare>) {
     (r.sent, r.offset) = (TxState::Rma, 0);
     let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Fetch, stadd);
-    (transfer.steered, transfer.shares) = (Some(memory), shares);
+    transfer.tl.tofu = TofuZcopy {
+        memory: Some(memory),
+        shares,
+    };
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
@@ -268,15 +251,15 @@ unsafe fn post_zcopy(
         return None;
     };
     if *offset == 0 {
-        t.shares.retain(|share| share.rail < sender.rails());
+        t.tl.tofu.shares.retain(|share| share.rail < sender.rails());
     }
-    let part = tofu_stripe::part(len, t.shares.len(), sender.longest());
+    let part = stripe::part(len, t.tl.tofu.shares.len(), sender.longest());
     while (*offset as usize) < len {
         let at = data.wrapping_add(*offset as usize);
-        let (turn, n) = tofu_stripe::next(*offset as usize, len, part, t.shares.len());
+        let (turn, n) = stripe::next(*offset as usize, len, part, t.tl.tofu.shares.len());
         let n = match turn.checked_sub(1) {
             None => {
-                let here = (mr::stadd(t.steered.as_ref()?, at), n);
+                let here = (mr::stadd(t.tl.tofu.memory.as_ref()?, at), n);
                 let there = t.there.wrapping_add(*offset);
                 if writes {
                     sender.write_in_place(there, here, Request::token(req))
@@ -289,7 +272,7 @@ unsafe fn post_zcopy(
                     rail,
                     memory,
                     there,
-                } = &t.shares[i];
+                } = &t.tl.tofu.shares[i];
                 let here = (mr::stadd(memory, at), n);
                 let there = there.wrapping_add(*offset);
                 if writes {

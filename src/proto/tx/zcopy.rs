@@ -310,7 +310,7 @@ pub fn take(tx: &PeerTx, wanted: impl Fn(*mut Request) -> bool) -> Vec<*mut Requ
 fn may_be_taken(t: &Zcopy) -> bool {
     match t.fate {
         ZcopyState::Taken => false,
-        ZcopyState::Ends(_) => t.steered.is_none() || t.role != ZcopyRole::Access,
+        ZcopyState::Ends(_) => t.tl.tofu.memory.is_none() || t.role != ZcopyRole::Access,
         ZcopyState::Going | ZcopyState::Posted => true,
     }
 }

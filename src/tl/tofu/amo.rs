@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::utofu::{self, ArmwOps, TniCaps, TniFlags};
+use crate::ctypes::ucp_atomic_op_t;
 use std::ffi::c_int;
 
 /// The kind of operation.
@@ -38,6 +39,25 @@ pub struct TofuAmo {
 pub struct AmoCaps(ArmwOps);
 
 impl AmoVerb {
+    /// The TNI's operation for a number of `ucp_atomic_op_t`.
+    pub fn of(op: u8) -> Option<AmoVerb> {
+        const ADD: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u8;
+        const SWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_SWAP as u8;
+        const CSWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u8;
+        const AND: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_AND as u8;
+        const OR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_OR as u8;
+        const XOR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_XOR as u8;
+        Some(match op {
+            ADD => AmoVerb::Add,
+            SWAP => AmoVerb::Swap,
+            CSWAP => AmoVerb::CompareSwap,
+            AND => AmoVerb::And,
+            OR => AmoVerb::Or,
+            XOR => AmoVerb::Xor,
+            _ => return None,
+        })
+    }
+
     /// uTofu's number; a compare-and-swap has a function of its own.
     pub fn code(self) -> c_int {
         match self {
@@ -79,6 +99,21 @@ impl AmoWidth {
 }
 
 impl TofuAmo {
+    /// An operation, with a number of `ucp_atomic_op_t`, on 4 or 8 bytes. `None`: TNIs have none of these.
+    pub fn new(op: u8, size: u8, value: u64, compare: u64) -> Option<TofuAmo> {
+        let width = match size {
+            4 => AmoWidth::Four,
+            8 => AmoWidth::Eight,
+            _ => return None,
+        };
+        Some(TofuAmo {
+            verb: AmoVerb::of(op)?,
+            width,
+            value,
+            compare,
+        })
+    }
+
     /// An addition to 8 bytes.
     pub fn add(value: u64) -> TofuAmo {
         TofuAmo {

@@ -13,7 +13,8 @@
 //! - `sizing`, `ring_pool`: later rings are shorter; where their memory comes from.
 //! - `options`: the settings; `context`: what contexts, and the threads of a worker, use of the transport; `info`:
 //!   names, estimates and capabilities for queries and tools.
-//! - `mr`: the registration cache of user memory. The wireup messages are in `wire::tofu_msg`.
+//! - `mr`: the registration cache of user memory, `registration`: its use; `stripe`: the parts of long transfers, by
+//!   VCQ. `region`: memory that peers access; `rkey`: memory of peers. The wireup messages are in `wire::tofu_msg`.
 
 pub mod context;
 pub mod ctrl_words;
@@ -33,11 +34,15 @@ pub mod mr;
 pub mod op_queue;
 pub mod options;
 pub mod rail;
+pub mod region;
+pub mod registration;
 pub mod ring_layout;
 pub mod ring_pool;
+pub mod rkey;
 pub mod route;
 pub mod sender;
 pub mod sizing;
+pub mod stripe;
 pub mod tni;
 pub mod utofu;
 pub mod vcq;

@@ -3,61 +3,60 @@
 //! Existing registrations are used: memory of `ucp_mem_map`, which is registered as a whole on first use, and entries
 //! of the VCQ's registration cache. Other memory is registered for transfers of `UCX_TOFU_ZCOPY_THRESH` bytes or more.
 
-use super::worker::Worker;
+use super::iface::TofuIface;
+use super::mr::{MrCache, TofuMr};
+use crate::options::Options;
 use crate::sys::log;
 use crate::sys::mem_monitor;
 use crate::sys::regcache::{CachePolicy, Handle};
-use crate::tl::tofu::mr::{MrCache, TofuMr};
+use crate::tl::mapped::MappedRegions;
 use std::io;
 
-impl Worker {
-    /// The registration of user memory for the worker's VCQ; `writes`: the TNI writes the memory. `None`: the data are
-    /// copied.
-    pub fn register_tofu(
-        &self,
-        ptr: *const u8,
-        len: usize,
-        writes: bool,
-    ) -> Option<Handle<TofuMr>> {
-        let iface = &self.tl.tofu.as_ref()?.iface;
-        self.register_tofu_in(&iface.store, (ptr, len), writes)
+/// Registers user memory for the VCQs of a worker.
+pub struct TofuRegistrar<'a, M> {
+    pub iface: &'a TofuIface,
+    pub options: &'a Options,
+    pub regions: &'a M,
+}
+
+impl<M: MappedRegions> TofuRegistrar<'_, M> {
+    /// The registration for the worker's first VCQ; `writes`: the TNI writes the memory. `None`: the data are copied.
+    pub fn register(&self, memory: (*const u8, usize), writes: bool) -> Option<Handle<TofuMr>> {
+        self.register_in(&self.iface.store, memory, writes)
     }
 
-    /// The registration of user memory for a rail, by its index. `None`: other VCQs move its part.
-    pub fn register_tofu_rail(
+    /// The registration for a rail, by its index. `None`: other VCQs move its part.
+    pub fn register_rail(
         &self,
         rail: usize,
         memory: (*const u8, usize),
         writes: bool,
     ) -> Option<Handle<TofuMr>> {
-        let rail = self.tl.tofu.as_ref()?.iface.rails.get(rail)?;
-        self.register_tofu_in(&rail.store, memory, writes)
+        let rail = self.iface.rails.get(rail)?;
+        self.register_in(&rail.store, memory, writes)
     }
 
-    fn register_tofu_in(
+    fn register_in(
         &self,
         store: &MrCache,
         (ptr, len): (*const u8, usize),
         writes: bool,
     ) -> Option<Handle<TofuMr>> {
-        let iface = &self.tl.tofu.as_ref()?.iface;
-        let ctx = self.ctx;
         let how = || {
-            let mut policy = CachePolicy::read(&ctx.options, "");
+            let mut policy = CachePolicy::read(self.options, "");
             // Memory that cannot be registered is copied: that is not logged.
             policy.spared = usize::MAX;
-            (policy, mem_monitor::watch(&ctx.options).clone())
+            (policy, mem_monitor::watch(self.options).clone())
         };
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let known = || store.register_mr((ptr, len), false, how);
         let mapped = || {
-            let (start, len) = ctx
-                .regions
+            let (start, len) = (self.regions)
                 .around(ptr as u64, len as u64)
                 .ok_or_else(missing)?;
             store.register_mr((start as *const u8, len as usize), true, how)
         };
-        let found = if len >= iface.tuning.zcopy {
+        let found = if len >= self.iface.tuning.zcopy {
             store.register_mr((ptr, len), true, how)
         } else {
             known().or_else(|_| mapped())
@@ -75,13 +74,12 @@ impl Worker {
             }
         }
     }
+}
 
+impl TofuIface {
     /// Deregisters unmapped memory. Called periodically.
-    pub fn trim_tofu_mrs(&self) {
-        if let Some(tofu) = &self.tl.tofu {
-            let iface = &tofu.iface;
-            iface.store.trim();
-            iface.rails.iter().for_each(|rail| rail.store.trim());
-        }
+    pub fn trim_mrs(&self) {
+        self.store.trim();
+        self.rails.iter().for_each(|rail| rail.store.trim());
     }
 }
