@@ -78,13 +78,10 @@ pub unsafe extern "C" fn ucp_init_version(
     if params.features == 0 {
         log::warn!("empty features set passed to ucp context create");
     }
-    let mut policy = match Policy::new(&options) {
+    let policy = match Policy::new(&options) {
         Ok(policy) => policy,
         Err(status) => return status,
     };
-    if let (Some(ib), Some(num_eps)) = (&mut policy.ib, params.num_eps) {
-        ib.expect(&options, num_eps);
-    }
     let context = match Context::new(params, options, policy) {
         Ok(context) => Box::new(context),
         Err(status) => return status,

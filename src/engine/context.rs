@@ -1,6 +1,6 @@
 //! A context: what the program requested, what the environment allows, and the memory that the program registered.
 
-use super::amo_mode::{self, JobInfo};
+use super::job::JobInfo;
 use super::policy;
 pub use super::policy::{Policy, TRANSPORTS};
 use super::regions::RegionTable;
@@ -8,11 +8,7 @@ use super::rkey::MappedSegments;
 use crate::ctypes::*;
 use crate::options::Options;
 use crate::sys::fork::Origin;
-use crate::tl::ib::context::IbContext;
-use crate::tl::ib::port;
-use crate::tl::tcp::context::TcpContext;
 use crate::tl::{Program, TlContext};
-use crate::wire::rkey::RkeyAtomics;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Handed out as `ucp_context_h`.
@@ -30,13 +26,9 @@ pub struct Context {
     pub options: Options,
     pub policy: Policy,
     pub regions: RegionTable,
-    /// The device that executes atomic operations on them, if one does.
-    pub atomics: RkeyAtomics,
     pub attached: MappedSegments,
     /// What the transports keep.
     pub tl: TlContext,
-    pub ib: IbContext,
-    pub tcp: TcpContext,
     /// Memory handles that the user holds; `ucp_mem_unmap` ignores others, as some programs pass handles that were
     /// never mapped.
     pub handles: parking_lot::Mutex<std::collections::HashSet<usize>>,
@@ -79,45 +71,30 @@ impl Context {
         if policy.cma {
             crate::sys::cma::allow_peers();
         }
-        let ports = match &policy.ib {
-            Some(ib) => port::usable(&options.net_devices, &ib.tuning),
-            None => Vec::new(),
-        };
         let wants = |feature| params.features & feature as u64 != 0;
         let job = JobInfo {
             endpoints: params.num_eps,
             here: params.num_ppn,
         };
         let known = job.known(&options);
-        let amo = wants(UCP_FEATURE_AMO64);
         let program = Program {
             sleeps: wants(UCP_FEATURE_WAKEUP),
+            num_eps: params.num_eps,
             processes: known.here,
-            amo: amo || wants(UCP_FEATURE_AMO32),
-            one_host: policy.shm && known.is_on_one_host(),
+            amo32: wants(UCP_FEATURE_AMO32),
+            amo64: wants(UCP_FEATURE_AMO64),
+            one_host: known.is_on_one_host(),
+            shm: policy.shm,
         };
         let tl = TlContext::new(&options, program);
-        let adapters: Vec<&str> = ports.iter().map(|p| &*p.name).collect();
-        let ud_is_excluded = policy.ib.as_ref().is_some_and(|ib| !ib.tuning.ud.used);
-        let wireup_by_tcp = !ports.is_empty() && ud_is_excluded;
-        let tcp = TcpContext::new(&options, policy.tcp.is_some(), wireup_by_tcp, &adapters);
         // A list of devices may be the reason; and Tofu is not used with `UCP_FEATURE_WAKEUP`.
         let every = options.net_devices.is_all();
-        let no_port = policy.ib.is_some() && ports.is_empty() && every;
-        let no_tni = tl.tofu.lacks_tnis() && every && !program.sleeps;
-        policy::warn_of_transports(&options, |tl| match tl {
-            "rc_verbs" | "ud_verbs" => no_port,
-            "tofu" => no_tni,
-            _ => false,
+        policy::warn_of_transports(&options, |name| {
+            every && tl.lacks_devices(name) && !(name == "tofu" && program.sleeps)
         });
-        let none = ports.is_empty() && !tl.tofu.has_tnis();
-        if !policy.loopback && policy.tcp.is_none() && none {
+        if !policy.loopback && !tl.has_network() {
             return Err(policy::none_usable(&options));
         }
-        let by_queue = policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
-        // Only one of adapter and device executes atomic operations.
-        let amo = amo && !tl.tofu.amo_by_tni;
-        let atomics = amo_mode::choose(&options, &ports, by_queue, amo, job);
         Ok(Self {
             name: params
                 .name
@@ -131,11 +108,8 @@ impl Context {
             options,
             policy,
             regions: RegionTable::default(),
-            atomics,
             attached: MappedSegments::default(),
             tl,
-            ib: IbContext::new(ports),
-            tcp,
             handles: parking_lot::Mutex::default(),
             workers_made: AtomicU64::new(0),
             origin: Origin::here(),

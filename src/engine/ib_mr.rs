@@ -13,7 +13,7 @@ const MIN_SGE_BYTES: usize = 4 << 10;
 impl Worker {
     /// Registers user memory for devices. `None`: the data are sent by messages; so are empty ones.
     pub fn register_ib(&self, ptr: *mut u8, len: usize, by: MrUse) -> Option<Handle<IbMr>> {
-        let registrations = self.ctx.ib.registrations(&self.ctx.options);
+        let registrations = self.ctx.tl.ib.registrations(&self.ctx.options);
         registrations.register(&self.ib_mrs, ptr, len, by)
     }
 

@@ -1,7 +1,6 @@
 //! Contexts, workers, endpoints and what they hold; the tag matcher is a pure module of its own.
 
 pub mod am;
-pub mod amo_mode;
 pub mod cm;
 pub mod context;
 pub mod core_yield;
@@ -14,6 +13,7 @@ pub mod futex_waker;
 pub mod ib_mr;
 pub mod ib_worker;
 pub mod inherited;
+pub mod job;
 pub mod matcher;
 pub mod memory;
 pub mod peer;

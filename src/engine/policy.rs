@@ -4,9 +4,7 @@ use crate::ctypes::*;
 use crate::options::{OpFlag, Options, RndvScheme, Size};
 use crate::sys::log;
 use crate::tl::cm_conn::CmTransport;
-use crate::tl::ib::options::IbPolicy;
 use crate::tl::tcp::device;
-use crate::tl::tcp::options::TcpPolicy;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -14,6 +12,8 @@ use std::time::Duration;
 pub const TRANSPORTS: [&str; 8] = [
     "self", "posix", "sysv", "cma", "rc_verbs", "ud_verbs", "tofu", "tcp",
 ];
+/// Those from here on reach other hosts.
+const FIRST_NETWORK: usize = 4;
 
 /// `UCX_RNDV_THRESH=auto` over shared memory: an unexpected eager message is copied twice, and for a longer one a
 /// rendezvous costs less than that.
@@ -31,14 +31,6 @@ pub struct Policy {
     pub shm: bool,
     /// It allows copies from and to the memory of workers of one host.
     pub cma: bool,
-    /// It allows InfiniBand and RoCE; `None` if not.
-    pub ib: Option<IbPolicy>,
-    /// It allows the Tofu interconnect.
-    pub tofu: bool,
-    /// It allows TCP; `None` if not.
-    pub tcp: Option<TcpPolicy>,
-    /// Settings of the TCP connections of clients and servers, which need no transport.
-    pub connecting: TcpPolicy,
     /// The shortest message to a worker of this host that travels by rendezvous, bytes; `usize::MAX`: none does.
     pub rndv_thresh: usize,
     /// The shortest message to a worker of another host that travels by rendezvous, bytes; `usize::MAX`: none does.
@@ -111,9 +103,8 @@ impl Policy {
         let mapped = tls.allows("posix") || tls.allows("sysv");
         let shm = mapped && options.shm_devices.allows(MEMORY);
         let loopback = shm || tls.allows("self") && options.self_devices.allows(MEMORY);
-        let ib = IbPolicy::new(options);
-        let tofu = tls.allows("tofu");
-        if !loopback && ib.is_none() && !tofu && !tls.allows("tcp") {
+        let network = TRANSPORTS[FIRST_NETWORK..].iter().any(|tl| tls.allows(tl));
+        if !loopback && !network {
             warn_of_transports(options, |_| false);
             return Err(none_usable(options));
         }
@@ -121,10 +112,6 @@ impl Policy {
             loopback,
             shm,
             cma: tls.allows("cma") && options.shm_devices.allows(MEMORY),
-            ib,
-            tofu,
-            tcp: tls.allows("tcp").then(|| TcpPolicy::new(options)),
-            connecting: TcpPolicy::new(options),
             rndv_thresh: options.rndv_thresh.intra.bytes_or(DEFAULT_RNDV_THRESH),
             rndv_thresh_inter: options
                 .rndv_thresh
@@ -311,11 +298,11 @@ mod tests {
     #[test]
     fn transports() {
         let p = policy(&[("TLS", "self")]).unwrap();
-        assert!(p.loopback && !p.shm && !p.cma && p.tcp.is_none());
+        assert!(p.loopback && !p.shm && !p.cma);
         let p = policy(&[("TLS", "^cma,tcp")]).unwrap();
-        assert!(p.loopback && p.shm && !p.cma && p.tcp.is_none());
+        assert!(p.loopback && p.shm && !p.cma);
         let p = policy(&[("TLS", "rc")]).unwrap();
-        assert!(!p.loopback && p.tcp.is_none() && p.ib.is_some());
+        assert!(!p.loopback);
         assert_eq!(policy(&[("TLS", "ugni")]).err(), Some(UCS_ERR_NO_DEVICE));
     }
 

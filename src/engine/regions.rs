@@ -3,28 +3,11 @@
 mod intervals;
 
 use super::memory::ShmExport;
-use crate::sys::sync::{AtomicU64, OnceLock, Ordering};
+use crate::sys::sync::{AtomicU64, Ordering};
 use crate::tl::TlRegion;
 use crate::tl::mapped::MappedRegions;
 use intervals::Intervals;
 use parking_lot::RwLock;
-use std::sync::Arc;
-
-/// Data of a region in the table.
-#[derive(Default)]
-pub struct RegionExtent {
-    /// The key by which a device executes atomics on it, once it has one.
-    pub atomic_key: Arc<OnceLock<u32>>,
-    /// The transports' part.
-    tl: TlRegion,
-}
-
-impl RegionExtent {
-    pub fn new(tl: TlRegion) -> RegionExtent {
-        let atomic_key = Arc::default();
-        RegionExtent { atomic_key, tl }
-    }
-}
 
 /// Id of a region in the table.
 #[derive(Clone, Copy)]
@@ -77,23 +60,24 @@ impl LastRegion {
 
 #[derive(Default)]
 struct RegionIndex {
-    regions: Intervals<RegionExtent>,
+    regions: Intervals<TlRegion>,
     /// Regions allocated by the library that peers can map.
     exports: Intervals<ShmExport>,
 }
 
 impl RegionTable {
-    /// Adds the bytes from `start` to before `end`. `export`: the library allocated them, and peers can map them.
+    /// Adds the bytes from `start` to before `end`. `tl`: the transports' part of the region. `export`: the library
+    /// allocated them, and peers can map them.
     pub fn insert(
         &self,
         start: u64,
         end: u64,
-        region: RegionExtent,
+        tl: TlRegion,
         export: Option<ShmExport>,
     ) -> RegionId {
         let mut table = self.table.write();
         RegionId {
-            region: table.regions.insert(start, end, region),
+            region: table.regions.insert(start, end, tl),
             export: export.map(|export| table.exports.insert(start, end, export)),
         }
     }
@@ -126,7 +110,7 @@ impl RegionTable {
         &self,
         addr: u64,
         len: u64,
-        f: impl Fn(intervals::IntervalKey, &RegionExtent) -> Option<T>,
+        f: impl Fn(intervals::IntervalKey, &TlRegion) -> Option<T>,
     ) -> Option<T> {
         let end = addr.checked_add(len)?;
         self.table.read().regions.find(addr, end, f)
@@ -155,15 +139,9 @@ impl RegionTable {
         found.is_some()
     }
 
-    /// The key by which a device executes atomics on these 8 bytes, if it does.
-    pub fn atomic_key(&self, addr: u64) -> Option<u32> {
-        let key_of = |_, region: &RegionExtent| region.atomic_key.get().copied();
-        self.find(addr, size_of::<u64>() as u64, key_of)
-    }
-
     /// The first result of `f` for the transports' part of a region that contains these bytes.
     pub fn tl<T>(&self, addr: u64, len: u64, f: impl Fn(&TlRegion) -> Option<T>) -> Option<T> {
-        self.find(addr, len, |_, region| f(&region.tl))
+        self.find(addr, len, |_, region| f(region))
     }
 }
 
@@ -184,12 +162,12 @@ mod tests {
     }
 
     fn insert(regions: &RegionTable, start: u64, end: u64) -> RegionId {
-        regions.insert(start, end, RegionExtent::default(), None)
+        regions.insert(start, end, TlRegion::default(), None)
     }
 
     fn insert_exported(regions: &RegionTable, export: ShmExport) -> RegionId {
         let end = export.base + export.len as u64;
-        regions.insert(export.base, end, RegionExtent::default(), Some(export))
+        regions.insert(export.base, end, TlRegion::default(), Some(export))
     }
 
     /// State before the first search.

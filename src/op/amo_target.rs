@@ -174,8 +174,11 @@ unsafe fn ib_unit(
     amo: AmoOp,
 ) -> Option<Result<u64, ucs_status_t>> {
     let ctx = worker.ctx;
-    let alone = ctx.atomics.alone && amo.size == 8;
-    let key = alone.then(|| ctx.regions.atomic_key(addr)).flatten()?;
+    let alone = ctx.tl.ib.atomics.alone && amo.size == 8;
+    let key = alone.then(|| {
+        ctx.regions
+            .tl(addr, amo.size.into(), |tl| tl.ib.as_ref()?.atomic_key())
+    })??;
     let port = executing_port(ctx, peer)?;
     let mut loopback = worker.loopback.lock();
     let mut attempt = || {
@@ -198,8 +201,8 @@ unsafe fn ib_unit(
 /// The port whose HCA executes atomic operations. For a peer with failover, which may use any port, one that is active;
 /// without an active port no peer can use the HCA, and the processor may execute operations.
 fn executing_port<'a>(ctx: &'a Context, peer: &Peer) -> Option<&'a Port> {
-    let ports = ctx.ib.ports.iter().take(MAX_PORTS).enumerate();
-    let mut behind = ports.filter(|(i, _)| ctx.atomics.port_mask >> i & 1 == 1);
+    let ports = ctx.tl.ib.ports.iter().take(MAX_PORTS).enumerate();
+    let mut behind = ports.filter(|(i, _)| ctx.tl.ib.atomics.port_mask >> i & 1 == 1);
     let usable = |port: &Port| !peer.fails_over() || port.is_active();
     behind.find_map(|(_, port)| usable(port).then_some(&**port))
 }

@@ -465,7 +465,7 @@ fn is_gone(ports: &mut IbWorker, number: u32, peer: &Peer) -> bool {
 #[cold]
 pub fn tick(worker: &Worker, ports: &mut IbWorker, now: u64) -> u32 {
     ports.stop_timer();
-    worker.ctx.ib.trim();
+    worker.ctx.tl.ib.trim();
     ib_wireup::tick(worker, ports, now);
     let count = poll(worker, ports, |_, _| false);
     if !ports.is_quiet() {

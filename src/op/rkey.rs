@@ -16,7 +16,7 @@ use crate::wire::rkey_tofu::{self, TofuRkey};
 /// Packs the key of a region.
 pub fn pack(memory: &MemHandle) -> Vec<u8> {
     let (plain, len) = pack_plain(memory);
-    let device = memory.device_keys().filter(|_| memory.len > 0);
+    let device = memory.tl.device_keys().filter(|_| memory.len > 0);
     let keyed = device.and_then(|device| PackedRkey::decode(&plain)?.encode_with(&device));
     let key = match &keyed {
         Some((bytes, len)) => &bytes[..*len],

@@ -124,7 +124,7 @@ impl RmaOp<'_> {
     /// instead.
     fn register_ib(&self, direction: CmaDirection, p: &Param) -> Option<Vec<Handle<IbMr>>> {
         let reads = direction == CmaDirection::Read;
-        let in_place = self.worker.ctx.policy.ib.as_ref()?.in_place;
+        let in_place = self.worker.ctx.tl.ib.policy.as_ref()?.in_place;
         let copied = !reads && p.has(UCP_OP_ATTR_FLAG_FAST_CMPL);
         if self.data.len() < in_place || copied || !zcopy::is_possible(self.peer) {
             return None;

@@ -269,7 +269,7 @@ fn read(
     receiver: &mut TcpReceiver,
     count: &mut u32,
 ) -> Result<Unread, ReadEnd> {
-    let mut left = worker.ctx.policy.connecting.max_poll;
+    let mut left = worker.ctx.tl.tcp.policy.max_poll;
     while left > 0 {
         // `UCX_TCP_MAX_POLL=inf` sets no limit.
         left -= u32::from(left != u32::MAX);

@@ -149,7 +149,7 @@ fn close_lanes(w: &Worker, rx: &mut Rx) {
         if let Some(wake) = &w.wakeup {
             ports.descriptors().for_each(|fd| wake.remove(fd));
         }
-        w.ctx.ib.forget_worker(w.uid);
+        w.ctx.tl.ib.forget_worker(w.uid);
         ib_drain::close(w, &mut ports);
     }
     if let Some(mut rings) = rx.tofu.take() {

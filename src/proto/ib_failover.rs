@@ -42,7 +42,7 @@ fn between(ports: &IbWorker, theirs: &[PortLocator]) -> Vec<PortPair> {
 pub fn ports_of(worker: &Worker, ports: &IbWorker) -> Vec<PortInfo> {
     let ifaces = ports.ifaces.iter().take(MAX_PORTS).enumerate();
     let infos = ifaces.map(|(i, iface)| PortInfo {
-        keepalive_qpn: worker.ctx.ib.keepalive_qpn(worker.uid, ports.secret, i),
+        keepalive_qpn: worker.ctx.tl.ib.keepalive_qpn(worker.uid, ports.secret, i),
         port: iface.port.locator(iface.ud_number),
     });
     infos.collect()
@@ -97,10 +97,8 @@ pub fn turn(worker: &Worker, ports: &mut IbWorker, number: u32, now: u64) {
         Ok(ah) => ah,
         Err(e) => return log::diag!("no path by {}: {e}", ports.ifaces[path.iface].port.name),
     };
-    let keepalive_qpn = worker
-        .ctx
-        .ib
-        .keepalive_qpn(worker.uid, ports.secret, path.iface);
+    let ib = &worker.ctx.tl.ib;
+    let keepalive_qpn = ib.keepalive_qpn(worker.uid, ports.secret, path.iface);
     if let Some(c) = ports.get(number) {
         (c.iface, c.to, c.keepalive_qpn) = (path.iface, path.port, keepalive_qpn);
         c.wireup = WireupChannel::Datagrams(ah);

@@ -65,7 +65,7 @@ fn queue(iface: &IbIface) -> io::Result<Arc<IbvQp>> {
 
 /// Requests rails, one through each further local port that has none and is not in its pause.
 fn request(worker: &Worker, ports: &IbWorker, peer: &Peer) {
-    let policy = worker.ctx.policy.ib.as_ref();
+    let policy = worker.ctx.tl.ib.policy.as_ref();
     let most = policy.map_or(1, |ib| ib.rndv_rails.max(ib.rma_rails));
     let now = clock::coarse_ms();
     let wanted = with_sender(peer, |sender| {

@@ -57,7 +57,7 @@ fn connect(worker: &Worker, ports: &mut IbWorker, peer: &Peer) {
     let Some(LaneTarget::Ib(target)) = peer.target.as_deref() else {
         return peer.fail(UCS_ERR_UNREACHABLE);
     };
-    let by_queue = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
+    let by_queue = worker.ctx.tl.ib.by_queue();
     let path = &target.path;
     let place = (path.iface, path.port, target.secret);
     let oob = target.wireup_tcp.as_ref();
@@ -94,7 +94,7 @@ fn begin(
         None => WireupChannel::Datagrams(AddressHandle::new(port, &to)?),
     };
     let worker = peer.worker();
-    let datagrams = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.datagrams);
+    let datagrams = worker.ctx.tl.ib.by_datagrams();
     let qp = match by_queue.then(|| queue(&ports.ifaces[iface])).transpose() {
         Err(e) if datagrams => {
             log::diag!("worker {:#x} is reached by UD: {e}", peer.uid);
@@ -104,7 +104,11 @@ fn begin(
     };
     let keepalive_qpn = match qp {
         Some(_) => 0,
-        None => worker.ctx.ib.keepalive_qpn(worker.uid, ports.secret, iface),
+        None => worker
+            .ctx
+            .tl
+            .ib
+            .keepalive_qpn(worker.uid, ports.secret, iface),
     };
     let limits = own_limits(&ports.ifaces[iface], qp.is_some());
     let number = ports.take_number().ok_or(io::ErrorKind::OutOfMemory)?;

@@ -65,7 +65,7 @@ fn connect(
     let Some((target, _)) = &oob.target else {
         return false;
     };
-    let paths = target.paths(&worker.ctx.tcp.devices);
+    let paths = target.paths(&worker.ctx.tl.tcp.devices);
     if paths.is_empty() {
         ib_wireup::fail(peer, &ErrorKind::NetworkUnreachable.into());
         return false;

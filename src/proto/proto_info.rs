@@ -201,7 +201,7 @@ fn access(worker: &Worker, peer: &Peer, mapped: Option<*mut u8>, len: usize) -> 
     let keyed = || {
         rma::ib_reaches(worker, peer, len)
             && match peer.qp_transport() {
-                QpTransport::Unknown => worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.by_queue),
+                QpTransport::Unknown => worker.ctx.tl.ib.by_queue(),
                 _ => true,
             }
     };
@@ -232,7 +232,8 @@ fn amo_served(path: AmoPath) -> Served {
 
 /// Computes the protocol at every size at which it can change, and joins equal neighbours.
 fn ranges(peer: &Peer, lanes: &LaneNames, served: &dyn Fn(usize) -> Served) -> Vec<ProtoRange> {
-    let policy = &peer.worker().ctx.policy;
+    let ctx = peer.worker().ctx;
+    let (policy, ib, tcp) = (&ctx.policy, &ctx.tl.ib.policy, &ctx.tl.tcp.policy);
     let last_of_its_kind = [
         INLINE,
         MAX_EAGER,
@@ -241,12 +242,9 @@ fn ranges(peer: &Peer, lanes: &LaneNames, served: &dyn Fn(usize) -> Served) -> V
         policy.rndv_thresh.wrapping_sub(1),
         policy.rndv_thresh_inter.wrapping_sub(1),
         policy.zcopy_thresh - 1,
-        policy
-            .ib
-            .as_ref()
-            .map_or(0, |ib| ib.in_place.wrapping_sub(1)),
-        message::longest_by_socket(policy, false),
-        message::longest_by_socket(policy, true),
+        (ib.as_ref()).map_or(0, |ib| ib.in_place.wrapping_sub(1)),
+        message::longest_by_socket(tcp, false),
+        message::longest_by_socket(tcp, true),
     ];
     let mut firsts: Vec<usize> = last_of_its_kind
         .iter()

@@ -131,7 +131,7 @@ fn target_at(locator: &TcpLocator) -> Option<tcp::TcpTarget> {
 /// IB ports of the worker that this one can reach.
 fn ib_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
     let (ours, theirs) = (worker.ib.as_ref()?, address.ib.as_ref()?);
-    let own = worker.ctx.ib.ports.get(..ours.ports.len())?;
+    let own = worker.ctx.tl.ib.ports.get(..ours.ports.len())?;
     if !ours.shares_transport(theirs) {
         return None;
     }

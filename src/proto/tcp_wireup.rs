@@ -83,7 +83,7 @@ fn connect(worker: &Worker, sockets: &mut TcpWorker, peer: &Peer, mut attempt: C
     let Some(target) = peer.socket_target() else {
         return peer.fail(UCS_ERR_UNREACHABLE);
     };
-    let paths = target.paths(&worker.ctx.tcp.devices);
+    let paths = target.paths(&worker.ctx.tl.tcp.devices);
     // SAFETY: the peer of a connection.
     let to_peer = unsafe { PeerRef::new(peer) };
     while let Some(tcp_path) = paths.get(attempt.candidate) {
@@ -249,7 +249,7 @@ fn on_answer(
 fn retry(sockets: &mut TcpWorker, peer: &Peer, attempt: ConnectAttempt) {
     let dropped = attempt.dropped + 1;
     let worker = peer.worker();
-    if dropped > worker.ctx.policy.connecting.max_conn_retries {
+    if dropped > worker.ctx.tl.tcp.policy.max_conn_retries {
         log::diag!("worker {:#x} rejects the connection", peer.uid);
         return peer.fail(UCS_ERR_UNREACHABLE);
     }
@@ -270,7 +270,7 @@ fn open(worker: &Worker, peer: &Peer, link: Arc<SharedSocket>) -> bool {
         lane_info::note(worker, peer, local);
         tx.lane = Some(Lane::Tcp(Box::new(TcpSender::new(
             link,
-            select::message::longest_record(&worker.ctx.policy),
+            select::message::longest_record(&worker.ctx.tl.tcp.policy),
         ))));
         peer.note_traffic(worker);
         tx::log_lanes(worker, peer);

@@ -2,7 +2,10 @@
 //! own affair.
 
 use super::LaneTarget;
+use super::ib::context::IbContext;
+use super::ib::region::IbRegion;
 use super::program::Program;
+use super::tcp::context::TcpContext;
 use super::tofu::TofuTarget;
 use super::tofu::context::{TofuContext, TofuShared};
 use super::tofu::region::TofuRegion;
@@ -10,18 +13,38 @@ use super::tofu::rkey::StaddRegion;
 use super::tofu::stripe::TofuZcopy;
 use crate::options::Options;
 use crate::wire::address::WorkerAddress;
+use crate::wire::rkey::DeviceKeys;
 use crate::wire::rkey_tofu::TofuRkey;
 use std::sync::Arc;
 
 /// The transports' part of a context.
 pub struct TlContext {
+    pub ib: IbContext,
     pub tofu: TofuContext,
+    pub tcp: TcpContext,
 }
 
 impl TlContext {
     pub fn new(options: &Options, program: Program) -> TlContext {
-        TlContext {
-            tofu: TofuContext::new(options, program),
+        let tofu = TofuContext::new(options, program);
+        let ib = IbContext::new(options, program, tofu.amo_by_tni);
+        let adapters: Vec<&str> = ib.ports.iter().map(|port| &*port.name).collect();
+        let tcp = TcpContext::new(options, ib.wireup_by_tcp(), &adapters);
+        TlContext { ib, tofu, tcp }
+    }
+
+    /// Whether a worker may reach others through a network. Network devices, if TCP is allowed, are not counted: they
+    /// can come and go.
+    pub fn has_network(&self) -> bool {
+        !self.ib.ports.is_empty() || self.tofu.has_tnis() || self.tcp.is_allowed
+    }
+
+    /// Whether a transport is allowed, and no device of it was found.
+    pub fn lacks_devices(&self, transport: &str) -> bool {
+        match transport {
+            "rc_verbs" | "ud_verbs" => self.ib.lacks_ports(),
+            "tofu" => self.tofu.lacks_tnis(),
+            _ => false,
         }
     }
 
@@ -32,8 +55,9 @@ impl TlContext {
     /// dropped.
     pub unsafe fn region(&self, base: u64, len: u64) -> TlRegion {
         // SAFETY: the caller's memory.
-        let tofu = unsafe { self.tofu.region(base, len) };
+        let (ib, tofu) = unsafe { (self.ib.region(base, len), self.tofu.region(base, len)) };
         TlRegion {
+            ib: ib.map(Arc::new),
             tofu: tofu.map(Arc::new),
         }
     }
@@ -57,10 +81,16 @@ impl<P> TlWorker<P> {
 /// The transports' part of a region of registered memory; `None` where a transport is not used. Copies share it.
 #[derive(Clone, Default)]
 pub struct TlRegion {
+    pub ib: Option<Arc<IbRegion>>,
     pub tofu: Option<Arc<TofuRegion>>,
 }
 
 impl TlRegion {
+    /// The keys for peers' devices; `None` where there is no device, or the memory cannot be registered.
+    pub fn device_keys(&self) -> Option<DeviceKeys> {
+        self.ib.as_ref()?.keys()
+    }
+
     /// A packed key with what the transports add to it.
     pub fn pack(&self, key: &[u8]) -> Vec<u8> {
         match self.tofu.as_ref().and_then(|tofu| tofu.rkey()) {

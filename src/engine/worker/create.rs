@@ -82,7 +82,7 @@ fn assemble(
     let mt = params.is_multi_threaded();
     let (inbox, tofu) = (interfaces.inbox.as_ref(), interfaces.tofu.as_deref());
     let tcp = interfaces.tcp.as_ref().map(|tcp| tcp.locator());
-    let (wireup_listener, tcp) = if ctx.tcp.carries_messages() {
+    let (wireup_listener, tcp) = if ctx.tl.tcp.carries_messages() {
         (None, tcp)
     } else {
         (tcp, None)

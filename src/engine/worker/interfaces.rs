@@ -29,7 +29,7 @@ impl Interfaces {
     pub fn open(ctx: &Context, mt: bool, wakes: bool) -> io::Result<Interfaces> {
         let inbox = inbox(ctx)?;
         let (tcp, ib) = (tcp(ctx)?, ib(ctx, mt, wakes)?);
-        let by_tcp = tcp.is_some() && ctx.tcp.carries_messages();
+        let by_tcp = tcp.is_some() && ctx.tl.tcp.carries_messages();
         let reaches_others = inbox.is_some() && ctx.policy.shm || by_tcp || ib.is_some();
         let tofu = ctx.tl.tofu.open(mt, reaches_others)?;
         Ok(Interfaces {
@@ -43,8 +43,9 @@ impl Interfaces {
     /// The queue pairs in the worker's address.
     pub fn ib_locator(&self, ctx: &Context) -> Option<IbLocator> {
         let transports = ctx
-            .policy
+            .tl
             .ib
+            .policy
             .as_ref()
             .map_or(PortFlags::empty(), |ib| ib.qp_transports());
         self.ib.as_ref().map(|ib| ib.locator(transports))
@@ -69,21 +70,21 @@ impl Interfaces {
 
 /// The TCP state. Without a device nothing can be connected.
 fn tcp(ctx: &Context) -> io::Result<Option<Box<TcpWorker>>> {
-    if ctx.tcp.devices.is_empty() {
+    if ctx.tl.tcp.devices.is_empty() {
         return Ok(None);
     }
-    let tuning = ctx.policy.connecting.tuning(ctx.policy.keepalive_ms);
-    let sockets = TcpWorker::new(tuning, &ctx.tcp.devices);
+    let tuning = ctx.tl.tcp.policy.tuning(ctx.policy.keepalive_ms);
+    let sockets = TcpWorker::new(tuning, &ctx.tl.tcp.devices);
     let sockets = sockets.map_err(|e| unreachable_reason("port (UCX_TCP_PORT_RANGE)", &e))?;
     Ok(Some(Box::new(sockets)))
 }
 
 /// The InfiniBand state.
 fn ib(ctx: &Context, mt: bool, wakes: bool) -> io::Result<Option<Box<IbWorker>>> {
-    if ctx.ib.ports.is_empty() {
+    if ctx.tl.ib.ports.is_empty() {
         return Ok(None);
     }
-    let ports = IbWorker::new(&ctx.ib.ports, mt, wakes);
+    let ports = IbWorker::new(&ctx.tl.ib.ports, mt, wakes);
     let ports = ports.map_err(|e| unreachable_reason("InfiniBand queues", &e))?;
     Ok(Some(Box::new(ports)))
 }
@@ -98,7 +99,7 @@ fn inbox(ctx: &Context) -> io::Result<Option<Inbox>> {
     }
     match Inbox::create(ctx.policy.named_inboxes) {
         Ok(inbox) => Ok(Some(inbox)),
-        Err(e) if !ctx.ib.ports.is_empty() || ctx.tcp.carries_messages() => {
+        Err(e) if !ctx.tl.ib.ports.is_empty() || ctx.tl.tcp.carries_messages() => {
             log::warn!(
                 "this worker does not use shared memory, which cannot be allocated: {e} (ulimit -v)"
             );

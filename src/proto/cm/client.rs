@@ -284,7 +284,7 @@ pub(super) fn on_connected(worker: &Worker, x: &mut CmState, token: u64) -> CmOu
     let Some(contact) = session.contact.as_mut() else {
         return CmOutcome::Nothing;
     };
-    match contact.connected(&worker.ctx.ib.ports) {
+    match contact.connected(&worker.ctx.tl.ib.ports) {
         Ok(RdmaConnectStep::Pending) => CmOutcome::Nothing,
         Ok(RdmaConnectStep::Open) => match send_request(worker, x, token) {
             Ok(()) => CmOutcome::Nothing,

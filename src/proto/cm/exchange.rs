@@ -36,13 +36,13 @@ pub(super) fn exchange(worker: &Worker) -> Result<MtGuard<'_, Option<Box<CmState
 }
 
 pub(super) fn tuning(worker: &Worker) -> SocketTuning {
-    let policy = &worker.ctx.policy;
-    policy.connecting.tuning(policy.keepalive_ms)
+    let ctx = worker.ctx;
+    ctx.tl.tcp.policy.tuning(ctx.policy.keepalive_ms)
 }
 
 /// CM transports of a worker, preferred first.
 pub(super) fn transports(worker: &Worker) -> Vec<CmTransport> {
-    let by_rdma = !worker.ctx.ib.ports.is_empty();
+    let by_rdma = !worker.ctx.tl.ib.ports.is_empty();
     let transports = worker.ctx.policy.sockaddr.transports.iter().copied();
     // Without a port the library is not loaded.
     transports

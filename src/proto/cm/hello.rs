@@ -76,13 +76,13 @@ pub(super) fn read_reply(
 pub(super) fn reported(worker: &Worker, contact: &CmConn) -> Vec<u8> {
     let mut address = worker.address(false);
     if let CmConn::Rdma(link) = contact {
-        if let Some(port) = link.port(&worker.ctx.ib.ports) {
+        if let Some(port) = link.port(&worker.ctx.tl.ib.ports) {
             restrict_to_rdma(worker, &mut address, Some(port.gid.raw));
         }
         return address.encode();
     }
     if let Some(ip) = contact.local().map(|a| a.ip().to_canonical())
-        && let Some(device) = worker.ctx.tcp.device_with(ip)
+        && let Some(device) = worker.ctx.tl.tcp.device_with(ip)
     {
         restrict(worker, &mut address, NetAddress::new(ip, device.speed()));
     }

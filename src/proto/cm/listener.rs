@@ -104,7 +104,7 @@ pub(super) fn accept(worker: &Worker, x: &mut CmState, token: u64) {
         let Some(CmEntry::Listener { listener, .. }) = x.entries.get(&token) else {
             return;
         };
-        let contact = match listener.accept(&worker.ctx.ib.ports, &tuning) {
+        let contact = match listener.accept(&worker.ctx.tl.ib.ports, &tuning) {
             Ok(accepted) => accepted,
             Err(e) if e.kind() == ErrorKind::WouldBlock => return,
             // Descriptors may run out: the connections in the backlog are accepted later.

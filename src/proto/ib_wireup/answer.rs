@@ -162,7 +162,7 @@ fn answer(
     link: Option<&Arc<SharedSocket>>,
 ) -> Result<u32, &'static str> {
     const NONE: &str = "it has no transport that this one has";
-    let policy = worker.ctx.policy.ib.as_ref().ok_or(NONE)?;
+    let policy = worker.ctx.tl.ib.policy.as_ref().ok_or(NONE)?;
     let hello = qp_hello.hello;
     let known = worker.peer_from_incoming(hello.from);
     let peer = &*known;
@@ -282,7 +282,7 @@ fn record_remote(
     qp_hello: &QpHello,
 ) -> io::Result<()> {
     let (hello, to) = (qp_hello.hello, qp_hello.port);
-    let datagrams = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.datagrams);
+    let datagrams = worker.ctx.tl.ib.by_datagrams();
     let paths = if qp_hello.outlives() {
         ib_failover::paths_to(ports, &qp_hello.ports)
     } else {
@@ -339,7 +339,11 @@ fn record_remote(
     let keepalive_qpn = if by_queue {
         0
     } else {
-        worker.ctx.ib.keepalive_qpn(worker.uid, ports.secret, index)
+        worker
+            .ctx
+            .tl
+            .ib
+            .keepalive_qpn(worker.uid, ports.secret, index)
     };
     if let Some(c) = ports.get(number) {
         if let Some(ah) = ah {

@@ -81,7 +81,7 @@ unsafe fn offer_stadd(worker: &Worker, r: &mut Request) -> Option<(u8, u64)> {
 unsafe fn offer_rkeys(worker: &Worker, r: &mut Request) -> Option<u8> {
     let memory = worker.register_ib(r.data.as_contig()?, r.data.len(), MrUse::ReadByPeer)?;
     let keys: [u32; MAX_PORTS] = memory.region().remote_keys();
-    let count = worker.ctx.ib.ports.len().min(MAX_PORTS);
+    let count = worker.ctx.tl.ib.ports.len().min(MAX_PORTS);
     let transfer = Zcopy::new(vec![memory], ZcopyRole::Offer, 0);
     let keys = keys[..count].iter().flat_map(|k| k.to_le_bytes());
     // SAFETY: the tail is readable.

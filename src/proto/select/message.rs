@@ -8,7 +8,7 @@ use crate::engine::policy::Policy;
 use crate::engine::worker::{MAX_AM_HEADER, Worker};
 use crate::tl::contract::FRAGMENT;
 use crate::tl::shm::ring::INLINE;
-use crate::tl::tcp::options::MAX_SEG;
+use crate::tl::tcp::options::{MAX_SEG, TcpPolicy};
 use crate::wire::frame::MAX_RECORD;
 use crate::wire::stats::StatProtocol;
 
@@ -88,8 +88,7 @@ const _: () = assert!(MAX_EAGER + MAX_AM_HEADER + MAX_HEAD <= crate::wire::packe
 
 /// Longest message that is sent in one record of a socket, bytes: the segment size of the options, but at least
 /// [`MAX_EAGER`]. `in_place`: it is sent from user memory.
-pub fn longest_by_socket(policy: &Policy, in_place: bool) -> usize {
-    let tcp = &policy.connecting;
+pub fn longest_by_socket(tcp: &TcpPolicy, in_place: bool) -> usize {
     MAX_EAGER.max(if in_place {
         tcp.rx_seg_size
     } else {
@@ -98,8 +97,8 @@ pub fn longest_by_socket(policy: &Policy, in_place: bool) -> usize {
 }
 
 /// Longest record that is sent through a socket, bytes.
-pub fn longest_record(policy: &Policy) -> usize {
-    let message = longest_by_socket(policy, true).max(longest_by_socket(policy, false));
+pub fn longest_record(tcp: &TcpPolicy) -> usize {
+    let message = longest_by_socket(tcp, true).max(longest_by_socket(tcp, false));
     message + MAX_AM_HEADER + MAX_HEAD
 }
 
@@ -119,7 +118,6 @@ pub struct RecordLimit {
 
 /// What one record to a peer does for a message of `len` bytes. `contig`: its data are contiguous.
 pub fn record_limit(worker: &Worker, peer: &Peer, len: usize, contig: bool) -> RecordLimit {
-    let policy = &worker.ctx.policy;
     // The lane of the peer that will replace a stub peer is unknown. Other lanes than TCP copy all data of a message.
     if peer.is_stub() || !peer.has_socket() {
         return RecordLimit {
@@ -127,9 +125,9 @@ pub fn record_limit(worker: &Worker, peer: &Peer, len: usize, contig: bool) -> R
             zcopy: false,
         };
     }
-    let zcopy = contig && is_zcopy(policy, len);
+    let zcopy = contig && is_zcopy(&worker.ctx.policy, len);
     RecordLimit {
-        max: longest_by_socket(policy, zcopy),
+        max: longest_by_socket(&worker.ctx.tl.tcp.policy, zcopy),
         zcopy,
     }
 }

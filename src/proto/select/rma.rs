@@ -97,7 +97,7 @@ pub fn by_key(rkey: &Rkey, addr: u64, len: usize) -> RmaPath {
 /// will be connected, or by one on a rail. `len`: bytes of the access.
 #[inline(always)]
 pub fn ib_reaches(worker: &Worker, peer: &Peer, len: usize) -> bool {
-    let is_zcopy = || (worker.ctx.policy.ib.as_ref()).is_some_and(|ib| len >= ib.in_place);
+    let is_zcopy = || (worker.ctx.tl.ib.policy.as_ref()).is_some_and(|ib| len >= ib.in_place);
     peer.inbox.is_none() && queues_reach(peer.qp_transport(), || peer.fails_over() && is_zcopy())
 }
 

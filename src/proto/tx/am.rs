@@ -2,7 +2,6 @@
 
 use crate::engine::datatype::Data;
 use crate::engine::peer::{Peer, PeerTx};
-use crate::engine::policy::Policy;
 use crate::engine::request::{Request, TxPayload};
 use crate::proto::select::message::{is_zcopy, longest_by_socket};
 use crate::tl::Lane;
@@ -211,19 +210,14 @@ unsafe fn send_part_zcopy<L: LaneOps>(
 fn zcopy_data(r: &Request, len: usize) -> Option<*const u8> {
     r.data
         .as_contig()
-        .filter(|_| is_zcopy(policy(r), len))
+        .filter(|_| is_zcopy(&r.worker.get().ctx.policy, len))
         .map(|data| data.cast_const())
-}
-
-/// The options of a request's context.
-fn policy(r: &Request) -> &Policy {
-    &r.worker.get().ctx.policy
 }
 
 /// Longest fragment of an eager message that is sent from user memory, bytes. At most a whole message, for which the
 /// sender's buffer has room.
 fn longest_fragment(r: &Request) -> usize {
-    longest_by_socket(policy(r), true)
+    longest_by_socket(&r.worker.get().ctx.tl.tcp.policy, true)
 }
 
 /// One record of a request that has several. The user's packing functions decide where a part ends: some (yaksa,

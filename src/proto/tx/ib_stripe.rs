@@ -19,7 +19,12 @@ const SHARED: usize = 256 << 10;
 /// Maximum number of ports that share a transfer.
 fn most(peer: &Peer, role: ZcopyRole) -> usize {
     let ctx = peer.worker().ctx;
-    let policy = ctx.policy.ib.as_ref().filter(|_| ctx.ib.ports.len() > 1);
+    let policy = ctx
+        .tl
+        .ib
+        .policy
+        .as_ref()
+        .filter(|_| ctx.tl.ib.ports.len() > 1);
     policy.map_or(1, |ib| match role {
         ZcopyRole::Access => ib.rma_rails,
         ZcopyRole::Deliver => ib.rndv_rails,

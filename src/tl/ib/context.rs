@@ -1,17 +1,27 @@
 //! What a context knows of InfiniBand and RoCE: the ports, and what their devices share among its workers.
 
+use super::amo;
 use super::keepalive::KeepaliveThread;
-use super::port::Port;
-use super::registration::IbMrCaches;
+use super::options::IbPolicy;
+use super::port::{self, Port};
+use super::registration::{self, IbMrCaches};
 use crate::options::Options;
 use crate::sys::log;
 use crate::sys::sync::OnceLock;
+use crate::tl::program::Program;
+use crate::wire::rkey::RkeyAtomics;
 use std::sync::Arc;
 
 /// InfiniBand's part of a context.
 pub struct IbContext {
+    /// `None`: InfiniBand and RoCE are not allowed.
+    pub policy: Option<IbPolicy>,
     /// Ports that may be used, in the order of their devices.
-    pub ports: Vec<Arc<Port>>,
+    pub ports: Arc<[Arc<Port>]>,
+    /// The device that executes atomic operations on the context's memory, if one does.
+    pub atomics: RkeyAtomics,
+    /// Devices that cannot pin memory may fetch its pages.
+    pub on_demand: bool,
     /// Responder to liveness probes; made when UD is to carry messages, `None` if it cannot be made.
     keepalive: OnceLock<Option<KeepaliveThread>>,
     /// Registered user memory; made by the first registration.
@@ -19,12 +29,43 @@ pub struct IbContext {
 }
 
 impl IbContext {
-    pub fn new(ports: Vec<Arc<Port>>) -> IbContext {
+    /// `amo_by_tni`: TNIs execute the atomic operations, so that no device does.
+    pub fn new(options: &Options, program: Program, amo_by_tni: bool) -> IbContext {
+        let policy = IbPolicy::new(options, program.num_eps);
+        let ports = (policy.as_ref()).map_or(Vec::new(), |ib| {
+            port::usable(&options.net_devices, &ib.tuning)
+        });
+        let by_queue = policy.as_ref().is_some_and(|ib| ib.by_queue);
+        let wanted = program.amo64 && !amo_by_tni;
         IbContext {
-            ports,
+            atomics: amo::choose(options, &ports, by_queue, wanted, program.one_host),
+            on_demand: !ports.is_empty() && registration::allows_demand(options),
+            policy,
+            ports: ports.into(),
             keepalive: OnceLock::new(),
             registrations: OnceLock::new(),
         }
+    }
+
+    /// Whether each peer gets a queue pair.
+    pub fn by_queue(&self) -> bool {
+        self.policy.as_ref().is_some_and(|ib| ib.by_queue)
+    }
+
+    /// Whether messages may go by UD.
+    pub fn by_datagrams(&self) -> bool {
+        self.policy.as_ref().is_some_and(|ib| ib.datagrams)
+    }
+
+    /// Whether the transports are allowed, and there is no port to use.
+    pub fn lacks_ports(&self) -> bool {
+        self.policy.is_some() && self.ports.is_empty()
+    }
+
+    /// Whether queue pairs are connected by TCP: `UCX_TLS` excludes UD.
+    pub fn wireup_by_tcp(&self) -> bool {
+        let without_ud = (self.policy.as_ref()).is_some_and(|ib| !ib.tuning.ud.used);
+        without_ud && !self.ports.is_empty()
     }
 
     /// Registers a worker whose address has this secret with the keepalive responder. Returns the number of the

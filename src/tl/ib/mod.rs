@@ -8,6 +8,7 @@
 //! `rails` are additional queue pairs between other ports. A `loopback` queue pair lets a device execute atomics on
 //! memory of this process. The wireup messages of two workers, and the header of each packet, are in `wire::ib_packet`.
 
+mod amo;
 #[allow(
     non_camel_case_types,
     clippy::undocumented_unsafe_blocks,
@@ -20,6 +21,7 @@ pub mod credits;
 pub mod desc;
 pub mod hca;
 pub mod iface;
+pub mod info;
 pub mod keepalive;
 mod lane;
 pub mod loopback;
@@ -32,6 +34,7 @@ pub mod queues;
 pub mod rails;
 pub mod rc;
 pub mod registration;
+pub mod region;
 pub mod reorder;
 pub mod roce_reach;
 pub mod rx_pool;

@@ -43,8 +43,9 @@ pub struct IbPolicy {
 }
 
 impl IbPolicy {
-    /// `None` if `UCX_TLS` has neither rc nor ud.
-    pub fn new(options: &Options) -> Option<IbPolicy> {
+    /// `None` if `UCX_TLS` has neither rc nor ud. `num_eps`: endpoints that the program expects, if it says so;
+    /// `UCX_NUM_EPS` has precedence.
+    pub fn new(options: &Options, num_eps: Option<usize>) -> Option<IbPolicy> {
         // Only a list without any part of ud excludes it: rc, rc_v and `all` include it at least for wireup.
         let tcp_wireup = options.tls.allows_aux("ud_verbs");
         let (rc, ud) = (
@@ -54,23 +55,16 @@ impl IbPolicy {
         if !rc && !ud {
             return None;
         }
-        let mut policy = IbPolicy {
-            by_queue: rc,
+        let expected = (options.num_eps.number()).unwrap_or(num_eps.unwrap_or(1));
+        let most = options.rc_max_num_eps.number().unwrap_or(usize::MAX);
+        Some(IbPolicy {
+            by_queue: rc && (!ud || expected <= most),
             datagrams: ud,
             in_place: options.zcopy_thresh.bytes_or(IN_PLACE).max(1),
             rndv_rails: options.max_rndv_rails.number().unwrap_or(MAX_PORTS),
             rma_rails: options.max_rma_rails.number().unwrap_or(MAX_PORTS),
             tuning: tuning(options, ud || tcp_wireup),
-        };
-        policy.expect(options, 1);
-        Some(policy)
-    }
-
-    /// Takes the number of endpoints that the program expects; `UCX_NUM_EPS` has precedence.
-    pub fn expect(&mut self, options: &Options, num_eps: usize) {
-        let expected = options.num_eps.number().unwrap_or(num_eps);
-        let most = options.rc_max_num_eps.number().unwrap_or(usize::MAX);
-        self.by_queue &= !self.datagrams || expected <= most;
+        })
     }
 
     /// Flags of the transports that carry messages, as addresses contain them.
@@ -154,7 +148,7 @@ mod tests {
         for (name, value) in settings {
             options.set(name, value).expect("a valid setting");
         }
-        IbPolicy::new(&options)
+        IbPolicy::new(&options, None)
     }
 
     #[test]
@@ -214,9 +208,7 @@ mod tests {
             for (name, value) in settings {
                 options.set(name, value).expect("a valid setting");
             }
-            let mut policy = IbPolicy::new(&options)?;
-            policy.expect(&options, num_eps);
-            Some(policy.by_queue)
+            IbPolicy::new(&options, Some(num_eps)).map(|ib| ib.by_queue)
         };
         assert_eq!(by_queue(&[], 256), Some(true));
         assert_eq!(by_queue(&[], 257), Some(false));

@@ -8,6 +8,7 @@
 pub mod big_buf;
 pub mod close;
 pub mod inbox;
+pub mod info;
 mod lane;
 mod memory;
 pub mod order;

@@ -1,6 +1,7 @@
 //! What a context knows of TCP: the network devices, and what they are used for.
 
 use super::device::{self, TcpDevice};
+use super::options::TcpPolicy;
 use crate::options::Options;
 use crate::sys::log;
 use std::net::IpAddr;
@@ -9,6 +10,10 @@ use std::net::IpAddr;
 pub struct TcpContext {
     /// Network devices that may be used, best first; none if TCP is not to be used.
     pub devices: Vec<TcpDevice>,
+    /// Settings of all sockets, those of clients and listeners included, which need no transport.
+    pub policy: TcpPolicy,
+    /// Whether `UCX_TLS` allows TCP for messages.
+    pub is_allowed: bool,
     usage: TcpUsage,
 }
 
@@ -21,33 +26,16 @@ pub enum TcpUsage {
 }
 
 impl TcpContext {
-    /// TCP as `UCX_TLS` (`messages`) and the wireup of queue pairs (`wireup`) need it. `adapters`: names of InfiniBand
-    /// and RoCE devices in use, which `UCX_NET_DEVICES` may name, too. If it names no network device, and wireup needs
-    /// one, all may be used for it.
-    pub fn new(options: &Options, messages: bool, wireup: bool, adapters: &[&str]) -> TcpContext {
-        let usage = if messages {
-            TcpUsage::Messages
-        } else {
-            TcpUsage::Wireup
-        };
-        if !messages && !wireup {
-            return TcpContext {
-                devices: Vec::new(),
-                usage,
-            };
-        }
-        let devices = usable(options, adapters);
-        if !devices.is_empty() || !wireup {
-            return TcpContext { devices, usage };
-        }
-        let mut any = options.clone();
-        let devices = match any.set("NET_DEVICES", "all") {
-            Ok(_) => usable(&any, adapters),
-            Err(_) => Vec::new(),
-        };
+    /// TCP as `UCX_TLS` and the wireup of queue pairs (`wireup`) need it. `adapters`: names of InfiniBand and RoCE
+    /// devices in use, which `UCX_NET_DEVICES` may name, too.
+    pub fn new(options: &Options, wireup: bool, adapters: &[&str]) -> TcpContext {
+        let is_allowed = options.tls.allows("tcp");
+        let (devices, usage) = devices(options, is_allowed, wireup, adapters);
         TcpContext {
             devices,
-            usage: TcpUsage::Wireup,
+            policy: TcpPolicy::new(options),
+            is_allowed,
+            usage,
         }
     }
 
@@ -60,6 +48,34 @@ impl TcpContext {
     pub fn carries_messages(&self) -> bool {
         self.usage == TcpUsage::Messages && !self.devices.is_empty()
     }
+}
+
+/// The network devices for messages and for wireup. If `UCX_NET_DEVICES` names none, and wireup needs one, all may be
+/// used for it.
+fn devices(
+    options: &Options,
+    messages: bool,
+    wireup: bool,
+    adapters: &[&str],
+) -> (Vec<TcpDevice>, TcpUsage) {
+    let usage = if messages {
+        TcpUsage::Messages
+    } else {
+        TcpUsage::Wireup
+    };
+    if !messages && !wireup {
+        return (Vec::new(), usage);
+    }
+    let devices = usable(options, adapters);
+    if !devices.is_empty() || !wireup {
+        return (devices, usage);
+    }
+    let mut any = options.clone();
+    let devices = match any.set("NET_DEVICES", "all") {
+        Ok(_) => usable(&any, adapters),
+        Err(_) => Vec::new(),
+    };
+    (devices, TcpUsage::Wireup)
 }
 
 fn usable(options: &Options, adapters: &[&str]) -> Vec<TcpDevice> {

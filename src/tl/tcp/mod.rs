@@ -7,6 +7,7 @@
 
 pub mod context;
 pub mod device;
+pub mod info;
 mod lane;
 pub mod netlink;
 pub mod options;

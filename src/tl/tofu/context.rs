@@ -102,12 +102,12 @@ fn tnis(options: &Options, sleeps: bool) -> Vec<Tni> {
 /// Whether TNIs execute atomic operations. Operations that a TNI does not offer are emulated by compare-and-swap, which
 /// is therefore required.
 fn amo_by_tni(options: &Options, offered: AmoCaps, program: Program) -> bool {
-    program.amo
+    (program.amo32 || program.amo64)
         && offered.has(AmoVerb::CompareSwap)
         && match options.atomic_mode {
             AtomicMode::Cpu => false,
             AtomicMode::Device => true,
-            AtomicMode::Guess => !program.one_host,
+            AtomicMode::Guess => !(program.one_host && program.shm),
         }
 }
 
