@@ -1,7 +1,7 @@
 //! Sockaddr connection establishment (CM): listeners, connection requests, and the sessions of clients and servers.
 
 use super::endpoint::Endpoint;
-use super::peer::Peer;
+use super::peer::{Peer, PeerSet};
 use super::request::Request;
 use super::worker::Worker;
 use crate::ctypes::*;
@@ -288,14 +288,14 @@ impl CmState {
     }
 
     /// The endpoint of a session is freed. Frees the stub peers that nothing names.
-    pub fn endpoint_freed(&mut self, token: u64, lost: &[*const Peer]) {
+    pub fn endpoint_freed(&mut self, token: u64, lost: &PeerSet) {
         if let Some(session) = self.session(token) {
             session.freed = true;
         }
         self.deferred.extend(self.replaced.remove(&token));
         let named = |p: &Peer| {
             let tx = p.tx.lock();
-            tx.in_pending_list || !tx.pending.is_empty() || lost.iter().any(|&l| std::ptr::eq(l, p))
+            tx.in_pending_list || !tx.pending.is_empty() || lost.contains(p)
         };
         self.deferred
             .retain(|p| named(p) || !p.eps.lock().all().is_empty());

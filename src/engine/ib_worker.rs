@@ -2,7 +2,7 @@
 
 mod conn;
 
-use super::peer::Peer;
+use super::peer::{Peer, PeerSet};
 use crate::sys::timer::Timer;
 use crate::sys::{clock, host, log};
 use crate::tl::ib::bindings::ibv_wc;
@@ -12,7 +12,7 @@ use crate::wire::address::{IbLocator, PortFlags, PortLocator};
 use crate::wire::header::RailImm;
 use crate::wire::ib_packet::NO_CONN;
 pub use conn::{IbConn, IbConnPhase, RemoteQp, TcpWireup, WireupChannel};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::mem::MaybeUninit;
@@ -226,7 +226,7 @@ impl IbWorker {
     }
 
     /// The open connection to a peer.
-    pub fn to_peer(&mut self, peer: *const Peer) -> Option<&mut IbConn> {
+    pub fn to_peer(&mut self, peer: &Peer) -> Option<&mut IbConn> {
         let open = |c: &&mut IbConn| {
             c.peer.is(peer) && c.phase == IbConnPhase::Open && !c.ended && c.reply_tx.is_none()
         };
@@ -248,10 +248,9 @@ impl IbWorker {
 
     /// Ends the connections to failed peers: their queue pairs receive nothing more, and packets received before are
     /// not handled.
-    pub fn end(&mut self, lost: &[*const Peer]) {
-        let lost: HashSet<_> = lost.iter().copied().collect();
+    pub fn end(&mut self, lost: &PeerSet) {
         let mut any = false;
-        for c in self.iter().filter(|c| lost.contains(&c.peer.as_ptr())) {
+        for c in self.iter().filter(|c| lost.contains(c.peer.get())) {
             c.ended = true;
             c.stop();
             any = true;

@@ -6,6 +6,7 @@ mod failure;
 mod held_rts;
 mod reference;
 mod rndv_times;
+mod set;
 mod short_rma;
 
 use super::endpoint::Endpoint;
@@ -31,6 +32,7 @@ pub use endpoints::EpTable;
 pub use held_rts::HeldRts;
 pub use reference::PeerHold;
 pub use rndv_times::{CopyScheme, RndvTimes};
+pub use set::PeerSet;
 use short_rma::ShortRma;
 pub use short_rma::{ShortAccess, ShortKind};
 

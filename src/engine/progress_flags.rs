@@ -33,7 +33,7 @@ impl ProgressFlags {
     }
 
     /// There is deferred work: an entry in the worker's `cma_gets`, `rtr_races`, `split_pushes`, `flushed_done`,
-    /// `failed_peers`, `err_handlers` or `closed_eps`, or one in `grace_eps` is due.
+    /// `PeerLists::failed`, `err_handlers` or `closed_eps`, or one in `grace_eps` is due.
     pub fn raise_deferred(&self) {
         // Release: pairs with the Acquire load in `has_deferred`; publishes the entry.
         self.0.fetch_or(DEFERRED, Ordering::Release);

@@ -6,7 +6,6 @@ use crate::engine::peer::Peer;
 use crate::engine::request::PeerRef;
 use crate::sys::fork::DisabledInChild;
 use crate::sys::host;
-use crate::sys::lock::MtLock;
 use crate::tl::tofu::context::TofuShared;
 use crate::tl::tofu::ctrl_words::{CtrlWord, CtrlWords};
 use crate::tl::tofu::iface::TofuIface;
@@ -239,11 +238,10 @@ impl TofuWorker {
     }
 
     /// What all threads of the worker use.
-    pub fn shared(&self, mt: bool) -> TofuShared<PeerRef> {
+    pub fn shared(&self) -> TofuShared {
         TofuShared {
             iface: self.iface.clone(),
             locator: self.locator(),
-            connect: MtLock::new(mt, Vec::new()),
         }
     }
 
@@ -316,10 +314,10 @@ impl TofuWorker {
     }
 
     /// The peers of all connections and of all incoming rings.
-    pub fn peers(&self) -> impl Iterator<Item = *const Peer> {
-        let conns = self.conns.iter().flatten().map(|conn| conn.peer.as_ptr());
+    pub fn peers(&self) -> impl Iterator<Item = PeerRef> {
+        let conns = self.conns.iter().flatten().map(|conn| conn.peer);
         let incoming = self.incoming.iter().flatten();
-        conns.chain(incoming.map(|incoming| incoming.peer.as_ptr()))
+        conns.chain(incoming.map(|incoming| incoming.peer))
     }
 
     /// Releases memory of the lists of connections and rings, when they were much longer before.

@@ -2,16 +2,16 @@
 
 mod create;
 mod interfaces;
+mod peer_lists;
 mod peers;
 mod rx;
 
-use super::am::{AmDescs, AmHandler, PartialAm};
+use super::am::{AmDescs, AmHandler};
 use super::cm::CmState;
 use super::context::Context;
 use super::cq::Cqs;
 use super::endpoint::Endpoint;
 use super::err_handlers::ErrHandlers;
-use super::ib_worker::RailEvent;
 use super::matcher::Matcher;
 use super::peer::{CopyScheme, Peer};
 use super::progress_flags::ProgressFlags;
@@ -20,7 +20,6 @@ use super::regions::LastRegion;
 use super::request::{PeerRef, Request, RequestPool};
 use super::stats::StatsPage;
 use super::stream::StreamQueue;
-use super::unexpected::PartialTag;
 use super::unexpected::UnexpectedTag;
 use super::wakeup::Wakeup;
 use crate::ctypes::*;
@@ -43,6 +42,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
+pub use peer_lists::{PeerList, PeerLists, PeerMap};
 pub use rx::{HOT_RINGS, Rx, ShmRx};
 
 /// Requests that are allocated together: as many as UCX allocates.
@@ -107,10 +107,6 @@ pub struct Worker {
     pub am: MtLock<Vec<AmHandler>>,
     /// Payloads that handlers keep.
     pub am_descs: AmDescs,
-    /// Eager active messages of which some fragments have arrived, by peer. The progress thread's.
-    pub partial_ams: MtLock<HashMap<*const Peer, PartialAm>>,
-    /// Eager tagged messages of which some fragments have arrived, by peer. The progress thread's.
-    pub partial_tags: MtLock<HashMap<*const Peer, PartialTag>>,
     pub streams: MtLock<StreamQueue>,
     /// Completion queues; none before the first.
     pub cqs: Cqs,
@@ -121,8 +117,8 @@ pub struct Worker {
     /// its stub peers lead.
     pub cm: MtLock<Option<Box<CmState>>>,
     pub peers: MtLock<HashMap<u64, Box<Peer>>>,
-    /// Peers with pending requests; read only if `progress_flags` count any.
-    pub pending_peers: MtLock<VecDeque<*const Peer>>,
+    /// Lists of peers for which there is work, and what is kept by peer.
+    pub peer_lists: PeerLists,
     /// Receives that copy from a peer's memory, a piece for each progress call.
     pub cma_gets: MtLock<VecDeque<*mut Request>>,
     /// Receives whose senders were sent an RTR and may not progress.
@@ -137,17 +133,9 @@ pub struct Worker {
     /// directly; `None` before the first.
     pub loopback: MtLock<Option<LoopbackQp>>,
     /// What its threads share of the transports.
-    pub tl: TlWorker<PeerRef>,
+    pub tl: TlWorker,
     /// Requests that a fence has removed from their queues: progress completes them.
     pub flushed_done: MtLock<Vec<*mut Request>>,
-    /// Failed peers that are not handled yet.
-    pub failed_peers: MtLock<Vec<*const Peer>>,
-    /// Failed peers whose lanes are still to be dropped, and those that are to be freed after that. The progress
-    /// thread's.
-    pub departing: MtLock<Vec<*const Peer>>,
-    pub departed: MtLock<Vec<*const Peer>>,
-    /// Peers whose last endpoint is gone, or whose ring in our inbox is. Only progress removes them.
-    pub idle: MtLock<Vec<*const Peer>>,
     /// Error handlers that are due, and the one that runs.
     pub err_handlers: MtLock<ErrHandlers>,
     /// Closed endpoints that progress may still read: their memory is not reused yet.
@@ -156,17 +144,12 @@ pub struct Worker {
     pub ended: MtLock<VecDeque<*mut Endpoint>>,
     /// Endpoints whose counterparts were closed in order, and clock ticks since then.
     pub grace_eps: MtLock<Vec<(*mut Endpoint, u32)>>,
-    /// Whether there is work in these lists, in the network or in `connect_*`.
+    /// Whether there is work in these lists, in the network or in `peer_lists`.
     pub progress_flags: ProgressFlags,
     /// A fence was called while remote accesses by message were outstanding.
     pub fenced: AtomicBool,
     /// A fence was ever called: connections that are made from now on keep their gets in order, too.
     pub fences: AtomicBool,
-    /// Peers to which TCP sockets, and queue pairs, are to be connected.
-    pub connect_tcp: MtLock<Vec<*const Peer>>,
-    pub connect_ib: MtLock<Vec<*const Peer>>,
-    /// Work for rails to peers.
-    pub rails: MtLock<Vec<(*const Peer, RailEvent)>>,
     /// Registrations that this worker found lately; `None` before the first lookup.
     pub ib_mrs: LocalMrCache,
     /// Failed peers that were replaced: endpoints still lead to them.
@@ -248,9 +231,10 @@ impl Worker {
     }
 
     /// Drops the messages of which a peer has sent a part, as no further fragment arrives.
-    pub fn drop_partials(&self, peer: *const Peer) {
-        self.am_descs.discard(self.partial_ams.lock().remove(&peer));
-        self.partial_tags.lock().remove(&peer);
+    pub fn drop_partials(&self, peer: &Peer) {
+        let lists = &self.peer_lists;
+        self.am_descs.discard(lists.partial_ams.lock().remove(peer));
+        lists.partial_tags.lock().remove(peer);
     }
 
     /// Runs the user's `request_init` on a new element of the pool.

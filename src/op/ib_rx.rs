@@ -471,7 +471,7 @@ pub fn tick(worker: &Worker, ports: &mut IbWorker, now: u64) -> u32 {
     if !ports.is_quiet() {
         worker.progress_flags.raise_ib();
     } else if worker.progress_flags.has_ib() {
-        let pairings = worker.connect_ib.lock();
+        let pairings = worker.peer_lists.connect_ib.lock();
         if pairings.is_empty() {
             worker.progress_flags.clear_ib();
         }

@@ -178,7 +178,7 @@ fn on_events(
         }
     }
     // Relaxed: a thread that queues a connection sets the flag again, under the lock of `connect_tcp`.
-    let connecting = worker.connect_tcp.lock();
+    let connecting = worker.peer_lists.connect_tcp.lock();
     let wireups_due = ports.is_some_and(|ports| !ports.oob_requests.is_empty());
     let active =
         wireups_due || !connecting.is_empty() || !sockets.is_quiet() || listener::is_busy(worker);

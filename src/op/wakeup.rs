@@ -44,8 +44,8 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
         || worker.progress_flags.has_deferred()
         || (rx.tcp.as_mut()).is_some_and(|s| s.behind() > 0 || !s.sleep_until_due())
         || (worker.cm.lock().as_mut()).is_some_and(|x| !x.sleep_until_due())
-        || !worker.connect_tcp.lock().is_empty()
-        || !worker.connect_ib.lock().is_empty()
+        || !worker.peer_lists.connect_tcp.lock().is_empty()
+        || !worker.peer_lists.connect_ib.lock().is_empty()
         || rx.ib.as_mut().is_some_and(|p| !p.arm(keepalive))
         || worker.doorbell.has_new_ring()
         || rx
@@ -69,9 +69,9 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
 
 /// Whether a pending queue waits for room that no event reports: only progress can send it.
 fn is_stuck(worker: &Worker) -> bool {
+    let pending = &worker.peer_lists.pending;
     worker.progress_flags.backlog() != 0
-        // SAFETY: peers that lists of progress name are not freed.
-        && (worker.pending_peers.lock().iter()).any(|&peer| !tx::is_watched(unsafe { &*peer }))
+        && (pending.lock().iter()).any(|peer| !tx::is_watched(peer.get()))
 }
 
 /// Whether a descriptor is ready. Then the next progress call polls the interfaces.

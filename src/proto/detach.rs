@@ -13,12 +13,11 @@
 
 use super::release;
 use crate::ctypes::*;
-use crate::engine::peer::{Peer, PeerTx};
+use crate::engine::peer::{Peer, PeerSet, PeerTx};
 use crate::engine::worker::{Rx, Worker};
 use crate::tl::Lane;
 use crate::tl::shm::close::CloseAnswer;
 use crate::tl::shm::outbox::Outbox;
-use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 /// Maximum number of idle peers whose workers are checked in one round: a check takes 1 to 2 us.
@@ -32,7 +31,7 @@ pub fn note_idle(worker: &Worker, peer: &Peer) {
         && !peer.is_stub()
         && !peer.is_idle.swap(true, Ordering::Relaxed)
     {
-        worker.idle.lock().push(peer);
+        worker.peer_lists.idle.lock().push(peer);
     }
 }
 
@@ -68,7 +67,7 @@ fn forget(peer: &Peer, tx: &mut PeerTx) {
 
 /// Whether nothing is pending or outstanding to a peer, in either direction. `named`: peers that lists of progress
 /// name.
-fn is_quiet(peer: &Peer, tx: &PeerTx, named: &HashSet<*const Peer>) -> bool {
+fn is_quiet(peer: &Peer, tx: &PeerTx, named: &PeerSet) -> bool {
     tx.pending.is_empty()
         && tx.flushes.is_empty()
         && !tx.in_pending_list
@@ -77,7 +76,7 @@ fn is_quiet(peer: &Peer, tx: &PeerTx, named: &HashSet<*const Peer>) -> bool {
         // Relaxed: a flush that has to report a refused access has an endpoint, or reads this later.
         && !peer.rma_refused.load(Ordering::Relaxed)
         && peer.replies_in_place.load(Ordering::Relaxed) == 0
-        && !named.contains(&(&raw const *peer))
+        && !named.contains(peer)
 }
 
 /// Sets the ring to a quiet peer aside and offers to close it. False: the peer has not handled all messages yet, or its
@@ -97,7 +96,7 @@ fn offer_close(tx: &mut PeerTx) -> bool {
 }
 
 /// Answers the peers that offer to close their rings in this worker's inbox. Called in progress, periodically.
-fn reply_to_offers(worker: &Worker, rx: &mut Rx, named: &HashSet<*const Peer>) {
+fn reply_to_offers(worker: &Worker, rx: &mut Rx, named: &PeerSet) {
     for c in &mut rx.shm_rings {
         if !c.consumer.is_close_offered() {
             continue;
@@ -140,20 +139,19 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
         .shm_rings
         .iter_mut()
         .any(|c| c.consumer.is_close_offered());
-    if !offers && worker.idle.lock().is_empty() {
+    if !offers && worker.peer_lists.idle.lock().is_empty() {
         return;
     }
     let named = release::named_by_requests(worker);
     reply_to_offers(worker, rx, &named);
-    let mut senders: HashSet<*const Peer> = rx.shm_rings.iter().map(|c| c.peer.as_ptr()).collect();
+    let mut senders: PeerSet = rx.shm_rings.iter().map(|c| c.peer).collect();
     if let Some(rings) = rx.tofu.as_deref() {
         senders.extend(rings.peers());
     }
-    let idle = std::mem::take(&mut *worker.idle.lock());
+    let idle = worker.peer_lists.idle.lock().take();
     let (mut kept, mut looked_at) = (Vec::with_capacity(idle.len()), Vec::new());
-    for peer in idle {
-        // SAFETY: peers in this list are not freed.
-        let p = unsafe { &*peer };
+    for (peer, ()) in idle {
+        let p = peer.get();
         match step(p, &named, &senders) {
             DetachStep::Keep => kept.push(peer),
             DetachStep::Look if looked_at.len() < LOOKS => {
@@ -169,13 +167,11 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
         }
     }
     // Peers that were checked are checked again after the others.
-    let mut idle = worker.idle.lock();
     kept.append(&mut looked_at);
-    kept.append(&mut idle);
-    *idle = kept;
+    worker.peer_lists.idle.lock().put_back(kept.into_iter());
 }
 
-fn step(peer: &Peer, named: &HashSet<*const Peer>, senders: &HashSet<*const Peer>) -> DetachStep {
+fn step(peer: &Peer, named: &PeerSet, senders: &PeerSet) -> DetachStep {
     let mut tx = peer.tx.lock();
     if !peer.is_connected() || !peer.eps.lock().all().is_empty() {
         return DetachStep::Drop;
@@ -207,7 +203,7 @@ fn step(peer: &Peer, named: &HashSet<*const Peer>, senders: &HashSet<*const Peer
     }
     let is_unused = !tx.is_known && is_quiet(peer, &tx, named);
     drop(tx);
-    if senders.contains(&(&raw const *peer)) {
+    if senders.contains(peer) {
         // The end of that ring lists the peer again.
         DetachStep::Drop
     } else if is_unused && !peer.is_held() {

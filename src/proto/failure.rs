@@ -90,13 +90,12 @@ pub fn unwatch(worker: &Worker, peer: &Peer) {
 /// Ends all operations, endpoints and unexpected messages of failed peers. Called in progress.
 #[cold]
 pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
-    let lost = std::mem::take(&mut *worker.failed_peers.lock());
+    let lost = worker.peer_lists.failed.lock().take();
     if let Some(ports) = rx.ib.as_deref_mut().filter(|_| !lost.is_empty()) {
-        ports.end(&lost);
+        ports.end(&lost.iter().map(|&(peer, ())| peer).collect());
     }
-    for peer in lost {
-        // SAFETY: peers that lists of progress name are not freed.
-        let peer = unsafe { &*peer };
+    for (peer, ()) in lost {
+        let peer = peer.get();
         log::debug!("peer {:#x} is lost: {:?}", peer.uid, peer.status());
         unwatch(worker, peer);
         peer.stats().set_failed();

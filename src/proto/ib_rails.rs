@@ -29,10 +29,9 @@ const _: () = assert!(PortLocator::SIZE == Kind::RailReq.header_size());
 
 /// Handles the queued rail events.
 pub fn start(worker: &Worker, ports: &mut IbWorker) {
-    let tasks = std::mem::take(&mut *worker.rails.lock());
+    let tasks = worker.peer_lists.rails.lock().take();
     for (peer, task) in tasks {
-        // SAFETY: peers that lists of progress name are not freed.
-        let peer = unsafe { &*peer };
+        let peer = peer.get();
         match task {
             RailEvent::RequestRails => request(worker, ports, peer),
             RailEvent::PeerRequest(imm, to) => hold(ports, peer, imm, &to),

@@ -38,10 +38,9 @@ pub use upkeep::{broken, tick};
 
 /// Starts the connections that were requested.
 pub fn start(worker: &Worker, ports: &mut IbWorker) {
-    let wanted = std::mem::take(&mut *worker.connect_ib.lock());
-    for peer in wanted {
-        // SAFETY: peers that lists of progress name are not freed.
-        let peer = unsafe { &*peer };
+    let wanted = worker.peer_lists.connect_ib.lock().take();
+    for (peer, ()) in wanted {
+        let peer = peer.get();
         let still = peer.status() == UCS_OK && {
             let tx = peer.tx.lock();
             tx.connecting && tx.lane.is_none()

@@ -7,7 +7,7 @@
 //! another program), and the death of peers that no endpoint or request needs.
 
 use crate::ctypes::*;
-use crate::engine::peer::{Peer, PeerHandle};
+use crate::engine::peer::{Peer, PeerHandle, PeerSet};
 use crate::engine::request::{PeerRef, Request};
 use crate::engine::worker::{Rx, Worker};
 use crate::sys::host;
@@ -39,6 +39,7 @@ struct ProbedPeer<'a> {
 /// Fails the peers that are dead; those whose messages still wait in a ring fail in the next round, which is then due.
 pub fn fail_dead_peers(worker: &Worker, rx: &mut Rx) {
     for peer in dead_peers(worker, rx) {
+        let peer = peer.get();
         let mut rings = rx.shm_rings.iter_mut().filter(|c| c.peer.is(peer));
         // Messages sent before the peer died are still in its ring. They are handled in the order of all senders, and
         // the failure follows them.
@@ -50,30 +51,31 @@ pub fn fail_dead_peers(worker: &Worker, rx: &mut Rx) {
             .iter_mut()
             .filter(|c| c.peer.is(peer))
             .for_each(|c| c.consumer.stop());
-        // SAFETY: peers that lists of progress name are not freed.
-        unsafe { &*peer }.fail(UCS_ERR_CONNECTION_RESET);
+        peer.fail(UCS_ERR_CONNECTION_RESET);
     }
 }
 
 /// Peers whose processes or workers have ended without a disconnect.
-fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<*const Peer> {
+fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<PeerRef> {
     process_monitor::poll();
     let peers = reachable_peers(worker, rx);
-    // SAFETY: peers that lists of progress name are not freed.
-    let peers = peers.iter().map(|&p| unsafe { &*p });
     let waited_for = waited_for(worker);
-    let seen: Vec<_> = peers.map(|peer| see(peer, &waited_for)).collect();
+    let seen: Vec<_> = peers
+        .iter()
+        .map(|peer| see(peer.get(), &waited_for))
+        .collect();
     let liveness = &mut rx.liveness;
     liveness.retain(|uid| {
         let at = seen.binary_search_by_key(&uid, |s| s.peer.uid);
         at.is_ok_and(|at| seen[at].is_urgent)
     });
-    let mut looks: HashSet<*const Peer> = HashSet::new();
+    // By uid, which differs between peers that have not failed.
+    let mut looks: HashSet<u64> = HashSet::new();
     let (mut blind, mut new) = (Vec::new(), 0);
     for s in &seen {
         let state = liveness.state(s.peer);
         if s.was_destroyed || liveness.is_dying(s.peer) || state == ExitState::Exited {
-            looks.insert(s.peer);
+            looks.insert(s.peer.uid);
         } else if s.is_urgent && state == ExitState::Lost {
             if !s.peer.same_process && new < MAX_NEW_PER_ROUND {
                 new += 1;
@@ -81,7 +83,7 @@ fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<*const Peer> {
                 if let Some(watched) = process.and_then(process_monitor::watch) {
                     liveness.watch(s.peer, watched);
                     // The process may have died, and its pid may be another's, before it was monitored.
-                    looks.insert(s.peer);
+                    looks.insert(s.peer.uid);
                     continue;
                 }
             }
@@ -98,21 +100,23 @@ fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<*const Peer> {
     let in_turn = in_turn
         .into_iter()
         .chain(liveness.urgent_turn.next(&blind, blind_now));
-    looks.extend(in_turn.map(|peer| &raw const *peer));
-    looks.retain(|&peer| {
-        // SAFETY: peers that lists of progress name are not freed.
-        let peer = unsafe { &*peer };
-        let is_dead = peer.is_dead();
-        liveness.looked(peer, is_dead);
-        is_dead
+    looks.extend(in_turn.map(|peer| peer.uid));
+    let mut dead = peers;
+    dead.retain(|peer| {
+        let peer = peer.get();
+        looks.contains(&peer.uid) && {
+            let is_dead = peer.is_dead();
+            liveness.looked(peer, is_dead);
+            is_dead
+        }
     });
-    looks.into_iter().collect()
+    dead
 }
 
 /// The peers that are reached by shared memory and have not failed, in the order of their uids. Unmaps the inboxes of
 /// destroyed workers to which no message was sent: mapped memory is not freed.
-fn reachable_peers(worker: &Worker, rx: &Rx) -> Vec<*const Peer> {
-    let mut known: Vec<*const Peer> = rx.shm_rings.iter().map(|c| c.peer.as_ptr()).collect();
+fn reachable_peers(worker: &Worker, rx: &Rx) -> Vec<PeerRef> {
+    let mut known: Vec<_> = rx.shm_rings.iter().map(|c| c.peer).collect();
     // Relaxed: `watch_death` is set once; the next round sees it.
     known.extend(worker.all_peers().into_iter().filter_map(|p| match p {
         PeerHandle::Settled(ref p) => {
@@ -120,28 +124,27 @@ fn reachable_peers(worker: &Worker, rx: &Rx) -> Vec<*const Peer> {
             tx.waiting.take_if(|inbox| inbox.is_abandoned());
             let is_looked_at =
                 p.watch_death.load(Ordering::Relaxed) || matches!(tx.lane, Some(Lane::Shm(_)));
-            is_looked_at.then_some(&raw const **p)
+            // SAFETY: the peer is used in this progress call, which frees peers later.
+            is_looked_at.then(|| unsafe { PeerRef::new(p) })
         }
         // A stub peer has no process.
         PeerHandle::Placeholder(_) => None,
     }));
-    // SAFETY: peers that lists of progress name are not freed.
-    let peer = |p: *const Peer| unsafe { &*p };
-    known.retain(|&p| {
-        let peer = peer(p);
+    known.retain(|peer| {
+        let peer = peer.get();
         peer.status() == UCS_OK && peer.uid != worker.uid && peer.inbox.is_some()
     });
-    known.sort_unstable_by_key(|&p| peer(p).uid);
+    known.sort_unstable_by_key(|peer| peer.get().uid);
     known.dedup();
     known
 }
 
 /// The peers for which requests wait: for an answer, or for the copy of their memory.
-fn waited_for(worker: &Worker) -> HashSet<*const Peer> {
+fn waited_for(worker: &Worker) -> PeerSet {
     // SAFETY: requests in lists are not freed, and stay there as long as the list's lock is held.
-    let peer_of = |req: *mut Request| unsafe { (*req).peer }.map(PeerRef::as_ptr);
+    let peer_of = |req: *mut Request| unsafe { (*req).peer };
     let gets = worker.cma_gets.lock();
-    let mut peers: HashSet<_> = gets.iter().filter_map(|&r| peer_of(r)).collect();
+    let mut peers: PeerSet = gets.iter().filter_map(|&r| peer_of(r)).collect();
     drop(gets);
     // Most consecutive requests are for one peer.
     let mut last = None;
@@ -155,7 +158,7 @@ fn waited_for(worker: &Worker) -> HashSet<*const Peer> {
     peers
 }
 
-fn see<'a>(peer: &'a Peer, waited_for: &HashSet<*const Peer>) -> ProbedPeer<'a> {
+fn see<'a>(peer: &'a Peer, waited_for: &PeerSet) -> ProbedPeer<'a> {
     let tx = peer.tx.lock();
     let outbox = match &tx.lane {
         Some(Lane::Shm(outbox)) => Some(outbox),
@@ -166,7 +169,7 @@ fn see<'a>(peer: &'a Peer, waited_for: &HashSet<*const Peer>) -> ProbedPeer<'a> 
         is_urgent: peer.watch_death.load(Ordering::Relaxed)
             || !tx.pending.is_empty()
             || !tx.flushes.is_empty()
-            || waited_for.contains(&(&raw const *peer)),
+            || waited_for.contains(peer),
         is_mapped: outbox.is_some(),
         was_destroyed: outbox.is_some_and(|outbox| outbox.is_abandoned()),
     }

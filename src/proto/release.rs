@@ -7,37 +7,36 @@
 //! list of progress names it.
 
 use super::proto_info;
-use crate::engine::peer::Peer;
+use crate::engine::peer::{Peer, PeerSet};
 use crate::engine::request::{PeerRef, Request};
 use crate::engine::worker::{Rx, Worker};
 use crate::tl::contract::Teardown;
-use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 /// Called when the requests of a failed peer are complete: [`progress`] drops its lane. Called in progress.
 pub fn begin(worker: &Worker, peer: &Peer) {
     // Stub peers have no lane, and the CM frees them.
     if !peer.is_stub() {
-        worker.departing.lock().push(peer);
+        worker.peer_lists.departing.lock().push(peer);
     }
 }
 
 /// Drops the lanes of failed peers. Called in progress, after receives with split copies from these peers have ended.
 pub fn progress(worker: &Worker) {
-    if worker.departing.lock().is_empty() {
+    let lists = &worker.peer_lists;
+    if lists.departing.lock().is_empty() {
         return;
     }
-    // Only progress adds to the list.
-    let mut departing = std::mem::take(&mut *worker.departing.lock());
-    departing.retain(|&peer| {
-        // SAFETY: peers in this list are not freed.
-        let done = detach(unsafe { &*peer });
-        if done {
-            worker.departed.lock().push(peer);
-        }
-        !done
-    });
-    *worker.departing.lock() = departing;
+    let departing = lists.departing.lock().take();
+    for (peer, ()) in departing {
+        let peer = peer.get();
+        let list = if detach(peer) {
+            &lists.departed
+        } else {
+            &lists.departing
+        };
+        list.lock().push(peer);
+    }
 }
 
 /// Drops the lane to a failed peer. False if another thread still uses the ring: it has to be tried again.
@@ -92,7 +91,7 @@ pub fn sweep(worker: &Worker, rx: &mut Rx) {
     }
     let named = named(worker, rx);
     unlisted.retain(|peer| {
-        let is_named = named.contains(&(&raw const **peer));
+        let is_named = named.contains(peer);
         if !is_named {
             proto_info::print_used(worker, peer);
             if peer.inbox.is_some() {
@@ -112,9 +111,9 @@ fn trim(worker: &Worker, rx: &mut Rx) {
         peers.shrink_to_fit();
     }
     drop(peers);
-    let lists = [&worker.departing, &worker.departed, &worker.idle];
-    for list in lists {
-        trim_list(&mut list.lock());
+    let lists = &worker.peer_lists;
+    for list in [&lists.departing, &lists.departed, &lists.idle] {
+        list.lock().trim(is_spare);
     }
     trim_list(&mut worker.unlisted.lock());
     trim_list(&mut worker.replaced_peers.lock());
@@ -137,38 +136,32 @@ fn is_spare(capacity: usize, len: usize) -> bool {
 
 /// Removes peers from the lists in which other threads find them.
 fn unlist(worker: &Worker) {
-    let mut departed = worker.departed.lock();
-    let due = |&peer: &*const Peer| {
-        // SAFETY: peers are not freed before they have left this list.
-        let peer = unsafe { &*peer };
-        is_unused(peer) && !may_be_named_again(peer)
-    };
+    let mut departed = worker.peer_lists.departed.lock();
+    let due = |peer: PeerRef| is_unused(peer.get()) && !may_be_named_again(peer.get());
     if !departed.iter().any(due) {
         return;
     }
     let mut peers = worker.peers.lock();
     let mut replaced = worker.replaced_peers.lock();
     let mut unlisted = worker.unlisted.lock();
-    let mut gone = HashSet::new();
+    let mut gone = PeerSet::default();
     departed.retain(|peer| {
         // Under the lock of the peers: no thread can get a new reference.
         let goes = due(peer);
         if goes {
-            gone.insert(*peer);
+            gone.insert(peer);
         }
         !goes
     });
-    let is_gone = |peer: &Peer| gone.contains(&(&raw const *peer));
-    for &peer in &gone {
-        // SAFETY: peers are not freed before they have left this list.
-        let uid = unsafe { (*peer).uid };
-        if peers.get(&uid).is_some_and(|peer| is_gone(peer)) {
+    for peer in gone.iter() {
+        let uid = peer.get().uid;
+        if peers.get(&uid).is_some_and(|peer| gone.contains(peer)) {
             unlisted.extend(peers.remove(&uid));
         }
     }
     let mut i = 0;
     while i < replaced.len() {
-        if is_gone(&replaced[i]) {
+        if gone.contains(&replaced[i]) {
             unlisted.push(replaced.swap_remove(i))
         } else {
             i += 1
@@ -197,16 +190,16 @@ fn may_be_named_again(peer: &Peer) -> bool {
 }
 
 /// The peers that lists of progress name.
-fn named(worker: &Worker, rx: &mut Rx) -> HashSet<*const Peer> {
-    let mut named = named_by_requests(worker);
-    named.extend(rx.shm_rings.iter().map(|c| c.peer.as_ptr()));
-    named.extend(worker.idle.lock().iter());
+fn named(worker: &Worker, rx: &mut Rx) -> PeerSet {
+    let mut named = worker.peer_lists.all();
+    add_those_of_requests(worker, &mut named);
+    named.extend(rx.shm_rings.iter().map(|c| c.peer));
     if let Some(sockets) = rx.tcp.as_deref() {
-        named.extend(sockets.iter().filter_map(|c| c.peer.map(PeerRef::as_ptr)));
-        named.extend(sockets.retries.iter().map(|r| r.peer.as_ptr()));
+        named.extend(sockets.iter().filter_map(|c| c.peer));
+        named.extend(sockets.retries.iter().map(|r| r.peer));
     }
     if let Some(ports) = rx.ib.as_deref_mut() {
-        named.extend(ports.iter().map(|c| c.peer.as_ptr()));
+        named.extend(ports.iter().map(|c| c.peer));
     }
     if let Some(rings) = rx.tofu.as_deref() {
         named.extend(rings.peers());
@@ -215,23 +208,18 @@ fn named(worker: &Worker, rx: &mut Rx) -> HashSet<*const Peer> {
 }
 
 /// The peers of requests, of partly received messages, and of pending work for either.
-pub fn named_by_requests(worker: &Worker) -> HashSet<*const Peer> {
-    let mut named = HashSet::new();
-    named.extend(worker.connect_tcp.lock().iter());
-    named.extend(worker.connect_ib.lock().iter());
-    if let Some(tofu) = &worker.tl.tofu {
-        named.extend(tofu.connect.lock().iter().map(|peer| peer.as_ptr()));
-    }
-    named.extend(worker.rails.lock().iter().map(|&(peer, _)| peer));
-    named.extend(worker.pending_peers.lock().iter());
-    named.extend(worker.failed_peers.lock().iter());
-    named.extend(worker.departing.lock().iter());
-    named.extend(worker.split_pushes.lock().iter().map(|p| p.peer.as_ptr()));
-    named.extend(worker.rtr_races.lock().iter().map(|a| a.peer.as_ptr()));
-    named.extend(worker.partial_ams.lock().keys());
-    named.extend(worker.partial_tags.lock().keys());
+pub fn named_by_requests(worker: &Worker) -> PeerSet {
+    let mut named = worker.peer_lists.with_work();
+    add_those_of_requests(worker, &mut named);
+    named
+}
+
+/// Adds the peers of requests, split copies and RTR races.
+fn add_those_of_requests(worker: &Worker, named: &mut PeerSet) {
+    named.extend(worker.split_pushes.lock().iter().map(|p| p.peer));
+    named.extend(worker.rtr_races.lock().iter().map(|a| a.peer));
     // SAFETY: requests in lists are not freed, and stay there as long as the list's lock is held.
-    let peer_of = |&req: &*mut Request| unsafe { (*req).peer }.map(PeerRef::as_ptr);
+    let peer_of = |&req: &*mut Request| unsafe { (*req).peer };
     named.extend(worker.cma_gets.lock().iter().filter_map(peer_of));
     named.extend(worker.flushed_done.lock().iter().filter_map(peer_of));
     named.extend(
@@ -241,5 +229,4 @@ pub fn named_by_requests(worker: &Worker) -> HashSet<*const Peer> {
             .iter()
             .filter_map(|(_, req)| peer_of(&req)),
     );
-    named
 }

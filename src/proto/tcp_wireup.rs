@@ -31,14 +31,12 @@ const CROSSED_MS: u64 = 2000;
 
 /// Starts the connections that are requested or due, and closes half-open ones that have expired.
 pub fn start(worker: &Worker, sockets: &mut TcpWorker) {
-    let wanted = std::mem::take(&mut *worker.connect_tcp.lock());
-    for peer in wanted {
-        // SAFETY: peers that were in a list of progress are freed by progress only.
-        let peer = unsafe { &*peer };
+    let wanted = worker.peer_lists.connect_tcp.lock().take();
+    for (peer, ()) in wanted {
         connect(
             worker,
             sockets,
-            peer,
+            peer.get(),
             ConnectAttempt {
                 candidate: 0,
                 dropped: 0,

@@ -39,9 +39,9 @@ const OWN: OpTag = OpTag {
 /// Begins connections to the peers that requests wait for.
 #[cold]
 pub fn start(worker: &Worker, rings: &mut TofuWorker) {
-    let Some(tofu) = &worker.tl.tofu else { return };
-    let peers = std::mem::take(&mut *tofu.connect.lock());
-    for peer in peers.into_iter().map(PeerRef::get) {
+    let peers = worker.peer_lists.connect_tofu.lock().take();
+    for (peer, ()) in peers {
+        let peer = peer.get();
         if peer.status() != UCS_OK {
             continue;
         }

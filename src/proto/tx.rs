@@ -162,7 +162,7 @@ fn on_enqueued(peer: &Peer, tx: &mut PeerTx, wakes: bool) {
     peer.stats().set_pending(tx.pending.len());
     if !tx.in_pending_list {
         tx.in_pending_list = true;
-        worker.pending_peers.lock().push_back(peer);
+        worker.peer_lists.pending.lock().push(peer);
     }
     if let Some(lane) = tx.lane.as_mut() {
         lane.on_pending();

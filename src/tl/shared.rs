@@ -63,13 +63,12 @@ impl TlContext {
     }
 }
 
-/// The transports' part of a worker that all of its threads use; `None` where a transport is not used. `P` names a
-/// peer.
-pub struct TlWorker<P> {
-    pub tofu: Option<TofuShared<P>>,
+/// The transports' part of a worker that all of its threads use; `None` where a transport is not used.
+pub struct TlWorker {
+    pub tofu: Option<TofuShared>,
 }
 
-impl<P> TlWorker<P> {
+impl TlWorker {
     /// Where the interconnect reaches the worker with this address, if both have it.
     pub fn tofu_target(&self, address: &WorkerAddress) -> Option<LaneTarget> {
         self.tofu.as_ref()?;

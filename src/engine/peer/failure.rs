@@ -19,7 +19,7 @@ impl Peer {
     #[cold]
     pub fn handle_failure(&self) {
         let worker = self.worker();
-        worker.failed_peers.lock().push(self);
+        worker.peer_lists.failed.lock().push(self);
         worker.progress_flags.raise_deferred();
         worker.wake();
     }

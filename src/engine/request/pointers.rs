@@ -29,9 +29,10 @@ impl WorkerRef {
     }
 }
 
-/// The peer of a request, of a connection or of an incoming ring. It keeps no count: `proto::release` frees a peer when
-/// no list of the worker contains it and no request or connection has it as its peer.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// A peer in a list of the worker, or that of a request, of a connection or of an incoming ring. It keeps no count:
+/// `proto::release` frees a peer when no list of the worker contains it and no request or connection has it as its
+/// peer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct PeerRef(NonNull<Peer>);
 
@@ -43,7 +44,9 @@ impl PeerRef {
     ///   `proto::release::named_by_requests` reads, or with an endpoint or a lane of the peer, which have to end first;
     ///   and a stub peer lives as long as the endpoint of its requests;
     /// - a connection, one that is to be made again, an incoming ring, a split copy or an RTR race, in the worker's
-    ///   lists: `proto::release` reads them.
+    ///   lists: `proto::release` reads them;
+    /// - an entry of a [`PeerList`](crate::engine::worker::PeerList): the type says why;
+    /// - a local variable of a progress call, which frees a peer only where none is left.
     #[inline(always)]
     pub unsafe fn new(peer: &Peer) -> Self {
         PeerRef(NonNull::from(peer))
@@ -58,14 +61,8 @@ impl PeerRef {
 
     /// Whether it is this peer.
     #[inline(always)]
-    pub fn is(self, peer: *const Peer) -> bool {
-        std::ptr::eq(self.0.as_ptr(), peer)
-    }
-
-    /// The address of the peer, to be compared.
-    #[inline(always)]
-    pub fn as_ptr(self) -> *const Peer {
-        self.0.as_ptr()
+    pub fn is(self, peer: &Peer) -> bool {
+        ptr::eq(self.0.as_ptr(), peer)
     }
 }
 

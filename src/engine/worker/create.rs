@@ -1,7 +1,7 @@
 //! Creation of a worker.
 
 use super::interfaces::Interfaces;
-use super::{EPS_PER_CHUNK, REQUESTS_PER_CHUNK, Rx, Worker, WorkerParams};
+use super::{EPS_PER_CHUNK, PeerLists, REQUESTS_PER_CHUNK, Rx, Worker, WorkerParams};
 use crate::ctypes::*;
 use crate::engine::am::AmDescs;
 use crate::engine::context::Context;
@@ -96,7 +96,7 @@ fn assemble(
         doorbell: inbox.map_or_else(Doorbell::unconnected, Inbox::doorbell),
         ib: interfaces.ib_locator(ctx),
         tl: TlWorker {
-            tofu: tofu.map(|tofu| tofu.shared(mt)),
+            tofu: tofu.map(|tofu| tofu.shared()),
         },
         tcp,
         wireup_listener,
@@ -109,23 +109,17 @@ fn assemble(
         matcher: MtLock::new(mt, Matcher::new()),
         am: MtLock::new(mt, Vec::new()),
         am_descs: AmDescs::new(mt, params.am_alignment),
-        partial_ams: MtLock::new(mt, HashMap::new()),
-        partial_tags: MtLock::new(mt, HashMap::new()),
         streams: MtLock::new(mt, StreamQueue::default()),
         cqs: Cqs::new(mt),
         pool: MtLock::new(mt, request_pool(ctx, &stats)),
         ep_pool: MtLock::new(mt, ep_pool()),
         ids: MtLock::new(mt, PtrMap::new()),
         peers: MtLock::new(mt, HashMap::new()),
-        pending_peers: MtLock::new(mt, VecDeque::new()),
+        peer_lists: PeerLists::new(mt),
         cma_gets: MtLock::new(mt, VecDeque::new()),
         rtr_races: MtLock::new(mt, Vec::new()),
         timed_get: MtLock::new(mt, None),
         split_pushes: MtLock::new(mt, Vec::new()),
-        failed_peers: MtLock::new(mt, Vec::new()),
-        departing: MtLock::new(mt, Vec::new()),
-        departed: MtLock::new(mt, Vec::new()),
-        idle: MtLock::new(mt, Vec::new()),
         last_region: LastRegion::default(),
         loopback: MtLock::new(mt, None),
         flushed_done: MtLock::new(mt, Vec::new()),
@@ -136,9 +130,6 @@ fn assemble(
         progress_flags: ProgressFlags::default(),
         fenced: AtomicBool::new(false),
         fences: AtomicBool::new(false),
-        connect_tcp: MtLock::new(mt, Vec::new()),
-        connect_ib: MtLock::new(mt, Vec::new()),
-        rails: MtLock::new(mt, Vec::new()),
         ib_mrs: MtLock::new(mt, None),
         cm: MtLock::new(mt, None),
         replaced_peers: MtLock::new(mt, Vec::new()),

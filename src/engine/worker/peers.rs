@@ -4,7 +4,6 @@ use crate::ctypes::*;
 use crate::engine::ib_worker::RailEvent;
 use crate::engine::inherited;
 use crate::engine::peer::{Peer, PeerHandle, PeerHold};
-use crate::engine::request::PeerRef;
 use crate::engine::worker::Worker;
 use crate::sys::fork;
 use crate::tl::LaneTarget;
@@ -65,18 +64,15 @@ impl Worker {
     pub fn connect(&self, peer: &Peer) {
         match peer.target.as_deref() {
             Some(LaneTarget::Ib(_)) => {
-                self.connect_ib.lock().push(peer);
+                self.peer_lists.connect_ib.lock().push(peer);
                 self.progress_flags.raise_connect_ib();
             }
             Some(LaneTarget::Tofu(_)) => {
-                if let Some(tofu) = &self.tl.tofu {
-                    // SAFETY: the peer of a connection that is to be made: `proto::release` reads the list.
-                    tofu.connect.lock().push(unsafe { PeerRef::new(peer) });
-                }
+                self.peer_lists.connect_tofu.lock().push(peer);
                 self.progress_flags.raise_connect_tofu();
             }
             Some(LaneTarget::Tcp(_)) | None => {
-                self.connect_tcp.lock().push(peer);
+                self.peer_lists.connect_tcp.lock().push(peer);
                 self.progress_flags.raise_network();
             }
         }
@@ -85,7 +81,7 @@ impl Worker {
 
     /// Adds work for rails to a peer, whose lock may be held.
     pub fn raise_rails(&self, peer: &Peer, task: RailEvent) {
-        self.rails.lock().push((peer, task));
+        self.peer_lists.rails.lock().push_with(peer, task);
         self.progress_flags.raise_connect_ib();
         self.wake();
     }

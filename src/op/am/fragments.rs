@@ -28,14 +28,13 @@ pub unsafe fn on_fragment(
     body: *const u8,
     body_len: usize,
 ) -> Result<(), Malformed> {
-    let from: *const Peer = peer;
-    let mut partials = worker.partial_ams.lock();
+    let mut partials = worker.peer_lists.partial_ams.lock();
     if h.offset == 0 {
         // A forced close of the sender's endpoint can leave the previous message unfinished.
-        let unfinished = partials.insert(from, begin(worker, imm, h.total)?);
+        let unfinished = partials.insert(peer, begin(worker, imm, h.total)?);
         worker.am_descs.discard(unfinished);
     }
-    let message = partials.get_mut(&from).ok_or(Malformed)?;
+    let message = partials.get_mut(peer).ok_or(Malformed)?;
     if message.imm != imm || message.total != h.total || message.received != h.offset {
         return Err(Malformed);
     }
@@ -57,7 +56,7 @@ pub unsafe fn on_fragment(
     message.received += data_len as u64;
     if last {
         let desc = message.desc;
-        partials.remove(&from);
+        partials.remove(peer);
         drop(partials);
         if let Some(desc) = desc {
             let handler = handler(worker, imm.id);

@@ -28,8 +28,7 @@ pub unsafe fn on_fragment(
     body: *const u8,
     len: usize,
 ) -> Result<(), Malformed> {
-    let peer: *const Peer = peer;
-    let mut partials = worker.partial_tags.lock();
+    let mut partials = worker.peer_lists.partial_tags.lock();
     if h.offset == 0 {
         let total = usize::try_from(h.total).map_err(|_| Malformed)?;
         let mut bytes = Vec::new();
@@ -49,7 +48,7 @@ pub unsafe fn on_fragment(
         };
         partials.insert(peer, partial);
     }
-    let message = partials.get_mut(&peer).ok_or(Malformed)?;
+    let message = partials.get_mut(peer).ok_or(Malformed)?;
     let (so_far, left) = (message.received, message.total - message.received);
     let next = message.tag == tag && message.total as u64 == h.total && so_far as u64 == h.offset;
     if !next || len == 0 || len > left {
@@ -64,7 +63,7 @@ pub unsafe fn on_fragment(
         }
     }
     if len == left {
-        let message = partials.remove(&peer);
+        let message = partials.remove(peer);
         drop(partials);
         if let Some(bytes) = message.and_then(|m| m.bytes) {
             arrive_whole(worker, tag, bytes);

@@ -100,7 +100,7 @@ pub(super) fn forget(worker: &Worker, rings: &mut TofuWorker, source: ErrSource)
     for number in numbers {
         let peer = rings.conn(number).map(|conn| conn.peer);
         for p in worker.all_peers() {
-            if peer.is_some_and(|peer| peer.is(&*p)) {
+            if peer.is_some_and(|peer| peer.is(&p)) {
                 tofu_close::drop_lane(&p);
             }
         }

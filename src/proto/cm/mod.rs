@@ -102,7 +102,7 @@ pub fn endpoint_freed(worker: &Worker, token: u64) {
     if token == 0 {
         return;
     }
-    let lost = worker.failed_peers.lock().clone();
+    let lost = worker.peer_lists.failed.lock().iter().collect();
     if let Some(x) = worker.cm.lock().as_deref_mut() {
         x.endpoint_freed(token, &lost);
     }

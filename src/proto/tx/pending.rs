@@ -22,13 +22,13 @@ pub fn progress_backlog(worker: &Worker) -> u32 {
         return count;
     }
     // Peers that stay in the list are appended to it.
-    let peers = worker.pending_peers.lock().len();
+    let pending = &worker.peer_lists.pending;
+    let peers = pending.lock().len();
     for _ in 0..peers {
-        let Some(peer) = worker.pending_peers.lock().pop_front() else {
+        let Some(peer) = pending.lock().pop() else {
             break;
         };
-        // SAFETY: peers that lists of progress name are not freed.
-        count += progress_peer(worker, unsafe { &*peer });
+        count += progress_peer(worker, peer.get());
         // True in a child that was forked in a callback.
         if worker.progress_flags.is_inherited() {
             break;
@@ -97,7 +97,7 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
             batch(&mut tx, false);
             tx.in_pending_list = !tx.pending.is_empty();
             if tx.in_pending_list {
-                worker.pending_peers.lock().push_back(peer);
+                worker.peer_lists.pending.lock().push(peer);
             }
         }
         drop(tx);

@@ -7,7 +7,6 @@ use super::utofu::Utofu;
 use super::vcq_registry::VcqRegistry;
 use super::{TofuTuning, info, options};
 use crate::options::{AtomicMode, Count, Options};
-use crate::sys::lock::MtLock;
 use crate::sys::log;
 use crate::tl::lane_info::LaneInfo;
 use crate::tl::program::Program;
@@ -111,16 +110,14 @@ fn amo_by_tni(options: &Options, offered: AmoCaps, program: Program) -> bool {
         }
 }
 
-/// What all threads of a worker use of its interface. `P` names a peer.
-pub struct TofuShared<P> {
+/// What all threads of a worker use of its interface.
+pub struct TofuShared {
     pub iface: Arc<TofuIface>,
     /// The worker's location, as its address names it.
     pub locator: TofuLocator,
-    /// Peers at which a ring is to be requested.
-    pub connect: MtLock<Vec<P>>,
 }
 
-impl<P> TofuShared<P> {
+impl TofuShared {
     /// Name and estimates of a lane of this worker.
     pub fn lane_info(&self) -> LaneInfo {
         info::lane(&self.iface.name)

@@ -1,0 +1,100 @@
+//! The worker's lists of peers, and what it keeps by peer.
+//!
+//! Lists and maps contain pointers that keep no count ([`PeerRef`](crate::engine::request::PeerRef)): `proto::release`
+//! frees a peer, and the CM a stub peer, only when no list or map contains it. Lists and maps are only made here, and
+//! [`PeerLists`] names all of them to the code that frees peers.
+
+mod list;
+mod map;
+
+use crate::engine::am::PartialAm;
+use crate::engine::ib_worker::RailEvent;
+use crate::engine::peer::PeerSet;
+use crate::engine::unexpected::PartialTag;
+use crate::sys::lock::MtLock;
+
+pub use list::PeerList;
+pub use map::PeerMap;
+
+/// The lists and maps of a worker.
+pub struct PeerLists {
+    /// Peers with pending requests; read only if `progress_flags` count any.
+    pub pending: MtLock<PeerList>,
+    /// Failed peers that are not handled yet.
+    pub failed: MtLock<PeerList>,
+    /// Failed peers whose lanes are still to be dropped, and those that are to be freed after that. The progress
+    /// thread's.
+    pub departing: MtLock<PeerList>,
+    pub departed: MtLock<PeerList>,
+    /// Peers whose last endpoint is gone, or whose ring in our inbox is.
+    pub idle: MtLock<PeerList>,
+    /// Peers to which TCP sockets, and queue pairs, are to be connected.
+    pub connect_tcp: MtLock<PeerList>,
+    pub connect_ib: MtLock<PeerList>,
+    /// Peers at which a Tofu ring is to be requested.
+    pub connect_tofu: MtLock<PeerList>,
+    /// Work for rails to peers.
+    pub rails: MtLock<PeerList<RailEvent>>,
+    /// Eager active messages of which some fragments have arrived. The progress thread's.
+    pub partial_ams: MtLock<PeerMap<PartialAm>>,
+    /// Eager tagged messages of which some fragments have arrived. The progress thread's.
+    pub partial_tags: MtLock<PeerMap<PartialTag>>,
+}
+
+impl PeerLists {
+    /// Empty lists and maps. `mt`: threads may use them concurrently.
+    pub fn new(mt: bool) -> PeerLists {
+        let list = || MtLock::new(mt, PeerList::new());
+        PeerLists {
+            pending: list(),
+            failed: list(),
+            departing: list(),
+            departed: list(),
+            idle: list(),
+            connect_tcp: list(),
+            connect_ib: list(),
+            connect_tofu: list(),
+            rails: MtLock::new(mt, PeerList::new()),
+            partial_ams: MtLock::new(mt, PeerMap::new()),
+            partial_tags: MtLock::new(mt, PeerMap::new()),
+        }
+    }
+
+    /// The peers of all lists and maps.
+    pub fn all(&self) -> PeerSet {
+        let mut all = self.with_work();
+        all.extend(self.idle.lock().iter());
+        all.extend(self.departed.lock().iter());
+        all
+    }
+
+    /// The peers that progress has to do something for, or from which it expects fragments: those of all lists and maps
+    /// but `idle` and `departed`.
+    pub fn with_work(&self) -> PeerSet {
+        // Each field is named: one that is added has to be read here or in `all`.
+        let PeerLists {
+            pending,
+            failed,
+            departing,
+            departed: _,
+            idle: _,
+            connect_tcp,
+            connect_ib,
+            connect_tofu,
+            rails,
+            partial_ams,
+            partial_tags,
+        } = self;
+        let mut peers = PeerSet::default();
+        for list in [pending, failed, departing] {
+            peers.extend(list.lock().iter());
+        }
+        for list in [connect_tcp, connect_ib, connect_tofu] {
+            peers.extend(list.lock().iter());
+        }
+        peers.extend(rails.lock().iter());
+        peers.extend(partial_ams.lock().peers());
+        peers.extend(partial_tags.lock().peers());
+        peers
+    }
+}
