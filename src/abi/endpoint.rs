@@ -190,7 +190,7 @@ pub unsafe extern "C" fn ucp_ep_close_nbx(
     }
     // SAFETY: the caller's handle and structure.
     unsafe {
-        if (*(*endpoint_of(ep)).worker).is_inherited() {
+        if (*endpoint_of(ep)).worker.get().is_inherited() {
             // A forked child leaves its parent's endpoint as it is.
             return std::ptr::null_mut();
         }
@@ -232,11 +232,11 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
     unsafe {
         let (e, mask) = (&*endpoint_of(ep), (*attr).field_mask);
         let has = |bit: ucp_ep_attr_field| mask & bit as u64 != 0;
-        if (*e.worker).is_inherited() {
+        if e.worker.get().is_inherited() {
             return inherited("ucp_ep_query");
         }
         if has(UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR) || has(UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR) {
-            let Some(cm::CmAddresses { local, remote }) = cm::addresses(&*e.worker, e) else {
+            let Some(cm::CmAddresses { local, remote }) = cm::addresses(e.worker.get(), e) else {
                 return UCS_ERR_NOT_CONNECTED;
             };
             if has(UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR) {
@@ -312,7 +312,7 @@ pub unsafe extern "C" fn ucp_ep_print_info(ep: ucp_ep_h, stream: *mut libc::FILE
     // SAFETY: the caller's handle and stream.
     unsafe {
         let e = &*endpoint_of(ep);
-        if (*e.worker).is_inherited() {
+        if e.worker.get().is_inherited() {
             inherited("ucp_ep_print_info");
             return;
         }
@@ -323,7 +323,7 @@ pub unsafe extern "C" fn ucp_ep_print_info(ep: ucp_ep_h, stream: *mut libc::FILE
         for (i, lane) in lane_info::of(e.peer()).iter().enumerate() {
             text += &format!("#            lane[{i}]:  {}\n", lane.name);
         }
-        let (worker, peer) = (&*e.worker, e.peer());
+        let (worker, peer) = (e.worker.get(), e.peer());
         let title = format!("{} {}", worker.ctx.name, proto_info::kind(worker, peer));
         for table in proto_info::tables(worker, peer) {
             text += "#\n";
@@ -351,7 +351,7 @@ pub unsafe extern "C" fn ucp_ep_evaluate_perf(
     }
     // SAFETY: fields under the masks.
     unsafe {
-        if (*(*endpoint_of(ep)).worker).is_inherited() {
+        if (*endpoint_of(ep)).worker.get().is_inherited() {
             return inherited(NAME);
         }
         if (*param).field_mask & UCP_EP_PERF_PARAM_FIELD_MESSAGE_SIZE as u64 == 0 {

@@ -76,11 +76,11 @@ pub unsafe extern "C" fn ucp_listener_destroy(listener: ucp_listener_h) {
     }
     // SAFETY: the caller's handle, which came from `ucp_listener_create`.
     unsafe {
-        if (*(*listener.cast::<Listener>()).worker).is_inherited() {
+        if (*listener.cast::<Listener>()).worker.get().is_inherited() {
             return;
         }
         let listener = Box::from_raw(listener.cast::<Listener>());
-        cm::unlisten(&*listener.worker, listener.token);
+        cm::unlisten(listener.worker.get(), listener.token);
     }
 }
 
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn ucp_listener_reject(
         return invalid(NAME, "listener or conn_request is null");
     }
     // SAFETY: the caller's handle, whose worker lives.
-    if unsafe { (*(*listener.cast::<Listener>()).worker).is_inherited() } {
+    if unsafe { (*listener.cast::<Listener>()).worker.get().is_inherited() } {
         return inherited(NAME);
     }
     match ConnRequest::take(conn_request as usize) {

@@ -132,7 +132,7 @@ pub unsafe extern "C" fn ucp_ep_rkey_unpack(
     }
     // SAFETY: the caller's buffer, handle and pointer.
     unsafe {
-        if (*(*endpoint_of(ep)).worker).is_inherited() {
+        if (*endpoint_of(ep)).worker.get().is_inherited() {
             return inherited("ucp_ep_rkey_unpack");
         }
         match rkey::decode(rkey_buffer.cast()) {

@@ -81,7 +81,7 @@ pub unsafe extern "C" fn ucpx_put_signal_nbx(
         if let Some(done) = signals::put(ep, buffer, count, remote_addr, rkey, signal, param) {
             return done;
         }
-        let p = &Param::new(param, (*(*ep).worker).extra_op_flags());
+        let p = &Param::new(param, (*ep).worker.get().extra_op_flags());
         signal::put(ep, (buffer, count), remote_addr, rkey, signal, p)
     }
 }

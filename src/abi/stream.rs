@@ -50,7 +50,7 @@ pub unsafe extern "C" fn ucp_stream_recv_nbx(
     // SAFETY: the caller's promises.
     unsafe {
         let ep = endpoint_of(ep);
-        let p = Param::new(param, (*(*ep).worker).extra_op_flags());
+        let p = Param::new(param, (*ep).worker.get().extra_op_flags());
         stream::recv(ep, buffer, count, length, &p)
     }
 }
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn ucp_stream_recv_data_nb(
     }
     // SAFETY: the caller's promises.
     unsafe {
-        if (*(*endpoint_of(ep)).worker).is_inherited() {
+        if (*endpoint_of(ep)).worker.get().is_inherited() {
             return status_ptr(inherited("ucp_stream_recv_data_nb"));
         }
         stream::recv_data(endpoint_of(ep), length)
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn ucp_stream_data_release(ep: ucp_ep_h, data: *mut c_void
     // SAFETY: the caller's endpoint.
     unsafe {
         // A forked child does not change its parent's data.
-        if !(*(*endpoint_of(ep)).worker).is_inherited() {
+        if !(*endpoint_of(ep)).worker.get().is_inherited() {
             stream::release_data(endpoint_of(ep), data);
         }
     }

@@ -46,7 +46,7 @@ pub unsafe extern "C" fn ucp_tag_send_sync_nbx(
     }
     // SAFETY: the caller's promises.
     unsafe {
-        let extra = (*(*endpoint_of(ep)).worker).extra_op_flags();
+        let extra = (*endpoint_of(ep)).worker.get().extra_op_flags();
         op::tag::send(
             endpoint_of(ep),
             buffer,

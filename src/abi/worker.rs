@@ -31,7 +31,9 @@ pub unsafe fn worker_of(handle: ucp_worker_h) -> &'static Worker {
 pub unsafe fn worker_of_ep(ep: ucp_ep_h) -> ucp_worker_h {
     let ep = super::endpoint::endpoint_of(ep);
     // SAFETY: the caller's promise.
-    unsafe { ep.as_ref() }.map_or(std::ptr::null_mut(), |e| e.worker.cast_mut().cast())
+    unsafe { ep.as_ref() }.map_or(std::ptr::null_mut(), |e| {
+        std::ptr::from_ref(e.worker.get()).cast_mut().cast()
+    })
 }
 
 /// Creates a worker.

@@ -1,6 +1,6 @@
 //! Active messages at the receiver: the handlers, and the descriptors of data that a handler keeps.
 
-use super::peer::Peer;
+use super::request::PeerRef;
 use super::rndv_rts::RtsInfo;
 use crate::ctypes::*;
 use crate::sys::lock::MtLock;
@@ -62,7 +62,7 @@ pub enum AmPayload {
     Here,
     /// At the sender: a rendezvous that is not started yet. The key bytes of its RTS follow the descriptor, which holds
     /// a reference to the peer.
-    Remote(*const Peer, RtsInfo),
+    Remote(PeerRef, RtsInfo),
 }
 
 /// The descriptor is in use, not in a pool.

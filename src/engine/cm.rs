@@ -2,7 +2,7 @@
 
 use super::endpoint::Endpoint;
 use super::peer::{Peer, PeerSet};
-use super::request::Request;
+use super::request::{Request, WorkerRef};
 use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::clock;
@@ -31,7 +31,7 @@ pub enum ConnHandler {
 
 /// Handed out as `ucp_listener_h`.
 pub struct Listener {
-    pub worker: *const Worker,
+    pub worker: WorkerRef,
     /// Token of the listener in the worker's [`CmState`].
     pub token: u64,
     /// Address on which it listens.
@@ -41,8 +41,8 @@ pub struct Listener {
 /// A client that waits for its server to accept or reject it: behind the number that is handed out as
 /// `ucp_conn_request_h`.
 pub struct ConnRequest {
-    /// Worker of the listener that accepted the connection.
-    pub worker: *const Worker,
+    /// Uid of the worker of the listener that accepted the connection.
+    pub worker_uid: u64,
     pub contact: CmConn,
     pub hello: Hello,
     /// The client's worker.
@@ -336,9 +336,9 @@ impl ConnRequest {
     }
 
     /// Removes all requests of a worker's listeners.
-    pub fn take_all(worker: *const Worker) -> Vec<ConnRequest> {
+    pub fn take_all(worker: &Worker) -> Vec<ConnRequest> {
         let requests = &mut REQUESTS.lock().1;
-        let led_to = |r: &ConnRequest| std::ptr::eq(r.worker, worker);
+        let led_to = |r: &ConnRequest| r.worker_uid == worker.uid;
         let handles: Vec<usize> = (requests.iter())
             .filter(|(_, request)| led_to(request))
             .map(|(&handle, _)| handle)
@@ -347,6 +347,3 @@ impl ConnRequest {
         all.collect()
     }
 }
-
-// SAFETY: the pointer to the worker is only compared; everything else may move between threads.
-unsafe impl Send for ConnRequest {}

@@ -3,6 +3,7 @@
 //! A queue that is not polled grows without limit, as the list of unexpected messages does. Entries for a queue that
 //! does not exist yet are kept until it is created.
 
+use super::request::WorkerRef;
 use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::lock::MtLock;
@@ -13,7 +14,7 @@ use std::ptr;
 
 /// Handed out as `ucpx_cq_h`. Its address is stable until the worker is destroyed.
 pub struct Cq {
-    worker: *const Worker,
+    worker: WorkerRef,
     state: MtLock<State>,
 }
 
@@ -70,7 +71,8 @@ impl Cqs {
         }
         let new = || {
             Box::new(Cq {
-                worker,
+                // SAFETY: queues are dropped with their worker.
+                worker: unsafe { WorkerRef::new(worker) },
                 state: MtLock::new(worker.mt, State::default()),
             })
         };
@@ -103,8 +105,7 @@ impl Cqs {
 impl Cq {
     /// The worker of the queue.
     pub fn worker(&self) -> &Worker {
-        // SAFETY: queues are dropped with their worker.
-        unsafe { &*self.worker }
+        self.worker.get()
     }
 
     fn is_ready(&self) -> bool {

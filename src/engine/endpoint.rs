@@ -1,6 +1,7 @@
 //! An endpoint: the user's handle for sending to a peer.
 
 use super::peer::Peer;
+use super::request::WorkerRef;
 use super::stream::RxStream;
 use super::worker::Worker;
 use crate::ctypes::*;
@@ -44,7 +45,7 @@ pub const UNSAID: u8 = u8::MAX;
 pub struct Endpoint {
     /// The pool's link, once the endpoint is freed; the other fields stay readable.
     _link: usize,
-    pub worker: *const Worker,
+    pub worker: WorkerRef,
     peer: AtomicPtr<Peer>,
     /// Serial number among the endpoints to this peer, and that of its counterpart there.
     pub sn: u32,
@@ -77,29 +78,25 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// An endpoint with default parameters.
-    pub fn new(
-        worker: &Worker,
-        peer: *const Peer,
-        sn: u32,
-        remote_sn: u32,
-        flags: EpFlags,
-    ) -> Self {
-        Self::with(worker, peer, sn, remote_sn, flags | slow_path_flags(worker))
+    pub fn new(worker: &Worker, peer: &Peer, sn: u32, remote_sn: u32, flags: EpFlags) -> Self {
+        // SAFETY: the memory of endpoints is the worker's.
+        let owner = unsafe { WorkerRef::new(worker) };
+        Self::with(owner, peer, sn, remote_sn, flags | slow_path_flags(worker))
     }
 
     /// An endpoint without a peer.
     #[cfg(test)]
     pub fn unconnected(sn: u32) -> Self {
-        Self::with(std::ptr::null(), std::ptr::null(), sn, sn, EpFlags::empty())
+        Self::with(
+            WorkerRef::UNUSED,
+            std::ptr::null(),
+            sn,
+            sn,
+            EpFlags::empty(),
+        )
     }
 
-    fn with(
-        worker: *const Worker,
-        peer: *const Peer,
-        sn: u32,
-        remote_sn: u32,
-        flags: EpFlags,
-    ) -> Self {
+    fn with(worker: WorkerRef, peer: *const Peer, sn: u32, remote_sn: u32, flags: EpFlags) -> Self {
         Self {
             _link: 0,
             worker,

@@ -96,7 +96,7 @@ pub struct Peer {
     /// call has begun to receive them.
     pub held_rts: parking_lot::Mutex<HeldRts>,
     /// Of a stub peer: the server's peer, as soon as that is known.
-    pub successor_ptr: AtomicPtr<Peer>,
+    successor_ptr: AtomicPtr<Peer>,
     /// Chunk boards for split copies of long messages to it, in the ring that it opened to us; null before and after.
     pub board: AtomicPtr<ChunkBoard>,
     /// Parts of messages received, modulo 2^32: while the count grows, the peer is sending.
@@ -393,9 +393,18 @@ impl Peer {
     /// The peer that has replaced this stub peer.
     #[inline(always)]
     pub fn successor<'a>(&self) -> Option<&'a Peer> {
-        // Acquire: pairs with the Release store in `stub_peer::migrate`.
-        // SAFETY: the stub peer has a reference to it until the stub peer is freed.
+        // Acquire: pairs with the Release store in `set_successor`.
+        // SAFETY: the stub peer has a counted reference to it until the stub peer is freed.
         unsafe { self.successor_ptr.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Replaces this stub peer, which has no successor yet: requests go to `peer` from now on.
+    pub fn set_successor(&self, peer: &Peer) {
+        // Released when the stub peer is freed.
+        peer.hold();
+        // Release: pairs with the Acquire load in `successor`.
+        self.successor_ptr
+            .store(std::ptr::from_ref(peer).cast_mut(), Ordering::Release);
     }
 
     /// Whether it is a stub peer whose server is not known yet.

@@ -1,6 +1,7 @@
 //! Unexpected tagged messages.
 
 use super::peer::Peer;
+use super::request::PeerRef;
 use super::rndv_rts::RtsInfo;
 use crate::sys::copy;
 use crate::wire::rts_keys;
@@ -12,9 +13,9 @@ pub enum PayloadSource {
     /// Received completely.
     Eager,
     /// Received completely, and the sender waits for the acknowledgement of the match.
-    Sync { peer: *const Peer, req: u64 },
+    Sync { peer: PeerRef, req: u64 },
     /// At the sender: a rendezvous to be started.
-    Rts { peer: *const Peer, offer: RtsInfo },
+    Rts { peer: PeerRef, offer: RtsInfo },
 }
 
 impl PayloadSource {
@@ -22,10 +23,7 @@ impl PayloadSource {
     fn peer(&self) -> Option<&Peer> {
         match *self {
             PayloadSource::Eager => None,
-            PayloadSource::Sync { peer, .. } | PayloadSource::Rts { peer, .. } => {
-                // SAFETY: the message is being received from the peer, or holds a reference to it.
-                Some(unsafe { &*peer })
-            }
+            PayloadSource::Sync { peer, .. } | PayloadSource::Rts { peer, .. } => Some(peer.get()),
         }
     }
 
@@ -40,8 +38,7 @@ impl PayloadSource {
     /// looks it up there.
     pub fn take_out(&self) {
         if let PayloadSource::Rts { peer, offer } = self {
-            // SAFETY: it has a reference to the peer.
-            unsafe { &**peer }.held_rts.lock().hold(offer.req);
+            peer.get().held_rts.lock().hold(offer.req);
         }
     }
 

@@ -147,7 +147,7 @@ unsafe fn atomic_slow(
     // SAFETY: the caller's endpoint is valid, its worker outlives it, and the caller's other promises are those that
     // the callee requires.
     unsafe {
-        let worker = &*(*ep).worker;
+        let worker = (*ep).worker.get();
         let p = Param::new(param, worker.extra_op_flags());
         // Relaxed, here and below: the counter orders no other data.
         let before = worker.failed_swaps.load(Ordering::Relaxed);
@@ -210,7 +210,7 @@ unsafe fn change<const SIZE: u8>(
         _ => EpFlags::SLOW_PATH_AMO64,
     };
     // SAFETY: the caller's endpoint is valid; worker and peer outlive it.
-    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
+    let (e, worker, peer) = unsafe { (&*ep, (*ep).worker.get(), (*ep).peer()) };
     if e.has(EpFlags::SPECIAL | slow_path)
         || !peer.is_connected()
         || worker.fenced.load(Ordering::Relaxed)

@@ -31,7 +31,7 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
                 Some(Lane::Shm(_)) | None => return flush_without_marker(ep, param),
                 Some(Lane::Tcp(_)) => return flush_slow(ep, param),
             };
-            (*(*ep).worker).progress_flags.clear_copied();
+            (*ep).worker.get().progress_flags.clear_copied();
             if (*sender).can_flush_marker()
                 && let Some(req) = request_of(ep, &Param::new(param, 0))
             {
@@ -59,7 +59,7 @@ unsafe fn flush_without_marker(
         let peer = (*ep).peer();
         // A stub peer is not connected yet, or its requests have moved to the peer that replaced it.
         if answers::is_answered_well(peer) && !peer.is_stub() && may_be_null(param) {
-            (*(*ep).worker).progress_flags.clear_copied();
+            (*ep).worker.get().progress_flags.clear_copied();
             return ptr::null_mut();
         }
         flush_slow(ep, param)

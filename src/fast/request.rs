@@ -10,7 +10,7 @@ use crate::op::param::Param;
 pub(super) unsafe fn request_of(ep: *const Endpoint, p: &Param) -> Option<*mut Request> {
     // SAFETY: the caller's endpoint is valid, and its worker and peer outlive it; the request is new.
     unsafe {
-        let req = request::take_no_alloc(&*(*ep).worker, p.external())?;
+        let req = request::take_no_alloc((*ep).worker.get(), p.external())?;
         ((*req).peer, (*req).ep) = (Some(PeerRef::new((*ep).peer())), EndpointRef::of(ep));
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         Some(req)

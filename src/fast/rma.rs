@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 #[inline(always)]
 pub(super) unsafe fn is_plain(ep: *const Endpoint, rkey: *const Rkey) -> bool {
     // SAFETY: the caller's endpoint is valid; its worker outlives it.
-    let (e, worker) = unsafe { (&*ep, &*(*ep).worker) };
+    let (e, worker) = unsafe { (&*ep, (*ep).worker.get()) };
     !rkey.is_null()
         && !e.has(EpFlags::SPECIAL | EpFlags::SLOW_PATH_RMA)
         && !worker.fenced.load(Ordering::Relaxed)
@@ -83,7 +83,7 @@ pub(super) unsafe fn put_slow(
     // SAFETY: the caller's endpoint and structure are valid, the worker outlives the endpoint, and the caller's other
     // promises are those that the callees require.
     unsafe {
-        let p = &Param::new(param, (*(*ep).worker).extra_op_flags());
+        let p = &Param::new(param, (*ep).worker.get().extra_op_flags());
         if sgl::is(p) {
             return sgl::access(ep, CmaDirection::Write, (buffer, count), (addr, rkey), p);
         }
@@ -145,7 +145,7 @@ pub(super) unsafe fn get_slow(
     // SAFETY: the caller's endpoint and structure are valid, the worker outlives the endpoint, and the caller's other
     // promises are those that the callees require.
     unsafe {
-        let p = &Param::new(param, (*(*ep).worker).extra_op_flags());
+        let p = &Param::new(param, (*ep).worker.get().extra_op_flags());
         if sgl::is(p) {
             return sgl::access(ep, CmaDirection::Read, (buffer, count), (addr, rkey), p);
         }

@@ -213,7 +213,7 @@ pub(super) unsafe fn tag_send_slow(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, structure and buffer are valid; worker and peer outlive the endpoint.
     unsafe {
-        let (e, worker, peer) = (&*ep, &*(*ep).worker, (*ep).peer());
+        let (e, worker, peer) = (&*ep, (*ep).worker.get(), (*ep).peer());
         let p = Param::new(param, worker.extra_op_flags());
         if let Some(len) = plain_length(&p, count)
             && !e.has(EpFlags::SPECIAL)
@@ -338,7 +338,7 @@ pub(super) unsafe fn am_send_slow(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, structure and buffer are valid; worker and peer outlive the endpoint.
     unsafe {
-        let (e, worker, peer) = (&*ep, &*(*ep).worker, (*ep).peer());
+        let (e, worker, peer) = (&*ep, (*ep).worker.get(), (*ep).peer());
         let p = Param::new(param, worker.extra_op_flags());
         // Built in memory here, so that a short send keeps none of its fields in registers.
         let m = AmMessage {
@@ -377,7 +377,7 @@ pub unsafe fn stream_send(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint is valid; worker and peer outlive it.
-    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
+    let (e, worker, peer) = unsafe { (&*ep, (*ep).worker.get(), (*ep).peer()) };
     // SAFETY: the caller's structure is valid.
     let p = unsafe { Param::new(param, worker.extra_op_flags()) };
     if let Some(len @ 1..=select::MAX_EAGER) = plain_length(&p, count)

@@ -176,7 +176,7 @@ pub unsafe fn get(
 pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, whose worker and peer outlive it, and parameters; the request is new.
     unsafe {
-        (*(*ep).worker).progress_flags.clear_copied();
+        (*ep).worker.get().progress_flags.clear_copied();
         let Some((sender, _)) = sender_of::<TofuSender>(ep) else {
             return flush_slow(ep, param);
         };

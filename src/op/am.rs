@@ -207,7 +207,9 @@ pub unsafe fn on_rts(
         // SAFETY: the caller's bytes are readable.
         return unsafe { fetch_whole(worker, peer, imm, (source, beside), header) };
     }
-    let (payload, room) = (AmPayload::Remote(peer, source), source.beside());
+    // SAFETY: the descriptor gets a counted reference, unless there is no descriptor.
+    let from = unsafe { PeerRef::new(peer) };
+    let (payload, room) = (AmPayload::Remote(from, source), source.beside());
     let Some(desc) = worker.am_descs.get(payload, source.len, room) else {
         return rndv::acknowledge(peer, source.req, UCS_ERR_NO_MEMORY);
     };
@@ -244,9 +246,10 @@ unsafe fn offer(
         let status = call(worker, peer, handler, imm, header, data, len, attr);
         let kept = status == UCS_INPROGRESS && attr != 0;
         if let Some(AmPayload::Remote(peer, offer)) = worker.am_descs.leave_handler(desc, kept) {
-            rndv::acknowledge(&*peer, offer.req, status);
-            (*peer).held_rts.lock().release(offer.req, false);
-            (*peer).release();
+            let peer = peer.get();
+            rndv::acknowledge(peer, offer.req, status);
+            peer.held_rts.lock().release(offer.req, false);
+            peer.release();
         }
     }
 }
@@ -318,7 +321,7 @@ unsafe fn call(
 /// State of the fetch of a whole message before its handler runs.
 struct AmFetch {
     desc: NonNull<AmDesc>,
-    peer: *const Peer,
+    peer: PeerRef,
     imm: AmImm,
     header: Box<[u8]>,
 }
@@ -333,7 +336,8 @@ unsafe fn fetch_whole(
     let Some(desc) = worker.am_descs.get(AmPayload::Here, source.len, source.len) else {
         return rndv::acknowledge(peer, source.req, UCS_ERR_NO_MEMORY);
     };
-    // SAFETY: the caller's bytes are readable; the request is new.
+    // SAFETY: the caller's bytes are readable; the request is new. The peer is that of the request, which completes in
+    // progress.
     unsafe {
         let header = std::slice::from_raw_parts(header, imm.header_len.into()).into();
         let req = request::take(worker, std::ptr::null_mut());
@@ -345,7 +349,7 @@ unsafe fn fetch_whole(
         r.notify = Callback::Internal(fetched);
         r.user_data = Box::into_raw(Box::new(AmFetch {
             desc,
-            peer,
+            peer: PeerRef::new(peer),
             imm,
             header,
         }))
@@ -357,7 +361,7 @@ unsafe fn fetch_whole(
 }
 
 unsafe fn fetched(req: *mut Request, status: ucs_status_t) {
-    // SAFETY: `fetch_whole` made the request; peers and workers outlive requests.
+    // SAFETY: `fetch_whole` made the request, which is complete; workers outlive requests.
     unsafe {
         let fetch = Box::from_raw((*req).user_data.cast::<AmFetch>());
         let worker = (*req).worker.get();
@@ -365,7 +369,7 @@ unsafe fn fetched(req: *mut Request, status: ucs_status_t) {
         if status != UCS_OK {
             log::diag!(
                 "active message from {:#x} lost: {status:?}",
-                (*fetch.peer).uid
+                fetch.peer.get().uid
             );
             worker.am_descs.leave_handler(fetch.desc, false);
             return;
@@ -378,7 +382,7 @@ unsafe fn fetched(req: *mut Request, status: ucs_status_t) {
         };
         offer(
             worker,
-            &*fetch.peer,
+            fetch.peer.get(),
             h,
             fetch.imm,
             fetch.header.as_ptr(),
@@ -423,16 +427,18 @@ pub unsafe fn recv_data(
         let ended = match payload {
             // An empty buffer drops the data.
             AmPayload::Remote(peer, offer) if r.data.len() == 0 => {
-                rndv::acknowledge(&*peer, offer.req, UCS_OK);
-                (*peer).held_rts.lock().release(offer.req, false);
-                (*peer).release();
+                let peer = peer.get();
+                rndv::acknowledge(peer, offer.req, UCS_OK);
+                peer.held_rts.lock().release(offer.req, false);
+                peer.release();
                 Some(UCS_OK)
             }
             AmPayload::Remote(peer, offer) => {
                 // The call never completes inside, like UCX: MPICH 5 would mistake a pointer of its own for a request.
-                rndv::receive_later(worker, req, &*peer, offer, AmDesc::data(desc));
-                (*peer).held_rts.lock().release(offer.req, true);
-                (*peer).release();
+                let peer = peer.get();
+                rndv::receive_later(worker, req, peer, offer, AmDesc::data(desc));
+                peer.held_rts.lock().release(offer.req, true);
+                peer.release();
                 None
             }
             AmPayload::Here => Some(super::tag::fill(r, AmDesc::data(desc), len)),
@@ -462,9 +468,10 @@ pub unsafe fn release_data(worker: &Worker, data: *mut c_void) {
             );
         }
         if let AmPayload::Remote(peer, offer) = desc.as_ref().payload {
-            rndv::acknowledge(&*peer, offer.req, UCS_OK);
-            (*peer).held_rts.lock().release(offer.req, false);
-            (*peer).release();
+            let peer = peer.get();
+            rndv::acknowledge(peer, offer.req, UCS_OK);
+            peer.held_rts.lock().release(offer.req, false);
+            peer.release();
         }
         worker.am_descs.done(desc);
     }

@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 /// `ep` was returned by this library; its worker exists.
 pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr_t {
     // SAFETY: endpoints stay allocated as long as their worker exists.
-    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
+    let (e, worker, peer) = unsafe { (&*ep, (*ep).worker.get(), (*ep).peer()) };
     if e.has(EpFlags::CLOSED) {
         log::error!("ucp_ep_close_nbx: endpoint {ep:p} is already closed");
         return status_ptr(UCS_ERR_NOT_CONNECTED);

@@ -212,7 +212,7 @@ pub unsafe fn open_endpoint<'a>(
     ep: *const Endpoint,
 ) -> Result<(&'a Worker, &'a Peer), ucs_status_t> {
     // SAFETY: the caller's endpoint is valid; endpoints stay allocated as long as their worker exists.
-    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
+    let (e, worker, peer) = unsafe { (&*ep, (*ep).worker.get(), (*ep).peer()) };
     if e.has(EpFlags::CLOSED) {
         return Err(UCS_ERR_NOT_CONNECTED);
     }

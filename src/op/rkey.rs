@@ -83,17 +83,13 @@ pub unsafe fn decode(buffer: *const u8) -> Result<UnpackedRkey, ucs_status_t> {
 }
 
 /// Unpacks a key for an endpoint: maps the memory that the key names, if that is possible.
-///
-/// # Safety
-/// The endpoint exists.
-pub unsafe fn unpack(ep: &Endpoint, key: UnpackedRkey) -> Rkey {
+pub fn unpack(ep: &Endpoint, key: UnpackedRkey) -> Rkey {
     let UnpackedRkey {
         packed,
         device,
         steering,
     } = key;
-    // SAFETY: peers and workers outlive endpoints.
-    let (peer, worker) = unsafe { (ep.peer(), &*ep.worker) };
+    let (peer, worker) = (ep.peer(), ep.worker.get());
     peer.note_traffic(worker);
     let amo_by_tni = steering.as_ref().is_some_and(|s| s.atomics);
     let alone = !peer.tx.is_shared();

@@ -306,7 +306,7 @@ pub unsafe fn read_now(
     p: &Param,
 ) -> Option<ucs_status_ptr_t> {
     // SAFETY: the caller's endpoint is valid; worker and peer outlive it.
-    let (worker, peer) = unsafe { (&*(*ep).worker, (*ep).peer()) };
+    let (worker, peer) = unsafe { ((*ep).worker.get(), (*ep).peer()) };
     let key = rma_ib::key_now(peer, rkey.device_keys(addr, len)?, len)?;
     // SAFETY: a new request, freed if nothing was posted.
     unsafe {

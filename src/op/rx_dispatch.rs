@@ -5,7 +5,7 @@ use super::{am, amo_target, get_reply, signal, stream, tag};
 use crate::ctypes::*;
 use crate::engine::ib_worker::RailEvent;
 use crate::engine::peer::Peer;
-use crate::engine::request;
+use crate::engine::request::{self, PeerRef};
 use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::Worker;
@@ -40,7 +40,7 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
         std::ptr::copy_nonoverlapping(m.record, head.as_mut_ptr(), head_len.min(MAX_HEAD));
         m.record.add(head_len)
     };
-    // SAFETY: `body` has `body_len` bytes.
+    // SAFETY: `body` has `body_len` bytes. The message comes from the peer in this progress call.
     unsafe {
         match kind {
             Kind::TagEager => tag::on_message(
@@ -56,7 +56,10 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 tag::on_message(
                     worker,
                     m.imm,
-                    PayloadSource::Sync { peer, req: h.req },
+                    PayloadSource::Sync {
+                        peer: PeerRef::new(peer),
+                        req: h.req,
+                    },
                     body_len,
                     body,
                     body_len,
@@ -68,7 +71,10 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 tag::on_message(
                     worker,
                     m.imm,
-                    PayloadSource::Rts { peer, offer },
+                    PayloadSource::Rts {
+                        peer: PeerRef::new(peer),
+                        offer,
+                    },
                     offer.len,
                     body.add(keys - here),
                     here,

@@ -68,7 +68,7 @@ pub unsafe fn behind(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint and structure are valid; worker and peer outlive the endpoint.
-    let (worker, peer, p) = unsafe { (&*(*ep).worker, (*ep).peer(), Param::new(param, 0)) };
+    let (worker, peer, p) = unsafe { ((*ep).worker.get(), (*ep).peer(), Param::new(param, 0)) };
     let target = SignalTarget {
         worker,
         peer,

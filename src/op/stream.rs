@@ -85,7 +85,7 @@ pub unsafe fn recv(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint and buffer are valid; the worker outlives the endpoint.
     unsafe {
-        let worker = &*(*ep).worker;
+        let worker = (*ep).worker.get();
         if (*ep).has(EpFlags::CLOSED) {
             return status_ptr(UCS_ERR_NOT_CONNECTED);
         }
@@ -344,7 +344,7 @@ unsafe fn put_back(
 pub unsafe fn recv_data(ep: *mut Endpoint, length: *mut usize) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint and pointer are valid.
     unsafe {
-        let (e, worker) = (&*ep, &*(*ep).worker);
+        let (e, worker) = (&*ep, (*ep).worker.get());
         if e.has(EpFlags::CLOSED) {
             return status_ptr(UCS_ERR_NOT_CONNECTED);
         }
@@ -371,7 +371,7 @@ pub unsafe fn recv_data(ep: *mut Endpoint, length: *mut usize) -> ucs_status_ptr
 pub unsafe fn release_data(ep: *mut Endpoint, data: *mut c_void) {
     // SAFETY: the caller's endpoint is valid.
     let known = unsafe {
-        let worker = &*(*ep).worker;
+        let worker = (*ep).worker.get();
         worker.streams.lock().give_back(ep, data as usize)
     };
     if !known {

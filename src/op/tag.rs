@@ -230,13 +230,16 @@ unsafe fn deliver(
         let ended = match message.source {
             PayloadSource::Eager => Some(fill(r, message.bytes.as_ptr(), message.len)),
             PayloadSource::Sync { peer, req: id } => {
-                tx::control(&*peer, Kind::SyncAck, 0, id, &[]);
+                tx::control(peer.get(), Kind::SyncAck, 0, id, &[]);
                 message.source.release();
                 Some(fill(r, message.bytes.as_ptr(), message.len))
             }
             PayloadSource::Rts { peer, offer } => {
-                let ended = rndv::receive(worker, req, &*peer, offer, message.bytes.as_ptr());
-                (*peer).held_rts.lock().release(offer.req, ended.is_none());
+                let ended = rndv::receive(worker, req, peer.get(), offer, message.bytes.as_ptr());
+                peer.get()
+                    .held_rts
+                    .lock()
+                    .release(offer.req, ended.is_none());
                 message.source.release();
                 ended
             }
@@ -299,10 +302,12 @@ pub unsafe fn on_message(
         let ended = match source {
             PayloadSource::Eager => Some(fill(r, bytes, len)),
             PayloadSource::Sync { peer, req: id } => {
-                tx::control(&*peer, Kind::SyncAck, 0, id, &[]);
+                tx::control(peer.get(), Kind::SyncAck, 0, id, &[]);
                 Some(fill(r, bytes, len))
             }
-            PayloadSource::Rts { peer, offer } => rndv::receive(worker, req, &*peer, offer, bytes),
+            PayloadSource::Rts { peer, offer } => {
+                rndv::receive(worker, req, peer.get(), offer, bytes)
+            }
         };
         if let Some(status) = ended {
             request::complete(req, status);

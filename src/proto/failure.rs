@@ -102,7 +102,7 @@ pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
         worker.drop_partials(peer);
         let mut matcher = worker.matcher.lock();
         let dropped = matcher.retain_unexpected(
-            |u| !matches!(u.source, PayloadSource::Rts { peer: p, .. } if std::ptr::eq(p, peer)),
+            |u| !matches!(u.source, PayloadSource::Rts { peer: p, .. } if p.is(peer)),
         );
         let left = matcher.unexpected_len();
         worker.stats.worker().set_unexpected(left);

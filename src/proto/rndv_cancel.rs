@@ -225,7 +225,7 @@ fn forget_offer(worker: &Worker, peer: &Peer, id: u64) -> Vec<*mut Request> {
     let receives = peer_requests::take(worker, peer, |r| r.is_receive_of(id));
     let mut matcher = worker.matcher.lock();
     let dropped = matcher.retain_unexpected(|u| match u.source {
-        PayloadSource::Rts { peer: p, offer } => !(std::ptr::eq(p, peer) && offer.req == id),
+        PayloadSource::Rts { peer: p, offer } => !(p.is(peer) && offer.req == id),
         _ => true,
     });
     drop(matcher);

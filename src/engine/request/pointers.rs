@@ -7,15 +7,22 @@ use crate::engine::worker::Worker;
 use crate::tl::Token;
 use std::ptr::{self, NonNull};
 
-/// The worker of a request.
+/// A worker, in what belongs to it. It keeps no count.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct WorkerRef(NonNull<Worker>);
 
 impl WorkerRef {
+    /// The worker of a test's endpoint, which is not used.
+    #[cfg(test)]
+    pub const UNUSED: WorkerRef = WorkerRef(NonNull::dangling());
+
     /// # Safety
-    /// Neither the copies of the value nor the references that [`get`](Self::get) returns outlive the worker: a worker
-    /// frees its requests' memory, and so the requests, when it is destroyed.
+    /// Neither the copies of the value nor the references that [`get`](Self::get) returns outlive the worker. They do
+    /// not if the value is the worker of
+    /// - a request or an endpoint, whose memory the worker frees when it is destroyed;
+    /// - a peer or a completion queue, which the worker owns;
+    /// - a listener, which the program does not use after it has destroyed the worker.
     #[inline(always)]
     pub unsafe fn new(worker: &Worker) -> Self {
         WorkerRef(NonNull::from(worker))
@@ -46,6 +53,8 @@ impl PeerRef {
     /// - a connection, one that is to be made again, an incoming ring, a split copy or an RTR race, in the worker's
     ///   lists: `proto::release` reads them;
     /// - an entry of a [`PeerList`](crate::engine::worker::PeerList): the type says why;
+    /// - a message that has arrived and whose data are to be received: it comes from the peer in this progress call, or
+    ///   waits and has a counted reference ([`Peer::hold`]);
     /// - a local variable of a progress call, which frees a peer only where none is left.
     #[inline(always)]
     pub unsafe fn new(peer: &Peer) -> Self {

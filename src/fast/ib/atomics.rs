@@ -71,7 +71,7 @@ unsafe fn atomic_short(
     // SAFETY: the caller's endpoint, buffers and structure are valid, worker and peer outlive the endpoint; the request
     // is new.
     unsafe {
-        let (worker, peer) = (&*(*ep).worker, (*ep).peer());
+        let (worker, peer) = ((*ep).worker.get(), (*ep).peer());
         if !is_plain_remote(&*ep, worker, peer, EpFlags::SLOW_PATH_AMO64, addr, LEN) {
             return None;
         }

@@ -35,7 +35,7 @@ pub unsafe fn atomic(
     let len = width.bytes();
     // SAFETY: the caller's endpoint, whose worker and peer outlive it, buffers and parameters; the request is new.
     unsafe {
-        let (worker, peer) = (&*(*ep).worker, (*ep).peer());
+        let (worker, peer) = ((*ep).worker.get(), (*ep).peer());
         if !is_plain_remote(&*ep, worker, peer, slow_path, addr, len) {
             return None;
         }

@@ -251,8 +251,15 @@ pub(super) fn on_late(worker: &Worker, token: u64) {
 }
 
 /// Fails the requests that wait for a client's connection, and a close that waits for it.
-pub(super) fn fail_attempt(worker: &Worker, token: u64, stub: *const Peer, status: ucs_status_t) {
-    stub_peer::fail(stub, status);
+pub(super) fn fail_attempt(
+    worker: &Worker,
+    token: u64,
+    stub: Option<Arc<Peer>>,
+    status: ucs_status_t,
+) {
+    if let Some(stub) = stub {
+        stub.fail(status);
+    }
     disconnect::on_lost(worker, token, status);
 }
 
@@ -262,10 +269,10 @@ fn expire_attempts(worker: &Worker) {
 }
 
 /// Ends a client's connection. Returns its stub peer.
-fn end_client(x: &mut CmState, token: u64) -> *const Peer {
+fn end_client(x: &mut CmState, token: u64) -> Option<Arc<Peer>> {
     let session = match x.entries.get_mut(&token) {
         Some(CmEntry::CmSession(session)) => session,
-        _ => return std::ptr::null(),
+        _ => return None,
     };
     let connecting = session.state == SessionState::Connecting;
     if let Some(contact) = session.contact.take() {
@@ -273,7 +280,7 @@ fn end_client(x: &mut CmState, token: u64) -> *const Peer {
     }
     session.state = SessionState::Ended;
     x.pending_closes -= 1;
-    session.stub.as_deref().map_or(std::ptr::null(), |p| p)
+    session.stub.clone()
 }
 
 /// Handles an event of a client's connection: it proceeds, is established, or has failed.
@@ -361,10 +368,7 @@ pub(super) fn on_accepted(worker: &Worker, token: u64, address: &WorkerAddress) 
     let peer = match found {
         Ok(peer) => peer,
         Err(status) => {
-            let stub = session
-                .stub
-                .as_deref()
-                .map_or(std::ptr::null(), |p| &raw const *p);
+            let stub = session.stub.clone();
             drop(guard);
             return fail_attempt(worker, token, stub, status);
         }

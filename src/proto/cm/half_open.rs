@@ -56,7 +56,7 @@ pub(super) fn on_readable(worker: &Worker, x: &mut CmState, token: u64) {
             x.due.push_back(PendingAccept {
                 listener: half_open.listener,
                 request: ConnRequest {
-                    worker,
+                    worker_uid: worker.uid,
                     contact: half_open.contact,
                     hello,
                     address,

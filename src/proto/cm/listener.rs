@@ -4,6 +4,7 @@ use super::exchange::{exchange, transports, tuning};
 use super::{half_open, server};
 use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, CmState, ConnHandler, HalfOpen, Listener};
+use crate::engine::request::WorkerRef;
 use crate::engine::worker::Worker;
 use crate::sys::{clock, log};
 use crate::tl::cm_conn::{CmConn, CmListener, CmTransport, ListenParams};
@@ -57,7 +58,8 @@ pub fn listen(
     x.entries
         .insert(token, CmEntry::Listener { listener, handler });
     Ok(Box::new(Listener {
-        worker,
+        // SAFETY: the program does not use the listener after it has destroyed the worker.
+        worker: unsafe { WorkerRef::new(worker) },
         token,
         address,
     }))

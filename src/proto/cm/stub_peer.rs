@@ -9,7 +9,6 @@ use crate::engine::worker::Worker;
 use crate::proto::tx::{self, peer_requests};
 use crate::proto::{failure, resolve};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Handles the proof of a server that has accepted a client of this worker, when a message arrives before the CM reply:
 /// the client's endpoint moves to that peer. The secret is checked because the endpoint's number can be guessed.
@@ -61,11 +60,7 @@ fn migrate(worker: &Worker, ep: *mut Endpoint, stub: &Peer, peer: &Peer) {
     }
     let mut from = stub.tx.lock();
     let mut to = peer.tx.lock();
-    // Released when the stub peer is freed.
-    peer.hold();
-    // Release: pairs with the Acquire load in `Peer::successor`.
-    stub.successor_ptr
-        .store((&raw const *peer).cast_mut(), Ordering::Release);
+    stub.set_successor(peer);
     let waiting = std::mem::take(&mut from.pending);
     worker.progress_flags.dequeued(waiting.len());
     for req in waiting {
@@ -86,13 +81,5 @@ fn migrate(worker: &Worker, ep: *mut Endpoint, stub: &Peer, peer: &Peer) {
         if let Some(e) = unsafe { ep.as_mut() } {
             failure::fail_endpoint(worker, e, peer.status());
         }
-    }
-}
-
-/// Fails the stub peer of a client's connection, and the requests that wait there.
-pub(super) fn fail(stub: *const Peer, status: ucs_status_t) {
-    // SAFETY: stub peers are not freed as long as something refers to them.
-    if let Some(peer) = unsafe { stub.as_ref() } {
-        peer.fail(status);
     }
 }

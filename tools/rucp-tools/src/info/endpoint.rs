@@ -171,7 +171,7 @@ fn endpoint_part(
     // SAFETY: handles of this library point to its own structures.
     let tables = unsafe {
         let e = &*ep.cast::<Endpoint>();
-        proto_info::tables(&*e.worker, e.peer())
+        proto_info::tables(e.worker.get(), e.peer())
     };
     Ok(Part {
         text,
