@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use socket2::{Domain, Socket, Type};
 use std::io::Read;
 use ucp::ctypes::ucp_context_h;
-use ucp::engine::tcp_worker::TcpConnPhase;
+use ucp::tl::tcp::conn::TcpConnPhase;
 use ucp::wire::frame;
 use ucp::wire::tcp_hello::{TcpHello, MAGIC, TO_WORKER};
 use ucp_fuzz::program::Program;

@@ -3,13 +3,15 @@
 use super::{listener, rx_dispatch, tcp_rx_bulk};
 use crate::engine::ib_worker::IbWorker;
 use crate::engine::peer::Peer;
-use crate::engine::tcp_worker::{LISTENER, TIMER, TcpConnPhase, TcpWorker};
+use crate::engine::request::PeerRef;
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::{ib_wireup_tcp, tcp_wireup, tx};
 use crate::sys::epoll::SocketEvent;
 use crate::sys::log;
 use crate::tl::Lane;
+use crate::tl::tcp::conn::TcpConnPhase;
 use crate::tl::tcp::receiver::{Buffered, PIECE, TcpReceiver};
+use crate::tl::tcp::worker::{LISTENER, TIMER, TcpWorker};
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 
@@ -85,7 +87,7 @@ fn look(worker: &Worker, rx: &mut Rx) -> u32 {
 }
 
 /// The share of each of `ready` sockets in this call's portion.
-fn share(sockets: &TcpWorker, ready: usize) -> u32 {
+fn share(sockets: &TcpWorker<PeerRef>, ready: usize) -> u32 {
     (sockets.portion / ready.max(1) as u32).max(MIN_SHARE)
 }
 
@@ -94,7 +96,7 @@ fn share(sockets: &TcpWorker, ready: usize) -> u32 {
 #[inline(never)]
 pub fn poll_by_clock(
     worker: &Worker,
-    sockets: &mut TcpWorker,
+    sockets: &mut TcpWorker<PeerRef>,
     ports: Option<&mut IbWorker>,
 ) -> u32 {
     let count = poll(worker, sockets, ports);
@@ -106,7 +108,7 @@ pub fn poll_by_clock(
 /// Reads sockets with unhandled messages, and those that epoll reports.
 #[cold]
 #[inline(never)]
-fn poll(worker: &Worker, sockets: &mut TcpWorker, ports: Option<&mut IbWorker>) -> u32 {
+fn poll(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, ports: Option<&mut IbWorker>) -> u32 {
     sockets.unasked += 1;
     if sockets.behind() >= (PORTION / MIN_SHARE) as usize && sockets.unasked < ASK_EVERY {
         return go_on(worker, sockets, MIN_SHARE);
@@ -126,7 +128,7 @@ fn poll(worker: &Worker, sockets: &mut TcpWorker, ports: Option<&mut IbWorker>) 
 }
 
 /// Reads the connections that earlier calls have listed, each of them once at most.
-fn go_on(worker: &Worker, sockets: &mut TcpWorker, share: u32) -> u32 {
+fn go_on(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, share: u32) -> u32 {
     let mut count = 0;
     for _ in 0..sockets.behind() {
         if sockets.portion == 0 {
@@ -141,7 +143,7 @@ fn go_on(worker: &Worker, sockets: &mut TcpWorker, share: u32) -> u32 {
 
 fn on_events(
     worker: &Worker,
-    sockets: &mut TcpWorker,
+    sockets: &mut TcpWorker<PeerRef>,
     mut ports: Option<&mut IbWorker>,
     events: &[SocketEvent],
     share: u32,
@@ -187,12 +189,17 @@ fn on_events(
     count
 }
 
-fn on_open(worker: &Worker, sockets: &mut TcpWorker, event: SocketEvent, share: u32) -> u32 {
+fn on_open(
+    worker: &Worker,
+    sockets: &mut TcpWorker<PeerRef>,
+    event: SocketEvent,
+    share: u32,
+) -> u32 {
     let Some(c) = sockets.get(event.token) else {
         return 0;
     };
     if event.write
-        && let Some(peer) = c.peer()
+        && let Some(peer) = c.peer.map(PeerRef::get)
     {
         let mut tx = peer.tx.lock();
         if let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {
@@ -217,7 +224,7 @@ enum ReadEnd {
 
 /// Reads an open connection and handles its messages: at most `share`, and no more than this call's portion has left.
 /// The connection is listed if some may be left.
-fn receive(worker: &Worker, sockets: &mut TcpWorker, token: u64, share: u32) -> u32 {
+fn receive(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, token: u64, share: u32) -> u32 {
     let limit = share.min(sockets.portion);
     if limit == 0 {
         sockets.list(token);
@@ -231,7 +238,9 @@ fn receive(worker: &Worker, sockets: &mut TcpWorker, token: u64, share: u32) -> 
     let Some(c) = sockets.get(token) else {
         return 0;
     };
-    let Some(peer) = c.peer() else { return 0 };
+    let Some(peer) = c.peer.map(PeerRef::get) else {
+        return 0;
+    };
     let mut count = 0;
     let end = read(worker, peer, &mut c.receiver, &mut count);
     sockets.portion -= count.min(sockets.portion);

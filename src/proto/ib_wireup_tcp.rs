@@ -7,9 +7,11 @@
 
 use super::{ib_wireup, tcp_wireup};
 use crate::engine::ib_worker::{IbConn, IbWorker, TcpWireup};
-use crate::engine::tcp_worker::{TcpConnPhase, TcpWorker};
+use crate::engine::request::PeerRef;
 use crate::engine::worker::Worker;
 use crate::sys::{clock, log};
+use crate::tl::tcp::conn::TcpConnPhase;
+use crate::tl::tcp::worker::TcpWorker;
 use crate::tl::tcp::{SharedSocket, socket};
 use crate::wire::ib_packet::TcpWireupMsg;
 use crate::wire::tcp_hello::{MAGIC, TO_QUEUES, TcpHello};
@@ -23,7 +25,7 @@ const TURN_MS: u64 = 1000;
 
 /// Connects the sockets that were requested, as far as there is room. The others are requested again when their HELLO
 /// is due.
-pub fn start(worker: &Worker, sockets: &mut TcpWorker, ports: &mut IbWorker) {
+pub fn start(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, ports: &mut IbWorker) {
     let wanted = std::mem::take(&mut ports.oob_requests);
     let mut room = socket::max_half_open().saturating_sub(sockets.wireups);
     if room < wanted.len() {
@@ -49,7 +51,7 @@ fn close_oldest(ports: &mut IbWorker, most: usize) {
 /// whether a socket is connecting.
 fn connect(
     worker: &Worker,
-    sockets: &mut TcpWorker,
+    sockets: &mut TcpWorker<PeerRef>,
     ports: &mut IbWorker,
     number: u32,
     after: Option<usize>,
@@ -97,7 +99,7 @@ fn connect(
 /// Handles an event of a socket for wireup.
 pub fn on_event(
     worker: &Worker,
-    sockets: &mut TcpWorker,
+    sockets: &mut TcpWorker<PeerRef>,
     ports: Option<&mut IbWorker>,
     token: u64,
 ) {
@@ -120,7 +122,7 @@ fn is(link: &Option<Arc<SharedSocket>>, token: u64) -> bool {
 /// Handles the end of a connect: success or failure.
 fn on_connected(
     worker: &Worker,
-    sockets: &mut TcpWorker,
+    sockets: &mut TcpWorker<PeerRef>,
     ports: &mut IbWorker,
     token: u64,
     (number, candidate): (u32, usize),
@@ -172,7 +174,7 @@ fn on_connected(
 }
 
 /// Reads wireup messages, or the end of them.
-fn read(worker: &Worker, sockets: &mut TcpWorker, ports: &mut IbWorker, token: u64) {
+fn read(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, ports: &mut IbWorker, token: u64) {
     let Some(c) = sockets.get(token) else { return };
     match c.receiver.read(usize::MAX) {
         Err(e) if e.kind() == ErrorKind::WouldBlock => {}
@@ -191,7 +193,12 @@ fn read(worker: &Worker, sockets: &mut TcpWorker, ports: &mut IbWorker, token: u
 }
 
 /// Handles the messages in the buffer, if the worker has IB interfaces. A malformed message closes the socket.
-pub fn take(worker: &Worker, sockets: &mut TcpWorker, ports: Option<&mut IbWorker>, token: u64) {
+pub fn take(
+    worker: &Worker,
+    sockets: &mut TcpWorker<PeerRef>,
+    ports: Option<&mut IbWorker>,
+    token: u64,
+) {
     let Some(ports) = ports else { return };
     loop {
         match next(worker, sockets, ports, token) {
@@ -208,7 +215,7 @@ pub fn take(worker: &Worker, sockets: &mut TcpWorker, ports: Option<&mut IbWorke
 /// Handles one message. False: none is complete.
 fn next(
     worker: &Worker,
-    sockets: &mut TcpWorker,
+    sockets: &mut TcpWorker<PeerRef>,
     ports: &mut IbWorker,
     token: u64,
 ) -> Result<bool, &'static str> {

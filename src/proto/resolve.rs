@@ -5,13 +5,13 @@ use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::{EpTable, Peer, PeerHold};
 use crate::engine::request::PeerRef;
-use crate::engine::tcp_worker;
 use crate::engine::worker::{Rx, ShmRx, Worker};
 use crate::sys::memfd::MemfdId;
 use crate::sys::{host, log};
 use crate::tl::shm::outbox::Outbox;
 use crate::tl::shm::ring::Consumer;
 use crate::tl::shm::{InboxLocator, inbox};
+use crate::tl::tcp::worker;
 use crate::tl::{LaneTarget, ib, tcp};
 use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, WorkerAddress};
 use crate::wire::header::SN_BITS;
@@ -123,7 +123,7 @@ fn tcp_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
 
 fn target_at(locator: &TcpLocator) -> Option<tcp::TcpTarget> {
     (!locator.addresses.is_empty()).then(|| tcp::TcpTarget {
-        same_net: locator.network == tcp_worker::network(),
+        same_net: locator.network == worker::network(),
         locator: locator.clone(),
     })
 }

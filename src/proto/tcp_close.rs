@@ -6,12 +6,14 @@
 //! enough, which can be delayed by 40 ms. A dead peer, or one that has reset the connection, is not waited for.
 
 use crate::ctypes::UCS_OK;
-use crate::engine::tcp_worker::{TcpConn, TcpConnPhase, TcpWorker};
+use crate::engine::request::PeerRef;
 use crate::engine::worker::Worker;
 use crate::sys::clock;
 use crate::sys::poll::wait_readable;
 use crate::tl::Lane;
+use crate::tl::tcp::conn::{TcpConn, TcpConnPhase};
 use crate::tl::tcp::receiver::TcpReceiver;
+use crate::tl::tcp::worker::TcpWorker;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -24,7 +26,7 @@ const LOOK: Option<Duration> = Some(Duration::from_millis(1));
 const READS: usize = 16;
 
 /// Closes all connections.
-pub fn all(worker: &Worker, sockets: &mut TcpWorker) {
+pub fn all(worker: &Worker, sockets: &mut TcpWorker<PeerRef>) {
     let until = clock::coarse_ms() + LINGER_MS;
     loop {
         let tokens: Vec<u64> = sockets.iter().map(|c| c.link.token).collect();
@@ -53,11 +55,13 @@ pub fn all(worker: &Worker, sockets: &mut TcpWorker) {
 }
 
 /// Progresses the end of a connection. True if there is nothing to wait for: the connection can be dropped.
-fn has_ended(worker: &Worker, c: &mut TcpConn) -> bool {
+fn has_ended(worker: &Worker, c: &mut TcpConn<PeerRef>) -> bool {
     if c.phase != TcpConnPhase::Open {
         return true;
     }
-    let Some(peer) = c.peer() else { return true };
+    let Some(peer) = c.peer.map(PeerRef::get) else {
+        return true;
+    };
     if peer.status() != UCS_OK || peer.uid == worker.uid {
         return true;
     }

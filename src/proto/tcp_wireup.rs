@@ -9,12 +9,13 @@ use super::{lane_info, select, tx};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::request::PeerRef;
-use crate::engine::tcp_worker::{ConnectAttempt, ConnectRetry, TcpConn, TcpConnPhase, TcpWorker};
 use crate::engine::worker::Worker;
 use crate::sys::epoll::SocketEvent;
 use crate::sys::{clock, log};
 use crate::tl::Lane;
+use crate::tl::tcp::conn::{ConnectAttempt, TcpConn, TcpConnPhase};
 use crate::tl::tcp::sender::TcpSender;
+use crate::tl::tcp::worker::{ConnectRetry, TcpWorker};
 use crate::tl::tcp::{SharedSocket, socket};
 use crate::wire::tcp_hello::{Answer, CROSSED, MAGIC, TO_WORKER, TcpHello, WELCOME};
 use std::io::{self, ErrorKind};
@@ -30,7 +31,7 @@ const RETRY_MS: u64 = 10;
 const CROSSED_MS: u64 = 2000;
 
 /// Starts the connections that are requested or due, and closes half-open ones that have expired.
-pub fn start(worker: &Worker, sockets: &mut TcpWorker) {
+pub fn start(worker: &Worker, sockets: &mut TcpWorker<PeerRef>) {
     let wanted = worker.peer_lists.connect_tcp.lock().take();
     for (peer, ()) in wanted {
         connect(
@@ -70,7 +71,12 @@ pub fn start(worker: &Worker, sockets: &mut TcpWorker) {
 }
 
 /// Connects to the next address of a peer.
-fn connect(worker: &Worker, sockets: &mut TcpWorker, peer: &Peer, mut attempt: ConnectAttempt) {
+fn connect(
+    worker: &Worker,
+    sockets: &mut TcpWorker<PeerRef>,
+    peer: &Peer,
+    mut attempt: ConnectAttempt,
+) {
     if !still_wanted(peer) {
         return;
     }
@@ -104,9 +110,13 @@ fn connect(worker: &Worker, sockets: &mut TcpWorker, peer: &Peer, mut attempt: C
 }
 
 /// The connection that a peer has made while messages to it went by shared memory. The peer would reject a second one.
-fn link_from(worker: &Worker, sockets: &TcpWorker, peer: &Peer) -> Option<Arc<SharedSocket>> {
+fn link_from(
+    worker: &Worker,
+    sockets: &TcpWorker<PeerRef>,
+    peer: &Peer,
+) -> Option<Arc<SharedSocket>> {
     let mut all = sockets.iter();
-    let open = all.find(|c| c.phase == TcpConnPhase::Open && c.is_to(peer))?;
+    let open = all.find(|c| c.phase == TcpConnPhase::Open && leads_to(c, peer))?;
     // Of a connection to itself a worker sends on the end that has connected.
     (peer.uid != worker.uid).then(|| open.link.clone())
 }
@@ -119,7 +129,7 @@ fn still_wanted(peer: &Peer) -> bool {
 }
 
 /// Handles an event of a connection that is not open. True if it is open now.
-pub fn on_event(worker: &Worker, sockets: &mut TcpWorker, event: SocketEvent) -> bool {
+pub fn on_event(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, event: SocketEvent) -> bool {
     let Some(c) = sockets.get(event.token) else {
         return false;
     };
@@ -136,10 +146,22 @@ pub fn on_event(worker: &Worker, sockets: &mut TcpWorker, event: SocketEvent) ->
     false
 }
 
+/// Whether a connection leads to this peer.
+fn leads_to(c: &TcpConn<PeerRef>, peer: &Peer) -> bool {
+    c.peer.is_some_and(|p| p.is(peer))
+}
+
 /// Handles the end of a connect: success or failure.
-fn on_connected(worker: &Worker, sockets: &mut TcpWorker, token: u64, attempt: ConnectAttempt) {
+fn on_connected(
+    worker: &Worker,
+    sockets: &mut TcpWorker<PeerRef>,
+    token: u64,
+    attempt: ConnectAttempt,
+) {
     let Some(c) = sockets.get(token) else { return };
-    let Some(peer) = c.peer() else { return };
+    let Some(peer) = c.peer.map(PeerRef::get) else {
+        return;
+    };
     let done = socket::connected(&c.link.socket).and_then(|()| {
         let target = peer.socket_target().ok_or(ErrorKind::NotFound)?;
         let hello = TcpHello {
@@ -180,7 +202,7 @@ pub(super) fn send_hello(link: &SharedSocket, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Reads until `size` bytes are in the buffer; `None`: more have to arrive.
-fn recv_hello(c: &mut TcpConn, size: usize, limit: usize) -> io::Result<Option<&[u8]>> {
+fn recv_hello(c: &mut TcpConn<PeerRef>, size: usize, limit: usize) -> io::Result<Option<&[u8]>> {
     let missing = limit.saturating_sub(c.receiver.buffered().len());
     // A read of 0 bytes would look like the end of the stream.
     if missing > 0 {
@@ -195,14 +217,16 @@ fn recv_hello(c: &mut TcpConn, size: usize, limit: usize) -> io::Result<Option<&
 /// Handles the peer's answer to a hello.
 fn on_answer(
     worker: &Worker,
-    sockets: &mut TcpWorker,
+    sockets: &mut TcpWorker<PeerRef>,
     token: u64,
     attempt: ConnectAttempt,
 ) -> bool {
     let Some(c) = sockets.get(token) else {
         return false;
     };
-    let Some(peer) = c.peer() else { return false };
+    let Some(peer) = c.peer.map(PeerRef::get) else {
+        return false;
+    };
     // Messages may follow in the same segment.
     let answer = match recv_hello(c, Answer::SIZE, usize::MAX) {
         Ok(None) => return false,
@@ -244,7 +268,7 @@ fn on_answer(
 
 /// Repeats a connect that the peer has accepted and closed without an answer: it has too many half-open connections, or
 /// is another worker than before.
-fn retry(sockets: &mut TcpWorker, peer: &Peer, attempt: ConnectAttempt) {
+fn retry(sockets: &mut TcpWorker<PeerRef>, peer: &Peer, attempt: ConnectAttempt) {
     let dropped = attempt.dropped + 1;
     let worker = peer.worker();
     if dropped > worker.ctx.tl.tcp.policy.max_conn_retries {
@@ -277,12 +301,14 @@ fn open(worker: &Worker, peer: &Peer, link: Arc<SharedSocket>) -> bool {
 }
 
 /// Closes an open connection that has failed or carried malformed data, and fails the peer.
-pub fn close(sockets: &mut TcpWorker, token: u64) {
+pub fn close(sockets: &mut TcpWorker<PeerRef>, token: u64) {
     let Some(c) = sockets.remove(token) else {
         return;
     };
     c.link.shut();
-    let Some(peer) = c.peer() else { return };
+    let Some(peer) = c.peer.map(PeerRef::get) else {
+        return;
+    };
     let mut tx = peer.tx.lock();
     if let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {
         sender.shut();

@@ -2,12 +2,13 @@
 
 use crate::engine::context::Context;
 use crate::engine::ib_worker::IbWorker;
-use crate::engine::tcp_worker::TcpWorker;
+use crate::engine::request::PeerRef;
 use crate::engine::tofu_worker::TofuWorker;
 use crate::engine::wakeup::Wakeup;
 use crate::engine::worker::WorkerParams;
 use crate::sys::log;
 use crate::tl::shm::inbox::Inbox;
+use crate::tl::tcp::worker::TcpWorker;
 use crate::wire::address::{IbLocator, PortFlags};
 use std::io;
 use std::os::fd::AsFd;
@@ -15,7 +16,7 @@ use std::os::fd::AsFd;
 /// The interfaces of a worker, `None` where a transport is not used.
 pub(super) struct Interfaces {
     pub inbox: Option<Inbox>,
-    pub tcp: Option<Box<TcpWorker>>,
+    pub tcp: Option<Box<TcpWorker<PeerRef>>>,
     pub ib: Option<Box<IbWorker>>,
     pub tofu: Option<Box<TofuWorker>>,
 }
@@ -69,7 +70,7 @@ impl Interfaces {
 }
 
 /// The TCP state. Without a device nothing can be connected.
-fn tcp(ctx: &Context) -> io::Result<Option<Box<TcpWorker>>> {
+fn tcp(ctx: &Context) -> io::Result<Option<Box<TcpWorker<PeerRef>>>> {
     if ctx.tl.tcp.devices.is_empty() {
         return Ok(None);
     }

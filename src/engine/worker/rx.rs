@@ -4,12 +4,12 @@ use super::interfaces::Interfaces;
 use crate::engine::ib_worker::IbWorker;
 use crate::engine::probe_state::ProbeState;
 use crate::engine::request::PeerRef;
-use crate::engine::tcp_worker::TcpWorker;
 use crate::engine::tofu_worker::TofuWorker;
 use crate::engine::yield_policy::{BacklogYield, CasBackoff, IdleYield};
 use crate::tl::shm::inbox::Inbox;
 use crate::tl::shm::order::Merge;
 use crate::tl::shm::ring::Consumer;
+use crate::tl::tcp::worker::TcpWorker;
 
 /// Number of incoming rings that each progress call polls; the others are polled in turn.
 pub const HOT_RINGS: usize = 8;
@@ -20,7 +20,7 @@ pub struct Rx {
     pub inbox: Option<Inbox>,
     pub shm_rings: Vec<Box<ShmRx>>,
     /// `None` where TCP is not used.
-    pub tcp: Option<Box<TcpWorker>>,
+    pub tcp: Option<Box<TcpWorker<PeerRef>>>,
     /// `None` where there are no ports, or they are not used.
     pub ib: Option<Box<IbWorker>>,
     /// `None` where there is no Tofu interconnect, or it is not used.

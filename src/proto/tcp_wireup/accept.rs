@@ -1,12 +1,13 @@
 //! Accepted TCP connections: the hello of the other end, and the answer to it.
 
-use super::{close, open, recv_hello, send_hello};
+use super::{close, leads_to, open, recv_hello, send_hello};
 use crate::engine::peer::Peer;
 use crate::engine::request::PeerRef;
-use crate::engine::tcp_worker::{TcpConn, TcpConnPhase, TcpWorker};
 use crate::engine::worker::Worker;
 use crate::sys::{clock, log};
+use crate::tl::tcp::conn::{TcpConn, TcpConnPhase};
 use crate::tl::tcp::socket;
+use crate::tl::tcp::worker::TcpWorker;
 use crate::wire::ib_packet::TcpWireupMsg;
 use crate::wire::tcp_hello::{self, Answer, CROSSED, MAGIC, TO_QUEUES, TcpHello, WELCOME};
 use std::io::ErrorKind;
@@ -18,7 +19,7 @@ const HALF_OPEN_MS: u64 = 5000;
 const ACCEPTS: usize = 32;
 
 /// Accepts connections, as far as there is room for half-open ones.
-pub fn accept(sockets: &mut TcpWorker) {
+pub fn accept(sockets: &mut TcpWorker<PeerRef>) {
     for _ in 0..ACCEPTS {
         let (socket, from) = match socket::accept(&sockets.listener, &sockets.tuning) {
             Ok(accepted) => accepted,
@@ -53,7 +54,7 @@ fn text(from: Option<SocketAddr>) -> String {
 }
 
 /// Closes an accepted connection.
-pub(in crate::proto) fn reject(sockets: &mut TcpWorker, token: u64, why: &str) {
+pub(in crate::proto) fn reject(sockets: &mut TcpWorker<PeerRef>, token: u64, why: &str) {
     if let Some(c) = sockets.remove(token) {
         let from = c.link.socket.peer_addr().ok().and_then(|a| a.as_socket());
         log::diag!("connection from {} closed: {why}", text(from));
@@ -61,7 +62,7 @@ pub(in crate::proto) fn reject(sockets: &mut TcpWorker, token: u64, why: &str) {
 }
 
 /// Handles a hello.
-pub(super) fn on_hello(worker: &Worker, sockets: &mut TcpWorker, token: u64) -> bool {
+pub(super) fn on_hello(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, token: u64) -> bool {
     let secret = sockets.secret;
     let Some(c) = sockets.get(token) else {
         return false;
@@ -104,7 +105,7 @@ pub(super) fn on_hello(worker: &Worker, sockets: &mut TcpWorker, token: u64) -> 
 }
 
 /// Handles the hello of a connection for IB wireup. The connection stays half-open until its first complete HELLO.
-fn accept_hello(worker: &Worker, sockets: &mut TcpWorker, token: u64) {
+fn accept_hello(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, token: u64) {
     let Some(c) = sockets.get(token) else { return };
     let size = TcpHello::SIZE + TcpWireupMsg::SIZE;
     if recv_hello(c, size, size).is_err() {
@@ -126,7 +127,7 @@ fn accept_hello(worker: &Worker, sockets: &mut TcpWorker, token: u64) {
 }
 
 /// Answers a hello with the right secret: the connection stays, unless that of this side does.
-fn send_answer(worker: &Worker, sockets: &mut TcpWorker, token: u64, g: TcpHello) -> bool {
+fn send_answer(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, token: u64, g: TcpHello) -> bool {
     let own = g.from == worker.uid;
     if !own {
         end_lost(sockets, &g);
@@ -164,11 +165,13 @@ fn send_answer(worker: &Worker, sockets: &mut TcpWorker, token: u64, g: TcpHello
 }
 
 /// Closes connections that the peer has lost already, which was not noticed here.
-fn end_lost(sockets: &mut TcpWorker, g: &TcpHello) {
-    let lost = |c: &TcpConn| {
+fn end_lost(sockets: &mut TcpWorker<PeerRef>, g: &TcpHello) {
+    let lost = |c: &TcpConn<PeerRef>| {
         c.phase == TcpConnPhase::Open
             && c.losses < g.losses
-            && c.peer().is_some_and(|peer| peer.uid == g.from)
+            && c.peer
+                .map(PeerRef::get)
+                .is_some_and(|peer| peer.uid == g.from)
     };
     let tokens: Vec<u64> = sockets
         .iter()
@@ -192,20 +195,20 @@ fn answer(worker: &Worker, peer: &Peer, verdict: u32) -> [u8; Answer::SIZE] {
 }
 
 /// Whether a connection that this side has made, or is making, stays.
-fn ours_stays(worker: &Worker, sockets: &TcpWorker, peer: &Peer) -> bool {
+fn ours_stays(worker: &Worker, sockets: &TcpWorker<PeerRef>, peer: &Peer) -> bool {
     let ours = |phase| match phase {
         TcpConnPhase::Open => true,
         TcpConnPhase::HelloSent(_) => worker.uid > peer.uid,
         _ => false,
     };
-    sockets.iter().any(|c| c.is_to(peer) && ours(c.phase))
+    sockets.iter().any(|c| leads_to(c, peer) && ours(c.phase))
 }
 
 /// Drops the attempts to connect to a peer whose own connection is accepted.
-fn drop_attempts(sockets: &mut TcpWorker, peer: &Peer) {
+fn drop_attempts(sockets: &mut TcpWorker<PeerRef>, peer: &Peer) {
     let begun: Vec<u64> = sockets
         .iter()
-        .filter(|c| c.is_to(peer) && c.phase != TcpConnPhase::Open)
+        .filter(|c| leads_to(c, peer) && c.phase != TcpConnPhase::Open)
         .map(|c| c.link.token)
         .collect();
     for token in begun {

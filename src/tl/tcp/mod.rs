@@ -1,10 +1,11 @@
 //! TCP: one connection per pair of workers, made by either of them, and the devices and routes that it uses.
 //!
-//! `socket` makes and configures sockets, `epoll` watches them. The first record of a connection is in
-//! `wire::tcp_hello`, the frames of messages are in `wire::frame`. A connection has two halves, because the two
-//! directions have different owners: the `sender` belongs to the thread that holds the peer's lock, the `receiver` to
-//! the thread that progresses.
+//! `socket` makes and configures sockets; a `worker` has those of one worker, each a `conn`. The first record of a
+//! connection is in `wire::tcp_hello`, the frames of messages are in `wire::frame`. A connection has two halves,
+//! because the two directions have different owners: the `sender` belongs to the thread that holds the peer's lock, the
+//! `receiver` to the thread that progresses.
 
+pub mod conn;
 pub mod context;
 pub mod device;
 pub mod info;
@@ -15,6 +16,7 @@ pub mod receiver;
 pub mod route;
 pub mod sender;
 pub mod socket;
+pub mod worker;
 
 use crate::sys::descriptor::OwnedDescriptor;
 use crate::sys::epoll::Epoll;

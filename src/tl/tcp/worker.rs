@@ -1,15 +1,14 @@
 //! A worker's sockets: the one that it listens on, those being connected, those that are open.
 
-use super::peer::Peer;
-use super::request::PeerRef;
+use super::SharedSocket;
+use super::conn::{TcpConn, TcpConnPhase};
+use super::device::{self, TcpDevice};
+use super::receiver::TcpReceiver;
+use super::socket::{self, SocketTuning};
 use crate::sys::descriptor::OwnedDescriptor;
 use crate::sys::epoll::{Epoll, SocketEvent};
 use crate::sys::epoll_timer::EpollTimer;
 use crate::sys::host;
-use crate::tl::tcp::SharedSocket;
-use crate::tl::tcp::device::{self, TcpDevice};
-use crate::tl::tcp::receiver::TcpReceiver;
-use crate::tl::tcp::socket::{self, SocketTuning};
 use crate::wire::address::{MAX_ADDRESSES, NetAddress, TcpLocator};
 use slab::Slab;
 use socket2::Socket;
@@ -25,69 +24,17 @@ pub const LISTENER: u64 = u64::MAX;
 /// Token of the timer in the epoll set.
 pub const TIMER: u64 = u64::MAX - 1;
 
-/// State of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TcpConnPhase {
-    /// This end is connecting.
-    Connecting(ConnectAttempt),
-    /// This end has sent its hello and waits for the peer's.
-    HelloSent(ConnectAttempt),
-    /// Half-open: accepted, without a complete hello. Closed at this time, coarse milliseconds.
-    HalfOpen { until: u64 },
-    /// Messages may arrive.
-    Open,
-    /// This end is connecting, to this one of the peer's addresses, for the wireup of a queue pair; `number`: the IB
-    /// connection.
-    WireupConnecting { number: u32, candidate: usize },
-    /// Connected, for the wireup of queue pairs: so many messages have arrived. `ours`: this end has connected.
-    WireupOpen { ours: bool, read: u32 },
-}
-
-/// An attempt to connect to a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectAttempt {
-    /// Index of the peer's address.
-    pub candidate: usize,
-    /// Attempts that the peer accepted and closed.
-    pub dropped: u32,
-}
-
-/// A connection, as the progress thread keeps it.
-pub struct TcpConn {
-    pub link: Arc<SharedSocket>,
-    pub receiver: TcpReceiver,
-    pub phase: TcpConnPhase,
-    /// `None` for a half-open connection, and for sockets of the wireup of queue pairs.
-    pub peer: Option<PeerRef>,
-    /// How often the peer had lost this worker when the connection was made.
-    pub losses: u32,
-    /// It is in `TcpWorker::behind`.
-    in_behind: bool,
-}
-
-impl TcpConn {
-    /// The peer. A connection that is open, or that this worker has begun, has one.
-    pub fn peer<'a>(&self) -> Option<&'a Peer> {
-        self.peer.map(PeerRef::get)
-    }
-
-    /// Whether it leads to this peer.
-    pub fn is_to(&self, peer: &Peer) -> bool {
-        self.peer.is_some_and(|p| p.is(peer))
-    }
-}
-
 /// A peer to which the next attempt to connect is due later.
 #[derive(Clone, Copy)]
-pub struct ConnectRetry {
-    pub peer: PeerRef,
+pub struct ConnectRetry<P> {
+    pub peer: P,
     /// Time of the attempt, coarse milliseconds.
     pub at: u64,
     pub dropped: u32,
 }
 
-/// TCP state of a worker. Used by the progress thread only.
-pub struct TcpWorker {
+/// TCP state of a worker. Used by the progress thread only. `P` names a peer.
+pub struct TcpWorker<P> {
     pub epoll: Arc<Epoll>,
     pub listener: OwnedDescriptor<Socket>,
     pub tuning: SocketTuning,
@@ -97,7 +44,7 @@ pub struct TcpWorker {
     /// Addresses of devices that may be used, and of the loopback device.
     pub own: Vec<IpAddr>,
     /// All connections, by the lower half of their tokens.
-    conns: Slab<Box<TcpConn>>,
+    conns: Slab<Box<TcpConn<P>>>,
     /// Connections made, wraps: the upper half of tokens.
     made: u32,
     /// Open connections, for polling without the epoll set where there are few.
@@ -117,12 +64,12 @@ pub struct TcpWorker {
     pub half_open: Vec<u64>,
     /// Sockets for the wireup of queue pairs that this end has connected or is connecting.
     pub wireups: usize,
-    pub retries: Vec<ConnectRetry>,
+    pub retries: Vec<ConnectRetry<P>>,
     /// Wakes a sleeping worker for the next of `retries`; made for the first one.
     alarm: EpollTimer,
 }
 
-impl TcpWorker {
+impl<P: Copy> TcpWorker<P> {
     /// A listening socket and nothing else.
     ///
     /// # Errors
@@ -203,7 +150,7 @@ impl TcpWorker {
         &mut self,
         socket: Socket,
         phase: TcpConnPhase,
-        peer: Option<PeerRef>,
+        peer: Option<P>,
         write: bool,
     ) -> io::Result<u64> {
         self.made = self.made.wrapping_add(1);
@@ -233,7 +180,7 @@ impl TcpWorker {
     }
 
     /// The connection with this token, if it exists.
-    pub fn get(&mut self, token: u64) -> Option<&mut TcpConn> {
+    pub fn get(&mut self, token: u64) -> Option<&mut TcpConn<P>> {
         let connection = self.conns.get_mut(token as u32 as usize)?;
         (connection.link.token == token).then_some(connection)
     }
@@ -267,7 +214,7 @@ impl TcpWorker {
     }
 
     /// All connections.
-    pub fn iter(&self) -> impl Iterator<Item = &TcpConn> {
+    pub fn iter(&self) -> impl Iterator<Item = &TcpConn<P>> {
         self.conns.iter().map(|(_, connection)| &**connection)
     }
 
@@ -284,7 +231,7 @@ impl TcpWorker {
     }
 
     /// Opens a connection: messages may arrive.
-    pub fn set_open(&mut self, token: u64, peer: PeerRef) {
+    pub fn set_open(&mut self, token: u64, peer: P) {
         if let Some(c) = self.get(token) {
             (c.phase, c.peer) = (TcpConnPhase::Open, Some(peer));
             self.unsettled -= 1;
@@ -305,7 +252,7 @@ impl TcpWorker {
     }
 
     /// Removes a connection from the epoll set. Its socket is closed when its sender is dropped too.
-    pub fn remove(&mut self, token: u64) -> Option<Box<TcpConn>> {
+    pub fn remove(&mut self, token: u64) -> Option<Box<TcpConn<P>>> {
         self.get(token)?;
         let connection = self.conns.remove(token as u32 as usize);
         // Only a socket that is connecting is watched for writability here; for others its sender does that.
@@ -361,7 +308,7 @@ mod tests {
     use crate::options::PortRange;
     use socket2::{Domain, Type};
 
-    fn sockets() -> TcpWorker {
+    fn sockets() -> TcpWorker<u32> {
         let tuning = SocketTuning {
             nodelay: true,
             sndbuf: None,
@@ -378,7 +325,7 @@ mod tests {
         TcpWorker::new(tuning, &[]).unwrap()
     }
 
-    fn add(sockets: &mut TcpWorker) -> u64 {
+    fn add(sockets: &mut TcpWorker<u32>) -> u64 {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let phase = TcpConnPhase::HalfOpen { until: 0 };
         sockets.add(socket, phase, None, false).unwrap()

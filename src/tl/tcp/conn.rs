@@ -1,0 +1,45 @@
+//! A connection of a worker: an attempt to connect, or an open socket.
+
+use super::SharedSocket;
+use super::receiver::TcpReceiver;
+use std::sync::Arc;
+
+/// State of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpConnPhase {
+    /// This end is connecting.
+    Connecting(ConnectAttempt),
+    /// This end has sent its hello and waits for the peer's.
+    HelloSent(ConnectAttempt),
+    /// Half-open: accepted, without a complete hello. Closed at this time, coarse milliseconds.
+    HalfOpen { until: u64 },
+    /// Messages may arrive.
+    Open,
+    /// This end is connecting, to this one of the peer's addresses, for the wireup of a queue pair; `number`: the IB
+    /// connection.
+    WireupConnecting { number: u32, candidate: usize },
+    /// Connected, for the wireup of queue pairs: so many messages have arrived. `ours`: this end has connected.
+    WireupOpen { ours: bool, read: u32 },
+}
+
+/// An attempt to connect to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectAttempt {
+    /// Index of the peer's address.
+    pub candidate: usize,
+    /// Attempts that the peer accepted and closed.
+    pub dropped: u32,
+}
+
+/// A connection, as the progress thread keeps it. `P` names a peer.
+pub struct TcpConn<P> {
+    pub link: Arc<SharedSocket>,
+    pub receiver: TcpReceiver,
+    pub phase: TcpConnPhase,
+    /// `None` for a half-open connection, and for sockets of the wireup of queue pairs.
+    pub peer: Option<P>,
+    /// How often the peer had lost this worker when the connection was made.
+    pub losses: u32,
+    /// It is in `TcpWorker::behind`.
+    pub(super) in_behind: bool,
+}
