@@ -29,7 +29,6 @@ pub mod rkey;
 pub mod rndv_rts;
 pub mod stats;
 pub mod stream;
-pub mod tofu_worker;
 pub mod unexpected;
 pub mod wakeup;
 pub mod worker;

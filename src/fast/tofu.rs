@@ -11,9 +11,8 @@ use super::sender::sender_of;
 use super::shm::BATCH;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, EpFlags};
-use crate::engine::request::{self, Request, TxState};
+use crate::engine::request::{self, PeerRef, Request, TxState};
 use crate::engine::rkey::Rkey;
-use crate::engine::tofu_worker::TofuWorker;
 use crate::engine::worker::{Rx, Worker};
 use crate::op::param::Param;
 use crate::op::tofu_rx;
@@ -23,6 +22,7 @@ use crate::tl::Lane;
 use crate::tl::tofu::sender::TofuSender;
 use crate::tl::tofu::tni::PIGGYBACK;
 use crate::tl::tofu::utofu::{NO_NOTICE, NOT_FOUND, RMT_PUT, SUCCESS};
+use crate::tl::tofu::worker::TofuWorker;
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::ptr;
@@ -274,7 +274,7 @@ fn take(worker: &Worker, rx: &mut Rx, code: i32) -> u32 {
     clippy::redundant_closure,
     reason = "a closure is inlined, as a function that two places name is not"
 )]
-fn handle(worker: &Worker, rings: &mut TofuWorker, code: i32) -> u32 {
+fn handle(worker: &Worker, rings: &mut TofuWorker<PeerRef>, code: i32) -> u32 {
     if (code, rings.notice.notice_type) != (SUCCESS, RMT_PUT) {
         return tofu_rx::on_flush_reply(worker, rings, code, on_packet::<false>);
     }

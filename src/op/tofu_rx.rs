@@ -6,8 +6,7 @@ mod error;
 use super::rx_dispatch;
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
-use crate::engine::request::Request;
-use crate::engine::tofu_worker::{RegionKind, TofuWorker};
+use crate::engine::request::{PeerRef, Request};
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::completion;
 use crate::proto::{failure, flush, tofu_listen, tofu_wireup};
@@ -18,6 +17,7 @@ use crate::tl::Token;
 use crate::tl::tofu::op_queue::{CREDITS, Completion, OpTag, QueueEvent};
 use crate::tl::tofu::rx_ring::RxRing;
 use crate::tl::tofu::utofu::NO_NOTICE;
+use crate::tl::tofu::worker::{RegionKind, TofuWorker};
 use crate::wire::packet_hdr::{BYE, HEAD, PacketHdr};
 pub use close::close;
 use error::{fail_mrq, on_failure};
@@ -72,13 +72,13 @@ pub fn progress(
 /// Continues records that are not fully posted, and flush requests that could not be posted. Returns how many are done.
 #[cold]
 #[inline(never)]
-fn go_on_with_all(rings: &mut TofuWorker) -> u32 {
+fn go_on_with_all(rings: &mut TofuWorker<PeerRef>) -> u32 {
     let conns = rings.iface.take_unfinished().into_iter();
     conns.map(|conn| go_on(rings, conn)).sum()
 }
 
 /// Continues the record and the flush request of one connection. Returns 1 if both are done.
-fn go_on(rings: &mut TofuWorker, number: u32) -> u32 {
+fn go_on(rings: &mut TofuWorker<PeerRef>, number: u32) -> u32 {
     let Some(peer) = rings.conn(number).map(|conn| conn.peer.get()) else {
         return 0;
     };
@@ -97,7 +97,7 @@ fn go_on(rings: &mut TofuWorker, number: u32) -> u32 {
 #[inline(never)]
 fn look_at_rails(
     worker: &Worker,
-    rings: &mut TofuWorker,
+    rings: &mut TofuWorker<PeerRef>,
     short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
     let mut count = 0;
@@ -115,7 +115,7 @@ fn look_at_rails(
 #[inline(always)]
 pub fn arrived(
     worker: &Worker,
-    rings: &mut TofuWorker,
+    rings: &mut TofuWorker<PeerRef>,
     stadd: u64,
     short: impl Fn(&Worker, Message) -> bool + Copy,
 ) {
@@ -137,7 +137,7 @@ pub fn arrived(
 #[inline(never)]
 pub fn on_flush_reply(
     worker: &Worker,
-    rings: &mut TofuWorker,
+    rings: &mut TofuWorker<PeerRef>,
     code: i32,
     short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
@@ -152,7 +152,7 @@ pub fn on_flush_reply(
 
 fn on_event(
     worker: &Worker,
-    rings: &mut TofuWorker,
+    rings: &mut TofuWorker<PeerRef>,
     event: QueueEvent,
     short: impl Fn(&Worker, Message) -> bool + Copy,
 ) {
@@ -176,7 +176,7 @@ fn on_event(
 }
 
 /// A read, atomic operation or write by a rail has completed.
-fn on_read(rings: &mut TofuWorker, conn: u32, request: Token, well: bool) {
+fn on_read(rings: &mut TofuWorker<PeerRef>, conn: u32, request: Token, well: bool) {
     let conn = rings.conn(conn).filter(|conn| conn.flow.read_done());
     let watched = conn.map(|conn| conn.peer.get());
     on_done(request, well);
@@ -212,7 +212,7 @@ fn on_done(request: Token, well: bool) {
     }
 }
 
-fn on_end(worker: &Worker, rings: &mut TofuWorker, owner: Completion, value: u64) {
+fn on_end(worker: &Worker, rings: &mut TofuWorker<PeerRef>, owner: Completion, value: u64) {
     match owner {
         Completion::Ticket(conn) => tofu_wireup::on_ticket(worker, rings, conn, value),
         Completion::Flush(conn) => {
@@ -235,7 +235,7 @@ fn on_end(worker: &Worker, rings: &mut TofuWorker, owner: Completion, value: u64
 /// Handles frames in the rings without notices: returns their number.
 fn look_at_counts(
     worker: &Worker,
-    rings: &mut TofuWorker,
+    rings: &mut TofuWorker<PeerRef>,
     short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
     let mut count = 0;
@@ -250,7 +250,7 @@ fn look_at_counts(
 #[inline(always)]
 fn take(
     worker: &Worker,
-    rings: &mut TofuWorker,
+    rings: &mut TofuWorker<PeerRef>,
     number: u32,
     most: u32,
     note: impl Fn(&mut RxRing),
@@ -295,7 +295,7 @@ fn take(
 /// Schedules a credit to the writer of a ring. A reply to what has arrived is not to wait for this post: the credit is
 /// put when nothing else has arrived, or at once when half of the ring was read.
 #[inline(never)]
-fn schedule_credit(rings: &mut TofuWorker, number: u32) {
+fn schedule_credit(rings: &mut TofuWorker<PeerRef>, number: u32) {
     if let Some(before) = rings.schedule_ack(Some(number))
         && before != number
     {
@@ -309,7 +309,7 @@ fn schedule_credit(rings: &mut TofuWorker, number: u32) {
 }
 
 /// Puts a credit to the writer of a ring.
-fn send_credit(rings: &mut TofuWorker, number: u32) {
+fn send_credit(rings: &mut TofuWorker<PeerRef>, number: u32) {
     // In a forked child the VCQ belongs to the parent.
     if rings.mrq_failed() {
         return;

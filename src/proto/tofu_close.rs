@@ -4,17 +4,19 @@
 
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
-use crate::engine::tofu_worker::{TofuConn, TofuConnPhase, TofuWorker};
+use crate::engine::request::PeerRef;
 use crate::engine::worker::Worker;
 use crate::proto::tofu_wireup;
 use crate::tl::Lane;
+use crate::tl::tofu::conn::{TofuConn, TofuConnPhase};
 use crate::tl::tofu::op_queue::{CREDITS, Completion, OpTag};
 use crate::tl::tofu::vcq::RemoteAddr;
+use crate::tl::tofu::worker::TofuWorker;
 use std::sync::atomic::Ordering;
 
 /// Releases the connections `over`, whose peers have failed, and the rings of failed peers; probes peers that have only
 /// a ring here. `now`: coarse milliseconds.
-pub fn tick(worker: &Worker, rings: &mut TofuWorker, over: Vec<u32>, now: u64) {
+pub fn tick(worker: &Worker, rings: &mut TofuWorker<PeerRef>, over: Vec<u32>, now: u64) {
     for number in over {
         close(rings, number);
     }
@@ -26,7 +28,7 @@ pub fn tick(worker: &Worker, rings: &mut TofuWorker, over: Vec<u32>, now: u64) {
 /// Closes the connection to a failed peer, a step per call: drops the sender when no request waits for its operations;
 /// posts a read behind them; and when the queues have reported all of it, frees the number for another peer, which then
 /// gets no late notice.
-fn close(rings: &mut TofuWorker, number: u32) {
+fn close(rings: &mut TofuWorker<PeerRef>, number: u32) {
     let Some(conn) = rings.conn(number) else {
         return;
     };
@@ -53,7 +55,12 @@ fn close(rings: &mut TofuWorker, number: u32) {
 
 /// Posts a read behind all puts to the peer, if there may be any: it completes if the peer is alive, else it fails.
 /// False: no room now.
-fn read_behind(rings: &mut TofuWorker, number: u32, phase: TofuConnPhase, peer: &Peer) -> bool {
+fn read_behind(
+    rings: &mut TofuWorker<PeerRef>,
+    number: u32,
+    phase: TofuConnPhase,
+    peer: &Peer,
+) -> bool {
     let Some(there) = tofu_wireup::locator(peer) else {
         return true;
     };
@@ -83,7 +90,7 @@ pub fn drop_lane(peer: &Peer) {
 }
 
 /// Drops the rings of peers that have closed or failed.
-fn drop_ended(rings: &mut TofuWorker) {
+fn drop_ended(rings: &mut TofuWorker<PeerRef>) {
     let ended = rings
         .all_incoming()
         .filter(|(_, incoming)| incoming.ended || incoming.peer.get().status() != UCS_OK);
@@ -95,7 +102,7 @@ fn drop_ended(rings: &mut TofuWorker) {
 
 /// Probes the peer of an open connection, each keepalive interval, if an endpoint watches for its death, or if there is
 /// no open endpoint: then only the peer's close releases what is held for it.
-pub fn probe(worker: &Worker, conn: &mut TofuConn, peer: &Peer, now: u64) {
+pub fn probe(worker: &Worker, conn: &mut TofuConn<PeerRef>, peer: &Peer, now: u64) {
     if now - conn.probed < worker.ctx.policy.keepalive_ms {
         return;
     }
@@ -110,7 +117,7 @@ pub fn probe(worker: &Worker, conn: &mut TofuConn, peer: &Peer, now: u64) {
 }
 
 /// Probes, each keepalive interval, peers that have a ring here and to which there is no lane, by another credit.
-fn probe_writers(worker: &Worker, rings: &mut TofuWorker, now: u64) {
+fn probe_writers(worker: &Worker, rings: &mut TofuWorker<PeerRef>, now: u64) {
     let keepalive = worker.ctx.policy.keepalive_ms;
     let mut due = Vec::new();
     for (number, incoming) in rings.all_incoming() {

@@ -10,7 +10,7 @@
 mod loom_tests;
 
 use super::tofu_wireup;
-use crate::engine::tofu_worker::{ServedCounts, TofuWorker};
+use crate::engine::request::PeerRef;
 use crate::engine::worker::Worker;
 use crate::sys::log;
 use crate::sys::sync::dma_mem;
@@ -18,6 +18,7 @@ use crate::tl::tofu::op_queue::NO_CONN;
 use crate::tl::tofu::utofu::code_name;
 use crate::tl::tofu::vcq::RemoteAddr;
 use crate::tl::tofu::vcq_ops::read_before_post;
+use crate::tl::tofu::worker::{ServedCounts, TofuWorker};
 use crate::wire::tofu_msg::{RingRequest, SERVED, TICKET_SLOT_BYTES, TicketWord, slot_at};
 
 /// When others wait, a ticket without a ring request is served after this time, milliseconds.
@@ -29,7 +30,7 @@ const REPAIR_MS: u64 = 100;
 
 /// A peer has written to this slot of the ticket queue.
 #[cold]
-pub fn on_ring_request(worker: &Worker, rings: &mut TofuWorker, slot: u32) {
+pub fn on_ring_request(worker: &Worker, rings: &mut TofuWorker<PeerRef>, slot: u32) {
     let request = RingRequest::decode(&take(rings, slot));
     let known = request.filter(|g| g.secret == rings.secret && g.to == worker.uid);
     match known {
@@ -52,7 +53,7 @@ pub fn on_ring_request(worker: &Worker, rings: &mut TofuWorker, slot: u32) {
 }
 
 /// Takes the contents of a slot, and clears it: they include the secret.
-fn take(rings: &TofuWorker, slot: u32) -> [u8; TICKET_SLOT_BYTES] {
+fn take(rings: &TofuWorker<PeerRef>, slot: u32) -> [u8; TICKET_SLOT_BYTES] {
     let mut bytes = [0u8; TICKET_SLOT_BYTES];
     // SAFETY: the slot is within the ticket queue. Peers may write to it meanwhile: the copy is what is checked.
     unsafe {
@@ -66,7 +67,7 @@ fn take(rings: &TofuWorker, slot: u32) -> [u8; TICKET_SLOT_BYTES] {
 
 /// Serves a slot with an invalid request, if its ticket is taken: the request of that ticket may have been overwritten,
 /// and its peer takes another ticket when it sees the slot served.
-fn reissue_ticket(rings: &mut TofuWorker, slot: u32) {
+fn reissue_ticket(rings: &mut TofuWorker<PeerRef>, slot: u32) {
     let ticket = rings.ticket_tracker.ticket(slot);
     let ticket_word = TicketWord::read(rings.iface.ticket_word());
     let is_taken = (ticket_word.tickets.wrapping_sub(ticket) as i32) > 0;
@@ -76,7 +77,7 @@ fn reissue_ticket(rings: &mut TofuWorker, slot: u32) {
 }
 
 /// Frees a slot: the peer with the slot's next ticket sees it in the word.
-fn serve(rings: &mut TofuWorker, slot: u32) {
+fn serve(rings: &mut TofuWorker<PeerRef>, slot: u32) {
     let more = rings.ticket_tracker.serve(slot);
     // The peer with the slot's next ticket may overwrite it from now on.
     read_before_post();
@@ -84,7 +85,7 @@ fn serve(rings: &mut TofuWorker, slot: u32) {
 }
 
 /// Adds to the word of the ticket queue, by the TNI as peers do.
-fn signal_ticket(rings: &mut TofuWorker, what: u64) {
+fn signal_ticket(rings: &mut TofuWorker<PeerRef>, what: u64) {
     if what == 0 {
         return;
     }
@@ -102,7 +103,7 @@ fn signal_ticket(rings: &mut TofuWorker, what: u64) {
 }
 
 /// Serves expired tickets, and repairs the word; `now`: coarse milliseconds.
-pub fn tick(rings: &mut TofuWorker, now: u64) {
+pub fn tick(rings: &mut TofuWorker<PeerRef>, now: u64) {
     let ticket_word = TicketWord::read(rings.iface.ticket_word());
     let served = rings.ticket_tracker.served();
     let correction = ticket_word.repair_word(served);
@@ -122,7 +123,7 @@ pub fn tick(rings: &mut TofuWorker, now: u64) {
 }
 
 /// Serves tickets without ring requests, when others wait for their slots.
-fn expire_tickets(rings: &mut TofuWorker, ticket_word: TicketWord, now: u64) {
+fn expire_tickets(rings: &mut TofuWorker<PeerRef>, ticket_word: TicketWord, now: u64) {
     let awaited = rings.ticket_tracker.outstanding();
     let waiting = ticket_word
         .max_waiting()

@@ -7,15 +7,16 @@
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::request::PeerRef;
-use crate::engine::tofu_worker::{NewRing, RxConn, TofuConnPhase, TofuWorker};
 use crate::engine::worker::Worker;
 use crate::proto::{detach, tofu_close, tofu_listen, tx};
 use crate::sys::{clock, log};
+use crate::tl::tofu::conn::{NewRing, RxConn, TofuConnPhase};
 use crate::tl::tofu::op_queue::{Completion, NO_CONN, OpTag};
 use crate::tl::tofu::ring_layout::RingLayout;
 use crate::tl::tofu::sender::{RemoteRing, TofuSender};
 use crate::tl::tofu::utofu::{self, OpFlags, code_name};
 use crate::tl::tofu::vcq::RemoteAddr;
+use crate::tl::tofu::worker::TofuWorker;
 use crate::tl::tofu::{TofuTarget, tx_acks::TxAcks};
 use crate::tl::{self, Lane};
 use crate::wire::address::TofuLocator;
@@ -38,10 +39,10 @@ const OWN: OpTag = OpTag {
 
 /// Begins connections to the peers that requests wait for.
 #[cold]
-pub fn start(worker: &Worker, rings: &mut TofuWorker) {
+pub fn start(worker: &Worker, rings: &mut TofuWorker<PeerRef>) {
     let peers = worker.peer_lists.connect_tofu.lock().take();
-    for (peer, ()) in peers {
-        let peer = peer.get();
+    for (name, ()) in peers {
+        let peer = name.get();
         if peer.status() != UCS_OK {
             continue;
         }
@@ -52,13 +53,14 @@ pub fn start(worker: &Worker, rings: &mut TofuWorker) {
             );
             peer.fail(UCS_ERR_IO_ERROR);
         } else {
-            open(rings, peer);
+            open(rings, name);
         }
     }
 }
 
-fn open(rings: &mut TofuWorker, peer: &Peer) {
-    match rings.new_conn(peer, clock::coarse_ms()) {
+fn open(rings: &mut TofuWorker<PeerRef>, name: PeerRef) {
+    let peer = name.get();
+    match rings.new_conn(name, clock::coarse_ms()) {
         Ok(number) => take_ticket(rings, number),
         Err(e) => {
             log::error!("no ring at worker {:#x}: {e}", peer.uid);
@@ -76,7 +78,7 @@ pub fn locator(peer: &Peer) -> Option<TofuLocator> {
 }
 
 /// Takes a ticket, or, for a connection that has one, reads the word of the ticket queue.
-fn take_ticket(rings: &mut TofuWorker, number: u32) {
+fn take_ticket(rings: &mut TofuWorker<PeerRef>, number: u32) {
     let Some(conn) = rings.conn(number) else {
         return;
     };
@@ -100,21 +102,21 @@ fn take_ticket(rings: &mut TofuWorker, number: u32) {
     }
 }
 
-fn set_due(rings: &mut TofuWorker, number: u32, due: u64) {
+fn set_due(rings: &mut TofuWorker<PeerRef>, number: u32, due: u64) {
     if let Some(conn) = rings.conn(number) {
         conn.due = due;
     }
 }
 
 /// An operation of a connection has failed: its peer cannot be reached any more.
-pub fn fail(rings: &mut TofuWorker, number: u32, code: i32) {
+pub fn fail(rings: &mut TofuWorker<PeerRef>, number: u32, code: i32) {
     if let Some(conn) = rings.conn(number) {
         fail_peer(conn.peer.get(), code);
     }
 }
 
 /// A put to the writer of this ring has failed: the peer cannot be reached any more.
-pub fn fail_writer(rings: &mut TofuWorker, number: u32, code: i32) {
+pub fn fail_writer(rings: &mut TofuWorker<PeerRef>, number: u32, code: i32) {
     if let Some(incoming) = rings.incoming(number) {
         fail_peer(incoming.peer.get(), code);
     }
@@ -144,7 +146,7 @@ fn status_of(code: i32) -> ucs_status_t {
 }
 
 /// The word of the peer's ticket queue was fetched.
-pub fn on_ticket(worker: &Worker, rings: &mut TofuWorker, number: u32, word: u64) {
+pub fn on_ticket(worker: &Worker, rings: &mut TofuWorker<PeerRef>, number: u32, word: u64) {
     let ticket_word = TicketWord::read(word);
     let Some(conn) = rings.conn(number) else {
         return;
@@ -178,7 +180,7 @@ pub fn on_ticket(worker: &Worker, rings: &mut TofuWorker, number: u32, word: u64
 }
 
 /// Puts the ring request into the slot of this ticket.
-fn send_ring_request(worker: &Worker, rings: &mut TofuWorker, number: u32, ticket: u32) {
+fn send_ring_request(worker: &Worker, rings: &mut TofuWorker<PeerRef>, number: u32, ticket: u32) {
     let own = rings.locator();
     let packet = rings.iface.tuning.packet;
     let Some(conn) = rings.conn(number) else {
@@ -221,7 +223,7 @@ fn send_ring_request(worker: &Worker, rings: &mut TofuWorker, number: u32, ticke
 }
 
 /// Puts a message to a peer, with a notice there. False: no buffer is free now, or the put has failed.
-fn send(rings: &mut TofuWorker, number: u32, bytes: &[u8], to: RemoteAddr) -> bool {
+fn send(rings: &mut TofuWorker<PeerRef>, number: u32, bytes: &[u8], to: RemoteAddr) -> bool {
     let Some(tag) = rings.conn(number).map(|conn| conn.tag) else {
         return false;
     };
@@ -247,7 +249,7 @@ fn send(rings: &mut TofuWorker, number: u32, bytes: &[u8], to: RemoteAddr) -> bo
 }
 
 /// Grants a peer a ring, or refuses one.
-pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &RingRequest) {
+pub fn admit(worker: &Worker, rings: &mut TofuWorker<PeerRef>, g: &RingRequest) {
     let locator = TofuLocator {
         secret: g.back,
         vcq: g.vcq,
@@ -309,14 +311,14 @@ pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &RingRequest) {
 }
 
 /// Ends the peer's earlier rings: with the request for another one it has given them up.
-fn end_former(rings: &mut TofuWorker, peer: &Peer) {
+fn end_former(rings: &mut TofuWorker<PeerRef>, peer: &Peer) {
     for (_, incoming) in rings.all_incoming() {
         incoming.ended |= incoming.peer.is(peer);
     }
 }
 
 fn make(
-    rings: &mut TofuWorker,
+    rings: &mut TofuWorker<PeerRef>,
     peer: &Peer,
     g: &RingRequest,
     ctrl_word: RemoteAddr,
@@ -337,7 +339,7 @@ fn make(
     }))
 }
 
-fn granted(rings: &mut TofuWorker, number: u32) -> Option<Grant> {
+fn granted(rings: &mut TofuWorker<PeerRef>, number: u32) -> Option<Grant> {
     let incoming = rings.incoming(number)?;
     let shape = incoming.ring.shape();
     Some(Grant {
@@ -353,7 +355,7 @@ fn granted(rings: &mut TofuWorker, number: u32) -> Option<Grant> {
 
 /// A peer has written to the control words of a connection: a grant, or that the reader has closed.
 #[cold]
-pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
+pub fn on_grant(worker: &Worker, rings: &mut TofuWorker<PeerRef>, number: u32) {
     let (iface, own_packet) = (rings.iface.clone(), rings.iface.tuning.packet);
     let Some(conn) = rings.conn(number) else {
         return;
@@ -406,7 +408,7 @@ pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
 
 /// Does what is due at `now`, coarse milliseconds, and releases connections to failed peers.
 #[cold]
-pub fn tick(worker: &Worker, rings: &mut TofuWorker, now: u64) {
+pub fn tick(worker: &Worker, rings: &mut TofuWorker<PeerRef>, now: u64) {
     let (mut due, mut over) = (Vec::new(), Vec::new());
     for (number, conn) in rings.conns() {
         let peer = conn.peer.get();

@@ -3,12 +3,12 @@
 use crate::engine::context::Context;
 use crate::engine::ib_worker::IbWorker;
 use crate::engine::request::PeerRef;
-use crate::engine::tofu_worker::TofuWorker;
 use crate::engine::wakeup::Wakeup;
 use crate::engine::worker::WorkerParams;
 use crate::sys::log;
 use crate::tl::shm::inbox::Inbox;
 use crate::tl::tcp::worker::TcpWorker;
+use crate::tl::tofu::worker::TofuWorker;
 use crate::wire::address::{IbLocator, PortFlags};
 use std::io;
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ pub(super) struct Interfaces {
     pub inbox: Option<Inbox>,
     pub tcp: Option<Box<TcpWorker<PeerRef>>>,
     pub ib: Option<Box<IbWorker>>,
-    pub tofu: Option<Box<TofuWorker>>,
+    pub tofu: Option<Box<TofuWorker<PeerRef>>>,
 }
 
 impl Interfaces {

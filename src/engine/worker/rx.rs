@@ -4,12 +4,12 @@ use super::interfaces::Interfaces;
 use crate::engine::ib_worker::IbWorker;
 use crate::engine::probe_state::ProbeState;
 use crate::engine::request::PeerRef;
-use crate::engine::tofu_worker::TofuWorker;
 use crate::engine::yield_policy::{BacklogYield, CasBackoff, IdleYield};
 use crate::tl::shm::inbox::Inbox;
 use crate::tl::shm::order::Merge;
 use crate::tl::shm::ring::Consumer;
 use crate::tl::tcp::worker::TcpWorker;
+use crate::tl::tofu::worker::TofuWorker;
 
 /// Number of incoming rings that each progress call polls; the others are polled in turn.
 pub const HOT_RINGS: usize = 8;
@@ -24,7 +24,7 @@ pub struct Rx {
     /// `None` where there are no ports, or they are not used.
     pub ib: Option<Box<IbWorker>>,
     /// `None` where there is no Tofu interconnect, or it is not used.
-    pub tofu: Option<Box<TofuWorker>>,
+    pub tofu: Option<Box<TofuWorker<PeerRef>>>,
     /// Most messages of a ring that the next progress call handles: 1 after an idle call, at most 16.
     pub budget: u32,
     pub merge: Merge,

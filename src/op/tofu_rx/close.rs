@@ -3,7 +3,7 @@
 use super::error::forget;
 use super::{on_done, on_end, on_read};
 use crate::ctypes::*;
-use crate::engine::tofu_worker::TofuWorker;
+use crate::engine::request::PeerRef;
 use crate::engine::worker::Worker;
 use crate::proto::tofu_close;
 use crate::sys::clock;
@@ -11,6 +11,7 @@ use crate::tl::Lane;
 use crate::tl::tofu::op_queue::QueueEvent;
 use crate::tl::tofu::sender::TofuSender;
 use crate::tl::tofu::vcq::RemoteAddr;
+use crate::tl::tofu::worker::TofuWorker;
 use crate::wire::tofu_msg::{LEFT, LEFT_AT};
 
 /// Time that the destruction of a worker waits until its sends have arrived, milliseconds.
@@ -45,7 +46,7 @@ fn with_senders(worker: &Worker, act: &mut dyn FnMut(&mut TofuSender) -> bool) -
 }
 
 /// Rings of peers to which there is no lane: no frame can notify them that this worker closes.
-pub(super) fn writers_alone(rings: &mut TofuWorker) -> Vec<u32> {
+pub(super) fn writers_alone(rings: &mut TofuWorker<PeerRef>) -> Vec<u32> {
     let all = rings.all_incoming().filter(|(_, incoming)| {
         let peer = incoming.peer.get();
         !incoming.ended && peer.status() == UCS_OK && peer.tx.lock().lane.is_none()
@@ -54,7 +55,7 @@ pub(super) fn writers_alone(rings: &mut TofuWorker) -> Vec<u32> {
 }
 
 /// Puts the disconnect word to as many of these writers as there is room for; the others remain in the list.
-pub(super) fn post_disconnect(rings: &mut TofuWorker, writers: &mut Vec<u32>) {
+pub(super) fn post_disconnect(rings: &mut TofuWorker<PeerRef>, writers: &mut Vec<u32>) {
     while let Some(&number) = writers.last() {
         let to = rings.incoming(number).map(|incoming| {
             let stadd = incoming.ctrl_word.stadd + LEFT_AT as u64;
@@ -77,10 +78,10 @@ pub(super) fn post_disconnect(rings: &mut TofuWorker, writers: &mut Vec<u32>) {
 }
 
 /// Closes all connections, and waits until what was sent to peers that are alive has arrived.
-pub fn close(worker: &Worker, rings: &mut TofuWorker) {
+pub fn close(worker: &Worker, rings: &mut TofuWorker<PeerRef>) {
     let mut writers = writers_alone(rings);
     let until = clock::coarse_ms() + LINGER_MS;
-    let poll = |rings: &TofuWorker| {
+    let poll = |rings: &TofuWorker<PeerRef>| {
         let event = rings.iface.queue.lock().poll();
         event.or_else(|| rings.iface.poll_rails())
     };

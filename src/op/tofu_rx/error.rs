@@ -2,17 +2,18 @@
 
 use super::close::{post_disconnect, send_disconnect, writers_alone};
 use crate::ctypes::*;
-use crate::engine::tofu_worker::TofuWorker;
+use crate::engine::request::PeerRef;
 use crate::engine::worker::Worker;
 use crate::proto::{tofu_close, tofu_wireup};
 use crate::sys::log;
 use crate::tl::tofu::op_queue::ErrSource;
 use crate::tl::tofu::utofu::code_name;
 use crate::tl::tofu::vcq::RemoteAddr;
+use crate::tl::tofu::worker::TofuWorker;
 
 /// An operation has failed.
 #[cold]
-pub(super) fn on_failure(rings: &mut TofuWorker, source: ErrSource, code: i32) {
+pub(super) fn on_failure(rings: &mut TofuWorker<PeerRef>, source: ErrSource, code: i32) {
     match source {
         ErrSource::Conn(number) => tofu_wireup::fail(rings, number, code),
         ErrSource::Credit(number) => tofu_wireup::fail_writer(rings, number, code),
@@ -35,7 +36,7 @@ pub(super) fn on_failure(rings: &mut TofuWorker, source: ErrSource, code: i32) {
 }
 
 /// The incoming rings whose writers a put has not reached: those with control words at this address.
-pub(super) fn writers(rings: &mut TofuWorker, there: RemoteAddr) -> Vec<u32> {
+pub(super) fn writers(rings: &mut TofuWorker<PeerRef>, there: RemoteAddr) -> Vec<u32> {
     let all = rings.all_incoming();
     let matching = all.filter(|(_, incoming)| {
         let ctrl_word = incoming.ctrl_word;
@@ -47,7 +48,7 @@ pub(super) fn writers(rings: &mut TofuWorker, there: RemoteAddr) -> Vec<u32> {
 
 /// The connections of which an operation may have failed: those of this generation; of several, the ones to this VCQ,
 /// if there are any, as uTofu does not promise that a notice names the peer's VCQ. Empty: the connection was dropped.
-fn overdue_writers(rings: &mut TofuWorker, generation: u8, there: RemoteAddr) -> Vec<u32> {
+fn overdue_writers(rings: &mut TofuWorker<PeerRef>, generation: u8, there: RemoteAddr) -> Vec<u32> {
     let mut found: Vec<(u32, bool)> = Vec::new();
     for (number, conn) in rings
         .conns()
@@ -67,7 +68,7 @@ fn overdue_writers(rings: &mut TofuWorker, generation: u8, there: RemoteAddr) ->
 
 /// The MRQ has failed: arrivals are not reported any more.
 #[cold]
-pub(super) fn fail_mrq(worker: &Worker, rings: &mut TofuWorker, code: i32) {
+pub(super) fn fail_mrq(worker: &Worker, rings: &mut TofuWorker<PeerRef>, code: i32) {
     if !rings.fail_mrq() {
         return;
     }
@@ -89,7 +90,7 @@ pub(super) fn fail_mrq(worker: &Worker, rings: &mut TofuWorker, code: i32) {
 }
 
 /// Drops the lanes of peers of which an operation has failed: nothing waits for what was sent to them.
-pub(super) fn forget(worker: &Worker, rings: &mut TofuWorker, source: ErrSource) {
+pub(super) fn forget(worker: &Worker, rings: &mut TofuWorker<PeerRef>, source: ErrSource) {
     let numbers = match source {
         ErrSource::Conn(number) => vec![number],
         ErrSource::Credit(_) | ErrSource::Own | ErrSource::Unknown | ErrSource::Untagged(0, _) => {

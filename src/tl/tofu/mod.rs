@@ -11,11 +11,13 @@
 //!   `sender`; `ctrl_words`: words of a sender into which the receiver writes the grant of a ring and credits;
 //!   `tx_acks`: how many posts of a connection are acknowledged.
 //! - `sizing`, `ring_pool`: later rings are shorter; where their memory comes from.
+//! - `worker`: what the progress thread of a worker uses, with its connections (`conn`).
 //! - `options`: the settings; `context`: what contexts, and the threads of a worker, use of the transport; `info`:
 //!   names, estimates and capabilities for queries and tools.
 //! - `mr`: the registration cache of user memory, `registration`: its use; `stripe`: the parts of long transfers, by
 //!   VCQ. `region`: memory that peers access; `rkey`: memory of peers. The wireup messages are in `wire::tofu_msg`.
 
+pub mod conn;
 pub mod context;
 pub mod ctrl_words;
 pub mod iface;
@@ -47,6 +49,7 @@ pub mod tni;
 pub mod utofu;
 pub mod vcq;
 pub mod vcq_registry;
+pub mod worker;
 
 use crate::wire::address::TofuLocator;
 

@@ -1,52 +1,12 @@
-//! The rings in a worker's memory, which peers write by Tofu.
+//! The rings in a worker's memory, which peers write.
 
 use super::{RegionOwner, TofuWorker};
-use crate::engine::request::PeerRef;
-use crate::tl::reassembly::Reassembly;
+use crate::tl::tofu::conn::RxConn;
 use crate::tl::tofu::op_queue::CREDITS;
-use crate::tl::tofu::rx_ring::RxRing;
-use crate::tl::tofu::vcq::RemoteAddr;
 
-/// Bytes of a ring from which on the memory for its long records is kept.
-const KEEP_REASSEMBLY_BYTES: u32 = 64 << 10;
-
-/// A ring for a peer that is not connected yet.
-pub struct NewRing {
-    pub ring: RxRing,
-    /// Frames come without notices: the writer counts them.
-    pub counted: bool,
-}
-
-/// A ring in this worker's memory, which a peer writes.
-pub struct RxConn {
-    pub peer: PeerRef,
-    pub ring: RxRing,
-    pub assembly: Reassembly,
-    /// The peer's control words, to which credits go, and the proof in its grant, which names the ring.
-    pub ctrl_word: RemoteAddr,
-    pub proof: u32,
-    /// Frames come without notices: the writer counts them.
-    pub counted: bool,
-    /// No more frames are read: the peer has closed or failed.
-    pub ended: bool,
-    /// When the writer was last probed, coarse milliseconds.
-    pub probed: u64,
-}
-
-impl RxConn {
-    /// Called after a frame: where there are many peers, and rings are short, memory for long records is not kept per
-    /// peer.
-    #[inline(never)]
-    pub fn settle(&mut self) {
-        if self.ring.shape().size < KEEP_REASSEMBLY_BYTES && self.assembly.is_empty() {
-            self.assembly = Reassembly::default();
-        }
-    }
-}
-
-impl TofuWorker {
+impl<P: Copy + Eq> TofuWorker<P> {
     /// Adds a peer's ring. Returns its number.
-    pub fn insert(&mut self, incoming: RxConn) -> u32 {
+    pub fn insert(&mut self, incoming: RxConn<P>) -> u32 {
         let number = self.free_incoming.pop().unwrap_or_else(|| {
             self.incoming.push(None);
             self.incoming.len() as u32 - 1
@@ -66,12 +26,12 @@ impl TofuWorker {
     }
 
     #[inline]
-    pub fn incoming(&mut self, number: u32) -> Option<&mut RxConn> {
+    pub fn incoming(&mut self, number: u32) -> Option<&mut RxConn<P>> {
         self.incoming.get_mut(number as usize)?.as_deref_mut()
     }
 
     /// All incoming rings, with their numbers.
-    pub fn all_incoming(&mut self) -> impl Iterator<Item = (u32, &mut RxConn)> {
+    pub fn all_incoming(&mut self) -> impl Iterator<Item = (u32, &mut RxConn<P>)> {
         let all = self.incoming.iter_mut().enumerate();
         all.filter_map(|(i, incoming)| Some((i as u32, incoming.as_deref_mut()?)))
     }

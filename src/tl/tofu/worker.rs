@@ -1,21 +1,19 @@
 //! A worker's Tofu state: rings in its memory that peers write, and its connections to rings at peers.
 
-mod rx_conn;
+mod incoming;
 
-use crate::engine::peer::Peer;
-use crate::engine::request::PeerRef;
+use super::conn::{NewRing, RxConn, TofuConn, TofuConnPhase};
+use super::context::TofuShared;
+use super::ctrl_words::CtrlWords;
+use super::iface::TofuIface;
+use super::op_queue::{OpTag, generation_of};
+use super::ring_layout::RingLayout;
+use super::ring_pool::RingPool;
+use super::rx_ring::RxRing;
+use super::sizing;
+use super::{utofu::MrqNotice, vcq_ops::VcqOps};
 use crate::sys::fork::DisabledInChild;
 use crate::sys::host;
-use crate::tl::tofu::context::TofuShared;
-use crate::tl::tofu::ctrl_words::{CtrlWord, CtrlWords};
-use crate::tl::tofu::iface::TofuIface;
-use crate::tl::tofu::op_queue::{OpTag, generation_of};
-use crate::tl::tofu::ring_layout::RingLayout;
-use crate::tl::tofu::ring_pool::RingPool;
-use crate::tl::tofu::rx_ring::RxRing;
-use crate::tl::tofu::sizing;
-use crate::tl::tofu::tx_acks::TxAcks;
-use crate::tl::tofu::{utofu::MrqNotice, vcq_ops::VcqOps};
 use crate::wire::address::TofuLocator;
 use crate::wire::tofu_msg::{CTRL_BYTES, TICKET_QUEUE_BYTES, TicketTracker, slot_of};
 use std::cell::OnceCell;
@@ -24,43 +22,8 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, atomic::AtomicBool, atomic::Ordering};
 
-pub use rx_conn::{NewRing, RxConn};
-
 /// Minimum number of frames that may be in flight to a ring.
 const MIN_WINDOW: u32 = 8;
-
-/// State of a connection until there is a ring at the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TofuConnPhase {
-    /// A ticket is requested.
-    TakingTicket,
-    /// The connection has a ticket, whose turn has not come.
-    Waiting { ticket: u32 },
-    /// The ring request is in the ticket's slot.
-    Requested { ticket: u32 },
-    /// The peer has granted a ring.
-    Open,
-    /// The peer has failed, and a read is posted behind all puts of the connection: it is the last operation.
-    Closing,
-}
-
-/// A connection to a ring at a peer, as the progress thread sees it.
-pub struct TofuConn {
-    pub peer: PeerRef,
-    pub ctrl_word: CtrlWord,
-    pub tag: OpTag,
-    /// Random number that the grant has to contain.
-    pub proof: u32,
-    pub flow: Arc<TxAcks>,
-    pub phase: TofuConnPhase,
-    /// When to query the ticket queue again, coarse milliseconds, and when the connection was begun.
-    pub due: u64,
-    pub since: u64,
-    /// The delay was logged.
-    pub late: bool,
-    /// When the peer was last probed.
-    pub probed: u64,
-}
 
 /// Registered memory that a peer has written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,19 +53,19 @@ pub struct ServedCounts {
     pub by_tracker: u32,
 }
 
-/// Used by the progress thread only.
-pub struct TofuWorker {
+/// Used by the progress thread only. `P` names a peer.
+pub struct TofuWorker<P> {
     /// The calls that poll the VCQ, and the notice that is being handled, or one without a type.
     pub vcq_ops: VcqOps,
     pub notice: MrqNotice,
     /// The call of progress that took the last notice: its value of `Rx::calls`, which counts down.
     pub credited_at: u32,
     pub secret: u64,
-    conns: Vec<Option<Box<TofuConn>>>,
+    conns: Vec<Option<Box<TofuConn<P>>>>,
     free_conns: Vec<u32>,
     /// Connections by the steering addresses of their control words.
     by_ctrl_word: BTreeMap<u64, u32>,
-    incoming: Vec<Option<Box<RxConn>>>,
+    incoming: Vec<Option<Box<RxConn<P>>>>,
     free_incoming: Vec<u32>,
     /// Numbers of dropped rings that an outstanding operation or a queued event may name.
     draining_numbers: Vec<u32>,
@@ -141,13 +104,13 @@ pub struct TofuWorker {
     in_children: OnceCell<DisabledInChild>,
 }
 
-impl TofuWorker {
-    pub fn new(iface: TofuIface) -> Box<TofuWorker> {
+impl<P: Copy + Eq> TofuWorker<P> {
+    pub fn new(iface: TofuIface) -> Box<TofuWorker<P>> {
         let rings = Box::new(TofuWorker::of(iface));
         let place = NonNull::from(&*rings).cast();
         // SAFETY: the box keeps the value's address, and the registration ends when the value is dropped.
         let disabled =
-            unsafe { DisabledInChild::new(place, size_of::<TofuWorker>(), Self::disable) };
+            unsafe { DisabledInChild::new(place, size_of::<TofuWorker<P>>(), Self::disable) };
         let _ = rings.in_children.set(disabled);
         rings
     }
@@ -157,7 +120,7 @@ impl TofuWorker {
     /// # Safety
     /// `this` is a [`TofuWorker`] that is not dropped yet.
     unsafe fn disable(this: NonNull<()>, _: usize) {
-        let this = this.cast::<TofuWorker>().as_ptr();
+        let this = this.cast::<TofuWorker<P>>().as_ptr();
         // SAFETY: the caller's value; both fields are atomics.
         let (mrq_failed, budgeted) = unsafe { (&(*this).mrq_failed, &(*this).budgeted) };
         // Relaxed, here and below: only the progress thread accesses them, and a child has no other thread.
@@ -165,7 +128,7 @@ impl TofuWorker {
         budgeted.store(false, Ordering::Relaxed);
     }
 
-    fn of(iface: TofuIface) -> TofuWorker {
+    fn of(iface: TofuIface) -> TofuWorker<P> {
         let ticket_queue = (TICKET_QUEUE_BYTES as u64, RegionOwner::TicketQueue);
         TofuWorker {
             vcq_ops: iface.vcq.vcq_ops(),
@@ -260,7 +223,7 @@ impl TofuWorker {
     ///
     /// # Errors
     /// Control words cannot be registered.
-    pub fn new_conn(&mut self, peer: &Peer, now: u64) -> io::Result<u32> {
+    pub fn new_conn(&mut self, peer: P, now: u64) -> io::Result<u32> {
         let (ctrl_word, made) = self.ctrl_words.take(&self.iface.vcq)?;
         if let Some(region) = made {
             self.regions
@@ -273,8 +236,7 @@ impl TofuWorker {
         self.by_ctrl_word.insert(ctrl_word.stadd(), number);
         self.made = self.made.wrapping_add(1);
         self.conns[number as usize] = Some(Box::new(TofuConn {
-            // SAFETY: the peer of a connection.
-            peer: unsafe { PeerRef::new(peer) },
+            peer,
             ctrl_word,
             tag: OpTag {
                 conn: number,
@@ -291,12 +253,12 @@ impl TofuWorker {
         Ok(number)
     }
 
-    pub fn conn(&mut self, number: u32) -> Option<&mut TofuConn> {
+    pub fn conn(&mut self, number: u32) -> Option<&mut TofuConn<P>> {
         self.conns.get_mut(number as usize)?.as_deref_mut()
     }
 
     /// All connections, with their numbers.
-    pub fn conns(&mut self) -> impl Iterator<Item = (u32, &mut TofuConn)> {
+    pub fn conns(&mut self) -> impl Iterator<Item = (u32, &mut TofuConn<P>)> {
         let conns = self.conns.iter_mut().enumerate();
         conns.filter_map(|(i, conn)| Some((i as u32, conn.as_deref_mut()?)))
     }
@@ -314,7 +276,7 @@ impl TofuWorker {
     }
 
     /// The peers of all connections and of all incoming rings.
-    pub fn peers(&self) -> impl Iterator<Item = PeerRef> {
+    pub fn peers(&self) -> impl Iterator<Item = P> {
         let conns = self.conns.iter().flatten().map(|conn| conn.peer);
         let incoming = self.incoming.iter().flatten();
         conns.chain(incoming.map(|incoming| incoming.peer))
