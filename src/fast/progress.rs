@@ -5,7 +5,7 @@ use super::{ib, shm, tofu};
 use crate::engine::core_yield::{is_polled_in_vain, yield_core};
 use crate::engine::ib_worker::IbWorker;
 use crate::engine::worker::{HOT_RINGS, Rx, Worker};
-use crate::op::{deferred, ib_rx, tcp_rx, tick, tofu_rx};
+use crate::op::{deferred, ib_rx, tcp_rx, tick};
 use crate::proto::{resolve, tx};
 
 /// `ucp_worker_progress`: returns the number of events. Returns 0 at once in a callback of progress, and while another
@@ -138,7 +138,7 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
         count += ib_rx::progress(worker, rx, on_packet::<MT>);
     }
     if worker.progress_flags.has_tofu() {
-        count += tofu_rx::progress(worker, rx, on_packet::<MT>);
+        count += crate::op::tofu::progress(worker, rx, on_packet::<MT>);
     }
     if worker.progress_flags.is_networked() {
         count += tcp_rx::progress(worker, rx);

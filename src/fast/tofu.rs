@@ -15,7 +15,8 @@ use crate::engine::request::{self, PeerRef, Request, TxState};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::{Rx, Worker};
 use crate::op::param::Param;
-use crate::op::tofu_rx;
+use crate::op::sink::WorkerSink;
+use crate::op::{self, tofu_rx};
 use crate::proto::answers;
 use crate::proto::tx::rma_tofu;
 use crate::tl::Lane;
@@ -243,7 +244,7 @@ pub unsafe fn poll(worker: &Worker, rx: &mut Rx) -> u32 {
 #[inline(never)]
 fn poll_all(worker: &Worker, rx: &mut Rx) -> u32 {
     worker.rx.hold(true);
-    let count = tofu_rx::progress(worker, rx, on_packet::<false>);
+    let count = op::tofu::progress(worker, rx, on_packet::<false>);
     worker.rx.hold(false);
     rx.events += u64::from(count);
     count
@@ -276,14 +277,16 @@ fn take(worker: &Worker, rx: &mut Rx, code: i32) -> u32 {
 )]
 fn handle(worker: &Worker, rings: &mut TofuWorker<PeerRef>, code: i32) -> u32 {
     if (code, rings.notice.notice_type) != (SUCCESS, RMT_PUT) {
-        return tofu_rx::on_flush_reply(worker, rings, code, on_packet::<false>);
+        let sink = WorkerSink::new(worker, on_packet::<false>);
+        return tofu_rx::on_flush_reply(rings, sink, code);
     }
     // An error may come without a notice, and is not to be taken for one of this operation.
     rings.notice.notice_type = NO_NOTICE;
     // SAFETY: single-thread mode, and no callback runs while the reference lives.
     unsafe { rings.iface.queue.alone() }.has_reply();
     let stadd = rings.notice.rmt_stadd;
-    tofu_rx::arrived(worker, rings, stadd, |w, m| on_packet::<false>(w, m));
+    let sink = WorkerSink::new(worker, |w: &Worker, m| on_packet::<false>(w, m));
+    tofu_rx::arrived(rings, sink, stadd);
     1
 }
 
@@ -307,5 +310,5 @@ fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
         }
         count += handle(worker, rings, code);
     }
-    count + tofu_rx::progress(worker, rx, on_packet::<false>)
+    count + op::tofu::progress(worker, rx, on_packet::<false>)
 }

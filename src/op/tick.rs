@@ -1,9 +1,9 @@
 //! Periodic work of progress: keepalive and timeouts of the transports, listeners, dead peers, finished rings.
 
-use super::{ib_rx, listener, tcp_rx};
+use super::{ib_rx, listener, tcp_rx, tofu};
 use crate::engine::progress_clock::Tick;
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::{close_grace, detach, liveness, release, ring_reclaim, tofu_wireup};
+use crate::proto::{close_grace, detach, liveness, release, ring_reclaim};
 use crate::sys::clock;
 use crate::tl::Message;
 
@@ -34,7 +34,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx, on_packet: fn(&Worker, Message) ->
     }
     if advanced {
         if let Some(rings) = rx.tofu.as_deref_mut() {
-            tofu_wireup::tick(worker, rings, now);
+            tofu::tick(worker, rings, now);
         }
         if let Some(sockets) = rx.tcp.as_deref_mut() {
             count += tcp_rx::poll_by_clock(worker, sockets, rx.ib.as_deref_mut());

@@ -1,7 +1,7 @@
 //! Worker destruction: cancels what is open and closes the connections.
 
 use super::ib_drain::LINGER_MS;
-use super::{endpoint, ib_drain, tofu_rx};
+use super::{endpoint, ib_drain, tofu};
 use crate::ctypes::*;
 use crate::engine::cm::ConnRequest;
 use crate::engine::endpoint::{Endpoint, EpFlags};
@@ -153,7 +153,7 @@ fn close_lanes(w: &Worker, rx: &mut Rx) {
         ib_drain::close(w, &mut ports);
     }
     if let Some(mut rings) = rx.tofu.take() {
-        tofu_rx::close(w, &mut rings);
+        tofu::close(w, &mut rings);
     }
 }
 

@@ -2,46 +2,41 @@
 //! are probed, and what a connection to a failed peer holds (sender, control words, numbers, the peer's ring) is
 //! released once no outstanding operation or queued event names it.
 
-use crate::ctypes::*;
-use crate::engine::peer::Peer;
-use crate::engine::request::PeerRef;
-use crate::engine::worker::Worker;
-use crate::proto::tofu_wireup;
-use crate::tl::Lane;
+use crate::tl::sink::Sink;
 use crate::tl::tofu::conn::{TofuConn, TofuConnPhase};
 use crate::tl::tofu::op_queue::{CREDITS, Completion, OpTag};
+use crate::tl::tofu::peer_lane::{drop_lane, with_sender};
 use crate::tl::tofu::vcq::RemoteAddr;
 use crate::tl::tofu::worker::TofuWorker;
-use std::sync::atomic::Ordering;
+use crate::wire::address::TofuLocator;
 
 /// Releases the connections `over`, whose peers have failed, and the rings of failed peers; probes peers that have only
 /// a ring here. `now`: coarse milliseconds.
-pub fn tick(worker: &Worker, rings: &mut TofuWorker<PeerRef>, over: Vec<u32>, now: u64) {
+pub fn tick<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, over: Vec<u32>, now: u64) {
     for number in over {
-        close(rings, number);
+        close(rings, sink, number);
     }
-    probe_writers(worker, rings, now);
-    drop_ended(rings);
+    probe_writers(rings, sink, now);
+    drop_ended(rings, sink);
     rings.reuse_numbers();
 }
 
 /// Closes the connection to a failed peer, a step per call: drops the sender when no request waits for its operations;
 /// posts a read behind them; and when the queues have reported all of it, frees the number for another peer, which then
 /// gets no late notice.
-fn close(rings: &mut TofuWorker<PeerRef>, number: u32) {
+fn close<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, number: u32) {
     let Some(conn) = rings.conn(number) else {
         return;
     };
-    let peer = conn.peer.get();
-    let phase = conn.phase;
+    let (peer, there, phase) = (conn.peer, conn.to.locator, conn.phase);
     if phase != TofuConnPhase::Closing {
         // The sender lists a waiting request until it is completed.
-        let waits = matches!(&peer.tx.lock().lane, Some(Lane::Tofu(s)) if !s.waiting().is_empty());
-        if waits {
+        let waits = with_sender(sink, peer, |sender| !sender.waiting().is_empty());
+        if waits == Some(true) {
             return;
         }
-        drop_lane(peer);
-        if !read_behind(rings, number, phase, peer) {
+        drop_lane(sink, peer);
+        if !read_behind(rings, number, phase, &there) {
             return;
         }
         if let Some(conn) = rings.conn(number) {
@@ -55,15 +50,12 @@ fn close(rings: &mut TofuWorker<PeerRef>, number: u32) {
 
 /// Posts a read behind all puts to the peer, if there may be any: it completes if the peer is alive, else it fails.
 /// False: no room now.
-fn read_behind(
-    rings: &mut TofuWorker<PeerRef>,
+fn read_behind<P: Copy + Eq>(
+    rings: &mut TofuWorker<P>,
     number: u32,
     phase: TofuConnPhase,
-    peer: &Peer,
+    there: &TofuLocator,
 ) -> bool {
-    let Some(there) = tofu_wireup::locator(peer) else {
-        return true;
-    };
     let vcq = match phase {
         TofuConnPhase::Closing => return true,
         // An earlier ring request may have been put, by the default path.
@@ -80,20 +72,11 @@ fn read_behind(
     (rings.iface.queue.lock().read_behind(number, from)).unwrap_or(true)
 }
 
-/// Drops the sender to a peer.
-pub fn drop_lane(peer: &Peer) {
-    let mut tx = peer.tx.lock();
-    let lane = tx.lane.take_if(|lane| matches!(lane, Lane::Tofu(_)));
-    drop(tx);
-    // Without the peer's lock: it takes the lock of the queue.
-    drop(lane);
-}
-
 /// Drops the rings of peers that have closed or failed.
-fn drop_ended(rings: &mut TofuWorker<PeerRef>) {
+fn drop_ended<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S) {
     let ended = rings
         .all_incoming()
-        .filter(|(_, incoming)| incoming.ended || incoming.peer.get().status() != UCS_OK);
+        .filter(|(_, incoming)| incoming.ended || sink.has_failed(incoming.peer));
     let ended: Vec<u32> = ended.map(|(number, _)| number).collect();
     for number in ended {
         rings.drop_incoming(number);
@@ -102,34 +85,28 @@ fn drop_ended(rings: &mut TofuWorker<PeerRef>) {
 
 /// Probes the peer of an open connection, each keepalive interval, if an endpoint watches for its death, or if there is
 /// no open endpoint: then only the peer's close releases what is held for it.
-pub fn probe(worker: &Worker, conn: &mut TofuConn<PeerRef>, peer: &Peer, now: u64) {
-    if now - conn.probed < worker.ctx.policy.keepalive_ms {
+pub fn probe<S: Sink>(sink: S, conn: &mut TofuConn<S::Peer>, keepalive_ms: u64, now: u64) {
+    if now - conn.probed < keepalive_ms {
         return;
     }
     conn.probed = now;
-    // Relaxed: set once; the next tick sees it.
-    if !peer.watch_death.load(Ordering::Relaxed) && peer.eps.lock().any_open() {
-        return;
-    }
-    if let Some(Lane::Tofu(sender)) = peer.tx.lock().lane.as_mut() {
-        sender.probe();
+    let state = sink.state(conn.peer);
+    if state.watches_death || !state.has_endpoint {
+        with_sender(sink, conn.peer, |sender| sender.probe());
     }
 }
 
 /// Probes, each keepalive interval, peers that have a ring here and to which there is no lane, by another credit.
-fn probe_writers(worker: &Worker, rings: &mut TofuWorker<PeerRef>, now: u64) {
-    let keepalive = worker.ctx.policy.keepalive_ms;
+fn probe_writers<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, now: u64) {
+    let keepalive = rings.keepalive_ms;
     let mut due = Vec::new();
     for (number, incoming) in rings.all_incoming() {
         if incoming.ended || now - incoming.probed < keepalive {
             continue;
         }
         incoming.probed = now;
-        let peer = incoming.peer.get();
-        let tx = peer.tx.lock();
-        let is_connected = tx.lane.is_some() || tx.connecting;
-        drop(tx);
-        if !is_connected && peer.status() == UCS_OK && !peer.eps.lock().any_open() {
+        let state = sink.state(incoming.peer);
+        if !state.is_connected() && !sink.has_failed(incoming.peer) && !state.has_endpoint {
             due.push(number);
         }
     }

@@ -9,11 +9,10 @@
 #[cfg(all(test, loom))]
 mod loom_tests;
 
-use super::tofu_wireup;
-use crate::engine::request::PeerRef;
-use crate::engine::worker::Worker;
+use super::tofu_accept;
 use crate::sys::log;
 use crate::sys::sync::dma_mem;
+use crate::tl::sink::Sink;
 use crate::tl::tofu::op_queue::NO_CONN;
 use crate::tl::tofu::utofu::code_name;
 use crate::tl::tofu::vcq::RemoteAddr;
@@ -30,13 +29,13 @@ const REPAIR_MS: u64 = 100;
 
 /// A peer has written to this slot of the ticket queue.
 #[cold]
-pub fn on_ring_request(worker: &Worker, rings: &mut TofuWorker<PeerRef>, slot: u32) {
+pub fn on_ring_request<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, slot: u32) {
     let request = RingRequest::decode(&take(rings, slot));
-    let known = request.filter(|g| g.secret == rings.secret && g.to == worker.uid);
+    let known = request.filter(|g| g.secret == rings.secret && g.to == rings.uid);
     match known {
         Some(g) if rings.ticket_tracker.expects(g.ticket, slot) => {
             serve(rings, slot);
-            tofu_wireup::admit(worker, rings, &g);
+            tofu_accept::admit(rings, sink, &g);
         }
         _ => {
             log::diag!(
@@ -53,7 +52,7 @@ pub fn on_ring_request(worker: &Worker, rings: &mut TofuWorker<PeerRef>, slot: u
 }
 
 /// Takes the contents of a slot, and clears it: they include the secret.
-fn take(rings: &TofuWorker<PeerRef>, slot: u32) -> [u8; TICKET_SLOT_BYTES] {
+fn take<P: Copy + Eq>(rings: &TofuWorker<P>, slot: u32) -> [u8; TICKET_SLOT_BYTES] {
     let mut bytes = [0u8; TICKET_SLOT_BYTES];
     // SAFETY: the slot is within the ticket queue. Peers may write to it meanwhile: the copy is what is checked.
     unsafe {
@@ -67,7 +66,7 @@ fn take(rings: &TofuWorker<PeerRef>, slot: u32) -> [u8; TICKET_SLOT_BYTES] {
 
 /// Serves a slot with an invalid request, if its ticket is taken: the request of that ticket may have been overwritten,
 /// and its peer takes another ticket when it sees the slot served.
-fn reissue_ticket(rings: &mut TofuWorker<PeerRef>, slot: u32) {
+fn reissue_ticket<P: Copy + Eq>(rings: &mut TofuWorker<P>, slot: u32) {
     let ticket = rings.ticket_tracker.ticket(slot);
     let ticket_word = TicketWord::read(rings.iface.ticket_word());
     let is_taken = (ticket_word.tickets.wrapping_sub(ticket) as i32) > 0;
@@ -77,7 +76,7 @@ fn reissue_ticket(rings: &mut TofuWorker<PeerRef>, slot: u32) {
 }
 
 /// Frees a slot: the peer with the slot's next ticket sees it in the word.
-fn serve(rings: &mut TofuWorker<PeerRef>, slot: u32) {
+fn serve<P: Copy + Eq>(rings: &mut TofuWorker<P>, slot: u32) {
     let more = rings.ticket_tracker.serve(slot);
     // The peer with the slot's next ticket may overwrite it from now on.
     read_before_post();
@@ -85,7 +84,7 @@ fn serve(rings: &mut TofuWorker<PeerRef>, slot: u32) {
 }
 
 /// Adds to the word of the ticket queue, by the TNI as peers do.
-fn signal_ticket(rings: &mut TofuWorker<PeerRef>, what: u64) {
+fn signal_ticket<P: Copy + Eq>(rings: &mut TofuWorker<P>, what: u64) {
     if what == 0 {
         return;
     }
@@ -103,7 +102,7 @@ fn signal_ticket(rings: &mut TofuWorker<PeerRef>, what: u64) {
 }
 
 /// Serves expired tickets, and repairs the word; `now`: coarse milliseconds.
-pub fn tick(rings: &mut TofuWorker<PeerRef>, now: u64) {
+pub fn tick<P: Copy + Eq>(rings: &mut TofuWorker<P>, now: u64) {
     let ticket_word = TicketWord::read(rings.iface.ticket_word());
     let served = rings.ticket_tracker.served();
     let correction = ticket_word.repair_word(served);
@@ -123,7 +122,7 @@ pub fn tick(rings: &mut TofuWorker<PeerRef>, now: u64) {
 }
 
 /// Serves tickets without ring requests, when others wait for their slots.
-fn expire_tickets(rings: &mut TofuWorker<PeerRef>, ticket_word: TicketWord, now: u64) {
+fn expire_tickets<P: Copy + Eq>(rings: &mut TofuWorker<P>, ticket_word: TicketWord, now: u64) {
     let awaited = rings.ticket_tracker.outstanding();
     let waiting = ticket_word
         .max_waiting()

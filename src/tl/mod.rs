@@ -12,6 +12,7 @@ mod program;
 pub mod reassembly;
 mod resource;
 mod shared;
+pub mod sink;
 pub mod shm;
 pub mod tcp;
 pub mod tofu;

@@ -36,9 +36,9 @@ impl Worker {
     /// The errors of making its inbox, its sockets or its wakeup.
     pub fn new(ctx: &'static Context, params: WorkerParams) -> io::Result<Box<Worker>> {
         let wakes = ctx.has(ucp_feature::UCP_FEATURE_WAKEUP);
-        let interfaces = Interfaces::open(ctx, params.is_multi_threaded(), wakes)?;
-        let wakeup = wakes.then(|| interfaces.wakeup(&params)).transpose()?;
         let uid = host::random_u64();
+        let interfaces = Interfaces::open(ctx, uid, params.is_multi_threaded(), wakes)?;
+        let wakeup = wakes.then(|| interfaces.wakeup(&params)).transpose()?;
         let stats = StatsPage::new(uid, ctx.options.vfs_enable)?;
         let name = params.name.as_deref().unwrap_or_default();
         stats.set_names(name, &ctx.name, params.thread_mode);

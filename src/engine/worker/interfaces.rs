@@ -22,12 +22,12 @@ pub(super) struct Interfaces {
 }
 
 impl Interfaces {
-    /// Opens the interfaces that the context selects. `mt`: threads may call the worker concurrently. `wakes`: it may
-    /// sleep.
+    /// Opens the interfaces of a worker with this uid that the context selects. `mt`: threads may call the worker
+    /// concurrently. `wakes`: it may sleep.
     ///
     /// # Errors
     /// The errors of opening one without which peers cannot be reached.
-    pub fn open(ctx: &Context, mt: bool, wakes: bool) -> io::Result<Interfaces> {
+    pub fn open(ctx: &Context, uid: u64, mt: bool, wakes: bool) -> io::Result<Interfaces> {
         let inbox = inbox(ctx)?;
         let (tcp, ib) = (tcp(ctx)?, ib(ctx, mt, wakes)?);
         let by_tcp = tcp.is_some() && ctx.tl.tcp.carries_messages();
@@ -37,7 +37,7 @@ impl Interfaces {
             inbox,
             tcp,
             ib,
-            tofu: tofu.map(TofuWorker::new),
+            tofu: tofu.map(|iface| TofuWorker::new(iface, uid, ctx.policy.keepalive_ms)),
         })
     }
 

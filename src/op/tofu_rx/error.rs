@@ -2,21 +2,27 @@
 
 use super::close::{post_disconnect, send_disconnect, writers_alone};
 use crate::ctypes::*;
-use crate::engine::request::PeerRef;
-use crate::engine::worker::Worker;
-use crate::proto::{tofu_close, tofu_wireup};
+use crate::proto::tofu_wireup;
 use crate::sys::log;
+use crate::tl::LaneTarget;
+use crate::tl::sink::Sink;
 use crate::tl::tofu::op_queue::ErrSource;
+use crate::tl::tofu::peer_lane::drop_lane;
 use crate::tl::tofu::utofu::code_name;
 use crate::tl::tofu::vcq::RemoteAddr;
 use crate::tl::tofu::worker::TofuWorker;
 
 /// An operation has failed.
 #[cold]
-pub(super) fn on_failure(rings: &mut TofuWorker<PeerRef>, source: ErrSource, code: i32) {
+pub(super) fn on_failure<S: Sink>(
+    rings: &mut TofuWorker<S::Peer>,
+    sink: S,
+    source: ErrSource,
+    code: i32,
+) {
     match source {
-        ErrSource::Conn(number) => tofu_wireup::fail(rings, number, code),
-        ErrSource::Credit(number) => tofu_wireup::fail_writer(rings, number, code),
+        ErrSource::Conn(number) => tofu_wireup::fail(rings, sink, number, code),
+        ErrSource::Credit(number) => tofu_wireup::fail_writer(rings, sink, number, code),
         ErrSource::Own => log::error!(
             "an operation of the worker on its own memory has failed: {} ({code})",
             code_name(code)
@@ -24,19 +30,19 @@ pub(super) fn on_failure(rings: &mut TofuWorker<PeerRef>, source: ErrSource, cod
         ErrSource::Unknown => {}
         ErrSource::Untagged(0, there) => {
             for number in writers(rings, there) {
-                tofu_wireup::fail_writer(rings, number, code);
+                tofu_wireup::fail_writer(rings, sink, number, code);
             }
         }
         ErrSource::Untagged(generation, there) => {
             for number in overdue_writers(rings, generation, there) {
-                tofu_wireup::fail(rings, number, code);
+                tofu_wireup::fail(rings, sink, number, code);
             }
         }
     }
 }
 
 /// The incoming rings whose writers a put has not reached: those with control words at this address.
-pub(super) fn writers(rings: &mut TofuWorker<PeerRef>, there: RemoteAddr) -> Vec<u32> {
+pub(super) fn writers<P: Copy + Eq>(rings: &mut TofuWorker<P>, there: RemoteAddr) -> Vec<u32> {
     let all = rings.all_incoming();
     let matching = all.filter(|(_, incoming)| {
         let ctrl_word = incoming.ctrl_word;
@@ -48,15 +54,18 @@ pub(super) fn writers(rings: &mut TofuWorker<PeerRef>, there: RemoteAddr) -> Vec
 
 /// The connections of which an operation may have failed: those of this generation; of several, the ones to this VCQ,
 /// if there are any, as uTofu does not promise that a notice names the peer's VCQ. Empty: the connection was dropped.
-fn overdue_writers(rings: &mut TofuWorker<PeerRef>, generation: u8, there: RemoteAddr) -> Vec<u32> {
+fn overdue_writers<P: Copy + Eq>(
+    rings: &mut TofuWorker<P>,
+    generation: u8,
+    there: RemoteAddr,
+) -> Vec<u32> {
     let mut found: Vec<(u32, bool)> = Vec::new();
     for (number, conn) in rings
         .conns()
         .filter(|(_, conn)| conn.tag.generation == generation)
     {
         // Earlier posts can still fail when the peer has failed and the sender is dropped.
-        let peer = conn.peer.get();
-        let is_there = tofu_wireup::locator(peer).is_some_and(|l| l.vcq == there.vcq);
+        let is_there = conn.to.locator.vcq == there.vcq;
         found.push((number, is_there));
     }
     let names_vcq = found.iter().any(|&(_, is_there)| is_there);
@@ -68,7 +77,7 @@ fn overdue_writers(rings: &mut TofuWorker<PeerRef>, generation: u8, there: Remot
 
 /// The MRQ has failed: arrivals are not reported any more.
 #[cold]
-pub(super) fn fail_mrq(worker: &Worker, rings: &mut TofuWorker<PeerRef>, code: i32) {
+pub(super) fn fail_mrq<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, code: i32) {
     if !rings.fail_mrq() {
         return;
     }
@@ -79,18 +88,17 @@ pub(super) fn fail_mrq(worker: &Worker, rings: &mut TofuWorker<PeerRef>, code: i
         code_name(code)
     );
     // Puts are still carried out.
-    send_disconnect(worker);
-    let mut writers = writers_alone(rings);
+    send_disconnect(rings, sink);
+    let mut writers = writers_alone(rings, sink);
     post_disconnect(rings, &mut writers);
-    for peer in worker.all_peers() {
-        if peer.has_rings() {
-            peer.fail(UCS_ERR_IO_ERROR);
-        }
-    }
+    sink.iface_down(
+        |target| matches!(target, LaneTarget::Tofu(_)),
+        UCS_ERR_IO_ERROR,
+    );
 }
 
 /// Drops the lanes of peers of which an operation has failed: nothing waits for what was sent to them.
-pub(super) fn forget(worker: &Worker, rings: &mut TofuWorker<PeerRef>, source: ErrSource) {
+pub(super) fn forget<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, source: ErrSource) {
     let numbers = match source {
         ErrSource::Conn(number) => vec![number],
         ErrSource::Credit(_) | ErrSource::Own | ErrSource::Unknown | ErrSource::Untagged(0, _) => {
@@ -99,11 +107,8 @@ pub(super) fn forget(worker: &Worker, rings: &mut TofuWorker<PeerRef>, source: E
         ErrSource::Untagged(generation, there) => overdue_writers(rings, generation, there),
     };
     for number in numbers {
-        let peer = rings.conn(number).map(|conn| conn.peer);
-        for p in worker.all_peers() {
-            if peer.is_some_and(|peer| peer.is(&p)) {
-                tofu_close::drop_lane(&p);
-            }
+        if let Some(peer) = rings.conn(number).map(|conn| conn.peer) {
+            drop_lane(sink, peer);
         }
     }
 }

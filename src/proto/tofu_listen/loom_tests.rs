@@ -12,7 +12,7 @@ fn request(n: u8) -> [u8; TICKET_SLOT_BYTES] {
 #[test]
 fn loom_a_place_is_served_when_it_was_read() {
     explore(3, || {
-        let mut rings = TofuWorker::<PeerRef>::new(model::iface(1, false));
+        let mut rings = TofuWorker::<u32>::new(model::iface(1, false), 0, 0);
         let (vcq, ticket_queue) = (rings.iface.vcq.id, rings.iface.ticket_queue.stadd);
         let at = ticket_queue + slot_at(0) as u64;
         dma_mem::watch(at as *const u8, TICKET_SLOT_BYTES);

@@ -6,6 +6,7 @@ use super::rx_ring::RxRing;
 use super::tx_acks::TxAcks;
 use super::vcq::RemoteAddr;
 use crate::tl::reassembly::Reassembly;
+use crate::wire::address::TofuLocator;
 use std::sync::Arc;
 
 /// Bytes of a ring from which on the memory for its long records is kept.
@@ -26,9 +27,19 @@ pub enum TofuConnPhase {
     Closing,
 }
 
+/// Where a connection leads.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnTarget {
+    pub uid: u64,
+    /// Earlier peers with this uid that have failed.
+    pub losses: u32,
+    pub locator: TofuLocator,
+}
+
 /// A connection to a ring at a peer, as the progress thread sees it. `P` names a peer.
 pub struct TofuConn<P> {
     pub peer: P,
+    pub to: ConnTarget,
     pub ctrl_word: CtrlWord,
     pub tag: OpTag,
     /// Random number that the grant has to contain.
@@ -54,6 +65,7 @@ pub struct NewRing {
 /// A ring in this worker's memory, which a peer writes. `P` names a peer.
 pub struct RxConn<P> {
     pub peer: P,
+    pub uid: u64,
     pub ring: RxRing,
     pub assembly: Reassembly,
     /// The peer's control words, to which credits go, and the proof in its grant, which names the ring.

@@ -35,6 +35,7 @@ mod lane;
 pub mod mr;
 pub mod op_queue;
 pub mod options;
+pub mod peer_lane;
 pub mod rail;
 pub mod region;
 pub mod registration;

@@ -2,7 +2,7 @@
 
 mod incoming;
 
-use super::conn::{NewRing, RxConn, TofuConn, TofuConnPhase};
+use super::conn::{ConnTarget, NewRing, RxConn, TofuConn, TofuConnPhase};
 use super::context::TofuShared;
 use super::ctrl_words::CtrlWords;
 use super::iface::TofuIface;
@@ -55,6 +55,9 @@ pub struct ServedCounts {
 
 /// Used by the progress thread only. `P` names a peer.
 pub struct TofuWorker<P> {
+    /// The worker's own.
+    pub uid: u64,
+    pub keepalive_ms: u64,
     /// The calls that poll the VCQ, and the notice that is being handled, or one without a type.
     pub vcq_ops: VcqOps,
     pub notice: MrqNotice,
@@ -105,8 +108,9 @@ pub struct TofuWorker<P> {
 }
 
 impl<P: Copy + Eq> TofuWorker<P> {
-    pub fn new(iface: TofuIface) -> Box<TofuWorker<P>> {
-        let rings = Box::new(TofuWorker::of(iface));
+    /// The state of a worker with this uid that probes peers at this interval.
+    pub fn new(iface: TofuIface, uid: u64, keepalive_ms: u64) -> Box<TofuWorker<P>> {
+        let rings = Box::new(TofuWorker::of(iface, uid, keepalive_ms));
         let place = NonNull::from(&*rings).cast();
         // SAFETY: the box keeps the value's address, and the registration ends when the value is dropped.
         let disabled =
@@ -128,9 +132,11 @@ impl<P: Copy + Eq> TofuWorker<P> {
         budgeted.store(false, Ordering::Relaxed);
     }
 
-    fn of(iface: TofuIface) -> TofuWorker<P> {
+    fn of(iface: TofuIface, uid: u64, keepalive_ms: u64) -> TofuWorker<P> {
         let ticket_queue = (TICKET_QUEUE_BYTES as u64, RegionOwner::TicketQueue);
         TofuWorker {
+            uid,
+            keepalive_ms,
             vcq_ops: iface.vcq.vcq_ops(),
             notice: MrqNotice::NONE,
             credited_at: 0,
@@ -223,7 +229,7 @@ impl<P: Copy + Eq> TofuWorker<P> {
     ///
     /// # Errors
     /// Control words cannot be registered.
-    pub fn new_conn(&mut self, peer: P, now: u64) -> io::Result<u32> {
+    pub fn new_conn(&mut self, peer: P, to: ConnTarget, now: u64) -> io::Result<u32> {
         let (ctrl_word, made) = self.ctrl_words.take(&self.iface.vcq)?;
         if let Some(region) = made {
             self.regions
@@ -237,6 +243,7 @@ impl<P: Copy + Eq> TofuWorker<P> {
         self.made = self.made.wrapping_add(1);
         self.conns[number as usize] = Some(Box::new(TofuConn {
             peer,
+            to,
             ctrl_word,
             tag: OpTag {
                 conn: number,

@@ -1,0 +1,47 @@
+//! The calls of a worker's progress and end into the Tofu transport.
+
+use super::sink::{self, WorkerSink};
+use super::tofu_rx;
+use crate::engine::request::PeerRef;
+use crate::engine::worker::{Rx, Worker};
+use crate::proto::tofu_wireup;
+use crate::tl::Message;
+use crate::tl::tofu::worker::TofuWorker;
+
+/// Polls and handles events, and begins connections: returns the number of events. `short` gets each message first;
+/// true: it has handled it.
+#[inline(never)]
+pub fn progress(
+    worker: &Worker,
+    rx: &mut Rx,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
+) -> u32 {
+    let Some(tofu) = rx.tofu.as_deref_mut() else {
+        return 0;
+    };
+    let sink = WorkerSink::new(worker, short);
+    let count = tofu_rx::progress(tofu, sink);
+    if worker.progress_flags.take_connect_tofu() {
+        connect(worker, tofu);
+    }
+    count
+}
+
+/// Begins connections to the peers that requests wait for.
+#[cold]
+#[inline(never)]
+fn connect(worker: &Worker, tofu: &mut TofuWorker<PeerRef>) {
+    let peers = worker.peer_lists.connect_tofu.lock().take();
+    let peers = peers.into_iter().map(|(peer, ())| peer);
+    tofu_wireup::start(tofu, sink::cold(worker), peers);
+}
+
+/// Does what is due at `now`, coarse milliseconds.
+pub fn tick(worker: &Worker, tofu: &mut TofuWorker<PeerRef>, now: u64) {
+    tofu_wireup::tick(tofu, sink::cold(worker), now);
+}
+
+/// Closes all connections of a worker that is destroyed.
+pub fn close(worker: &Worker, tofu: &mut TofuWorker<PeerRef>) {
+    tofu_rx::close(tofu, sink::cold(worker));
+}

@@ -1,0 +1,106 @@
+//! What a transport calls in the layer above: the upward half of the contract. docs/TRANSPORTS.md explains both halves.
+
+use super::{Lane, LaneTarget, Message, Token};
+use crate::ctypes::ucs_status_t;
+
+/// What the layer above knows of a peer.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerState {
+    /// An endpoint watches for the peer's death.
+    pub watches_death: bool,
+    /// An endpoint to the peer is open.
+    pub has_endpoint: bool,
+    pub has_lane: bool,
+    /// A lane is requested, and not up yet.
+    pub is_connecting: bool,
+}
+
+impl PeerState {
+    /// Whether there is a lane, or will be one.
+    pub fn is_connected(self) -> bool {
+        self.has_lane || self.is_connecting
+    }
+}
+
+/// How a transport connects to a peer.
+#[derive(Clone, Debug)]
+pub struct PeerContact {
+    pub uid: u64,
+    /// Earlier peers with this uid that have failed.
+    pub losses: u32,
+    pub target: Option<LaneTarget>,
+}
+
+/// The layer above, as a transport's progress sees it: one value for all peers of a worker. It is implemented once, and
+/// every function of a transport that calls it is generic over it: nothing is called through a table.
+///
+/// The thread that progresses the worker calls these functions, with no lock of a peer and no lock of the transport.
+/// Callbacks of the user run in [`deliver_short`](Self::deliver_short), [`deliver`](Self::deliver),
+/// [`completed`](Self::completed) and [`flushed`](Self::flushed) alone. A callback may fork: in the child the transport
+/// touches its device no more ([`is_inherited`](Self::is_inherited)).
+pub trait Sink: Copy {
+    /// Names a peer. The layer above frees no peer that a connection or an incoming ring of the transport has, and none
+    /// while the transport's progress runs.
+    type Peer: Copy + Eq;
+
+    /// Handles a message of one of the frequent kinds. False: it is of another kind, and nothing was done.
+    fn deliver_short(self, peer: Self::Peer, m: Message) -> bool;
+
+    /// Handles a message. False: it was malformed, for which the peer has failed.
+    ///
+    /// # Safety
+    /// The record of `m` is readable during the call.
+    unsafe fn deliver(self, peer: Self::Peer, m: &Message) -> bool;
+
+    /// The peer has sent malformed data: it fails.
+    fn malformed(self, peer: Self::Peer, what: &str);
+
+    /// An operation of this token has completed; `well`: without an error. An error is that of the operation: the
+    /// peer does not fail for it.
+    ///
+    /// # Safety
+    /// A lane got the token with an operation that it has not reported yet, and that was not taken back.
+    unsafe fn completed(self, token: Token, well: bool);
+
+    /// The flush with this token has nothing left to wait for in the transport.
+    ///
+    /// # Safety
+    /// As for [`completed`](Self::completed); the token was that of a flush.
+    unsafe fn flushed(self, token: Token);
+
+    /// The peer with this uid, made if it is new, which is at `target`. `None`: it is known to be another process.
+    fn peer(self, uid: u64, target: LaneTarget) -> Option<Self::Peer>;
+
+    /// How to connect to a peer.
+    fn contact(self, peer: Self::Peer) -> PeerContact;
+
+    /// What is known of a peer. Takes its locks: for rare events.
+    fn state(self, peer: Self::Peer) -> PeerState;
+
+    /// Whether a peer has failed.
+    fn has_failed(self, peer: Self::Peer) -> bool;
+
+    /// The lane to a peer is up. False: there is one already, and this one was dropped.
+    fn lane_up(self, peer: Self::Peer, lane: Lane) -> bool;
+
+    /// A peer cannot be reached any more, or has closed: it fails, unless it has failed before.
+    fn lane_down(self, peer: Self::Peer, status: ucs_status_t);
+
+    /// The interface can receive nothing any more: all peers fail for which `reaches` is true of their target.
+    fn iface_down(self, reaches: fn(&LaneTarget) -> bool, status: ucs_status_t);
+
+    /// A peer can send to this worker from now on.
+    fn incoming_up(self, peer: Self::Peer);
+
+    /// A peer cannot send to this worker: it is freed if nothing else needs it.
+    fn incoming_refused(self, peer: Self::Peer);
+
+    /// Calls `act` with the lane to a peer, under its lock. `None`: there is no lane.
+    fn with_lane<R>(self, peer: Self::Peer, act: impl FnOnce(&mut Lane) -> R) -> Option<R>;
+
+    /// Takes the lane to a peer if `which` is true of it. The caller drops it, without the peer's lock.
+    fn take_lane(self, peer: Self::Peer, which: impl FnOnce(&Lane) -> bool) -> Option<Lane>;
+
+    /// Whether the worker is that of a parent process: this is a forked child.
+    fn is_inherited(self) -> bool;
+}
