@@ -14,12 +14,13 @@ use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::request::{self, PeerRef, Request, TxState};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::{Rx, Worker};
+use crate::op;
 use crate::op::param::Param;
 use crate::op::sink::WorkerSink;
-use crate::op::{self, tofu_rx};
 use crate::proto::answers;
 use crate::proto::tx::rma_tofu;
 use crate::tl::Lane;
+use crate::tl::tofu::receive;
 use crate::tl::tofu::sender::TofuSender;
 use crate::tl::tofu::tni::PIGGYBACK;
 use crate::tl::tofu::utofu::{NO_NOTICE, NOT_FOUND, RMT_PUT, SUCCESS};
@@ -278,7 +279,7 @@ fn take(worker: &Worker, rx: &mut Rx, code: i32) -> u32 {
 fn handle(worker: &Worker, rings: &mut TofuWorker<PeerRef>, code: i32) -> u32 {
     if (code, rings.notice.notice_type) != (SUCCESS, RMT_PUT) {
         let sink = WorkerSink::new(worker, on_packet::<false>);
-        return tofu_rx::on_flush_reply(rings, sink, code);
+        return receive::on_flush_reply(rings, sink, code);
     }
     // An error may come without a notice, and is not to be taken for one of this operation.
     rings.notice.notice_type = NO_NOTICE;
@@ -286,7 +287,7 @@ fn handle(worker: &Worker, rings: &mut TofuWorker<PeerRef>, code: i32) -> u32 {
     unsafe { rings.iface.queue.alone() }.has_reply();
     let stadd = rings.notice.rmt_stadd;
     let sink = WorkerSink::new(worker, |w: &Worker, m| on_packet::<false>(w, m));
-    tofu_rx::arrived(rings, sink, stadd);
+    receive::arrived(rings, sink, stadd);
     1
 }
 

@@ -24,7 +24,6 @@ pub mod tcp_rx;
 pub mod tcp_rx_bulk;
 pub mod tick;
 pub mod tofu;
-pub mod tofu_rx;
 pub mod ud_rx;
 pub mod wakeup;
 pub mod worker_destroy;

@@ -1,12 +1,11 @@
 //! The calls of a worker's progress and end into the Tofu transport.
 
 use super::sink::{self, WorkerSink};
-use super::tofu_rx;
 use crate::engine::request::PeerRef;
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::tofu_wireup;
 use crate::tl::Message;
 use crate::tl::tofu::worker::TofuWorker;
+use crate::tl::tofu::{connect, receive};
 
 /// Polls and handles events, and begins connections: returns the number of events. `short` gets each message first;
 /// true: it has handled it.
@@ -20,9 +19,9 @@ pub fn progress(
         return 0;
     };
     let sink = WorkerSink::new(worker, short);
-    let count = tofu_rx::progress(tofu, sink);
+    let count = receive::progress(tofu, sink);
     if worker.progress_flags.take_connect_tofu() {
-        connect(worker, tofu);
+        connect_peers(worker, tofu);
     }
     count
 }
@@ -30,18 +29,18 @@ pub fn progress(
 /// Begins connections to the peers that requests wait for.
 #[cold]
 #[inline(never)]
-fn connect(worker: &Worker, tofu: &mut TofuWorker<PeerRef>) {
+fn connect_peers(worker: &Worker, tofu: &mut TofuWorker<PeerRef>) {
     let peers = worker.peer_lists.connect_tofu.lock().take();
     let peers = peers.into_iter().map(|(peer, ())| peer);
-    tofu_wireup::start(tofu, sink::cold(worker), peers);
+    connect::start(tofu, sink::cold(worker), peers);
 }
 
 /// Does what is due at `now`, coarse milliseconds.
 pub fn tick(worker: &Worker, tofu: &mut TofuWorker<PeerRef>, now: u64) {
-    tofu_wireup::tick(tofu, sink::cold(worker), now);
+    connect::tick(tofu, sink::cold(worker), now);
 }
 
 /// Closes all connections of a worker that is destroyed.
 pub fn close(worker: &Worker, tofu: &mut TofuWorker<PeerRef>) {
-    tofu_rx::close(tofu, sink::cold(worker));
+    receive::close(tofu, sink::cold(worker));
 }

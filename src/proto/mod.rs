@@ -27,8 +27,4 @@ pub mod select;
 pub mod split_copy;
 pub mod tcp_close;
 pub mod tcp_wireup;
-pub mod tofu_accept;
-pub mod tofu_close;
-pub mod tofu_listen;
-pub mod tofu_wireup;
 pub mod tx;

@@ -11,13 +11,18 @@
 //!   `sender`; `ctrl_words`: words of a sender into which the receiver writes the grant of a ring and credits;
 //!   `tx_acks`: how many posts of a connection are acknowledged.
 //! - `sizing`, `ring_pool`: later rings are shorter; where their memory comes from.
-//! - `worker`: what the progress thread of a worker uses, with its connections (`conn`).
+//! - `worker`: what the progress thread of a worker uses, with its connections (`conn`). `connect`: gets a ring at a
+//!   peer; `listen`, `accept`: serve the ticket queue, and grant rings; `receive`: arrivals and completions; `close`:
+//!   connections whose peers have failed. They reach the layers above by `tl::sink`, and lanes by `peer_lane`.
 //! - `options`: the settings; `context`: what contexts, and the threads of a worker, use of the transport; `info`:
 //!   names, estimates and capabilities for queries and tools.
 //! - `mr`: the registration cache of user memory, `registration`: its use; `stripe`: the parts of long transfers, by
 //!   VCQ. `region`: memory that peers access; `rkey`: memory of peers. The wireup messages are in `wire::tofu_msg`.
 
+pub mod accept;
+pub mod close;
 pub mod conn;
+pub mod connect;
 pub mod context;
 pub mod ctrl_words;
 pub mod iface;
@@ -32,11 +37,13 @@ pub mod model;
 pub mod amo;
 pub mod info;
 mod lane;
+pub mod listen;
 pub mod mr;
 pub mod op_queue;
 pub mod options;
 pub mod peer_lane;
 pub mod rail;
+pub mod receive;
 pub mod region;
 pub mod registration;
 pub mod ring_layout;

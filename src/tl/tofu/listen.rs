@@ -9,15 +9,15 @@
 #[cfg(all(test, loom))]
 mod loom_tests;
 
-use super::tofu_accept;
+use super::accept;
+use super::op_queue::NO_CONN;
+use super::utofu::code_name;
+use super::vcq::RemoteAddr;
+use super::vcq_ops::read_before_post;
+use super::worker::{ServedCounts, TofuWorker};
 use crate::sys::log;
 use crate::sys::sync::dma_mem;
 use crate::tl::sink::Sink;
-use crate::tl::tofu::op_queue::NO_CONN;
-use crate::tl::tofu::utofu::code_name;
-use crate::tl::tofu::vcq::RemoteAddr;
-use crate::tl::tofu::vcq_ops::read_before_post;
-use crate::tl::tofu::worker::{ServedCounts, TofuWorker};
 use crate::wire::tofu_msg::{RingRequest, SERVED, TICKET_SLOT_BYTES, TicketWord, slot_at};
 
 /// When others wait, a ticket without a ring request is served after this time, milliseconds.
@@ -35,7 +35,7 @@ pub fn on_ring_request<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, slot: 
     match known {
         Some(g) if rings.ticket_tracker.expects(g.ticket, slot) => {
             serve(rings, slot);
-            tofu_accept::admit(rings, sink, &g);
+            accept::admit(rings, sink, &g);
         }
         _ => {
             log::diag!(

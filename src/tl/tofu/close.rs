@@ -2,12 +2,12 @@
 //! are probed, and what a connection to a failed peer holds (sender, control words, numbers, the peer's ring) is
 //! released once no outstanding operation or queued event names it.
 
+use super::conn::{TofuConn, TofuConnPhase};
+use super::op_queue::{CREDITS, Completion, OpTag};
+use super::peer_lane::{drop_lane, with_sender};
+use super::vcq::RemoteAddr;
+use super::worker::TofuWorker;
 use crate::tl::sink::Sink;
-use crate::tl::tofu::conn::{TofuConn, TofuConnPhase};
-use crate::tl::tofu::op_queue::{CREDITS, Completion, OpTag};
-use crate::tl::tofu::peer_lane::{drop_lane, with_sender};
-use crate::tl::tofu::vcq::RemoteAddr;
-use crate::tl::tofu::worker::TofuWorker;
 use crate::wire::address::TofuLocator;
 
 /// Releases the connections `over`, whose peers have failed, and the rings of failed peers; probes peers that have only

@@ -1,15 +1,15 @@
 //! Rings that a worker grants to peers, over the Tofu interconnect.
 
+use super::TofuTarget;
+use super::conn::{NewRing, RxConn};
+use super::op_queue::{NO_CONN, OpTag};
+use super::utofu::{OpFlags, code_name};
+use super::vcq::RemoteAddr;
+use super::worker::TofuWorker;
 use crate::ctypes::*;
 use crate::sys::{clock, log};
 use crate::tl::LaneTarget;
 use crate::tl::sink::Sink;
-use crate::tl::tofu::TofuTarget;
-use crate::tl::tofu::conn::{NewRing, RxConn};
-use crate::tl::tofu::op_queue::{NO_CONN, OpTag};
-use crate::tl::tofu::utofu::{OpFlags, code_name};
-use crate::tl::tofu::vcq::RemoteAddr;
-use crate::tl::tofu::worker::TofuWorker;
 use crate::wire::address::TofuLocator;
 use crate::wire::tofu_msg::{COUNTED, GRANT_AT, Grant, RingRequest};
 

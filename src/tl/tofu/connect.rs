@@ -2,20 +2,20 @@
 //! grant.
 //!
 //! Rings are one-directional and belong to the receiver, as in shared memory: if two workers connect at once there are
-//! two rings. The ticket queue is served by [`tofu_listen`], and rings are granted by `tofu_accept`.
+//! two rings. The ticket queue is served by [`listen`], and rings are granted by `accept`.
 
+use super::conn::{ConnTarget, TofuConnPhase};
+use super::op_queue::Completion;
+use super::ring_layout::RingLayout;
+use super::sender::{RemoteRing, TofuSender};
+use super::tx_acks::TxAcks;
+use super::utofu::{self, OpFlags, code_name};
+use super::vcq::RemoteAddr;
+use super::worker::TofuWorker;
+use super::{close, listen};
 use crate::ctypes::*;
-use crate::proto::{tofu_close, tofu_listen};
 use crate::sys::{clock, log};
 use crate::tl::sink::Sink;
-use crate::tl::tofu::conn::{ConnTarget, TofuConnPhase};
-use crate::tl::tofu::op_queue::Completion;
-use crate::tl::tofu::ring_layout::RingLayout;
-use crate::tl::tofu::sender::{RemoteRing, TofuSender};
-use crate::tl::tofu::tx_acks::TxAcks;
-use crate::tl::tofu::utofu::{self, OpFlags, code_name};
-use crate::tl::tofu::vcq::RemoteAddr;
-use crate::tl::tofu::worker::TofuWorker;
 use crate::tl::{Lane, LaneTarget};
 use crate::wire::tofu_msg::{COUNTED, RingRequest, TicketWord, slot_at};
 use std::sync::Arc;
@@ -300,7 +300,7 @@ pub fn tick<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, now: u64) {
             continue;
         }
         if conn.phase == TofuConnPhase::Open {
-            tofu_close::probe(sink, conn, keepalive_ms, now);
+            close::probe(sink, conn, keepalive_ms, now);
             continue;
         }
         let waited = now - conn.since;
@@ -318,9 +318,9 @@ pub fn tick<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, now: u64) {
     for number in due {
         take_ticket(rings, sink, number);
     }
-    tofu_close::tick(rings, sink, over, now);
+    close::tick(rings, sink, over, now);
     rings.iface.trim_mrs();
     // Reports failed operations that had no buffer, too.
     rings.iface.poll_tcqs();
-    tofu_listen::tick(rings, now);
+    listen::tick(rings, now);
 }

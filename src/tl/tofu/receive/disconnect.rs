@@ -1,6 +1,6 @@
 //! Closes the interface of a worker that is destroyed: disconnects, and waits for what is outstanding.
 
-use super::error::forget;
+use super::errors::forget;
 use super::{on_done, on_end, on_read};
 use crate::sys::clock;
 use crate::tl::sink::Sink;

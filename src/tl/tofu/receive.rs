@@ -1,22 +1,22 @@
 //! Receive path of the Tofu interconnect: notices of frames in this worker's rings, and completions of its operations.
 
-mod close;
-mod error;
+mod disconnect;
+mod errors;
 
+use super::op_queue::{CREDITS, Completion, OpTag, QueueEvent};
+use super::peer_lane::with_sender;
+use super::rx_ring::RxRing;
+use super::utofu::NO_NOTICE;
+use super::worker::{RegionKind, TofuWorker};
+use super::{connect, listen};
 use crate::ctypes::*;
-use crate::proto::{tofu_listen, tofu_wireup};
 use crate::sys::log;
 use crate::tl::reassembly::CorruptPacket;
 use crate::tl::sink::Sink;
-use crate::tl::tofu::op_queue::{CREDITS, Completion, OpTag, QueueEvent};
-use crate::tl::tofu::peer_lane::with_sender;
-use crate::tl::tofu::rx_ring::RxRing;
-use crate::tl::tofu::utofu::NO_NOTICE;
-use crate::tl::tofu::worker::{RegionKind, TofuWorker};
 use crate::tl::{Message, Token};
 use crate::wire::packet_hdr::{BYE, HEAD, PacketHdr};
-pub use close::close;
-use error::{fail_mrq, on_failure};
+pub use disconnect::close;
+use errors::{fail_mrq, on_failure};
 use std::ptr::NonNull;
 
 /// Notices taken per call.
@@ -100,9 +100,9 @@ pub fn arrived<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, stadd: u64) {
         Some(RegionKind::TicketSlot(slot)) => {
             // A peer that connects again has counted its last frames before the ring request.
             look_at_counts(rings, sink);
-            tofu_listen::on_ring_request(rings, sink, slot);
+            listen::on_ring_request(rings, sink, slot);
         }
-        Some(RegionKind::CtrlWord(conn)) => tofu_wireup::on_grant(rings, sink, conn),
+        Some(RegionKind::CtrlWord(conn)) => connect::on_grant(rings, sink, conn),
         None => log::diag!("a notice for an unregistered address is dropped: {stadd:#x}"),
     }
 }
@@ -175,7 +175,7 @@ fn on_done<S: Sink>(sink: S, request: Token, well: bool) {
 
 fn on_end<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, owner: Completion, value: u64) {
     match owner {
-        Completion::Ticket(conn) => tofu_wireup::on_ticket(rings, sink, conn, value),
+        Completion::Ticket(conn) => connect::on_ticket(rings, sink, conn, value),
         Completion::Flush(conn) => {
             if let Some(conn) = rings.conn(conn) {
                 conn.flow.complete();

@@ -1,11 +1,11 @@
 //! Errors that the interconnect reports: which connections they concern.
 
-use super::close::{post_disconnect, send_disconnect, writers_alone};
+use super::disconnect::{post_disconnect, send_disconnect, writers_alone};
 use crate::ctypes::*;
-use crate::proto::tofu_wireup;
 use crate::sys::log;
 use crate::tl::LaneTarget;
 use crate::tl::sink::Sink;
+use crate::tl::tofu::connect;
 use crate::tl::tofu::op_queue::ErrSource;
 use crate::tl::tofu::peer_lane::drop_lane;
 use crate::tl::tofu::utofu::code_name;
@@ -21,8 +21,8 @@ pub(super) fn on_failure<S: Sink>(
     code: i32,
 ) {
     match source {
-        ErrSource::Conn(number) => tofu_wireup::fail(rings, sink, number, code),
-        ErrSource::Credit(number) => tofu_wireup::fail_writer(rings, sink, number, code),
+        ErrSource::Conn(number) => connect::fail(rings, sink, number, code),
+        ErrSource::Credit(number) => connect::fail_writer(rings, sink, number, code),
         ErrSource::Own => log::error!(
             "an operation of the worker on its own memory has failed: {} ({code})",
             code_name(code)
@@ -30,12 +30,12 @@ pub(super) fn on_failure<S: Sink>(
         ErrSource::Unknown => {}
         ErrSource::Untagged(0, there) => {
             for number in writers(rings, there) {
-                tofu_wireup::fail_writer(rings, sink, number, code);
+                connect::fail_writer(rings, sink, number, code);
             }
         }
         ErrSource::Untagged(generation, there) => {
             for number in overdue_writers(rings, generation, there) {
-                tofu_wireup::fail(rings, sink, number, code);
+                connect::fail(rings, sink, number, code);
             }
         }
     }
