@@ -11,7 +11,7 @@ use super::sender::sender_of;
 use super::shm::BATCH;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, EpFlags};
-use crate::engine::request::{self, PeerRef, Request, TxState};
+use crate::engine::request::{self, Request, TxState};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::{Rx, Worker};
 use crate::op;
@@ -19,12 +19,10 @@ use crate::op::param::Param;
 use crate::op::sink::WorkerSink;
 use crate::proto::answers;
 use crate::proto::tx::rma_tofu;
-use crate::tl::Lane;
-use crate::tl::tofu::receive;
+use crate::tl::tofu::receive::short::{self, Polled};
 use crate::tl::tofu::sender::TofuSender;
 use crate::tl::tofu::tni::PIGGYBACK;
-use crate::tl::tofu::utofu::{NO_NOTICE, NOT_FOUND, RMT_PUT, SUCCESS};
-use crate::tl::tofu::worker::TofuWorker;
+use crate::tl::{Lane, Message};
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::ptr;
@@ -222,22 +220,16 @@ unsafe fn reader(
 /// Single-thread mode, and no caller holds progress, or a reference to the queue.
 #[inline(never)]
 pub unsafe fn poll(worker: &Worker, rx: &mut Rx) -> u32 {
-    let Some(rings) = rx.tofu.as_deref_mut().filter(|rings| rings.has_budget()) else {
-        return poll_all(worker, rx);
+    let polled = match rx.tofu.as_deref_mut() {
+        // SAFETY: single-thread mode, and no other reference to the queue lives.
+        Some(rings) => unsafe { short::poll(rings) },
+        None => Polled::All,
     };
-    // SAFETY: single-thread mode, and no other reference to the queue lives.
-    let queue = unsafe { rings.iface.queue.alone() };
-    if queue.has_more() {
-        return poll_all(worker, rx);
-    }
-    // Usually nothing has arrived, and this poll is all there is to do.
-    // SAFETY: single-thread mode; the interface keeps the VCQ.
-    let code = unsafe { rings.vcq_ops.poll_mrq(&mut rings.notice) };
-    match code {
-        // No notice reports room for the rest of a record.
-        NOT_FOUND if !queue.is_sending() && !rings.iface.has_unfinished() => 0,
-        NOT_FOUND => poll_all(worker, rx),
-        code => take(worker, rx, code),
+    match polled {
+        Polled::Idle => 0,
+        Polled::All => poll_all(worker, rx),
+        // SAFETY: the caller's promise.
+        Polled::Notice(code) => unsafe { take(worker, rx, code) },
     }
 }
 
@@ -252,64 +244,52 @@ fn poll_all(worker: &Worker, rx: &mut Rx) -> u32 {
 }
 
 /// Handles the worker's notice. If the previous call has received one, too, more are likely to be there: they are
-/// handled at once.
+/// handled at once, and then, unless the MRQ is empty, everything else.
+///
+/// # Safety
+/// As for [`poll`].
 #[inline(never)]
-fn take(worker: &Worker, rx: &mut Rx, code: i32) -> u32 {
+unsafe fn take(worker: &Worker, rx: &mut Rx, code: i32) -> u32 {
     let calls = rx.calls;
     let Some(rings) = rx.tofu.as_deref_mut() else {
         return 0;
     };
     worker.rx.hold(true);
     let in_a_row = std::mem::replace(&mut rings.credited_at, calls) == calls + 1;
-    let mut count = handle(worker, rings, code);
+    // SAFETY: the caller's promise; the hold keeps callbacks from progress.
+    let mut count = unsafe { short::handle(rings, sink(worker), code) };
     if in_a_row {
-        count += take_more(worker, rx);
+        // SAFETY: the caller's promise.
+        count += unsafe { take_more(worker, rx) };
     }
     worker.rx.hold(false);
     rx.events += u64::from(count);
     count
 }
 
-/// Handles the worker's notice: returns the number of events.
+/// Handles further notices, and then, unless the MRQ is empty, everything else.
+///
+/// # Safety
+/// As for [`poll`]; the caller holds progress.
+#[inline(never)]
+unsafe fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
+    let Some(rings) = rx.tofu.as_deref_mut() else {
+        return 0;
+    };
+    // SAFETY: the caller's promise.
+    let (count, is_empty) = unsafe { short::handle_more(rings, sink(worker), BATCH) };
+    if is_empty {
+        return count;
+    }
+    count + op::tofu::progress(worker, rx, on_packet::<false>)
+}
+
+/// The worker for what arrives.
 #[inline(always)]
 #[allow(
     clippy::redundant_closure,
     reason = "a closure is inlined, as a function that two places name is not"
 )]
-fn handle(worker: &Worker, rings: &mut TofuWorker<PeerRef>, code: i32) -> u32 {
-    if (code, rings.notice.notice_type) != (SUCCESS, RMT_PUT) {
-        let sink = WorkerSink::new(worker, on_packet::<false>);
-        return receive::on_flush_reply(rings, sink, code);
-    }
-    // An error may come without a notice, and is not to be taken for one of this operation.
-    rings.notice.notice_type = NO_NOTICE;
-    // SAFETY: single-thread mode, and no callback runs while the reference lives.
-    unsafe { rings.iface.queue.alone() }.has_reply();
-    let stadd = rings.notice.rmt_stadd;
-    let sink = WorkerSink::new(worker, |w: &Worker, m| on_packet::<false>(w, m));
-    receive::arrived(rings, sink, stadd);
-    1
-}
-
-/// Handles further notices, and then, unless the MRQ is empty, everything else. Single-thread mode; the caller holds
-/// progress.
-#[inline(never)]
-fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
-    let mut count = 0;
-    for _ in 0..BATCH {
-        let Some(rings) = rx.tofu.as_deref_mut().filter(|rings| rings.has_budget()) else {
-            break;
-        };
-        // SAFETY: single-thread mode, and no callback runs while the reference lives.
-        if unsafe { rings.iface.queue.alone() }.has_more() {
-            break;
-        }
-        // SAFETY: single-thread mode; the interface keeps the VCQ.
-        let code = unsafe { rings.vcq_ops.poll_mrq(&mut rings.notice) };
-        if code == NOT_FOUND {
-            return count;
-        }
-        count += handle(worker, rings, code);
-    }
-    count + op::tofu::progress(worker, rx, on_packet::<false>)
+fn sink(worker: &Worker) -> WorkerSink<'_, impl Fn(&Worker, Message) -> bool + Copy> {
+    WorkerSink::new(worker, |w, m| on_packet::<false>(w, m))
 }

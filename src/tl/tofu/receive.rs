@@ -2,6 +2,7 @@
 
 mod disconnect;
 mod errors;
+pub mod short;
 
 use super::op_queue::{CREDITS, Completion, OpTag, QueueEvent};
 use super::peer_lane::with_sender;
