@@ -14,7 +14,7 @@ impl Worker {
     /// Registers user memory for devices. `None`: the data are sent by messages; so are empty ones.
     pub fn register_ib(&self, ptr: *mut u8, len: usize, by: MrUse) -> Option<Handle<IbMr>> {
         let registrations = self.ctx.tl.ib.registrations(&self.ctx.options);
-        registrations.register(&self.ib_mrs, ptr, len, by)
+        registrations.register(&self.tl.ib.registrations, ptr, len, by)
     }
 
     /// Registers all pieces of a request's data that are not empty, in their order. `None` for a list of short pieces:

@@ -4,8 +4,8 @@ mod intervals;
 
 use super::memory::ShmExport;
 use crate::sys::sync::{AtomicU64, Ordering};
-use crate::tl::TlRegion;
 use crate::tl::mapped::MappedRegions;
+use crate::tl::{TlRegion, TlRegions};
 use intervals::Intervals;
 use parking_lot::RwLock;
 
@@ -138,9 +138,10 @@ impl RegionTable {
         }
         found.is_some()
     }
+}
 
-    /// The first result of `f` for the transports' part of a region that contains these bytes.
-    pub fn tl<T>(&self, addr: u64, len: u64, f: impl Fn(&TlRegion) -> Option<T>) -> Option<T> {
+impl TlRegions for RegionTable {
+    fn find<T>(&self, addr: u64, len: u64, f: impl Fn(&TlRegion) -> Option<T>) -> Option<T> {
         self.find(addr, len, |_, region| f(region))
     }
 }

@@ -29,8 +29,6 @@ use crate::sys::host;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
 use crate::tl::TlWorker;
-use crate::tl::ib::loopback::LoopbackQp;
-use crate::tl::ib::registration::LocalMrCache;
 use crate::tl::shm::chunk_board::ChunkState;
 use crate::tl::shm::inbox::Doorbell;
 use crate::tl::shm::outbox::OpenSplitCopy;
@@ -129,9 +127,6 @@ pub struct Worker {
     pub split_pushes: MtLock<Vec<SplitPush>>,
     /// Region of each peer's last access. The progress thread's.
     pub last_region: LastRegion,
-    /// Queue pair to the own process by which a device executes atomic operations for peers that cannot use it
-    /// directly; `None` before the first.
-    pub loopback: MtLock<Option<LoopbackQp>>,
     /// What its threads share of the transports.
     pub tl: TlWorker,
     /// Requests that a fence has removed from their queues: progress completes them.
@@ -150,8 +145,6 @@ pub struct Worker {
     pub fenced: AtomicBool,
     /// A fence was ever called: connections that are made from now on keep their gets in order, too.
     pub fences: AtomicBool,
-    /// Registrations that this worker found lately; `None` before the first lookup.
-    pub ib_mrs: LocalMrCache,
     /// Failed peers that were replaced: endpoints still lead to them.
     pub replaced_peers: MtLock<Vec<Box<Peer>>>,
     /// Failed peers that are in no list any more and that progress may still name. The progress thread's.

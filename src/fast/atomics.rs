@@ -9,8 +9,9 @@ use crate::engine::peer::Peer;
 use crate::engine::rkey::{AmoExecutor, Rkey};
 use crate::engine::worker::Worker;
 use crate::engine::yield_policy::FAILURES_PER_LOOK;
-use crate::op::amo::{self, AmoOp};
+use crate::op;
 use crate::op::param::Param;
+use crate::tl::amo::{self, AmoOp};
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::ptr;
@@ -151,7 +152,7 @@ unsafe fn atomic_slow(
         let p = Param::new(param, worker.extra_op_flags());
         // Relaxed, here and below: the counter orders no other data.
         let before = worker.failed_swaps.load(Ordering::Relaxed);
-        let result = amo::atomic(ep, op, buffer, count, addr, rkey, &p);
+        let result = op::amo::atomic(ep, op, buffer, count, addr, rkey, &p);
         let failures = worker.failed_swaps.load(Ordering::Relaxed);
         if failures != before {
             back_off_at_times(worker, failures);
@@ -164,7 +165,7 @@ unsafe fn atomic_slow(
 #[cold]
 #[inline(never)]
 fn note_failure(worker: &Worker) {
-    back_off_at_times(worker, amo::count_failure(worker));
+    back_off_at_times(worker, op::amo::count_failure(worker));
 }
 
 /// Backs off at one of [`FAILURES_PER_LOOK`] failed compare-and-swaps.
@@ -226,10 +227,10 @@ unsafe fn change<const SIZE: u8>(
     // SAFETY: the caller's buffers have `SIZE` bytes; that of the reply holds the new value of a compare-and-swap. The
     // word is aligned, in a region that is mapped as long as its key exists, and only processors change it.
     unsafe {
-        let operand = amo::load(operand, SIZE);
+        let operand = op::amo::load(operand, SIZE);
         let (op, value, compare) = match op {
             ADD => (amo::ADD, operand, 0),
-            CSWAP => (amo::CSWAP, amo::load(reply, SIZE), operand),
+            CSWAP => (amo::CSWAP, op::amo::load(reply, SIZE), operand),
             SWAP..=XOR => return Some(change_otherwise::<SIZE>(peer, op, word, operand, reply)),
             _ => return None,
         };
@@ -256,7 +257,7 @@ unsafe fn execute(peer: &Peer, word: *mut u8, change: AmoOp, reply: *mut c_void)
     // SAFETY: the caller's promises are those that the callees require.
     let old = unsafe {
         let old = amo::execute(word, change);
-        amo::store(reply, old, change.size);
+        op::amo::store(reply, old, change.size);
         old
     };
     peer.stats()

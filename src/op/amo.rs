@@ -15,76 +15,22 @@ use crate::proto::select::amo::{self as select, AmoPath};
 use crate::proto::select::rma::Adapter;
 use crate::proto::tx::{self, PostResult, rma_ib, rma_tofu};
 use crate::sys::log;
+use crate::tl::amo::{self, AmoOp, CSWAP, SWAP, XOR};
 use crate::tl::tofu::amo::AmoVerb;
 use crate::wire::header::{AmoHdr, Kind, UNNAMED};
 use crate::wire::rkey::RkeyAtomics;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-/// Numbers of `ucp_atomic_op_t`, also used on the wire.
-pub const ADD: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u8;
-pub const SWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_SWAP as u8;
-pub const CSWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u8;
-pub const AND: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_AND as u8;
-pub const OR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_OR as u8;
-pub const XOR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_XOR as u8;
-
-/// An operation as the target executes it.
-#[derive(Clone, Copy)]
-pub struct AmoOp {
-    pub op: u8,
-    /// 4 or 8 bytes.
-    pub size: u8,
-    /// Operand; for CSWAP the new value.
-    pub value: u64,
-    /// Expected value of a CSWAP.
-    pub compare: u64,
-}
-
-macro_rules! apply {
-    ($atomic:ty, $int:ty, $ptr:expr, $amo:expr) => {{
-        // SAFETY: the caller of `execute` promises aligned, valid memory.
-        let a = unsafe { <$atomic>::from_ptr($ptr.cast()) };
-        let v = $amo.value as $int;
-        // AcqRel: programs build locks from these; the partner is an atomic operation of another process on this word.
-        let old = match $amo.op {
-            ADD => a.fetch_add(v, Ordering::AcqRel),
-            AND => a.fetch_and(v, Ordering::AcqRel),
-            OR => a.fetch_or(v, Ordering::AcqRel),
-            XOR => a.fetch_xor(v, Ordering::AcqRel),
-            SWAP => a.swap(v, Ordering::AcqRel),
-            _ => match a.compare_exchange($amo.compare as $int, v, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(old) | Err(old) => old,
-            },
-        };
-        u64::from(old)
-    }};
-}
-
-/// Executes an operation on memory of this process. Returns the previous value.
-///
-/// # Safety
-/// `ptr` points to `size` valid bytes and is aligned to `size`.
-#[inline(always)]
-pub unsafe fn execute(ptr: *mut u8, amo: AmoOp) -> u64 {
-    if amo.size == 4 {
-        apply!(AtomicU32, u32, ptr, amo)
-    } else {
-        apply!(AtomicU64, u64, ptr, amo)
-    }
-}
-
-impl AmoOp {
-    /// The header of the operation as a message.
-    fn head(self, fetch: bool) -> AmoHdr {
-        AmoHdr {
-            req: UNNAMED,
-            value: self.value,
-            compare: self.compare,
-            op: self.op,
-            size: self.size,
-            fetch: fetch.into(),
-        }
+/// The header of an operation as a message.
+fn head(amo: AmoOp, fetch: bool) -> AmoHdr {
+    AmoHdr {
+        req: UNNAMED,
+        value: amo.value,
+        compare: amo.compare,
+        op: amo.op,
+        size: amo.size,
+        fetch: fetch.into(),
     }
 }
 
@@ -140,7 +86,7 @@ pub unsafe fn atomic(
         };
         let fetch = !reply.is_null();
         if let AmoPath::Mapped(local) = path {
-            let old = execute(local, amo);
+            let old = amo::execute(local, amo);
             store(reply, old, amo.size);
             if has_failed(amo, old) {
                 count_failure(worker);
@@ -164,7 +110,7 @@ pub unsafe fn atomic(
                 len: amo.size.into(),
             };
         }
-        set_sent(r, path, addr, &amo.head(fetch), rkey);
+        set_sent(r, path, addr, &head(amo, fetch), rkey);
         if !fetch && !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) && p.external().is_null() {
             return post(req);
         }
@@ -211,7 +157,7 @@ fn path(
     let hca = hca_atomics(rkey, amo.size);
     let executes = |adapter| match adapter {
         Adapter::Tofu => rkey.tl.tofu.stadd(addr, len).is_some() && offers(worker, amo),
-        Adapter::Ib => hca.port_mask != 0 && rma_ib::step(&amo.head(false)).is_some(),
+        Adapter::Ib => hca.port_mask != 0 && rma_ib::step(&head(amo, false)).is_some(),
     };
     let answered = || answers::is_answered(peer);
     Ok(select::path(

@@ -1,7 +1,6 @@
 //! Dispatch of received messages by their kind. Values from peers are checked here.
 
-use super::amo::{self, AmoOp};
-use super::{am, amo_target, get_reply, signal, stream, tag};
+use super::{am, amo, amo_target, get_reply, signal, stream, tag};
 use crate::ctypes::*;
 use crate::engine::ib_worker::RailEvent;
 use crate::engine::peer::Peer;
@@ -14,6 +13,7 @@ use crate::proto::rndv::{self, get_zcopy, put_zcopy};
 use crate::proto::{answers, cm, failure, ib_rails, req_lookup, rndv_cancel, split_copy, tx};
 use crate::sys::log;
 use crate::tl::Message;
+use crate::tl::amo::AmoOp;
 use crate::wire::address::PortLocator;
 use crate::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, FragmentHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr,

@@ -7,7 +7,7 @@
 //! (`proto::tx`). An RC write in one work request carries a short signal as its immediate, if nothing is pending
 //! (`SignalWord`); a Tofu put in one post is followed by a piggyback frame with the signal (`NoteHdr`).
 
-use super::amo::{self, AmoOp};
+use super::amo::mapped;
 use super::param::{self, Param, status_ptr};
 use super::rma::{self, RmaOp};
 use super::{rx_dispatch, sgl};
@@ -23,6 +23,7 @@ use crate::proto::cma::CmaDirection;
 use crate::proto::select::rma::RmaPath;
 use crate::proto::tx::{self, PostResult, rma_ib, rma_tofu};
 use crate::sys::log;
+use crate::tl::amo::{self, AmoOp};
 use crate::wire::header::{Kind, NoteHdr, SignalHdr, SignalWord};
 use std::ffi::c_void;
 
@@ -130,7 +131,7 @@ unsafe fn resolve_target<'a>(
             return Err(UCS_ERR_INVALID_PARAM);
         }
         SignalAim::Flag { addr, rkey, .. } => {
-            amo::mapped(worker, peer, rkey, addr, size_of::<u64>() as u8)?
+            mapped(worker, peer, rkey, addr, size_of::<u64>() as u8)?
         }
     };
     Ok(SignalTarget {

@@ -1,5 +1,6 @@
 //! Transports: how bytes get from one worker to another. They do not depend on matching or on requests.
 
+pub mod amo;
 pub mod cm;
 pub mod cm_conn;
 pub mod contract;
@@ -23,7 +24,7 @@ pub(crate) use lane::with_sender;
 pub use message::Message;
 pub use program::Program;
 pub use resource::Resource;
-pub use shared::{TlContext, TlRegion, TlRkey, TlWorker, TlZcopy};
+pub use shared::{TlContext, TlRegion, TlRegions, TlRkey, TlWorker, TlZcopy};
 pub use token::Token;
 
 /// Where a worker is to be connected to that cannot be reached by shared memory.

@@ -2,7 +2,8 @@
 //! own affair.
 
 use super::LaneTarget;
-use super::ib::context::IbContext;
+use super::amo::AmoOp;
+use super::ib::context::{IbContext, IbShared};
 use super::ib::region::IbRegion;
 use super::program::Program;
 use super::tcp::context::TcpContext;
@@ -15,6 +16,7 @@ use crate::options::Options;
 use crate::wire::address::WorkerAddress;
 use crate::wire::rkey::DeviceKeys;
 use crate::wire::rkey_tofu::TofuRkey;
+use std::io;
 use std::sync::Arc;
 
 /// The transports' part of a context.
@@ -31,6 +33,31 @@ impl TlContext {
         let adapters: Vec<&str> = ib.ports.iter().map(|port| &*port.name).collect();
         let tcp = TcpContext::new(options, ib.wireup_by_tcp(), &adapters);
         TlContext { ib, tofu, tcp }
+    }
+
+    /// Executes an operation on registered memory by the unit that executes those of the peers, for a peer of this
+    /// worker. `fails_over`: the peer may use any port. `None`: processors execute operations on this memory.
+    ///
+    /// # Safety
+    /// `addr` points to `amo.size` bytes in `regions` and is aligned to them.
+    pub unsafe fn execute_amo(
+        &self,
+        worker: &TlWorker,
+        regions: &impl TlRegions,
+        fails_over: bool,
+        addr: u64,
+        amo: AmoOp,
+    ) -> Option<io::Result<u64>> {
+        let len = amo.size.into();
+        if self.tofu.amo_by_tni {
+            let region = || regions.find(addr, len, |region| region.tofu.clone());
+            // SAFETY: the caller's memory.
+            unsafe { (self.tofu).execute_amo(worker.tofu.as_ref(), region, addr, amo) }
+        } else {
+            let key = || regions.find(addr, len, |region| region.ib.as_ref()?.atomic_key());
+            // SAFETY: the caller's memory.
+            unsafe { (self.ib).execute_amo(&worker.ib, key, fails_over, addr, amo) }
+        }
     }
 
     /// Whether a worker may reach others through a network. Network devices, if TCP is allowed, are not counted: they
@@ -65,6 +92,7 @@ impl TlContext {
 
 /// The transports' part of a worker that all of its threads use; `None` where a transport is not used.
 pub struct TlWorker {
+    pub ib: IbShared,
     pub tofu: Option<TofuShared>,
 }
 
@@ -75,6 +103,12 @@ impl TlWorker {
         let locator = address.tofu?;
         Some(LaneTarget::Tofu(TofuTarget { locator }))
     }
+}
+
+/// The regions of `ucp_mem_map`, with what the transports keep of each.
+pub trait TlRegions {
+    /// The first result of `f` for a region that contains these bytes.
+    fn find<T>(&self, addr: u64, len: u64, f: impl Fn(&TlRegion) -> Option<T>) -> Option<T>;
 }
 
 /// The transports' part of a region of registered memory; `None` where a transport is not used. Copies share it.

@@ -22,6 +22,7 @@ use crate::sys::host;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
 use crate::tl::TlWorker;
+use crate::tl::ib::context::IbShared;
 use crate::tl::shm::inbox::{Doorbell, Inbox};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -96,6 +97,7 @@ fn assemble(
         doorbell: inbox.map_or_else(Doorbell::unconnected, Inbox::doorbell),
         ib: interfaces.ib_locator(ctx),
         tl: TlWorker {
+            ib: IbShared::new(mt),
             tofu: tofu.map(|tofu| tofu.shared()),
         },
         tcp,
@@ -121,7 +123,6 @@ fn assemble(
         timed_get: MtLock::new(mt, None),
         split_pushes: MtLock::new(mt, Vec::new()),
         last_region: LastRegion::default(),
-        loopback: MtLock::new(mt, None),
         flushed_done: MtLock::new(mt, Vec::new()),
         err_handlers: MtLock::new(mt, ErrHandlers::default()),
         closed_eps: MtLock::new(mt, Vec::new()),
@@ -130,7 +131,6 @@ fn assemble(
         progress_flags: ProgressFlags::default(),
         fenced: AtomicBool::new(false),
         fences: AtomicBool::new(false),
-        ib_mrs: MtLock::new(mt, None),
         cm: MtLock::new(mt, None),
         replaced_peers: MtLock::new(mt, Vec::new()),
         unlisted: MtLock::new(mt, Vec::new()),

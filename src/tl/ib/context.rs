@@ -2,10 +2,12 @@
 
 use super::amo;
 use super::keepalive::KeepaliveThread;
+use super::loopback::LoopbackQp;
 use super::options::IbPolicy;
 use super::port::{self, Port};
-use super::registration::{self, IbMrCaches};
+use super::registration::{self, IbMrCaches, LocalMrCache};
 use crate::options::Options;
+use crate::sys::lock::MtLock;
 use crate::sys::log;
 use crate::sys::sync::OnceLock;
 use crate::tl::program::Program;
@@ -103,6 +105,25 @@ impl IbContext {
     pub fn trim(&self) {
         if let Some(registrations) = self.registrations.get() {
             registrations.trim();
+        }
+    }
+}
+
+/// What all threads of a worker use.
+pub struct IbShared {
+    /// Registrations that the worker found lately; `None` before the first lookup.
+    pub registrations: LocalMrCache,
+    /// Queue pair to the own process by which a device executes atomic operations for peers that cannot use it
+    /// directly; `None` before the first.
+    pub loopback: MtLock<Option<LoopbackQp>>,
+}
+
+impl IbShared {
+    /// `mt`: threads may call the worker concurrently.
+    pub fn new(mt: bool) -> IbShared {
+        IbShared {
+            registrations: MtLock::new(mt, None),
+            loopback: MtLock::new(mt, None),
         }
     }
 }

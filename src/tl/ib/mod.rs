@@ -9,6 +9,7 @@
 //! memory of this process. The wireup messages of two workers, and the header of each packet, are in `wire::ib_packet`.
 
 mod amo;
+mod amo_unit;
 #[allow(
     non_camel_case_types,
     clippy::undocumented_unsafe_blocks,

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::utofu::{self, ArmwOps, TniCaps, TniFlags};
-use crate::ctypes::ucp_atomic_op_t;
+use crate::tl::amo::{ADD, AND, CSWAP, OR, SWAP, XOR};
 use std::ffi::c_int;
 
 /// The kind of operation.
@@ -41,12 +41,6 @@ pub struct AmoCaps(ArmwOps);
 impl AmoVerb {
     /// The TNI's operation for a number of `ucp_atomic_op_t`.
     pub fn of(op: u8) -> Option<AmoVerb> {
-        const ADD: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u8;
-        const SWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_SWAP as u8;
-        const CSWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u8;
-        const AND: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_AND as u8;
-        const OR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_OR as u8;
-        const XOR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_XOR as u8;
         Some(match op {
             ADD => AmoVerb::Add,
             SWAP => AmoVerb::Swap,

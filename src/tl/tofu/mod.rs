@@ -35,6 +35,7 @@ mod loom_tests;
 #[cfg(all(test, loom))]
 pub mod model;
 pub mod amo;
+mod amo_unit;
 pub mod info;
 mod lane;
 pub mod listen;
