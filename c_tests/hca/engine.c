@@ -7,6 +7,19 @@ static pthread_cond_t engine_idle = PTHREAD_COND_INITIALIZER;
 static struct soft_qp *engine_list; /* QPs with pending requests */
 static struct soft_qp *engine_inside; /* the one that the thread works on without engine.lock */
 
+/* The pending requests are the parent's, which executes them; a thread of the parent may have held the lock. */
+static void in_child(void)
+{
+    engine = (struct soft_thread)SOFT_THREAD_INITIALIZER;
+    engine_idle = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    engine_list = engine_inside = NULL;
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, in_child);
+}
+
 /* engine.lock held. */
 static void engine_unlist(struct soft_qp *qp)
 {

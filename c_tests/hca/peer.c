@@ -27,6 +27,19 @@ static struct {
 
 static pthread_mutex_t peer_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* A thread that the child does not have may have held the lock and been changing the tables: they begin empty. */
+static void in_child(void)
+{
+    memset(peers, 0, sizeof(peers));
+    memset(signals, 0, sizeof(signals));
+    peer_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, in_child);
+}
+
 uint64_t peer_born(pid_t pid)
 {
     char name[64], text[1024], *field;

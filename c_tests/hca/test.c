@@ -26,6 +26,8 @@ static const struct soft_case cases[] = {
     {"demand", demand_active, passive_waits, NULL},
     {"srq", srq_active, srq_passive, NULL},
     {"threads", threads_active, threads_passive, NULL},
+    {"forked_threads", forked_threads_active, forked_threads_passive, NULL},
+    {"forked_requests", forked_requests_active, forked_requests_passive, NULL},
     {"ud", ud_active, ud_passive, NULL},
     {"refusals", refusals_active, nothing_passive, NULL},
 };

@@ -9,6 +9,17 @@
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* A thread that the child does not have may have held it. */
+static void in_child(void)
+{
+    open_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, in_child);
+}
+
 int soft_wire_file_open(const char *variable, void (*attach)(int fd))
 {
     const char *name = getenv(variable);
