@@ -493,8 +493,54 @@ static void many_peers(void)
     pair_close(&pair);
 }
 
+typedef struct __attribute__((packed)) {
+    uint8_t  header[HEADER_SIZE];
+    uint8_t  magic[8];
+    uint64_t worker, secret;
+    uint32_t number, proof;
+    uint8_t  port[PORT_SIZE];
+} check_t;
+
+/* A check of a connection is replied to if it has the secret. A false reply loses no peer. */
+static void checks(void)
+{
+    enum { CHECK = 32, GONE = 64 };
+    pair_t   pair;
+    forger_t s;
+
+    pair_open(&pair);
+    forger_open(&s, &pair);
+    check_t right = {.magic = "rucp-is", .worker = pair.uid, .secret = pair.secret, .number = 3, .proof = 4};
+    right.magic[7] = '?';
+    put_header(right.header, 100, CHECK, 5, 0, 0);
+    memcpy(right.port, s.port, PORT_SIZE);
+    for (int round = 0; round < 400; round++) {
+        check_t check  = right;
+        size_t  length = sizeof(check);
+        switch (round % 4) {
+        case 0: check.secret ^= 1ull << round % 64; break;
+        case 1: check.worker ^= 1ull << round % 64; break;
+        case 2: check.magic[round % 8] ^= 1; break;
+        case 3: length = (size_t)round % sizeof(check); break;
+        }
+        send_forged(&s, &pair, &check, length);
+        put_header(check.header, (uint32_t)round % 5, GONE, (uint32_t)random_number(), 0, 0);
+        send_forged(&s, &pair, &check, HEADER_SIZE);
+    }
+    WANT_TRUE(s.received == 0);
+    send_forged(&s, &pair, &right, sizeof(right));
+    for (time_t end = time(NULL) + 5; s.received == 0 && time(NULL) < end; poll_reply(&s)) {
+        progress(&pair);
+    }
+    WANT_TRUE(s.received == 1);
+    exchange_all_sizes(&pair);
+    forger_close(&s);
+    pair_close(&pair);
+}
+
 static const case_t cases[] = {
     {"forged: noise", random_packets},
+    {"forged: checks", checks},
     {"forged: wrong hellos", wrong_hellos},
     {"forged: a false peer", false_peer},
     {"forged: a replayed hello", replayed},

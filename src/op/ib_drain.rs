@@ -115,7 +115,10 @@ fn on_datagram(ports: &mut IbWorker, bytes: &[u8]) {
     if d.has(DatagramFlags::HELLO | DatagramFlags::MOVED) {
         return;
     }
-    if !rest.is_empty() && c.reorder.arrive(d.psn, rest, 0) == Arrival::Now {
+    // A peer that has lost the connection acknowledges nothing any more.
+    c.ended |= d.has(DatagramFlags::GONE);
+    let is_packet = !rest.is_empty() && !d.has(DatagramFlags::CHECK);
+    if is_packet && c.reorder.arrive(d.psn, rest, 0) == Arrival::Now {
         c.flow.receive();
         c.ended |= is_disconnect(rest);
     }

@@ -6,9 +6,10 @@ use crate::engine::worker::Worker;
 use crate::proto::ib_wireup;
 use crate::sys::log;
 use crate::tl::ib::reorder::{Arrival, Reorder};
+use crate::tl::ib::ud::AddressHandle;
 use crate::tl::reassembly::split;
 use crate::wire::address::PortLocator;
-use crate::wire::ib_packet::{Datagram, DatagramFlags};
+use crate::wire::ib_packet::{Datagram, DatagramFlags, Ping};
 
 /// Handles a datagram: of a connection, or a HELLO.
 pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]) -> u32 {
@@ -29,18 +30,17 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
     };
     let Some(c) = ports.get(d.number()).filter(own) else {
         log::diag!("a datagram is dropped: no such connection");
+        if d.has(DatagramFlags::CHECK) {
+            report_gone(worker, ports, i, rest);
+        }
         return 0;
     };
     let number = c.number;
     if c.qp.is_some() {
         return 0;
     }
-    if d.has(DatagramFlags::PONG) {
-        c.with_sender(|sender| sender.on_pong());
-        return 0;
-    }
-    if d.has(DatagramFlags::MOVED) {
-        return on_move(ports, number, i, rest);
+    if d.has(DatagramFlags::PONG | DatagramFlags::MOVED | DatagramFlags::GONE) {
+        return on_notice(ports, number, i, d, rest);
     }
     if c.phase != IbConnPhase::Open {
         if c.ended {
@@ -68,7 +68,7 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
         c.flow.request_ack();
     }
     let mut count = u32::from(news);
-    if !rest.is_empty() {
+    if !rest.is_empty() && !d.has(DatagramFlags::CHECK) {
         match c.reorder.arrive(d.psn, rest, window) {
             Arrival::Now => {
                 count += in_turn(worker, ports, number, rest);
@@ -81,6 +81,41 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
     }
     schedule_ack(ports, number);
     count
+}
+
+/// Replies to a peer that checks a connection which this worker does not have: this worker has lost the peer.
+#[cold]
+fn report_gone(worker: &Worker, ports: &IbWorker, i: usize, rest: &[u8]) {
+    let Some((ping, from)) = Ping::read(rest) else {
+        return;
+    };
+    let iface = &*ports.ifaces[i];
+    if (ping.worker, ping.secret) == (worker.uid, ports.secret)
+        && let Ok(ah) = AddressHandle::new(&iface.port, &from)
+    {
+        let gone = Datagram {
+            to: Datagram::to(ping.number, DatagramFlags::GONE),
+            proof: ping.proof,
+            psn: 0,
+            ack: 0,
+        };
+        (iface.outgoing.lock()).send(iface, &ah, from.qpn, &gone.encode());
+    }
+}
+
+/// Handles a datagram of a connection that carries neither an acknowledgement nor a packet.
+#[cold]
+fn on_notice(ports: &mut IbWorker, number: u32, i: usize, d: Datagram, rest: &[u8]) -> u32 {
+    let Some(c) = ports.get(number) else { return 0 };
+    if d.has(DatagramFlags::PONG) {
+        c.with_sender(|sender| sender.on_pong());
+        return 0;
+    }
+    if d.has(DatagramFlags::GONE) {
+        ib_wireup::on_gone(c.peer.get());
+        return 1;
+    }
+    on_move(ports, number, i, rest)
 }
 
 /// The peer has moved to another port: changes the path and acknowledges that.

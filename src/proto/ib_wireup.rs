@@ -34,7 +34,7 @@ use hello::{ping, repeat};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-pub use upkeep::{broken, tick};
+pub use upkeep::{broken, on_gone, tick};
 
 /// Starts the connections that were requested.
 pub fn start(worker: &Worker, ports: &mut IbWorker) {

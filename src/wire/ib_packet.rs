@@ -26,6 +26,10 @@ bitflags::bitflags! {
         const PONG = 8;
         /// A [`PortLocator`] follows, the sender's new address.
         const MOVED = 16;
+        /// A [`Ping`] and a [`PortLocator`] follow. A worker without the connection replies with [`Self::GONE`].
+        const CHECK = 32;
+        /// Reply to [`Self::CHECK`]: the peer's worker does not have the connection any more.
+        const GONE = 64;
     }
 }
 
@@ -119,14 +123,14 @@ packed! {
 const PING: u64 = u64::from_le_bytes(*b"rucp-is?");
 
 packed! {
-    /// Liveness probe of a worker that has acknowledged nothing for long. A [`PortLocator`] follows: address of the
-    /// prober.
+    /// Liveness probe of a worker that has acknowledged nothing for long, and content of a [`DatagramFlags::CHECK`]. A
+    /// [`PortLocator`] follows: address of the prober.
     Ping, 32 {
         magic: u64,
         worker: u64,
         /// The secret in the address of that worker.
         secret: u64,
-        /// Number and proof for the reply, a [`Datagram`] with [`DatagramFlags::PONG`].
+        /// Number and proof for the reply, a [`Datagram`] with [`DatagramFlags::PONG`] or [`DatagramFlags::GONE`].
         number: u32,
         proof: u32,
     } valid when |ping| ping.magic == PING && ping.number < NO_CONN

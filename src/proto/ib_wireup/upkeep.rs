@@ -182,6 +182,15 @@ fn log_loss(peer: &Peer, why: &str) {
     }
 }
 
+/// Fails the peer of a connection that the peer's worker does not have any more.
+#[cold]
+pub fn on_gone(peer: &Peer) {
+    if peer.status() == UCS_OK {
+        log_loss(peer, "the peer has lost it");
+        peer.fail(UCS_ERR_CONNECTION_RESET);
+    }
+}
+
 /// Fails the peer of a connection after a completion with an error.
 #[cold]
 pub fn broken(ports: &mut IbWorker, number: u32, status: ibv_wc_status) {

@@ -25,7 +25,7 @@ pub use tx_queue::UdTxQueue;
 
 /// Maximum number of packets that are retransmitted at once: if one was lost the receiver may have no room for many.
 const AGAIN: usize = 8;
-/// A silent peer's process is probed after the timeout divided by this.
+/// A silent peer is probed after the timeout divided by this.
 const PROBE_FRACTION: u64 = 4;
 /// Longest wait between two attempts, milliseconds.
 const MAX_RETRANSMIT_MS: f64 = 1000.0;
@@ -64,7 +64,8 @@ pub struct UdTx {
     doubtful: (u32, u32),
     /// An acknowledgment of the packets before this one was requested.
     asked_for: Option<u32>,
-    /// The queue pair that replies to liveness probes for the peer's process, 0 for none, and the probe.
+    /// The queue pair that replies to liveness probes for the peer's process, 0 for none, and the probe, which the
+    /// peer's worker gets, too.
     keepalive_qpn: u32,
     ping: Vec<u8>,
     /// The alternative paths of failover.
@@ -107,7 +108,8 @@ impl UdTx {
         })
     }
 
-    /// Sets the queue pair at the peer's port that is probed, with `ping`, when the peer acknowledges nothing.
+    /// Sets the keepalive responder's queue pair at the peer's port, 0 for none, and what is sent to it, and to the
+    /// peer's worker, when the peer acknowledges nothing.
     pub fn set_keepalive_port(&mut self, qpn: u32, ping: Vec<u8>) {
         (self.keepalive_qpn, self.ping) = (qpn, ping);
     }
@@ -243,7 +245,7 @@ impl UdTx {
     }
 
     /// Retransmits what is due. False: the peer has been silent for longer than the timeout.
-    pub fn tick(&mut self, now: u64) -> bool {
+    pub fn tick(&mut self, flow: &Credits, now: u64) -> bool {
         if self.window.is_empty() || now < self.due {
             return true;
         }
@@ -256,16 +258,27 @@ impl UdTx {
             return false;
         }
         self.look_for_alt_path(now);
-        if self.keepalive_qpn != 0
-            && now - self.silent_since >= self.silence_limit(timeout / PROBE_FRACTION)
-        {
-            let mut outgoing = self.iface.outgoing.lock();
-            outgoing.send(&self.iface, &self.ah, self.keepalive_qpn, &self.ping);
+        if now - self.silent_since >= self.silence_limit(timeout / PROBE_FRACTION) {
+            self.probe(flow);
         }
         self.wait = (self.wait * backoff.max(1.0)).min(self.longest_wait());
         self.due = (now + self.wait as u64 + 1).min(end);
         self.retransmit_first(1);
         true
+    }
+
+    /// Probes the peer's process, which answers even while the worker does not progress, and checks whether the worker
+    /// still has the connection.
+    fn probe(&self, flow: &Credits) {
+        let mut check = self.datagram(flow, DatagramFlags::CHECK | DatagramFlags::ASKS);
+        // The number of a packet that has arrived: earlier versions of this library take the ping for its duplicate.
+        check.psn = self.base.wrapping_sub(1);
+        let bytes = [&check.encode()[..], &self.ping].concat();
+        let mut outgoing = self.iface.outgoing.lock();
+        if self.keepalive_qpn != 0 {
+            outgoing.send(&self.iface, &self.ah, self.keepalive_qpn, &self.ping);
+        }
+        outgoing.send(&self.iface, &self.ah, self.to.qpn, &bytes);
     }
 
     /// Retransmits at most `most` packets behind the first `skip` of the window. Returns their number.

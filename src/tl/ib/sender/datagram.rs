@@ -63,7 +63,7 @@ impl IbSender {
     /// Does what is due at this time, coarse milliseconds. False: the peer has been silent for longer than the timeout.
     pub fn tick(&mut self, now: u64) -> bool {
         match &mut self.transport {
-            RcOrUd::Ud(ud_tx) => ud_tx.tick(now),
+            RcOrUd::Ud(ud_tx) => ud_tx.tick(&self.flow, now),
             RcOrUd::Rc { .. } => true,
         }
     }
