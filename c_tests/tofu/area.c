@@ -61,6 +61,12 @@ static pthread_mutex_t area_lock = PTHREAD_MUTEX_INITIALIZER;
 /* What VCQs have looked up is good in the epoch that they did so in: when something is unmapped the next one begins. */
 static _Atomic uint64_t area_epoch;
 
+void area_in_child(void)
+{
+    area_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    area_count = 0; /* a thread of the parent may have been changing them; what is mapped stays so */
+}
+
 static bool is_of(const struct area *area, const struct question *wanted, uint64_t born)
 {
     return area->born == born && area->from.start == wanted->start && area->from.end == wanted->end &&

@@ -15,6 +15,7 @@ void errors_active(int socket);
 void errors_passive(int socket);
 void faults_active(int socket);
 void faults_passive(int socket);
+void forked_threads_active(int socket);
 void full_active(int socket);
 void full_passive(int socket);
 void hops_active(int socket);

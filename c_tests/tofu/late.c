@@ -14,6 +14,12 @@ enum { LATE_US = 2000 };
 static struct soft_thread engine = SOFT_THREAD_INITIALIZER;
 static uint64_t engine_due = UINT64_MAX; /* ns */
 
+void late_in_child(void)
+{
+    engine = (struct soft_thread)SOFT_THREAD_INITIALIZER;
+    engine_due = UINT64_MAX;
+}
+
 static uint64_t setting(_Atomic uint64_t *fault)
 {
     return atomic_load_explicit(fault, memory_order_relaxed);

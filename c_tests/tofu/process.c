@@ -20,12 +20,23 @@ uint32_t process_node(void)
     return node;
 }
 
-/* A child has none of its parent's VCQs: memory that it registered is its parent's. */
+/*
+ * A child has none of its parent's VCQs: memory that it registered is its parent's. A thread that the child does not
+ * have may have held a lock.
+ */
 static void in_child(void)
 {
+    attach_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    area_in_child();
+    late_in_child();
     atomic_store_explicit(&self, 0, memory_order_relaxed);
     for (int i = 0; i < NODE_VCQS; i++)
         atomic_store_explicit(&vcqs[i].live, 0, memory_order_relaxed);
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, in_child);
 }
 
 static uint32_t choose_node(void)
@@ -90,7 +101,6 @@ static int take_number(void)
 
 int process_attach(void)
 {
-    static bool forks_watched;
     int result = UTOFU_SUCCESS;
 
     /* Acquire: partner of the release in take_number; the node is chosen. */
@@ -100,9 +110,6 @@ int process_attach(void)
         return UTOFU_ERR_NOT_AVAILABLE;
     pthread_mutex_lock(&attach_lock);
     if (atomic_load_explicit(&self, memory_order_relaxed) == 0) {
-        if (!forks_watched)
-            pthread_atfork(NULL, NULL, in_child);
-        forks_watched = true;
         prctl(
             PR_SET_PTRACER,
             PR_SET_PTRACER_ANY); /* for writes by other processes; fails without Yama, which needs none */

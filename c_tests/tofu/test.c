@@ -38,6 +38,7 @@ static const struct soft_case cases[] = {
     {"killed_often", killed_often_active, killed_often_passive, "MRQ=1048576"},
     {"contenders_die", contenders_die_active, passive_waits, "FAULTS=atomic_gap_us=20"},
     {"dies", dies_active, dies_passive, ""},
+    {"forked_threads", forked_threads_active, passive_waits, "FAULTS=delay_us=1"},
     {"polled", polled_active, nothing_passive, ""},
     {"reorder", reorder_active, reorder_passive, "FAULTS=reorder_nth=3,late_us=700000"},
     {"faults", faults_active, faults_passive, ""},

@@ -155,6 +155,7 @@ bool stag_mapped(const void *start, size_t length);       /* all of it, in this 
 
 /* area.c */
 bool area_is_shared(const void *address, size_t size);                  /* of this process */
+void area_in_child(void); /* of a fork */
 void area_tidy(const struct soft_vcq *vcq); /* unmaps stale memory; no operation of the VCQ is in flight */
 char *area_here(struct soft_vcq *vcq, const struct region *region); /* it is held; NULL: not in this process */
 
@@ -179,6 +180,7 @@ bool flight_arrives(struct soft_vcq *vcq, struct wire_notice *notice); /* the ne
 
 /* late.c; the VCQ is locked */
 bool late_hold(struct soft_vcq *vcq, const struct op *op, uint64_t place); /* false: execute it now, then... */
+void late_in_child(void); /* of a fork */
 void late_overtaken(struct soft_vcq *vcq);
 void late_release(struct soft_vcq *vcq, uint64_t now); /* executes operations that are due */
 
