@@ -40,153 +40,208 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
         std::ptr::copy_nonoverlapping(m.record, head.as_mut_ptr(), head_len.min(MAX_HEAD));
         m.record.add(head_len)
     };
-    // SAFETY: `body` has `body_len` bytes. The message comes from the peer in this progress call.
+    // SAFETY: `body` has `body_len` bytes, and `head` is the header of the kind.
     unsafe {
         match kind {
-            Kind::TagEager => tag::on_message(
-                worker,
-                m.imm,
-                PayloadSource::Eager,
-                body_len,
-                body,
-                body_len,
-            ),
-            Kind::TagSync => {
-                let h = SyncHdr::decode(&head).ok_or(Malformed)?;
-                tag::on_message(
-                    worker,
-                    m.imm,
-                    PayloadSource::Sync {
-                        peer: PeerRef::new(peer),
-                        req: h.req,
-                    },
-                    body_len,
-                    body,
-                    body_len,
-                );
-            }
-            Kind::TagRts => {
-                let (offer, keys) = offered(worker, peer, m.aux, &head, (body, body_len))?;
-                let here = offer.beside();
-                tag::on_message(
-                    worker,
-                    m.imm,
-                    PayloadSource::Rts {
-                        peer: PeerRef::new(peer),
-                        offer,
-                    },
-                    offer.len,
-                    body.add(keys - here),
-                    here,
-                );
-            }
+            Kind::TagEager => tag_eager(worker, m.imm, body, body_len),
+            Kind::TagSync => tag_sync(worker, peer, m.imm, &head, body, body_len)?,
+            Kind::TagRts => tag_rts(worker, peer, m, &head, body, body_len)?,
             Kind::SyncAck => rndv::on_ats(worker, peer, m.imm, UCS_OK),
             Kind::Ats => rndv::on_ats(worker, peer, m.imm, final_status(m.aux)),
-            Kind::Rtr => rndv::on_rtr(worker, peer, m.imm, RtrHdr::decode(&head).ok_or(Malformed)?),
+            Kind::Rtr => rndv::on_rtr(worker, peer, m.imm, header(&head, RtrHdr::decode)?),
             Kind::RtrDevice => {
-                let to = RtrDeviceHdr::decode(&head).ok_or(Malformed)?;
-                put_zcopy::on_rtr(worker, peer, m.imm, to);
+                put_zcopy::on_rtr(worker, peer, m.imm, header(&head, RtrDeviceHdr::decode)?)
             }
-            Kind::RailReq | Kind::RailRep => {
-                let port = PortLocator::decode(&head).ok_or(Malformed)?;
-                let rail = RailImm::from_u64(m.imm);
-                let task = match kind {
-                    Kind::RailReq => RailEvent::PeerRequest(rail, port),
-                    _ => RailEvent::PeerReply(rail, port),
-                };
-                worker.raise_rails(peer, task);
-            }
+            Kind::RailReq => rail(worker, peer, m.imm, &head, RailEvent::PeerRequest)?,
+            Kind::RailRep => rail(worker, peer, m.imm, &head, RailEvent::PeerReply)?,
             Kind::RailDown => ib_rails::on_gone(peer, RailImm::from_u64(m.imm)),
             Kind::RailDownAck => {
                 worker.raise_rails(peer, RailEvent::PeerDropped(RailImm::from_u64(m.imm)));
             }
             Kind::Atp => put_zcopy::on_written(worker, peer, m.imm),
-            Kind::Data => req_lookup::on_part(
-                worker,
-                peer,
-                m.imm,
-                kind,
-                DataHdr::decode(&head).ok_or(Malformed)?,
-                body,
-                body_len,
-            ),
+            Kind::Data => {
+                let h = header(&head, DataHdr::decode)?;
+                req_lookup::on_part(worker, peer, m.imm, kind, h, body, body_len);
+            }
             Kind::TagFragment => {
-                let h = FragmentHdr::decode(&head).ok_or(Malformed)?;
+                let h = header(&head, FragmentHdr::decode)?;
                 tag::on_fragment(worker, peer, m.imm, h, body, body_len)?;
             }
-            Kind::AmEager => {
-                let imm = AmImm::from_u64(m.imm);
-                let data_len = body_len
-                    .checked_sub(imm.header_len.into())
-                    .ok_or(Malformed)?;
-                am::on_eager(worker, peer, imm, body, data_len);
-            }
-            Kind::AmRts => {
-                let imm = AmImm::from_u64(m.imm);
-                let (offer, keys) = offered(worker, peer, m.aux, &head, (body, body_len))?;
-                if body_len != keys + usize::from(imm.header_len) {
-                    return Err(Malformed);
-                }
-                let beside = body.add(keys - offer.beside());
-                am::on_rts(worker, peer, imm, (offer, beside), body.add(keys));
-            }
+            Kind::AmEager => am_eager(worker, peer, m.imm, body, body_len)?,
+            Kind::AmRts => am_rts(worker, peer, m, &head, body, body_len)?,
             Kind::AmFragment => {
-                let imm = AmImm::from_u64(m.imm);
-                let h = FragmentHdr::decode(&head).ok_or(Malformed)?;
-                am::on_fragment(worker, peer, imm, h, body, body_len)?;
+                let h = header(&head, FragmentHdr::decode)?;
+                am::on_fragment(worker, peer, AmImm::from_u64(m.imm), h, body, body_len)?;
             }
             Kind::PutReq => put(worker, peer, m.imm, body, body_len),
             Kind::PutAck => answered(peer, final_status(m.aux), "put"),
-            Kind::GetReq => {
-                get_reply::send(worker, peer, m.imm, GetHdr::decode(&head).ok_or(Malformed)?)
-            }
+            Kind::GetReq => get_reply::send(worker, peer, m.imm, header(&head, GetHdr::decode)?),
             Kind::Fence => get_reply::keep(peer),
-            Kind::GetRep => got(
-                worker,
-                peer,
-                m,
-                DataHdr::decode(&head).ok_or(Malformed)?,
-                body,
-                body_len,
-            ),
-            Kind::AmoReq => atomic(worker, peer, m.imm, AmoHdr::decode(&head).ok_or(Malformed)?)?,
-            Kind::AmoRep => atomic_done(
-                worker,
-                peer,
-                m,
-                ValueHdr::decode(&head).ok_or(Malformed)?.value,
-            ),
+            Kind::GetRep => {
+                let h = header(&head, DataHdr::decode)?;
+                got(worker, peer, m, h, body, body_len);
+            }
+            Kind::AmoReq => atomic(worker, peer, m.imm, header(&head, AmoHdr::decode)?)?,
+            Kind::AmoRep => atomic_done(worker, peer, m, header(&head, ValueHdr::decode)?.value),
             Kind::Signal => {
-                let h = SignalHdr::decode(&head).ok_or(Malformed)?;
-                signal::on_message(worker, peer, m.imm, h);
+                signal::on_message(worker, peer, m.imm, header(&head, SignalHdr::decode)?)
             }
             Kind::Note => {
-                let h = NoteHdr::decode(&head).ok_or(Malformed)?;
-                signal::on_note(worker, peer, m.aux, m.imm, h);
+                signal::on_note(worker, peer, m.aux, m.imm, header(&head, NoteHdr::decode)?)
             }
-            Kind::EpClosed => {
-                let status = final_status(m.aux);
-                // A forced close may have left a message unfinished: this message follows its fragments.
-                worker.drop_partials(peer);
-                failure::on_ep_closed(worker, peer, EpImm::from_u64(m.imm).sn, status);
-            }
+            Kind::EpClosed => ep_closed(worker, peer, m.imm, final_status(m.aux)),
             Kind::RndvCancel => rndv_cancel::on_cancelled(worker, peer, m.aux, m.imm),
             Kind::RndvCancelReq => {
-                let h = SyncHdr::decode(&head).ok_or(Malformed)?;
+                let h = header(&head, SyncHdr::decode)?;
                 rndv_cancel::on_cancel_reply(worker, peer, m.imm, h.req);
             }
             Kind::EpInfo => failure::on_ep_info(worker, peer, EpImm::from_u64(m.imm)),
             Kind::Accepted => cm::on_proof(worker, peer, m.imm),
-            Kind::SplitCopy => split_copy::on_split_copy(
-                worker,
-                peer,
-                m.imm,
-                SplitCopyHdr::decode(&head).ok_or(Malformed)?,
-            ),
+            Kind::SplitCopy => {
+                split_copy::on_split_copy(worker, peer, m.imm, header(&head, SplitCopyHdr::decode)?)
+            }
             Kind::StreamData => stream::on_data(worker, peer, m.imm, body, body_len),
         }
     }
     Ok(())
+}
+
+/// Decodes the fixed header of a message.
+#[inline(always)]
+fn header<H>(head: &[u8], decode: impl FnOnce(&[u8]) -> Option<H>) -> Result<H, Malformed> {
+    decode(head).ok_or(Malformed)
+}
+
+/// Handles an eager tagged message.
+///
+/// # Safety
+/// The body has `body_len` readable bytes.
+#[inline(always)]
+unsafe fn tag_eager(worker: &Worker, tag: u64, body: *const u8, body_len: usize) {
+    // SAFETY: the caller's body is readable.
+    unsafe { tag::on_message(worker, tag, PayloadSource::Eager, body_len, body, body_len) }
+}
+
+/// Handles an eager tagged message whose sender waits for the match.
+///
+/// # Safety
+/// The body has `body_len` readable bytes.
+#[inline(always)]
+unsafe fn tag_sync(
+    worker: &Worker,
+    peer: &Peer,
+    tag: u64,
+    head: &[u8],
+    body: *const u8,
+    body_len: usize,
+) -> Result<(), Malformed> {
+    let req = header(head, SyncHdr::decode)?.req;
+    // SAFETY: the message comes from the peer in this progress call; the caller's body is readable.
+    unsafe {
+        let peer = PeerRef::new(peer);
+        let source = PayloadSource::Sync { peer, req };
+        tag::on_message(worker, tag, source, body_len, body, body_len);
+    }
+    Ok(())
+}
+
+/// Handles the RTS of a tagged message.
+///
+/// # Safety
+/// The body has `body_len` readable bytes.
+#[inline(always)]
+unsafe fn tag_rts(
+    worker: &Worker,
+    peer: &Peer,
+    m: &Message,
+    head: &[u8],
+    body: *const u8,
+    body_len: usize,
+) -> Result<(), Malformed> {
+    // SAFETY: the caller's body is readable, and begins with the keys. The message comes from the peer in this progress
+    // call.
+    unsafe {
+        let (offer, keys) = offered(worker, peer, m.aux, head, (body, body_len))?;
+        let here = offer.beside();
+        let peer = PeerRef::new(peer);
+        let source = PayloadSource::Rts { peer, offer };
+        tag::on_message(
+            worker,
+            m.imm,
+            source,
+            offer.len,
+            body.add(keys - here),
+            here,
+        );
+    }
+    Ok(())
+}
+
+/// Handles an eager active message.
+///
+/// # Safety
+/// The body has `body_len` readable bytes.
+#[inline(always)]
+unsafe fn am_eager(
+    worker: &Worker,
+    peer: &Peer,
+    imm: u64,
+    body: *const u8,
+    body_len: usize,
+) -> Result<(), Malformed> {
+    let imm = AmImm::from_u64(imm);
+    let data_len = body_len
+        .checked_sub(imm.header_len.into())
+        .ok_or(Malformed)?;
+    // SAFETY: the body is the data, then the user's header.
+    unsafe { am::on_eager(worker, peer, imm, body, data_len) };
+    Ok(())
+}
+
+/// Handles the RTS of an active message.
+///
+/// # Safety
+/// The body has `body_len` readable bytes.
+#[inline(always)]
+unsafe fn am_rts(
+    worker: &Worker,
+    peer: &Peer,
+    m: &Message,
+    head: &[u8],
+    body: *const u8,
+    body_len: usize,
+) -> Result<(), Malformed> {
+    let imm = AmImm::from_u64(m.imm);
+    // SAFETY: the caller's body is readable; it is checked to be the keys, then the user's header.
+    unsafe {
+        let (offer, keys) = offered(worker, peer, m.aux, head, (body, body_len))?;
+        if body_len != keys + usize::from(imm.header_len) {
+            return Err(Malformed);
+        }
+        let beside = body.add(keys - offer.beside());
+        am::on_rts(worker, peer, imm, (offer, beside), body.add(keys));
+    }
+    Ok(())
+}
+
+/// Leaves a request or a reply for a rail to progress.
+fn rail(
+    worker: &Worker,
+    peer: &Peer,
+    imm: u64,
+    head: &[u8],
+    event: fn(RailImm, PortLocator) -> RailEvent,
+) -> Result<(), Malformed> {
+    let port = header(head, PortLocator::decode)?;
+    worker.raise_rails(peer, event(RailImm::from_u64(imm), port));
+    Ok(())
+}
+
+/// Handles the close of the peer's endpoint.
+fn ep_closed(worker: &Worker, peer: &Peer, imm: u64, status: ucs_status_t) {
+    // A forced close may have left a message unfinished: this message follows its fragments.
+    worker.drop_partials(peer);
+    failure::on_ep_closed(worker, peer, EpImm::from_u64(imm).sn, status);
 }
 
 /// Decodes an RTS with `count` keys. Returns it and the number of bytes that the keys take in the body; the last of
