@@ -209,96 +209,20 @@ mod tests {
     #[test]
     fn the_receiver_uses_the_fastest_scheme() {
         use RndvOffer::{Address, Messages, Rkeys, Stadd};
+        use RndvScheme::{Cma, GetZcopy, Messages as DataMessages, PutZcopy};
         // Offer, CMA, contiguous, put possible, scheme, and the one in its place.
         let rows = [
-            (
-                Messages,
-                true,
-                true,
-                true,
-                RndvScheme::Messages,
-                RndvScheme::Messages,
-            ),
-            (
-                Address,
-                true,
-                false,
-                true,
-                RndvScheme::Cma,
-                RndvScheme::Messages,
-            ),
-            (
-                Address,
-                false,
-                true,
-                true,
-                RndvScheme::PutZcopy,
-                RndvScheme::Messages,
-            ),
-            (
-                Address,
-                false,
-                true,
-                false,
-                RndvScheme::Messages,
-                RndvScheme::Messages,
-            ),
-            (
-                Address,
-                false,
-                false,
-                true,
-                RndvScheme::Messages,
-                RndvScheme::Messages,
-            ),
-            (
-                Rkeys,
-                true,
-                true,
-                true,
-                RndvScheme::Cma,
-                RndvScheme::Messages,
-            ),
-            (
-                Rkeys,
-                false,
-                true,
-                true,
-                RndvScheme::GetZcopy,
-                RndvScheme::PutZcopy,
-            ),
-            (
-                Rkeys,
-                false,
-                true,
-                false,
-                RndvScheme::GetZcopy,
-                RndvScheme::Messages,
-            ),
-            (
-                Rkeys,
-                false,
-                false,
-                true,
-                RndvScheme::Messages,
-                RndvScheme::Messages,
-            ),
-            (
-                Stadd,
-                true,
-                true,
-                true,
-                RndvScheme::GetZcopy,
-                RndvScheme::Messages,
-            ),
-            (
-                Stadd,
-                true,
-                false,
-                true,
-                RndvScheme::Messages,
-                RndvScheme::Messages,
-            ),
+            (Messages, true, true, true, DataMessages, DataMessages),
+            (Address, true, false, true, Cma, DataMessages),
+            (Address, false, true, true, PutZcopy, DataMessages),
+            (Address, false, true, false, DataMessages, DataMessages),
+            (Address, false, false, true, DataMessages, DataMessages),
+            (Rkeys, true, true, true, Cma, DataMessages),
+            (Rkeys, false, true, true, GetZcopy, PutZcopy),
+            (Rkeys, false, true, false, GetZcopy, DataMessages),
+            (Rkeys, false, false, true, DataMessages, DataMessages),
+            (Stadd, true, true, true, GetZcopy, DataMessages),
+            (Stadd, true, false, true, DataMessages, DataMessages),
         ];
         for (offer, cma, contig, put, first, next) in rows {
             let scheme = received(offer, cma, contig, || put);
