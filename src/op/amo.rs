@@ -12,7 +12,7 @@ use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::answers;
 use crate::proto::select::amo::{self as select, AmoPath};
-use crate::proto::select::rma::Adapter;
+use crate::proto::select::rma::RmaDevice;
 use crate::proto::tx::{self, PostResult, rma_ib, rma_tofu};
 use crate::sys::log;
 use crate::tl::amo::{self, AmoOp, CSWAP, SWAP, XOR};
@@ -156,8 +156,8 @@ fn path(
     let rma = rma::path(worker, peer, rkey, addr, len)?;
     let hca = hca_atomics(rkey, amo.size);
     let executes = |adapter| match adapter {
-        Adapter::Tofu => rkey.tl.tofu.stadd(addr, len).is_some() && offers(worker, amo),
-        Adapter::Ib => hca.port_mask != 0 && rma_ib::step(&head(amo, false)).is_some(),
+        RmaDevice::Tofu => rkey.tl.tofu.stadd(addr, len).is_some() && offers(worker, amo),
+        RmaDevice::Ib => hca.port_mask != 0 && rma_ib::step(&head(amo, false)).is_some(),
     };
     let answered = || answers::is_answered(peer);
     Ok(select::path(

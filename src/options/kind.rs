@@ -6,7 +6,7 @@ use super::number;
 
 /// What values an option takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
+pub enum OptionKind {
     /// `y` or `n`.
     Bool,
     /// `y`, `n` or `try`: as far as it works.
@@ -52,13 +52,13 @@ pub enum Kind {
     /// Texts between colons.
     Paths,
     /// Values of another kind between commas.
-    ListOf(&'static Kind),
+    ListOf(&'static OptionKind),
     /// `all`, names between commas, or `^` and the names to leave out.
     Names,
     /// `Names` with ranges: `eth[0-3]` is four names.
     Devices,
     /// A value for every key, `key:value` between commas; a bare value is for all keys.
-    Keyed(&'static [&'static str], &'static Kind),
+    Keyed(&'static [&'static str], &'static OptionKind),
     /// Signals by number or name.
     Signal,
     /// `first-last`, or one number.
@@ -72,13 +72,13 @@ const YES: &[&str] = &["y", "yes", "on", "1"];
 const NO: &[&str] = &["n", "no", "off", "0"];
 const MAYBE: &[&str] = &["try", "maybe"];
 
-impl Kind {
+impl OptionKind {
     /// The spelling in which `text` is kept, or `None` when it is no value of this kind.
     pub fn normalise(&self, text: &str) -> Option<String> {
         match *self {
-            Kind::Bool => switch(text, &[(YES, "y"), (NO, "n")]),
-            Kind::Ternary => switch(text, &[(YES, "y"), (NO, "n"), (MAYBE, "try")]),
-            Kind::OnOffAuto => switch(
+            OptionKind::Bool => switch(text, &[(YES, "y"), (NO, "n")]),
+            OptionKind::Ternary => switch(text, &[(YES, "y"), (NO, "n"), (MAYBE, "try")]),
+            OptionKind::OnOffAuto => switch(
                 text,
                 &[
                     (YES, "on"),
@@ -87,76 +87,82 @@ impl Kind {
                     (&["auto"], "auto"),
                 ],
             ),
-            Kind::TernaryAuto => switch(
+            OptionKind::TernaryAuto => switch(
                 text,
                 &[(YES, "y"), (NO, "n"), (MAYBE, "try"), (&["auto"], "auto")],
             ),
-            Kind::Size => number::size(text).map(number::print_size),
-            Kind::Uint => number::uint(text).map(number::print_uint),
-            Kind::Int => number::int(text).map(|n| n.to_string()),
-            Kind::Ulong => number::ulong(text).map(|n| n.to_string()),
-            Kind::Count => number::count(text).map(number::print_count),
-            Kind::Float => number::float(text).map(|x| format!("{x:.3}")),
-            Kind::Ratio => number::ratio(text).map(number::print_ratio),
-            Kind::Hex => number::hex(text).map(number::print_hex),
-            Kind::Time => number::time(text).map(number::print_time),
-            Kind::Interval => number::interval(text).map(number::print_interval),
-            Kind::Bandwidth => number::bandwidth(text).map(number::print_bandwidth),
-            Kind::Text | Kind::Texts | Kind::Paths | Kind::Retired => Some(text.to_owned()),
-            Kind::Choice(words) => list::choice(text, words).map(str::to_owned),
-            Kind::Choices(words) => list::choices(text, words),
-            Kind::Ranking(words) => list::ranking(text, words),
-            Kind::NumberOr(words) => list::choice(text, words)
+            OptionKind::Size => number::size(text).map(number::print_size),
+            OptionKind::Uint => number::uint(text).map(number::print_uint),
+            OptionKind::Int => number::int(text).map(|n| n.to_string()),
+            OptionKind::Ulong => number::ulong(text).map(|n| n.to_string()),
+            OptionKind::Count => number::count(text).map(number::print_count),
+            OptionKind::Float => number::float(text).map(|x| format!("{x:.3}")),
+            OptionKind::Ratio => number::ratio(text).map(number::print_ratio),
+            OptionKind::Hex => number::hex(text).map(number::print_hex),
+            OptionKind::Time => number::time(text).map(number::print_time),
+            OptionKind::Interval => number::interval(text).map(number::print_interval),
+            OptionKind::Bandwidth => number::bandwidth(text).map(number::print_bandwidth),
+            OptionKind::Text | OptionKind::Texts | OptionKind::Paths | OptionKind::Retired => {
+                Some(text.to_owned())
+            }
+            OptionKind::Choice(words) => list::choice(text, words).map(str::to_owned),
+            OptionKind::Choices(words) => list::choices(text, words),
+            OptionKind::Ranking(words) => list::ranking(text, words),
+            OptionKind::NumberOr(words) => list::choice(text, words)
                 .map(str::to_owned)
                 .or_else(|| number::ulong(text).map(|n| n.to_string())),
-            Kind::ListOf(kind) => list::list_of(text, kind),
-            Kind::Names => list::names(text),
-            Kind::Devices => list::devices(text),
-            Kind::Keyed(keys, kind) => list::keyed(text, keys, kind),
-            Kind::Signal => list::signal(text),
-            Kind::Range => number::range(text),
+            OptionKind::ListOf(kind) => list::list_of(text, kind),
+            OptionKind::Names => list::names(text),
+            OptionKind::Devices => list::devices(text),
+            OptionKind::Keyed(keys, kind) => list::keyed(text, keys, kind),
+            OptionKind::Signal => list::signal(text),
+            OptionKind::Range => number::range(text),
         }
     }
 
     /// The valid values, for messages and for the printed form.
     pub fn syntax(&self) -> String {
         match *self {
-            Kind::Bool => "y or n".into(),
-            Kind::Ternary => "y, n or try".into(),
-            Kind::OnOffAuto => "on, off or auto".into(),
-            Kind::TernaryAuto => "y, n, try or auto".into(),
-            Kind::Size => "bytes: <number>[k|m|g|t][b], inf or auto".into(),
-            Kind::Uint => "<number> or inf".into(),
-            Kind::Int => "<number>, negative too".into(),
-            Kind::Ulong => "<number>".into(),
-            Kind::Count => "<number>, inf or auto".into(),
-            Kind::Float => "<decimal number>".into(),
-            Kind::Ratio => "<decimal number above 0> or auto".into(),
-            Kind::Hex => "<hexadecimal number> or auto".into(),
-            Kind::Time => "time: <number>[m|s|ms|us|ns], seconds without a unit".into(),
-            Kind::Interval => "time: <number>[m|s|ms|us|ns], inf or auto".into(),
-            Kind::Bandwidth => "bandwidth: <number>[K|M|G|T](B|b)(ps|/s|s) or auto".into(),
-            Kind::Text => "text".into(),
-            Kind::Choice(words) => format!("one of {}", words.join(", ")),
-            Kind::Choices(words) => format!("comma list of {}", words.join(", ")),
-            Kind::Ranking(words) => format!("comma list, best first, of {}", words.join(", ")),
-            Kind::NumberOr(words) => format!("<number>, or one of {}", words.join(", ")),
-            Kind::Texts => "comma list of text".into(),
-            Kind::Paths => "colon list of text".into(),
-            Kind::ListOf(kind) => format!("comma list of ({})", kind.syntax()),
-            Kind::Names => "all, a comma list of names, or ^ and the names to leave out".into(),
-            Kind::Devices => {
+            OptionKind::Bool => "y or n".into(),
+            OptionKind::Ternary => "y, n or try".into(),
+            OptionKind::OnOffAuto => "on, off or auto".into(),
+            OptionKind::TernaryAuto => "y, n, try or auto".into(),
+            OptionKind::Size => "bytes: <number>[k|m|g|t][b], inf or auto".into(),
+            OptionKind::Uint => "<number> or inf".into(),
+            OptionKind::Int => "<number>, negative too".into(),
+            OptionKind::Ulong => "<number>".into(),
+            OptionKind::Count => "<number>, inf or auto".into(),
+            OptionKind::Float => "<decimal number>".into(),
+            OptionKind::Ratio => "<decimal number above 0> or auto".into(),
+            OptionKind::Hex => "<hexadecimal number> or auto".into(),
+            OptionKind::Time => "time: <number>[m|s|ms|us|ns], seconds without a unit".into(),
+            OptionKind::Interval => "time: <number>[m|s|ms|us|ns], inf or auto".into(),
+            OptionKind::Bandwidth => "bandwidth: <number>[K|M|G|T](B|b)(ps|/s|s) or auto".into(),
+            OptionKind::Text => "text".into(),
+            OptionKind::Choice(words) => format!("one of {}", words.join(", ")),
+            OptionKind::Choices(words) => format!("comma list of {}", words.join(", ")),
+            OptionKind::Ranking(words) => {
+                format!("comma list, best first, of {}", words.join(", "))
+            }
+            OptionKind::NumberOr(words) => format!("<number>, or one of {}", words.join(", ")),
+            OptionKind::Texts => "comma list of text".into(),
+            OptionKind::Paths => "colon list of text".into(),
+            OptionKind::ListOf(kind) => format!("comma list of ({})", kind.syntax()),
+            OptionKind::Names => {
+                "all, a comma list of names, or ^ and the names to leave out".into()
+            }
+            OptionKind::Devices => {
                 "all, a comma list of names such as eth[0-3], or ^ and the names to leave out"
                     .into()
             }
-            Kind::Keyed(keys, kind) => format!(
+            OptionKind::Keyed(keys, kind) => format!(
                 "comma list of <key>:<value> with the keys {}, a bare <value> is for all keys; value: {}",
                 keys.join(", "),
                 kind.syntax()
             ),
-            Kind::Signal => "a signal, by name or number".into(),
-            Kind::Range => "<number> or <first>-<last>".into(),
-            Kind::Retired => "anything: no longer used".into(),
+            OptionKind::Signal => "a signal, by name or number".into(),
+            OptionKind::Range => "<number> or <first>-<last>".into(),
+            OptionKind::Retired => "anything: no longer used".into(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Lists in the syntax of options: words of a set, permitted or excluded names, devices, key:value pairs.
 #![forbid(unsafe_code)]
 
-use super::kind::Kind;
+use super::kind::OptionKind;
 
 /// The word of the set that `text` spells, whatever its case.
 pub fn choice(text: &str, words: &[&'static str]) -> Option<&'static str> {
@@ -41,7 +41,7 @@ pub fn ranking(text: &str, words: &[&'static str]) -> Option<String> {
 }
 
 /// Values of one kind.
-pub fn list_of(text: &str, kind: &Kind) -> Option<String> {
+pub fn list_of(text: &str, kind: &OptionKind) -> Option<String> {
     let kept: Option<Vec<String>> = parts(text).map(|part| kind.normalise(part)).collect();
     kept.map(|kept| kept.join(","))
 }
@@ -89,7 +89,7 @@ fn expand(name: &str) -> Vec<String> {
 }
 
 /// A value for every key, in the order of the keys: later parts override earlier ones, and no key may be missing.
-pub fn keyed(text: &str, keys: &[&'static str], kind: &Kind) -> Option<String> {
+pub fn keyed(text: &str, keys: &[&'static str], kind: &OptionKind) -> Option<String> {
     let mut values: Vec<Option<String>> = vec![None; keys.len()];
     let mut rest = None;
     for part in text.split(',') {

@@ -5,8 +5,8 @@ use std::fmt::{self, Write};
 
 use super::Options;
 use super::environment::UCX;
-use super::kind::Kind;
-use super::section::{Block, Section};
+use super::kind::OptionKind;
+use super::section::{OptionBlock, Section};
 use super::settings::Settings;
 use super::table::{SECTIONS, Slot, slots};
 
@@ -58,7 +58,7 @@ impl Options {
     /// Every option that is in use: its full name, its value and its default.
     pub fn all(&self) -> impl Iterator<Item = (String, &str, &'static str)> {
         slots()
-            .filter(|slot| slot.row().kind != Kind::Retired)
+            .filter(|slot| slot.row().kind != OptionKind::Retired)
             .map(|slot| {
                 (
                     format!("{UCX}{}", slot.name()),
@@ -89,7 +89,7 @@ impl Options {
     fn print_slot(&self, out: &mut dyn Write, slot: Slot, flags: PrintFlags) -> fmt::Result {
         let row = slot.row();
         let prefix = slot.section().prefix;
-        if row.kind == Kind::Retired {
+        if row.kind == OptionKind::Retired {
             // Only the name can be printed.
             return if flags.hidden {
                 writeln!(out, "{UCX}{prefix}{} (deprecated)", row.name)
@@ -184,7 +184,7 @@ fn write_section(out: &mut String, section: &Section) -> fmt::Result {
 }
 
 /// The prefixes under which the rows of a block can be set too.
-fn shared_note(block: &Block) -> String {
+fn shared_note(block: &OptionBlock) -> String {
     if block.aliases.is_empty() {
         return String::new();
     }

@@ -2,9 +2,9 @@
 #![forbid(unsafe_code)]
 
 use super::choice::{AddressVersion, FenceMode, MEMORY_TYPES, OpFlag};
-use super::kind::Kind::*;
+use super::kind::OptionKind::*;
 use super::rows_protocol::PROTOCOLS;
-use super::section::{Block, Row, Section, Strictness, row};
+use super::section::{OptionBlock, Row, Section, Strictness, row};
 
 /// Devices, transports and memory.
 const RESOURCES: &[Row] = &[
@@ -378,6 +378,6 @@ pub static CONTEXT: Section = Section {
 };
 
 /// Rows without shared prefixes.
-const fn unprefixed(rows: &'static [Row]) -> Block {
-    Block { rows, aliases: &[] }
+const fn unprefixed(rows: &'static [Row]) -> OptionBlock {
+    OptionBlock { rows, aliases: &[] }
 }

@@ -2,16 +2,16 @@
 #![forbid(unsafe_code)]
 
 use super::choice::MEMORY_TYPES;
-use super::kind::Kind::*;
+use super::kind::OptionKind::*;
 use super::rows_iface::IFACE;
-use super::section::{Block, Section, Strictness, row};
+use super::section::{OptionBlock, Section, Strictness, row};
 
 /// Copies between host and CUDA device.
 pub static CUDA_COPY: Section = Section {
     title: "CUDA copies",
     prefix: "CUDA_COPY_",
     blocks: &[
-        Block {
+        OptionBlock {
             aliases: &[],
             rows: &[
                 row(
@@ -61,7 +61,7 @@ pub static CUDA_COPY: Section = Section {
                 ),
             ],
         },
-        Block {
+        OptionBlock {
             rows: IFACE,
             aliases: &[""],
         },
@@ -75,7 +75,7 @@ pub static CUDA_IPC: Section = Section {
     title: "CUDA between processes",
     prefix: "CUDA_IPC_",
     blocks: &[
-        Block {
+        OptionBlock {
             aliases: &[],
             rows: &[
                 row(
@@ -102,7 +102,7 @@ pub static CUDA_IPC: Section = Section {
                 ),
             ],
         },
-        Block {
+        OptionBlock {
             rows: IFACE,
             aliases: &[""],
         },
@@ -115,7 +115,7 @@ pub static CUDA_IPC: Section = Section {
 pub static GDP: Section = Section {
     title: "Device-driven progress",
     prefix: "GDP_",
-    blocks: &[Block {
+    blocks: &[OptionBlock {
         aliases: &[],
         rows: &[row(
             "ENABLE",

@@ -1,13 +1,13 @@
 //! Sections of the options of InfiniBand, RoCE and EFA transports.
 #![forbid(unsafe_code)]
 
-use super::kind::Kind::*;
+use super::kind::OptionKind::*;
 use super::rows_ib_device::{DEVICE, DEVICE_RCACHE};
 use super::rows_ib_iface::{
     FIRST_RECEIVES, MLX5, PORT, RC_MLX5_SHARED, RC_QP, RC_SHARED, SHORT_ADDRESSES, UD_SHARED,
 };
 use super::rows_iface::IFACE;
-use super::section::{Block, Row, Section, Strictness, row};
+use super::section::{OptionBlock, Row, Section, Strictness, row};
 
 /// The defaults that datagram transports change.
 const DATAGRAM: [(&str, &str); 5] = [
@@ -39,7 +39,7 @@ const MLX5_COST: (&str, &str) = (
 const fn section(
     title: &'static str,
     prefix: &'static str,
-    blocks: &'static [Block],
+    blocks: &'static [OptionBlock],
     defaults: &'static [(&'static str, &'static str)],
 ) -> Section {
     Section {
@@ -52,8 +52,8 @@ const fn section(
 }
 
 /// Rows under shared prefixes.
-const fn shared(rows: &'static [Row], aliases: &'static [&'static str]) -> Block {
-    Block { rows, aliases }
+const fn shared(rows: &'static [Row], aliases: &'static [&'static str]) -> OptionBlock {
+    OptionBlock { rows, aliases }
 }
 
 /// A verbs device.

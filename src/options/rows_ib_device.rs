@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::choice::MEMORY_TYPES;
-use super::kind::Kind::*;
+use super::kind::OptionKind::*;
 use super::section::{Row, row};
 
 /// A device and its memory.

@@ -1,7 +1,7 @@
 //! Rows of the options that several transports over InfiniBand, RoCE and EFA devices share.
 #![forbid(unsafe_code)]
 
-use super::kind::Kind::*;
+use super::kind::OptionKind::*;
 use super::section::{Row, row};
 
 /// What every transport over these devices has.

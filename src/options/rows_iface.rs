@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::choice::{ALLOC_METHODS, LogLevel};
-use super::kind::Kind::*;
+use super::kind::OptionKind::*;
 use super::section::{Row, row};
 
 /// What every transport has.

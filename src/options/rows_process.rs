@@ -2,16 +2,16 @@
 #![forbid(unsafe_code)]
 
 use super::choice::{HookMode, LogLevel};
-use super::kind::Kind::*;
-use super::section::{Block, Section, Strictness, row};
+use super::kind::OptionKind::*;
+use super::section::{OptionBlock, Section, Strictness, row};
 
-const LEVELS: super::kind::Kind = Choice(LogLevel::NAMES);
+const LEVELS: super::kind::OptionKind = Choice(LogLevel::NAMES);
 
 /// Read when it is needed, and can be changed by `ucp_config_modify`.
 pub static PROCESS: Section = Section {
     title: "Process",
     prefix: "",
-    blocks: &[Block {
+    blocks: &[OptionBlock {
         aliases: &[],
         rows: &[
             row(
@@ -153,7 +153,7 @@ pub static PROCESS: Section = Section {
 pub static PROCESS_START: Section = Section {
     title: "Process, fixed once it runs",
     prefix: "",
-    blocks: &[Block {
+    blocks: &[OptionBlock {
         aliases: &[],
         rows: &[
             row(
@@ -277,7 +277,7 @@ pub static PROCESS_START: Section = Section {
 pub static HOOKS: Section = Section {
     title: "Memory hooks",
     prefix: "MEM_",
-    blocks: &[Block {
+    blocks: &[OptionBlock {
         aliases: &[],
         rows: &[
             row(

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::choice::{AtomicMode, MEMORY_TYPES, RndvScheme};
-use super::kind::Kind::*;
+use super::kind::OptionKind::*;
 use super::section::{Row, row};
 
 /// Rows of the section of the context.

@@ -1,9 +1,9 @@
 //! Rows of the options of the transports within a node.
 #![forbid(unsafe_code)]
 
-use super::kind::Kind::*;
+use super::kind::OptionKind::*;
 use super::rows_iface::{IFACE, RX_POOL, TX_POOL};
-use super::section::{Block, Row, Section, Strictness, row};
+use super::section::{OptionBlock, Row, Section, Strictness, row};
 
 /// What every transport within a node has.
 const SM: &[Row] = &[row("BW", Bandwidth, "15360.00MBps", "Bandwidth of memory.")];
@@ -67,20 +67,20 @@ const MM: &[Row] = &[
     ),
 ];
 
-const MM_BLOCKS: &[Block] = &[
-    Block {
+const MM_BLOCKS: &[OptionBlock] = &[
+    OptionBlock {
         rows: IFACE,
         aliases: &["MM_", "SM_", ""],
     },
-    Block {
+    OptionBlock {
         rows: SM,
         aliases: &["MM_", "SM_"],
     },
-    Block {
+    OptionBlock {
         rows: MM,
         aliases: &["MM_"],
     },
-    Block {
+    OptionBlock {
         rows: RX_POOL,
         aliases: &["MM_"],
     },
@@ -98,7 +98,7 @@ pub static SELF: Section = Section {
     title: "Loopback transport",
     prefix: "SELF_",
     blocks: &[
-        Block {
+        OptionBlock {
             aliases: &[],
             rows: &[
                 row(
@@ -115,7 +115,7 @@ pub static SELF: Section = Section {
                 ),
             ],
         },
-        Block {
+        OptionBlock {
             rows: IFACE,
             aliases: &[""],
         },
@@ -142,7 +142,7 @@ pub static POSIX: Section = Section {
     title: "Shared memory, POSIX",
     prefix: "POSIX_",
     blocks: &[
-        Block {
+        OptionBlock {
             aliases: &[],
             rows: &[
                 row("DIR", Text, "/dev/shm", "Directory of the segments."),
@@ -160,19 +160,19 @@ pub static POSIX: Section = Section {
                 ),
             ],
         },
-        Block {
+        OptionBlock {
             rows: IFACE,
             aliases: &["MM_", "SM_", ""],
         },
-        Block {
+        OptionBlock {
             rows: SM,
             aliases: &["MM_", "SM_"],
         },
-        Block {
+        OptionBlock {
             rows: MM,
             aliases: &["MM_"],
         },
-        Block {
+        OptionBlock {
             rows: RX_POOL,
             aliases: &["MM_"],
         },
@@ -190,20 +190,20 @@ pub static XPMEM: Section = Section {
     strictness: Strictness::Report,
 };
 
-const SCOPY_BLOCKS: &[Block] = &[
-    Block {
+const SCOPY_BLOCKS: &[OptionBlock] = &[
+    OptionBlock {
         rows: IFACE,
         aliases: &["SCOPY_", "SM_", ""],
     },
-    Block {
+    OptionBlock {
         rows: SM,
         aliases: &["SCOPY_", "SM_"],
     },
-    Block {
+    OptionBlock {
         rows: SCOPY,
         aliases: &["SCOPY_"],
     },
-    Block {
+    OptionBlock {
         rows: TX_POOL,
         aliases: &["SCOPY_"],
     },
@@ -214,7 +214,7 @@ pub static CMA: Section = Section {
     title: "Copies by cross-memory attach",
     prefix: "CMA_",
     blocks: &[
-        Block {
+        OptionBlock {
             aliases: &[],
             rows: &[row(
                 "MEMORY_INVALIDATE",
@@ -223,19 +223,19 @@ pub static CMA: Section = Section {
                 "Offer invalidation of memory.",
             )],
         },
-        Block {
+        OptionBlock {
             rows: IFACE,
             aliases: &["SCOPY_", "SM_", ""],
         },
-        Block {
+        OptionBlock {
             rows: SM,
             aliases: &["SCOPY_", "SM_"],
         },
-        Block {
+        OptionBlock {
             rows: SCOPY,
             aliases: &["SCOPY_"],
         },
-        Block {
+        OptionBlock {
             rows: TX_POOL,
             aliases: &["SCOPY_"],
         },

@@ -2,16 +2,16 @@
 #![forbid(unsafe_code)]
 
 use super::choice::LogLevel;
-use super::kind::Kind::*;
+use super::kind::OptionKind::*;
 use super::rows_iface::{IFACE, RX_POOL, TX_POOL};
-use super::section::{Block, Section, Strictness, row};
+use super::section::{OptionBlock, Section, Strictness, row};
 
 /// TCP sockets.
 pub static TCP: Section = Section {
     title: "TCP transport",
     prefix: "TCP_",
     blocks: &[
-        Block {
+        OptionBlock {
             aliases: &[],
             rows: &[
                 row(
@@ -115,15 +115,15 @@ pub static TCP: Section = Section {
                 ),
             ],
         },
-        Block {
+        OptionBlock {
             rows: IFACE,
             aliases: &[""],
         },
-        Block {
+        OptionBlock {
             rows: TX_POOL,
             aliases: &[],
         },
-        Block {
+        OptionBlock {
             rows: RX_POOL,
             aliases: &[],
         },
@@ -133,7 +133,7 @@ pub static TCP: Section = Section {
 };
 
 /// What every way to connect by socket address has.
-const CM: Block = Block {
+const CM: OptionBlock = OptionBlock {
     aliases: &["CM_"],
     rows: &[
         row(
@@ -157,7 +157,7 @@ pub static TCP_CM: Section = Section {
     prefix: "TCP_CM_",
     blocks: &[
         CM,
-        Block {
+        OptionBlock {
             aliases: &[],
             rows: &[
                 row(
@@ -193,7 +193,7 @@ pub static RDMA_CM: Section = Section {
     prefix: "RDMA_CM_",
     blocks: &[
         CM,
-        Block {
+        OptionBlock {
             aliases: &[],
             rows: &[
                 row(

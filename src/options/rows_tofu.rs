@@ -1,16 +1,16 @@
 //! Rows of the options of the Tofu interconnect, which UCX has not.
 #![forbid(unsafe_code)]
 
-use super::kind::Kind::*;
+use super::kind::OptionKind::*;
 use super::rows_iface::IFACE;
-use super::section::{Block, Section, Strictness, row};
+use super::section::{OptionBlock, Section, Strictness, row};
 
 /// uTofu.
 pub static TOFU: Section = Section {
     title: "Tofu transport (beyond UCX)",
     prefix: "TOFU_",
     blocks: &[
-        Block {
+        OptionBlock {
             aliases: &[],
             rows: &[
                 row(
@@ -77,7 +77,7 @@ pub static TOFU: Section = Section {
                 ),
             ],
         },
-        Block {
+        OptionBlock {
             rows: IFACE,
             aliases: &[""],
         },

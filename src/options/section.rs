@@ -1,7 +1,7 @@
 //! Rows, blocks and sections of the table of options.
 #![forbid(unsafe_code)]
 
-use super::kind::Kind;
+use super::kind::OptionKind;
 
 /// One option, or one of several that differ in their prefix only.
 #[derive(Debug)]
@@ -9,7 +9,7 @@ pub struct Row {
     /// Its name behind `UCX_` and the prefix of the section.
     pub name: &'static str,
     /// The values that it takes.
-    pub kind: Kind,
+    pub kind: OptionKind,
     /// Its default value, in canonical spelling.
     pub default: &'static str,
     /// What it does, in one line.
@@ -19,7 +19,12 @@ pub struct Row {
 }
 
 /// A row without an older name.
-pub const fn row(name: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Row {
+pub const fn row(
+    name: &'static str,
+    kind: OptionKind,
+    default: &'static str,
+    doc: &'static str,
+) -> Row {
     Row {
         name,
         kind,
@@ -39,7 +44,7 @@ impl Row {
 
 /// Rows of a section, and the shorter prefixes under which they can be set for several sections at once.
 #[derive(Debug)]
-pub struct Block {
+pub struct OptionBlock {
     /// The rows.
     pub rows: &'static [Row],
     /// The shared prefixes, nearest first: the nearest one that is set has precedence.
@@ -66,7 +71,7 @@ pub struct Section {
     /// Prefix between `UCX_` and the names of its rows.
     pub prefix: &'static str,
     /// Its rows.
-    pub blocks: &'static [Block],
+    pub blocks: &'static [OptionBlock],
     /// Defaults that differ from those of a shared block.
     pub defaults: &'static [(&'static str, &'static str)],
     /// Effect of an invalid value.

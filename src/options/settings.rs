@@ -64,7 +64,7 @@ settings! {
     max_rndv_rails: Count = "MAX_RNDV_RAILS",
     max_rma_rails: Count = "MAX_RMA_RAILS",
     rma_zcopy_max_seg_size: Size = "RMA_ZCOPY_MAX_SEG_SIZE",
-    extra_op_attr_flags: OpFlags = "EXTRA_OP_ATTR_FLAGS",
+    extra_op_attr_flags: OpFlagSet = "EXTRA_OP_ATTR_FLAGS",
     proto_info: String = "PROTO_INFO",
     atomic_mode: AtomicMode = "ATOMIC_MODE",
 
@@ -147,9 +147,9 @@ pub struct RndvThresh {
 
 /// A set of flags for every operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct OpFlags(u8);
+pub struct OpFlagSet(u8);
 
-impl OpFlags {
+impl OpFlagSet {
     /// Whether the set holds `flag`.
     pub fn contains(self, flag: OpFlag) -> bool {
         self.0 & (1 << flag as u8) != 0
@@ -204,13 +204,13 @@ impl Value for RndvThresh {
     }
 }
 
-impl Value for OpFlags {
+impl Value for OpFlagSet {
     fn from_text(text: &str) -> Option<Self> {
         let words = text.split(',').filter(|word| !word.is_empty());
         words
             .map(OpFlag::from_name)
-            .try_fold(OpFlags(0), |set, flag| {
-                Some(OpFlags(set.0 | 1 << flag? as u8))
+            .try_fold(OpFlagSet(0), |set, flag| {
+                Some(OpFlagSet(set.0 | 1 << flag? as u8))
             })
     }
 }

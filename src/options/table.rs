@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use super::glob::glob;
-use super::section::{Block, Row, Section};
+use super::section::{OptionBlock, Row, Section};
 use super::{rows_context, rows_cuda, rows_ib, rows_process, rows_shm, rows_tcp, rows_tofu};
 
 /// The reader of an option, in the order in which a pattern of `ucp_config_modify` is matched.
@@ -94,7 +94,7 @@ impl Slot {
     }
 
     /// The block of that section.
-    pub fn block(self) -> &'static Block {
+    pub fn block(self) -> &'static OptionBlock {
         &self.section().blocks[usize::from(self.block)]
     }
 

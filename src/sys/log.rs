@@ -17,13 +17,13 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 pub use crate::options::LogLevel;
 use crate::options::{self, Options};
-use sink::Sink;
+use sink::LogSink;
 
 /// The level was not read yet: every message passes the first check, and `dispatch` checks again.
 const UNREAD: u8 = u8::MAX;
 
 static LEVEL: AtomicU8 = AtomicU8::new(UNREAD);
-static SINK: OnceLock<Sink> = OnceLock::new();
+static SINK: OnceLock<LogSink> = OnceLock::new();
 
 /// Whether messages of a level are printed, as far as it is known.
 #[inline(always)]
@@ -47,7 +47,7 @@ pub fn configure(options: &Options) {
             Ordering::Relaxed,
             Ordering::Relaxed,
         );
-        Sink::open(
+        LogSink::open(
             &options.log_file,
             options.log_file_size.bytes(),
             options.log_file_rotate,

@@ -17,7 +17,7 @@ use crate::sys::arch::OwnLine;
 use crate::sys::log;
 use crate::sys::mem_monitor::{self, EventRing, Monitor, UnmapEvent, VaRange};
 use parking_lot::Mutex;
-use regions::{CacheEntry, CachedRegions, Registered, Reservation, Usage, WorkerRef};
+use regions::{CacheEntry, CachedRegions, Registered, Reservation, Usage, WorkerShare};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -39,7 +39,7 @@ pub trait Registrar: Send + Sync {
 }
 
 /// Keeps a region registered and in place until it is dropped: as long as a device may access the memory by it.
-pub struct Handle<T>(Arc<WorkerRef<T>>);
+pub struct Handle<T>(Arc<WorkerShare<T>>);
 
 impl<T> Handle<T> {
     /// Handle of a region that is in no cache.
@@ -49,7 +49,7 @@ impl<T> Handle<T> {
             region,
             _charge: Reservation::new(&Arc::default(), 0),
         });
-        Handle(Arc::new(WorkerRef::new(registered, 0)))
+        Handle(Arc::new(WorkerShare::new(registered, 0)))
     }
 
     /// The registrar's region.
@@ -102,7 +102,7 @@ struct CacheState<T> {
 
 /// Result of a lookup that missed in the local cache.
 struct Fetched<T> {
-    share: Arc<WorkerRef<T>>,
+    share: Arc<WorkerShare<T>>,
     /// Number of events seen then; `None` for a region that is not kept, and dropped with its last handle.
     seen: Option<u64>,
 }
@@ -373,7 +373,7 @@ impl<R: Registrar> RegCache<R> {
 
     /// A region that is dropped with its last handle.
     fn share_region(&self, registered: Arc<Registered<R::Region>>) -> Fetched<R::Region> {
-        let share = Arc::new(WorkerRef::new(registered, self.now()));
+        let share = Arc::new(WorkerShare::new(registered, self.now()));
         Fetched { share, seen: None }
     }
 

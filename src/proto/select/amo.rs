@@ -1,7 +1,7 @@
 //! Path of an atomic operation: what executes it. The only place that decides it, with the executor that the key names
 //! ([`AmoExecutor`]).
 
-use super::rma::{Adapter, RmaPath};
+use super::rma::{RmaDevice, RmaPath};
 use crate::engine::rkey::AmoExecutor;
 use crate::wire::stats::StatProtocol;
 
@@ -50,16 +50,16 @@ pub fn path(
     executor: AmoExecutor,
     rma: RmaPath,
     hca_alone: bool,
-    executes: impl Fn(Adapter) -> bool,
+    executes: impl Fn(RmaDevice) -> bool,
     answered: impl Fn() -> bool,
 ) -> AmoPath {
     if let Some(local) = mapped(executor, rma, hca_alone) {
         return AmoPath::Mapped(local);
     }
     match (executor, rma) {
-        (AmoExecutor::Adapter, _) if executes(Adapter::Tofu) && answered() => AmoPath::Tofu,
+        (AmoExecutor::Adapter, _) if executes(RmaDevice::Tofu) && answered() => AmoPath::Tofu,
         (AmoExecutor::Adapter, _) => AmoPath::Message,
-        (_, RmaPath::Ib) if executes(Adapter::Ib) && answered() => AmoPath::Ib,
+        (_, RmaPath::Ib) if executes(RmaDevice::Ib) && answered() => AmoPath::Ib,
         _ => AmoPath::Message,
     }
 }
@@ -80,18 +80,18 @@ mod tests {
         let rows = [
             (Processor, mapped, false, None, here),
             (Other, mapped, false, None, here),
-            (Other, mapped, false, Some(Adapter::Ib), here),
-            (Other, mapped, true, Some(Adapter::Ib), message),
+            (Other, mapped, false, Some(RmaDevice::Ib), here),
+            (Other, mapped, true, Some(RmaDevice::Ib), message),
             (Other, mapped, true, None, message),
-            (Other, RmaPath::Ib, true, Some(Adapter::Ib), ib),
-            (Other, RmaPath::Ib, false, Some(Adapter::Ib), ib),
+            (Other, RmaPath::Ib, true, Some(RmaDevice::Ib), ib),
+            (Other, RmaPath::Ib, false, Some(RmaDevice::Ib), ib),
             (Other, RmaPath::Ib, true, None, message),
             (Other, RmaPath::Cma, false, None, message),
-            (Other, RmaPath::Tofu, false, Some(Adapter::Tofu), message),
-            (Other, RmaPath::Message, true, Some(Adapter::Ib), message),
-            (Tni, RmaPath::Tofu, false, Some(Adapter::Tofu), tofu),
+            (Other, RmaPath::Tofu, false, Some(RmaDevice::Tofu), message),
+            (Other, RmaPath::Message, true, Some(RmaDevice::Ib), message),
+            (Tni, RmaPath::Tofu, false, Some(RmaDevice::Tofu), tofu),
             (Tni, RmaPath::Tofu, false, None, message),
-            (Tni, mapped, false, Some(Adapter::Tofu), tofu),
+            (Tni, mapped, false, Some(RmaDevice::Tofu), tofu),
             (Tni, mapped, false, None, message),
         ];
         for (executor, rma, alone, adapter, expected) in rows {

@@ -23,17 +23,17 @@ pub enum RmaPath {
 
 /// An adapter that accesses a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Adapter {
+pub enum RmaDevice {
     Ib,
     Tofu,
 }
 
-impl From<Adapter> for RmaPath {
+impl From<RmaDevice> for RmaPath {
     #[inline(always)]
-    fn from(adapter: Adapter) -> RmaPath {
+    fn from(adapter: RmaDevice) -> RmaPath {
         match adapter {
-            Adapter::Ib => RmaPath::Ib,
-            Adapter::Tofu => RmaPath::Tofu,
+            RmaDevice::Ib => RmaPath::Ib,
+            RmaDevice::Tofu => RmaPath::Tofu,
         }
     }
 }
@@ -63,7 +63,7 @@ impl RmaPath {
 #[inline(always)]
 pub fn path(
     mapped: Option<*mut u8>,
-    adapter: Option<Adapter>,
+    adapter: Option<RmaDevice>,
     cma: impl FnOnce() -> bool,
 ) -> RmaPath {
     match (mapped, adapter) {
@@ -77,10 +77,10 @@ pub fn path(
 /// The adapter that accesses a peer's memory. `keyed`: the key has rkeys, and an HCA reaches the peer; `steered`: it
 /// has a STADD. Not both: a STADD is for a peer whose target is a VCQ, to which no queue pair leads.
 #[inline(always)]
-pub fn adapter(keyed: impl FnOnce() -> bool, steered: impl FnOnce() -> bool) -> Option<Adapter> {
+pub fn adapter(keyed: impl FnOnce() -> bool, steered: impl FnOnce() -> bool) -> Option<RmaDevice> {
     match () {
-        () if keyed() => Some(Adapter::Ib),
-        () if steered() => Some(Adapter::Tofu),
+        () if keyed() => Some(RmaDevice::Ib),
+        () if steered() => Some(RmaDevice::Tofu),
         () => None,
     }
 }
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn the_fastest_path_is_selected() {
         let local = ptr::without_provenance_mut(0x1000);
-        let (ib, tofu) = (Some(Adapter::Ib), Some(Adapter::Tofu));
+        let (ib, tofu) = (Some(RmaDevice::Ib), Some(RmaDevice::Tofu));
         let rows = [
             (None, None, false, RmaPath::Message),
             (None, None, true, RmaPath::Cma),
@@ -142,8 +142,8 @@ mod tests {
     fn an_adapter_needs_a_key() {
         let by = |keyed, steered| adapter(|| keyed, || steered);
         assert_eq!(by(false, false), None);
-        assert_eq!(by(true, false), Some(Adapter::Ib));
-        assert_eq!(by(false, true), Some(Adapter::Tofu));
+        assert_eq!(by(true, false), Some(RmaDevice::Ib));
+        assert_eq!(by(false, true), Some(RmaDevice::Tofu));
         let reach = |transport| [true, false].map(|rail| queues_reach(transport, || rail));
         assert_eq!(reach(QpTransport::None), [false, false]);
         assert_eq!(reach(QpTransport::Unknown), [true, true]);

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// A destination. Every write is one system call, so lines of several threads and processes do not mix.
-pub enum Sink {
+pub enum LogSink {
     Standard(BorrowedFd<'static>),
     File(LogFile),
 }
@@ -31,17 +31,17 @@ pub struct LogFile {
     busy: AtomicBool,
 }
 
-impl Sink {
+impl LogSink {
     /// Opens the destination that `UCX_LOG_FILE` names; one that cannot be opened is replaced by standard output.
-    pub fn open(name: &str, limit: Option<usize>, backups: u32) -> Sink {
+    pub fn open(name: &str, limit: Option<usize>, backups: u32) -> LogSink {
         match name {
-            "" | "stdout" => return Sink::Standard(stdout()),
-            "stderr" => return Sink::Standard(stderr()),
+            "" | "stdout" => return LogSink::Standard(stdout()),
+            "stderr" => return LogSink::Standard(stderr()),
             _ => (),
         }
         let pattern = name.strip_prefix("file:").unwrap_or(name);
         match open_file(&expand(pattern)) {
-            Ok(file) => Sink::File(LogFile {
+            Ok(file) => LogSink::File(LogFile {
                 file,
                 pattern: pattern.to_owned(),
                 limit: limit.unwrap_or(usize::MAX),
@@ -51,7 +51,7 @@ impl Sink {
                 busy: AtomicBool::new(false),
             }),
             Err(error) => {
-                let sink = Sink::Standard(stdout());
+                let sink = LogSink::Standard(stdout());
                 sink.write(&format!(
                     "UCX  WARN  cannot open the log file {pattern}: {error}\n"
                 ));
@@ -63,8 +63,8 @@ impl Sink {
     /// Writes whole lines. A message that cannot be written is lost, without an error.
     pub fn write(&self, lines: &str) {
         let fd = match self {
-            Sink::Standard(fd) => *fd,
-            Sink::File(log) => {
+            LogSink::Standard(fd) => *fd,
+            LogSink::File(log) => {
                 log.prepare(lines.len());
                 log.file.as_fd()
             }
@@ -207,7 +207,7 @@ mod tests {
     fn a_full_file_is_put_aside() {
         let dir = directory("full");
         let path = dir.join("log");
-        let sink = Sink::open(&format!("file:{}", path.display()), Some(10), 2);
+        let sink = LogSink::open(&format!("file:{}", path.display()), Some(10), 2);
         for number in 1..=4 {
             sink.write(&format!("line {number}\n"));
         }
@@ -224,7 +224,7 @@ mod tests {
     fn threads_do_not_mix_their_lines() {
         let dir = directory("threads");
         let path = dir.join("log");
-        let sink = Sink::open(&path.display().to_string(), None, 0);
+        let sink = LogSink::open(&path.display().to_string(), None, 0);
         std::thread::scope(|scope| {
             for letter in ["a", "b", "c", "d"] {
                 let sink = &sink;
@@ -246,9 +246,9 @@ mod tests {
 
     #[test]
     fn standard_streams_are_known_by_name() {
-        let number = |name| match Sink::open(name, None, 0) {
-            Sink::Standard(fd) => Some(fd.as_raw_fd()),
-            Sink::File(_) => None,
+        let number = |name| match LogSink::open(name, None, 0) {
+            LogSink::Standard(fd) => Some(fd.as_raw_fd()),
+            LogSink::File(_) => None,
         };
         assert_eq!(number(""), Some(1));
         assert_eq!(number("stdout"), Some(1));

@@ -1,7 +1,7 @@
 //! A worker's cache of recent lookups in a registration cache: a hit takes no lock, and writes no memory of other
 //! workers.
 
-use super::regions::WorkerRef;
+use super::regions::WorkerShare;
 use super::{Fetched, Handle, RegCache, Registrar};
 use crate::sys::mem_monitor::{EventRing, VaRange};
 use std::io;
@@ -12,7 +12,7 @@ const SLOTS: usize = 64;
 
 struct LocalSlot<T> {
     extent: VaRange,
-    share: Weak<WorkerRef<T>>,
+    share: Weak<WorkerShare<T>>,
 }
 
 /// The local cache of a worker. Used by one thread at a time.

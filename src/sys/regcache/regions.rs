@@ -59,7 +59,7 @@ pub struct Registered<T> {
 
 /// A worker's reference to a region. Its handles are counted here, and not in the region: workers that use the same
 /// region do not write the same cache line.
-pub struct WorkerRef<T> {
+pub struct WorkerShare<T> {
     pub registered: Arc<Registered<T>>,
     /// Time of the last use, in registrations of the cache.
     used: AtomicU64,
@@ -68,9 +68,9 @@ pub struct WorkerRef<T> {
     _apart: OwnLine<()>,
 }
 
-impl<T> WorkerRef<T> {
+impl<T> WorkerShare<T> {
     pub fn new(registered: Arc<Registered<T>>, now: u64) -> Self {
-        WorkerRef {
+        WorkerShare {
             registered,
             used: AtomicU64::new(now),
             withdrawn: AtomicBool::new(false),
@@ -92,7 +92,7 @@ impl<T> WorkerRef<T> {
 pub struct CacheEntry<T> {
     registered: Arc<Registered<T>>,
     /// By worker number.
-    shares: Vec<(u32, Arc<WorkerRef<T>>)>,
+    shares: Vec<(u32, Arc<WorkerShare<T>>)>,
     /// Its key in `order`.
     stamp: u64,
 }
@@ -114,7 +114,7 @@ impl<T> CacheEntry<T> {
 
     fn withdraw(&self) {
         for (_, share) in &self.shares {
-            // Relaxed: set under the cache's lock; see `WorkerRef::touch`.
+            // Relaxed: set under the cache's lock; see `WorkerShare::touch`.
             share.withdrawn.store(true, Ordering::Relaxed);
         }
     }
@@ -137,7 +137,7 @@ impl<T> CachedRegions<T> {
     }
 
     /// The reference of a worker to the region that contains all of these addresses.
-    pub fn share(&mut self, extent: VaRange, worker: u32, now: u64) -> Option<Arc<WorkerRef<T>>> {
+    pub fn share(&mut self, extent: VaRange, worker: u32, now: u64) -> Option<Arc<WorkerShare<T>>> {
         let (_, kept) = self.map.range_mut(..=extent.start).next_back()?;
         if !kept.registered.extent.contains(extent) {
             return None;
@@ -146,7 +146,7 @@ impl<T> CachedRegions<T> {
             share.touch(now);
             return Some(share.clone());
         }
-        let share = Arc::new(WorkerRef::new(kept.registered.clone(), now));
+        let share = Arc::new(WorkerShare::new(kept.registered.clone(), now));
         kept.shares.push((worker, share.clone()));
         Some(share)
     }

@@ -5,7 +5,7 @@ use super::close::CloseAnswer;
 use super::inbox::{InboxHeader, RingSearch};
 use super::memory::{Theirs, cannot_add_rings};
 use super::order::Epoch;
-use super::ring::{CancelCounter, NoBody, Producer, Unusable};
+use super::ring::{BodyError, CancelCounter, Producer, Unusable};
 use super::{InboxLocator, RingOwner};
 use crate::sys::host;
 use crate::sys::sync::Ordering;
@@ -351,11 +351,11 @@ impl Outbox {
     }
 }
 
-impl From<NoBody> for io::Error {
-    fn from(why: NoBody) -> Self {
+impl From<BodyError> for io::Error {
+    fn from(why: BodyError) -> Self {
         match why {
-            NoBody::Gone => io::ErrorKind::NotFound.into(),
-            NoBody::Unmapped => io::Error::other("its ring cannot be mapped"),
+            BodyError::Gone => io::ErrorKind::NotFound.into(),
+            BodyError::Unmapped => io::Error::other("its ring cannot be mapped"),
         }
     }
 }

@@ -30,7 +30,7 @@ pub use producer::Producer;
 use slot_pages::SlotPages;
 pub(super) use start::BodySource;
 use start::FIRST;
-pub use start::{NoBody, RingParts, START_SLOTS, Start, Unusable};
+pub use start::{BodyError, RingParts, START_SLOTS, Start, Unusable};
 
 /// Slots of a ring. A power of two.
 pub const SLOTS: usize = if cfg!(loom) { 2 } else { 128 };

@@ -14,7 +14,7 @@ use crate::sys::sync::{AtomicU32, AtomicU64, OnceLock, Ordering};
 use crate::sys::sysv::SysvSegment;
 use crate::tl::shm::big_buf::{BIG_BUF_BYTES, BigBufs};
 use crate::tl::shm::inbox::{FRONT_LEN, InboxTable, RingSearch, start_at};
-use crate::tl::shm::ring::{BodySource, NoBody, RingMem, RingParts, Start};
+use crate::tl::shm::ring::{BodyError, BodySource, RingMem, RingParts, Start};
 use crate::tl::shm::{InboxKind, InboxLocator};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -47,7 +47,7 @@ struct TheirBody {
     parts: TheirParts,
     ring: usize,
     /// The mapping, and the offset of the body in it.
-    mapped: OnceLock<Result<(Mapping, usize), NoBody>>,
+    mapped: OnceLock<Result<(Mapping, usize), BodyError>>,
 }
 
 /// The big buffer of a sender, mapped when it is claimed.
@@ -268,14 +268,14 @@ impl TheirBody {
     }
 
     /// The address of the body, which is mapped now if it was not. A failure is final, and logged.
-    fn find(&self) -> Result<NonNull<RingMem>, NoBody> {
+    fn find(&self) -> Result<NonNull<RingMem>, BodyError> {
         let mapped = self.mapped.get_or_init(|| {
             self.parts.map_ring(self.ring).map_err(|e| match e.kind() {
-                ErrorKind::NotFound => NoBody::Gone,
+                ErrorKind::NotFound => BodyError::Gone,
                 _ => {
                     let pid = self.parts.peer.id.pid;
                     log::error!("cannot map the shared memory of process {pid}: {e}");
-                    NoBody::Unmapped
+                    BodyError::Unmapped
                 }
             })
         });
@@ -291,7 +291,7 @@ impl TheirBody {
 ///
 /// # Safety
 /// `source` is [`Theirs::body`].
-unsafe fn find_body(source: NonNull<()>) -> Result<NonNull<RingMem>, NoBody> {
+unsafe fn find_body(source: NonNull<()>) -> Result<NonNull<RingMem>, BodyError> {
     // SAFETY: by the caller, `source` points to the body of a `Theirs`.
     unsafe { source.cast::<TheirBody>().as_ref() }.find()
 }

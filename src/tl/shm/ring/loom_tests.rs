@@ -69,7 +69,7 @@ fn loom_cancelled_messages_are_detected() {
 ///
 /// # Safety
 /// `ring` is a ring's memory.
-unsafe fn find_here(ring: NonNull<()>) -> Result<NonNull<RingMem>, NoBody> {
+unsafe fn find_here(ring: NonNull<()>) -> Result<NonNull<RingMem>, BodyError> {
     Ok(ring.cast())
 }
 

@@ -1,6 +1,6 @@
 //! The sending end of a ring.
 
-use super::{BodySource, NoBody, RingParts, Start, Unusable};
+use super::{BodyError, BodySource, RingParts, Start, Unusable};
 use super::{
     CancelCounter, ChunkBoard, DATA, FIRST, INLINE, INLINE_WITH_EPOCH, MAX_RECORD, NEW_EPOCH,
     RingCursor, RingMem, RingSlot, SLOTS, SlotPages, SpaceCounts, board_of, epoch_at, slots_of,
@@ -321,8 +321,8 @@ impl Producer {
         };
         let body = match source.find() {
             Ok(body) => body,
-            Err(NoBody::Gone) => return Ok(false),
-            Err(NoBody::Unmapped) => return Err(Unusable),
+            Err(BodyError::Gone) => return Ok(false),
+            Err(BodyError::Unmapped) => return Err(Unusable),
         };
         self.unmapped = None;
         self.mem = body;

@@ -82,7 +82,7 @@ impl From<NonNull<RingMem>> for RingParts {
 
 /// Why the body of a ring cannot be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoBody {
+pub enum BodyError {
     /// The receiver is gone, and its memory with it.
     Gone,
     /// The system refuses the mapping, which is logged.
@@ -91,7 +91,7 @@ pub enum NoBody {
 
 /// Returns the body of a ring, which it maps if necessary.
 pub(in crate::tl::shm) type FindBody =
-    unsafe fn(source: NonNull<()>) -> Result<NonNull<RingMem>, NoBody>;
+    unsafe fn(source: NonNull<()>) -> Result<NonNull<RingMem>, BodyError>;
 
 /// How a producer maps the body of its ring.
 pub(in crate::tl::shm) struct BodySource {
@@ -107,7 +107,7 @@ impl BodySource {
         Self { source, find }
     }
 
-    pub(super) fn find(&self) -> Result<NonNull<RingMem>, NoBody> {
+    pub(super) fn find(&self) -> Result<NonNull<RingMem>, BodyError> {
         // SAFETY: the constructor's promise: `find` may be called with `source`.
         unsafe { (self.find)(self.source) }
     }

@@ -181,13 +181,13 @@ fn a_stopped_consumer_shows_nothing_more() {
 
 /// A ring whose body the producer maps when it needs it.
 struct Late {
-    body: Result<NonNull<RingMem>, NoBody>,
+    body: Result<NonNull<RingMem>, BodyError>,
     asked: Cell<u32>,
 }
 
 /// # Safety
 /// `source` is a [`Late`].
-unsafe fn find_late(source: NonNull<()>) -> Result<NonNull<RingMem>, NoBody> {
+unsafe fn find_late(source: NonNull<()>) -> Result<NonNull<RingMem>, BodyError> {
     // SAFETY: by the caller, `source` is a leaked `Late`.
     let late = unsafe { source.cast::<Late>().as_ref() };
     late.asked.set(late.asked.get() + 1);
@@ -195,7 +195,7 @@ unsafe fn find_late(source: NonNull<()>) -> Result<NonNull<RingMem>, NoBody> {
 }
 
 /// Creates a leaked ring. `fails`: the error that mapping the body returns.
-fn late_ring(fails: Option<NoBody>) -> (Producer, Consumer, &'static Late) {
+fn late_ring(fails: Option<BodyError>) -> (Producer, Consumer, &'static Late) {
     let (_, _, mem) = ring();
     let late = Box::leak(Box::new(Late {
         body: fails.map_or(Ok(mem), Err),
@@ -271,7 +271,10 @@ fn a_long_record_needs_the_body() {
 
 #[test]
 fn without_a_body_only_the_start_is_used() {
-    for (why, sent) in [(NoBody::Gone, Ok(false)), (NoBody::Unmapped, Err(Unusable))] {
+    for (why, sent) in [
+        (BodyError::Gone, Ok(false)),
+        (BodyError::Unmapped, Err(Unusable)),
+    ] {
         let (mut tx, mut rx, _) = late_ring(Some(why));
         assert_eq!(send(&mut tx, 0, 1000), sent);
         assert_eq!(tx.has_room(1000), sent);

@@ -1,6 +1,6 @@
 //! Rows: a sample, and its difference from the one before, per worker, peer and lane.
 
-use crate::sample::{Sample, Worker};
+use crate::sample::{Sample, WorkerSample};
 use std::collections::HashMap;
 use ucp::wire::stats::{MsgBytes, PeerStats, StatLane, StatProtocol};
 
@@ -96,7 +96,7 @@ pub enum Order {
 /// The rows of a sample. `before`: the sample before, for the rates.
 pub fn rows(before: Option<&Sample>, now: &Sample, order: Order) -> Vec<WorkerRow> {
     let seconds = before.map_or(0.0, |b| now.at.duration_since(b.at).as_secs_f64());
-    let old: HashMap<u64, &Worker> = before
+    let old: HashMap<u64, &WorkerSample> = before
         .iter()
         .flat_map(|sample| &sample.workers)
         .map(|worker| (worker.stats.uid, worker))
@@ -120,7 +120,7 @@ pub fn rows(before: Option<&Sample>, now: &Sample, order: Order) -> Vec<WorkerRo
     rows
 }
 
-fn worker_row(before: Option<&Worker>, now: &Worker, seconds: f64) -> WorkerRow {
+fn worker_row(before: Option<&WorkerSample>, now: &WorkerSample, seconds: f64) -> WorkerRow {
     let old: HashMap<(bool, u64), &PeerStats> = before
         .iter()
         .flat_map(|worker| &worker.stats.peers)
@@ -247,7 +247,7 @@ mod tests {
             requests: 0,
             peers: vec![peer],
         };
-        let worker = Worker {
+        let worker = WorkerSample {
             pid: 1,
             command: "x".into(),
             stats,

@@ -8,7 +8,7 @@ use ucp::wire::stats::{self, WorkerStats};
 
 /// A worker and its process.
 #[derive(Clone, Debug)]
-pub struct Worker {
+pub struct WorkerSample {
     /// Its id in this process's namespace.
     pub pid: u32,
     pub command: String,
@@ -19,7 +19,7 @@ pub struct Worker {
 #[derive(Clone, Debug)]
 pub struct Sample {
     pub at: Instant,
-    pub workers: Vec<Worker>,
+    pub workers: Vec<WorkerSample>,
 }
 
 impl Sample {
@@ -46,7 +46,7 @@ fn all_pids() -> Vec<u32> {
     names.filter_map(|name| name.parse().ok()).collect()
 }
 
-fn workers_of(pid: u32) -> Vec<Worker> {
+fn workers_of(pid: u32) -> Vec<WorkerSample> {
     let pages = ro_memfd::of_process(pid);
     if pages.is_empty() {
         return Vec::new();
@@ -60,7 +60,7 @@ fn workers_of(pid: u32) -> Vec<Worker> {
     copies
         .filter_map(|copy| stats::decode(&copy).ok())
         .filter(|stats| stats.pid == inner)
-        .map(|stats| Worker {
+        .map(|stats| WorkerSample {
             pid,
             command: command_of(pid),
             stats,
