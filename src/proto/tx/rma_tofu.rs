@@ -10,10 +10,11 @@ use crate::proto::cma::CmaDirection;
 use crate::sys::regcache::Handle;
 use crate::tl::Lane;
 use crate::tl::tofu::amo::TofuAmo;
-use crate::tl::tofu::mr::{self, TofuMr};
+use crate::tl::tofu::mr::TofuMr;
 use crate::tl::tofu::registration::TofuRegistrar;
+use crate::tl::tofu::rma::TofuRma;
 use crate::tl::tofu::sender::TofuSender;
-use crate::tl::tofu::stripe::{self, RailShare, TofuZcopy};
+use crate::tl::tofu::stripe::{RailShare, TofuZcopy};
 use crate::wire::header::{AmoHdr, Kind, NoteHdr};
 use crate::wire::stats::StatProtocol;
 
@@ -138,7 +139,7 @@ pub unsafe fn write_now(peer: &Peer, stadd: u64, data: *const u8, len: usize) ->
     let mut tx = peer.tx.lock();
     let sender = sender_now(&mut tx);
     // SAFETY: the caller's bytes.
-    let written = sender.is_some_and(|sender| unsafe { write_by(sender, stadd, data, len) });
+    let written = sender.is_some_and(|sender| unsafe { sender.put_once(stadd, data, len) });
     if written {
         peer.stats().of(StatProtocol::RmaCopy).add(len);
     }
@@ -159,7 +160,7 @@ pub unsafe fn write_with_imm(
     let mut tx = peer.tx.lock();
     let sender = sender_now(&mut tx)?;
     // SAFETY: the caller's bytes.
-    unsafe { write_by(sender, stadd, data, note.len as usize) }.then(|| {
+    unsafe { sender.put_once(stadd, data, note.len as usize) }.then(|| {
         let noted = sender.send(Kind::Note as u8, cq, value, NoteHdr::SIZE, |to| {
             // SAFETY: the frame has room for the header of a NOTE.
             unsafe { to.cast::<[u8; NoteHdr::SIZE]>().write(note.encode()) };
@@ -169,16 +170,6 @@ pub unsafe fn write_with_imm(
         }
         noted
     })
-}
-
-/// Posts a put that one operation carries. False: it has to wait, or is too long.
-///
-/// # Safety
-/// `len` bytes are readable at `data`.
-unsafe fn write_by(sender: &mut TofuSender, stadd: u64, data: *const u8, len: usize) -> bool {
-    // SAFETY: the caller's bytes.
-    let fill = |to: *mut u8, n: usize| unsafe { to.copy_from_nonoverlapping(data, n) };
-    len <= sender.max_rma() && sender.write(stadd, len, fill) == len
 }
 
 /// Posts as much of a request as there is room for. True: all of it; `None`: it cannot be posted on this lane.
@@ -204,23 +195,18 @@ pub(super) unsafe fn advance(
         return None;
     };
     let writes = rma.direction == CmaDirection::Write;
-    while (r.offset as usize) < len {
-        let (at, left) = (r.offset as usize, len - r.offset as usize);
-        let there = rma.stadd.wrapping_add(r.offset);
-        // SAFETY: the part is within the user's memory.
-        let n = unsafe {
-            let here = data.add(at);
-            if writes {
-                sender.write(there, left, |to, n| to.copy_from_nonoverlapping(here, n))
-            } else {
-                sender.read(there, here, left, Request::token(req))
-            }
-        };
-        if n == 0 {
-            return Some(false);
-        }
-        r.offset += n as u64;
-        rma.outstanding += u32::from(!writes);
+    let part = TofuRma {
+        writes,
+        data,
+        len,
+        token: Request::token(req),
+        there: rma.stadd,
+        offset: &mut r.offset,
+        outstanding: &mut rma.outstanding,
+    };
+    // SAFETY: the user keeps the request's memory.
+    if !unsafe { sender.rma_bcopy(part) } {
+        return Some(false);
     }
     peer.stats().of(StatProtocol::RmaCopy).add(len);
     // A notice completes a read.
@@ -246,47 +232,21 @@ unsafe fn post_zcopy(
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
     let writes = !r.is_read();
-    let offset = &mut r.offset;
     let Some(Extra::Transfer(t)) = r.extra.as_deref_mut() else {
         return None;
     };
-    if *offset == 0 {
-        t.tl.tofu.shares.retain(|share| share.rail < sender.rails());
-    }
-    let part = stripe::part(len, t.tl.tofu.shares.len(), sender.longest());
-    while (*offset as usize) < len {
-        let at = data.wrapping_add(*offset as usize);
-        let (turn, n) = stripe::next(*offset as usize, len, part, t.tl.tofu.shares.len());
-        let n = match turn.checked_sub(1) {
-            None => {
-                let here = (mr::stadd(t.tl.tofu.memory.as_ref()?, at), n);
-                let there = t.there.wrapping_add(*offset);
-                if writes {
-                    sender.write_in_place(there, here, Request::token(req))
-                } else {
-                    sender.read_in_place(there, here, Request::token(req))
-                }
-            }
-            Some(i) => {
-                let RailShare {
-                    rail,
-                    memory,
-                    there,
-                } = &t.tl.tofu.shares[i];
-                let here = (mr::stadd(memory, at), n);
-                let there = there.wrapping_add(*offset);
-                if writes {
-                    sender.write_by_rail(*rail, there, here, Request::token(req))
-                } else {
-                    sender.read_by_rail(*rail, there, here, Request::token(req))
-                }
-            }
-        };
-        if n == 0 {
-            return Some(false);
-        }
-        *offset += n as u64;
-        t.in_flight += 1;
+    let part = TofuRma {
+        writes,
+        data,
+        len,
+        token: Request::token(req),
+        there: t.there,
+        offset: &mut r.offset,
+        outstanding: &mut t.in_flight,
+    };
+    // SAFETY: the user keeps the request's memory.
+    if !unsafe { sender.rma_zcopy(part, &mut t.tl.tofu) }? {
+        return Some(false);
     }
     // The sender of a fetched message counts it.
     if t.role == ZcopyRole::Access {
