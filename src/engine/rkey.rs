@@ -2,7 +2,6 @@
 
 use crate::sys::shm::{ShmId, ShmSegment};
 use crate::tl::TlRkey;
-use crate::wire::rkey::DeviceKeys;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
@@ -26,8 +25,6 @@ pub struct Rkey {
     pub same_process: bool,
     /// Keeps the mapping of the memory.
     pub map: Option<Arc<ShmSegment>>,
-    /// Keys for InfiniBand devices, if there are any.
-    pub device: Option<DeviceKeys>,
     /// The transports' part.
     pub tl: TlRkey,
     /// What executes atomic operations.
@@ -59,15 +56,6 @@ pub enum AmoExecutor {
 }
 
 impl Rkey {
-    /// Device keys, if all of these bytes are accessible by devices.
-    #[inline(always)]
-    pub fn device_keys(&self, addr: u64, len: usize) -> Option<&DeviceKeys> {
-        match &self.device {
-            Some(keys) if keys.covers(addr, len) => Some(keys),
-            _ => None,
-        }
-    }
-
     /// Whether this process can access the region by loads and stores, at addresses that the key contains.
     #[inline(always)]
     pub fn is_mapped(&self) -> bool {
@@ -78,7 +66,7 @@ impl Rkey {
     pub fn set_executor(&mut self, amo_by_tni: bool) {
         // A device that executes them alone handles only words of 8 bytes: for 4 bytes each operation determines the
         // executor.
-        let by_device = self.device.is_some_and(|keys| keys.atomics.alone);
+        let by_device = self.tl.is_amo_alone();
         let in_words = self.base % WORD == 0 && self.len % WORD == 0;
         self.executor = if amo_by_tni {
             AmoExecutor::Adapter
@@ -136,7 +124,7 @@ impl MappedSegments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::rkey::RkeyAtomics;
+    use crate::wire::rkey::{DeviceKeys, RkeyAtomics};
 
     fn key(base: u64, len: u64) -> Rkey {
         Rkey {
@@ -146,7 +134,6 @@ mod tests {
             delta: 0x10_0000,
             same_process: false,
             map: None,
-            device: None,
             tl: TlRkey::default(),
             executor: AmoExecutor::Other,
             identity: RkeyIdentity {
@@ -181,10 +168,8 @@ mod tests {
         assert_eq!(executor(key(0x4004, 0x2000), false), AmoExecutor::Other);
         assert_eq!(executor(key(0x4000, 0x2004), false), AmoExecutor::Other);
         let with = |device, amo_by_tni| {
-            let key = Rkey {
-                device,
-                ..key(0x4000, 0x2000)
-            };
+            let mut key = key(0x4000, 0x2000);
+            key.tl.ib = device;
             executor(key, amo_by_tni)
         };
         assert_eq!(with(device(true), false), AmoExecutor::Other);

@@ -50,7 +50,7 @@ pub unsafe fn put(
         // The flags of an endpoint do not say whether threads share the peer: access to mapped memory needs no lock.
         if len <= TINY
             && !(*ep).peer().tx.is_shared()
-            && let Some(keys) = (*rkey).device_keys(addr, len)
+            && let Some(keys) = (*rkey).tl.device_keys(addr, len)
             && let Some((sender, stats)) = sender_of::<IbSender>(ep)
             && let Some(key) = keys.of_port(sender.remote_port())
             && let Some(rc_ep) = sender.ready_rc()
@@ -79,7 +79,7 @@ unsafe fn put_bcopy(
     // promises are those that the callees require.
     unsafe {
         if !(*ep).peer().tx.is_shared()
-            && let Some(keys) = (*rkey).device_keys(addr, len)
+            && let Some(keys) = (*rkey).tl.device_keys(addr, len)
             && let Some((sender, stats)) = sender_of::<IbSender>(ep)
             && let Some(key) = keys.of_port(sender.remote_port())
             && sender.write_short(RemoteMem { addr, key }, buffer.cast(), len)
@@ -104,7 +104,7 @@ unsafe fn put_now(
     // SAFETY: the caller's endpoint, key and buffer are valid, and its other promises are those that the callees
     // require.
     unsafe {
-        if let Some(keys) = (*rkey).device_keys(addr, len)
+        if let Some(keys) = (*rkey).tl.device_keys(addr, len)
             && rma_ib::write_now((*ep).peer(), keys, addr, buffer.cast(), len)
         {
             return std::ptr::null_mut();
@@ -174,7 +174,7 @@ unsafe fn get_short(
         if peer.tx.is_shared() {
             return None;
         }
-        let keys = rkey.device_keys(addr, len)?;
+        let keys = rkey.tl.device_keys(addr, len)?;
         let (sender, rc_ep) = slot_of(peer)?;
         if len > (*sender).most_at_once() {
             return None;

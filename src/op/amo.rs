@@ -123,7 +123,7 @@ pub unsafe fn atomic(
 fn set_sent(r: &mut Request, path: AmoPath, addr: u64, head: &AmoHdr, rkey: &Rkey) {
     let by_adapter = match path {
         AmoPath::Ib => {
-            let keys = rkey.device.as_ref();
+            let keys = rkey.tl.ib.as_ref();
             keys.is_some_and(|keys| rma_ib::atomic(r, addr, head, keys))
         }
         AmoPath::Tofu => {
@@ -188,7 +188,7 @@ pub(super) fn mapped(
 /// What the owner's HCAs do on words of `size` bytes. They change whole words of 8 bytes: an operation on 4 bytes would
 /// overwrite the other half.
 fn hca_atomics(rkey: &Rkey, size: u8) -> RkeyAtomics {
-    match (&rkey.device, size) {
+    match (&rkey.tl.ib, size) {
         (Some(keys), 8) => keys.atomics,
         _ => RkeyAtomics::default(),
     }

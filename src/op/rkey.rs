@@ -100,9 +100,8 @@ pub fn unpack(ep: &Endpoint, key: UnpackedRkey) -> Rkey {
         delta: 0,
         same_process: peer.same_process,
         map: None,
-        device,
         executor: AmoExecutor::Other,
-        tl: TlRkey::new(steering.as_ref(), peer.target.as_deref(), alone),
+        tl: TlRkey::new(device, steering.as_ref(), peer.target.as_deref(), alone),
         identity: RkeyIdentity {
             owner: peer.uid,
             segment: None,

@@ -40,7 +40,8 @@ pub fn path(
     }
     // After a fence nothing overtakes RMA by message that is outstanding or pending. The peer executes messages in
     // order: RMA after the fence is sent by message too.
-    let keyed = || rkey.device_keys(addr, len).is_some() && select::ib_reaches(worker, peer, len);
+    let keyed =
+        || rkey.tl.device_keys(addr, len).is_some() && select::ib_reaches(worker, peer, len);
     let adapter = select::adapter(keyed, || rkey.tl.tofu.stadd(addr, len).is_some());
     if !rkey.empty && worker.fenced.load(Ordering::Relaxed) {
         let settled = match adapter {
@@ -201,7 +202,7 @@ impl RmaOp<'_> {
             };
             let (contig, len) = (self.data.as_contig().is_some(), self.data.len());
             let path = self.path.for_data(contig, memory.is_some());
-            match (path, &self.rkey.device, self.rkey.tl.tofu.stadd(addr, len)) {
+            match (path, &self.rkey.tl.ib, self.rkey.tl.tofu.stadd(addr, len)) {
                 (RmaPath::Ib, Some(keys), _) => {
                     rma_ib::set_rma_ib(&mut *req, direction, addr, keys);
                     if let Some(memory) = memory {
@@ -307,7 +308,7 @@ pub unsafe fn read_now(
 ) -> Option<ucs_status_ptr_t> {
     // SAFETY: the caller's endpoint is valid; worker and peer outlive it.
     let (worker, peer) = unsafe { ((*ep).worker.get(), (*ep).peer()) };
-    let key = rma_ib::key_now(peer, rkey.device_keys(addr, len)?, len)?;
+    let key = rma_ib::key_now(peer, rkey.tl.device_keys(addr, len)?, len)?;
     // SAFETY: a new request, freed if nothing was posted.
     unsafe {
         let req = request::take(worker, p.external());

@@ -315,7 +315,7 @@ impl SglOp<'_> {
                 match path {
                     RmaPath::Mapped(local) => self.direct(ptr, local.add(offset), e.len),
                     RmaPath::Cma => self.attach(ptr, addr, e.len)?,
-                    RmaPath::Ib => self.queue(ptr, addr, e.len, e.rkey.device.as_ref())?,
+                    RmaPath::Ib => self.queue(ptr, addr, e.len, e.rkey.tl.ib.as_ref())?,
                     RmaPath::Tofu | RmaPath::Message => self.queue(ptr, addr, e.len, None)?,
                 }
             }

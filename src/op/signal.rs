@@ -228,7 +228,7 @@ impl SignalTarget<'_> {
 
     /// Writes short data, which are copied, by RC with the signal as immediate. False: nothing was done.
     unsafe fn write_with_imm(&self, a: &RmaOp, addr: u64, word: u32) -> bool {
-        let keys = a.rkey.device.as_ref();
+        let keys = a.rkey.tl.ib.as_ref();
         let keys = keys.filter(|_| matches!(a.path, RmaPath::Ib));
         match (keys, a.data.as_contig()) {
             (Some(keys), Some(data)) => {

@@ -136,19 +136,41 @@ impl TlRegion {
 /// The transports' part of a remote key.
 #[derive(Clone, Debug, Default)]
 pub struct TlRkey {
+    /// Keys for InfiniBand devices, if there are any.
+    pub ib: Option<DeviceKeys>,
     pub tofu: StaddRegion,
 }
 
 impl TlRkey {
     /// The part of a key for the lane to a peer at `target`. `alone`: no threads use the lane concurrently.
-    pub fn new(tofu: Option<&TofuRkey>, target: Option<&LaneTarget>, alone: bool) -> TlRkey {
+    pub fn new(
+        ib: Option<DeviceKeys>,
+        tofu: Option<&TofuRkey>,
+        target: Option<&LaneTarget>,
+        alone: bool,
+    ) -> TlRkey {
         let tofu = match (tofu, target) {
             (Some(key), Some(LaneTarget::Tofu(to))) => StaddRegion::new(key, &to.locator, alone),
             _ => None,
         };
         TlRkey {
+            ib,
             tofu: tofu.unwrap_or_default(),
         }
+    }
+
+    /// The keys for InfiniBand devices, if all of these bytes are accessible by them.
+    #[inline(always)]
+    pub fn device_keys(&self, addr: u64, len: usize) -> Option<&DeviceKeys> {
+        match &self.ib {
+            Some(keys) if keys.covers(addr, len) => Some(keys),
+            _ => None,
+        }
+    }
+
+    /// Whether an InfiniBand device alone executes atomic operations on words of 8 bytes of the region.
+    pub fn is_amo_alone(&self) -> bool {
+        self.ib.is_some_and(|keys| keys.atomics.alone)
     }
 }
 

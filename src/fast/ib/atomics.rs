@@ -75,7 +75,7 @@ unsafe fn atomic_short(
         if !is_plain_remote(&*ep, worker, peer, EpFlags::SLOW_PATH_AMO64, addr, LEN) {
             return None;
         }
-        let keys = rkey.device_keys(addr, LEN)?;
+        let keys = rkey.tl.device_keys(addr, LEN)?;
         let (sender, rc_ep) = slot_of(peer)?;
         let port = (*sender).remote_port();
         let key = keys.of_port(port)?;
