@@ -48,6 +48,7 @@ pub struct AmHandler {
 }
 
 impl AmHandler {
+    /// The entry of an id without a handler: `function` is [`AmFunction::None`], so that its messages are dropped.
     pub const NONE: AmHandler = AmHandler {
         function: AmFunction::None,
         arg: std::ptr::null_mut(),

@@ -51,6 +51,7 @@ const BLANK: ucpx_cq_entry_t = ucpx_cq_entry_t {
 };
 
 impl Cqs {
+    /// No queues yet. `mt`: threads may call the worker concurrently, so that every access takes a lock.
     pub fn new(mt: bool) -> Cqs {
         Cqs(MtLock::new(mt, Vec::new()))
     }

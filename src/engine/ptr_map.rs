@@ -14,6 +14,7 @@ impl<T: Copy> Default for PtrMap<T> {
 }
 
 impl<T: Copy> PtrMap<T> {
+    /// A map without values. Allocates nothing before the first [`insert`](Self::insert).
     pub const fn new() -> Self {
         Self {
             slots: Vec::new(),

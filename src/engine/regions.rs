@@ -82,6 +82,8 @@ impl RegionTable {
         }
     }
 
+    /// Removes a region, and the right to map it: peers may access its bytes only as far as other regions contain them.
+    /// A [`LastRegion`] that names it is no longer used.
     pub fn remove(&self, key: RegionId) {
         let mut table = self.table.write();
         // Release: pairs with the Acquire in `permits`.

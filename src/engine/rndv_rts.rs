@@ -56,6 +56,7 @@ impl<T: Copy> From<T> for Unaligned<T> {
 }
 
 impl<T: Copy> Unaligned<T> {
+    /// Copies the number out, so that no unaligned reference is made.
     pub fn get(self) -> T {
         self.0
     }

@@ -22,6 +22,7 @@ pub enum CmaFault {
 }
 
 impl CmaFault {
+    /// The status for the request that the fault ends, whichever side has failed.
     pub fn status(self) -> ucs_status_t {
         match self {
             CmaFault::Access(status) | CmaFault::Unpack(status) => status,

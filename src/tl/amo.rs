@@ -4,12 +4,17 @@ use crate::ctypes::ucp_atomic_op_t;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Numbers of `ucp_atomic_op_t`, also used on the wire.
+/// `UCP_ATOMIC_OP_ADD` as a byte, also on the wire: the operand is added, modulo the size of the word.
 pub const ADD: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u8;
+/// `UCP_ATOMIC_OP_SWAP` as a byte, also on the wire: the operand replaces the word.
 pub const SWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_SWAP as u8;
+/// `UCP_ATOMIC_OP_CSWAP` as a byte, also on the wire: the operand replaces the word if that has the expected value.
 pub const CSWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u8;
+/// `UCP_ATOMIC_OP_AND` as a byte, also on the wire: bitwise and.
 pub const AND: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_AND as u8;
+/// `UCP_ATOMIC_OP_OR` as a byte, also on the wire: bitwise or.
 pub const OR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_OR as u8;
+/// `UCP_ATOMIC_OP_XOR` as a byte, also on the wire: bitwise exclusive or.
 pub const XOR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_XOR as u8;
 
 /// An operation as the target executes it.

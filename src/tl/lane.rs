@@ -57,70 +57,98 @@ pub(super) use sends_records;
 /// [`LaneOps`] of whichever sender the lane has, as far as it is called through the enum. Where the transport is known,
 /// and for records, its sender is called ([`with_sender!`]).
 impl Lane {
+    /// Copies the rest of a partly sent record into memory of the lane, so that the user's memory can be released.
     pub fn settle(&mut self) {
         with_sender!(self, sender => sender.settle());
     }
 
+    /// Whether short messages are better collected until the next progress call: the device was called for this lane
+    /// since the last one.
     pub fn is_collecting(&self) -> bool {
         with_sender!(self, sender => sender.is_collecting())
     }
 
+    /// Announces that several messages follow (`on`), or have followed: what the lane collects between the two calls is
+    /// sent by the second.
     pub fn batch(&mut self, on: bool) {
         with_sender!(self, sender => sender.batch(on));
     }
 
+    /// Called when a message was queued behind the lane: progress will send it, before any that the lane could send at
+    /// once.
     pub fn on_pending(&mut self) {
         with_sender!(self, sender => sender.on_pending());
     }
 
+    /// Whether an event of the worker's descriptors reports when pending messages can be sent; if not, progress has to
+    /// try.
     pub fn has_room_event(&self) -> bool {
         with_sender!(self, sender => sender.has_room_event())
     }
 
+    /// Whether everything that was accepted has left this process; whether it has arrived, where the transport reports
+    /// arrival. Posts nothing.
     pub fn is_drained(&self) -> bool {
         with_sender!(self, sender => LaneOps::is_drained(&**sender))
     }
 
+    /// Whether everything that was accepted has left this process, or has arrived where the transport reports arrival,
+    /// for a caller that waits for it: also posts what the transport needs to get there.
     pub fn drain(&mut self) -> bool {
         with_sender!(self, sender => LaneOps::drain(&mut **sender))
     }
 
+    /// Makes the lane return `token` as complete when all that was accepted so far has arrived, whatever is accepted
+    /// afterwards. False: there is nothing to wait for, or the transport does not report arrival.
     pub fn flush_marker(&mut self, token: Token) -> bool {
         with_sender!(self, sender => LaneOps::flush_marker(&mut **sender, token))
     }
 
+    /// Orders operations that are posted from now on after the effects of the reads and atomic operations before.
     pub fn fence(&mut self) {
         with_sender!(self, sender => LaneOps::fence(&mut **sender));
     }
 
+    /// Handles a fence that has come to the head of the pending queue. False: operations before it, by other devices
+    /// than that of the lane itself, have to complete first, and the fence stays there.
     pub fn pass_fence(&mut self) -> bool {
         with_sender!(self, sender => LaneOps::pass_fence(&mut **sender))
     }
 
+    /// Whether everything that rails have sent has arrived. Called while nothing more is posted.
     pub fn are_rails_drained(&mut self) -> bool {
         with_sender!(self, sender => sender.are_rails_drained())
     }
 
+    /// Calls `act` for the tokens of all operations that the lane will report, some of them more than once.
     pub fn for_each_token(&self, mut act: impl FnMut(Token)) {
         with_sender!(self, sender => sender.for_each_token(&mut act));
     }
 
+    /// Takes back the tokens that `wanted` selects of operations that do not access the memory of their request: they
+    /// are not reported any more. Returns them.
     pub fn detach(&mut self, wanted: impl Fn(Token) -> bool) -> Vec<Token> {
         with_sender!(self, sender => sender.detach(&wanted))
     }
 
+    /// The tokens of operations that access the memory of their request, some of them more than once.
     pub fn zcopy_tokens(&self) -> Vec<Token> {
         with_sender!(self, sender => sender.zcopy_tokens())
     }
 
+    /// Whether the device of this side writes into registered memory of the peer from registered memory (put_zcopy).
     pub fn can_put_zcopy(&self) -> bool {
         with_sender!(self, sender => sender.can_put_zcopy())
     }
 
+    /// The peer's port to which the lane leads, whose rkeys this side uses. `None`: it leads to no port, or is not
+    /// connected.
     pub fn remote_port(&self) -> Option<usize> {
         with_sender!(self, sender => LaneOps::remote_port(&**sender))
     }
 
+    /// Ends a lane whose peer has failed. Returns whether the caller drops it. `is_dead`: the peer's process has ended:
+    /// it accesses nothing any more.
     pub fn teardown(&mut self, is_dead: bool) -> Teardown {
         with_sender!(self, sender => sender.teardown(is_dead))
     }

@@ -27,6 +27,7 @@ pub struct TlContext {
 }
 
 impl TlContext {
+    /// Finds the devices that the options allow. A transport without devices is not an error: its part has none.
     pub fn new(options: &Options, program: Program) -> TlContext {
         let tofu = TofuContext::new(options, program);
         let ib = IbContext::new(options, program, tofu.amo_by_tni);

@@ -24,16 +24,19 @@ pub(super) struct ListEnds {
 }
 
 impl ListEnds {
+    /// The ends of a list without nodes, which needs no pool.
     pub(super) const EMPTY: ListEnds = ListEnds {
         head: NIL,
         tail: NIL,
     };
 
+    /// Whether no node is in the list. Reads only the ends, not the pool.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.head == NIL
     }
 
+    /// Index of the first node, [`NIL`] if there is none.
     #[inline]
     pub(super) fn head(&self) -> u32 {
         self.head
@@ -53,6 +56,7 @@ pub(super) struct NodePool<T, const LISTS: usize> {
 }
 
 impl<T, const LISTS: usize> NodePool<T, LISTS> {
+    /// A pool without nodes. Allocates nothing before the first [`insert`](Self::insert).
     pub(super) const fn new() -> Self {
         NodePool {
             nodes: Vec::new(),
@@ -107,11 +111,13 @@ impl<T, const LISTS: usize> NodePool<T, LISTS> {
         }
     }
 
+    /// The item of a node, to be changed in place. `None`: the node is free, or `i` is [`NIL`].
     #[inline]
     pub(super) fn get_mut(&mut self, i: u32) -> Option<&mut T> {
         self.nodes.get_mut(i as usize)?.item.as_mut()
     }
 
+    /// The item of a node. `None`: the node is free, or `i` is [`NIL`].
     #[inline]
     pub(super) fn get(&self, i: u32) -> Option<&T> {
         self.nodes.get(i as usize)?.item.as_ref()
@@ -138,6 +144,7 @@ impl<T, const LISTS: usize> NodePool<T, LISTS> {
         NIL
     }
 
+    /// Links a node, which must be in no list of the kind `L`, behind the last one of `list`. Does nothing for [`NIL`].
     #[inline]
     pub(super) fn push_back<const L: usize>(&mut self, list: &mut ListEnds, i: u32) {
         let Some(node) = self.nodes.get_mut(i as usize) else {
@@ -154,6 +161,8 @@ impl<T, const LISTS: usize> NodePool<T, LISTS> {
         list.tail = i;
     }
 
+    /// Takes a node out of `list`, which must contain it by its links of the kind `L`. The item stays in the node, and
+    /// the node's own links keep their old values.
     #[inline]
     pub(super) fn unlink<const L: usize>(&mut self, list: &mut ListEnds, i: u32) {
         let Some(node) = self.nodes.get(i as usize) else {

@@ -28,6 +28,8 @@ impl PostedRecv {
         sequence: 0,
     };
 
+    /// For a receive that is about to be posted: with null links. `mask`: the bits of `tag` that have to match.
+    /// `sequence`: the number of posts before it.
     #[inline(always)]
     pub(super) fn new(tag: u64, mask: u64, sequence: u64) -> Self {
         PostedRecv {
@@ -57,11 +59,13 @@ pub(super) struct PostedList {
 }
 
 impl PostedList {
+    /// A chain without members.
     pub(super) const EMPTY: PostedList = PostedList {
         head: ptr::null_mut(),
         tail: ptr::null_mut(),
     };
 
+    /// Whether no receive is posted in this chain.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         self.head.is_null()

@@ -8,9 +8,12 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Whether `process_vm_readv` and `process_vm_writev` are permitted on the peer's memory.
+/// Whether `process_vm_readv` and `process_vm_writev` are permitted on the peer's memory is not known: neither was
+/// tried.
 pub const CMA_UNKNOWN: u8 = 0;
+/// A copy from or to the peer's memory by `process_vm_readv` or `process_vm_writev` has succeeded.
 pub const CMA_YES: u8 = 1;
+/// CMA is not allowed, the peer is in another PID namespace, or the kernel has refused a copy.
 pub const CMA_NO: u8 = 2;
 /// Permitted to this process, but not to the peer.
 pub const CMA_ALONE: u8 = 3;

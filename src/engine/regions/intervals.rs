@@ -37,6 +37,7 @@ impl PartialOrd for IntervalKey {
     }
 }
 
+/// Intervals of addresses, each with a value. Several may have the same bounds.
 pub struct Intervals<T> {
     classes: [BTreeMap<IntervalKey, T>; CLASSES],
     /// Mask of the classes that have an interval.
@@ -70,6 +71,7 @@ impl<T> Intervals<T> {
         key
     }
 
+    /// Removes an interval. Returns its value; `None` if it was removed before.
     pub fn remove(&mut self, key: IntervalKey) -> Option<T> {
         let class = class_of(key.end - key.start);
         let removed = self.classes[class].remove(&key);

@@ -12,8 +12,9 @@ use crate::wire::cm_msg::NUMBER_BITS;
 use crate::wire::header::SN_BITS;
 use std::os::fd::AsFd;
 
-/// Flags of the serial numbers of clients' and servers' endpoints, which no counted number has.
+/// Flag in the serial number of a client's endpoint, which no counted number has.
 pub(super) const CLIENT: u32 = 0b10 << NUMBER_BITS;
+/// Flag in the serial number of a server's endpoint for a client, which no counted number has.
 pub(super) const SERVER: u32 = 0b11 << NUMBER_BITS;
 const _: () = assert!(NUMBER_BITS + 2 == SN_BITS);
 
@@ -35,6 +36,7 @@ pub(super) fn exchange(worker: &Worker) -> Result<MtGuard<'_, Option<Box<CmState
     Ok(guard)
 }
 
+/// The parameters of the worker's CM sockets: those of `UCX_TCP_*` and of the keepalive interval.
 pub(super) fn tuning(worker: &Worker) -> SocketTuning {
     let ctx = worker.ctx;
     ctx.tl.tcp.policy.tuning(ctx.policy.keepalive_ms)

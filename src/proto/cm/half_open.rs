@@ -9,6 +9,8 @@ use std::io::ErrorKind;
 /// Time after which a connection without a complete hello is closed, in milliseconds.
 pub(super) const HALF_OPEN_MS: u64 = 5000;
 
+/// Removes a half-open client from the worker's connections and from its epoll set. Its connection stays open and
+/// belongs to the caller. `None`: no half-open client has this token.
 pub(super) fn take(x: &mut CmState, token: u64) -> Option<HalfOpen> {
     let Some(CmEntry::HalfOpen(half_open)) = x.entries.remove(&token) else {
         return None;

@@ -17,9 +17,13 @@ const MAX_ZCOPY_PART: usize = 1 << 20;
 const COLLECTED: usize = 16 << 10;
 
 const PUT: u8 = Kind::PutReq as u8;
+/// `raw_kind` of a get by message; its request waits for the data.
 pub(super) const GET: u8 = Kind::GetReq as u8;
+/// `raw_kind` of an atomic operation by message; its request waits for the reply.
 pub(super) const AMO: u8 = Kind::AmoReq as u8;
+/// `raw_kind` of a fence by message: what the peer executes behind it is not visible to gets before it.
 pub(super) const FENCE: u8 = Kind::Fence as u8;
+/// `raw_kind` of the signal of a put, which is sent behind the data of the put and replied to like a put.
 pub(super) const SIGNAL: u8 = Kind::Signal as u8;
 const STREAM: u8 = Kind::StreamData as u8;
 const AM_FRAGMENT: u8 = Kind::AmFragment as u8;

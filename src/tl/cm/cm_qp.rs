@@ -122,6 +122,7 @@ impl CmQp {
         Ok(())
     }
 
+    /// Number of the queue pair, which `rdma_cm` sends to the remote end.
     pub fn number(&self) -> u32 {
         self.qp.number
     }
@@ -227,6 +228,7 @@ impl CmQp {
         self.recv();
     }
 
+    /// Whether [`read`](Self::read) has bytes to return. Polls nothing.
     pub fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }

@@ -124,6 +124,7 @@ impl UdTx {
         segment(self.size)
     }
 
+    /// Whether the peer has acknowledged every packet that was sent.
     pub fn is_drained(&self) -> bool {
         self.window.is_empty()
     }

@@ -210,10 +210,12 @@ impl OwnInbox {
         Ok(own)
     }
 
+    /// Whether the parts are System V segments, which senders attach by number.
     pub(super) fn is_block(&self) -> bool {
         matches!(self.source, PartSource::Blocks)
     }
 
+    /// Whether the parts are in a named file in /dev/shm, which senders of other IPC namespaces can open.
     pub(super) fn is_named(&self) -> bool {
         matches!(self.source, PartSource::Named(_))
     }

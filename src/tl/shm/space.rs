@@ -110,6 +110,7 @@ pub(super) struct TxSpace<const SIZE: usize> {
 }
 
 impl<const SIZE: usize> TxSpace<SIZE> {
+    /// For an empty space that is mapped. `populated`: which part of it the producer has populated.
     pub(super) fn new(populated: Populated<SIZE>) -> Self {
         let limit = populated.limit().min(SIZE as u64);
         Self {

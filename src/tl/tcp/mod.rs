@@ -37,6 +37,7 @@ pub struct SharedSocket {
 }
 
 impl SharedSocket {
+    /// The socket's descriptor, for use as long as `self` exists; the caller does not close it.
     pub fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }

@@ -97,6 +97,7 @@ impl TcpReceiver {
         self.emptied && self.start == self.end && self.bulk.is_none()
     }
 
+    /// The socket and its epoll set, which the sending half owns, too.
     pub fn link(&self) -> &Arc<SharedSocket> {
         &self.link
     }

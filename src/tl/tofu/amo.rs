@@ -132,6 +132,7 @@ impl AmoCaps {
         AmoCaps(caps.map(of_one).reduce(|a, b| a & b).unwrap_or_default())
     }
 
+    /// Whether all of the TNIs execute this operation.
     #[inline(always)]
     pub fn has(self, verb: AmoVerb) -> bool {
         self.0.intersects(verb.bit())

@@ -34,6 +34,8 @@ pub struct TofuContext {
 }
 
 impl TofuContext {
+    /// Finds the TNIs that the options allow, by the library, if `UCX_TLS` allows the transport. There are none where
+    /// the library or the interconnect is missing, or the program may wait for events; that is no error.
     pub fn new(options: &Options, program: Program) -> TofuContext {
         let allowed = options.tls.allows("tofu");
         let mut tuning = allowed.then(|| options::tuning(options));

@@ -122,6 +122,7 @@ pub struct RingWriter {
 }
 
 impl RingWriter {
+    /// The writer of a ring that has no frame yet.
     pub fn new(shape: RingLayout) -> RingWriter {
         RingWriter {
             cursor: LayoutCursor::new(shape),
@@ -130,6 +131,7 @@ impl RingWriter {
         }
     }
 
+    /// The layout that was agreed on with the receiver; it does not change.
     pub fn shape(&self) -> RingLayout {
         self.cursor.shape
     }
@@ -199,6 +201,7 @@ pub struct RingReader {
 }
 
 impl RingReader {
+    /// The reader of a ring that has no frame yet.
     pub fn new(shape: RingLayout) -> RingReader {
         RingReader {
             cursor: LayoutCursor::new(shape),
@@ -207,6 +210,7 @@ impl RingReader {
         }
     }
 
+    /// The layout that was agreed on with the sender; it does not change.
     #[inline(always)]
     pub fn shape(&self) -> RingLayout {
         self.cursor.shape

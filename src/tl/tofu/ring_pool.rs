@@ -34,6 +34,7 @@ impl RingMemory {
         self.region.stadd + self.offset as u64
     }
 
+    /// Bytes that the ring may use from [`ptr`](Self::ptr) on, as allocated by [`RingPool::take`].
     pub fn len(&self) -> usize {
         self.len
     }

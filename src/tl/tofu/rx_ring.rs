@@ -20,6 +20,8 @@ pub struct RxRing {
 }
 
 impl RxRing {
+    /// A ring without frames in this memory, which is zeroed and has at least `shape.size` bytes. It is freed with the
+    /// ring.
     pub fn new(piece: RingMemory, shape: RingLayout) -> RxRing {
         debug_assert!(shape.size as usize <= piece.len());
         RxRing {
@@ -29,10 +31,12 @@ impl RxRing {
         }
     }
 
+    /// Steering address of the ring's memory, which the peer puts frames to.
     pub fn stadd(&self) -> u64 {
         self.piece.stadd()
     }
 
+    /// The layout that the peer writes by.
     pub fn shape(&self) -> RingLayout {
         self.reader.shape()
     }

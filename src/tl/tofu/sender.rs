@@ -100,6 +100,9 @@ pub struct TofuSender {
 }
 
 impl TofuSender {
+    /// The sender to a ring that the peer has granted: `to`, empty so far. `flow` counts the acknowledgements of its
+    /// posts, `ctrl_word` is where the peer writes credits, `tag` names the connection in notices. It shares the VCQs
+    /// of `iface` with other senders.
     pub fn new(
         iface: Arc<TofuIface>,
         flow: Arc<TxAcks>,

@@ -98,6 +98,7 @@ impl TxAcks {
         (self.flushes).store(self.flushes().wrapping_sub(1), Ordering::Relaxed);
     }
 
+    /// Whether a flush request is outstanding: its reply has not been counted.
     pub(super) fn is_flushing(&self) -> bool {
         self.under_way() > 0
     }
@@ -128,6 +129,8 @@ impl TxAcks {
         posted.wrapping_sub(self.ended.load(Ordering::Relaxed))
     }
 
+    /// Whether all of the `posted` posts of the connection are acknowledged; `posted` counts every post so far, modulo
+    /// 2^32.
     pub(super) fn has_ended(&self, posted: u32) -> bool {
         // Acquire: pairs with `complete`.
         self.ended.load(Ordering::Acquire) == posted

@@ -11,7 +11,9 @@ use std::ffi::{CStr, c_int, c_ulong, c_void};
 /// File name of the library on systems with the interconnect.
 const LIBRARY: &CStr = c"libtofucom.so";
 
+/// `utofu_tni_id_t`: number of a TNI of this node.
 pub type TniId = u16;
+/// `utofu_vcq_hdl_t`: handle of a VCQ of this process, valid until `utofu_free_vcq`.
 pub type VcqHdl = usize;
 /// Coordinates, TNI, control queue and component id of a virtual control queue: unique in the machine.
 pub type VcqId = u64;
@@ -69,11 +71,17 @@ bitflags! {
     }
 }
 
+/// `UTOFU_SUCCESS`: the call has succeeded.
 pub const SUCCESS: c_int = 0;
+/// `UTOFU_ERR_NOT_FOUND`: of a poll, the queue is empty.
 pub const NOT_FOUND: c_int = -1;
+/// `UTOFU_ERR_BUSY`: of a post, the transmit order queue is full; the caller polls the TCQ and posts again.
 pub const BUSY: c_int = -4;
+/// `UTOFU_ERR_FULL`: all of a limited number, of VCQs or steering tags, are in use.
 pub const FULL: c_int = -6;
+/// `UTOFU_ERR_OUT_OF_RESOURCE`: a resource is missing; the call may succeed after others are freed.
 pub const OUT_OF_RESOURCE: c_int = -640;
+/// `UTOFU_ERR_OUT_OF_MEMORY`: memory is missing; the call may succeed after resources are freed.
 pub const OUT_OF_MEMORY: c_int = -641;
 /// Any other error, also a failure of the MRQ as a whole.
 pub const MRQ_OTHER: c_int = -192;
@@ -81,16 +89,27 @@ pub const MRQ_OTHER: c_int = -192;
 pub const MRQ_PEER: c_int = -193;
 
 /// Atomic operations.
+///
+/// `UTOFU_ARMW_OP_SWAP`: the operand replaces the word.
 pub const ARMW_SWAP: c_int = 1;
+/// `UTOFU_ARMW_OP_ADD`: the operand is added to the word, modulo its size.
 pub const ARMW_ADD: c_int = 2;
+/// `UTOFU_ARMW_OP_XOR`: the word becomes its exclusive or with the operand.
 pub const ARMW_XOR: c_int = 3;
+/// `UTOFU_ARMW_OP_AND`: the word becomes its bitwise and with the operand.
 pub const ARMW_AND: c_int = 4;
+/// `UTOFU_ARMW_OP_OR`: the word becomes its bitwise or with the operand.
 pub const ARMW_OR: c_int = 5;
 
 /// Types of notices: of local operations, and of peers' puts into local memory.
+///
+/// `UTOFU_MRQ_TYPE_LCL_PUT`: the data of a put by this VCQ have arrived in remote memory.
 pub const LCL_PUT: u8 = 0;
+/// `UTOFU_MRQ_TYPE_RMT_PUT`: the data of a peer's put have arrived in memory of this VCQ.
 pub const RMT_PUT: u8 = 1;
+/// `UTOFU_MRQ_TYPE_LCL_GET`: the data of a get by this VCQ have arrived.
 pub const LCL_GET: u8 = 2;
+/// `UTOFU_MRQ_TYPE_LCL_ARMW`: an atomic operation by this VCQ has returned the previous value of the word.
 pub const LCL_ARMW: u8 = 4;
 /// Not a type of uTofu: the library has written no notice, as with the code of an error that is not an operation's.
 pub const NO_NOTICE: u8 = u8::MAX;

@@ -380,6 +380,7 @@ impl VcqRegion {
         self.map.ptr()
     }
 
+    /// Bytes of the region from [`ptr`](Self::ptr) on: the length that was requested, rounded up to pages.
     pub fn len(&self) -> usize {
         self.map.len()
     }

@@ -47,6 +47,7 @@ pub struct VcqOps {
 }
 
 impl VcqOps {
+    /// Copies the functions of `lib` that are called for the VCQ of this handle. Calls none of them.
     pub fn new(lib: &Utofu, hdl: VcqHdl) -> VcqOps {
         VcqOps {
             hdl,

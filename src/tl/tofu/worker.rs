@@ -189,6 +189,7 @@ impl<P: Copy + Eq> TofuWorker<P> {
         !before
     }
 
+    /// Whether the MRQ has failed: it is not polled any more, and no notice is handled.
     pub fn mrq_failed(&self) -> bool {
         self.mrq_failed.load(Ordering::Relaxed)
     }
@@ -260,6 +261,7 @@ impl<P: Copy + Eq> TofuWorker<P> {
         Ok(number)
     }
 
+    /// The connection of this number; `None` if there is none, or it was dropped.
     pub fn conn(&mut self, number: u32) -> Option<&mut TofuConn<P>> {
         self.conns.get_mut(number as usize)?.as_deref_mut()
     }

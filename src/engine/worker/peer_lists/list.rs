@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 pub struct PeerList<T = ()>(VecDeque<(PeerRef, T)>);
 
 impl<T> PeerList<T> {
+    /// A list without entries. Allocates nothing before the first one is added.
     pub(super) fn new() -> Self {
         PeerList(VecDeque::new())
     }

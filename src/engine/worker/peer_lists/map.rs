@@ -8,6 +8,7 @@ use std::collections::HashMap;
 pub struct PeerMap<T>(HashMap<PeerRef, T>);
 
 impl<T> PeerMap<T> {
+    /// A map in which no peer has a value.
     pub(super) fn new() -> Self {
         PeerMap(HashMap::new())
     }

@@ -92,6 +92,8 @@ impl IbIface {
         Ok(())
     }
 
+    /// Posts all free receive buffers for datagrams to the UD queue pair; does nothing where there is none. Buffers
+    /// that the device does not take stay in the pool, for the next call.
     pub(super) fn post_datagrams(&self) {
         let mut receives = self.receives.lock();
         let outgoing = self.outgoing.lock();

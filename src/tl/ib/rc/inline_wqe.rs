@@ -20,6 +20,7 @@ pub(super) struct InlineWqe {
 unsafe impl Send for InlineWqe {}
 
 impl InlineWqe {
+    /// The work request without destination and length. Boxed, because it contains pointers to its own fields.
     pub(super) fn new() -> Box<InlineWqe> {
         let mut ready = Box::new(InlineWqe {
             wr: ibv_send_wr::default(),

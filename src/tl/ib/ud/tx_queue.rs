@@ -63,6 +63,7 @@ impl UdTxQueue {
         (self.depth - (self.posted - self.ended)) as usize
     }
 
+    /// Whether the send of this number has completed: the device does not read its buffer any more.
     pub fn has_ended(&self, number: u64) -> bool {
         self.ended >= number
     }

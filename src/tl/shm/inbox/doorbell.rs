@@ -48,6 +48,7 @@ impl Doorbell {
         self.expected.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// The view of this word, at its value 0 and with no sender expected. `rung` must outlive the doorbell.
     pub(super) fn of(rung: &AtomicU32) -> Self {
         Self {
             rung: NonNull::from(rung),

@@ -11,6 +11,7 @@ use crate::tl::shm::{InboxLocator, RingOwner};
 use std::ops::Range;
 use std::ptr::NonNull;
 
+/// First word of a complete inbox, with the version of its layout: senders of another version do not use it.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"rucpbo10");
 
 const FREE: u32 = 0;
@@ -155,6 +156,7 @@ impl InboxTable {
         Self(base)
     }
 
+    /// The front page, whose words both ends change at any time.
     pub(in crate::tl::shm) fn front(&self) -> &InboxHeader {
         // SAFETY: the constructor's promise: the front is mapped; all fields are atomics.
         unsafe { &*self.0.as_ptr().cast::<InboxHeader>() }

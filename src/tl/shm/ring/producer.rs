@@ -383,6 +383,8 @@ impl Producer {
         tails.slots.load(Ordering::Acquire).max(FIRST) == self.head.n
     }
 
+    /// The slot of the next message. It may be written only if the consumer has freed it: the message's number is below
+    /// `limit`.
     #[inline(always)]
     pub(super) fn slot(&self) -> &RingSlot {
         // SAFETY: the ring outlives the producer.

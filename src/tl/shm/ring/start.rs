@@ -45,18 +45,23 @@ impl Start {
         }
     }
 
+    /// Counters of what the consumer has consumed and freed. The producer reads them.
     pub(super) fn tails(&self) -> &Tails {
         &self.tails
     }
 
+    /// The word by which both ends agree on the end of the ring.
     pub(super) fn close_word(&self) -> &CloseWord {
         &self.close
     }
 
+    /// The producer counts canceled rendezvous there, and the consumer marks while it copies from the memory of one.
     pub(super) fn cancel_counter(&self) -> &CancelCounter {
         &self.cancel_counter
     }
 
+    /// Pointer to the slots in the start, [`START_SLOTS`] of them; the first belongs to message [`FIRST`]. Makes no
+    /// reference, so that `this` need only be mapped.
     pub(super) fn first_slot(this: NonNull<Self>) -> NonNull<RingSlot> {
         // SAFETY: the address of a field of a mapped start is not null; no reference is made.
         unsafe { NonNull::new_unchecked((&raw mut (*this.as_ptr()).slots).cast()) }
@@ -107,6 +112,10 @@ impl BodySource {
         Self { source, find }
     }
 
+    /// The body of the ring, mapped as long as the producer exists; the first call maps it.
+    ///
+    /// # Errors
+    /// The receiver is gone, or the system refuses the mapping.
     pub(super) fn find(&self) -> Result<NonNull<RingMem>, BodyError> {
         // SAFETY: the constructor's promise: `find` may be called with `source`.
         unsafe { (self.find)(self.source) }

@@ -49,6 +49,7 @@ pub struct AmoReplies(Vec<AmoWaiter>);
 unsafe impl Send for AmoReplies {}
 
 impl AmoReplies {
+    /// No request waits with any edata tag.
     pub fn new() -> AmoReplies {
         AmoReplies(vec![NO_WAITER; SLOTS])
     }

@@ -9,6 +9,7 @@ use super::outstanding::{NONE, Outstanding};
 
 /// Number of tags. The first is never allocated; larger edata values are [`generation_of`]s.
 pub const SLOTS: usize = 128;
+/// The tag that is never allocated: in a TCQ entry, that of an operation without an edata tag.
 pub const NO_SLOT: u64 = 0;
 /// The last tag is reserved for the worker's own atomic operation, which cannot wait for a free one.
 pub const OWN_SLOT: u8 = SLOTS as u8 - 1;
@@ -81,6 +82,7 @@ pub struct EdataTags {
 }
 
 impl EdataTags {
+    /// All tags are free but [`NO_SLOT`] and [`OWN_SLOT`], which [`alloc`](Self::alloc) never returns.
     pub fn new() -> EdataTags {
         EdataTags {
             slots: vec![FREE; SLOTS],

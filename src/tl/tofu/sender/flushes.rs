@@ -25,6 +25,7 @@ pub(super) struct PendingFlushes {
 }
 
 impl PendingFlushes {
+    /// Whether no request waits for a flush.
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

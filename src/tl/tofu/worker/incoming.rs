@@ -25,6 +25,7 @@ impl<P: Copy + Eq> TofuWorker<P> {
         number
     }
 
+    /// The ring of this number that a peer writes; `None` if there is none, or it was dropped.
     #[inline]
     pub fn incoming(&mut self, number: u32) -> Option<&mut RxConn<P>> {
         self.incoming.get_mut(number as usize)?.as_deref_mut()
