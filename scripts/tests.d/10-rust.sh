@@ -25,7 +25,7 @@ step 60  "circles of imports" scripts/check-circles
 step 60  "documents: links, words, pictures" scripts/docs --check
 step 600 "documentation of the source, without a warning" env RUSTDOCFLAGS="-D warnings" cargo doc --no-deps \
     --locked --lib --document-private-items
-step 60  "words: none that is retired, no line of more than 120 columns, no type name twice" scripts/check-words
+step 60  "words, line lengths, type names, doc comments" scripts/check-words
 step 60  "NOTICE has the licences of what is linked" scripts/notice --check
 step 60  "types of libibverbs and librdmacm are Debian's" scripts/gen-verbs --check
 step 60  "hot path: no allocation, lock or system call" scripts/check-hot-path
