@@ -30,6 +30,10 @@ pub fn progress(
 #[cold]
 #[inline(never)]
 fn connect_peers(worker: &Worker, tofu: &mut TofuWorker<PeerRef>) {
+    // A callback has forked, and this is the child: it connects to no peer.
+    if worker.progress_flags.is_inherited() {
+        return;
+    }
     let peers = worker.peer_lists.connect_tofu.lock().take();
     let peers = peers.into_iter().map(|(peer, ())| peer);
     connect::start(tofu, sink::cold(worker), peers);
