@@ -27,6 +27,7 @@ impl TofuSender {
     ///
     /// # Safety
     /// `len` bytes are readable at `data`.
+    #[inline(always)]
     pub unsafe fn put_once(&mut self, stadd: Stadd, data: *const u8, len: usize) -> bool {
         // SAFETY: the caller's bytes.
         let fill = |to: *mut u8, n: usize| unsafe { to.copy_from_nonoverlapping(data, n) };
@@ -37,6 +38,7 @@ impl TofuSender {
     ///
     /// # Safety
     /// The memory is valid until the request completes.
+    #[inline(always)]
     pub unsafe fn rma_bcopy(&mut self, rma: TofuRma<'_>) -> bool {
         let TofuRma { offset, .. } = rma;
         while (*offset as usize) < rma.len {
@@ -65,6 +67,7 @@ impl TofuSender {
     ///
     /// # Safety
     /// The memory is valid until the request completes.
+    #[inline(always)]
     pub unsafe fn rma_zcopy(&mut self, rma: TofuRma<'_>, zcopy: &mut TofuZcopy) -> Option<bool> {
         let TofuRma { offset, token, .. } = rma;
         if *offset == 0 {
