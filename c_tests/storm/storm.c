@@ -161,6 +161,22 @@ static void sleep_ms(unsigned milliseconds)
     nanosleep(&t, NULL);
 }
 
+static int is_dying(int slot)
+{
+    return children[slot].pid != 0 && atomic_load(&shared->slots[slot].killed) == children[slot].generation;
+}
+
+/* Waits until the killed processes have ended, so that go_on() starts them once more. */
+static void wait_for_killed(void)
+{
+    for (int i = 0; i < shared->count; i++) {
+        while (is_dying(i)) {
+            sleep_ms(1);
+            wait_children();
+        }
+    }
+}
+
 /* All end by themselves, or are killed after a while. */
 static void finish(void)
 {
@@ -255,8 +271,7 @@ int main(int argc, char **argv)
         kill_or_stop();
     }
     /* No process waits for the address of a killed one. */
-    sleep_ms(50);
-    wait_children();
+    wait_for_killed();
     go_on(1);
     finish();
     printf("%ld kills, %ld stops, %ld callbacks, the slowest after %ld ms; tagged %ld, active %ld, "
