@@ -10,6 +10,7 @@ pub mod atomics;
 pub mod flush;
 mod ib;
 mod length;
+mod plain;
 pub mod progress;
 pub mod recv;
 mod request;

@@ -1,6 +1,7 @@
 //! Hot path of atomic operations. The processor changes a word of mapped memory inside of the call, in any thread mode;
 //! operations executed by an HCA or a TNI are in [`ib::atomics`] and [`tofu::atomics`].
 
+use super::plain::{EIGHT, FOUR};
 use super::{ib, tofu};
 use crate::ctypes::*;
 use crate::engine::core_yield;
@@ -22,10 +23,6 @@ const SIMPLE: u32 = UCP_OP_ATTR_FIELD_REPLY_BUFFER as u32
     | UCP_OP_ATTR_FIELD_REQUEST as u32
     | UCP_OP_ATTR_FIELD_CALLBACK as u32
     | UCP_OP_ATTR_FIELD_USER_DATA as u32;
-
-/// Datatypes of words of 4 and of 8 bytes.
-pub(super) const FOUR: u64 = 4 << 3;
-pub(super) const EIGHT: u64 = 8 << 3;
 
 /// Numbers of operations, as in [`ucp_atomic_op_t`].
 const ADD: u32 = amo::ADD as u32;
@@ -113,25 +110,6 @@ unsafe fn atomic_remote(
             None => atomic_slow(ep, op, buffer, 1, addr, rkey, param),
         }
     }
-}
-
-/// Whether an adapter of the endpoint's peer can execute an operation on `len` bytes now. `slow_path`: the endpoint's
-/// flag for words of that length. Not while RMA and atomic operations by message are outstanding, which the adapter
-/// would overtake.
-#[inline(always)]
-pub(super) fn is_plain_remote(
-    e: &Endpoint,
-    worker: &Worker,
-    peer: &Peer,
-    slow_path: EpFlags,
-    addr: u64,
-    len: usize,
-) -> bool {
-    // The flags of an endpoint do not say whether threads share the peer: access to mapped memory needs no lock.
-    let plain = !peer.tx.is_shared()
-        && !e.has(EpFlags::SPECIAL | slow_path)
-        && !worker.fenced.load(Ordering::Relaxed);
-    plain && addr % len as u64 == 0 && peer.rma_idle()
 }
 
 #[cold]

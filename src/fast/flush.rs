@@ -1,11 +1,11 @@
 //! Hot path of `ucp_ep_flush_nbx`: returns at once, or leaves a marker with the sender of an adapter.
 
+use super::plain::{flush_slow, may_be_null};
 use super::request::request_of;
 use super::tofu;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::request::{Request, TxState};
-use crate::op::endpoint as endpoints;
 use crate::op::param::Param;
 use crate::proto::answers;
 use crate::tl::Lane;
@@ -64,25 +64,4 @@ unsafe fn flush_without_marker(
         }
         flush_slow(ep, param)
     }
-}
-
-/// Whether a flush that has nothing to do returns NULL.
-///
-/// # Safety
-/// `param` points to a readable structure.
-#[inline(always)]
-pub(super) unsafe fn may_be_null(param: *const ucp_request_param_t) -> bool {
-    // SAFETY: the mask is readable in every parameter structure.
-    let mask = unsafe { (*param).op_attr_mask };
-    mask & UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32 == 0
-}
-
-#[cold]
-#[inline(never)]
-pub(super) unsafe fn flush_slow(
-    ep: *const Endpoint,
-    param: *const ucp_request_param_t,
-) -> ucs_status_ptr_t {
-    // SAFETY: the caller's promises are those that the callee requires.
-    unsafe { endpoints::flush(ep, &Param::new(param, 0)) }
 }

@@ -4,8 +4,8 @@
 pub(super) mod atomics;
 
 use super::arrival::on_packet;
+use super::plain::{get_slow, put_slow};
 use super::request::{arm_completion, request_of};
-use super::rma::{get_slow, put_slow};
 use super::sender::sender_of;
 use crate::ctypes::*;
 use crate::engine::endpoint::Endpoint;

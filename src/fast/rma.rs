@@ -1,27 +1,15 @@
 //! Hot path of puts and gets: a copy in mapped memory; the other keys are those of [`ib`] and [`tofu`].
 
 use super::length::{SPECIAL, plain_length};
+use super::plain::{get_slow, is_plain, put_slow};
 use super::{ib, tofu};
 use crate::ctypes::*;
-use crate::engine::endpoint::{Endpoint, EpFlags};
+use crate::engine::endpoint::Endpoint;
 use crate::engine::rkey::Rkey;
 use crate::op::param::Param;
-use crate::op::{rma, sgl};
-use crate::proto::cma::CmaDirection;
 use crate::proto::select::rma::{RmaPath, by_key};
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
-use std::sync::atomic::Ordering;
-
-/// Whether RMA with this key can take the fast path.
-#[inline(always)]
-pub(super) unsafe fn is_plain(ep: *const Endpoint, rkey: *const Rkey) -> bool {
-    // SAFETY: the caller's endpoint is valid; its worker outlives it.
-    let (e, worker) = unsafe { (&*ep, (*ep).worker.get()) };
-    !rkey.is_null()
-        && !e.has(EpFlags::SPECIAL | EpFlags::SLOW_PATH_RMA)
-        && !worker.fenced.load(Ordering::Relaxed)
-}
 
 /// `ucp_put_nbx`
 ///
@@ -70,27 +58,6 @@ pub unsafe fn put(
     unsafe { put_slow(ep, buffer, count, addr, rkey, param) }
 }
 
-#[cold]
-#[inline(never)]
-pub(super) unsafe fn put_slow(
-    ep: *const Endpoint,
-    buffer: *const c_void,
-    count: usize,
-    addr: u64,
-    rkey: *const Rkey,
-    param: *const ucp_request_param_t,
-) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and structure are valid, the worker outlives the endpoint, and the caller's other
-    // promises are those that the callees require.
-    unsafe {
-        let p = &Param::new(param, (*ep).worker.get().extra_op_flags());
-        if sgl::is(p) {
-            return sgl::access(ep, CmaDirection::Write, (buffer, count), (addr, rkey), p);
-        }
-        rma::put(ep, buffer, count, addr, rkey, p)
-    }
-}
-
 /// `ucp_get_nbx`
 ///
 /// # Safety
@@ -130,27 +97,6 @@ pub unsafe fn get(
     }
     // SAFETY: the caller's promises are those that the callee requires.
     unsafe { get_slow(ep, buffer, count, addr, rkey, param) }
-}
-
-#[cold]
-#[inline(never)]
-pub(super) unsafe fn get_slow(
-    ep: *const Endpoint,
-    buffer: *mut c_void,
-    count: usize,
-    addr: u64,
-    rkey: *const Rkey,
-    param: *const ucp_request_param_t,
-) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and structure are valid, the worker outlives the endpoint, and the caller's other
-    // promises are those that the callees require.
-    unsafe {
-        let p = &Param::new(param, (*ep).worker.get().extra_op_flags());
-        if sgl::is(p) {
-            return sgl::access(ep, CmaDirection::Read, (buffer, count), (addr, rkey), p);
-        }
-        rma::get(ep, buffer, count, addr, rkey, p)
-    }
 }
 
 /// Copies, and returns the value of a completed operation. Words of 4 and 8 bytes are moved by one access, because

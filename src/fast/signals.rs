@@ -2,7 +2,8 @@
 //! is a message in the ring. In single-thread mode; less frequent cases are left to the slow path.
 
 use super::length::SPECIAL;
-use super::rma::{copied, is_plain};
+use super::plain::is_plain;
+use super::rma::copied;
 use crate::ctypes::*;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::rkey::Rkey;

@@ -4,9 +4,8 @@
 pub(super) mod atomics;
 
 use super::arrival::on_packet;
-use super::flush::{flush_slow, may_be_null};
+use super::plain::{flush_slow, get_slow, is_plain, may_be_null, put_slow};
 use super::request::{arm_completion, request_of};
-use super::rma::{get_slow, is_plain, put_slow};
 use super::sender::sender_of;
 use super::shm::BATCH;
 use crate::ctypes::*;

@@ -1,6 +1,6 @@
 //! Hot path of atomic operations that HCAs execute, in single-thread mode. All other cases take the slow path.
 
-use super::super::atomics::{EIGHT, is_plain_remote};
+use super::super::plain::{EIGHT, is_plain_remote};
 use super::super::request::{arm_completion, request_of};
 use super::slot_of;
 use crate::ctypes::*;

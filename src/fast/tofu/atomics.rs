@@ -1,6 +1,6 @@
 //! Hot path of atomic operations that TNIs execute, in single-thread mode. All other cases take the slow path.
 
-use super::super::atomics::{EIGHT, FOUR, is_plain_remote};
+use super::super::plain::{EIGHT, FOUR, is_plain_remote};
 use super::super::request::{arm_completion, request_of};
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, EpFlags};
