@@ -3,7 +3,7 @@
 use super::output::invalid;
 use super::worker::worker_of;
 use crate::ctypes::*;
-use crate::engine::request::{self, COMPLETED, RELEASED, Request, TAG_RECV};
+use crate::engine::request::{self, ReqFlags, Request};
 use crate::op::tag;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
@@ -47,10 +47,7 @@ pub unsafe extern "C" fn ucp_request_test(
     unsafe {
         let r = &*Request::of(request);
         let status = r.state();
-        if status != UCS_INPROGRESS
-            && !info.is_null()
-            && r.flags.load(Ordering::Relaxed) & TAG_RECV != 0
-        {
+        if status != UCS_INPROGRESS && !info.is_null() && r.flags.has(ReqFlags::TAG_RECV) {
             info.write(r.info);
         }
         status
@@ -82,7 +79,8 @@ pub unsafe extern "C" fn ucp_request_cancel(worker: ucp_worker_h, request: *mut 
     // SAFETY: the caller's handles.
     unsafe {
         let req = Request::of(request);
-        let waits = (*req).flags.load(Ordering::Acquire) & (COMPLETED | TAG_RECV) == TAG_RECV;
+        let flags = (*req).flags.load(Ordering::Acquire);
+        let waits = flags & (ReqFlags::COMPLETED | ReqFlags::TAG_RECV) == ReqFlags::TAG_RECV;
         // MPICH 5 cancels sends by a handle that it never set: what is no receive of this worker's is let alone.
         let ours = std::ptr::eq((*req).worker.get(), worker.cast_const().cast());
         // A forked child leaves its parent's requests as they are.
@@ -137,7 +135,7 @@ pub unsafe extern "C" fn ucp_request_query(
     unsafe {
         let (r, mask) = (&*Request::of(request), (*attr).field_mask);
         let has = |bit: ucp_request_attr_field| mask & bit as u64 != 0;
-        if r.flags.load(Ordering::Relaxed) & RELEASED != 0 {
+        if r.flags.has(ReqFlags::RELEASED) {
             return invalid(NAME, "the request was released");
         }
         if has(UCP_REQUEST_ATTR_FIELD_INFO_STRING) {

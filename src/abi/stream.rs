@@ -4,12 +4,11 @@ use super::endpoint::endpoint_of;
 use super::output::{inherited, invalid, invalid_request};
 use super::worker::worker_of;
 use crate::ctypes::*;
-use crate::engine::request::{Request, STREAM_RECV};
+use crate::engine::request::{ReqFlags, Request};
 use crate::fast::send;
 use crate::op::param::{Param, status_ptr};
 use crate::op::stream;
 use std::ffi::{c_uint, c_void};
-use std::sync::atomic::Ordering;
 
 /// Sends bytes; completes when the buffer can be used again.
 ///
@@ -144,7 +143,7 @@ pub unsafe extern "C" fn ucp_stream_recv_request_test(
     unsafe {
         let r = &*Request::of(request);
         let status = r.state();
-        if status != UCS_INPROGRESS && r.flags.load(Ordering::Relaxed) & STREAM_RECV != 0 {
+        if status != UCS_INPROGRESS && r.flags.has(ReqFlags::STREAM_RECV) {
             length_p.write(r.info.length);
         }
         status

@@ -66,14 +66,20 @@ pub enum AmPayload {
     Remote(PeerRef, RtsInfo),
 }
 
-/// The descriptor is in use, not in a pool.
-const LIVE: u8 = 1 << 0;
-/// The handler runs with it.
-const IN_HANDLER: u8 = 1 << 1;
-/// The user received or released the payload.
-const TAKEN: u8 = 1 << 2;
-/// The descriptor is not needed any more for receiving the payload.
-const DONE: u8 = 1 << 3;
+bitflags::bitflags! {
+    /// State of a descriptor.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct DescState: u8 {
+        /// The descriptor is in use, not in a pool.
+        const LIVE = 1 << 0;
+        /// The handler runs with it.
+        const IN_HANDLER = 1 << 1;
+        /// The user received or released the payload.
+        const TAKEN = 1 << 2;
+        /// The descriptor is not needed any more for receiving the payload.
+        const DONE = 1 << 3;
+    }
+}
 
 /// A message as the user holds it: the `data` pointer of a handler points right behind the descriptor.
 #[repr(C, align(64))]
@@ -86,7 +92,7 @@ pub struct AmDesc {
     front: usize,
     /// `Err`: from the heap, with so many bytes of payload.
     class: Result<u8, usize>,
-    /// `LIVE` and the other flags. In a pool it is 0 and stays readable, so that a second receive is noticed.
+    /// A [`DescState`]. In a pool it is empty and stays readable, so that a second receive is noticed.
     state: AtomicU8,
 }
 
@@ -139,7 +145,7 @@ impl AmDescs {
                 len,
                 front,
                 class: class.map(|i| i as u8).ok_or(room),
-                state: AtomicU8::new(LIVE | IN_HANDLER),
+                state: AtomicU8::new((DescState::LIVE | DescState::IN_HANDLER).bits()),
             });
             Some(desc)
         }
@@ -155,7 +161,9 @@ impl AmDescs {
             let AmDesc { front, class, .. } = *desc.as_ptr();
             // Relaxed: a `take` of a freed descriptor is a user error, which the 0 shows until the descriptor is used
             // again.
-            desc.as_ref().state.store(0, Ordering::Relaxed);
+            desc.as_ref()
+                .state
+                .store(DescState::empty().bits(), Ordering::Relaxed);
             let base = desc.cast::<u8>().sub(front - size_of::<AmDesc>());
             match class {
                 Ok(i) => self.pools[usize::from(i)].lock().put(base),
@@ -183,7 +191,11 @@ impl AmDescs {
     pub unsafe fn take(&self, desc: NonNull<AmDesc>) -> bool {
         // SAFETY: the caller's promise; a pooled descriptor stays readable.
         let state = unsafe { &desc.as_ref().state };
-        let free = |s: u8| (s & (LIVE | TAKEN) == LIVE).then_some(s | TAKEN);
+        let free = |bits: u8| {
+            let s = DescState::from_bits_retain(bits);
+            let is_free = s & (DescState::LIVE | DescState::TAKEN) == DescState::LIVE;
+            is_free.then_some((s | DescState::TAKEN).bits())
+        };
         // Acquire: pairs with the Release of `leave_handler`, where the descriptor changes hands.
         state
             .fetch_update(Ordering::Acquire, Ordering::Relaxed, free)
@@ -197,7 +209,13 @@ impl AmDescs {
     pub unsafe fn done(&self, desc: NonNull<AmDesc>) {
         // SAFETY: live until freed here or in `leave_handler`; AcqRel: of the two, the later one frees.
         unsafe {
-            if desc.as_ref().state.fetch_or(DONE, Ordering::AcqRel) & IN_HANDLER == 0 {
+            if desc
+                .as_ref()
+                .state
+                .fetch_or(DescState::DONE.bits(), Ordering::AcqRel)
+                & DescState::IN_HANDLER.bits()
+                == 0
+            {
                 self.free(desc);
             }
         }
@@ -217,7 +235,13 @@ impl AmDescs {
                 return Some(payload);
             }
             // AcqRel: pairs with the AcqRel in `done`.
-            if desc.as_ref().state.fetch_and(!IN_HANDLER, Ordering::AcqRel) & DONE != 0 {
+            if desc
+                .as_ref()
+                .state
+                .fetch_and(!DescState::IN_HANDLER.bits(), Ordering::AcqRel)
+                & DescState::DONE.bits()
+                != 0
+            {
                 self.free(desc);
             }
             None

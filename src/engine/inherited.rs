@@ -5,7 +5,7 @@
 
 use super::endpoint::Endpoint;
 use super::peer::Peer;
-use super::request::{COMPLETED, NO_CALLBACK, Request};
+use super::request::{ReqFlags, Request};
 use super::worker::{EPS_PER_CHUNK, REQUESTS_PER_CHUNK, Worker};
 use crate::ctypes::*;
 use std::ptr::NonNull;
@@ -59,10 +59,10 @@ pub unsafe fn disable_requests(chunk: NonNull<()>, size: usize) {
         unsafe {
             let req = chunk.cast::<u8>().add(i * size).cast::<Request>().as_ptr();
             let flags = &(*req).flags;
-            // Relaxed: there is one thread.
-            if flags.load(Ordering::Relaxed) & COMPLETED == 0 {
+            // There is one thread.
+            if !flags.has(ReqFlags::COMPLETED) {
                 (&raw mut (*req).status).write(UCS_ERR_CANCELED);
-                flags.fetch_or(COMPLETED | NO_CALLBACK, Ordering::Relaxed);
+                flags.add(ReqFlags::COMPLETED | ReqFlags::NO_CALLBACK);
             }
         }
     }

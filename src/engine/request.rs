@@ -2,6 +2,7 @@
 
 mod begin;
 mod end;
+mod flags;
 mod op;
 mod pointers;
 mod rndv_recv;
@@ -21,12 +22,13 @@ use std::ffi::c_void;
 use std::fmt;
 use std::mem::offset_of;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 pub use begin::{
     fill_receive, init_full, memory_no_alloc, memory_single_threaded, set_callback, take,
     take_no_alloc, take_receive,
 };
+pub use flags::{AtomicReqFlags, ReqFlags};
 pub use op::{ChildOps, Op, RmaIb, RmaTofu, children_of, count_child};
 pub use pointers::{EndpointRef, PeerRef, WorkerRef};
 pub use rndv_recv::RndvRecv;
@@ -34,23 +36,6 @@ pub use tx_msg::{TailOwner, TxMsg, TxPayload};
 pub use zcopy::{Zcopy, ZcopyPart, ZcopyRole, ZcopyState};
 
 pub use end::{abandon, complete, complete_plain, complete_receive, discard, recycle, release};
-
-/// The operation is complete; `status` and `info` are final.
-pub const COMPLETED: u32 = 1 << 0;
-/// The user has freed the handle: the completing thread frees the request.
-pub const RELEASED: u32 = 1 << 1;
-/// The callback is running, or about to; after it a released request is freed.
-pub const IN_CALLBACK: u32 = 1 << 2;
-/// `ucp_request_free` was called before completion: no callback.
-pub const NO_CALLBACK: u32 = 1 << 3;
-/// The memory is the user's (`UCP_OP_ATTR_FIELD_REQUEST`).
-pub const EXTERNAL: u32 = 1 << 4;
-/// Threads overlap in its worker: flags change atomically.
-pub const SHARED: u32 = 1 << 5;
-/// A tag receive, matched or not.
-pub const TAG_RECV: u32 = 1 << 6;
-/// A receive from a stream.
-pub const STREAM_RECV: u32 = 1 << 7;
 
 /// What is called at completion.
 #[derive(Clone, Copy)]
@@ -100,7 +85,7 @@ impl fmt::Display for TxState {
 /// `extra`. `REQUEST_SIZE` bytes, 8-byte aligned because users place it on their stacks.
 #[repr(C)]
 pub struct Request {
-    pub flags: AtomicU32,
+    pub flags: AtomicReqFlags,
     pub status: ucs_status_t,
     pub sent: TxState,
     pub payload: TxPayload,
@@ -236,35 +221,12 @@ impl Request {
         handle.cast::<u8>().wrapping_sub(REQUEST_SIZE).cast()
     }
 
-    /// Sets bits and returns what was there. Atomic only where threads may overlap.
-    #[inline(always)]
-    fn raise(&self, mt: bool, bits: u32) -> u32 {
-        if mt {
-            // AcqRel: pairs with that of another `raise` or `lower`: what the completing thread wrote is visible to the
-            // thread that frees, and vice versa.
-            return self.flags.fetch_or(bits, Ordering::AcqRel);
-        }
-        let old = self.flags.load(Ordering::Relaxed);
-        self.flags.store(old | bits, Ordering::Relaxed);
-        old
-    }
-
-    #[inline(always)]
-    fn lower(&self, mt: bool, bits: u32) -> u32 {
-        if mt {
-            // AcqRel: pairs with that of another `raise` or `lower`, as in `raise`.
-            return self.flags.fetch_and(!bits, Ordering::AcqRel);
-        }
-        let old = self.flags.load(Ordering::Relaxed);
-        self.flags.store(old & !bits, Ordering::Relaxed);
-        old
-    }
-
     /// `UCS_INPROGRESS`, or the final status.
     #[inline(always)]
     pub fn state(&self) -> ucs_status_t {
         // Acquire: pairs with the AcqRel of `raise(COMPLETED)`; `status` and `info` come before.
-        if self.flags.load(Ordering::Acquire) & COMPLETED != 0 {
+        let flags = self.flags.load(Ordering::Acquire);
+        if flags.contains(ReqFlags::COMPLETED) {
             self.status
         } else {
             UCS_INPROGRESS
@@ -300,8 +262,7 @@ pub unsafe fn clear_wire_id(worker: &Worker, req: *mut Request) {
 
 /// Describes the operation of a request for the log.
 pub fn describe(r: &Request) -> String {
-    let flags = r.flags.load(Ordering::Relaxed);
-    let what = if flags & TAG_RECV != 0 {
+    let what = if r.flags.has(ReqFlags::TAG_RECV) {
         "recv"
     } else {
         "send"
@@ -319,7 +280,7 @@ pub fn describe(r: &Request) -> String {
     } else {
         "eager"
     };
-    let state = if flags & COMPLETED != 0 {
+    let state = if r.flags.has(ReqFlags::COMPLETED) {
         "completed"
     } else {
         "in progress"

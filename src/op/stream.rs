@@ -5,7 +5,7 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, EndpointRef, PeerRef, Request, STREAM_RECV, TxPayload};
+use crate::engine::request::{self, EndpointRef, PeerRef, ReqFlags, Request, TxPayload};
 use crate::engine::stream::{self, is_done, is_generic, wanted};
 use crate::engine::worker::Worker;
 use crate::proto::select::message::{self as select, Eager};
@@ -114,10 +114,7 @@ pub unsafe fn recv(
         let r = &mut *req;
         (r.data, r.peer, r.ep) = (data, Some(PeerRef::new((*ep).peer())), EndpointRef::of(ep));
         (r.notify, r.user_data) = (p.notify_stream_recv(), p.user_data());
-        r.flags.store(
-            r.flags.load(Ordering::Relaxed) | STREAM_RECV,
-            Ordering::Relaxed,
-        );
+        r.flags.add(ReqFlags::STREAM_RECV);
         stream::expect(r, element, all);
         match take_now(worker, ep, req, p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)) {
             UCS_INPROGRESS => Request::handle(req),

@@ -1,7 +1,7 @@
 //! Initialisation of a request, in memory of the worker's pool or of the user.
 
 use super::{
-    Callback, EXTERNAL, EndpointRef, Op, Request, SHARED, TAG_RECV, TailOwner, TxMsg, TxPayload,
+    AtomicReqFlags, Callback, EndpointRef, Op, ReqFlags, Request, TailOwner, TxMsg, TxPayload,
     TxState, WorkerRef,
 };
 use crate::ctypes::*;
@@ -10,7 +10,6 @@ use crate::engine::matcher::PostedRecv;
 use crate::engine::worker::Worker;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::AtomicU32;
 
 /// Takes a request from the worker's pool, or the user's memory, and clears it. No lock may be held: the user's
 /// `request_init` may run.
@@ -41,12 +40,12 @@ pub unsafe fn take_no_alloc(worker: &Worker, external: *mut c_void) -> Option<*m
 /// # Safety
 /// The memory is exclusively the caller's.
 #[inline(always)]
-unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, u32)) -> *mut Request {
+unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, ReqFlags)) -> *mut Request {
     // SAFETY: the caller's promise. Every field is written. The worker has the memory, or the user promises that the
     // worker outlives the operation.
     unsafe {
         req.write(Request {
-            flags: AtomicU32::new(flags),
+            flags: AtomicReqFlags::new(flags),
             status: UCS_INPROGRESS,
             sent: TxState::Complete,
             payload: TxPayload::Whole,
@@ -102,12 +101,12 @@ pub unsafe fn take_receive(
 #[inline(always)]
 pub unsafe fn fill_receive(
     worker: &Worker,
-    (req, flags): (*mut Request, u32),
+    (req, flags): (*mut Request, ReqFlags),
     data: Data,
 ) -> *mut Request {
     // SAFETY: the request's memory is exclusive now. No reference is made to fields that are not written.
     unsafe {
-        (&raw mut (*req).flags).write(AtomicU32::new(flags | TAG_RECV));
+        (&raw mut (*req).flags).write(AtomicReqFlags::new(flags | ReqFlags::TAG_RECV));
         (&raw mut (*req).status).write(UCS_INPROGRESS);
         (&raw mut (*req).sent).write(TxState::Complete);
         (&raw mut (*req).payload).write(TxPayload::Whole);
@@ -144,10 +143,11 @@ pub fn init_full(r: &mut Request) {
 /// # Safety
 /// `external`, if not null, is the end of `REQUEST_SIZE` writable, 8-byte aligned bytes.
 #[inline(always)]
-unsafe fn memory(worker: &Worker, external: *mut c_void) -> (*mut Request, u32) {
-    let shared = if worker.mt { SHARED } else { 0 };
+unsafe fn memory(worker: &Worker, external: *mut c_void) -> (*mut Request, ReqFlags) {
+    let mut shared = ReqFlags::empty();
+    shared.set(ReqFlags::SHARED, worker.mt);
     if !external.is_null() {
-        return (Request::of(external), EXTERNAL | shared);
+        return (Request::of(external), ReqFlags::EXTERNAL | shared);
     }
     (from_pool(worker).as_ptr().cast(), shared)
 }
@@ -160,13 +160,13 @@ unsafe fn memory(worker: &Worker, external: *mut c_void) -> (*mut Request, u32) 
 pub unsafe fn memory_single_threaded(
     worker: &Worker,
     external: *mut c_void,
-) -> (*mut Request, u32) {
+) -> (*mut Request, ReqFlags) {
     if !external.is_null() {
-        return (Request::of(external), EXTERNAL);
+        return (Request::of(external), ReqFlags::EXTERNAL);
     }
     // SAFETY: the caller's promise.
     let element = unsafe { worker.pool.alone().get_some() };
-    (element.cast(), 0)
+    (element.cast(), ReqFlags::empty())
 }
 
 /// [`memory`] in a worker that threads share, if the pool has a free request: calls no function.
@@ -177,12 +177,12 @@ pub unsafe fn memory_single_threaded(
 pub unsafe fn memory_no_alloc(
     worker: &Worker,
     external: *mut c_void,
-) -> Option<(*mut Request, u32)> {
+) -> Option<(*mut Request, ReqFlags)> {
     if !external.is_null() {
-        return Some((Request::of(external), EXTERNAL | SHARED));
+        return Some((Request::of(external), ReqFlags::EXTERNAL | ReqFlags::SHARED));
     }
     let element = worker.pool.lock().pop()?;
-    Some((element.as_ptr().cast(), SHARED))
+    Some((element.as_ptr().cast(), ReqFlags::SHARED))
 }
 
 /// An element of the worker's pool.

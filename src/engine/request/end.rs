@@ -1,7 +1,7 @@
 //! Completion of a request: its callback is called, and its memory is freed when library and user have both released
 //! it.
 
-use super::{COMPLETED, Callback, EXTERNAL, IN_CALLBACK, NO_CALLBACK, RELEASED, Request, SHARED};
+use super::{Callback, ReqFlags, Request};
 use crate::ctypes::*;
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -65,7 +65,8 @@ unsafe fn run_callback(mt: bool, req: *mut Request) {
     // SAFETY: the request stays allocated until `recycle`.
     unsafe {
         if let Callback::None = (*req).notify {
-            if (*req).raise(mt, COMPLETED) & RELEASED != 0 {
+            let before = (*req).flags.raise(mt, ReqFlags::COMPLETED);
+            if before.contains(ReqFlags::RELEASED) {
                 recycle_released(req);
             }
         } else {
@@ -85,11 +86,17 @@ unsafe fn call_back(mt: bool, req: *mut Request) {
             info: (*req).info,
         };
         // From here on the user sees the completion and may free external memory, at the latest in the callback.
-        let before = (*req).raise(mt, COMPLETED | IN_CALLBACK);
-        if before & NO_CALLBACK == 0 {
+        let flags = &(*req).flags;
+        let before = flags.raise(mt, ReqFlags::COMPLETED | ReqFlags::IN_CALLBACK);
+        if !before.contains(ReqFlags::NO_CALLBACK) {
             due.call(req, status);
         }
-        if before & EXTERNAL == 0 && (*req).lower(mt, IN_CALLBACK) & RELEASED != 0 {
+        // External memory may be gone.
+        if before.contains(ReqFlags::EXTERNAL) {
+            return;
+        }
+        let before = (*req).flags.lower(mt, ReqFlags::IN_CALLBACK);
+        if before.contains(ReqFlags::RELEASED) {
             recycle(req);
         }
     }
@@ -127,8 +134,11 @@ pub unsafe fn release(req: *mut Request, silent: bool) {
     unsafe {
         // Acquire: pairs with the AcqRel of `raise` and `lower`. After completion no other thread writes them.
         let flags = (*req).flags.load(Ordering::Acquire);
-        const UNLIKELY: u32 = IN_CALLBACK | RELEASED | EXTERNAL | SHARED;
-        if flags & (COMPLETED | UNLIKELY) == COMPLETED {
+        const UNLIKELY: ReqFlags = ReqFlags::IN_CALLBACK
+            .union(ReqFlags::RELEASED)
+            .union(ReqFlags::EXTERNAL)
+            .union(ReqFlags::SHARED);
+        if flags & (ReqFlags::COMPLETED | UNLIKELY) == ReqFlags::COMPLETED {
             let element = NonNull::new_unchecked(req.cast());
             (*req).worker.get().pool.alone().put(element);
         } else {
@@ -143,18 +153,15 @@ unsafe fn release_early(req: *mut Request, silent: bool) {
     let r = unsafe { &*req };
     // Acquire: pairs with the AcqRel of `raise` and `lower`. If it is complete no change of the flags is needed.
     let flags = r.flags.load(Ordering::Acquire);
-    if flags & (COMPLETED | IN_CALLBACK | RELEASED) == COMPLETED {
+    let ended = ReqFlags::COMPLETED | ReqFlags::IN_CALLBACK | ReqFlags::RELEASED;
+    if flags & ended == ReqFlags::COMPLETED {
         // SAFETY: ended, and its callback has returned.
         return unsafe { recycle(req) };
     }
-    let mt = flags & SHARED != 0;
-    let bits = if silent {
-        RELEASED | NO_CALLBACK
-    } else {
-        RELEASED
-    };
-    let old = r.raise(mt, bits);
-    if old & COMPLETED != 0 && old & (IN_CALLBACK | RELEASED) == 0 {
+    let mt = flags.contains(ReqFlags::SHARED);
+    let mut change = ReqFlags::RELEASED;
+    change.set(ReqFlags::NO_CALLBACK, silent);
+    if r.flags.raise(mt, change) & ended == ReqFlags::COMPLETED {
         // SAFETY: ended, and its callback has returned.
         unsafe { recycle(req) };
     }
@@ -168,7 +175,7 @@ unsafe fn release_early(req: *mut Request, silent: bool) {
 pub unsafe fn recycle(req: *mut Request) {
     // SAFETY: the caller's promise.
     unsafe {
-        if (*req).flags.load(Ordering::Relaxed) & EXTERNAL == 0 {
+        if !(*req).flags.has(ReqFlags::EXTERNAL) {
             (*req)
                 .worker
                 .get()
@@ -198,8 +205,7 @@ pub unsafe fn abandon(req: *mut Request, status: ucs_status_t) {
         (*req).data.finish();
         (*req).drop_extra();
         (*req).status = status;
-        // Release: pairs with the Acquire load in `Request::state`.
-        (*req).flags.fetch_or(COMPLETED, Ordering::Release);
+        (*req).flags.complete();
         recycle(req);
     }
 }
