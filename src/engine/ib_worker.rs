@@ -70,6 +70,13 @@ fn only(ifaces: &[Arc<IbIface>]) -> Option<NonNull<IbIface>> {
     }
 }
 
+/// The connection that was found last by its queue pair's [`key`]: most lookups are of that one.
+#[derive(Clone, Copy, Default)]
+struct LastConn {
+    key: u64,
+    conn: Option<NonNull<IbConn>>,
+}
+
 /// InfiniBand state of a worker. Used by the progress thread only.
 pub struct IbWorker {
     /// The set does not change.
@@ -77,9 +84,9 @@ pub struct IbWorker {
     pub secret: u64,
     connections: Vec<Option<Box<IbConn>>>,
     free: Vec<u32>,
-    /// Connections by [`key`], and the last one that was found: most lookups are of that one.
+    /// Connections by [`key`].
     by_queue: HashMap<u64, u32, BuildHasherDefault<QpnHasher>>,
-    last: (u64, Option<NonNull<IbConn>>),
+    last: LastConn,
     /// Connections of rails, by the [`key`] of the rail.
     rails: HashMap<u64, u32, BuildHasherDefault<QpnHasher>>,
     /// Connections with packets to acknowledge.
@@ -130,7 +137,7 @@ impl IbWorker {
                 free: Vec::new(),
                 by_queue: HashMap::default(),
                 rails: HashMap::default(),
-                last: (0, None),
+                last: LastConn::default(),
                 acks_pending: Vec::new(),
                 unsettled: 0,
                 oob_requests: Vec::new(),
@@ -197,17 +204,17 @@ impl IbWorker {
     /// [`of_queue`](Self::of_queue) of the connection that was found last; `None` for any other.
     #[inline(always)]
     pub fn of_same_queue(&self, iface: usize, qpn: u32) -> Option<NonNull<IbConn>> {
-        let (last, connection) = self.last;
-        connection.filter(|_| last == key(iface, qpn))
+        let LastConn { key: last, conn } = self.last;
+        conn.filter(|_| last == key(iface, qpn))
     }
 
     #[inline(never)]
     fn look_up(&mut self, iface: usize, qpn: u32) -> Option<NonNull<IbConn>> {
         let key = key(iface, qpn);
         let number = *self.by_queue.get(&key)?;
-        let connection = self.get(number).map(NonNull::from);
-        self.last = (key, connection);
-        connection
+        let conn = self.get(number).map(NonNull::from);
+        self.last = LastConn { key, conn };
+        conn
     }
 
     /// Stores a rail of a peer's connection.
@@ -235,7 +242,7 @@ impl IbWorker {
 
     fn forget_queue(&mut self, iface: usize, qpn: u32) {
         self.by_queue.remove(&key(iface, qpn));
-        self.last.1 = None;
+        self.last.conn = None;
     }
 
     /// Removes the queue pair of a connection, which goes on by datagrams.

@@ -20,14 +20,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// The pipe by which other processes, and threads of this one, wake a sleeping worker. Neither end blocks.
+struct WakePipe {
+    read: OwnedDescriptor<OwnedFd>,
+    /// Senders write here when the inbox is armed, and so does the thread of the futex waker.
+    write: Arc<OwnedDescriptor<OwnedFd>>,
+}
+
 /// Descriptors of a worker with `UCP_FEATURE_WAKEUP`.
 pub struct Wakeup {
     #[cfg(not(loom))]
     futex_waker: OnceLock<FutexWaker>,
     /// The epoll set that the user waits on; `None` if the user supplied one.
     epoll: Option<OwnedDescriptor<OwnedFd>>,
-    /// Senders write to `pipe.1` when the inbox is armed, and so does the thread of the futex waker.
-    pipe: (OwnedDescriptor<OwnedFd>, Arc<OwnedDescriptor<OwnedFd>>),
+    pipe: WakePipe,
     /// Set by `ucp_worker_signal`.
     signal: EventFd,
     /// A signal was given and not yet taken.
@@ -60,10 +66,10 @@ impl Wakeup {
             #[cfg(not(loom))]
             futex_waker: OnceLock::new(),
             epoll,
-            pipe: (
-                OwnedDescriptor::new(read_end),
-                Arc::new(OwnedDescriptor::new(write_end)),
-            ),
+            pipe: WakePipe {
+                read: OwnedDescriptor::new(read_end),
+                write: Arc::new(OwnedDescriptor::new(write_end)),
+            },
             signal: EventFd::new()?,
             signaled: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
@@ -73,11 +79,11 @@ impl Wakeup {
             others: Mutex::default(),
             watch: OnceLock::new(),
         };
-        for fd in [wake.pipe.0.as_fd(), wake.signal.as_fd()] {
+        for fd in [wake.pipe.read.as_fd(), wake.signal.as_fd()] {
             wake.watch_fd(fd)?;
         }
         if let Some(inbox) = inbox {
-            inbox.enable_wake(wake.pipe.1.as_raw_fd() as u32);
+            inbox.enable_wake(wake.pipe.write.as_raw_fd() as u32);
         }
         Ok(wake)
     }
@@ -90,14 +96,14 @@ impl Wakeup {
         #[cfg(not(loom))]
         // SAFETY: the caller's promise.
         self.futex_waker
-            .get_or_init(|| unsafe { FutexWaker::new(inbox.bell(), self.pipe.1.clone()) });
+            .get_or_init(|| unsafe { FutexWaker::new(inbox.bell(), self.pipe.write.clone()) });
         #[cfg(loom)]
         let _ = inbox;
     }
 
     /// Whether the descriptors are still the worker's: the program can have closed them all.
     pub fn is_intact(&self) -> bool {
-        self.pipe.0.is_intact()
+        self.pipe.read.is_intact()
     }
 
     /// The worker is about to sleep: after this the caller checks once more for work.
@@ -118,7 +124,7 @@ impl Wakeup {
         std::sync::atomic::fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
             // A full pipe wakes as well.
-            let _ = write(&*self.pipe.1, &[1]);
+            let _ = write(&*self.pipe.write, &[1]);
         }
     }
 
@@ -198,7 +204,7 @@ impl Wakeup {
     pub fn drain(&self) {
         let mut bytes = [0u8; 64];
         // The descriptor does not block.
-        while read(&self.pipe.0, &mut bytes).is_ok_and(|got| got > 0) {}
+        while read(&self.pipe.read, &mut bytes).is_ok_and(|got| got > 0) {}
     }
 
     /// Wakes the worker once, from any thread.
@@ -218,7 +224,7 @@ impl Wakeup {
     /// Sleeps until an event; false for an interruption. Not in the user's set, which has other descriptors.
     pub fn wait(&self) -> bool {
         let others = self.others.lock().clone();
-        let own = [self.pipe.0.as_fd(), self.signal.as_fd()];
+        let own = [self.pipe.read.as_fd(), self.signal.as_fd()];
         let fds = own
             .into_iter()
             .chain(others.into_iter().filter_map(borrowed));

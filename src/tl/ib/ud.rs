@@ -60,8 +60,10 @@ pub struct UdTx {
     /// Packets before this one were retransmitted because the peer reported them missing; they are not for later
     /// reports.
     resent: Option<u32>,
-    /// Packets before the first number may be lost; those of them before the second number were retransmitted.
-    doubtful: (u32, u32),
+    /// Packets before this one may be lost,
+    doubtful_end: u32,
+    /// of which those before this one were retransmitted.
+    doubtful_resent: u32,
     /// An acknowledgment of the packets before this one was requested.
     asked_for: Option<u32>,
     /// The queue pair that replies to liveness probes for the peer's process, 0 for none, and the probe, which the
@@ -100,7 +102,8 @@ impl UdTx {
             wait: 0.0,
             silent_since: 0,
             resent: None,
-            doubtful: (0, 0),
+            doubtful_end: 0,
+            doubtful_resent: 0,
             asked_for: None,
             keepalive_qpn: 0,
             ping: Vec::new(),
@@ -220,11 +223,10 @@ impl UdTx {
         self.base = ack;
         self.begin_waiting();
         self.on_acknowledgment();
-        let (end, again) = self.doubtful;
         let behind = |a: u32, b: u32| a.wrapping_sub(b) as i32 > 0;
         self.resent = self.resent.filter(|&resent| behind(resent, ack));
         // All retransmitted packets have arrived, and no later one that would let the peer report a gap.
-        if !gap && behind(end, ack) && !behind(again, ack) {
+        if !gap && behind(self.doubtful_end, ack) && !behind(self.doubtful_resent, ack) {
             self.retransmit_first(AGAIN);
         }
         true
@@ -308,7 +310,7 @@ impl UdTx {
     fn retransmit_first(&mut self, most: usize) {
         let end = self.base.wrapping_add(self.window.len() as u32);
         let n = self.retransmit(0, most);
-        self.doubtful = (end, self.base.wrapping_add(n as u32));
+        (self.doubtful_end, self.doubtful_resent) = (end, self.base.wrapping_add(n as u32));
     }
 
     /// Sends an acknowledgment. If there is no room it counts as lost.

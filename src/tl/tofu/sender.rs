@@ -54,6 +54,13 @@ enum ReadGate {
 // are followed only by the thread that completes them.
 unsafe impl Send for TofuSender {}
 
+/// A short put: its destination, and the user's data, which are read in the call alone.
+#[derive(Clone, Copy, Debug)]
+struct ShortPut {
+    stadd: Stadd,
+    data: *const u8,
+}
+
 /// Used by one thread at a time, which holds the peer's lock.
 pub struct TofuSender {
     /// Budgets: short puts, and short records, that may be posted without checks.
@@ -64,8 +71,8 @@ pub struct TofuSender {
     /// Calls and flags of short puts and records.
     vcq_ops: VcqOps,
     post_flags: PostFlags,
-    /// Destination and data of the last short put, which is repeated if the VCQ was busy.
-    last: (Stadd, *const u8),
+    /// The last short put, which is repeated if the VCQ was busy.
+    last: ShortPut,
     iface: Arc<TofuIface>,
     flow: Arc<TxAcks>,
     ctrl_word: CtrlWord,
@@ -123,7 +130,10 @@ impl TofuSender {
                 edata: tag.generation,
                 cbdata: CONN_CBDATA + tag.conn as usize,
             },
-            last: (0, std::ptr::null()),
+            last: ShortPut {
+                stadd: 0,
+                data: std::ptr::null(),
+            },
             iface,
             flow,
             ctrl_word,

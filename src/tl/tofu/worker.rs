@@ -53,6 +53,16 @@ pub struct ServedCounts {
     pub by_tracker: u32,
 }
 
+/// The incoming ring that was found last: usually it is the next one, too. Without bytes: none.
+#[derive(Clone, Copy, Debug, Default)]
+struct LastRing {
+    /// Steering address of its first byte.
+    from: u64,
+    /// Bytes.
+    len: u64,
+    number: u32,
+}
+
 /// Used by the progress thread only. `P` names a peer.
 pub struct TofuWorker<P> {
     /// The worker's own.
@@ -74,8 +84,7 @@ pub struct TofuWorker<P> {
     draining_numbers: Vec<u32>,
     /// Regions by the steering addresses of their first bytes, with their lengths.
     regions: BTreeMap<u64, (u64, RegionOwner)>,
-    /// The ring that was found last: address, length and number. Usually it is the next one, too.
-    last: (u64, u64, u32),
+    last: LastRing,
     ctrl_words: CtrlWords,
     ring_pool: RingPool,
     /// Bytes of the incoming rings.
@@ -148,7 +157,7 @@ impl<P: Copy + Eq> TofuWorker<P> {
             free_incoming: Vec::new(),
             draining_numbers: Vec::new(),
             regions: BTreeMap::from([(iface.ticket_queue.stadd, ticket_queue)]),
-            last: (0, 0, 0),
+            last: LastRing::default(),
             ctrl_words: CtrlWords::default(),
             ring_pool: RingPool::default(),
             ring_bytes: 0,
@@ -302,9 +311,9 @@ impl<P: Copy + Eq> TofuWorker<P> {
     /// What lies at, or ends at, this steering address.
     #[inline]
     pub fn place(&mut self, stadd: u64) -> Option<RegionKind> {
-        let (from, len, ring) = self.last;
+        let LastRing { from, len, number } = self.last;
         if stadd.wrapping_sub(from) < len {
-            Some(RegionKind::Ring(ring))
+            Some(RegionKind::Ring(number))
         } else {
             self.look_up(stadd)
         }
@@ -327,7 +336,7 @@ impl<P: Copy + Eq> TofuWorker<P> {
                     .map(|&conn| RegionKind::CtrlWord(conn))
             }
             RegionOwner::Ring(number) => {
-                self.last = (from, len, number);
+                self.last = LastRing { from, len, number };
                 Some(RegionKind::Ring(number))
             }
         }

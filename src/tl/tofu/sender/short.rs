@@ -1,7 +1,7 @@
 //! Short puts and records, which the descriptor carries. Within a budget, which was computed before, they are posted
 //! without checks.
 
-use super::{FLUSH_AT, MAX_UNACKED, TofuSender};
+use super::{FLUSH_AT, MAX_UNACKED, ShortPut, TofuSender};
 use crate::sys::copy;
 use crate::tl::tofu::tni::PIGGYBACK;
 use crate::tl::tofu::utofu::{OpFlags, SUCCESS, Stadd};
@@ -28,7 +28,7 @@ impl TofuSender {
     #[inline(always)]
     pub unsafe fn write_word<const LEN: usize>(&mut self, stadd: Stadd, data: *const u8) {
         const { assert!(LEN == 4 || LEN == 8) };
-        self.last = (stadd, data);
+        self.last = ShortPut { stadd, data };
         let vcq = self.to.vcq;
         // SAFETY: the caller's bytes and mode; the interface keeps the VCQ.
         let code = unsafe {
@@ -51,7 +51,7 @@ impl TofuSender {
     /// Single-thread mode; `len` bytes at `data` are readable.
     #[inline(always)]
     pub unsafe fn write_tiny(&mut self, stadd: Stadd, data: *const u8, len: usize) {
-        self.last = (stadd, data);
+        self.last = ShortPut { stadd, data };
         let vcq = self.to.vcq;
         let to = RemoteAddr { vcq, stadd };
         // SAFETY: the caller's bytes and mode; the interface keeps the VCQ.
@@ -73,7 +73,7 @@ impl TofuSender {
     #[cold]
     #[inline(never)]
     fn write_again(&mut self, len: usize) {
-        let (stadd, data) = self.last;
+        let ShortPut { stadd, data } = self.last;
         let vcq = self.to.vcq;
         // SAFETY: `last` was set in the same call of the user's, whose buffer is readable for `len` bytes.
         let bytes = unsafe { std::slice::from_raw_parts(data, len) };

@@ -1,6 +1,6 @@
 //! The rings in a worker's memory, which peers write.
 
-use super::{RegionOwner, TofuWorker};
+use super::{LastRing, RegionOwner, TofuWorker};
 use crate::tl::tofu::conn::RxConn;
 use crate::tl::tofu::op_queue::CREDITS;
 
@@ -44,7 +44,7 @@ impl<P: Copy + Eq> TofuWorker<P> {
             return;
         };
         self.regions.remove(&incoming.ring.stadd());
-        self.last = (0, 0, 0);
+        self.last = LastRing::default();
         self.counted.retain(|&n| n != number);
         self.update_budget();
         self.ring_bytes -= u64::from(incoming.ring.shape().size);
