@@ -2,7 +2,7 @@
 //! by loads and stores only; longer eager messages are copied into the lane in any thread mode.
 
 use super::length::{SPECIAL, SPECIAL_AM, plain_length, tiny_length};
-use super::sender::{AdapterSender, sender_of};
+use super::sender::sender_of;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
@@ -12,9 +12,10 @@ use crate::op::param::Param;
 use crate::op::{am, stream, tag};
 use crate::proto::select::message as select;
 use crate::sys::copy::{self, TINY};
-use crate::tl::Lane;
+use crate::tl::contract::ShortAm;
 use crate::tl::ib::sender::IbSender;
 use crate::tl::tofu::sender::TofuSender;
+use crate::tl::{Lane, LaneSender};
 use crate::wire::header::Kind;
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
@@ -160,7 +161,7 @@ unsafe fn am_send_in_turn(
 
 /// Tagged send of `len` bytes, at most [`TINY`], to a peer whose lane has this sender. In single-thread mode.
 #[inline(never)]
-unsafe fn tag_send_by<S: AdapterSender>(
+unsafe fn tag_send_by<S: LaneSender + ShortAm>(
     ep: *const Endpoint,
     buffer: *const c_void,
     count: usize,
@@ -171,7 +172,13 @@ unsafe fn tag_send_by<S: AdapterSender>(
     // SAFETY: the caller's endpoint and buffer are valid, and its other promises are those that the callees require.
     unsafe {
         if let Some((sender, stats)) = sender_of::<S>(ep)
-            && sender.post_tiny(stats, Kind::TagEager, || tag, buffer.cast(), len)
+            && sender.am_short(
+                Kind::TagEager as u8,
+                || tag,
+                buffer.cast(),
+                len,
+                || stats.of(StatProtocol::Short).add(len),
+            )
         {
             return std::ptr::null_mut();
         }
@@ -182,7 +189,7 @@ unsafe fn tag_send_by<S: AdapterSender>(
 /// Sends an active message of `len` bytes, at most [`TINY`], without a header, to a peer whose lane has this sender. In
 /// single-thread mode.
 #[inline(never)]
-unsafe fn am_send_by<S: AdapterSender>(
+unsafe fn am_send_by<S: LaneSender + ShortAm>(
     ep: *const Endpoint,
     id: u32,
     buffer: *const c_void,
@@ -194,7 +201,9 @@ unsafe fn am_send_by<S: AdapterSender>(
     unsafe {
         let imm = || am::plain_imm(id, (*ep).remote_sn);
         if let Some((sender, stats)) = sender_of::<S>(ep)
-            && sender.post_tiny(stats, Kind::AmEager, imm, buffer.cast(), len)
+            && sender.am_short(Kind::AmEager as u8, imm, buffer.cast(), len, || {
+                stats.of(StatProtocol::Short).add(len)
+            })
         {
             return std::ptr::null_mut();
         }

@@ -200,3 +200,21 @@ pub trait LaneOps {
     /// Ends a lane whose peer has failed. `is_dead`: the peer's process has ended: it accesses nothing any more.
     fn teardown(&mut self, is_dead: bool) -> Teardown;
 }
+
+/// A lane whose device takes short records in a work request or descriptor: part of the hot path.
+pub trait ShortAm: LaneOps {
+    /// Posts a record of up to [`TINY`](crate::sys::copy::TINY) bytes. False: nothing was done. `imm` is called when
+    /// the checks have passed, so that its value occupies no register before. `count` is called if the record is sent,
+    /// before the post or behind it.
+    ///
+    /// # Safety
+    /// Single-thread mode; `data` is readable for `len` bytes.
+    unsafe fn am_short(
+        &mut self,
+        kind: u8,
+        imm: impl FnOnce() -> u64,
+        data: *const u8,
+        len: usize,
+        count: impl FnOnce(),
+    ) -> bool;
+}

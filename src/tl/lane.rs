@@ -54,6 +54,28 @@ macro_rules! sends_records {
 }
 pub(super) use sends_records;
 
+/// A sender that a lane may have: code that knows the transport gets it without a match.
+pub trait LaneSender: LaneOps {
+    /// The lane's sender, if there is a lane of this transport.
+    fn of(lane: &mut Option<Lane>) -> Option<&mut Self>;
+}
+
+macro_rules! lane_sender {
+    ($variant:ident, $sender:ty) => {
+        impl LaneSender for $sender {
+            #[inline(always)]
+            fn of(lane: &mut Option<Lane>) -> Option<&mut Self> {
+                match lane {
+                    Some(Lane::$variant(sender)) => Some(sender.as_mut()),
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+lane_sender!(Ib, ib::sender::IbSender);
+lane_sender!(Tofu, tofu::sender::TofuSender);
+
 /// [`LaneOps`] of whichever sender the lane has, as far as it is called through the enum. Where the transport is known,
 /// and for records, its sender is called ([`with_sender!`]).
 impl Lane {

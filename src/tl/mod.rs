@@ -19,8 +19,8 @@ pub mod tcp;
 pub mod tofu;
 mod token;
 
-pub use lane::Lane;
 pub(crate) use lane::with_sender;
+pub use lane::{Lane, LaneSender};
 pub use message::Message;
 pub use program::Program;
 pub use resource::Resource;

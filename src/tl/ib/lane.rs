@@ -2,7 +2,7 @@
 
 use super::sender::IbSender;
 use crate::tl::Token;
-use crate::tl::contract::{LaneError, LaneOps, RecordHdr, Teardown};
+use crate::tl::contract::{LaneError, LaneOps, RecordHdr, ShortAm, Teardown};
 use crate::tl::lane::sends_records;
 
 impl LaneOps for IbSender {
@@ -64,5 +64,26 @@ impl LaneOps for IbSender {
     /// The queue pair is destroyed when the connection's receive side has ended.
     fn teardown(&mut self, _is_dead: bool) -> Teardown {
         Teardown::Kept
+    }
+}
+
+impl ShortAm for IbSender {
+    #[inline(always)]
+    unsafe fn am_short(
+        &mut self,
+        kind: u8,
+        imm: impl FnOnce() -> u64,
+        data: *const u8,
+        len: usize,
+        count: impl FnOnce(),
+    ) -> bool {
+        if !self.has_inline_budget() {
+            return false;
+        }
+        // Before the send: nothing has to be saved across that call.
+        count();
+        // SAFETY: the caller's bytes.
+        unsafe { self.send_tiny(kind, imm(), data, len) };
+        true
     }
 }

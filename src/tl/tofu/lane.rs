@@ -2,7 +2,7 @@
 
 use super::sender::TofuSender;
 use crate::tl::Token;
-use crate::tl::contract::{LaneError, LaneOps, RecordHdr, Teardown};
+use crate::tl::contract::{LaneError, LaneOps, RecordHdr, ShortAm, Teardown};
 use crate::tl::lane::sends_records;
 
 impl LaneOps for TofuSender {
@@ -53,5 +53,24 @@ impl LaneOps for TofuSender {
     /// The connection's progress drops the sender when the TNI has reported every operation.
     fn teardown(&mut self, _is_dead: bool) -> Teardown {
         Teardown::Kept
+    }
+}
+
+impl ShortAm for TofuSender {
+    #[inline(always)]
+    unsafe fn am_short(
+        &mut self,
+        kind: u8,
+        imm: impl FnOnce() -> u64,
+        data: *const u8,
+        len: usize,
+        count: impl FnOnce(),
+    ) -> bool {
+        // SAFETY: the caller's bytes and mode.
+        let sent = unsafe { self.send_tiny(kind, imm(), data, len) };
+        if sent {
+            count();
+        }
+        sent
     }
 }
