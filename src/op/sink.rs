@@ -5,6 +5,7 @@ use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::request::{PeerRef, Request};
 use crate::engine::worker::Worker;
+use crate::proto::select::message::longest_record;
 use crate::proto::tx::{self, completion};
 use crate::proto::{detach, failure, flush};
 use crate::tl::sink::{PeerContact, PeerState, Sink};
@@ -82,12 +83,22 @@ impl<F: Fn(&Worker, Message) -> bool + Copy> Sink for WorkerSink<'_, F> {
         Some(unsafe { PeerRef::new(&peer) })
     }
 
+    fn incoming_peer(self, uid: u64) -> PeerRef {
+        // SAFETY: a local variable of a progress call, and then the peer of a connection.
+        unsafe { PeerRef::new(&self.worker.peer_from_incoming(uid)) }
+    }
+
+    fn uid(self, peer: PeerRef) -> u64 {
+        peer.get().uid
+    }
+
     fn contact(self, peer: PeerRef) -> PeerContact {
         let peer = peer.get();
+        let by_socket = peer.socket_target().cloned().map(LaneTarget::Tcp);
         PeerContact {
             uid: peer.uid,
             losses: peer.losses,
-            target: peer.target.as_deref().cloned(),
+            target: by_socket.or_else(|| peer.target.as_deref().cloned()),
         }
     }
 
@@ -101,12 +112,21 @@ impl<F: Fn(&Worker, Message) -> bool + Copy> Sink for WorkerSink<'_, F> {
             watches_death: peer.watch_death.load(Ordering::Relaxed),
             has_endpoint: peer.eps.lock().any_open(),
             has_lane,
+            uses_inbox: peer.uses_inbox(),
             is_connecting,
         }
     }
 
     fn has_failed(self, peer: PeerRef) -> bool {
         peer.get().status() != UCS_OK
+    }
+
+    fn longest_record(self) -> usize {
+        longest_record(&self.worker.ctx.tl.tcp.policy)
+    }
+
+    fn note_device(self, peer: PeerRef, index: usize) {
+        peer.get().set_dev_index(index);
     }
 
     fn lane_up(self, peer: PeerRef, lane: Lane) -> bool {

@@ -1,17 +1,18 @@
 //! Arrivals over TCP: connections, messages, and long payloads that go to their place.
 
-use super::{listener, rx_dispatch, tcp_rx_bulk};
+use super::{listener, rx_dispatch, sink, tcp_rx_bulk};
 use crate::engine::ib_worker::IbWorker;
 use crate::engine::peer::Peer;
 use crate::engine::request::PeerRef;
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::{ib_wireup_tcp, tcp_wireup, tx};
+use crate::proto::{ib_wireup_tcp, tx};
 use crate::sys::epoll::SocketEvent;
 use crate::sys::log;
 use crate::tl::Lane;
 use crate::tl::tcp::conn::TcpConnPhase;
 use crate::tl::tcp::receiver::{Buffered, PIECE, TcpReceiver};
 use crate::tl::tcp::worker::{LISTENER, TIMER, TcpWorker};
+use crate::tl::tcp::{accept, connect};
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 
@@ -60,7 +61,9 @@ fn look(worker: &Worker, rx: &mut Rx) -> u32 {
         return count;
     }
     sockets.portion = PORTION;
-    tcp_wireup::start(worker, sockets);
+    let wanted = worker.peer_lists.connect_tcp.lock().take();
+    let wanted = wanted.into_iter().map(|(peer, ())| peer);
+    connect::start(sockets, sink::cold(worker), wanted);
     let mut ports = rx.ib.as_deref_mut();
     if let Some(ports) = ports.as_deref_mut()
         && !ports.oob_requests.is_empty()
@@ -157,7 +160,7 @@ fn on_events(
         count += 1;
         match event.token {
             LISTENER => {
-                tcp_wireup::accept(sockets);
+                accept::accept(sockets);
                 continue;
             }
             TIMER => {
@@ -171,7 +174,7 @@ fn on_events(
             Some(TcpConnPhase::WireupConnecting { .. } | TcpConnPhase::WireupOpen { .. }) => {
                 ib_wireup_tcp::on_event(worker, sockets, ports.as_deref_mut(), event.token);
             }
-            Some(_) if tcp_wireup::on_event(worker, sockets, event) => {
+            Some(_) if connect::on_event(sockets, sink::cold(worker), event) => {
                 count += receive(worker, sockets, event.token, share);
             }
             // The socket may be one for IB wireup.
@@ -259,7 +262,7 @@ fn receive(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, token: u64, share:
             log::error!("worker {uid:#x} sent a malformed message: connection closed")
         }
     }
-    tcp_wireup::close(sockets, token);
+    connect::close(sockets, sink::cold(worker), token);
     count + 1
 }
 

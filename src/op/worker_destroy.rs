@@ -1,15 +1,16 @@
 //! Worker destruction: cancels what is open and closes the connections.
 
 use super::ib_drain::LINGER_MS;
-use super::{endpoint, ib_drain, tofu};
+use super::{endpoint, ib_drain, sink, tofu};
 use crate::ctypes::*;
 use crate::engine::cm::ConnRequest;
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::request::{self, Request};
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::{self, peer_requests};
-use crate::proto::{cm, internal, proto_info, rndv_cancel, tcp_close};
+use crate::proto::{cm, internal, proto_info, rndv_cancel};
 use crate::sys::log;
+use crate::tl::tcp;
 use std::os::fd::AsFd;
 
 /// Destroys a worker.
@@ -138,7 +139,7 @@ fn close_interfaces(w: &Worker) {
         if let Some(wake) = &w.wakeup {
             wake.remove(sockets.epoll.as_fd());
         }
-        tcp_close::all(w, sockets);
+        tcp::close::all(sockets, sink::cold(w));
     }
     close_lanes(w, &mut rx);
 }

@@ -5,14 +5,14 @@
 //! UD, and the timeouts are those of UD (`ib_wireup`). When both sides have acknowledged READY, the side that connected
 //! the socket closes it.
 
-use super::{ib_wireup, tcp_wireup};
+use super::ib_wireup;
 use crate::engine::ib_worker::{IbConn, IbWorker, TcpWireup};
 use crate::engine::request::PeerRef;
 use crate::engine::worker::Worker;
 use crate::sys::{clock, log};
 use crate::tl::tcp::conn::TcpConnPhase;
 use crate::tl::tcp::worker::TcpWorker;
-use crate::tl::tcp::{SharedSocket, socket};
+use crate::tl::tcp::{SharedSocket, accept, connect, socket};
 use crate::wire::ib_packet::TcpWireupMsg;
 use crate::wire::tcp_hello::{MAGIC, TO_QUEUES, TcpHello};
 use std::io::ErrorKind;
@@ -150,7 +150,7 @@ fn on_connected(
             secret: target.locator.secret,
             client_id: 0,
         };
-        tcp_wireup::send_hello(&socket.link, &hello.encode())
+        connect::send_hello(&socket.link, &hello.encode())
     });
     match done {
         Ok(()) => {
@@ -181,7 +181,7 @@ fn read(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, ports: &mut IbWorker,
         Err(e) => {
             let torn = !c.receiver.buffered().is_empty();
             if torn {
-                tcp_wireup::reject(sockets, token, "it was closed in the middle of a message")
+                accept::reject(sockets, token, "it was closed in the middle of a message")
             } else {
                 log::debug!("wireup connection closed: {e}");
                 sockets.remove(token);
@@ -205,7 +205,7 @@ pub fn take(
             Ok(true) => {}
             Ok(false) => return,
             Err(why) => {
-                tcp_wireup::reject(sockets, token, why);
+                accept::reject(sockets, token, why);
                 return forget(ports, token);
             }
         }

@@ -1,11 +1,8 @@
 //! The lanes of an endpoint, for queries and printing.
 
 use crate::engine::peer::{Peer, QpTransport};
-use crate::engine::worker::Worker;
 use crate::tl::lane_info::LaneInfo;
-use crate::tl::tcp::device;
 use crate::tl::{LaneTarget, ib, shm, tcp};
-use std::net::SocketAddr;
 
 /// The lanes to a peer; that for short messages is the first.
 pub fn of(peer: &Peer) -> Vec<LaneInfo> {
@@ -75,12 +72,4 @@ fn by_socket(peer: &Peer) -> Option<LaneInfo> {
         }
     };
     Some(tcp::info::lane(device))
-}
-
-/// Notes the device of a TCP connection from its local address: for a peer that has connected and sent no address
-/// nothing else is known.
-pub fn note(worker: &Worker, peer: &Peer, local: Option<SocketAddr>) {
-    let devices = &worker.ctx.tl.tcp.devices;
-    let dev_index = local.and_then(|local| device::at(devices, local));
-    peer.set_dev_index(dev_index.unwrap_or(devices.len()));
 }

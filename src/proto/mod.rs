@@ -25,6 +25,4 @@ pub mod rndv;
 pub mod rndv_cancel;
 pub mod select;
 pub mod split_copy;
-pub mod tcp_close;
-pub mod tcp_wireup;
 pub mod tx;

@@ -11,6 +11,8 @@ pub struct PeerState {
     /// An endpoint to the peer is open.
     pub has_endpoint: bool,
     pub has_lane: bool,
+    /// Messages to it go by shared memory.
+    pub uses_inbox: bool,
     /// A lane is requested, and not up yet.
     pub is_connecting: bool,
 }
@@ -71,6 +73,12 @@ pub trait Sink: Copy {
     /// The peer with this uid, made if it is new, which is at `target`. `None`: it is known to be another process.
     fn peer(self, uid: u64, target: LaneTarget) -> Option<Self::Peer>;
 
+    /// The peer with this uid, made if it is new, of which a connection is all that is known.
+    fn incoming_peer(self, uid: u64) -> Self::Peer;
+
+    /// The uid of a peer.
+    fn uid(self, peer: Self::Peer) -> u64;
+
     /// How to connect to a peer.
     fn contact(self, peer: Self::Peer) -> PeerContact;
 
@@ -79,6 +87,12 @@ pub trait Sink: Copy {
 
     /// Whether a peer has failed.
     fn has_failed(self, peer: Self::Peer) -> bool;
+
+    /// Bytes of the longest record that the layer above sends.
+    fn longest_record(self) -> usize;
+
+    /// The lane to a peer that is about to be up goes through the transport's device with this index.
+    fn note_device(self, peer: Self::Peer, index: usize);
 
     /// The lane to a peer is up. False: there is one already, and this one was dropped.
     fn lane_up(self, peer: Self::Peer, lane: Lane) -> bool;

@@ -38,7 +38,7 @@ impl Worker {
     pub fn new(ctx: &'static Context, params: WorkerParams) -> io::Result<Box<Worker>> {
         let wakes = ctx.has(ucp_feature::UCP_FEATURE_WAKEUP);
         let uid = host::random_u64();
-        let interfaces = Interfaces::open(ctx, uid, params.is_multi_threaded(), wakes)?;
+        let interfaces = Interfaces::open(ctx, uid, &params, wakes)?;
         let wakeup = wakes.then(|| interfaces.wakeup(&params)).transpose()?;
         let stats = StatsPage::new(uid, ctx.options.vfs_enable)?;
         let name = params.name.as_deref().unwrap_or_default();

@@ -22,14 +22,20 @@ pub(super) struct Interfaces {
 }
 
 impl Interfaces {
-    /// Opens the interfaces of a worker with this uid that the context selects. `mt`: threads may call the worker
-    /// concurrently. `wakes`: it may sleep.
+    /// Opens the interfaces of a worker with this uid that the context selects. `wakes`: it may sleep.
     ///
     /// # Errors
     /// The errors of opening one without which peers cannot be reached.
-    pub fn open(ctx: &Context, uid: u64, mt: bool, wakes: bool) -> io::Result<Interfaces> {
+    pub fn open(
+        ctx: &Context,
+        uid: u64,
+        params: &WorkerParams,
+        wakes: bool,
+    ) -> io::Result<Interfaces> {
+        let mt = params.is_multi_threaded();
         let inbox = inbox(ctx)?;
-        let (tcp, ib) = (tcp(ctx)?, ib(ctx, mt, wakes)?);
+        let ib = ib(ctx, mt, wakes)?;
+        let tcp = tcp(ctx, (uid, params.client_id.unwrap_or(0)), ib.is_some())?;
         let by_tcp = tcp.is_some() && ctx.tl.tcp.carries_messages();
         let reaches_others = inbox.is_some() && ctx.policy.shm || by_tcp || ib.is_some();
         let tofu = ctx.tl.tofu.open(mt, reaches_others)?;
@@ -69,13 +75,18 @@ impl Interfaces {
     }
 }
 
-/// The TCP state. Without a device nothing can be connected.
-fn tcp(ctx: &Context) -> io::Result<Option<Box<TcpWorker<PeerRef>>>> {
+/// The TCP state of a worker with this uid and client id. Without a device nothing can be connected. `has_queue_pairs`:
+/// it has InfiniBand interfaces.
+fn tcp(
+    ctx: &Context,
+    names: (u64, u64),
+    has_queue_pairs: bool,
+) -> io::Result<Option<Box<TcpWorker<PeerRef>>>> {
     if ctx.tl.tcp.devices.is_empty() {
         return Ok(None);
     }
     let tuning = ctx.tl.tcp.policy.tuning(ctx.policy.keepalive_ms);
-    let sockets = TcpWorker::new(tuning, &ctx.tl.tcp.devices);
+    let sockets = TcpWorker::new(&ctx.tl.tcp, tuning, names, has_queue_pairs);
     let sockets = sockets.map_err(|e| unreachable_reason("port (UCX_TCP_PORT_RANGE)", &e))?;
     Ok(Some(Box::new(sockets)))
 }

@@ -2,10 +2,11 @@
 
 use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker, TcpWireup, WireupChannel};
 use crate::engine::worker::Worker;
-use crate::proto::{ib_failover, tcp_wireup};
+use crate::proto::ib_failover;
 use crate::sys::clock;
 use crate::tl::ib::iface::IbIface;
 use crate::tl::ib::ud::AddressHandle;
+use crate::tl::tcp::connect;
 use crate::wire::ib_packet::{
     Datagram, DatagramFlags, Hello, HelloFlags, NO_CONN, Ping, PortInfo, TcpWireupMsg,
 };
@@ -102,7 +103,7 @@ fn write_tcp_msg(oob: &TcpWireup, msg: &TcpWireupMsg) {
     for link in ours.chain(&oob.theirs) {
         // No room for the whole message: the peer has not read for long. The side that connected the socket connects
         // another one.
-        if tcp_wireup::send_hello(link, &bytes).is_err() {
+        if connect::send_hello(link, &bytes).is_err() {
             let _ = link.socket.shutdown(Shutdown::Both);
         }
     }

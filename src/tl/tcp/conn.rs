@@ -23,7 +23,7 @@ pub enum TcpConnPhase {
 }
 
 /// An attempt to connect to a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectAttempt {
     /// Index of the peer's address.
     pub candidate: usize,
@@ -42,4 +42,11 @@ pub struct TcpConn<P> {
     pub losses: u32,
     /// It is in `TcpWorker::behind`.
     pub(super) in_behind: bool,
+}
+
+impl<P: Copy + Eq> TcpConn<P> {
+    /// Whether it leads to this peer.
+    pub fn is_to(&self, peer: P) -> bool {
+        self.peer == Some(peer)
+    }
 }

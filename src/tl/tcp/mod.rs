@@ -5,7 +5,10 @@
 //! because the two directions have different owners: the `sender` belongs to the thread that holds the peer's lock, the
 //! `receiver` to the thread that progresses.
 
+pub mod accept;
+pub mod close;
 pub mod conn;
+pub mod connect;
 pub mod context;
 pub mod device;
 pub mod info;

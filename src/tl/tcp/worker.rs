@@ -2,6 +2,7 @@
 
 use super::SharedSocket;
 use super::conn::{TcpConn, TcpConnPhase};
+use super::context::TcpContext;
 use super::device::{self, TcpDevice};
 use super::receiver::TcpReceiver;
 use super::socket::{self, SocketTuning};
@@ -35,6 +36,17 @@ pub struct ConnectRetry<P> {
 
 /// TCP state of a worker. Used by the progress thread only. `P` names a peer.
 pub struct TcpWorker<P> {
+    /// The worker's own.
+    pub uid: u64,
+    pub client_id: u64,
+    /// Network devices that may be used, in the order of the context.
+    pub devices: Vec<TcpDevice>,
+    /// Peers may send messages by TCP.
+    pub carries_messages: bool,
+    /// Peers may connect sockets for the wireup of queue pairs.
+    pub has_queue_pairs: bool,
+    /// Attempts to connect that a peer accepts and closes.
+    pub max_conn_retries: u32,
     pub epoll: Arc<Epoll>,
     pub listener: OwnedDescriptor<Socket>,
     pub tuning: SocketTuning,
@@ -70,16 +82,29 @@ pub struct TcpWorker<P> {
 }
 
 impl<P: Copy> TcpWorker<P> {
-    /// A listening socket and nothing else.
+    /// A listening socket and nothing else, for the worker with this uid. `has_queue_pairs`: peers may connect sockets
+    /// for their wireup.
     ///
     /// # Errors
     /// The error of the system call.
-    pub fn new(tuning: SocketTuning, devices: &[TcpDevice]) -> io::Result<Self> {
+    pub fn new(
+        tcp: &TcpContext,
+        tuning: SocketTuning,
+        (uid, client_id): (u64, u64),
+        has_queue_pairs: bool,
+    ) -> io::Result<Self> {
+        let devices = &tcp.devices[..];
         let listener = socket::listen_everywhere(&tuning)?;
         let local = listener.local_addr()?.as_socket();
         let epoll = Epoll::new()?;
         epoll.add(&listener, LISTENER, false)?;
         Ok(Self {
+            uid,
+            client_id,
+            devices: devices.to_vec(),
+            carries_messages: tcp.carries_messages(),
+            has_queue_pairs,
+            max_conn_retries: tcp.policy.max_conn_retries,
             epoll: Arc::new(epoll),
             secret: host::random_u64(),
             port: local.map_or(0, |a| a.port()),
@@ -305,7 +330,7 @@ fn addresses(devices: &[TcpDevice], v6: bool) -> Vec<NetAddress> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::PortRange;
+    use crate::options::{Options, PortRange};
     use socket2::{Domain, Type};
 
     fn sockets() -> TcpWorker<u32> {
@@ -322,7 +347,8 @@ mod tests {
             ports: PortRange { first: 0, last: 0 },
             receive_buffer: 4096,
         };
-        TcpWorker::new(tuning, &[]).unwrap()
+        let tcp = TcpContext::new(&Options::default(), false, &[]);
+        TcpWorker::new(&tcp, tuning, (1, 0), false).unwrap()
     }
 
     fn add(sockets: &mut TcpWorker<u32>) -> u64 {

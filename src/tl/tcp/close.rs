@@ -5,15 +5,13 @@
 //! stream: then the peer has read everything. For a peer that does not progress the acknowledgement of its kernel is
 //! enough, which can be delayed by 40 ms. A dead peer, or one that has reset the connection, is not waited for.
 
-use crate::ctypes::UCS_OK;
-use crate::engine::request::PeerRef;
-use crate::engine::worker::Worker;
+use super::conn::{TcpConn, TcpConnPhase};
+use super::receiver::TcpReceiver;
+use super::worker::TcpWorker;
 use crate::sys::clock;
 use crate::sys::poll::wait_readable;
 use crate::tl::Lane;
-use crate::tl::tcp::conn::{TcpConn, TcpConnPhase};
-use crate::tl::tcp::receiver::TcpReceiver;
-use crate::tl::tcp::worker::TcpWorker;
+use crate::tl::sink::Sink;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -25,13 +23,14 @@ const LOOK: Option<Duration> = Some(Duration::from_millis(1));
 /// Reads of one socket before the next one: a peer may send without end.
 const READS: usize = 16;
 
-/// Closes all connections.
-pub fn all(worker: &Worker, sockets: &mut TcpWorker<PeerRef>) {
+/// Closes all connections, and drops the lanes that use them.
+pub fn all<S: Sink>(sockets: &mut TcpWorker<S::Peer>, sink: S) {
+    let uid = sockets.uid;
     let until = clock::coarse_ms() + LINGER_MS;
     loop {
         let tokens: Vec<u64> = sockets.iter().map(|c| c.link.token).collect();
         for token in tokens {
-            if sockets.get(token).is_some_and(|c| has_ended(worker, c)) {
+            if sockets.get(token).is_some_and(|c| has_ended(c, sink, uid)) {
                 // Closed at once, because the peer may wait for the end of this stream.
                 sockets.remove(token);
             }
@@ -43,38 +42,37 @@ pub fn all(worker: &Worker, sockets: &mut TcpWorker<PeerRef>) {
     }
     let tokens: Vec<u64> = sockets.iter().map(|c| c.link.token).collect();
     for token in tokens {
-        sockets.remove(token);
-    }
-    for peer in worker.all_peers() {
-        let mut tx = peer.tx.lock();
-        // Lanes of other transports send their own disconnect.
-        if matches!(tx.lane, Some(Lane::Tcp(_))) {
-            tx.lane = None;
+        if let Some(peer) = sockets.remove(token).and_then(|c| c.peer) {
+            drop(sink.take_lane(peer, is_socket));
         }
     }
 }
 
+fn is_socket(lane: &Lane) -> bool {
+    matches!(lane, Lane::Tcp(_))
+}
+
 /// Progresses the end of a connection. True if there is nothing to wait for: the connection can be dropped.
-fn has_ended(worker: &Worker, c: &mut TcpConn<PeerRef>) -> bool {
+fn has_ended<S: Sink>(c: &mut TcpConn<S::Peer>, sink: S, uid: u64) -> bool {
     if c.phase != TcpConnPhase::Open {
         return true;
     }
-    let Some(peer) = c.peer.map(PeerRef::get) else {
-        return true;
-    };
-    if peer.status() != UCS_OK || peer.uid == worker.uid {
+    let Some(peer) = c.peer else { return true };
+    if sink.has_failed(peer) || sink.uid(peer) == uid {
         return true;
     }
-    let mut tx = peer.tx.lock();
-    let ended = match tx.lane.as_mut() {
-        Some(Lane::Tcp(sender)) if sender.is_of(&c.link) => {
-            !drop_incoming(&mut c.receiver) || sender.finish()
+    let ended = sink.with_lane(peer, |lane| match lane {
+        Lane::Tcp(sender) if sender.is_of(&c.link) => {
+            Some(!drop_incoming(&mut c.receiver) || sender.finish())
         }
-        // Nothing was sent on this connection.
-        _ => return true,
+        _ => None,
+    });
+    // Nothing was sent on a connection that is not the lane's.
+    let Some(ended) = ended.flatten() else {
+        return true;
     };
     if ended {
-        tx.lane = None;
+        drop(sink.take_lane(peer, is_socket));
     }
     ended
 }

@@ -1,13 +1,11 @@
 //! Accepted TCP connections: the hello of the other end, and the answer to it.
 
-use super::{close, leads_to, open, recv_hello, send_hello};
-use crate::engine::peer::Peer;
-use crate::engine::request::PeerRef;
-use crate::engine::worker::Worker;
+use super::conn::{TcpConn, TcpConnPhase};
+use super::connect::{close, open, recv_hello, send_hello};
+use super::socket;
+use super::worker::TcpWorker;
 use crate::sys::{clock, log};
-use crate::tl::tcp::conn::{TcpConn, TcpConnPhase};
-use crate::tl::tcp::socket;
-use crate::tl::tcp::worker::TcpWorker;
+use crate::tl::sink::Sink;
 use crate::wire::ib_packet::TcpWireupMsg;
 use crate::wire::tcp_hello::{self, Answer, CROSSED, MAGIC, TO_QUEUES, TcpHello, WELCOME};
 use std::io::ErrorKind;
@@ -19,7 +17,7 @@ const HALF_OPEN_MS: u64 = 5000;
 const ACCEPTS: usize = 32;
 
 /// Accepts connections, as far as there is room for half-open ones.
-pub fn accept(sockets: &mut TcpWorker<PeerRef>) {
+pub fn accept<P: Copy>(sockets: &mut TcpWorker<P>) {
     for _ in 0..ACCEPTS {
         let (socket, from) = match socket::accept(&sockets.listener, &sockets.tuning) {
             Ok(accepted) => accepted,
@@ -54,7 +52,7 @@ fn text(from: Option<SocketAddr>) -> String {
 }
 
 /// Closes an accepted connection.
-pub(in crate::proto) fn reject(sockets: &mut TcpWorker<PeerRef>, token: u64, why: &str) {
+pub fn reject<P: Copy>(sockets: &mut TcpWorker<P>, token: u64, why: &str) {
     if let Some(c) = sockets.remove(token) {
         let from = c.link.socket.peer_addr().ok().and_then(|a| a.as_socket());
         log::diag!("connection from {} closed: {why}", text(from));
@@ -62,8 +60,8 @@ pub(in crate::proto) fn reject(sockets: &mut TcpWorker<PeerRef>, token: u64, why
 }
 
 /// Handles a hello.
-pub(super) fn on_hello(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, token: u64) -> bool {
-    let secret = sockets.secret;
+pub(super) fn on_hello<S: Sink>(sockets: &mut TcpWorker<S::Peer>, sink: S, token: u64) -> bool {
+    let (uid, secret) = (sockets.uid, sockets.secret);
     let Some(c) = sockets.get(token) else {
         return false;
     };
@@ -82,16 +80,16 @@ pub(super) fn on_hello(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, token:
         }
     };
     match hello {
-        Some(g) if tcp_hello::is_for(&g, worker.uid, secret) => match g.purpose {
+        Some(g) if tcp_hello::is_for(&g, uid, secret) => match g.purpose {
             TO_QUEUES => {
-                accept_hello(worker, sockets, token);
+                accept_hello(sockets, token);
                 false
             }
-            _ if worker.tcp.is_none() => {
+            _ if !sockets.carries_messages => {
                 reject(sockets, token, "messages do not go by tcp (UCX_TLS)");
                 false
             }
-            _ => send_answer(worker, sockets, token, g),
+            _ => send_answer(sockets, sink, token, g),
         },
         Some(_) => {
             reject(sockets, token, "wrong secret");
@@ -105,7 +103,8 @@ pub(super) fn on_hello(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, token:
 }
 
 /// Handles the hello of a connection for IB wireup. The connection stays half-open until its first complete HELLO.
-fn accept_hello(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, token: u64) {
+fn accept_hello<P: Copy>(sockets: &mut TcpWorker<P>, token: u64) {
+    let has_queue_pairs = sockets.has_queue_pairs;
     let Some(c) = sockets.get(token) else { return };
     let size = TcpHello::SIZE + TcpWireupMsg::SIZE;
     if recv_hello(c, size, size).is_err() {
@@ -114,7 +113,7 @@ fn accept_hello(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, token: u64) {
     let begun = &c.receiver.buffered()[TcpHello::SIZE..];
     if !TcpWireupMsg::may_begin(begun) {
         reject(sockets, token, "unknown protocol");
-    } else if worker.ib.is_none() {
+    } else if !has_queue_pairs {
         reject(
             sockets,
             token,
@@ -127,16 +126,31 @@ fn accept_hello(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, token: u64) {
 }
 
 /// Answers a hello with the right secret: the connection stays, unless that of this side does.
-fn send_answer(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, token: u64, g: TcpHello) -> bool {
-    let own = g.from == worker.uid;
+fn send_answer<S: Sink>(
+    sockets: &mut TcpWorker<S::Peer>,
+    sink: S,
+    token: u64,
+    g: TcpHello,
+) -> bool {
+    let own = g.from == sockets.uid;
     if !own {
-        end_lost(sockets, &g);
+        end_lost(sockets, sink, &g);
     }
-    let known = worker.peer_from_incoming(g.from);
-    let peer = &*known;
-    if !own && ours_stays(worker, sockets, peer) {
+    let peer = sink.incoming_peer(g.from);
+    let answer = |verdict| {
+        let (uid, losses) = (sockets.uid, sink.contact(peer).losses);
+        Answer {
+            magic: MAGIC,
+            verdict,
+            losses,
+            uid,
+        }
+        .encode()
+    };
+    let (welcome, crossed) = (answer(WELCOME), answer(CROSSED));
+    if !own && ours_stays(sockets, peer, g.from) {
         if let Some(c) = sockets.remove(token) {
-            let _ = send_hello(&c.link, &answer(worker, peer, CROSSED));
+            let _ = send_hello(&c.link, &crossed);
         }
         return false;
     }
@@ -146,32 +160,31 @@ fn send_answer(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, token: u64, g:
     let link = c.link.clone();
     c.receiver.take(TcpHello::SIZE);
     c.losses = g.losses;
-    if let Err(e) = send_hello(&link, &answer(worker, peer, WELCOME)) {
+    if let Err(e) = send_hello(&link, &welcome) {
         log::debug!("worker {:#x} is gone: {e}", g.from);
         sockets.remove(token);
         return false;
     }
-    // SAFETY: the peer of a connection.
-    let to_peer = unsafe { PeerRef::new(peer) };
     if own {
         // Of a connection to itself a worker sends on the end that has connected, and receives on this one.
-        sockets.set_open(token, to_peer);
+        sockets.set_open(token, peer);
         return true;
     }
     drop_attempts(sockets, peer);
-    sockets.set_open(token, to_peer);
+    sockets.set_open(token, peer);
     // Messages to a peer with an inbox go by shared memory.
-    peer.uses_inbox() || open(worker, peer, link)
+    if !sink.state(peer).uses_inbox {
+        open(sockets, sink, peer, link);
+    }
+    true
 }
 
 /// Closes connections that the peer has lost already, which was not noticed here.
-fn end_lost(sockets: &mut TcpWorker<PeerRef>, g: &TcpHello) {
-    let lost = |c: &TcpConn<PeerRef>| {
+fn end_lost<S: Sink>(sockets: &mut TcpWorker<S::Peer>, sink: S, g: &TcpHello) {
+    let lost = |c: &TcpConn<S::Peer>| {
         c.phase == TcpConnPhase::Open
             && c.losses < g.losses
-            && c.peer
-                .map(PeerRef::get)
-                .is_some_and(|peer| peer.uid == g.from)
+            && c.peer.is_some_and(|peer| sink.uid(peer) == g.from)
     };
     let tokens: Vec<u64> = sockets
         .iter()
@@ -180,39 +193,29 @@ fn end_lost(sockets: &mut TcpWorker<PeerRef>, g: &TcpHello) {
         .collect();
     for token in tokens {
         log::debug!("worker {:#x} has lost its connection: ended here", g.from);
-        close(sockets, token);
+        close(sockets, sink, token);
     }
-}
-
-fn answer(worker: &Worker, peer: &Peer, verdict: u32) -> [u8; Answer::SIZE] {
-    Answer {
-        magic: MAGIC,
-        verdict,
-        losses: peer.losses,
-        uid: worker.uid,
-    }
-    .encode()
 }
 
 /// Whether a connection that this side has made, or is making, stays.
-fn ours_stays(worker: &Worker, sockets: &TcpWorker<PeerRef>, peer: &Peer) -> bool {
+fn ours_stays<P: Copy + Eq>(sockets: &TcpWorker<P>, peer: P, uid: u64) -> bool {
     let ours = |phase| match phase {
         TcpConnPhase::Open => true,
-        TcpConnPhase::HelloSent(_) => worker.uid > peer.uid,
+        TcpConnPhase::HelloSent(_) => sockets.uid > uid,
         _ => false,
     };
-    sockets.iter().any(|c| leads_to(c, peer) && ours(c.phase))
+    sockets.iter().any(|c| c.is_to(peer) && ours(c.phase))
 }
 
 /// Drops the attempts to connect to a peer whose own connection is accepted.
-fn drop_attempts(sockets: &mut TcpWorker<PeerRef>, peer: &Peer) {
+fn drop_attempts<P: Copy + Eq>(sockets: &mut TcpWorker<P>, peer: P) {
     let begun: Vec<u64> = sockets
         .iter()
-        .filter(|c| leads_to(c, peer) && c.phase != TcpConnPhase::Open)
+        .filter(|c| c.is_to(peer) && c.phase != TcpConnPhase::Open)
         .map(|c| c.link.token)
         .collect();
     for token in begun {
         sockets.remove(token);
     }
-    sockets.retries.retain(|r| !r.peer.is(peer));
+    sockets.retries.retain(|r| r.peer != peer);
 }
