@@ -2,8 +2,9 @@
 //! then [`progress`], which polls the transports, and [`arrival`], which matches and completes. What is special to a
 //! transport is in [`shm`], [`ib`] and [`tofu`].
 //!
-//! In single-thread mode: no allocation, no system call, no lock, no atomic read-modify-write. Less frequent cases are
-//! in functions of other modules, called out of line.
+//! In single-thread mode: no allocation, no system call, no lock, no thread-local variable, and at most one atomic
+//! read-modify-write per message. What the paths ask before they take an operation is in [`plain`]; less frequent cases
+//! are in functions of other modules, called out of line.
 
 mod arrival;
 pub mod atomics;

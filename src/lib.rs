@@ -29,6 +29,16 @@
 //!      - *being written*: keys sent, RDMA write by the sender's device;
 //!      - *receiving messages*: RTR sent, DATA messages arrive;
 //!   4. *complete*: ATS sent where the sender waits for it, and the callback runs.
+//! - **A transport hands a message upwards** as a [`tl::Message`], from the worker's progress ([`fast::progress`]).
+//!   Frequent kinds go to the hot path (`fast/arrival.rs`), all others to [`op::rx_dispatch`]. Tofu calls both through
+//!   [`tl::sink::Sink`], which [`op::sink::WorkerSink`] implements; for the other transports [`op::ib_rx`],
+//!   [`op::tcp_rx`] and `fast/shm.rs` call them.
+//! - **What a transport keeps**: its settings are in `tl/NAME/options.rs` (the table of options is [`options`]); its
+//!   parts of a context, a worker, a region and a remote key are in [`tl::TlContext`], [`tl::TlWorker`],
+//!   [`tl::TlRegion`] and [`tl::TlRkey`]. User memory is registered by [`tl::ib::registration`] and
+//!   [`tl::tofu::registration`]. What only the progress thread uses of a worker is [`tl::tofu::worker`],
+//!   [`tl::tcp::worker`], [`tl::shm::inbox`] and, for InfiniBand and RoCE, [`engine::ib_worker`]; all four are fields
+//!   of [`engine::worker::Rx`].
 
 // Types that C sees: structures, enumerations, masks, callbacks. `include/` is generated from here and from [`abi`].
 pub mod ctypes;

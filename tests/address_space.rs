@@ -53,7 +53,7 @@ fn limit_address_space(is_limited: bool) {
     }
 }
 
-/// A sender maps the front of the inbox, 560 KiB, and its ring's body only for messages that need it. Where address
+/// A sender maps the front of the inbox, 548 KiB, and its ring's body only for messages that need it. Where address
 /// space is limited, it maps one ring.
 #[test]
 fn an_inbox_and_its_senders_map_what_they_use() {

@@ -1,7 +1,7 @@
 //! Options by name: their list, setting them, printing them.
 
 use proptest::prelude::*;
-use ucp::options::{OptionError, Options, PrintFlags, Settings, reference};
+use ucp::options::{OptionError, Options, PrintFlags, READ_BY_NAME, Settings, reference};
 
 #[test]
 fn shared_prefixes_reach_all_that_share() {
@@ -295,5 +295,39 @@ proptest! {
         let known = options.get(&name).is_some();
         let invalid = matches!(options.set(&name, "1"), Err(OptionError::Invalid { .. }));
         prop_assert!(known || !invalid);
+    }
+}
+
+/// The list of options that are read by their names is complete, as far as the names are literals.
+#[test]
+fn options_that_are_read_by_name_are_listed() {
+    let mut read = Vec::new();
+    let mut directories = vec![std::path::PathBuf::from("src")];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let source = std::fs::read_to_string(&path).unwrap();
+                let code = source.split("#[cfg(test)]").next().unwrap();
+                for call in ["options.value(\"", "options.get(\""] {
+                    let names = code.split(call).skip(1);
+                    read.extend(names.map(|rest| rest.split('"').next().unwrap().to_owned()));
+                }
+            }
+        }
+    }
+    assert!(read.len() >= 6, "{read:?}");
+    for name in read {
+        let listed = READ_BY_NAME.contains(&&*name) || Settings::NAMES.contains(&&*name);
+        assert!(
+            listed,
+            "{name} has an effect, and docs/OPTIONS.md does not say so"
+        );
+    }
+    let default = Options::default();
+    for name in READ_BY_NAME {
+        assert!(default.get(name).is_some(), "{name} is no option");
     }
 }

@@ -1,6 +1,6 @@
 /*
  * Forged datagrams to a worker's UD queue pair, which no worker of this library would send. Each is dropped, the worker
- * goes on with its peer, and keeps no state of them. The formats are those of src/wire/address.rs and packet.rs.
+ * goes on with its peer, and keeps no state of them. The formats are those of src/wire/address.rs and ib_packet.rs.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -457,8 +457,8 @@ static void replayed(void)
 }
 
 /*
- * Many peers that start wireup and never become ready: no more than the limit of pairing.rs are kept, and existing
- * peers stay.
+ * Many peers that start wireup and never become ready: no more than MAX_HALF_CONNECTED of answer.rs are kept, and
+ * existing peers stay.
  */
 static void many_peers(void)
 {

@@ -19,7 +19,8 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Maximum number of completions taken from one CQ before the next is polled: `UCX_IB_RX_MAX_POLL`.
+/// Maximum number of completions taken from one CQ before the next is polled: the default of
+/// `UCX_IB_RX_MAX_POLL`, which has no effect.
 pub const BATCH: usize = 16;
 
 /// Progresses IB connections and messages. Called only while there are connections, or some are to be made. `short`:

@@ -48,7 +48,7 @@ pub use glob::glob;
 pub use machine::Machine;
 pub use number::{Count, Interval, Size};
 pub use print::{PrintFlags, reference};
-pub use settings::{OpFlagSet, PortRange, RndvThresh, Settings, Value};
+pub use settings::{OpFlagSet, PortRange, READ_BY_NAME, RndvThresh, Settings, Value};
 pub use unused::{unused_env_vars, unused_report};
 
 use section::Strictness;

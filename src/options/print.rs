@@ -7,7 +7,7 @@ use super::Options;
 use super::environment::UCX;
 use super::kind::OptionKind;
 use super::section::{OptionBlock, Section};
-use super::settings::Settings;
+use super::settings::{READ_BY_NAME, Settings};
 use super::table::{SECTIONS, Slot, slots};
 
 /// The parts to print; the fields are the flags of `ucs_config_print_flags_t`.
@@ -137,7 +137,8 @@ pub fn reference() -> String {
          Options are read from `ucx.conf`, then from the environment (`UCX_NAME`), then from the environment with \
          the prefix that the program asked for (`PREFIX_UCX_NAME`); later ones win, and `ucp_config_modify` wins \
          over all. The full name of an option wins over a shared prefix. The options in **bold** have an effect; \
-         the others are checked and accepted, so that what is set for UCX does no harm.\n\n\
+         the others are checked and accepted, so that what is set for UCX does no harm. Names are in the tables \
+         without the prefix of their section: `UCX_RC_TIMEOUT` is `TIMEOUT` under *Reliable connections, verbs*.\n\n\
          `ucp_config_modify` takes names without `UCX_`; one with `*` or `?` stands for all options that it matches: \
          of contexts, else of the process, else of transports. Options that are fixed once the process runs, unknown \
          names and wrong values are refused with `UCS_ERR_INVALID_PARAM`.\n",
@@ -164,11 +165,10 @@ fn write_section(out: &mut String, section: &Section) -> fmt::Result {
                 .formerly
                 .map_or(String::new(), |name| format!(" (formerly `{name}`)"));
             let full = format!("{}{}", section.prefix, row.name);
-            let bold = if Settings::NAMES.contains(&full.as_str()) {
-                "**"
-            } else {
-                ""
-            };
+            let has_effect = [Settings::NAMES, READ_BY_NAME]
+                .iter()
+                .any(|names| names.contains(&full.as_str()));
+            let bold = if has_effect { "**" } else { "" };
             writeln!(
                 out,
                 "| {bold}`{}`{bold}{formerly}{} | `{}` | {} | {} |",

@@ -226,3 +226,19 @@ impl Value for PortRange {
         })
     }
 }
+
+/// Options that have an effect and are no fields of [`Settings`]: they are read by their names where they are used.
+pub const READ_BY_NAME: &[&str] = &[
+    "IB_ODP_MAX_SIZE",
+    "IB_ODP_MEM_TYPES",
+    "IB_RCACHE_MAX_REGIONS",
+    "IB_RCACHE_MAX_SIZE",
+    "IB_RCACHE_PURGE_ON_FORK",
+    "IB_REG_METHODS",
+    "MEM_EVENTS",
+    "MEM_MMAP_HOOK_MODE",
+    "RCACHE_ENABLE",
+    "RCACHE_MAX_REGIONS",
+    "RCACHE_MAX_SIZE",
+    "RCACHE_PURGE_ON_FORK",
+];

@@ -63,7 +63,8 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
                 continue;
             }
             // Data that arrive for a get that has ended are dropped. The answer to an atomic operation counts
-            // nevertheless. A get that was queued, and not counted as sent, has lost its id (`take_requests`).
+            // nevertheless. A get that was queued, and not counted as sent, has lost its id
+            // (`tx::peer_requests::take`).
             if (*req).msg.is(Kind::GetReq) && (*req).id != 0 {
                 answers::discount_cancelled(peer, &*req);
             }

@@ -7,6 +7,11 @@
 //! liveness probes for a process that does not progress; `paths` are the pairs of ports that connect two workers;
 //! `rails` are additional queue pairs between other ports. A `loopback` queue pair lets a device execute atomics on
 //! memory of this process. The wireup messages of two workers, and the header of each packet, are in `wire::ib_packet`.
+//!
+//! A context's part is `context`, made from `options`; `registration` registers user memory, `region` that of
+//! `ucp_mem_map`, `mr` is a registration with a device; `amo` and `amo_unit` are atomic operations on a context's own
+//! memory; `info` is what queries print. A worker's part, its connections, their wireup and reception are still in
+//! `engine::ib_worker`, `proto::ib_wireup` and `op::ib_rx`.
 
 mod amo;
 mod amo_unit;

@@ -1,6 +1,6 @@
 //! Shared memory: a ring per direction and pair of workers, in the receiver's segment.
 //!
-//! `ring` is the lock-free queue, `big_buf` its large buffers for long records, `close` the word by which both ends
+//! `ring` is the lock-free queue, `big_buf` its buffers for long records, `close` the word by which both ends
 //! agree to close a ring, `inbox` the receiver's segment with its rings, `outbox` a sender's end of one ring in a
 //! peer's segment, `chunk_board` the state of long messages that both sides copy. A worker sends to itself in the same
 //! way.

@@ -3,7 +3,7 @@
 //! A message is 8 bytes of control word, 8 bytes of immediate and a record of bytes. It occupies one slot of two cache
 //! lines; records of up to [`INLINE`] bytes lie in the slot, so that a small message costs one transfer of a cache
 //! line. Longer records lie in a circular data space ([`super::space`]), or, those of more than [`SMALL`] bytes of a
-//! producer that sends much, in a large buffer ([`super::big_buf`]). The slot's control word carries the number of the
+//! producer that sends much, in a big buffer ([`super::big_buf`]). The slot's control word carries the number of the
 //! lap: it distinguishes a fresh slot from a stale one without an index that both sides share. The consumer publishes
 //! how far it has read; the producer reads that only when it has no room by the last value.
 //!

@@ -4,6 +4,10 @@
 //! connection is in `wire::tcp_hello`, the frames of messages are in `wire::frame`. A connection has two halves,
 //! because the two directions have different owners: the `sender` belongs to the thread that holds the peer's lock, the
 //! `receiver` to the thread that progresses.
+//!
+//! `connect` makes connections, `accept` accepts those of peers, `close` ends them; messages are received in
+//! `op::tcp_rx`. `device` and `route` choose the addresses, from what the kernel says by `netlink`. A context's part is
+//! `context`, made from `options`; `info` is what queries print.
 
 pub mod accept;
 pub mod close;

@@ -1,10 +1,10 @@
 //! The start of a ring: the words of both ends, and the slots of its first messages.
 //!
 //! The starts of an inbox lie close together, and a sender maps all of them at once with the inbox. The bodies, with
-//! the slots of further messages and with longer records, are twenty pages each. So a pair of workers that exchanges a
-//! few short messages, as the ranks of a large job do with most others, costs one mapping, and the memory of those
-//! messages. The slot of a message after them is in the body: the slots of the start count as the last ones of the lap
-//! before the body's first, and are not used again. Both ends compute the slot of a message from its number.
+//! the slots of further messages and with longer records, are twenty-one pages each. So a pair of workers that
+//! exchanges a few short messages, as the ranks of a large job do with most others, costs one mapping, and the memory
+//! of those messages. The slot of a message after them is in the body: the slots of the start count as the last ones of
+//! the lap before the body's first, and are not used again. Both ends compute the slot of a message from its number.
 
 use super::{CancelCounter, CloseWord, RingMem, RingSlot, SLOTS, Tails};
 use std::ptr::NonNull;
