@@ -6,6 +6,7 @@ use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::cm::ConnRequest;
 use crate::engine::endpoint::{Endpoint, EpFlags};
+use crate::engine::request::EndpointRef;
 use crate::engine::worker::Worker;
 use crate::fast::flush;
 use crate::op::param::Param;
@@ -62,7 +63,7 @@ pub unsafe extern "C" fn ucp_ep_create(
         };
         match made {
             Ok(ep) => {
-                ep_p.write(ep.cast());
+                ep_p.write(ep.as_ptr().cast());
                 UCS_OK
             }
             Err(status) => status,
@@ -71,22 +72,25 @@ pub unsafe extern "C" fn ucp_ep_create(
 }
 
 /// Sets the fields of an endpoint that do not depend on its peer.
-unsafe fn fill_in(e: &mut Endpoint, params: *const ucp_ep_params_t) {
+unsafe fn fill_in(e: &Endpoint, params: *const ucp_ep_params_t) {
     // SAFETY: the caller's structure; each field is read only if its bit is set.
     unsafe {
         let has = |bit: ucp_ep_params_field| (*params).field_mask & bit as u64 != 0;
         if has(UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE) {
-            e.err_mode = enum_raw((*params).err_mode) as u8;
+            e.set_err_mode(enum_raw((*params).err_mode) as u8);
         }
         if has(UCP_EP_PARAM_FIELD_ERR_HANDLER) {
             // The handler's argument is what a stream poll answers with, unless the program gives user data.
-            (e.err_cb, e.user_data) = ((*params).err_handler.cb, (*params).err_handler.arg);
+            e.err_cb.set((*params).err_handler.cb);
+            e.user_data.set((*params).err_handler.arg);
         }
         if has(UCP_EP_PARAM_FIELD_USER_DATA) {
-            (e.user_data, e.user_data_given) = ((*params).user_data, true);
+            e.user_data.set((*params).user_data);
+            e.user_data_given.set(true);
         }
         if has(UCP_EP_PARAM_FIELD_NAME) && !(*params).name.is_null() {
-            e.name = Some(CString::from(CStr::from_ptr((*params).name)));
+            // A new endpoint has no name yet.
+            let _ = e.name.set(CString::from(CStr::from_ptr((*params).name)));
         }
     }
 }
@@ -97,7 +101,7 @@ unsafe fn to_worker(
     w: &Worker,
     params: *const ucp_ep_params_t,
     flags: u32,
-) -> Result<*mut Endpoint, ucs_status_t> {
+) -> Result<EndpointRef, ucs_status_t> {
     // SAFETY: each field is read only if its bit is set.
     unsafe {
         let given = (*params).field_mask & UCP_EP_PARAM_FIELD_REMOTE_ADDRESS as u64 != 0;
@@ -110,7 +114,7 @@ unsafe fn to_worker(
         failure::exists(peer)?;
         let ep =
             resolve::new_endpoint(w, peer, flags & UCP_EP_PARAMS_FLAGS_NO_LOOPBACK as u32 != 0);
-        let e = &mut *ep;
+        let e = ep.get();
         fill_in(e, params);
         if e.handles_errors() {
             e.set(EpFlags::FRESH);
@@ -118,7 +122,7 @@ unsafe fn to_worker(
         if e.mismatched() {
             failure::refuse(w, e, peer);
         }
-        op::stream::adopted(w, ep);
+        op::stream::adopted(w, e);
         failure::begin(w, e, peer);
         Ok(ep)
     }
@@ -130,7 +134,7 @@ unsafe fn to_listener(
     w: &Worker,
     params: *const ucp_ep_params_t,
     flags: u32,
-) -> Result<*mut Endpoint, ucs_status_t> {
+) -> Result<EndpointRef, ucs_status_t> {
     const NAME: &str = "ucp_ep_create";
     // SAFETY: each field is read only if its bit is set.
     unsafe {
@@ -150,8 +154,8 @@ unsafe fn to_listener(
         let asked = flags & UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID as u32 != 0;
         let client_id = w.params.client_id.filter(|_| asked).unwrap_or(0);
         let ep = cm::client_endpoint(w)?;
-        fill_in(&mut *ep, params);
-        cm::connect(w, ep, to, from, client_id);
+        fill_in(ep.get(), params);
+        cm::connect(w, ep.get(), to, from, client_id);
         Ok(ep)
     }
 }
@@ -161,7 +165,7 @@ unsafe fn to_listener(
 unsafe fn to_client(
     w: &Worker,
     params: *const ucp_ep_params_t,
-) -> Result<*mut Endpoint, ucs_status_t> {
+) -> Result<EndpointRef, ucs_status_t> {
     // SAFETY: the caller's structure; the request is looked for in a list.
     unsafe {
         let request = ConnRequest::take((*params).conn_request as usize).ok_or_else(|| {
@@ -249,13 +253,13 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
         if has(UCP_EP_ATTR_FIELD_NAME) {
             let name = e
                 .name
-                .as_ref()
+                .get()
                 .map_or_else(|| format!("{ep:p}"), |n| n.to_string_lossy().into_owned());
             output::name(&raw mut (*attr).name, &name);
         }
         if has(UCP_EP_ATTR_FIELD_USER_DATA) {
-            (*attr).user_data = if e.user_data_given {
-                e.user_data
+            (*attr).user_data = if e.user_data_given.get() {
+                e.user_data.get()
             } else {
                 std::ptr::null_mut()
             };
@@ -376,11 +380,13 @@ pub unsafe fn modify_ep(
     err_handler: Option<ucp_err_handler_t>,
 ) {
     // SAFETY: the caller's handle.
-    let e = unsafe { &mut *endpoint_of(ep) };
+    let e = unsafe { &*endpoint_of(ep) };
     if let Some(handler) = err_handler {
-        (e.err_cb, e.user_data) = (handler.cb, handler.arg);
+        e.err_cb.set(handler.cb);
+        e.user_data.set(handler.arg);
     }
     if let Some(data) = user_data {
-        (e.user_data, e.user_data_given) = (data, true);
+        e.user_data.set(data);
+        e.user_data_given.set(true);
     }
 }

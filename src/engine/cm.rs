@@ -1,8 +1,7 @@
 //! Sockaddr connection establishment (CM): listeners, connection requests, and the sessions of clients and servers.
 
-use super::endpoint::Endpoint;
 use super::peer::{Peer, PeerSet};
-use super::request::{Request, WorkerRef};
+use super::request::{EndpointRef, Request, WorkerRef};
 use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::clock;
@@ -57,8 +56,8 @@ static REQUESTS: Mutex<(usize, BTreeMap<usize, ConnRequest>)> = Mutex::new((0, B
 
 /// One end of a connection between a client and a server.
 pub struct CmSession {
-    /// Null after its endpoint was closed.
-    pub ep: *mut Endpoint,
+    /// `None` after its endpoint was closed.
+    pub ep: Option<EndpointRef>,
     /// The flushing close of the endpoint, until it completes.
     pub closing: Option<FlushClose>,
     pub state: SessionState,

@@ -6,9 +6,12 @@ use super::stream::RxStream;
 use super::worker::Worker;
 use crate::ctypes::*;
 use bitflags::bitflags;
+use std::cell::{Cell, OnceCell, UnsafeCell};
 use std::ffi::{CString, c_void};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicI8, AtomicPtr, AtomicU16, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI8, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, Ordering,
+};
 
 bitflags! {
     /// Flags of an endpoint.
@@ -47,21 +50,20 @@ pub struct Endpoint {
     _link: usize,
     pub worker: WorkerRef,
     peer: AtomicPtr<Peer>,
-    /// Serial number among the endpoints to this peer, and that of its counterpart there.
+    /// Serial number among the endpoints to this peer.
     pub sn: u32,
-    pub remote_sn: u32,
-    /// Index in the peer's list.
-    pub slot: u32,
-    pub err_mode: u8,
-    /// Mode of the counterpart, `UNSAID` before it is known.
-    pub remote_err_mode: u8,
+    remote_sn: AtomicU32,
+    slot: AtomicU32,
+    err_mode: AtomicU8,
+    remote_err_mode: AtomicU8,
     flags: AtomicU16,
-    pub err_cb: ucp_err_handler_cb_t,
+    /// The user's error handler. Set by the thread that makes or modifies the endpoint.
+    pub err_cb: Cell<ucp_err_handler_cb_t>,
     /// Argument of `err_cb` and user data for the stream poll: `ucp_ep_params_t.user_data`, or `err_handler.arg` where
     /// the program gave none with it; null if it gave neither.
-    pub user_data: *mut c_void,
+    pub user_data: Cell<*mut c_void>,
     /// `ucp_ep_params_t.user_data` was given once: `ucp_ep_query` answers with `user_data`.
-    pub user_data_given: bool,
+    pub user_data_given: Cell<bool>,
     /// The status with which it failed, 0 if it did not.
     failure: AtomicI8,
     /// The user holds it, though it may be internal: to reply to a message, or because stream bytes have arrived for
@@ -69,11 +71,12 @@ pub struct Endpoint {
     pub user_held: AtomicBool,
     /// It has sent a message that requests a reply: the peer has made its counterpart.
     pub reply_requested: AtomicBool,
-    pub name: Option<CString>,
+    /// The user's name for it.
+    pub name: OnceCell<CString>,
     /// What it has received as a byte stream, made by the first byte or receive. Guarded by `Worker::streams`.
-    pub stream: Option<Box<RxStream>>,
-    /// Token of its session of sockaddr connection establishment, 0 for none.
-    pub session: u64,
+    pub(super) stream: UnsafeCell<Option<Box<RxStream>>>,
+    /// Token of its session of sockaddr connection establishment, 0 for none. Set before other threads find it.
+    pub session: Cell<u64>,
 }
 
 impl Endpoint {
@@ -102,20 +105,20 @@ impl Endpoint {
             worker,
             peer: AtomicPtr::new(peer.cast_mut()),
             sn,
-            remote_sn,
-            slot: 0,
-            err_mode: ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_NONE as u8,
-            remote_err_mode: UNSAID,
+            remote_sn: AtomicU32::new(remote_sn),
+            slot: AtomicU32::new(0),
+            err_mode: AtomicU8::new(ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_NONE as u8),
+            remote_err_mode: AtomicU8::new(UNSAID),
             flags: AtomicU16::new(flags.bits()),
             failure: AtomicI8::new(0),
-            err_cb: None,
-            user_data: std::ptr::null_mut(),
-            user_data_given: false,
+            err_cb: Cell::new(None),
+            user_data: Cell::new(std::ptr::null_mut()),
+            user_data_given: Cell::new(false),
             user_held: AtomicBool::new(false),
             reply_requested: AtomicBool::new(false),
-            name: None,
-            stream: None,
-            session: 0,
+            name: OnceCell::new(),
+            stream: UnsafeCell::new(None),
+            session: Cell::new(0),
         }
     }
 
@@ -131,6 +134,50 @@ impl Endpoint {
     pub fn set_peer(&self, peer: &Peer) {
         self.peer
             .store((&raw const *peer).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Serial number of its counterpart at the peer.
+    #[inline(always)]
+    pub fn remote_sn(&self) -> u32 {
+        // Relaxed: changed only when the user adopts an internal endpoint, before the user knows it.
+        self.remote_sn.load(Ordering::Relaxed)
+    }
+
+    /// Sets the number of its counterpart.
+    pub fn set_remote_sn(&self, sn: u32) {
+        self.remote_sn.store(sn, Ordering::Relaxed);
+    }
+
+    /// Index in the peer's table, whose lock the caller holds.
+    pub(super) fn slot(&self) -> u32 {
+        self.slot.load(Ordering::Relaxed)
+    }
+
+    /// Sets the index in the peer's table, whose lock the caller holds.
+    pub(super) fn set_slot(&self, slot: u32) {
+        self.slot.store(slot, Ordering::Relaxed);
+    }
+
+    /// Error handling mode of the user.
+    pub fn err_mode(&self) -> u8 {
+        // Relaxed: set before other threads use the endpoint as the user's.
+        self.err_mode.load(Ordering::Relaxed)
+    }
+
+    /// Sets the error handling mode.
+    pub fn set_err_mode(&self, mode: u8) {
+        self.err_mode.store(mode, Ordering::Relaxed);
+    }
+
+    /// Error handling mode of the counterpart, [`UNSAID`] before it is known.
+    pub fn remote_err_mode(&self) -> u8 {
+        // Relaxed: the thread that progresses sets it, and the flags decide alone.
+        self.remote_err_mode.load(Ordering::Relaxed)
+    }
+
+    /// Sets the error handling mode of the counterpart.
+    pub fn set_remote_err_mode(&self, mode: u8) {
+        self.remote_err_mode.store(mode, Ordering::Relaxed);
     }
 
     /// Whether any of these flags is set.
@@ -180,18 +227,19 @@ impl Endpoint {
 
     /// Whether the user enabled error handling.
     pub fn handles_errors(&self) -> bool {
-        self.err_mode != ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_NONE as u8
+        self.err_mode() != ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_NONE as u8
     }
 
     /// Whether its error handler is called when it fails: with error handling, and always at the endpoints of clients
     /// and servers.
     pub fn reports_failures(&self) -> bool {
-        self.handles_errors() || self.session != 0
+        self.handles_errors() || self.session.get() != 0
     }
 
     /// Whether the two ends disagree about error handling, which cannot work.
     pub fn mismatched(&self) -> bool {
-        self.remote_err_mode != UNSAID && self.remote_err_mode != self.err_mode
+        let remote = self.remote_err_mode();
+        remote != UNSAID && remote != self.err_mode()
     }
 }
 

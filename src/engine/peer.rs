@@ -9,8 +9,7 @@ mod rndv_times;
 mod set;
 mod short_rma;
 
-use super::endpoint::Endpoint;
-use super::request::{Request, WorkerRef};
+use super::request::{EndpointRef, Request, WorkerRef};
 use super::stats::PeerEntry;
 use super::worker::Worker;
 use crate::ctypes::*;
@@ -446,7 +445,7 @@ impl Peer {
     }
 
     /// The endpoint with this number.
-    pub fn ep_by_sn(&self, sn: u32) -> Option<*mut Endpoint> {
+    pub fn ep_by_sn(&self, sn: u32) -> Option<EndpointRef> {
         self.eps.lock().by_sn(sn)
     }
 }

@@ -30,7 +30,7 @@ pub use begin::{
 };
 pub use flags::{AtomicReqFlags, ReqFlags};
 pub use op::{ChildOps, Op, RmaIb, RmaTofu, children_of, count_child};
-pub use pointers::{EndpointRef, PeerRef, WorkerRef};
+pub use pointers::{EndpointId, EndpointRef, PeerRef, WorkerRef};
 pub use rndv_recv::RndvRecv;
 pub use tx_msg::{TailOwner, TxMsg, TxPayload};
 pub use zcopy::{Zcopy, ZcopyPart, ZcopyRole, ZcopyState};
@@ -101,7 +101,7 @@ pub struct Request {
     pub info: ucp_tag_recv_info_t,
     /// `None`: a receive that has not become a transfer, or a request that was not posted yet.
     pub peer: Option<PeerRef>,
-    pub ep: EndpointRef,
+    pub ep: EndpointId,
     /// What is sent for the operation, if anything is.
     pub msg: TxMsg,
     /// What the operation holds beyond that.

@@ -4,7 +4,7 @@
 
 use super::datatype::Data;
 use super::endpoint::Endpoint;
-use super::request::{Op, Request};
+use super::request::{EndpointRef, Op, Request};
 use crate::ctypes::*;
 use crate::sys::copy;
 use std::collections::{HashMap, VecDeque};
@@ -96,12 +96,12 @@ pub struct RxStream {
 #[derive(Default)]
 pub struct StreamQueue {
     /// Endpoints with bytes that `ucp_stream_worker_poll` has not returned.
-    ready: VecDeque<*mut Endpoint>,
+    ready: VecDeque<EndpointRef>,
     /// Chunks that the user holds, by the address that the user was given.
     taken: HashMap<usize, StreamChunk>,
 }
 
-// SAFETY: pointers to endpoints and requests of the worker that owns this, used under its lock.
+// SAFETY: endpoints and requests of the worker that owns this, used under its lock.
 unsafe impl Send for StreamQueue {}
 
 /// How many of the `bytes` of one message a stream receive takes now: whole elements, or anything if it waits for all.
@@ -325,29 +325,39 @@ impl StreamQueue {
     /// # Safety
     /// A live endpoint of the worker whose streams these are.
     #[inline]
-    pub unsafe fn of(&mut self, ep: *mut Endpoint) -> &mut RxStream {
+    pub unsafe fn of(&mut self, ep: &Endpoint) -> &mut RxStream {
         // SAFETY: the field is touched under the lock that guards `self`.
-        unsafe { (*ep).stream.get_or_insert_default() }
+        unsafe { (*ep.stream.get()).get_or_insert_default() }
+    }
+
+    /// Whether an endpoint has a stream.
+    ///
+    /// # Safety
+    /// A live endpoint of the worker whose streams these are.
+    pub unsafe fn has(&self, ep: &Endpoint) -> bool {
+        // SAFETY: the field is touched under the lock that guards `self`.
+        unsafe { (*ep.stream.get()).is_some() }
     }
 
     /// Lists an endpoint with bytes that no receive waits for. An internal endpoint is listed when the user adopts it.
     ///
     /// # Safety
     /// A live endpoint of the worker whose streams these are.
-    pub unsafe fn announce(&mut self, ep: *mut Endpoint) {
+    pub unsafe fn announce(&mut self, ep: &Endpoint) {
         // SAFETY: the caller's promise.
-        let (internal, stream) = unsafe { ((*ep).is_internal(), self.of(ep)) };
-        if stream.bytes > 0 && !stream.contended() && !stream.in_ready_list && !internal {
+        let stream = unsafe { self.of(ep) };
+        if stream.bytes > 0 && !stream.contended() && !stream.in_ready_list && !ep.is_internal() {
             stream.in_ready_list = true;
-            self.ready.push_back(ep);
+            // SAFETY: `close` takes the endpoint out before it is freed.
+            self.ready.push_back(unsafe { EndpointRef::new(ep) });
         }
     }
 
     /// Removes and returns the next listed endpoint; it is listed again when more bytes arrive.
-    pub fn next_ready(&mut self) -> Option<*mut Endpoint> {
+    pub fn next_ready(&mut self) -> Option<EndpointRef> {
         while let Some(ep) = self.ready.pop_front() {
             // SAFETY: closed endpoints are taken out by `close`.
-            let stream = unsafe { self.of(ep) };
+            let stream = unsafe { self.of(ep.get()) };
             stream.in_ready_list = false;
             if stream.bytes > 0 && !stream.contended() {
                 return Some(ep);
@@ -360,7 +370,7 @@ impl StreamQueue {
     ///
     /// # Safety
     /// A live endpoint of the worker whose streams these are.
-    pub unsafe fn take_message(&mut self, ep: *mut Endpoint) -> Option<(*const u8, usize)> {
+    pub unsafe fn take_message(&mut self, ep: &Endpoint) -> Option<(*const u8, usize)> {
         // SAFETY: the caller's promise.
         let stream = unsafe { self.of(ep) };
         if stream.contended() || stream.bytes == 0 {
@@ -382,7 +392,7 @@ impl StreamQueue {
     ///
     /// # Safety
     /// A live endpoint of the worker whose streams these are.
-    pub unsafe fn give_back(&mut self, ep: *mut Endpoint, data: usize) -> bool {
+    pub unsafe fn give_back(&mut self, ep: &Endpoint, data: usize) -> bool {
         let Some(chunk) = self.taken.remove(&data) else {
             return false;
         };
@@ -395,13 +405,13 @@ impl StreamQueue {
     ///
     /// # Safety
     /// A live endpoint of the worker whose streams these are.
-    pub unsafe fn close(&mut self, ep: *mut Endpoint) -> Vec<*mut Request> {
+    pub unsafe fn close(&mut self, ep: &Endpoint) -> Vec<*mut Request> {
         // SAFETY: the field is touched under the lock that guards `self`.
-        let Some(mut stream) = (unsafe { (*ep).stream.take() }) else {
+        let Some(mut stream) = (unsafe { (*ep.stream.get()).take() }) else {
             return Vec::new();
         };
         if stream.in_ready_list {
-            self.ready.retain(|&other| other != ep);
+            self.ready.retain(|other| !other.is(ep));
         }
         stream.drain()
     }

@@ -10,14 +10,13 @@ use super::am::{AmDescs, AmHandler};
 use super::cm::CmState;
 use super::context::Context;
 use super::cq::Cqs;
-use super::endpoint::Endpoint;
 use super::err_handlers::ErrHandlers;
 use super::matcher::Matcher;
 use super::peer::{CopyScheme, Peer};
 use super::progress_flags::ProgressFlags;
 use super::ptr_map::PtrMap;
 use super::regions::LastRegion;
-use super::request::{PeerRef, Request, RequestPool};
+use super::request::{EndpointRef, PeerRef, Request, RequestPool};
 use super::stats::StatsPage;
 use super::stream::StreamQueue;
 use super::unexpected::UnexpectedTag;
@@ -134,11 +133,11 @@ pub struct Worker {
     /// Error handlers that are due, and the one that runs.
     pub err_handlers: MtLock<ErrHandlers>,
     /// Closed endpoints that progress may still read: their memory is not reused yet.
-    pub closed_eps: MtLock<Vec<*mut Endpoint>>,
+    pub closed_eps: MtLock<Vec<EndpointRef>>,
     /// Internal endpoints whose counterparts are closed and by which the user may still reply, the oldest first.
-    pub ended: MtLock<VecDeque<*mut Endpoint>>,
+    pub ended: MtLock<VecDeque<EndpointRef>>,
     /// Endpoints whose counterparts were closed in order, and clock ticks since then.
-    pub grace_eps: MtLock<Vec<(*mut Endpoint, u32)>>,
+    pub grace_eps: MtLock<Vec<(EndpointRef, u32)>>,
     /// Whether there is work in these lists, in the network or in `peer_lists`.
     pub progress_flags: ProgressFlags,
     /// A fence was called while remote accesses by message were outstanding.

@@ -150,7 +150,7 @@ unsafe fn am_send_in_turn(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's promises are those that the callees require.
     unsafe {
-        let imm = am::plain_imm(id, (*ep).remote_sn);
+        let imm = am::plain_imm(id, (*ep).remote_sn());
         match send_in_turn(ep, Kind::AmEager, imm, buffer, len) {
             true => std::ptr::null_mut(),
             // The caller has checked that there is no header, and that the id fits into 16 bits.
@@ -199,7 +199,7 @@ unsafe fn am_send_by<S: LaneSender + ShortAm>(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint and buffer are valid, and its other promises are those that the callees require.
     unsafe {
-        let imm = || am::plain_imm(id, (*ep).remote_sn);
+        let imm = || am::plain_imm(id, (*ep).remote_sn());
         if let Some((sender, stats)) = sender_of::<S>(ep)
             && sender.am_short(Kind::AmEager as u8, imm, buffer.cast(), len, || {
                 stats.of(StatProtocol::Short).add(len)
@@ -319,7 +319,7 @@ pub unsafe fn am_send(
             && header_len | (id >> 16) as usize == 0
             && (len == 0 || !buffer.is_null())
         {
-            let imm = || am::plain_imm(id, (*ep).remote_sn);
+            let imm = || am::plain_imm(id, (*ep).remote_sn());
             match send_tiny(ep, Kind::AmEager, imm, buffer, len) {
                 TinyResult::Sent => return std::ptr::null_mut(),
                 TinyResult::Ib => {
@@ -365,7 +365,7 @@ pub(super) unsafe fn am_send_slow(
             && worker.ctx.features & UCP_FEATURE_AM as u64 != 0
             && (len == 0 || !buffer.is_null())
         {
-            let imm = am::plain_imm(id, e.remote_sn);
+            let imm = am::plain_imm(id, e.remote_sn());
             if send_eager(worker, peer, Kind::AmEager, imm, buffer, len) {
                 return std::ptr::null_mut();
             }

@@ -8,7 +8,7 @@ use crate::engine::am::{AmDesc, AmFunction, AmHandler, AmPayload};
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, EndpointRef, PeerRef, Request, TxPayload};
+use crate::engine::request::{self, Callback, EndpointId, PeerRef, Request, TxPayload};
 use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::worker::{MAX_AM_HEADER, Worker};
 use crate::proto::rndv;
@@ -64,7 +64,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
         }
         let req = request::take(worker, p.external());
         let r = &mut *req;
-        (r.data, r.peer, r.ep) = (data, Some(PeerRef::new(peer)), EndpointRef::of(ep));
+        (r.data, r.peer, r.ep) = (data, Some(PeerRef::new(peer)), EndpointId::of(ep));
         r.msg.set_tail(m.header.cast(), m.header_len as u32);
         let reply = if flags & UCP_AM_SEND_FLAG_REPLY as u32 != 0 {
             // Relaxed: read by the close of the endpoint, which follows this call.
@@ -77,7 +77,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
             id: m.id as u16,
             header_len: m.header_len as u16,
             flags: reply,
-            sn: (*ep).remote_sn,
+            sn: (*ep).remote_sn(),
         }
         .to_u64();
         match protocol {
@@ -269,9 +269,9 @@ unsafe fn call(
         // Relaxed: read by this thread, or by a thread that the user has synchronized with it.
         peer.answered.store(true, Ordering::Relaxed);
         let ep = resolve::reply_endpoint(worker, peer, imm.sn);
-        // SAFETY: a listed endpoint is not freed. Relaxed: only progress reads it.
-        unsafe { (*ep).user_held.store(true, Ordering::Relaxed) };
-        ep.cast()
+        // Relaxed: only progress reads it.
+        ep.get().user_held.store(true, Ordering::Relaxed);
+        ep.as_ptr().cast()
     } else {
         std::ptr::null_mut()
     };

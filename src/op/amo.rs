@@ -7,7 +7,7 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, EndpointRef, PeerRef, Request, TxPayload, TxState};
+use crate::engine::request::{self, Callback, EndpointId, PeerRef, Request, TxPayload, TxState};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::answers;
@@ -99,7 +99,7 @@ pub unsafe fn atomic(
         }
         let req = request::take(worker, p.external());
         let r = &mut *req;
-        (r.peer, r.ep) = (Some(PeerRef::new(peer)), EndpointRef::of(ep));
+        (r.peer, r.ep) = (Some(PeerRef::new(peer)), EndpointId::of(ep));
         if let AmoPath::Mapped(_) = path {
             (r.notify, r.user_data) = (p.notify_send(), p.user_data());
             return param::finish(req, p, UCS_OK);

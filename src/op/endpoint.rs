@@ -4,7 +4,7 @@ use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, EpFlags, UNSAID};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, EndpointRef, PeerRef, Request};
+use crate::engine::request::{self, EndpointId, EndpointRef, PeerRef, Request};
 use crate::engine::worker::Worker;
 use crate::proto::tx::{self, peer_requests};
 use crate::proto::{
@@ -34,15 +34,14 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         log::error!("ucp_ep_close_nbx: force close needs UCP_ERR_HANDLING_MODE_PEER");
         return status_ptr(UCS_ERR_INVALID_PARAM);
     }
-    // SAFETY: the user's endpoint, which is not closed.
-    unsafe { internal::forget(worker, peer, ep) };
+    internal::forget(worker, peer, e);
     if !e.set(EpFlags::CLOSED) {
         // The endpoint was internal, and the peer's endpoint is closed.
         return status_ptr(UCS_ERR_NOT_CONNECTED);
     }
     let failure = failure_at_close(e, peer);
     if force {
-        let taken = peer_requests::take(worker, peer, |r| r.ep == EndpointRef::of(ep));
+        let taken = peer_requests::take(worker, peer, |r| r.ep == EndpointId::of(ep));
         // SAFETY: the requests were removed from all lists: this thread owns them.
         unsafe { rndv_cancel::end_requests(peer, taken, UCS_ERR_CANCELED) };
     } else {
@@ -58,11 +57,9 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
             UCS_OK
         },
     );
-    // SAFETY: the user's endpoint, which is closed once.
-    unsafe {
-        resolve::unlist(peer, ep);
-        close_stream(worker, ep);
-    }
+    resolve::unlist(peer, e);
+    // SAFETY: the user's endpoint, which no message finds any more.
+    unsafe { close_stream(worker, e) };
     let (empty, open) = {
         let eps = peer.eps.lock();
         (eps.all().is_empty(), eps.any_open())
@@ -75,7 +72,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         answers::drop_failure(peer);
         flush::abandon(worker, peer);
     }
-    let busy = silence(worker, ep);
+    let busy = silence(worker, e);
     // The endpoint may have failed after `failure` was read.
     let failure = if busy && failure == UCS_OK {
         failure_at_close(e, peer)
@@ -83,11 +80,11 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         failure
     };
     // Client and server both acknowledge an orderly close.
-    let in_order = e.session != 0 && !force && !busy && failure == UCS_OK;
+    let in_order = e.session.get() != 0 && !force && !busy && failure == UCS_OK;
     // SAFETY: new requests that name no endpoint.
     let answer = unsafe {
         match if force { UCS_OK } else { failure } {
-            status if busy => after_handler(worker, ep, status, p),
+            status if busy => after_handler(worker, e, status, p),
             UCS_OK if in_order => close_session(worker, e, peer, notified, p),
             UCS_OK if !force => flush_peer(worker, peer, std::ptr::null(), p),
             status => status_ptr(status),
@@ -96,7 +93,8 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     if !in_order {
         cm::close_idle(worker, e, notified, force);
     }
-    retire(worker, ep);
+    // SAFETY: an endpoint of the worker, which is in no list any more.
+    retire(worker, unsafe { EndpointRef::new(e) });
     answer
 }
 
@@ -121,7 +119,7 @@ unsafe fn close_session(
 }
 
 /// Prevents further calls of the error handler of a closed endpoint. Returns whether another thread is in the handler.
-fn silence(worker: &Worker, ep: *const Endpoint) -> bool {
+fn silence(worker: &Worker, ep: &Endpoint) -> bool {
     let mut handlers = worker.err_handlers.lock();
     handlers.forget(ep);
     handlers.runs_elsewhere(ep, process::this_thread)
@@ -130,7 +128,7 @@ fn silence(worker: &Worker, ep: *const Endpoint) -> bool {
 /// Completes a close when the endpoint's error handler, which another thread runs, has returned.
 unsafe fn after_handler(
     worker: &Worker,
-    ep: *const Endpoint,
+    ep: &Endpoint,
     status: ucs_status_t,
     p: &Param,
 ) -> ucs_status_ptr_t {
@@ -163,18 +161,18 @@ fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
 /// endpoint fails. A client and a server that have sent nothing close by the CM connection. Returns whether the message
 /// was sent.
 fn send_ep_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status_t) -> bool {
-    let connected_without_cm = e.session == 0 && e.remote_err_mode != UNSAID;
+    let connected_without_cm = e.session.get() == 0 && e.remote_err_mode() != UNSAID;
     let has_lane = connected_without_cm || peer.tx.lock().lane.is_some();
     // An internal endpoint of the peer is closed with this one, whatever the error handling modes are.
     let answered = status == UCS_OK && e.reply_requested.load(Ordering::Relaxed);
     let notified = (e.reports_failures() || answered) && peer.status() == UCS_OK && has_lane;
     if notified {
-        if e.session != 0 && e.has(EpFlags::FRESH) {
+        if e.session.get() != 0 && e.has(EpFlags::FRESH) {
             failure::send_ep_info(worker, e, peer);
         }
         let imm = EpImm {
-            sn: e.remote_sn,
-            err_mode: e.err_mode,
+            sn: e.remote_sn(),
+            err_mode: e.err_mode(),
         };
         tx::control(peer, Kind::EpClosed, status as i8 as u8, imm.to_u64(), &[]);
     }
@@ -185,8 +183,7 @@ fn send_ep_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status
 pub fn send_disconnect(worker: &Worker, peer: &Peer) {
     let eps = peer.eps.lock().all().to_vec();
     for ep in eps {
-        // SAFETY: listed endpoints are not freed.
-        let e = unsafe { &*ep };
+        let e = ep.get();
         if !e.has(EpFlags::CLOSED | EpFlags::INTERNAL | EpFlags::FAILED) {
             send_ep_closed(worker, e, peer, UCS_ERR_CONNECTION_RESET);
         }
@@ -197,7 +194,7 @@ pub fn send_disconnect(worker: &Worker, peer: &Peer) {
 ///
 /// # Safety
 /// The endpoint is valid, and no message can find it any more.
-pub unsafe fn close_stream(worker: &Worker, ep: *mut Endpoint) {
+pub unsafe fn close_stream(worker: &Worker, ep: &Endpoint) {
     // SAFETY: the caller's endpoint is valid; the requests were removed from it: this thread owns them.
     unsafe {
         let waiting = worker.streams.lock().close(ep);
@@ -209,18 +206,14 @@ pub unsafe fn close_stream(worker: &Worker, ep: *mut Endpoint) {
 
 /// Frees an endpoint that was not returned to the user.
 ///
-/// # Safety
-/// The endpoint is new: nothing was sent, and only its peer's list names it.
-pub unsafe fn discard(worker: &Worker, ep: *mut Endpoint) {
-    // SAFETY: the caller's endpoint is valid.
-    unsafe {
-        resolve::unlist((*ep).peer(), ep);
-        retire(worker, ep);
-    }
+/// The endpoint is new: nothing was sent, and only its peer's table names it.
+pub fn discard(worker: &Worker, ep: EndpointRef) {
+    resolve::unlist(ep.get().peer(), ep.get());
+    retire(worker, ep);
 }
 
 /// Frees an endpoint when no progress call, of another thread or further up the stack, can use it.
-fn retire(worker: &Worker, ep: *mut Endpoint) {
+fn retire(worker: &Worker, ep: EndpointRef) {
     worker.closed_eps.lock().push(ep);
     if let Some(_alone) = worker.rx.try_lock() {
         return free_retired(worker);
@@ -233,21 +226,27 @@ fn retire(worker: &Worker, ep: *mut Endpoint) {
 pub fn free_retired(worker: &Worker) {
     let retired = std::mem::take(&mut *worker.closed_eps.lock());
     for ep in retired {
-        // SAFETY: the endpoints are closed, and the list had the last use of them. `CLOSED` stays readable until the
-        // pool reuses the memory.
+        let e = ep.get();
+        // Progress may have added the endpoint to these lists while it was being closed.
+        resolve::unlist(e.peer(), e);
+        // SAFETY: an endpoint of the worker, which no message finds any more.
+        unsafe { close_stream(worker, e) };
+        worker.err_handlers.lock().forget(e);
+        close_grace::forget(worker, e);
+        // Before the session is freed, and with it the stub peer of an endpoint that was never connected.
+        let peer = e.peer();
+        detach::note_idle(worker, peer);
+        peer.release();
+        cm::endpoint_freed(worker, e.session.get());
+        let memory = ep.as_ptr();
+        // SAFETY: the endpoint is closed, and the list had the last use of it: there is no reference to it any more.
+        // `CLOSED` stays readable until the pool reuses the memory.
         unsafe {
-            // Progress may have added the endpoint to these lists while it was being closed.
-            resolve::unlist((*ep).peer(), ep);
-            close_stream(worker, ep);
-            worker.err_handlers.lock().forget(ep);
-            close_grace::forget(worker, ep);
-            // Before the session is freed, and with it the stub peer of an endpoint that was never connected.
-            let peer = (*ep).peer();
-            detach::note_idle(worker, peer);
-            peer.release();
-            cm::endpoint_freed(worker, (*ep).session);
-            (*ep).name = None;
-            worker.ep_pool.lock().put(NonNull::new_unchecked(ep.cast()));
+            drop((*memory).name.take());
+            worker
+                .ep_pool
+                .lock()
+                .put(NonNull::new_unchecked(memory.cast()));
         }
     }
 }
@@ -285,7 +284,7 @@ unsafe fn flush_peer(
     // SAFETY: a new request, complete before it is started.
     unsafe {
         let req = request::take(worker, p.external());
-        ((*req).peer, (*req).ep) = (Some(PeerRef::new(peer)), EndpointRef::of(ep));
+        ((*req).peer, (*req).ep) = (Some(PeerRef::new(peer)), EndpointId::of(ep));
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         match flush::start(req) {
             Some(status) => param::finish(req, p, status),

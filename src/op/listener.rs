@@ -4,6 +4,7 @@ use super::endpoint;
 use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, ConnHandler, ConnRequest, PendingAccept};
 use crate::engine::endpoint::Endpoint;
+use crate::engine::request::EndpointRef;
 use crate::engine::worker::Worker;
 use crate::proto::{cm, failure};
 use crate::sys::log;
@@ -41,12 +42,11 @@ fn next_due(worker: &Worker) -> Option<(PendingAccept, ConnHandler)> {
 }
 
 fn accept_at_once(worker: &Worker, request: ConnRequest, handler: ucp_listener_accept_handler_t) {
-    // SAFETY: the worker exists.
-    match unsafe { accept(worker, request, None, |_| ()) } {
+    match accept(worker, request, None, |_| ()) {
         Ok(ep) => {
             if let Some(cb) = handler.cb {
                 // SAFETY: the user's function and its argument.
-                unsafe { cb(ep.cast(), handler.arg) };
+                unsafe { cb(ep.as_ptr().cast(), handler.arg) };
             }
         }
         Err(status) => log::debug!("a client could not be accepted: {status:?}"),
@@ -65,15 +65,12 @@ pub fn is_busy(worker: &Worker) -> bool {
 /// # Errors
 /// `UCS_ERR_UNSUPPORTED` if the modes differ: the client's endpoint fails. Else those of [`cm::server_endpoint`] and
 /// [`cm::accept`].
-///
-/// # Safety
-/// The worker exists.
-pub unsafe fn accept(
+pub fn accept(
     worker: &Worker,
     mut request: ConnRequest,
     err_mode: Option<u8>,
-    fill_in: impl FnOnce(&mut Endpoint),
-) -> Result<*mut Endpoint, ucs_status_t> {
+    fill_in: impl FnOnce(&Endpoint),
+) -> Result<EndpointRef, ucs_status_t> {
     let clients = request.hello.err_mode;
     if let Some(own) = err_mode.filter(|&own| own != clients) {
         log::error!(
@@ -84,15 +81,14 @@ pub unsafe fn accept(
         return Err(UCS_ERR_UNSUPPORTED);
     }
     let ep = cm::server_endpoint(worker, &mut request)?;
-    // SAFETY: the endpoint is new, and discarded if the client has disconnected.
-    unsafe {
-        (*ep).err_mode = clients;
-        fill_in(&mut *ep);
-        if let Err(status) = cm::accept(worker, request, ep) {
-            endpoint::discard(worker, ep);
-            return Err(status);
-        }
-        failure::begin(worker, &mut *ep, (*ep).peer());
+    let e = ep.get();
+    e.set_err_mode(clients);
+    fill_in(e);
+    // SAFETY: the endpoint was made for this request.
+    if let Err(status) = unsafe { cm::accept(worker, request, ep) } {
+        endpoint::discard(worker, ep);
+        return Err(status);
     }
+    failure::begin(worker, e, e.peer());
     Ok(ep)
 }

@@ -6,7 +6,7 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::{Peer, ShortAccess, ShortKind};
-use crate::engine::request::{self, EndpointRef, PeerRef, Request};
+use crate::engine::request::{self, EndpointId, PeerRef, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::cma::{self, CmaDirection, CmaFault, CmaRemote};
@@ -312,7 +312,7 @@ pub unsafe fn read_now(
     // SAFETY: a new request, freed if nothing was posted.
     unsafe {
         let req = request::take(worker, p.external());
-        ((*req).peer, (*req).ep) = (Some(PeerRef::new(peer)), EndpointRef::of(ep));
+        ((*req).peer, (*req).ep) = (Some(PeerRef::new(peer)), EndpointId::of(ep));
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         let ptr = buffer.cast();
         (*req).data = Data::Contig { ptr, len };
@@ -410,7 +410,7 @@ unsafe fn request_for(a: &RmaOp, ep: *const Endpoint, p: &Param) -> *mut Request
     unsafe {
         let req = request::take(a.worker, p.external());
         ((*req).data, (*req).peer, (*req).ep) =
-            (a.data, Some(PeerRef::new(a.peer)), EndpointRef::of(ep));
+            (a.data, Some(PeerRef::new(a.peer)), EndpointId::of(ep));
         req
     }
 }

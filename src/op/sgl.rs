@@ -7,7 +7,7 @@ use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::memory::MemHandle;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, ChildOps, EndpointRef, Op, PeerRef, Request};
+use crate::engine::request::{self, Callback, ChildOps, EndpointId, Op, PeerRef, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::cma::{self, CmaDirection};
@@ -381,8 +381,7 @@ impl SglOp<'_> {
             if self.parent.is_null() {
                 self.parent = request::take(self.worker, self.p.external());
                 let parent = &mut *self.parent;
-                (parent.peer, parent.ep) =
-                    (Some(PeerRef::new(self.peer)), EndpointRef::of(self.ep));
+                (parent.peer, parent.ep) = (Some(PeerRef::new(self.peer)), EndpointId::of(self.ep));
                 parent.op = Op::Parent(ChildOps::new(1));
                 (parent.notify, parent.user_data) = (self.p.notify_send(), self.p.user_data());
             }
@@ -391,7 +390,7 @@ impl SglOp<'_> {
             (c.data, c.peer, c.ep) = (
                 Data::Contig { ptr, len },
                 Some(PeerRef::new(self.peer)),
-                EndpointRef::of(self.ep),
+                EndpointId::of(self.ep),
             );
             (c.notify, c.user_data) = (Callback::Internal(child_ended), self.parent.cast());
             match keys {

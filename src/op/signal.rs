@@ -16,7 +16,7 @@ use crate::engine::cq::CqNotice;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, EndpointRef, PeerRef, Request};
+use crate::engine::request::{self, Callback, EndpointId, PeerRef, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::cma::CmaDirection;
@@ -167,7 +167,7 @@ impl SignalTarget<'_> {
         // SAFETY: a new request.
         unsafe {
             let req = request::take(self.worker, p.external());
-            ((*req).peer, (*req).ep) = (Some(PeerRef::new(self.peer)), EndpointRef::of(self.ep));
+            ((*req).peer, (*req).ep) = (Some(PeerRef::new(self.peer)), EndpointId::of(self.ep));
             ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
             param::finish(req, p, UCS_OK)
         }
@@ -288,7 +288,7 @@ impl SignalTarget<'_> {
             let r = &mut *req;
             tx::set_message(r, Kind::Signal, 0, signal.value, &head.encode());
             // A forced close cancels it together with the data.
-            (r.peer, r.ep) = (Some(PeerRef::new(self.peer)), EndpointRef::of(self.ep));
+            (r.peer, r.ep) = (Some(PeerRef::new(self.peer)), EndpointId::of(self.ep));
             r.notify = Callback::Internal(request::discard);
             let ended = match tx::post(req) {
                 PostResult::Queued if !p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) => return Ok(()),

@@ -5,7 +5,7 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, EndpointRef, PeerRef, ReqFlags, Request, TxPayload};
+use crate::engine::request::{self, EndpointId, PeerRef, ReqFlags, Request, TxPayload};
 use crate::engine::stream::{self, is_done, is_generic, wanted};
 use crate::engine::worker::Worker;
 use crate::proto::select::message::{self as select, Eager};
@@ -22,8 +22,8 @@ const FEATURE: u64 = UCP_FEATURE_STREAM as u64;
 #[inline(always)]
 pub fn imm(e: &Endpoint) -> u64 {
     EpImm {
-        sn: e.remote_sn,
-        err_mode: e.err_mode,
+        sn: e.remote_sn(),
+        err_mode: e.err_mode(),
     }
     .to_u64()
 }
@@ -56,7 +56,7 @@ pub unsafe fn send(
         }
         let req = request::take(worker, p.external());
         let r = &mut *req;
-        (r.data, r.peer, r.ep) = (data, Some(PeerRef::new(peer)), EndpointRef::of(ep));
+        (r.data, r.peer, r.ep) = (data, Some(PeerRef::new(peer)), EndpointId::of(ep));
         r.payload = match eager {
             Eager::Fragments => TxPayload::Fragments,
             Eager::Short | Eager::Bcopy | Eager::Zcopy => TxPayload::Whole,
@@ -103,7 +103,7 @@ pub unsafe fn recv(
         if let Some(ptr) = data.as_contig()
             && !p.has(UCP_OP_ATTR_FIELD_REQUEST)
             && !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL)
-            && let Some(n) = take_immediately(worker, ep, (ptr, data.len()), element, all)
+            && let Some(n) = take_immediately(worker, &*ep, (ptr, data.len()), element, all)
         {
             if !length.is_null() {
                 length.write(n);
@@ -112,11 +112,11 @@ pub unsafe fn recv(
         }
         let req = request::take(worker, p.external());
         let r = &mut *req;
-        (r.data, r.peer, r.ep) = (data, Some(PeerRef::new((*ep).peer())), EndpointRef::of(ep));
+        (r.data, r.peer, r.ep) = (data, Some(PeerRef::new((*ep).peer())), EndpointId::of(ep));
         (r.notify, r.user_data) = (p.notify_stream_recv(), p.user_data());
         r.flags.add(ReqFlags::STREAM_RECV);
         stream::expect(r, element, all);
-        match take_now(worker, ep, req, p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)) {
+        match take_now(worker, &*ep, req, p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)) {
             UCS_INPROGRESS => Request::handle(req),
             UCS_OK => {
                 if !length.is_null() {
@@ -141,7 +141,7 @@ fn element(datatype: u64) -> usize {
 /// no request.
 unsafe fn take_immediately(
     worker: &Worker,
-    ep: *mut Endpoint,
+    ep: &Endpoint,
     (ptr, room): (*mut u8, usize),
     element: usize,
     all: bool,
@@ -162,18 +162,18 @@ unsafe fn take_immediately(
 /// Completes a new receive with unread bytes, or posts it.
 unsafe fn take_now(
     worker: &Worker,
-    ep: *mut Endpoint,
+    e: &Endpoint,
     req: *mut Request,
     only_now: bool,
 ) -> ucs_status_t {
     // SAFETY: the caller's endpoint is valid, and its request is new.
     unsafe {
-        let (r, e) = (&mut *req, &*ep);
+        let r = &mut *req;
         if r.data.len() == 0 {
             return UCS_OK;
         }
         let mut streams = worker.streams.lock();
-        let s = streams.of(ep);
+        let s = streams.of(e);
         let n = if s.contended() { 0 } else { s.wanted(r) };
         r.offset = n as u64;
         if n > 0 && is_done(r) {
@@ -230,7 +230,7 @@ pub unsafe fn on_data(worker: &Worker, peer: &Peer, imm: u64, src: *const u8, le
             let Some(ep) = resolve::counterpart(worker, peer, sn) else {
                 return; // closed
             };
-            let s = streams.of(ep);
+            let s = streams.of(ep.get());
             let Some(req) = direct(s, len - done) else {
                 s.push(src.add(done), len - done);
                 drop(streams);
@@ -275,13 +275,13 @@ unsafe fn fill_posted(worker: &Worker, peer: &Peer, sn: u32) {
             let Some(ep) = resolve::counterpart(worker, peer, sn) else {
                 return;
             };
-            let s = streams.of(ep);
+            let s = streams.of(ep.get());
             let req = s.posted.front().copied();
             let Some((req, n)) = req
                 .map(|req| (req, s.wanted(&*req)))
                 .filter(|&(_, n)| n > 0)
             else {
-                streams.announce(ep);
+                streams.announce(ep.get());
                 return;
             };
             let r = &mut *req;
@@ -323,7 +323,7 @@ unsafe fn put_back(
         let Some(ep) = resolve::counterpart(worker, peer, sn) else {
             return done.or(Some(UCS_ERR_CANCELED));
         };
-        let s = streams.of(ep);
+        let s = streams.of(ep.get());
         s.filling = false;
         let end = done.or(s.ended);
         if end.is_none() {
@@ -349,7 +349,7 @@ pub unsafe fn recv_data(ep: *mut Endpoint, length: *mut usize) -> ucs_status_ptr
             log::error!("ucp_stream_recv_data_nb: the context was created without the feature");
             return status_ptr(UCS_ERR_INVALID_PARAM);
         }
-        let data = worker.streams.lock().take_message(ep);
+        let data = worker.streams.lock().take_message(e);
         match data {
             Some((at, len)) => {
                 length.write(len);
@@ -369,7 +369,7 @@ pub unsafe fn release_data(ep: *mut Endpoint, data: *mut c_void) {
     // SAFETY: the caller's endpoint is valid.
     let known = unsafe {
         let worker = (*ep).worker.get();
-        worker.streams.lock().give_back(ep, data as usize)
+        worker.streams.lock().give_back(&*ep, data as usize)
     };
     if !known {
         log::error!(
@@ -391,10 +391,10 @@ pub unsafe fn poll(worker: &Worker, out: *mut ucp_stream_poll_ep_t, max: usize) 
         };
         // SAFETY: the caller's entries are writable; listed endpoints are not freed.
         unsafe {
-            (*ep).user_held.store(true, Ordering::Relaxed);
+            ep.get().user_held.store(true, Ordering::Relaxed);
             out.add(i).write(ucp_stream_poll_ep_t {
-                ep: ep.cast(),
-                user_data: (*ep).user_data,
+                ep: ep.as_ptr().cast(),
+                user_data: ep.get().user_data.get(),
                 flags: 0,
                 reserved: [0; 16],
             });
@@ -407,11 +407,11 @@ pub unsafe fn poll(worker: &Worker, out: *mut ucp_stream_poll_ep_t, max: usize) 
 ///
 /// # Safety
 /// The endpoint is valid.
-pub unsafe fn adopted(worker: &Worker, ep: *mut Endpoint) {
+pub unsafe fn adopted(worker: &Worker, ep: &Endpoint) {
     let mut streams = worker.streams.lock();
     // SAFETY: the caller's endpoint is valid.
     unsafe {
-        if (*ep).stream.is_some() {
+        if streams.has(ep) {
             streams.announce(ep);
         }
     }

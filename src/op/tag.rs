@@ -7,7 +7,7 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::matcher::Matcher;
-use crate::engine::request::{self, EndpointRef, PeerRef, Request, TxPayload, TxState};
+use crate::engine::request::{self, EndpointId, PeerRef, Request, TxPayload, TxState};
 use crate::engine::unexpected::{DetachedMsg, InlineOrHeap, PayloadSource, UnexpectedTag};
 use crate::engine::worker::Worker;
 use crate::proto::rndv;
@@ -53,7 +53,7 @@ pub unsafe fn send(
         }
         let req = request::take(worker, p.external());
         let r = &mut *req;
-        (r.data, r.peer, r.ep) = (data, Some(PeerRef::new(peer)), EndpointRef::of(ep));
+        (r.data, r.peer, r.ep) = (data, Some(PeerRef::new(peer)), EndpointId::of(ep));
         match protocol {
             Protocol::Eager(Eager::Fragments) if !sync => {
                 r.payload = TxPayload::Fragments;

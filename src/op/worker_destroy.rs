@@ -4,8 +4,8 @@ use super::ib_drain::LINGER_MS;
 use super::{endpoint, ib_drain, sink, tofu};
 use crate::ctypes::*;
 use crate::engine::cm::ConnRequest;
-use crate::engine::endpoint::{Endpoint, EpFlags};
-use crate::engine::request::{self, Request};
+use crate::engine::endpoint::EpFlags;
+use crate::engine::request::{self, EndpointRef, Request};
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::{self, peer_requests};
 use crate::proto::{cm, internal, proto_info, rndv_cancel};
@@ -89,14 +89,11 @@ fn end_peers(w: &Worker) -> EndedPeers {
         }
         let eps = peer.eps.lock().take();
         for &ep in &eps {
-            // SAFETY: listed endpoints are not freed; no message finds this one any more.
-            unsafe { endpoint::close_stream(w, ep) };
+            // SAFETY: an endpoint of the worker, which no message finds any more.
+            unsafe { endpoint::close_stream(w, ep.get()) };
         }
-        // SAFETY: listed endpoints are not freed. Their names are the only memory that they own.
-        ended.open += eps
-            .iter()
-            .filter(|&&ep| unsafe { retire(&mut *ep) })
-            .count();
+        // SAFETY: the endpoints are in no table any more, and their peer, which has failed or goes, uses none of them.
+        ended.open += eps.iter().filter(|&&ep| unsafe { retire(ep) }).count();
     }
     ended
 }
@@ -168,8 +165,12 @@ fn end_zcopies(w: &Worker, in_flight: Vec<*mut Request>) {
     }
 }
 
-/// Frees the name of an endpoint. Returns whether the endpoint is not internal.
-fn retire(ep: &mut Endpoint) -> bool {
-    ep.name = None;
-    !ep.has(EpFlags::INTERNAL)
+/// Frees the name of an endpoint, the only memory that it owns. Returns whether the endpoint is not internal.
+///
+/// # Safety
+/// There is no reference to the endpoint.
+unsafe fn retire(ep: EndpointRef) -> bool {
+    // SAFETY: the caller's promise.
+    drop(unsafe { (*ep.as_ptr()).name.take() });
+    !ep.get().has(EpFlags::INTERNAL)
 }

@@ -6,6 +6,7 @@
 use super::failure;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, EpFlags};
+use crate::engine::request::EndpointRef;
 use crate::engine::worker::Worker;
 
 /// Number of liveness checks, [`super::liveness::CHECK_INTERVAL_MS`] apart, after which an open endpoint fails. Checks
@@ -13,9 +14,11 @@ use crate::engine::worker::Worker;
 const LOOKS: u32 = 3;
 
 /// Starts the grace of an endpoint that the peer has closed in order.
-pub fn begin(worker: &Worker, ep: &mut Endpoint) {
+pub fn begin(worker: &Worker, ep: &Endpoint) {
     if !ep.has(EpFlags::CLOSED | EpFlags::INTERNAL) && ep.set(EpFlags::LEFT) {
-        worker.grace_eps.lock().push((ep, 0));
+        // SAFETY: an endpoint of the worker; `forget` takes it out of the list.
+        let left = unsafe { EndpointRef::new(ep) };
+        worker.grace_eps.lock().push((left, 0));
     }
 }
 
@@ -48,17 +51,12 @@ pub fn end_due(worker: &Worker) {
         };
         let (ep, _) = left.swap_remove(i);
         drop(left);
-        // SAFETY: the list names endpoints until they are closed; endpoints stay allocated as long as their worker
-        // exists.
-        let ep = unsafe { &mut *ep };
+        let ep = ep.get();
         failure::end_endpoint(worker, ep.peer(), ep, UCS_ERR_CONNECTION_RESET);
     }
 }
 
 /// Removes an endpoint that was closed.
-pub fn forget(worker: &Worker, ep: *const Endpoint) {
-    worker
-        .grace_eps
-        .lock()
-        .retain(|&(e, _)| !std::ptr::eq(e, ep));
+pub fn forget(worker: &Worker, ep: &Endpoint) {
+    worker.grace_eps.lock().retain(|&(e, _)| !e.is(ep));
 }

@@ -6,7 +6,7 @@ use super::{close_grace, internal, release, resolve, rndv_cancel};
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, EndpointRef, Request, ZcopyState};
+use crate::engine::request::{self, EndpointId, EndpointRef, Request, ZcopyState};
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::{Rx, Worker};
 use crate::sys::{clock, host, log, process, process_monitor};
@@ -65,13 +65,13 @@ pub fn watch(worker: &Worker, peer: &Peer) {
 }
 
 /// Called for a new endpoint. If its peer has already failed, progress calls the error handler.
-pub fn begin(worker: &Worker, ep: &mut Endpoint, peer: &Peer) {
+pub fn begin(worker: &Worker, ep: &Endpoint, peer: &Peer) {
     if peer.status() != UCS_OK {
         if ep.reports_failures() {
             fail_endpoint(worker, ep, peer.status());
         }
     } else if ep.handles_errors() {
-        if ep.err_mode == ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_FAILOVER as u8 {
+        if ep.err_mode() == ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_FAILOVER as u8 {
             peer.set_failover();
         }
         peer.watch_death.store(true, Ordering::Relaxed);
@@ -126,8 +126,7 @@ pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
         internal::end_all(worker, peer);
         let eps = peer.eps.lock().all().to_vec();
         for ep in eps {
-            // SAFETY: listed endpoints are not freed.
-            let ep = unsafe { &mut *ep };
+            let ep = ep.get();
             // For an endpoint that the peer had closed before, the failure is no error while it is in its close grace.
             if !ep.has(EpFlags::LEFT) {
                 fail_endpoint(worker, ep, peer.status());
@@ -145,13 +144,15 @@ fn ending(r: &Request, status: ucs_status_t) -> ucs_status_t {
 }
 
 /// Fails an endpoint. Progress calls its error handler, once.
-pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
+pub fn fail_endpoint(worker: &Worker, ep: &Endpoint, status: ucs_status_t) {
     if ep.has(EpFlags::CLOSED | EpFlags::INTERNAL) || !ep.fail(status) {
         return;
     }
     end_stream(worker, ep, status);
-    if ep.reports_failures() && ep.err_cb.is_some() {
-        worker.err_handlers.lock().push(ep, status);
+    if ep.reports_failures() && ep.err_cb.get().is_some() {
+        // SAFETY: an endpoint of the worker, which takes it out of the list when it is closed.
+        let due = unsafe { EndpointRef::new(ep) };
+        worker.err_handlers.lock().push(due, status);
         worker.progress_flags.raise_deferred();
         worker.wake();
     } else if ep.handles_errors() {
@@ -167,7 +168,7 @@ pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
 }
 
 /// Ends the posted stream receives of a failed endpoint. Bytes that have arrived can still be received.
-fn end_stream(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
+fn end_stream(worker: &Worker, ep: &Endpoint, status: ucs_status_t) {
     let mut streams = worker.streams.lock();
     // SAFETY: the caller's endpoint is valid.
     let stream = unsafe { streams.of(ep) };
@@ -188,20 +189,19 @@ pub fn call_handlers(worker: &Worker) -> u32 {
         let Some((ep, status)) = worker.err_handlers.lock().begin(process::this_thread) else {
             return count;
         };
-        // SAFETY: the endpoint was open when it was listed; only progress frees endpoints.
-        unsafe {
-            if let Some(cb) = (*ep).err_cb {
-                cb((*ep).user_data, ep.cast(), status);
-                count += 1;
-            }
+        let e = ep.get();
+        if let Some(cb) = e.err_cb.get() {
+            // SAFETY: the user's function, with the arguments that UCP specifies.
+            unsafe { cb(e.user_data.get(), ep.as_ptr().cast(), status) };
+            count += 1;
         }
         let closes = worker.err_handlers.lock().end();
         for (close, status) in closes {
             // SAFETY: the request is in no list.
             unsafe { request::complete(close, status) };
         }
-        // SAFETY: only progress frees the endpoint, though its handler may have closed it.
-        disconnect::answer(worker, unsafe { &*ep });
+        // Only progress frees the endpoint, though its handler may have closed it.
+        disconnect::answer(worker, e);
     }
 }
 
@@ -209,7 +209,7 @@ pub fn call_handlers(worker: &Worker) -> u32 {
 /// Called at the first use of a `FRESH` endpoint.
 #[cold]
 pub fn send_ep_info(worker: &Worker, ep: &Endpoint, peer: &Peer) {
-    if ep.session == 0 {
+    if ep.session.get() == 0 {
         send_err_mode(ep, peer);
     } else {
         server::send_cm_proof(worker, ep, peer);
@@ -220,8 +220,8 @@ pub fn send_ep_info(worker: &Worker, ep: &Endpoint, peer: &Peer) {
 
 fn send_err_mode(ep: &Endpoint, peer: &Peer) {
     let imm = EpImm {
-        sn: ep.remote_sn,
-        err_mode: ep.err_mode,
+        sn: ep.remote_sn(),
+        err_mode: ep.err_mode(),
     };
     tx::control(peer, Kind::EpInfo, 0, imm.to_u64(), &[]);
 }
@@ -229,25 +229,24 @@ fn send_err_mode(ep: &Endpoint, peer: &Peer) {
 /// Handles the error handling mode of the peer's endpoint.
 pub fn on_ep_info(worker: &Worker, peer: &Peer, info: EpImm) {
     let ep = resolve::reply_endpoint(worker, peer, info.sn);
-    // SAFETY: listed endpoints are not freed; only progress writes the field.
-    let ep = unsafe { &mut *ep };
-    ep.remote_err_mode = info.err_mode;
+    let ep = ep.get();
+    ep.set_remote_err_mode(info.err_mode);
     if !ep.has(EpFlags::INTERNAL) && ep.mismatched() {
         refuse(worker, ep, peer);
     }
 }
 
 /// Fails an endpoint whose error handling mode differs from that of the peer's endpoint, on both sides.
-pub fn refuse(worker: &Worker, ep: &mut Endpoint, peer: &Peer) {
+pub fn refuse(worker: &Worker, ep: &Endpoint, peer: &Peer) {
     log::error!(
         "endpoint {:p}: error handling mode {} here, {} at the peer",
         ep,
-        ep.err_mode,
-        ep.remote_err_mode
+        ep.err_mode(),
+        ep.remote_err_mode()
     );
     let imm = EpImm {
-        sn: ep.remote_sn,
-        err_mode: ep.err_mode,
+        sn: ep.remote_sn(),
+        err_mode: ep.err_mode(),
     };
     tx::control(
         peer,
@@ -265,14 +264,12 @@ pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t)
     let Some(ep) = peer.ep_by_sn(sn) else {
         return;
     };
-    // SAFETY: the endpoint was listed before, and only progress, in which this runs, frees endpoints.
-    unsafe { internal::end(worker, peer, ep) };
-    // SAFETY: the endpoint was listed before, and only progress, in which this runs, frees endpoints.
-    let ep = unsafe { &mut *ep };
+    let ep = ep.get();
+    internal::end(worker, peer, ep);
     match status {
         UCS_OK | UCS_ERR_CONNECTION_RESET if !ep.reports_failures() => {}
         // Clients and servers are notified at once, like in UCX.
-        UCS_OK if ep.session == 0 => close_grace::begin(worker, ep),
+        UCS_OK if ep.session.get() == 0 => close_grace::begin(worker, ep),
         UCS_OK => end_session(worker, peer, ep),
         status => end_endpoint(worker, peer, ep, status),
     }
@@ -280,8 +277,8 @@ pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t)
 
 /// Fails a client's or a server's endpoint that its peer has closed in order: active messages announced by RTS are
 /// cancelled.
-pub fn end_session(worker: &Worker, peer: &Peer, ep: &mut Endpoint) {
-    let own = EndpointRef::of(ep);
+pub fn end_session(worker: &Worker, peer: &Peer, ep: &Endpoint) {
+    let own = EndpointId::of(ep);
     let is_offer = |r: &Request| r.ep == own && r.msg.is(Kind::AmRts);
     let offers = peer_requests::take(worker, peer, is_offer);
     // SAFETY: the requests were removed from all lists: this thread owns them.
@@ -290,8 +287,8 @@ pub fn end_session(worker: &Worker, peer: &Peer, ep: &mut Endpoint) {
 }
 
 /// Ends the requests of an endpoint, and fails the endpoint.
-pub fn end_endpoint(worker: &Worker, peer: &Peer, ep: &mut Endpoint, status: ucs_status_t) {
-    let own = EndpointRef::of(ep);
+pub fn end_endpoint(worker: &Worker, peer: &Peer, ep: &Endpoint, status: ucs_status_t) {
+    let own = EndpointId::of(ep);
     let taken = peer_requests::take(worker, peer, |r| r.ep == own);
     // SAFETY: the requests were removed from all lists: this thread owns them.
     unsafe { rndv_cancel::end_requests(peer, taken, status) };

@@ -6,6 +6,7 @@
 
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
+use crate::engine::request::EndpointRef;
 use crate::engine::worker::Worker;
 use std::sync::atomic::Ordering;
 
@@ -14,14 +15,9 @@ const KEPT: usize = 256;
 
 /// Removes an internal endpoint whose peer's endpoint is closed; not one that the user has created, or can still create
 /// to receive stream data.
-///
-/// # Safety
-/// The endpoint is listed.
-pub unsafe fn end(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
-    let streams = worker.streams.lock();
-    // SAFETY: the caller's endpoint is valid; the lock of its stream is held.
-    let has_stream = unsafe { (*ep).stream.is_some() };
-    drop(streams);
+pub fn end(worker: &Worker, peer: &Peer, ep: &Endpoint) {
+    // SAFETY: an endpoint of the worker.
+    let has_stream = unsafe { worker.streams.lock().has(ep) };
     if !has_stream {
         remove(worker, peer, ep);
     }
@@ -31,17 +27,14 @@ pub unsafe fn end(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
 pub fn end_all(worker: &Worker, peer: &Peer) {
     let all = peer.eps.lock().all().to_vec();
     for ep in all {
-        remove(worker, peer, ep);
+        remove(worker, peer, ep.get());
     }
 }
 
-fn remove(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
+fn remove(worker: &Worker, peer: &Peer, e: &Endpoint) {
     let mut eps = peer.eps.lock();
     // Under the lock: another thread may be creating the endpoint for the user, or closing it.
-    // SAFETY: endpoints stay allocated as long as their worker exists.
-    let e = unsafe { &*ep };
-    // SAFETY: the endpoint was listed, and listed endpoints are not freed.
-    if !e.is_internal() || !unsafe { eps.remove(ep) } {
+    if !e.is_internal() || !eps.remove(e) {
         return;
     }
     eps.internal -= 1;
@@ -49,21 +42,28 @@ fn remove(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
     let user_held = e.user_held.load(Ordering::Relaxed);
     // Under the lock of `eps`, under which `forget` searches too: the endpoint is always in one of the two lists.
     if user_held {
-        worker.ended.lock().push_back(ep);
+        // SAFETY: an endpoint of the worker; progress takes it out of the list before it frees it.
+        worker
+            .ended
+            .lock()
+            .push_back(unsafe { EndpointRef::new(e) });
     }
     drop(eps);
     if user_held {
         retire_kept(worker, KEPT)
     } else {
-        retire(worker, ep)
+        retire(worker, e)
     }
 }
 
 /// Lets progress free an endpoint that is in no list, unless the user is closing it.
-fn retire(worker: &Worker, ep: *mut Endpoint) {
-    // SAFETY: the caller's endpoint, which is not freed yet.
-    if unsafe { (*ep).set(EpFlags::CLOSED) } {
-        worker.closed_eps.lock().push(ep);
+fn retire(worker: &Worker, e: &Endpoint) {
+    if e.set(EpFlags::CLOSED) {
+        // SAFETY: an endpoint of the worker; progress takes it out of the list before it frees it.
+        worker
+            .closed_eps
+            .lock()
+            .push(unsafe { EndpointRef::new(e) });
         worker.progress_flags.raise_deferred();
     }
 }
@@ -77,26 +77,21 @@ pub fn retire_kept(worker: &Worker, most: usize) {
         }
         if let Some(oldest) = ended.pop_front() {
             // Under the lock: a close that does not find the endpoint in a list finds it closed.
-            retire(worker, oldest);
+            retire(worker, oldest.get());
         }
     }
 }
 
 /// Makes an internal endpoint, which the user closes, an endpoint of the user.
-///
-/// # Safety
-/// The endpoint is allocated.
-pub unsafe fn forget(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
+pub fn forget(worker: &Worker, peer: &Peer, e: &Endpoint) {
     let mut eps = peer.eps.lock();
-    // SAFETY: the caller's endpoint is allocated.
-    let e = unsafe { &*ep };
     if !e.is_internal() {
         return;
     }
     e.clear(EpFlags::INTERNAL);
-    if eps.by_sn(e.sn) == Some(ep) {
+    if eps.by_sn(e.sn).is_some_and(|found| found.is(e)) {
         eps.internal -= 1;
     } else {
-        worker.ended.lock().retain(|&other| other != ep);
+        worker.ended.lock().retain(|other| !other.is(e));
     }
 }

@@ -4,7 +4,7 @@ use super::detach;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::{EpTable, Peer, PeerHold};
-use crate::engine::request::PeerRef;
+use crate::engine::request::{EndpointRef, PeerRef};
 use crate::engine::worker::{Rx, ShmRx, Worker};
 use crate::sys::memfd::MemfdId;
 use crate::sys::{host, log};
@@ -225,7 +225,7 @@ fn unreachable_reason(worker: &Worker, address: &WorkerAddress) -> &'static str 
 
 /// Makes an endpoint of the user. If a message of the peer has requested a reply endpoint before, that internal
 /// endpoint becomes the user's.
-pub fn new_endpoint(worker: &Worker, peer: &Peer, no_loopback: bool) -> *mut Endpoint {
+pub fn new_endpoint(worker: &Worker, peer: &Peer, no_loopback: bool) -> EndpointRef {
     let mut tx = peer.tx.lock();
     detach::resume(peer, &mut tx);
     let mut eps = peer.eps.lock();
@@ -239,11 +239,9 @@ pub fn new_endpoint(worker: &Worker, peer: &Peer, no_loopback: bool) -> *mut End
     let waiting = (eps.internal > 0).then(|| eps.by_sn(sn)).flatten();
     if let Some(ep) = waiting {
         eps.internal -= 1;
-        // SAFETY: listed endpoints are not freed. An endpoint with a number that is new to the user is internal.
-        unsafe {
-            (*ep).clear(EpFlags::INTERNAL);
-            (*ep).remote_sn = remote_sn;
-        }
+        // An endpoint with a number that is new to the user is internal.
+        ep.get().clear(EpFlags::INTERNAL);
+        ep.get().set_remote_sn(remote_sn);
         return ep;
     }
     let ep = Endpoint::new(worker, peer, sn, remote_sn, EpFlags::empty());
@@ -270,25 +268,21 @@ fn number_of_half(eps: &mut EpTable) -> (u32, u32) {
 }
 
 /// Makes an endpoint of the user with the numbers that client and server have agreed on.
-pub fn numbered_endpoint(worker: &Worker, peer: &Peer, sn: u32, remote_sn: u32) -> *mut Endpoint {
+pub fn numbered_endpoint(worker: &Worker, peer: &Peer, sn: u32, remote_sn: u32) -> EndpointRef {
     let mut eps = peer.eps.lock();
     let ep = Endpoint::new(worker, peer, sn, remote_sn, EpFlags::empty());
     list(peer, &mut eps, ep)
 }
 
-/// Adds an endpoint that was removed from one peer's list to that of another.
-///
-/// # Safety
-/// The endpoint is valid and in no list.
-pub unsafe fn move_to_peer(peer: &Peer, ep: *mut Endpoint) {
+/// Adds an endpoint that was removed from one peer's table to that of another.
+pub fn move_to_peer(peer: &Peer, ep: EndpointRef) {
     let mut eps = peer.eps.lock();
-    // SAFETY: the caller's endpoint is valid.
-    unsafe { eps.insert(ep) };
+    eps.insert(ep);
     peer.notify_endpoints(eps.all().len());
 }
 
 /// The endpoint with number `sn` of a peer, as a reply endpoint; made if there is none.
-pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> *mut Endpoint {
+pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> EndpointRef {
     if let Some(ep) = peer.ep_by_sn(sn) {
         return ep;
     }
@@ -309,7 +303,7 @@ pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> *mut Endpoint {
 
 /// The local endpoint of the peer's endpoint number `sn`: made if the user has not made it yet, `None` if the user has
 /// closed it.
-pub fn counterpart(worker: &Worker, peer: &Peer, sn: u32) -> Option<*mut Endpoint> {
+pub fn counterpart(worker: &Worker, peer: &Peer, sn: u32) -> Option<EndpointRef> {
     if let Some(ep) = peer.ep_by_sn(sn) {
         return Some(ep);
     }
@@ -326,7 +320,7 @@ pub fn counterpart(worker: &Worker, peer: &Peer, sn: u32) -> Option<*mut Endpoin
     (awaited || ahead < COUNTED / 2).then(|| reply_endpoint(worker, peer, sn))
 }
 
-fn list(peer: &Peer, eps: &mut EpTable, ep: Endpoint) -> *mut Endpoint {
+fn list(peer: &Peer, eps: &mut EpTable, ep: Endpoint) -> EndpointRef {
     let worker = peer.worker();
     peer.hold();
     let memory = worker
@@ -336,22 +330,19 @@ fn list(peer: &Peer, eps: &mut EpTable, ep: Endpoint) -> *mut Endpoint {
         .cast::<Endpoint>()
         .as_ptr();
     // SAFETY: a new element of the right size, which the pool gets back after the endpoint was unlisted.
-    unsafe {
+    let ep = unsafe {
         memory.write(ep);
-        eps.insert(memory);
-    }
+        EndpointRef::new(&*memory)
+    };
+    eps.insert(ep);
     peer.notify_endpoints(eps.all().len());
-    memory
+    ep
 }
 
-/// Removes an endpoint from its peer's list, if it is in it.
-///
-/// # Safety
-/// The endpoint is valid.
-pub unsafe fn unlist(peer: &Peer, ep: *mut Endpoint) {
+/// Removes an endpoint from its peer's table, if it is in it.
+pub fn unlist(peer: &Peer, ep: &Endpoint) {
     let mut eps = peer.eps.lock();
-    // SAFETY: the caller's endpoint is valid.
-    if unsafe { eps.remove(ep) } {
+    if eps.remove(ep) {
         peer.notify_endpoints(eps.all().len());
     }
 }

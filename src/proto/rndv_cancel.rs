@@ -11,7 +11,7 @@ use super::tx::{self, peer_requests};
 use super::{answers, rndv};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, EndpointRef, Request, ZcopyRole, ZcopyState};
+use crate::engine::request::{self, EndpointId, Request, ZcopyRole, ZcopyState};
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::Worker;
 use crate::sys::log;
@@ -98,7 +98,7 @@ unsafe fn cancel_remote(peer: &Peer, req: *mut Request, status: ucs_status_t) ->
     }
     t.fate = ZcopyState::Ends(status);
     // The endpoint may be freed before the request completes. The changed kind refuses an RTR.
-    r.ep = EndpointRef::NONE;
+    r.ep = EndpointId::NONE;
     r.msg.set_kind(Kind::RndvCancelReq);
     // SAFETY: this thread owns the request until it has an id. A new id: an answer to the old one may be in flight, and
     // does not answer the cancel.

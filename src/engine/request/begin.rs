@@ -1,7 +1,7 @@
 //! Initialisation of a request, in memory of the worker's pool or of the user.
 
 use super::{
-    AtomicReqFlags, Callback, EndpointRef, Op, ReqFlags, Request, TailOwner, TxMsg, TxPayload,
+    AtomicReqFlags, Callback, EndpointId, Op, ReqFlags, Request, TailOwner, TxMsg, TxPayload,
     TxState, WorkerRef,
 };
 use crate::ctypes::*;
@@ -60,7 +60,7 @@ unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, ReqFlags)) -> *mut
                 length: 0,
             },
             peer: None,
-            ep: EndpointRef::NONE,
+            ep: EndpointId::NONE,
             msg: TxMsg::NONE,
             op: Op::Message,
             extra: None,
@@ -133,7 +133,7 @@ pub unsafe fn set_callback(req: *mut Request, notify: Callback, user_data: *mut 
 
 /// Clears the fields that [`take_receive`] leaves out: the receive becomes a transfer.
 pub fn init_full(r: &mut Request) {
-    (r.peer, r.ep, r.msg) = (None, EndpointRef::NONE, TxMsg::NONE);
+    (r.peer, r.ep, r.msg) = (None, EndpointId::NONE, TxMsg::NONE);
     (r.offset, r.next, r.id) = (0, ptr::null_mut(), 0);
     (r.op, r.extra) = (Op::Message, None);
 }

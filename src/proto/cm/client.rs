@@ -8,6 +8,7 @@ use crate::ctypes::*;
 use crate::engine::cm::{AttemptTimer, CmEntry, CmSession, CmState, SessionState};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
+use crate::engine::request::EndpointRef;
 use crate::engine::worker::Worker;
 use crate::proto::{failure, resolve};
 use crate::sys::descriptor::OwnedDescriptor;
@@ -30,7 +31,7 @@ const ATTEMPT_MS: u64 = 1000;
 ///
 /// # Errors
 /// When the system is out of descriptors.
-pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
+pub fn client_endpoint(worker: &Worker) -> Result<EndpointRef, ucs_status_t> {
     let mut guard = exchange(worker)?;
     let x = guard.as_deref_mut().ok_or(UCS_ERR_IO_ERROR)?;
     let (token, number) = (x.token(), x.number());
@@ -40,10 +41,9 @@ pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
     )]
     let stub = Arc::new(Peer::stub(worker));
     let ep = resolve::numbered_endpoint(worker, &stub, number | CLIENT, number | SERVER);
-    // SAFETY: a new endpoint.
-    unsafe { (*ep).session = token };
+    ep.get().session.set(token);
     let session = CmSession {
-        ep,
+        ep: Some(ep),
         closing: None,
         state: SessionState::Connecting,
         contact: None,
@@ -65,19 +65,16 @@ pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
     Ok(ep)
 }
 
-/// Starts to connect a client's endpoint. If that fails, now or later, the endpoint fails.
-///
-/// # Safety
-/// The endpoint was made by [`client_endpoint`] and is not connecting yet.
-pub unsafe fn connect(
+/// Starts to connect an endpoint that [`client_endpoint`] made and that is not connecting yet. If that fails, now or
+/// later, the endpoint fails.
+pub fn connect(
     worker: &Worker,
-    ep: *mut Endpoint,
+    ep: &Endpoint,
     to: SocketAddr,
     from: Option<SocketAddr>,
     client_id: u64,
 ) {
-    // SAFETY: the caller's endpoint is valid.
-    let (token, err_mode) = unsafe { ((*ep).session, (*ep).err_mode) };
+    let (token, err_mode) = (ep.session.get(), ep.err_mode());
     let mut guard = worker.cm.lock();
     let Some(x) = guard.as_deref_mut() else {
         return;
@@ -379,8 +376,7 @@ pub(super) fn on_accepted(worker: &Worker, token: u64, address: &WorkerAddress) 
     if let Some(stub) = stub {
         stub_peer::settle(worker, token, ep, stub, &peer);
     }
-    // SAFETY: the endpoint is not freed while the session names it.
-    match unsafe { ep.as_mut() } {
+    match ep.map(EndpointRef::get) {
         Some(ep) => {
             if !std::ptr::eq(ep.peer(), &*peer) {
                 log::error!("another worker than the server used its endpoint's number");

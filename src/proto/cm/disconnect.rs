@@ -10,7 +10,7 @@ use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, CmState, FlushClose, SessionState};
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, Op, PeerRef, Request, TxState};
+use crate::engine::request::{self, Callback, EndpointRef, Op, PeerRef, Request, TxState};
 use crate::engine::worker::Worker;
 use crate::proto::{failure, flush, tx};
 use crate::tl::cm_conn::CmConn;
@@ -56,9 +56,8 @@ pub(super) fn on_disconnect(x: &mut CmState, token: u64) -> CmOutcome {
 
 /// Fails the endpoint, unless a message reports the close. `disconnect_byte`: the peer's disconnect byte, `None` if it
 /// was killed.
-pub(super) fn on_gone(worker: &Worker, ep: *mut Endpoint, disconnect_byte: Option<u8>) {
-    // SAFETY: the endpoint is not freed while its session names it.
-    let Some(ep) = (unsafe { ep.as_mut() }) else {
+pub(super) fn on_gone(worker: &Worker, ep: Option<EndpointRef>, disconnect_byte: Option<u8>) {
+    let Some(ep) = ep.map(EndpointRef::get) else {
         return;
     };
     let peer = ep.peer();
@@ -73,11 +72,14 @@ pub(super) fn on_gone(worker: &Worker, ep: *mut Endpoint, disconnect_byte: Optio
 /// Answers the peer's disconnect, if it has arrived and the error handler of this endpoint has returned or there is
 /// none.
 pub fn answer(worker: &Worker, ep: &Endpoint) {
-    if ep.session == 0 || !ep.has(EpFlags::FAILED) || worker.err_handlers.lock().is_pending(ep) {
+    if ep.session.get() == 0
+        || !ep.has(EpFlags::FAILED)
+        || worker.err_handlers.lock().is_pending(ep)
+    {
         return;
     }
     if let Some(x) = worker.cm.lock().as_deref_mut()
-        && let Some(session) = x.session(ep.session)
+        && let Some(session) = x.session(ep.session.get())
         && session.state == SessionState::Left
     {
         session.state = SessionState::Ended;
@@ -91,12 +93,17 @@ pub fn answer(worker: &Worker, ep: &Endpoint) {
 /// Handles a forced close, or the close of a failed endpoint. `behind`: a message reports the close, too. Called after
 /// the endpoint was removed from its peer's list.
 pub fn close_idle(worker: &Worker, ep: &Endpoint, behind: bool, force: bool) {
-    if ep.session != 0
+    if ep.session.get() != 0
         && let Some(x) = worker.cm.lock().as_deref_mut()
     {
         // The peer may wait for the close of a failed endpoint: its own close can have been reported by a message
         // before the byte on the connection. This is the answer.
-        end(x, ep.session, behind, force && !ep.has(EpFlags::FAILED));
+        end(
+            x,
+            ep.session.get(),
+            behind,
+            force && !ep.has(EpFlags::FAILED),
+        );
     }
 }
 
@@ -113,13 +120,13 @@ pub unsafe fn close(
     behind: bool,
     req: *mut Request,
 ) -> Option<ucs_status_t> {
-    let token = ep.session;
+    let token = ep.session.get();
     {
         let mut guard = worker.cm.lock();
         let Some(session) = guard.as_deref_mut().and_then(|x| x.session(token)) else {
             return Some(UCS_OK);
         };
-        session.ep = std::ptr::null_mut();
+        session.ep = None;
         session.closing = Some(FlushClose {
             request: req,
             flushed: false,

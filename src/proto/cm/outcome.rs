@@ -1,9 +1,8 @@
 //! The outcome of an event of a CM connection.
 
 use crate::ctypes::*;
-use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::Request;
+use crate::engine::request::{EndpointRef, Request};
 use crate::wire::address::WorkerAddress;
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ pub(super) enum CmOutcome {
     /// A client was accepted.
     Accepted(Box<WorkerAddress>),
     /// The peer's endpoint is closed: its disconnect byte, `None` if it was killed.
-    Gone(*mut Endpoint, Option<u8>),
+    Gone(Option<EndpointRef>, Option<u8>),
     /// A flushing close is complete.
     Closed(EndedClose),
 }

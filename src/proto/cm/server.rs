@@ -6,6 +6,7 @@ use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, CmSession, ConnRequest, SessionState};
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
+use crate::engine::request::EndpointRef;
 use crate::engine::worker::Worker;
 use crate::proto::{resolve, tx};
 use crate::sys::log;
@@ -20,7 +21,7 @@ use crate::wire::header::Kind;
 pub fn server_endpoint(
     worker: &Worker,
     request: &mut ConnRequest,
-) -> Result<*mut Endpoint, ucs_status_t> {
+) -> Result<EndpointRef, ucs_status_t> {
     if !request.contact.is_idle() {
         // Readable means a disconnect byte or the end of the connection.
         log::debug!("the client at {} has disconnected", request.remote);
@@ -50,7 +51,7 @@ pub fn server_endpoint(
 pub unsafe fn accept(
     worker: &Worker,
     mut request: ConnRequest,
-    ep: *mut Endpoint,
+    ep: EndpointRef,
 ) -> Result<(), ucs_status_t> {
     let mut guard = exchange(worker)?;
     let x = guard.as_deref_mut().ok_or(UCS_ERR_IO_ERROR)?;
@@ -60,8 +61,7 @@ pub unsafe fn accept(
         magic: MAGIC,
         address_len: address.len() as u16,
         status: 0,
-        // SAFETY: the caller's endpoint is valid.
-        err_mode: unsafe { (*ep).err_mode },
+        err_mode: ep.get().err_mode(),
     };
     let sent = (request.contact)
         .send(&[&reply.encode()[..], &address].concat())
@@ -70,13 +70,11 @@ pub unsafe fn accept(
         log::debug!("the client at {} has disconnected: {e}", request.remote);
         return Err(UCS_ERR_CONNECTION_RESET);
     }
-    // SAFETY: the caller's endpoint is valid. Its messages can arrive before the reply.
-    unsafe {
-        (*ep).session = token;
-        (*ep).set(EpFlags::FRESH);
-    }
+    // Its messages can arrive before the reply.
+    ep.get().session.set(token);
+    ep.get().set(EpFlags::FRESH);
     let session = CmSession {
-        ep,
+        ep: Some(ep),
         closing: None,
         state: SessionState::Open,
         local: request.contact.local(),
@@ -113,7 +111,9 @@ pub fn reject(contact: &mut CmConn, status: ucs_status_t) {
 /// Called before a server's endpoint sends for the first time: the client may not have received the reply yet.
 pub fn send_cm_proof(worker: &Worker, ep: &Endpoint, peer: &Peer) {
     let mut guard = worker.cm.lock();
-    let session = guard.as_deref_mut().and_then(|x| x.session(ep.session));
+    let session = guard
+        .as_deref_mut()
+        .and_then(|x| x.session(ep.session.get()));
     let Some(secret) = session.map(|session| session.secret) else {
         return;
     };

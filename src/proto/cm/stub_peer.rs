@@ -2,9 +2,8 @@
 
 use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, SessionState};
-use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, PeerRef};
+use crate::engine::request::{self, EndpointRef, PeerRef};
 use crate::engine::worker::Worker;
 use crate::proto::tx::{self, peer_requests};
 use crate::proto::{failure, resolve};
@@ -34,11 +33,16 @@ pub fn on_proof(worker: &Worker, peer: &Peer, secret: u64) {
 }
 
 /// Connects a client's endpoint to the server's peer.
-pub(super) fn settle(worker: &Worker, token: u64, ep: *mut Endpoint, stub: Arc<Peer>, peer: &Peer) {
+pub(super) fn settle(
+    worker: &Worker,
+    token: u64,
+    ep: Option<EndpointRef>,
+    stub: Arc<Peer>,
+    peer: &Peer,
+) {
     migrate(worker, ep, &stub, peer);
-    // SAFETY: the endpoint is not freed while its session names it.
-    if let Some(ep) = unsafe { ep.as_mut() } {
-        failure::begin(worker, ep, peer);
+    if let Some(ep) = ep {
+        failure::begin(worker, ep.get(), peer);
     }
     if let Some(x) = worker.cm.lock().as_deref_mut() {
         x.retire(token, stub);
@@ -46,16 +50,12 @@ pub(super) fn settle(worker: &Worker, token: u64, ep: *mut Endpoint, stub: Arc<P
 }
 
 /// Moves an endpoint and its requests from the stub peer to the server's peer.
-fn migrate(worker: &Worker, ep: *mut Endpoint, stub: &Peer, peer: &Peer) {
-    // SAFETY: the endpoint is not freed while its session names it, and is in the stub peer's list.
-    if let Some(e) = unsafe { ep.as_ref() } {
-        // SAFETY: the endpoint is not freed while its session names it, and is in the stub peer's list.
-        unsafe {
-            resolve::unlist(stub, ep);
-            resolve::move_to_peer(peer, ep);
-        }
+fn migrate(worker: &Worker, ep: Option<EndpointRef>, stub: &Peer, peer: &Peer) {
+    if let Some(ep) = ep {
+        resolve::unlist(stub, ep.get());
+        resolve::move_to_peer(peer, ep);
         peer.hold();
-        e.set_peer(peer);
+        ep.get().set_peer(peer);
         stub.release();
     }
     let mut from = stub.tx.lock();
@@ -77,9 +77,8 @@ fn migrate(worker: &Worker, ep: *mut Endpoint, stub: &Peer, peer: &Peer) {
             // SAFETY: the request was removed from all lists: this thread owns it.
             unsafe { request::complete(req, peer.status()) };
         }
-        // SAFETY: the endpoint is not freed while its session names it.
-        if let Some(e) = unsafe { ep.as_mut() } {
-            failure::fail_endpoint(worker, e, peer.status());
+        if let Some(ep) = ep {
+            failure::fail_endpoint(worker, ep.get(), peer.status());
         }
     }
 }

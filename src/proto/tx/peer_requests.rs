@@ -3,7 +3,7 @@
 use super::zcopy;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{EndpointRef, Request};
+use crate::engine::request::{EndpointId, Request};
 use crate::engine::worker::Worker;
 use crate::proto::split_copy;
 use indexmap::IndexSet;
@@ -74,8 +74,8 @@ pub fn forget_endpoint(worker: &Worker, peer: &Peer, ep: *const Endpoint) {
     let forget = |req: *mut Request| {
         // SAFETY: requests in lists are not freed, and stay there as long as the list's lock is held.
         let r = unsafe { &mut *req };
-        if r.ep == EndpointRef::of(ep) {
-            r.ep = EndpointRef::NONE;
+        if r.ep == EndpointId::of(ep) {
+            r.ep = EndpointId::NONE;
         }
     };
     let tx = peer.tx.lock();

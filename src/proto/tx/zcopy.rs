@@ -9,7 +9,7 @@ use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::ptr_map;
 use crate::engine::request::{
-    self, EndpointRef, Extra, Request, TxPayload, TxState, Zcopy, ZcopyRole, ZcopyState,
+    self, EndpointId, Extra, Request, TxPayload, TxState, Zcopy, ZcopyRole, ZcopyState,
 };
 use crate::proto::flush;
 use crate::sys::regcache::Handle;
@@ -350,7 +350,7 @@ pub unsafe fn detach(peer: &Peer, req: *mut Request, status: ucs_status_t) -> bo
     let flying = r.transfer().is_some_and(|t| t.in_flight > 0);
     if flying {
         // The endpoint may be freed before the request completes.
-        r.ep = EndpointRef::NONE;
+        r.ep = EndpointId::NONE;
         set_state(req, ZcopyState::Ends(status));
     }
     flying
