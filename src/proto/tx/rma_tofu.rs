@@ -112,18 +112,25 @@ pub fn registrar(worker: &Worker) -> Option<TofuRegistrar<'_, RegionTable>> {
 /// Makes the TNI access the request's registered memory directly (zcopy). Rails move their shares.
 pub fn in_place(r: &mut Request, memory: Handle<TofuMr>, shares: Vec<RailShare>) {
     let Op::RmaTofu(rma) = &r.op else { return };
-    let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Access, rma.stadd);
-    transfer.tl.tofu = TofuZcopy {
-        memory: Some(memory),
-        shares,
-    };
-    r.extra = Some(Box::new(Extra::Transfer(transfer)));
+    let stadd = rma.stadd;
+    set_transfer(r, ZcopyRole::Access, stadd, memory, shares);
 }
 
 /// Makes a receive a zcopy get from the sender's memory. Rails move their shares.
 pub fn fetch(r: &mut Request, stadd: u64, memory: Handle<TofuMr>, shares: Vec<RailShare>) {
     (r.sent, r.offset) = (TxState::Rma, 0);
-    let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Fetch, stadd);
+    set_transfer(r, ZcopyRole::Fetch, stadd, memory, shares);
+}
+
+/// Makes a request a transfer between registered memory and the peer's, of which rails move their shares.
+fn set_transfer(
+    r: &mut Request,
+    role: ZcopyRole,
+    stadd: u64,
+    memory: Handle<TofuMr>,
+    shares: Vec<RailShare>,
+) {
+    let mut transfer = Zcopy::new(Vec::new(), role, stadd);
     transfer.tl.tofu = TofuZcopy {
         memory: Some(memory),
         shares,

@@ -137,8 +137,8 @@ fn send_answer<S: Sink>(
         end_lost(sockets, sink, &g);
     }
     let peer = sink.incoming_peer(g.from);
+    let (uid, losses) = (sockets.uid, sink.contact(peer).losses);
     let answer = |verdict| {
-        let (uid, losses) = (sockets.uid, sink.contact(peer).losses);
         Answer {
             magic: MAGIC,
             verdict,
@@ -147,10 +147,9 @@ fn send_answer<S: Sink>(
         }
         .encode()
     };
-    let (welcome, crossed) = (answer(WELCOME), answer(CROSSED));
     if !own && ours_stays(sockets, peer, g.from) {
         if let Some(c) = sockets.remove(token) {
-            let _ = send_hello(&c.link, &crossed);
+            let _ = send_hello(&c.link, &answer(CROSSED));
         }
         return false;
     }
@@ -160,7 +159,7 @@ fn send_answer<S: Sink>(
     let link = c.link.clone();
     c.receiver.take(TcpHello::SIZE);
     c.losses = g.losses;
-    if let Err(e) = send_hello(&link, &welcome) {
+    if let Err(e) = send_hello(&link, &answer(WELCOME)) {
         log::debug!("worker {:#x} is gone: {e}", g.from);
         sockets.remove(token);
         return false;

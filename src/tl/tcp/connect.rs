@@ -69,7 +69,7 @@ fn connect<S: Sink>(
         open(sockets, sink, peer, link);
         return;
     }
-    let Some(target) = target_of(sink, peer) else {
+    let Some(target) = listener_of(sink.contact(peer).target) else {
         return sink.lane_down(peer, UCS_ERR_UNREACHABLE);
     };
     let paths = target.paths(&sockets.devices);
@@ -100,9 +100,9 @@ fn link_from<P: Copy + Eq>(sockets: &TcpWorker<P>, peer: P, uid: u64) -> Option<
     (uid != sockets.uid).then(|| open.link.clone())
 }
 
-/// Where a peer listens.
-fn target_of<S: Sink>(sink: S, peer: S::Peer) -> Option<TcpTarget> {
-    match sink.contact(peer).target {
+/// Where a peer with this target listens.
+fn listener_of(target: Option<LaneTarget>) -> Option<TcpTarget> {
+    match target {
         Some(LaneTarget::Tcp(target)) => Some(target),
         _ => None,
     }
@@ -138,7 +138,7 @@ fn on_connected<S: Sink>(
     let Some(peer) = c.peer else { return };
     let done = socket::connected(&c.link.socket).and_then(|()| {
         let contact = sink.contact(peer);
-        let target = target_of(sink, peer).ok_or(ErrorKind::NotFound)?;
+        let target = listener_of(contact.target).ok_or(ErrorKind::NotFound)?;
         let hello = TcpHello {
             magic: MAGIC,
             purpose: TO_WORKER,
