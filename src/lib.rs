@@ -9,13 +9,13 @@
 //!   [`engine::unexpected::UnexpectedTag`]: up to 46 bytes in the matcher's own node, a longer eager message in a heap
 //!   block. Of a rendezvous only the RTS waits; the data stay at the sender. Stream bytes wait in [`engine::stream`].
 //!   Active messages do not wait: progress calls their handler.
-//! - **A datagram is retransmitted** by the progress call of the worker that sent it: [`proto::ib_wireup`] calls `tick`
+//! - **A datagram is retransmitted** by the progress call of the worker that sent it: [`tl::ib::upkeep`] calls `tick`
 //!   of the connection ([`tl::ib::ud`]), which keeps each packet until the peer acknowledges it. Packets of a reliable
 //!   connection are retransmitted by the device, TCP segments by the kernel.
 //! - **A connection's queue pair is closed** by the destructor of [`tl::ib::queues::IbvQp`], which calls
-//!   `ibv_destroy_qp` when the last of its owners, the connection ([`engine::ib_worker`]) and the lane, is dropped: by
-//!   [`op::ib_drain`] when the worker is destroyed and its connections are drained, by [`proto::tx::zcopy`] and
-//!   [`proto::ib_wireup`] when the connection has failed or falls back to datagrams. A rail's queue pair goes with its
+//!   `ibv_destroy_qp` when the last of its owners, the connection ([`tl::ib::worker`]) and the lane, is dropped: by
+//!   [`tl::ib::close`] when the worker is destroyed and its connections are drained, by [`proto::tx::zcopy`] and
+//!   [`tl::ib::connect`] when the connection has failed or falls back to datagrams. A rail's queue pair goes with its
 //!   [`tl::ib::rails`].
 //! - **A rendezvous receive** goes through these states:
 //!   1. *posted*: in the matcher;
@@ -30,14 +30,14 @@
 //!      - *receiving messages*: RTR sent, DATA messages arrive;
 //!   4. *complete*: ATS sent where the sender waits for it, and the callback runs.
 //! - **A transport hands a message upwards** as a [`tl::Message`], from the worker's progress ([`fast::progress`]).
-//!   Frequent kinds go to the hot path (`fast/arrival.rs`), all others to [`op::rx_dispatch`]. Tofu calls both through
-//!   [`tl::sink::Sink`], which [`op::sink::WorkerSink`] implements; for the other transports [`op::ib_rx`],
-//!   [`op::tcp_rx`] and `fast/shm.rs` call them.
+//!   Frequent kinds go to the hot path (`fast/arrival.rs`), all others to [`op::rx_dispatch`]. Transports call both through
+//!   [`tl::sink::Sink`], which [`op::sink::WorkerSink`] implements; for TCP and shared memory [`op::tcp_rx`] and
+//!   `fast/shm.rs` call them.
 //! - **What a transport keeps**: its settings are in `tl/NAME/options.rs` (the table of options is [`options`]); its
 //!   parts of a context, a worker, a region and a remote key are in [`tl::TlContext`], [`tl::TlWorker`],
 //!   [`tl::TlRegion`] and [`tl::TlRkey`]. User memory is registered by [`tl::ib::registration`] and
 //!   [`tl::tofu::registration`]. What only the progress thread uses of a worker is [`tl::tofu::worker`],
-//!   [`tl::tcp::worker`], [`tl::shm::inbox`] and, for InfiniBand and RoCE, [`engine::ib_worker`]; all four are fields
+//!   [`tl::tcp::worker`], [`tl::shm::inbox`] and, for InfiniBand and RoCE, [`tl::ib::worker`]; all four are fields
 //!   of [`engine::worker::Rx`].
 
 // Types that C sees: structures, enumerations, masks, callbacks. `include/` is generated from here and from [`abi`].

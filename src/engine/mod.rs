@@ -11,7 +11,6 @@ pub mod err_handlers;
 #[cfg(not(loom))]
 pub mod futex_waker;
 pub mod ib_mr;
-pub mod ib_worker;
 pub mod inherited;
 pub mod job;
 pub mod matcher;

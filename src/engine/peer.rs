@@ -15,6 +15,7 @@ use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::fork::DisabledInChild;
 use crate::sys::lock::MtLock;
+use crate::tl::contract::QpTransport;
 use crate::tl::shm::InboxLocator;
 use crate::tl::shm::chunk_board::ChunkBoard;
 use crate::tl::shm::outbox::{Outbox, WaitingOutbox};
@@ -37,20 +38,6 @@ pub use short_rma::{ShortAccess, ShortKind};
 
 /// Device index of a peer without a connection.
 const NO_CONNECTION: u8 = u8::MAX;
-
-/// Queue pairs by which a peer is reached.
-#[repr(u8)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QpTransport {
-    /// No queue pair.
-    None = 0,
-    /// A queue pair; of which kind is not known yet.
-    Unknown = 1,
-    /// RC: a queue pair of the connection's own.
-    Own = 2,
-    /// UD: the interface's queue pair for datagrams.
-    Datagrams = 3,
-}
 
 /// A worker that our endpoints lead to, or that has sent to us. Lives as long as our worker, unless it has failed and
 /// nothing names it any more (`proto::release`).
@@ -269,8 +256,13 @@ impl Peer {
     pub fn socket_target(&self) -> Option<&tcp::TcpTarget> {
         match self.target.as_deref() {
             Some(LaneTarget::Tcp(target)) => Some(target),
-            _ => self.fallback.get().map(|target| &**target),
+            _ => self.fallback(),
         }
+    }
+
+    /// Where its TCP connections are accepted, if those carry its messages in place of a ring in its inbox.
+    pub fn fallback(&self) -> Option<&tcp::TcpTarget> {
+        self.fallback.get().map(|target| &**target)
     }
 
     /// Whether messages to it go by a ring in its inbox.
@@ -307,16 +299,12 @@ impl Peer {
         }
     }
 
-    /// A connection is established through the interface of this number; `own`: with a queue pair of its own.
-    pub fn set_qp_transport(&self, iface: usize, own: bool) {
-        let qp_transport = if own {
-            QpTransport::Own
-        } else {
-            QpTransport::Datagrams
-        };
-        self.qp_transport
-            .store(qp_transport as u8, Ordering::Relaxed);
-        self.set_dev_index(iface);
+    /// A lane is established, over this kind of queue pair; [`QpTransport::None`]: over none, which changes nothing.
+    pub fn set_qp_transport(&self, qp_transport: QpTransport) {
+        if qp_transport != QpTransport::None {
+            self.qp_transport
+                .store(qp_transport as u8, Ordering::Relaxed);
+        }
     }
 
     /// The device of its connection, `None` without one; a number that no device has if the device is not known.

@@ -6,6 +6,7 @@ use crate::engine::datatype::Data;
 use crate::engine::matcher::PostedRecv;
 use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
+use crate::op::sink::ShortMessages;
 use crate::op::tag;
 use crate::sys::copy;
 use crate::tl::Message;
@@ -14,7 +15,7 @@ use crate::wire::header::{AmImm, Kind};
 /// Handles a message that arrived over IB or Tofu. False: it is of another kind than the most frequent ones, and
 /// nothing was done.
 #[inline(always)]
-pub(super) fn on_packet<const MT: bool>(worker: &Worker, m: Message) -> bool {
+fn on_packet<const MT: bool>(worker: &Worker, m: Message) -> bool {
     if m.kind != Kind::TagEager as u8 {
         return m.kind == Kind::AmEager as u8 && on_am::<MT>(worker, m);
     }
@@ -24,6 +25,28 @@ pub(super) fn on_packet<const MT: bool>(worker: &Worker, m: Message) -> bool {
         on_eager(worker, m);
     }
     true
+}
+
+/// [`on_packet`] in the caller's code, in single-thread mode: for a place that each message passes.
+#[derive(Clone, Copy)]
+pub(super) struct Inlined;
+
+impl ShortMessages for Inlined {
+    #[inline(always)]
+    fn handle(self, worker: &Worker, m: Message) -> bool {
+        on_packet::<false>(worker, m)
+    }
+}
+
+/// [`on_packet`] by a call.
+#[derive(Clone, Copy)]
+pub(super) struct Called<const MT: bool>;
+
+impl<const MT: bool> ShortMessages for Called<MT> {
+    #[inline(never)]
+    fn handle(self, worker: &Worker, m: Message) -> bool {
+        on_packet::<MT>(worker, m)
+    }
 }
 
 /// Handles an eager tagged message in a worker that threads share.

@@ -1,12 +1,19 @@
 //! Hot path of `ucp_worker_progress`: an idle worker polls its rings, or its only other transport, and returns.
 
-use super::arrival::on_packet;
-use super::{ib, shm, tofu};
+use super::arrival::{Called, Inlined};
+use super::{shm, tofu};
 use crate::engine::core_yield::{is_polled_in_vain, yield_core};
-use crate::engine::ib_worker::IbWorker;
 use crate::engine::worker::{HOT_RINGS, Rx, Worker};
-use crate::op::{deferred, ib_rx, tcp_rx, tick};
+use crate::op::sink::WorkerSink;
+use crate::op::{self, deferred, tcp_rx, tick};
 use crate::proto::{resolve, tx};
+use crate::tl::ib::bindings::ibv_wc;
+use crate::tl::ib::iface::IbIface;
+use crate::tl::ib::receive::short::Polled;
+use crate::tl::ib::receive::{self, short};
+use crate::tl::ib::worker::IbWorker;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 
 /// `ucp_worker_progress`: returns the number of events. Returns 0 at once in a callback of progress, and while another
 /// thread progresses the worker.
@@ -51,7 +58,7 @@ unsafe fn progress_ib(worker: &Worker) -> u32 {
         && let Some(iface) = rx.ib.as_deref().and_then(IbWorker::sole)
     {
         // SAFETY: the caller's promise; the interface belongs to `rx.ib`.
-        return unsafe { ib::poll(worker, iface) };
+        return unsafe { poll_sole(worker, iface) };
     }
     // SAFETY: the caller's promise.
     unsafe { progress_shm(worker) }
@@ -95,26 +102,90 @@ unsafe fn progress_shm(worker: &Worker) -> u32 {
     let rings = shm::poll_few(worker, rx);
     let came = match rx.ib.as_deref().and_then(IbWorker::sole) {
         // SAFETY: the caller's promise; the interface belongs to `rx.ib`.
-        Some(iface) => unsafe { ib::poll(worker, iface) },
+        Some(iface) => unsafe { poll_sole(worker, iface) },
         None => poll_ib(worker, rx),
     };
     rings + came
 }
 
 /// Handles arrivals and send completions of all ports, in single-thread mode.
-#[allow(
-    clippy::redundant_closure,
-    reason = "a closure is inlined, as a function that two places name is not"
-)]
 fn poll_ib(worker: &Worker, rx: &mut Rx) -> u32 {
     let Some(ports) = rx.ib.as_deref_mut() else {
         return 0;
     };
     worker.rx.hold(true);
-    let count = ib_rx::poll(worker, ports, |w, m| on_packet::<false>(w, m));
+    let count = receive::poll(ports, called(worker));
     worker.rx.hold(false);
     rx.events += u64::from(count);
     count
+}
+
+/// Polls the worker's only IB interface, if no other work waits. Returns the number of events.
+///
+/// # Safety
+/// Single-thread mode; no progress call up the stack borrows the worker's `rx`; `iface` belongs to the worker's ports.
+#[inline(never)]
+unsafe fn poll_sole(worker: &Worker, iface: NonNull<IbIface>) -> u32 {
+    // SAFETY: `iface` belongs to the worker's ports, which outlive this call.
+    let iface = unsafe { iface.as_ref() };
+    let mut wcs = short::batch();
+    match short::poll(iface, &mut wcs) {
+        Polled::Idle => 0,
+        // SAFETY: the device has written `n` entries; the rest is the caller's promise.
+        Polled::Arrived(n) => unsafe { take_packets(worker, iface, wcs.get_unchecked(..n)) },
+        // SAFETY: as before.
+        Polled::Completed(n) => unsafe { take_completions(worker, wcs.get_unchecked(..n)) },
+    }
+}
+
+/// Handles arrivals of the worker's only IB interface.
+///
+/// # Safety
+/// The requirements of [`poll_sole`]; all entries of `wcs` were written.
+#[inline(never)]
+unsafe fn take_packets(worker: &Worker, iface: &IbIface, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
+    // SAFETY: single-thread mode; no progress call up the stack borrows `rx`.
+    let rx = unsafe { worker.rx.alone() };
+    let Some(ports) = rx.ib.as_deref_mut() else {
+        return 0;
+    };
+    worker.rx.hold(true);
+    // SAFETY: the caller's promise; the hold keeps callbacks from progress.
+    let count = unsafe { short::take_packets(ports, inlined(worker), iface, wcs) };
+    worker.rx.hold(false);
+    rx.events += u64::from(count);
+    count
+}
+
+/// Handles completions of sends of the worker's only IB interface.
+///
+/// # Safety
+/// The requirements of [`take_packets`].
+#[inline(never)]
+unsafe fn take_completions(worker: &Worker, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
+    // SAFETY: single-thread mode; no progress call up the stack borrows `rx`.
+    let rx = unsafe { worker.rx.alone() };
+    let Some(ports) = rx.ib.as_deref_mut() else {
+        return 0;
+    };
+    worker.rx.hold(true);
+    // SAFETY: the caller's promise; the hold keeps callbacks from progress.
+    let count = unsafe { short::take_completions(ports, called(worker), wcs) };
+    worker.rx.hold(false);
+    rx.events += u64::from(count);
+    count
+}
+
+/// The worker for what arrives, in single-thread mode, where each message passes.
+#[inline(always)]
+pub(super) fn inlined(worker: &Worker) -> WorkerSink<'_, Inlined> {
+    WorkerSink::new(worker, Inlined)
+}
+
+/// The worker for what arrives, in single-thread mode.
+#[inline(always)]
+fn called(worker: &Worker) -> WorkerSink<'_, Called<false>> {
+    WorkerSink::new(worker, Called)
 }
 
 #[inline(never)]
@@ -135,10 +206,10 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
     let mut count = shm::poll_all::<MT>(worker, rx);
     worker.progress_flags.clear_copied();
     if worker.progress_flags.has_ib() {
-        count += ib_rx::progress(worker, rx, on_packet::<MT>);
+        count += op::ib::progress(worker, rx, Called::<MT>);
     }
     if worker.progress_flags.has_tofu() {
-        count += crate::op::tofu::progress(worker, rx, on_packet::<MT>);
+        count += op::tofu::progress(worker, rx, Called::<MT>);
     }
     if worker.progress_flags.is_networked() {
         count += tcp_rx::progress(worker, rx);
@@ -150,7 +221,7 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
     }
     let look = rx.calls == 0;
     if look {
-        count += tick::progress(worker, rx, on_packet::<MT>);
+        count += tick::progress(worker, rx);
     }
     rx.events += u64::from(count);
     if MT

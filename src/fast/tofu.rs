@@ -3,8 +3,9 @@
 
 pub(super) mod atomics;
 
-use super::arrival::on_packet;
+use super::arrival::Called;
 use super::plain::{flush_slow, get_slow, is_plain, may_be_null, put_slow};
+use super::progress::inlined;
 use super::request::{arm_completion, request_of};
 use super::sender::sender_of;
 use super::shm::BATCH;
@@ -15,13 +16,12 @@ use crate::engine::rkey::Rkey;
 use crate::engine::worker::{Rx, Worker};
 use crate::op;
 use crate::op::param::Param;
-use crate::op::sink::WorkerSink;
 use crate::proto::answers;
 use crate::proto::tx::rma_tofu;
+use crate::tl::Lane;
 use crate::tl::tofu::receive::short::{self, Polled};
 use crate::tl::tofu::sender::TofuSender;
 use crate::tl::tofu::tni::PIGGYBACK;
-use crate::tl::{Lane, Message};
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::ptr;
@@ -236,7 +236,7 @@ pub unsafe fn poll(worker: &Worker, rx: &mut Rx) -> u32 {
 #[inline(never)]
 fn poll_all(worker: &Worker, rx: &mut Rx) -> u32 {
     worker.rx.hold(true);
-    let count = op::tofu::progress(worker, rx, on_packet::<false>);
+    let count = op::tofu::progress(worker, rx, Called::<false>);
     worker.rx.hold(false);
     rx.events += u64::from(count);
     count
@@ -256,7 +256,7 @@ unsafe fn take(worker: &Worker, rx: &mut Rx, code: i32) -> u32 {
     worker.rx.hold(true);
     let in_a_row = std::mem::replace(&mut rings.credited_at, calls) == calls + 1;
     // SAFETY: the caller's promise; the hold keeps callbacks from progress.
-    let mut count = unsafe { short::handle(rings, sink(worker), code) };
+    let mut count = unsafe { short::handle(rings, inlined(worker), code) };
     if in_a_row {
         // SAFETY: the caller's promise.
         count += unsafe { take_more(worker, rx) };
@@ -276,19 +276,9 @@ unsafe fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
         return 0;
     };
     // SAFETY: the caller's promise.
-    let (count, is_empty) = unsafe { short::handle_more(rings, sink(worker), BATCH) };
+    let (count, is_empty) = unsafe { short::handle_more(rings, inlined(worker), BATCH) };
     if is_empty {
         return count;
     }
-    count + op::tofu::progress(worker, rx, on_packet::<false>)
-}
-
-/// The worker for what arrives.
-#[inline(always)]
-#[allow(
-    clippy::redundant_closure,
-    reason = "a closure is inlined, as a function that two places name is not"
-)]
-fn sink(worker: &Worker) -> WorkerSink<'_, impl Fn(&Worker, Message) -> bool + Copy> {
-    WorkerSink::new(worker, |w, m| on_packet::<false>(w, m))
+    count + op::tofu::progress(worker, rx, Called::<false>)
 }

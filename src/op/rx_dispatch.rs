@@ -2,7 +2,6 @@
 
 use super::{am, amo, amo_target, get_reply, signal, stream, tag};
 use crate::ctypes::*;
-use crate::engine::ib_worker::RailEvent;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, PeerRef};
 use crate::engine::rndv_rts::RtsInfo;
@@ -10,10 +9,11 @@ use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::Worker;
 use crate::op::malformed::Malformed;
 use crate::proto::rndv::{self, get_zcopy, put_zcopy};
-use crate::proto::{answers, cm, failure, ib_rails, req_lookup, rndv_cancel, split_copy, tx};
+use crate::proto::{answers, cm, failure, req_lookup, rndv_cancel, split_copy, tx};
 use crate::sys::log;
 use crate::tl::Message;
 use crate::tl::amo::AmoOp;
+use crate::tl::rail_event::RailEvent;
 use crate::wire::address::PortLocator;
 use crate::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, FragmentHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr,
@@ -54,7 +54,9 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
             }
             Kind::RailReq => rail(worker, peer, m.imm, &head, RailEvent::PeerRequest)?,
             Kind::RailRep => rail(worker, peer, m.imm, &head, RailEvent::PeerReply)?,
-            Kind::RailDown => ib_rails::on_gone(peer, RailImm::from_u64(m.imm)),
+            Kind::RailDown => {
+                worker.raise_rails(peer, RailEvent::PeerGaveUp(RailImm::from_u64(m.imm)));
+            }
             Kind::RailDownAck => {
                 worker.raise_rails(peer, RailEvent::PeerDropped(RailImm::from_u64(m.imm)));
             }

@@ -1,43 +1,69 @@
 //! The layer above the transports, as they see it.
 
-use super::rx_dispatch;
+use super::{rx_dispatch, signal};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
-use crate::engine::request::{PeerRef, Request};
+use crate::engine::request::{self, PeerRef, Request};
 use crate::engine::worker::Worker;
 use crate::proto::select::message::longest_record;
-use crate::proto::tx::{self, completion};
-use crate::proto::{detach, failure, flush};
-use crate::tl::sink::{PeerContact, PeerState, Sink};
+use crate::proto::tx::completion::{self, EndedRequests};
+use crate::proto::tx::{self, ib_stripe, zcopy};
+use crate::proto::{detach, failure, flush, rndv};
+use crate::tl::sink::{LostPart, PeerContact, PeerState, Sink};
 use crate::tl::{Lane, LaneTarget, Message, Token};
+use crate::wire::header::{Kind, SignalWord};
 use std::sync::atomic::Ordering;
 
-/// A worker's peers for the progress of a transport. `short` gets each message first; true: it has handled it.
-#[derive(Clone, Copy)]
-pub struct WorkerSink<'a, F> {
-    worker: &'a Worker,
-    short: F,
+/// Handles the most frequent messages: the hot path's part of a sink.
+pub trait ShortMessages: Copy {
+    /// Handles a message of one of the frequent kinds. False: it is of another kind, and nothing was done.
+    fn handle(self, worker: &Worker, m: Message) -> bool;
 }
 
-impl<'a, F: Fn(&Worker, Message) -> bool + Copy> WorkerSink<'a, F> {
+/// Leaves every message to [`Sink::deliver`].
+#[derive(Clone, Copy)]
+pub struct NoShort;
+
+impl ShortMessages for NoShort {
+    fn handle(self, _worker: &Worker, _m: Message) -> bool {
+        false
+    }
+}
+
+/// A worker's peers for the progress of a transport. `short` gets each message first.
+#[derive(Clone, Copy)]
+pub struct WorkerSink<'a, H> {
+    worker: &'a Worker,
+    short: H,
+}
+
+impl<'a, H: ShortMessages> WorkerSink<'a, H> {
     #[inline(always)]
-    pub fn new(worker: &'a Worker, short: F) -> Self {
+    pub fn new(worker: &'a Worker, short: H) -> Self {
         WorkerSink { worker, short }
     }
 }
 
 /// A sink for rare events, which the hot path does not handle.
-pub fn cold(worker: &Worker) -> WorkerSink<'_, impl Fn(&Worker, Message) -> bool + Copy> {
-    WorkerSink::new(worker, |_, _| false)
+#[inline(always)]
+pub fn cold(worker: &Worker) -> WorkerSink<'_, NoShort> {
+    WorkerSink::new(worker, NoShort)
 }
 
-impl<F: Fn(&Worker, Message) -> bool + Copy> Sink for WorkerSink<'_, F> {
+impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
     type Peer = PeerRef;
+    type Completions = EndedRequests;
+    type Cold = WorkerSink<'a, NoShort>;
+
+    #[inline(always)]
+    fn cold(self) -> Self::Cold {
+        cold(self.worker)
+    }
 
     #[inline(always)]
     fn deliver_short(self, peer: PeerRef, m: Message) -> bool {
         let len = m.len;
-        let handled = (self.short)(self.worker, m);
+        let handled = self.short.handle(self.worker, m);
         if handled {
             peer.get().stats().received.add(len);
         }
@@ -53,6 +79,15 @@ impl<F: Fn(&Worker, Message) -> bool + Copy> Sink for WorkerSink<'_, F> {
             failure::fail_corrupt(peer, "an invalid message");
         }
         handled.is_ok()
+    }
+
+    fn deliver_imm(self, peer: PeerRef, imm: u32, len: usize) {
+        let peer = peer.get();
+        peer.stats().received.add(0);
+        match SignalWord::decode(imm) {
+            Some(word) => signal::on_imm(self.worker, peer, word, len),
+            None => rndv::put_zcopy::on_word(self.worker, peer, imm),
+        }
     }
 
     fn malformed(self, peer: PeerRef, what: &str) {
@@ -77,6 +112,33 @@ impl<F: Fn(&Worker, Message) -> bool + Copy> Sink for WorkerSink<'_, F> {
         unsafe { flush::marker_sent(Request::by_token(token)) };
     }
 
+    #[inline(always)]
+    unsafe fn completed_alone(self, token: Token) {
+        // SAFETY: the caller's request, of a user; its only operation is complete.
+        unsafe { request::complete_receive::<false>(Request::by_token(token), UCS_OK) };
+    }
+
+    fn repost(self, peer: PeerRef, lost: impl FnOnce(&mut Lane) -> Vec<LostPart>) {
+        let peer = peer.get();
+        let mut tx = peer.tx.lock();
+        let lost = tx.lane.as_mut().map(lost).unwrap_or_default();
+        let ended = ib_stripe::move_again(peer, &mut tx, &lost);
+        drop(tx);
+        for req in ended {
+            // SAFETY: no part of the request is outstanding, and it is in no list.
+            unsafe { zcopy::end(req) };
+        }
+    }
+
+    fn send_control(self, peer: PeerRef, kind: Kind, imm: u64, body: &[u8]) {
+        tx::control_first(peer.get(), kind, imm, body);
+    }
+
+    #[inline(always)]
+    fn pending_room(self, _peer: PeerRef) -> bool {
+        self.worker.progress_flags.backlog() != 0
+    }
+
     fn peer(self, uid: u64, target: LaneTarget) -> Option<PeerRef> {
         let peer = self.worker.peer(uid, None, Some(target))?;
         // SAFETY: a local variable of a progress call, and then the peer of an incoming ring.
@@ -94,11 +156,12 @@ impl<F: Fn(&Worker, Message) -> bool + Copy> Sink for WorkerSink<'_, F> {
 
     fn contact(self, peer: PeerRef) -> PeerContact {
         let peer = peer.get();
-        let by_socket = peer.socket_target().cloned().map(LaneTarget::Tcp);
         PeerContact {
             uid: peer.uid,
             losses: peer.losses,
-            target: by_socket.or_else(|| peer.target.as_deref().cloned()),
+            target: peer.target.as_deref().cloned(),
+            fallback: peer.fallback().cloned(),
+            fails_over: peer.fails_over(),
         }
     }
 
@@ -106,6 +169,7 @@ impl<F: Fn(&Worker, Message) -> bool + Copy> Sink for WorkerSink<'_, F> {
         let peer = peer.get();
         let tx = peer.tx.lock();
         let (has_lane, is_connecting) = (tx.lane.is_some(), tx.connecting);
+        let is_idle = tx.pending.is_empty() && peer.inbox.is_none();
         drop(tx);
         PeerState {
             // Relaxed: set once; the next call sees it.
@@ -114,7 +178,14 @@ impl<F: Fn(&Worker, Message) -> bool + Copy> Sink for WorkerSink<'_, F> {
             has_lane,
             uses_inbox: peer.uses_inbox(),
             is_connecting,
+            is_wanted: !is_idle || peer.is_held(),
         }
+    }
+
+    #[inline]
+    fn watches_death(self, peer: PeerRef) -> bool {
+        // Relaxed: set once; the next call sees it.
+        peer.get().watch_death.load(Ordering::Relaxed)
     }
 
     fn has_failed(self, peer: PeerRef) -> bool {
@@ -129,21 +200,29 @@ impl<F: Fn(&Worker, Message) -> bool + Copy> Sink for WorkerSink<'_, F> {
         peer.get().set_dev_index(index);
     }
 
-    fn lane_up(self, peer: PeerRef, lane: Lane) -> bool {
+    fn note_failover(self, peer: PeerRef) {
+        peer.get().set_failover();
+    }
+
+    fn lane_up(self, peer: PeerRef, mut lane: Lane, device: Option<usize>) -> Result<(), Lane> {
         let peer: &Peer = peer.get();
         let mut tx = peer.tx.lock();
         tx.connecting = false;
-        let is_first = tx.lane.is_none();
-        if is_first {
-            tx.lane = Some(lane);
-            peer.note_traffic(self.worker);
-            tx::log_lanes(self.worker, peer);
-        } else {
-            // Its destructor takes locks of the transport.
-            drop(tx);
-            drop(lane);
+        if tx.lane.is_some() || peer.uses_inbox() {
+            return Err(lane);
         }
-        is_first
+        // Relaxed: a fence stores it before it takes the lock of each lane.
+        if self.worker.fences.load(Ordering::Relaxed) {
+            lane.fence();
+        }
+        peer.set_qp_transport(lane.qp_transport());
+        if let Some(index) = device {
+            peer.set_dev_index(index);
+        }
+        tx.lane = Some(lane);
+        peer.note_traffic(self.worker);
+        tx::log_lanes(self.worker, peer);
+        Ok(())
     }
 
     fn lane_down(self, peer: PeerRef, status: ucs_status_t) {
@@ -170,6 +249,16 @@ impl<F: Fn(&Worker, Message) -> bool + Copy> Sink for WorkerSink<'_, F> {
     #[inline]
     fn with_lane<R>(self, peer: PeerRef, act: impl FnOnce(&mut Lane) -> R) -> Option<R> {
         peer.get().tx.lock().lane.as_mut().map(act)
+    }
+
+    #[inline(always)]
+    unsafe fn with_lane_alone<R>(
+        self,
+        peer: PeerRef,
+        act: impl FnOnce(&mut Lane) -> R,
+    ) -> Option<R> {
+        // SAFETY: the caller's promise.
+        unsafe { peer.get().tx.alone() }.lane.as_mut().map(act)
     }
 
     fn take_lane(self, peer: PeerRef, which: impl FnOnce(&Lane) -> bool) -> Option<Lane> {

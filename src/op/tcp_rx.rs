@@ -1,7 +1,6 @@
 //! Arrivals over TCP: connections, messages, and long payloads that go to their place.
 
 use super::{listener, rx_dispatch, sink, tcp_rx_bulk};
-use crate::engine::ib_worker::IbWorker;
 use crate::engine::peer::Peer;
 use crate::engine::request::PeerRef;
 use crate::engine::worker::{Rx, Worker};
@@ -9,6 +8,7 @@ use crate::proto::{ib_wireup_tcp, tx};
 use crate::sys::epoll::SocketEvent;
 use crate::sys::log;
 use crate::tl::Lane;
+use crate::tl::ib::worker::IbWorker;
 use crate::tl::tcp::conn::TcpConnPhase;
 use crate::tl::tcp::receiver::{Buffered, PIECE, TcpReceiver};
 use crate::tl::tcp::worker::{LISTENER, TIMER, TcpWorker};
@@ -68,7 +68,7 @@ fn look(worker: &Worker, rx: &mut Rx) -> u32 {
     if let Some(ports) = ports.as_deref_mut()
         && !ports.oob_requests.is_empty()
     {
-        ib_wireup_tcp::start(worker, sockets, ports);
+        ib_wireup_tcp::start(worker, sink::cold(worker), sockets, ports);
     }
     let turn = if rings { calls / SHARE } else { calls };
     let direct = sockets.unsettled == 0
@@ -100,7 +100,7 @@ fn share(sockets: &TcpWorker<PeerRef>, ready: usize) -> u32 {
 pub fn poll_by_clock(
     worker: &Worker,
     sockets: &mut TcpWorker<PeerRef>,
-    ports: Option<&mut IbWorker>,
+    ports: Option<&mut IbWorker<PeerRef>>,
 ) -> u32 {
     let count = poll(worker, sockets, ports);
     // There may be no other poll of the sockets before the next tick.
@@ -111,7 +111,11 @@ pub fn poll_by_clock(
 /// Reads sockets with unhandled messages, and those that epoll reports.
 #[cold]
 #[inline(never)]
-fn poll(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, ports: Option<&mut IbWorker>) -> u32 {
+fn poll(
+    worker: &Worker,
+    sockets: &mut TcpWorker<PeerRef>,
+    ports: Option<&mut IbWorker<PeerRef>>,
+) -> u32 {
     sockets.unasked += 1;
     if sockets.behind() >= (PORTION / MIN_SHARE) as usize && sockets.unasked < ASK_EVERY {
         return go_on(worker, sockets, MIN_SHARE);
@@ -147,7 +151,7 @@ fn go_on(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, share: u32) -> u32 {
 fn on_events(
     worker: &Worker,
     sockets: &mut TcpWorker<PeerRef>,
-    mut ports: Option<&mut IbWorker>,
+    mut ports: Option<&mut IbWorker<PeerRef>>,
     events: &[SocketEvent],
     share: u32,
 ) -> u32 {
@@ -172,13 +176,24 @@ fn on_events(
         match sockets.get(event.token).map(|c| c.phase) {
             Some(TcpConnPhase::Open) => count += on_open(worker, sockets, event, share),
             Some(TcpConnPhase::WireupConnecting { .. } | TcpConnPhase::WireupOpen { .. }) => {
-                ib_wireup_tcp::on_event(worker, sockets, ports.as_deref_mut(), event.token);
+                ib_wireup_tcp::on_event(
+                    worker,
+                    sink::cold(worker),
+                    sockets,
+                    ports.as_deref_mut(),
+                    event.token,
+                );
             }
             Some(_) if connect::on_event(sockets, sink::cold(worker), event) => {
                 count += receive(worker, sockets, event.token, share);
             }
             // The socket may be one for IB wireup.
-            Some(_) => ib_wireup_tcp::take(worker, sockets, ports.as_deref_mut(), event.token),
+            Some(_) => ib_wireup_tcp::take(
+                sink::cold(worker),
+                sockets,
+                ports.as_deref_mut(),
+                event.token,
+            ),
             None => {}
         }
     }

@@ -1,17 +1,17 @@
 //! Periodic work of progress: keepalive and timeouts of the transports, listeners, dead peers, finished rings.
 
-use super::{ib_rx, listener, tcp_rx, tofu};
+use super::{ib, listener, sink, tcp_rx, tofu};
 use crate::engine::progress_clock::Tick;
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::{close_grace, detach, liveness, release, ring_reclaim};
 use crate::sys::clock;
-use crate::tl::Message;
+use crate::tl::ib::receive;
 
 /// Periodic work: finds dead peers and frees finished rings. Returns the number of events, which count as progress: a
-/// program may sleep when progress returns 0. `on_packet` handles messages as for [`ib_rx::poll`].
+/// program may sleep when progress returns 0.
 #[cold]
 #[inline(never)]
-pub fn progress(worker: &Worker, rx: &mut Rx, on_packet: fn(&Worker, Message) -> bool) -> u32 {
+pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
     let mut count = 0;
     let Tick { now, advanced } = rx.read_clock();
     // True in a child that was forked in a callback; tested again below.
@@ -23,10 +23,10 @@ pub fn progress(worker: &Worker, rx: &mut Rx, on_packet: fn(&Worker, Message) ->
     }
     if let Some(ports) = rx.ib.as_deref_mut() {
         count += if advanced {
-            ib_rx::tick(worker, ports, now)
+            ib::tick(worker, ports, now)
         } else {
             // Connection requests do not wait for the clock.
-            ib_rx::poll(worker, ports, on_packet)
+            receive::poll(ports, sink::cold(worker))
         };
     }
     if worker.progress_flags.is_inherited() {

@@ -1,20 +1,14 @@
 //! The calls of a worker's progress and end into the Tofu transport.
 
-use super::sink::{self, WorkerSink};
+use super::sink::{self, ShortMessages, WorkerSink};
 use crate::engine::request::PeerRef;
 use crate::engine::worker::{Rx, Worker};
-use crate::tl::Message;
 use crate::tl::tofu::worker::TofuWorker;
 use crate::tl::tofu::{connect, receive};
 
-/// Polls and handles events, and begins connections: returns the number of events. `short` gets each message first;
-/// true: it has handled it.
+/// Polls and handles events, and begins connections: returns the number of events. `short` gets each message first.
 #[inline(never)]
-pub fn progress(
-    worker: &Worker,
-    rx: &mut Rx,
-    short: impl Fn(&Worker, Message) -> bool + Copy,
-) -> u32 {
+pub fn progress(worker: &Worker, rx: &mut Rx, short: impl ShortMessages) -> u32 {
     let Some(tofu) = rx.tofu.as_deref_mut() else {
         return 0;
     };

@@ -1,5 +1,6 @@
 //! Arm and wait: a worker that sleeps without missing an event.
 
+use super::sink;
 use crate::ctypes::*;
 use crate::engine::peer_monitor::PeerMonitor;
 use crate::engine::wakeup::Wakeup;
@@ -36,7 +37,6 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
         unsafe { wake.listen(inbox) };
         inbox.arm();
     }
-    let keepalive = worker.ctx.policy.keepalive_ms;
     wake.arm();
     // Checked after arming: a message whose sender did not see that this worker is armed is found here.
     let busy = is_stuck(worker)
@@ -46,7 +46,7 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
         || (worker.cm.lock().as_mut()).is_some_and(|x| !x.sleep_until_due())
         || !worker.peer_lists.connect_tcp.lock().is_empty()
         || !worker.peer_lists.connect_ib.lock().is_empty()
-        || rx.ib.as_mut().is_some_and(|p| !p.arm(keepalive))
+        || rx.ib.as_mut().is_some_and(|p| !p.arm(sink::cold(worker)))
         || worker.doorbell.has_new_ring()
         || rx
             .shm_rings

@@ -1,7 +1,6 @@
 //! Worker destruction: cancels what is open and closes the connections.
 
-use super::ib_drain::LINGER_MS;
-use super::{endpoint, ib_drain, sink, tofu};
+use super::{endpoint, ib, sink, tofu};
 use crate::ctypes::*;
 use crate::engine::cm::ConnRequest;
 use crate::engine::endpoint::EpFlags;
@@ -10,6 +9,7 @@ use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::{self, peer_requests};
 use crate::proto::{cm, internal, proto_info, rndv_cancel};
 use crate::sys::log;
+use crate::tl::ib::close::LINGER_MS;
 use crate::tl::tcp;
 use std::os::fd::AsFd;
 
@@ -148,7 +148,7 @@ fn close_lanes(w: &Worker, rx: &mut Rx) {
             ports.descriptors().for_each(|fd| wake.remove(fd));
         }
         w.ctx.tl.ib.forget_worker(w.uid);
-        ib_drain::close(w, &mut ports);
+        ib::close(w, &mut ports);
     }
     if let Some(mut rings) = rx.tofu.take() {
         tofu::close(w, &mut rings);

@@ -5,8 +5,8 @@ use super::tx::{self, peer_requests};
 use super::{close_grace, internal, release, resolve, rndv_cancel};
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, EpFlags};
-use crate::engine::peer::Peer;
-use crate::engine::request::{self, EndpointId, EndpointRef, Request, ZcopyState};
+use crate::engine::peer::{Peer, PeerSet};
+use crate::engine::request::{self, EndpointId, EndpointRef, PeerRef, Request, ZcopyState};
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::{Rx, Worker};
 use crate::sys::{clock, host, log, process, process_monitor};
@@ -92,7 +92,8 @@ pub fn unwatch(worker: &Worker, peer: &Peer) {
 pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
     let lost = worker.peer_lists.failed.lock().take();
     if let Some(ports) = rx.ib.as_deref_mut().filter(|_| !lost.is_empty()) {
-        ports.end(&lost.iter().map(|&(peer, ())| peer).collect());
+        let failed: PeerSet = lost.iter().map(|&(peer, ())| peer).collect();
+        ports.end(|peer: PeerRef| failed.contains(peer.get()));
     }
     for (peer, ()) in lost {
         let peer = peer.get();

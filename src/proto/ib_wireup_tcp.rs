@@ -5,11 +5,14 @@
 //! UD, and the timeouts are those of UD (`ib_wireup`). When both sides have acknowledged READY, the side that connected
 //! the socket closes it.
 
-use super::ib_wireup;
-use crate::engine::ib_worker::{IbConn, IbWorker, TcpWireup};
 use crate::engine::request::PeerRef;
 use crate::engine::worker::Worker;
 use crate::sys::{clock, log};
+use crate::tl::ib::conn::IbConn;
+use crate::tl::ib::connect as qp_connect;
+use crate::tl::ib::oob::TcpWireup;
+use crate::tl::ib::worker::IbWorker;
+use crate::tl::sink::Sink;
 use crate::tl::tcp::conn::TcpConnPhase;
 use crate::tl::tcp::worker::TcpWorker;
 use crate::tl::tcp::{SharedSocket, accept, connect, socket};
@@ -25,7 +28,12 @@ const TURN_MS: u64 = 1000;
 
 /// Connects the sockets that were requested, as far as there is room. The others are requested again when their HELLO
 /// is due.
-pub fn start(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, ports: &mut IbWorker) {
+pub fn start<S: Sink<Peer = PeerRef>>(
+    worker: &Worker,
+    sink: S,
+    sockets: &mut TcpWorker<PeerRef>,
+    ports: &mut IbWorker<PeerRef>,
+) {
     let wanted = std::mem::take(&mut ports.oob_requests);
     let mut room = socket::max_half_open().saturating_sub(sockets.wireups);
     if room < wanted.len() {
@@ -33,14 +41,14 @@ pub fn start(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, ports: &mut IbWo
         close_oldest(ports, wanted.len() - room);
     }
     for number in wanted {
-        if room > 0 && connect(worker, sockets, ports, number, None) {
+        if room > 0 && connect(worker, sink, sockets, ports, number, None) {
             room -= 1;
         }
     }
 }
 
 /// Closes sockets without an answer for long: their connections request others when a HELLO is due.
-fn close_oldest(ports: &mut IbWorker, most: usize) {
+fn close_oldest(ports: &mut IbWorker<PeerRef>, most: usize) {
     let before = clock::coarse_ms().saturating_sub(TURN_MS);
     let all = ports.iter().filter_map(IbConn::oob);
     let old = all.filter(|oob| oob.ours.is_some() && oob.since < before);
@@ -49,14 +57,15 @@ fn close_oldest(ports: &mut IbWorker, most: usize) {
 
 /// Connects to the next address of a peer, after one that has failed, if the connection is still needed. Returns
 /// whether a socket is connecting.
-fn connect(
+fn connect<S: Sink<Peer = PeerRef>>(
     worker: &Worker,
+    sink: S,
     sockets: &mut TcpWorker<PeerRef>,
-    ports: &mut IbWorker,
+    ports: &mut IbWorker<PeerRef>,
     number: u32,
     after: Option<usize>,
 ) -> bool {
-    let still = |c: &&mut IbConn| !c.ended && !c.is_settled();
+    let still = |c: &&mut IbConn<PeerRef>| !c.ended && !c.is_settled();
     let Some(c) = ports.get(number).filter(still) else {
         return false;
     };
@@ -69,7 +78,7 @@ fn connect(
     };
     let paths = target.paths(&worker.ctx.tl.tcp.devices);
     if paths.is_empty() {
-        ib_wireup::fail(peer, &ErrorKind::NetworkUnreachable.into());
+        qp_connect::fail(sink, c.peer, &ErrorKind::NetworkUnreachable.into());
         return false;
     }
     let first = after.map_or(oob.first % paths.len(), |failed| failed + 1);
@@ -97,18 +106,19 @@ fn connect(
 }
 
 /// Handles an event of a socket for wireup.
-pub fn on_event(
+pub fn on_event<S: Sink<Peer = PeerRef>>(
     worker: &Worker,
+    sink: S,
     sockets: &mut TcpWorker<PeerRef>,
-    ports: Option<&mut IbWorker>,
+    ports: Option<&mut IbWorker<PeerRef>>,
     token: u64,
 ) {
     let phase = sockets.get(token).map(|c| c.phase);
     match (phase, ports) {
         (Some(TcpConnPhase::WireupConnecting { number, candidate }), Some(ports)) => {
-            on_connected(worker, sockets, ports, token, (number, candidate));
+            on_connected(worker, sink, sockets, ports, token, (number, candidate));
         }
-        (Some(TcpConnPhase::WireupOpen { .. }), Some(ports)) => read(worker, sockets, ports, token),
+        (Some(TcpConnPhase::WireupOpen { .. }), Some(ports)) => read(sink, sockets, ports, token),
         _ => {
             sockets.remove(token);
         }
@@ -120,10 +130,11 @@ fn is(link: &Option<Arc<SharedSocket>>, token: u64) -> bool {
 }
 
 /// Handles the end of a connect: success or failure.
-fn on_connected(
+fn on_connected<S: Sink<Peer = PeerRef>>(
     worker: &Worker,
+    sink: S,
     sockets: &mut TcpWorker<PeerRef>,
-    ports: &mut IbWorker,
+    ports: &mut IbWorker<PeerRef>,
     token: u64,
     (number, candidate): (u32, usize),
 ) {
@@ -161,20 +172,25 @@ fn on_connected(
             };
             link.epoll.watch_room(&link.socket, token, false);
             oob.through = true;
-            ib_wireup::send_hello(worker, ports, number);
+            qp_connect::send_hello(ports, sink, number);
         }
         Err(e) if e.kind() == ErrorKind::NotConnected => {}
         Err(e) => {
             log::debug!("no wireup connection to worker {:#x}: {e}", peer.uid);
             oob.ours = None;
             sockets.remove(token);
-            connect(worker, sockets, ports, number, Some(candidate));
+            connect(worker, sink, sockets, ports, number, Some(candidate));
         }
     }
 }
 
 /// Reads wireup messages, or the end of them.
-fn read(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, ports: &mut IbWorker, token: u64) {
+fn read<S: Sink<Peer = PeerRef>>(
+    sink: S,
+    sockets: &mut TcpWorker<PeerRef>,
+    ports: &mut IbWorker<PeerRef>,
+    token: u64,
+) {
     let Some(c) = sockets.get(token) else { return };
     match c.receiver.read(usize::MAX) {
         Err(e) if e.kind() == ErrorKind::WouldBlock => {}
@@ -188,20 +204,20 @@ fn read(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, ports: &mut IbWorker,
             }
             forget(ports, token);
         }
-        Ok(_) => take(worker, sockets, Some(ports), token),
+        Ok(_) => take(sink, sockets, Some(ports), token),
     }
 }
 
 /// Handles the messages in the buffer, if the worker has IB interfaces. A malformed message closes the socket.
-pub fn take(
-    worker: &Worker,
+pub fn take<S: Sink<Peer = PeerRef>>(
+    sink: S,
     sockets: &mut TcpWorker<PeerRef>,
-    ports: Option<&mut IbWorker>,
+    ports: Option<&mut IbWorker<PeerRef>>,
     token: u64,
 ) {
     let Some(ports) = ports else { return };
     loop {
-        match next(worker, sockets, ports, token) {
+        match next(sink, sockets, ports, token) {
             Ok(true) => {}
             Ok(false) => return,
             Err(why) => {
@@ -213,10 +229,10 @@ pub fn take(
 }
 
 /// Handles one message. False: none is complete.
-fn next(
-    worker: &Worker,
+fn next<S: Sink<Peer = PeerRef>>(
+    sink: S,
     sockets: &mut TcpWorker<PeerRef>,
-    ports: &mut IbWorker,
+    ports: &mut IbWorker<PeerRef>,
     token: u64,
 ) -> Result<bool, &'static str> {
     const FOREIGN: &str = "unknown protocol";
@@ -242,12 +258,12 @@ fn next(
     *read += 1;
     c.receiver.take(TcpWireupMsg::SIZE);
     let link = c.link.clone();
-    ib_wireup::on_tcp_msg(worker, ports, &link, &msg, first)?;
+    qp_connect::on_tcp_msg(ports, sink, &link, &msg, first)?;
     Ok(true)
 }
 
 /// Removes a closed socket from its connection.
-fn forget(ports: &mut IbWorker, token: u64) {
+fn forget(ports: &mut IbWorker<PeerRef>, token: u64) {
     for oob in ports.iter().filter_map(IbConn::oob) {
         if is(&oob.ours, token) {
             (oob.ours, oob.through) = (None, false);

@@ -1,6 +1,7 @@
 //! The lanes of an endpoint, for queries and printing.
 
-use crate::engine::peer::{Peer, QpTransport};
+use crate::engine::peer::Peer;
+use crate::tl::contract::QpTransport;
 use crate::tl::lane_info::LaneInfo;
 use crate::tl::{LaneTarget, ib, shm, tcp};
 

@@ -54,6 +54,20 @@ pub enum Teardown {
     Kept,
 }
 
+/// Kind of the queue pair that a lane uses, or will use.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QpTransport {
+    /// No queue pair.
+    None = 0,
+    /// A queue pair; of which kind is not known yet.
+    Unknown = 1,
+    /// RC: a queue pair of the connection's own.
+    Own = 2,
+    /// UD: the interface's queue pair for datagrams.
+    Datagrams = 3,
+}
+
 /// A record: its header fields as `wire::header` has them.
 #[derive(Clone, Copy)]
 pub struct RecordHdr {
@@ -195,6 +209,11 @@ pub trait LaneOps {
     /// connected.
     fn remote_port(&self) -> Option<usize> {
         None
+    }
+
+    /// The kind of queue pair that the lane uses.
+    fn qp_transport(&self) -> QpTransport {
+        QpTransport::None
     }
 
     /// Ends a lane whose peer has failed. `is_dead`: the peer's process has ended: it accesses nothing any more.

@@ -1,6 +1,6 @@
 //! The closed set of lanes.
 
-use super::contract::{LaneOps, Teardown};
+use super::contract::{LaneOps, QpTransport, Teardown};
 use super::{Token, ib, shm, tcp, tofu};
 
 /// The transport to a peer, with its state. The sending thread holds the peer's lock, so that one thread at a time
@@ -167,6 +167,11 @@ impl Lane {
     /// connected.
     pub fn remote_port(&self) -> Option<usize> {
         with_sender!(self, sender => LaneOps::remote_port(&**sender))
+    }
+
+    /// The kind of queue pair that the lane uses.
+    pub fn qp_transport(&self) -> QpTransport {
+        with_sender!(self, sender => sender.qp_transport())
     }
 
     /// Ends a lane whose peer has failed. Returns whether the caller drops it. `is_dead`: the peer's process has ended:

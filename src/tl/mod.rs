@@ -1,7 +1,8 @@
 //! Transports: how bytes get from one worker to another. They do not depend on matching or on requests.
 //!
 //! `contract` and `lane`: what a transport does for the layers above; `sink`: what it calls there; `shared`: what it
-//! keeps in contexts, workers, regions and keys; `message`, `token`: what both sides exchange; `amo`: atomic operations
+//! keeps in contexts, workers, regions and keys; `message`, `token`, `rail_event`: what both
+//! sides exchange; `amo`: atomic operations
 //! on memory of this process; `cm`, `cm_conn`: connections of clients and listeners.
 
 pub mod amo;
@@ -14,6 +15,7 @@ pub mod lane_info;
 pub mod mapped;
 mod message;
 mod program;
+pub mod rail_event;
 pub mod reassembly;
 mod resource;
 mod shared;

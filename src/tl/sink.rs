@@ -1,7 +1,9 @@
 //! What a transport calls in the layer above: the upward half of the contract. docs/TRANSPORTS.md explains both halves.
 
+use super::tcp::TcpTarget;
 use super::{Lane, LaneTarget, Message, Token};
 use crate::ctypes::ucs_status_t;
+use crate::wire::header::Kind;
 
 /// What the layer above knows of a peer.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +17,8 @@ pub struct PeerState {
     pub uses_inbox: bool,
     /// A lane is requested, and not up yet.
     pub is_connecting: bool,
+    /// An endpoint, a call or a request that waits for room needs the peer.
+    pub is_wanted: bool,
 }
 
 impl PeerState {
@@ -31,6 +35,41 @@ pub struct PeerContact {
     /// Earlier peers with this uid that have failed.
     pub losses: u32,
     pub target: Option<LaneTarget>,
+    /// Where its TCP connections are accepted if they carry its messages in place of another transport.
+    pub fallback: Option<TcpTarget>,
+    /// The connection has to outlive the failure of a port.
+    pub fails_over: bool,
+}
+
+impl PeerContact {
+    /// Where the peer accepts the TCP connection that is to carry its messages, if one is.
+    pub fn socket_target(self) -> Option<TcpTarget> {
+        match self.target {
+            Some(LaneTarget::Tcp(target)) => Some(target),
+            _ => self.fallback,
+        }
+    }
+}
+
+/// A part of a transfer that a device has not moved before it failed.
+#[derive(Clone, Copy, Debug)]
+pub struct LostPart {
+    pub token: Token,
+    /// The part's first byte in the memory of this process.
+    pub addr: u64,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// Operations of a lane that have completed, until [`finish`](Self::finish) reports them.
+pub trait Completions: Default {
+    /// Adds one, under the lock of the peer whose lane it is.
+    ///
+    /// The token came with an operation that the lane has not reported yet, and that was not taken back.
+    fn add(&mut self, token: Token);
+
+    /// Reports them to the layer above, without a lock.
+    fn finish(self);
 }
 
 /// The layer above, as a transport's progress sees it: one value for all peers of a worker. It is implemented once, and
@@ -44,6 +83,13 @@ pub trait Sink: Copy {
     /// Names a peer. The layer above frees no peer that a connection or an incoming ring of the transport has, and none
     /// while the transport's progress runs.
     type Peer: Copy + Eq;
+    /// Collects operations that complete while a lane is locked.
+    type Completions: Completions;
+    /// The same for code off the hot path, of which one copy is enough.
+    type Cold: Sink<Peer = Self::Peer>;
+
+    /// The same, without [`deliver_short`](Self::deliver_short).
+    fn cold(self) -> Self::Cold;
 
     /// Handles a message of one of the frequent kinds. False: it is of another kind, and nothing was done.
     fn deliver_short(self, peer: Self::Peer, m: Message) -> bool;
@@ -53,6 +99,9 @@ pub trait Sink: Copy {
     /// # Safety
     /// The record of `m` is readable during the call.
     unsafe fn deliver(self, peer: Self::Peer, m: &Message) -> bool;
+
+    /// Handles the immediate of a write of `len` bytes by the peer's device.
+    fn deliver_imm(self, peer: Self::Peer, imm: u32, len: usize);
 
     /// The peer has sent malformed data: it fails.
     fn malformed(self, peer: Self::Peer, what: &str);
@@ -70,6 +119,22 @@ pub trait Sink: Copy {
     /// As for [`completed`](Self::completed); the token was that of a flush.
     unsafe fn flushed(self, token: Token);
 
+    /// [`completed`](Self::completed) without an error, of the only operation of its request.
+    ///
+    /// # Safety
+    /// As for [`completed`](Self::completed); single-thread mode.
+    unsafe fn completed_alone(self, token: Token);
+
+    /// Queues the parts that `lost` returns before all requests that wait for the lane. It is called under the peer's
+    /// lock.
+    fn repost(self, peer: Self::Peer, lost: impl FnOnce(&mut Lane) -> Vec<LostPart>);
+
+    /// Sends a control message before the requests that wait for the lane.
+    fn send_control(self, peer: Self::Peer, kind: Kind, imm: u64, body: &[u8]);
+
+    /// The lane to a peer has room again. Whether requests wait for it: the layer above posts them.
+    fn pending_room(self, peer: Self::Peer) -> bool;
+
     /// The peer with this uid, made if it is new, which is at `target`. `None`: it is known to be another process.
     fn peer(self, uid: u64, target: LaneTarget) -> Option<Self::Peer>;
 
@@ -85,17 +150,26 @@ pub trait Sink: Copy {
     /// What is known of a peer. Takes its locks: for rare events.
     fn state(self, peer: Self::Peer) -> PeerState;
 
+    /// Whether an endpoint watches for the peer's death.
+    fn watches_death(self, peer: Self::Peer) -> bool;
+
     /// Whether a peer has failed.
     fn has_failed(self, peer: Self::Peer) -> bool;
 
     /// Bytes of the longest record that the layer above sends.
     fn longest_record(self) -> usize;
 
-    /// The lane to a peer that is about to be up goes through the transport's device with this index.
+    /// The lane to a peer goes through the transport's device with this index from now on.
     fn note_device(self, peer: Self::Peer, index: usize);
 
-    /// The lane to a peer is up. False: there is one already, and this one was dropped.
-    fn lane_up(self, peer: Self::Peer, lane: Lane) -> bool;
+    /// The connection to a peer outlives the failure of a port.
+    fn note_failover(self, peer: Self::Peer);
+
+    /// The lane to a peer is up, through the transport's device with this index.
+    ///
+    /// # Errors
+    /// The lane: there is one already, or messages to the peer go by shared memory.
+    fn lane_up(self, peer: Self::Peer, lane: Lane, device: Option<usize>) -> Result<(), Lane>;
 
     /// A peer cannot be reached any more, or has closed: it fails, unless it has failed before.
     fn lane_down(self, peer: Self::Peer, status: ucs_status_t);
@@ -111,6 +185,16 @@ pub trait Sink: Copy {
 
     /// Calls `act` with the lane to a peer, under its lock. `None`: there is no lane.
     fn with_lane<R>(self, peer: Self::Peer, act: impl FnOnce(&mut Lane) -> R) -> Option<R>;
+
+    /// [`with_lane`](Self::with_lane) without the lock.
+    ///
+    /// # Safety
+    /// Single-thread mode, and no caller up the stack borrows the lane.
+    unsafe fn with_lane_alone<R>(
+        self,
+        peer: Self::Peer,
+        act: impl FnOnce(&mut Lane) -> R,
+    ) -> Option<R>;
 
     /// Takes the lane to a peer if `which` is true of it. The caller drops it, without the peer's lock.
     fn take_lane(self, peer: Self::Peer, which: impl FnOnce(&Lane) -> bool) -> Option<Lane>;

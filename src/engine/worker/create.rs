@@ -95,7 +95,7 @@ fn assemble(
         uid,
         locator: inbox.map(Inbox::locator),
         doorbell: inbox.map_or_else(Doorbell::unconnected, Inbox::doorbell),
-        ib: interfaces.ib_locator(ctx),
+        ib: interfaces.ib_locator(),
         tl: TlWorker {
             ib: IbShared::new(mt),
             tofu: tofu.map(|tofu| tofu.shared()),

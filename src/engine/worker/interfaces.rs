@@ -1,15 +1,15 @@
 //! The interfaces of a worker, opened when it is created.
 
 use crate::engine::context::Context;
-use crate::engine::ib_worker::IbWorker;
 use crate::engine::request::PeerRef;
 use crate::engine::wakeup::Wakeup;
 use crate::engine::worker::WorkerParams;
 use crate::sys::log;
+use crate::tl::ib::worker::IbWorker;
 use crate::tl::shm::inbox::Inbox;
 use crate::tl::tcp::worker::TcpWorker;
 use crate::tl::tofu::worker::TofuWorker;
-use crate::wire::address::{IbLocator, PortFlags};
+use crate::wire::address::IbLocator;
 use std::io;
 use std::os::fd::AsFd;
 
@@ -17,7 +17,7 @@ use std::os::fd::AsFd;
 pub(super) struct Interfaces {
     pub inbox: Option<Inbox>,
     pub tcp: Option<Box<TcpWorker<PeerRef>>>,
-    pub ib: Option<Box<IbWorker>>,
+    pub ib: Option<Box<IbWorker<PeerRef>>>,
     pub tofu: Option<Box<TofuWorker<PeerRef>>>,
 }
 
@@ -34,7 +34,7 @@ impl Interfaces {
     ) -> io::Result<Interfaces> {
         let mt = params.is_multi_threaded();
         let inbox = inbox(ctx)?;
-        let ib = ib(ctx, mt, wakes)?;
+        let ib = ib(ctx, uid, mt, wakes)?;
         let tcp = tcp(ctx, (uid, params.client_id.unwrap_or(0)), ib.is_some())?;
         let by_tcp = tcp.is_some() && ctx.tl.tcp.carries_messages();
         let reaches_others = inbox.is_some() && ctx.policy.shm || by_tcp || ib.is_some();
@@ -48,14 +48,8 @@ impl Interfaces {
     }
 
     /// The queue pairs in the worker's address.
-    pub fn ib_locator(&self, ctx: &Context) -> Option<IbLocator> {
-        let transports = ctx
-            .tl
-            .ib
-            .policy
-            .as_ref()
-            .map_or(PortFlags::empty(), |ib| ib.qp_transports());
-        self.ib.as_ref().map(|ib| ib.locator(transports))
+    pub fn ib_locator(&self) -> Option<IbLocator> {
+        self.ib.as_ref().map(|ib| ib.locator())
     }
 
     /// What wakes a worker with these interfaces.
@@ -91,12 +85,17 @@ fn tcp(
     Ok(Some(Box::new(sockets)))
 }
 
-/// The InfiniBand state.
-fn ib(ctx: &Context, mt: bool, wakes: bool) -> io::Result<Option<Box<IbWorker>>> {
+/// The InfiniBand state of a worker with this uid.
+fn ib(
+    ctx: &Context,
+    uid: u64,
+    mt: bool,
+    wakes: bool,
+) -> io::Result<Option<Box<IbWorker<PeerRef>>>> {
     if ctx.tl.ib.ports.is_empty() {
         return Ok(None);
     }
-    let ports = IbWorker::new(&ctx.tl.ib.ports, mt, wakes);
+    let ports = IbWorker::new(&ctx.tl.ib, uid, ctx.policy.keepalive_ms, mt, wakes);
     let ports = ports.map_err(|e| unreachable_reason("InfiniBand queues", &e))?;
     Ok(Some(Box::new(ports)))
 }

@@ -8,10 +8,10 @@ mod list;
 mod map;
 
 use crate::engine::am::PartialAm;
-use crate::engine::ib_worker::RailEvent;
 use crate::engine::peer::PeerSet;
 use crate::engine::unexpected::PartialTag;
 use crate::sys::lock::MtLock;
+use crate::tl::rail_event::RailEvent;
 
 pub use list::PeerList;
 pub use map::PeerMap;

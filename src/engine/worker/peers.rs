@@ -1,12 +1,12 @@
 //! The peers of a worker.
 
 use crate::ctypes::*;
-use crate::engine::ib_worker::RailEvent;
 use crate::engine::inherited;
 use crate::engine::peer::{Peer, PeerHandle, PeerHold};
 use crate::engine::worker::Worker;
 use crate::sys::fork;
 use crate::tl::LaneTarget;
+use crate::tl::rail_event::RailEvent;
 use crate::tl::shm::InboxLocator;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;

@@ -1,10 +1,10 @@
 //! What only the progress thread of a worker touches.
 
 use super::interfaces::Interfaces;
-use crate::engine::ib_worker::IbWorker;
 use crate::engine::probe_state::ProbeState;
 use crate::engine::request::PeerRef;
 use crate::engine::yield_policy::{BacklogYield, CasBackoff, IdleYield};
+use crate::tl::ib::worker::IbWorker;
 use crate::tl::shm::inbox::Inbox;
 use crate::tl::shm::order::Merge;
 use crate::tl::shm::ring::Consumer;
@@ -22,7 +22,7 @@ pub struct Rx {
     /// `None` where TCP is not used.
     pub tcp: Option<Box<TcpWorker<PeerRef>>>,
     /// `None` where there are no ports, or they are not used.
-    pub ib: Option<Box<IbWorker>>,
+    pub ib: Option<Box<IbWorker<PeerRef>>>,
     /// `None` where there is no Tofu interconnect, or it is not used.
     pub tofu: Option<Box<TofuWorker<PeerRef>>>,
     /// Most messages of a ring that the next progress call handles: 1 after an idle call, at most 16.

@@ -1,9 +1,10 @@
 //! Path of a put or get: what moves the bytes. The only place that decides it; the posts, the hot path and the printed
 //! protocols call these functions.
 
-use crate::engine::peer::{Peer, QpTransport};
+use crate::engine::peer::Peer;
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
+use crate::tl::contract::QpTransport;
 use crate::wire::stats::StatProtocol;
 
 /// Path of an RMA operation.

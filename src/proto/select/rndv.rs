@@ -1,9 +1,10 @@
 //! Rendezvous: what the RTS of a message offers, and the scheme by which the receiver gets the data. The only place
 //! that decides them; the posts and the printed protocols call these functions.
 
-use crate::engine::peer::{CMA_YES, CopyScheme, Peer, QpTransport};
+use crate::engine::peer::{CMA_YES, CopyScheme, Peer};
 use crate::engine::rndv_rts::RtsSource;
 use crate::engine::worker::Worker;
+use crate::tl::contract::QpTransport;
 use std::sync::atomic::Ordering;
 
 /// Longest message for which an RTR race is possible, bytes: with a big buffer and an empty ring all of it fits, with

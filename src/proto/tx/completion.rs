@@ -5,6 +5,7 @@ use crate::ctypes::*;
 use crate::engine::request::{self, Op, Request, RmaIb, RmaTofu, TxState, ZcopyState};
 use crate::proto::flush;
 use crate::tl::Token;
+use crate::tl::sink::Completions;
 use std::ptr;
 
 /// Handles the arrival of the data of one get of a request.
@@ -49,7 +50,7 @@ pub unsafe fn on_failed(owner: Token) {
 /// Completed requests, linked by `next`, which is null in all others: a request is listed once in its life, because
 /// [`finish`](Self::finish) completes it or, for a flush, leaves it to answers, which complete it. The callbacks are
 /// called without the peer's lock.
-pub(super) struct EndedRequests {
+pub struct EndedRequests {
     first: *mut Request,
     last: *mut Request,
 }
@@ -63,10 +64,10 @@ impl Default for EndedRequests {
     }
 }
 
-impl EndedRequests {
+impl Completions for EndedRequests {
     /// Counts a completed operation of a request. The peer's lock is held.
     #[inline(always)]
-    pub(super) fn add(&mut self, owner: Token) {
+    fn add(&mut self, owner: Token) {
         let req = Request::by_token(owner);
         // SAFETY: the waiting request is not freed; the peer's lock is held, under which gets are posted, too.
         if !unsafe { has_ended(&mut *req) } {
@@ -83,7 +84,7 @@ impl EndedRequests {
 
     /// Completes the requests.
     #[inline(always)]
-    pub(super) fn finish(self) {
+    fn finish(self) {
         let mut next = self.first;
         while !next.is_null() {
             // SAFETY: the request is in no other list: this thread owns it.

@@ -4,13 +4,14 @@
 //! it: the message that reports its end (`zcopy::end`), and RMA behind a fence, which is queued then ([`is_to_wait`]).
 
 use super::enqueue_first;
-use crate::engine::ib_worker::RailEvent;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::request::{Request, TxState, Zcopy, ZcopyPart, ZcopyRole, ZcopyState};
 use crate::sys::clock;
 use crate::tl::Lane;
 use crate::tl::ib::rc::ZcopyDesc;
 use crate::tl::ib::sender::IbSender;
+use crate::tl::rail_event::RailEvent;
+use crate::tl::sink::LostPart;
 
 /// Transfers of at least this length are striped, bytes: below that one port is as fast as two that have to be waited
 /// for.
@@ -133,10 +134,10 @@ pub fn is_to_wait(peer: &Peer, tx: &PeerTx) -> bool {
 
 /// Queues the parts of a rail that was given up for the other rails, before all pending requests. Returns the requests
 /// that are complete without them.
-pub fn move_again(peer: &Peer, tx: &mut PeerTx, lost: &[ZcopyDesc]) -> Vec<*mut Request> {
+pub fn move_again(peer: &Peer, tx: &mut PeerTx, lost: &[LostPart]) -> Vec<*mut Request> {
     let mut ended = Vec::new();
     for piece in lost {
-        let req = Request::by_token(piece.owner);
+        let req = Request::by_token(piece.token);
         // SAFETY: requests of outstanding work requests are not freed, and the lock is held.
         let r = unsafe { &mut *req };
         let Some(data) = r.data.as_contig() else {
@@ -147,7 +148,7 @@ pub fn move_again(peer: &Peer, tx: &mut PeerTx, lost: &[ZcopyDesc]) -> Vec<*mut 
         match t.fate {
             ZcopyState::Going | ZcopyState::Posted => {
                 t.again.push(ZcopyPart {
-                    offset: piece.ptr as u64 - data as u64,
+                    offset: piece.addr - data as u64,
                     len: piece.len,
                 });
                 if t.fate == ZcopyState::Posted {

@@ -5,8 +5,6 @@
 //! arrived. Longer data are transferred in place (`zcopy`). A flush waits for all of it, as for everything that was
 //! posted.
 
-mod done;
-
 use super::{rma, zcopy};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
@@ -21,8 +19,6 @@ use crate::wire::address::MAX_PORTS;
 use crate::wire::header::AmoHdr;
 use crate::wire::rkey::DeviceKeys;
 use crate::wire::stats::StatProtocol;
-
-pub use done::{on_end, on_end_alone, on_rail_end};
 
 /// Makes a request, whose data (contiguous, unless it is [in place](in_place)) and peer are set, RMA by the HCA.
 pub fn set_rma_ib(r: &mut Request, direction: CmaDirection, addr: u64, keys: &DeviceKeys) {

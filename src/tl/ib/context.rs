@@ -1,14 +1,13 @@
 //! What a context knows of InfiniBand and RoCE: the ports, and what their devices share among its workers.
 
 use super::amo;
-use super::keepalive::KeepaliveThread;
+use super::keepalive::KeepaliveResponder;
 use super::loopback::LoopbackQp;
 use super::options::IbPolicy;
 use super::port::{self, Port};
 use super::registration::{self, IbMrCaches, LocalMrCache};
 use crate::options::Options;
 use crate::sys::lock::MtLock;
-use crate::sys::log;
 use crate::sys::sync::OnceLock;
 use crate::tl::program::Program;
 use crate::wire::rkey::RkeyAtomics;
@@ -24,8 +23,8 @@ pub struct IbContext {
     pub atomics: RkeyAtomics,
     /// Devices that cannot pin memory may fetch its pages.
     pub on_demand: bool,
-    /// Responder to liveness probes; made when UD is to carry messages, `None` if it cannot be made.
-    keepalive: OnceLock<Option<KeepaliveThread>>,
+    /// Replies to liveness probes.
+    pub(super) responder: Arc<KeepaliveResponder>,
     /// Registered user memory; made by the first registration.
     registrations: OnceLock<IbMrCaches>,
 }
@@ -37,14 +36,15 @@ impl IbContext {
         let ports = (policy.as_ref()).map_or(Vec::new(), |ib| {
             port::usable(&options.net_devices, &ib.tuning)
         });
+        let ports: Arc<[Arc<Port>]> = ports.into();
         let by_queue = policy.as_ref().is_some_and(|ib| ib.by_queue);
         let wanted = program.amo64 && !amo_by_tni;
         IbContext {
             atomics: amo::choose(options, &ports, by_queue, wanted, program.one_host),
             on_demand: !ports.is_empty() && registration::allows_demand(options),
+            responder: Arc::new(KeepaliveResponder::new(ports.clone())),
             policy,
-            ports: ports.into(),
-            keepalive: OnceLock::new(),
+            ports,
             registrations: OnceLock::new(),
         }
     }
@@ -70,29 +70,9 @@ impl IbContext {
         without_ud && !self.ports.is_empty()
     }
 
-    /// Registers a worker whose address has this secret with the keepalive responder. Returns the number of the
-    /// responder's queue pair at the port with this number; 0: there is no responder.
-    pub fn keepalive_qpn(&self, worker: u64, secret: u64, port: usize) -> u32 {
-        let keepalive = self.keepalive.get_or_init(|| match KeepaliveThread::new(&self.ports) {
-            Ok(keepalive) => Some(keepalive),
-            Err(e) => {
-                log::warn!(
-                    "no keepalive thread: UD peers treat this process as dead if it does not progress for \
-                     UCX_UD_TIMEOUT: {e}"
-                );
-                None
-            }
-        });
-        keepalive
-            .as_ref()
-            .map_or(0, |p| p.add_worker(worker, secret, port))
-    }
-
     /// Removes a worker from the keepalive responder.
     pub fn forget_worker(&self, worker: u64) {
-        if let Some(Some(keepalive)) = self.keepalive.get() {
-            keepalive.remove_worker(worker);
-        }
+        self.responder.remove_worker(worker);
     }
 
     /// The registrations of user memory.

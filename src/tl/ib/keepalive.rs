@@ -12,6 +12,8 @@ use super::queues::{CompChannel, IbvCq, IbvQp, QpInit};
 use super::rx_pool::RxPool;
 use super::ud::{AddressHandle, begin};
 use crate::sys::eventfd::EventFd;
+use crate::sys::log;
+use crate::sys::sync::OnceLock;
 use crate::sys::thread::without_signals;
 use crate::wire::ib_packet::{Datagram, DatagramFlags, Ping};
 use parking_lot::Mutex;
@@ -33,8 +35,50 @@ const STACK: usize = 128 << 10;
 /// Workers of this process: uid and secret of each.
 type ProcessNames = Arc<Mutex<HashMap<u64, u64>>>;
 
+/// The responder of a context, whose thread is started when UD is to carry messages.
+pub struct KeepaliveResponder {
+    ports: Arc<[Arc<Port>]>,
+    /// `None`: it cannot be started.
+    thread: OnceLock<Option<KeepaliveThread>>,
+}
+
+impl KeepaliveResponder {
+    /// A responder at these ports, without a thread yet.
+    pub fn new(ports: Arc<[Arc<Port>]>) -> KeepaliveResponder {
+        KeepaliveResponder {
+            ports,
+            thread: OnceLock::new(),
+        }
+    }
+
+    /// Adds a worker whose address has this secret. Returns the number of the responder's queue pair at the port with
+    /// this index; 0: there is no responder.
+    pub fn add_worker(&self, worker: u64, secret: u64, port: usize) -> u32 {
+        let thread = self.thread.get_or_init(|| match KeepaliveThread::new(&self.ports) {
+            Ok(thread) => Some(thread),
+            Err(e) => {
+                log::warn!(
+                    "no keepalive thread: UD peers treat this process as dead if it does not progress for \
+                     UCX_UD_TIMEOUT: {e}"
+                );
+                None
+            }
+        });
+        thread
+            .as_ref()
+            .map_or(0, |thread| thread.add_worker(worker, secret, port))
+    }
+
+    /// Stops replying for a worker.
+    pub fn remove_worker(&self, worker: u64) {
+        if let Some(Some(thread)) = self.thread.get() {
+            thread.remove_worker(worker);
+        }
+    }
+}
+
 /// The thread and the workers that it replies for. Dropping it stops the thread.
-pub struct KeepaliveThread {
+struct KeepaliveThread {
     /// Numbers of the queue pairs, one per port.
     numbers: Vec<u32>,
     names: ProcessNames,

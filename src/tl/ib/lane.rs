@@ -2,7 +2,7 @@
 
 use super::sender::IbSender;
 use crate::tl::Token;
-use crate::tl::contract::{LaneError, LaneOps, RecordHdr, ShortAm, Teardown};
+use crate::tl::contract::{LaneError, LaneOps, QpTransport, RecordHdr, ShortAm, Teardown};
 use crate::tl::lane::sends_records;
 
 impl LaneOps for IbSender {
@@ -59,6 +59,14 @@ impl LaneOps for IbSender {
 
     fn remote_port(&self) -> Option<usize> {
         self.is_connected().then(|| self.remote_port())
+    }
+
+    fn qp_transport(&self) -> QpTransport {
+        if self.is_connected() {
+            QpTransport::Own
+        } else {
+            QpTransport::Datagrams
+        }
     }
 
     /// The queue pair is destroyed when the connection's receive side has ended.

@@ -10,8 +10,9 @@
 //!
 //! A context's part is `context`, made from `options`; `registration` registers user memory, `region` that of
 //! `ucp_mem_map`, `mr` is a registration with a device; `amo` and `amo_unit` are atomic operations on a context's own
-//! memory; `info` is what queries print. A worker's part, its connections, their wireup and reception are still in
-//! `engine::ib_worker`, `proto::ib_wireup` and `op::ib_rx`.
+//! memory; `info` is what queries print. A worker's part is `worker`, with its connections (`conn`, `oob`): `connect`
+//! makes them, `upkeep` retransmits and finds failed peers, `failover` and `connect_rails` use further ports, `receive`
+//! handles arrivals and completions, `close` drains.
 
 mod amo;
 mod amo_unit;
@@ -22,9 +23,14 @@ mod amo_unit;
 )]
 pub mod bindings;
 pub mod buffers;
+pub mod close;
+pub mod conn;
+pub mod connect;
+pub mod connect_rails;
 pub mod context;
 pub mod credits;
 pub mod desc;
+mod failover;
 pub mod hca;
 pub mod iface;
 pub mod info;
@@ -32,6 +38,7 @@ pub mod keepalive;
 mod lane;
 pub mod loopback;
 pub mod mr;
+pub mod oob;
 pub mod op_slots;
 pub mod options;
 pub mod paths;
@@ -39,6 +46,7 @@ pub mod port;
 pub mod queues;
 pub mod rails;
 pub mod rc;
+pub mod receive;
 pub mod registration;
 pub mod region;
 pub mod reorder;
@@ -46,7 +54,9 @@ pub mod roce_reach;
 pub mod rx_pool;
 pub mod sender;
 pub mod ud;
+pub mod upkeep;
 pub mod verbs;
+pub mod worker;
 
 use super::tcp;
 use crate::wire::address::{IbLocator, PortLocator};

@@ -7,12 +7,12 @@ use super::accept::{on_hello, reject};
 use super::conn::{ConnectAttempt, TcpConn, TcpConnPhase};
 use super::sender::TcpSender;
 use super::worker::{ConnectRetry, TcpWorker};
-use super::{SharedSocket, TcpTarget, device, socket};
+use super::{SharedSocket, device, socket};
 use crate::ctypes::*;
 use crate::sys::epoll::SocketEvent;
 use crate::sys::{clock, log};
+use crate::tl::Lane;
 use crate::tl::sink::Sink;
-use crate::tl::{Lane, LaneTarget};
 use crate::wire::tcp_hello::{Answer, CROSSED, MAGIC, TO_WORKER, TcpHello, WELCOME};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ fn connect<S: Sink>(
         open(sockets, sink, peer, link);
         return;
     }
-    let Some(target) = listener_of(sink.contact(peer).target) else {
+    let Some(target) = sink.contact(peer).socket_target() else {
         return sink.lane_down(peer, UCS_ERR_UNREACHABLE);
     };
     let paths = target.paths(&sockets.devices);
@@ -98,14 +98,6 @@ fn link_from<P: Copy + Eq>(sockets: &TcpWorker<P>, peer: P, uid: u64) -> Option<
     let open = all.find(|c| c.phase == TcpConnPhase::Open && c.is_to(peer))?;
     // Of a connection to itself a worker sends on the end that has connected.
     (uid != sockets.uid).then(|| open.link.clone())
-}
-
-/// Where a peer with this target listens.
-fn listener_of(target: Option<LaneTarget>) -> Option<TcpTarget> {
-    match target {
-        Some(LaneTarget::Tcp(target)) => Some(target),
-        _ => None,
-    }
 }
 
 /// Handles an event of a connection that is not open. True if it is open now.
@@ -138,7 +130,7 @@ fn on_connected<S: Sink>(
     let Some(peer) = c.peer else { return };
     let done = socket::connected(&c.link.socket).and_then(|()| {
         let contact = sink.contact(peer);
-        let target = listener_of(contact.target).ok_or(ErrorKind::NotFound)?;
+        let target = contact.clone().socket_target().ok_or(ErrorKind::NotFound)?;
         let hello = TcpHello {
             magic: MAGIC,
             purpose: TO_WORKER,
@@ -275,9 +267,10 @@ pub(super) fn open<S: Sink>(
     }
     let local = link.socket.local_addr().ok().and_then(|a| a.as_socket());
     let device = local.and_then(|local| device::at(&sockets.devices, local));
-    sink.note_device(peer, device.unwrap_or(sockets.devices.len()));
+    let device = device.unwrap_or(sockets.devices.len());
     let sender = TcpSender::new(link, sink.longest_record());
-    sink.lane_up(peer, Lane::Tcp(Box::new(sender)));
+    // Another connection may have become the lane: this one only receives.
+    let _ = sink.lane_up(peer, Lane::Tcp(Box::new(sender)), Some(device));
 }
 
 /// Closes an open connection that has failed or carried malformed data, and fails the peer.

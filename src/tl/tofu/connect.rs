@@ -283,7 +283,10 @@ pub fn on_grant<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, number: u32) 
     };
     let (flow, ctrl_word): (Arc<TxAcks>, _) = (conn.flow.clone(), conn.ctrl_word.clone());
     let sender = TofuSender::new(iface, flow, ctrl_word, conn.tag, to);
-    if sink.lane_up(peer, Lane::Tofu(Box::new(sender))) {
+    if sink
+        .lane_up(peer, Lane::Tofu(Box::new(sender)), None)
+        .is_ok()
+    {
         log::debug!("connected to worker {uid:#x} by tofu");
     }
 }

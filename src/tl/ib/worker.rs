@@ -1,17 +1,16 @@
 //! A worker's InfiniBand and RoCE ports: its interfaces, and the connections through them.
 
-mod conn;
-
-use super::peer::{Peer, PeerSet};
+use super::bindings::ibv_wc;
+use super::conn::{IbConn, IbConnPhase};
+use super::context::IbContext;
+use super::iface::IbIface;
+use super::keepalive::KeepaliveResponder;
+use super::options::IbPolicy;
 use crate::sys::timer::Timer;
 use crate::sys::{clock, host, log};
-use crate::tl::ib::bindings::ibv_wc;
-use crate::tl::ib::iface::IbIface;
-use crate::tl::ib::port::Port;
-use crate::wire::address::{IbLocator, PortFlags, PortLocator};
-use crate::wire::header::RailImm;
+use crate::tl::sink::Sink;
+use crate::wire::address::{IbLocator, MAX_PORTS, PortLocator};
 use crate::wire::ib_packet::NO_CONN;
-pub use conn::{IbConn, IbConnPhase, RemoteQp, TcpWireup, WireupChannel};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
@@ -20,20 +19,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Work of the progress thread for the rails to a peer.
-pub enum RailEvent {
-    /// Request a rail for each of our ports.
-    RequestRails,
-    /// The peer requests a rail.
-    PeerRequest(RailImm, PortLocator),
-    /// The peer has connected its end of a rail.
-    PeerReply(RailImm, PortLocator),
-    /// The local device has failed for the rail with this interface and queue pair.
-    LocalFailure((usize, u32)),
-    /// The peer has dropped its end of a failed rail.
-    PeerDropped(RailImm),
-}
 
 /// Hash of queue pair numbers: one multiplication, as the numbers are well distributed.
 #[derive(Default)]
@@ -71,22 +56,28 @@ fn only(ifaces: &[Arc<IbIface>]) -> Option<NonNull<IbIface>> {
 }
 
 /// The connection that was found last by its queue pair's [`key`]: most lookups are of that one.
-#[derive(Clone, Copy, Default)]
-struct LastConn {
+struct LastConn<P> {
     key: u64,
-    conn: Option<NonNull<IbConn>>,
+    conn: Option<NonNull<IbConn<P>>>,
 }
 
-/// InfiniBand state of a worker. Used by the progress thread only.
-pub struct IbWorker {
+/// InfiniBand state of a worker. Used by the progress thread only. `P` names a peer.
+pub struct IbWorker<P> {
+    /// The worker's own.
+    pub uid: u64,
+    /// The context's settings.
+    pub policy: IbPolicy,
+    /// Interval of liveness probes, milliseconds.
+    pub keepalive_ms: u64,
+    responder: Arc<KeepaliveResponder>,
     /// The set does not change.
     pub ifaces: Vec<Arc<IbIface>>,
     pub secret: u64,
-    connections: Vec<Option<Box<IbConn>>>,
+    connections: Vec<Option<Box<IbConn<P>>>>,
     free: Vec<u32>,
     /// Connections by [`key`].
     by_queue: HashMap<u64, u32, BuildHasherDefault<QpnHasher>>,
-    last: LastConn,
+    last: LastConn<P>,
     /// Connections of rails, by the [`key`] of the rail.
     rails: HashMap<u64, u32, BuildHasherDefault<QpnHasher>>,
     /// Connections with packets to acknowledge.
@@ -107,16 +98,24 @@ pub struct IbWorker {
     pub timed: bool,
 }
 
-impl IbWorker {
-    /// Interfaces on these ports, with the same numbers; where one cannot be made, there are none for the ports after
-    /// it.
+impl<P: Copy + Eq> IbWorker<P> {
+    /// The state of a worker with this uid: interfaces on the ports of the context, with the same numbers; where one
+    /// cannot be made, there are none for the ports after it. `mt`: threads may call the worker concurrently; `wakes`:
+    /// it may sleep.
     ///
     /// # Errors
     /// The error of the last device, if no interface could be made.
-    pub fn new(ports: &[Arc<Port>], mt: bool, wakes: bool) -> io::Result<IbWorker> {
+    pub fn new(
+        context: &IbContext,
+        uid: u64,
+        keepalive_ms: u64,
+        mt: bool,
+        wakes: bool,
+    ) -> io::Result<IbWorker<P>> {
+        let policy = context.policy.clone().ok_or(io::ErrorKind::NotFound)?;
         let mut ifaces = Vec::new();
         let mut error = None;
-        for port in ports {
+        for port in context.ports.iter() {
             let index = ifaces.len() as u8;
             match IbIface::new(port, index, mt, wakes) {
                 Ok(iface) => ifaces.push(iface),
@@ -130,6 +129,10 @@ impl IbWorker {
         match error {
             Some(e) if ifaces.is_empty() => Err(e),
             _ => Ok(IbWorker {
+                uid,
+                policy,
+                keepalive_ms,
+                responder: context.responder.clone(),
                 sole: only(&ifaces),
                 ifaces,
                 secret: host::random_u64(),
@@ -137,7 +140,7 @@ impl IbWorker {
                 free: Vec::new(),
                 by_queue: HashMap::default(),
                 rails: HashMap::default(),
-                last: LastConn::default(),
+                last: LastConn { key: 0, conn: None },
                 acks_pending: Vec::new(),
                 unsettled: 0,
                 oob_requests: Vec::new(),
@@ -149,9 +152,16 @@ impl IbWorker {
         }
     }
 
-    /// The worker's address section; `transport_flags`: flags of the transports that carry messages.
-    pub fn locator(&self, transport_flags: PortFlags) -> IbLocator {
-        let ports = self.ifaces.iter().take(crate::wire::address::MAX_PORTS);
+    /// Registers the worker with the process's keepalive responder. Returns the number of the responder's queue pair
+    /// at the port with this index; 0: there is no responder.
+    pub fn keepalive_qpn(&self, port: usize) -> u32 {
+        self.responder.add_worker(self.uid, self.secret, port)
+    }
+
+    /// The worker's address section.
+    pub fn locator(&self) -> IbLocator {
+        let transport_flags = self.policy.qp_transports();
+        let ports = self.ifaces.iter().take(MAX_PORTS);
         IbLocator {
             secret: self.secret,
             ports: ports
@@ -177,7 +187,7 @@ impl IbWorker {
     }
 
     /// Stores a connection under its number.
-    pub fn insert(&mut self, connection: Box<IbConn>) {
+    pub fn insert(&mut self, connection: Box<IbConn<P>>) {
         let number = connection.number;
         if let Some(qp) = &connection.qp {
             self.by_queue
@@ -189,27 +199,27 @@ impl IbWorker {
 
     /// The connection with this number.
     #[inline(always)]
-    pub fn get(&mut self, number: u32) -> Option<&mut IbConn> {
+    pub fn get(&mut self, number: u32) -> Option<&mut IbConn<P>> {
         self.connections.get_mut(number as usize)?.as_deref_mut()
     }
 
     /// The connection whose queue pair on this interface has this number. The reference is valid until the connection
     /// is removed.
     #[inline(always)]
-    pub fn of_queue(&mut self, iface: usize, qpn: u32) -> Option<NonNull<IbConn>> {
+    pub fn of_queue(&mut self, iface: usize, qpn: u32) -> Option<NonNull<IbConn<P>>> {
         let same = self.of_same_queue(iface, qpn);
         same.or_else(|| self.look_up(iface, qpn))
     }
 
     /// [`of_queue`](Self::of_queue) of the connection that was found last; `None` for any other.
     #[inline(always)]
-    pub fn of_same_queue(&self, iface: usize, qpn: u32) -> Option<NonNull<IbConn>> {
+    pub fn of_same_queue(&self, iface: usize, qpn: u32) -> Option<NonNull<IbConn<P>>> {
         let LastConn { key: last, conn } = self.last;
         conn.filter(|_| last == key(iface, qpn))
     }
 
     #[inline(never)]
-    fn look_up(&mut self, iface: usize, qpn: u32) -> Option<NonNull<IbConn>> {
+    fn look_up(&mut self, iface: usize, qpn: u32) -> Option<NonNull<IbConn<P>>> {
         let key = key(iface, qpn);
         let number = *self.by_queue.get(&key)?;
         let conn = self.get(number).map(NonNull::from);
@@ -233,9 +243,9 @@ impl IbWorker {
     }
 
     /// The open connection to a peer.
-    pub fn to_peer(&mut self, peer: &Peer) -> Option<&mut IbConn> {
-        let open = |c: &&mut IbConn| {
-            c.peer.is(peer) && c.phase == IbConnPhase::Open && !c.ended && c.reply_tx.is_none()
+    pub fn to_peer(&mut self, peer: P) -> Option<&mut IbConn<P>> {
+        let open = |c: &&mut IbConn<P>| {
+            c.peer == peer && c.phase == IbConnPhase::Open && !c.ended && c.reply_tx.is_none()
         };
         self.iter().find(open)
     }
@@ -255,9 +265,9 @@ impl IbWorker {
 
     /// Ends the connections to failed peers: their queue pairs receive nothing more, and packets received before are
     /// not handled.
-    pub fn end(&mut self, lost: &PeerSet) {
+    pub fn end(&mut self, is_lost: impl Fn(P) -> bool) {
         let mut any = false;
-        for c in self.iter().filter(|c| lost.contains(c.peer.get())) {
+        for c in self.iter().filter(|c| is_lost(c.peer)) {
             c.ended = true;
             c.stop();
             any = true;
@@ -314,8 +324,8 @@ impl IbWorker {
 
     /// Number of connections that may receive packets (`by_queue`) or datagrams through this interface.
     pub fn known(&mut self, iface: usize, by_queue: bool) -> usize {
-        let known = |c: &&mut IbConn| c.phase != IbConnPhase::HelloSent && !c.ended;
-        let through = |c: &&mut IbConn| match &c.qp {
+        let known = |c: &&mut IbConn<P>| c.phase != IbConnPhase::HelloSent && !c.ended;
+        let through = |c: &&mut IbConn<P>| match &c.qp {
             Some(_) => by_queue && c.iface == iface,
             None => {
                 !by_queue && (c.iface == iface || c.paths.iter().any(|path| path.iface == iface))
@@ -325,7 +335,7 @@ impl IbWorker {
     }
 
     /// Takes a connection out.
-    fn remove(&mut self, number: u32) -> Option<Box<IbConn>> {
+    fn remove(&mut self, number: u32) -> Option<Box<IbConn<P>>> {
         let connection = self.connections.get_mut(number as usize)?.take()?;
         if let Some(qp) = &connection.qp {
             self.forget_queue(connection.iface, qp.number);
@@ -345,13 +355,13 @@ impl IbWorker {
     }
 
     /// All connections.
-    pub fn iter(&mut self) -> impl Iterator<Item = &mut IbConn> {
+    pub fn iter(&mut self) -> impl Iterator<Item = &mut IbConn<P>> {
         self.connections.iter_mut().filter_map(|c| c.as_deref_mut())
     }
 
     /// Prepares for sleep: completions wake the worker, and so does the timer, when something is to be sent again or a
-    /// peer is to be probed, `keepalive` milliseconds after its last probe. False: there is work.
-    pub fn arm(&mut self, keepalive: u64) -> bool {
+    /// peer is to be probed. False: there is work.
+    pub fn arm<S: Sink<Peer = P>>(&mut self, sink: S) -> bool {
         for iface in &self.ifaces {
             if let Some(channel) = iface.channel() {
                 channel.drain();
@@ -362,13 +372,14 @@ impl IbWorker {
         self.take_some();
         self.has_found = !self.found.iter().all(Vec::is_empty);
         self.settle();
-        !self.has_found && self.oob_requests.is_empty() && self.sleep_until_due(keepalive)
+        !self.has_found && self.oob_requests.is_empty() && self.sleep_until_due(sink)
     }
 
     /// Sets the timer for the next retransmission or probe. False if that is due, or the timer cannot be set.
-    fn sleep_until_due(&mut self, keepalive: u64) -> bool {
-        let due = |c: &mut IbConn| match c.phase {
-            IbConnPhase::Open => c.next_due(keepalive),
+    fn sleep_until_due<S: Sink<Peer = P>>(&mut self, sink: S) -> bool {
+        let keepalive_ms = self.keepalive_ms;
+        let due = |c: &mut IbConn<P>| match c.phase {
+            IbConnPhase::Open => c.next_due(sink, keepalive_ms),
             IbConnPhase::HelloSent | IbConnPhase::Known => Some(c.due),
         };
         let Some(at) = self.iter().filter_map(due).min() else {

@@ -1,19 +1,17 @@
 //! A connection by queue pairs, and its wireup.
 
-use crate::engine::request::PeerRef;
+use super::NegotiatedLimits;
+use super::oob::TcpWireup;
+use super::paths::PortPair;
+use super::queues::IbvQp;
+use super::reorder::Reorder;
+use super::sender::{Credits, IbSender};
+use super::ud::AddressHandle;
 use crate::tl::Lane;
-use crate::tl::ib::NegotiatedLimits;
-use crate::tl::ib::paths::PortPair;
-use crate::tl::ib::queues::IbvQp;
-use crate::tl::ib::reorder::Reorder;
-use crate::tl::ib::sender::{Credits, IbSender};
-use crate::tl::ib::ud::AddressHandle;
 use crate::tl::reassembly::Reassembly;
-use crate::tl::tcp::{self, SharedSocket};
+use crate::tl::sink::Sink;
 use crate::wire::address::PortLocator;
-use std::net::Shutdown;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +40,6 @@ pub struct RemoteQp {
     pub keepalive_qpn: u32,
 }
 
-/// After so many milliseconds without progress of a TCP connection another address is tried: the kernel has sent two
-/// SYNs, and retries for minutes.
-const CONNECT_STALL_MS: u64 = 3000;
-
 /// Transport of the HELLO messages to a peer.
 pub enum WireupChannel {
     Datagrams(AddressHandle),
@@ -53,68 +47,12 @@ pub enum WireupChannel {
     Sockets(Box<TcpWireup>),
 }
 
-/// The TCP sockets of a wireup. Closed when the queue pairs are connected, or with the connection.
-#[derive(Default)]
-pub struct TcpWireup {
-    /// Address to connect to, and number of the peer's port; `None`: the peer connects, and does so again when needed.
-    pub target: Option<(tcp::TcpTarget, u8)>,
-    /// The socket that this end has connected or is connecting, and since when, coarse milliseconds.
-    pub ours: Option<Arc<SharedSocket>>,
-    pub since: u64,
-    /// `ours` is connected.
-    pub through: bool,
-    /// Index of the peer's address that is tried first.
-    pub first: usize,
-    /// The last socket that the peer has connected.
-    pub theirs: Option<Arc<SharedSocket>>,
-}
-
-impl TcpWireup {
-    /// A wireup without sockets, to the peer's port with the number `far`.
-    pub fn to(target: tcp::TcpTarget, far: u8) -> TcpWireup {
-        let mut wireup = TcpWireup::default();
-        wireup.target = Some((target, far));
-        wireup
-    }
-
-    /// Whether this end has to connect a socket: there is none, or the peer may be reached sooner at another address.
-    pub fn is_wanted(&mut self, now: u64) -> bool {
-        let Some((target, _)) = &self.target else {
-            return false;
-        };
-        let others = target.locator.addresses.len() > 1;
-        if self.ours.is_some() && !self.through && others && now - self.since >= CONNECT_STALL_MS {
-            self.first += 1;
-            self.close();
-        }
-        self.ours.is_none()
-    }
-
-    /// Shuts down the handshake socket of this end, which has nothing left to send: the thread that polls it sees its
-    /// end.
-    pub fn close(&mut self) {
-        if let Some(link) = self.ours.take() {
-            let _ = link.socket.shutdown(Shutdown::Both);
-        }
-        self.through = false;
-    }
-}
-
-impl Drop for TcpWireup {
-    fn drop(&mut self) {
-        self.close();
-        if let Some(link) = &self.theirs {
-            let _ = link.socket.shutdown(Shutdown::Both);
-        }
-    }
-}
-
-/// A connection, as the progress thread keeps it.
-pub struct IbConn {
+/// A connection, as the progress thread keeps it. `P` names a peer.
+pub struct IbConn<P> {
     pub number: u32,
     /// Proof that datagrams to this end have to carry.
     pub proof: u32,
-    pub peer: PeerRef,
+    pub peer: P,
     pub iface: usize,
     pub phase: IbConnPhase,
     /// The peer has acknowledged that this end is ready.
@@ -161,7 +99,7 @@ pub struct IbConn {
     pub ended: bool,
 }
 
-impl IbConn {
+impl<P: Copy + Eq> IbConn<P> {
     /// Stops the queue pair: it receives nothing more, and posted work requests complete.
     pub(super) fn stop(&self) {
         if let Some(qp) = &self.qp {
@@ -171,27 +109,30 @@ impl IbConn {
     }
 
     /// Whether the peer's lane does not use this connection any more.
-    pub fn is_cut(&self) -> bool {
-        self.reply_tx.is_some() || !matches!(self.peer.get().tx.lock().lane, Some(Lane::Ib(_)))
+    pub fn is_cut<S: Sink<Peer = P>>(&self, sink: S) -> bool {
+        let is_ours = |lane: &mut Lane| matches!(lane, Lane::Ib(_));
+        self.reply_tx.is_some() || !sink.with_lane(self.peer, is_ours).unwrap_or(false)
     }
 
     /// Calls `act` with the sending half, if there is one.
-    pub fn with_sender<R>(&mut self, act: impl FnOnce(&mut IbSender) -> R) -> Option<R> {
-        if let Some(back) = self.reply_tx.as_mut() {
-            return Some(act(back));
-        }
-        match self.peer.get().tx.lock().lane.as_mut() {
-            Some(Lane::Ib(sender)) => Some(act(sender)),
-            _ => None,
+    #[inline]
+    pub fn with_sender<S: Sink<Peer = P>, R>(
+        &mut self,
+        sink: S,
+        act: impl FnOnce(&mut IbSender) -> R,
+    ) -> Option<R> {
+        match self.reply_tx.as_mut() {
+            Some(reply_tx) => Some(act(reply_tx)),
+            None => with_sender(sink, self.peer, act),
         }
     }
 
-    /// When an open connection has to retransmit, or a probe of the peer is due.
-    pub(super) fn next_due(&mut self, keepalive: u64) -> Option<u64> {
-        // Relaxed: set once; a later call may see it.
-        let guarded = self.peer.get().watch_death.load(Ordering::Relaxed);
-        let probe = guarded.then(|| self.probed.saturating_add(keepalive));
-        let again = self.with_sender(|sender| sender.next_due()).flatten();
+    /// When an open connection has to retransmit, or a probe of the peer is due, `keepalive` milliseconds after the
+    /// last.
+    pub(super) fn next_due<S: Sink<Peer = P>>(&mut self, sink: S, keepalive: u64) -> Option<u64> {
+        let watched = sink.watches_death(self.peer);
+        let probe = watched.then(|| self.probed.saturating_add(keepalive));
+        let again = self.with_sender(sink, |sender| sender.next_due()).flatten();
         probe.into_iter().chain(again).min()
     }
 
@@ -207,4 +148,18 @@ impl IbConn {
     pub fn is_settled(&self) -> bool {
         self.phase == IbConnPhase::Open && self.seen
     }
+}
+
+/// Calls `act` with the sender to a peer, under the peer's lock. `None`: there is none.
+#[inline]
+pub fn with_sender<S: Sink, R>(
+    sink: S,
+    peer: S::Peer,
+    act: impl FnOnce(&mut IbSender) -> R,
+) -> Option<R> {
+    let called = sink.with_lane(peer, |lane| match lane {
+        Lane::Ib(sender) => Some(act(sender)),
+        _ => None,
+    });
+    called.flatten()
 }

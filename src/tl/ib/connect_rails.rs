@@ -1,24 +1,22 @@
 //! Rails: a worker with long transfers to a peer asks it for further queue pairs between their other ports, and stripes
-//! the transfers among them (`tx::ib_stripe`). The peer only keeps its ends.
+//! the transfers among them (`proto::tx::ib_stripe`). The peer only keeps its ends.
 //!
 //! Requests and replies are messages of the existing connection: none is lost. A rail that fails is given up: the peer
 //! gets a message, and when it has dropped its end, too, the unfinished parts are moved by the other rails. After a
 //! pause another rail is requested, when there is a transfer for it.
 
-use super::tx;
-use super::tx::{ib_stripe, zcopy};
+use super::bindings::ibv_wc_status;
+use super::conn::with_sender;
+use super::iface::IbIface;
+use super::queues::IbvQp;
+use super::rails::{IbRail, PendingRail, RailState};
+use super::rc::{self, PSN_MASK, RcEp};
+use super::worker::IbWorker;
 use crate::ctypes::UCS_ERR_IO_ERROR;
-use crate::engine::ib_worker::{IbWorker, RailEvent};
-use crate::engine::peer::Peer;
-use crate::engine::worker::Worker;
 use crate::sys::{clock, host, log};
 use crate::tl::Lane;
-use crate::tl::ib::bindings::ibv_wc_status;
-use crate::tl::ib::iface::IbIface;
-use crate::tl::ib::queues::IbvQp;
-use crate::tl::ib::rails::{IbRail, PendingRail, RailState};
-use crate::tl::ib::rc::{self, PSN_MASK, RcEp};
-use crate::tl::ib::sender::IbSender;
+use crate::tl::rail_event::RailEvent;
+use crate::tl::sink::{LostPart, Sink};
 use crate::wire::address::PortLocator;
 use crate::wire::header::{Kind, RailImm};
 use std::cmp::Reverse;
@@ -27,31 +25,25 @@ use std::sync::Arc;
 
 const _: () = assert!(PortLocator::SIZE == Kind::RailReq.header_size());
 
-/// Handles the queued rail events.
-pub fn start(worker: &Worker, ports: &mut IbWorker) {
-    let tasks = worker.peer_lists.rails.lock().take();
-    for (peer, task) in tasks {
-        let peer = peer.get();
-        match task {
-            RailEvent::RequestRails => request(worker, ports, peer),
-            RailEvent::PeerRequest(imm, to) => hold(ports, peer, imm, &to),
-            RailEvent::PeerReply(imm, to) => join(ports, peer, imm, &to),
-            RailEvent::LocalFailure(rail) => give_up(
-                ports,
-                peer,
-                rail,
-                "its device accepts no more work requests",
-            ),
-            RailEvent::PeerDropped(imm) => forget(ports, peer, imm.to_u64()),
+/// Handles rail events of peers.
+#[cold]
+pub fn start<S: Sink>(
+    ports: &mut IbWorker<S::Peer>,
+    sink: S,
+    events: impl Iterator<Item = (S::Peer, RailEvent)>,
+) {
+    for (peer, event) in events {
+        match event {
+            RailEvent::RequestRails => request(ports, sink, peer),
+            RailEvent::PeerRequest(imm, to) => hold(ports, sink, peer, imm, &to),
+            RailEvent::PeerReply(imm, to) => join(ports, sink, peer, imm, &to),
+            RailEvent::LocalFailure(rail) => {
+                let why = "its device accepts no more work requests";
+                give_up(ports, sink, peer, rail, why);
+            }
+            RailEvent::PeerGaveUp(imm) => drop_held(sink, peer, imm),
+            RailEvent::PeerDropped(imm) => forget(ports, sink, peer, imm.to_u64()),
         }
-    }
-}
-
-/// Calls a function with the IB sender of a peer, if there is one.
-fn with_sender<R>(peer: &Peer, act: impl FnOnce(&mut IbSender) -> R) -> Option<R> {
-    match peer.tx.lock().lane.as_mut() {
-        Some(Lane::Ib(sender)) => Some(act(sender)),
-        _ => None,
     }
 }
 
@@ -63,11 +55,10 @@ fn queue(iface: &IbIface) -> io::Result<Arc<IbvQp>> {
 }
 
 /// Requests rails, one through each further local port that has none and is not in its pause.
-fn request(worker: &Worker, ports: &IbWorker, peer: &Peer) {
-    let policy = worker.ctx.tl.ib.policy.as_ref();
-    let most = policy.map_or(1, |ib| ib.rndv_rails.max(ib.rma_rails));
+fn request<S: Sink>(ports: &IbWorker<S::Peer>, sink: S, peer: S::Peer) {
+    let most = ports.policy.rndv_rails.max(ports.policy.rma_rails);
     let now = clock::coarse_ms();
-    let wanted = with_sender(peer, |sender| {
+    let wanted = with_sender(sink, peer, |sender| {
         let all = 0..ports.ifaces.len();
         match sender.main_port() {
             Some(main) => {
@@ -81,15 +72,15 @@ fn request(worker: &Worker, ports: &IbWorker, peer: &Peer) {
         }
     });
     for i in wanted.unwrap_or_default() {
-        if let Err(e) = request_by(peer, i, &ports.ifaces[i]) {
+        if let Err(e) = request_by(sink, peer, i, &ports.ifaces[i]) {
             log::diag!("no rail by {}: {e}", ports.ifaces[i].port.name);
-            with_sender(peer, |sender| sender.rails.back_off(i, now, 0));
+            with_sender(sink, peer, |sender| sender.rails.back_off(i, now, 0));
         }
     }
 }
 
 /// Requests a rail through this interface.
-fn request_by(peer: &Peer, i: usize, iface: &IbIface) -> io::Result<()> {
+fn request_by<S: Sink>(sink: S, peer: S::Peer, i: usize, iface: &IbIface) -> io::Result<()> {
     if !iface.port.is_active() {
         return Err(io::Error::other("its link is down"));
     }
@@ -102,16 +93,24 @@ fn request_by(peer: &Peer, i: usize, iface: &IbIface) -> io::Result<()> {
         far: i as u8,
     };
     let end = PendingRail { qp, iface: i, psn };
-    with_sender(peer, |sender| sender.rails.asked.push(end));
+    with_sender(sink, peer, |sender| sender.rails.asked.push(end));
     let from = iface.port.locator(iface.ud_number);
-    tx::control_first(peer, Kind::RailReq, imm.to_u64(), &from.encode());
+    sink.send_control(peer, Kind::RailReq, imm.to_u64(), &from.encode());
     Ok(())
 }
 
 /// Makes the local end of a rail that the peer has requested, through the most suitable port except the connection's
 /// own.
-fn hold(ports: &IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
-    let state = with_sender(peer, |sender| (sender.main_port(), sender.rails.held()));
+fn hold<S: Sink>(
+    ports: &IbWorker<S::Peer>,
+    sink: S,
+    peer: S::Peer,
+    imm: RailImm,
+    to: &PortLocator,
+) {
+    let state = with_sender(sink, peer, |sender| {
+        (sender.main_port(), sender.rails.held())
+    });
     let Some((main, held)) = state else {
         return;
     };
@@ -130,11 +129,12 @@ fn hold(ports: &IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
     let place = usable.max().map(|(_, _, i)| i);
     let end = place.and_then(|i| {
         let made = held_end(&ports.ifaces[i], imm, to);
-        let made = made.inspect_err(|e| log::diag!("no rail for worker {:#x}: {e}", peer.uid));
+        let made =
+            made.inspect_err(|e| log::diag!("no rail for worker {:#x}: {e}", sink.uid(peer)));
         Some((i, made.ok()?))
     });
     let end = end.filter(|(_, (qp, _))| {
-        with_sender(peer, |sender| sender.rails.hold(qp.clone())) == Some(true)
+        with_sender(sink, peer, |sender| sender.rails.hold(qp.clone())) == Some(true)
     });
     let none = (main.unwrap_or(0), 0, 0);
     let (i, qpn, psn) = end.map_or(none, |(i, (qp, psn))| (i, qp.number, psn));
@@ -146,7 +146,7 @@ fn hold(ports: &IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
     };
     let iface = &ports.ifaces[i];
     let from = iface.port.locator(iface.ud_number);
-    tx::control_first(peer, Kind::RailRep, answer.to_u64(), &from.encode());
+    sink.send_control(peer, Kind::RailRep, answer.to_u64(), &from.encode());
 }
 
 fn held_end(iface: &IbIface, imm: RailImm, to: &PortLocator) -> io::Result<(Arc<IbvQp>, u32)> {
@@ -157,12 +157,18 @@ fn held_end(iface: &IbIface, imm: RailImm, to: &PortLocator) -> io::Result<(Arc<
 }
 
 /// Connects a rail, if the peer has made its end.
-fn join(ports: &mut IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
+fn join<S: Sink>(
+    ports: &mut IbWorker<S::Peer>,
+    sink: S,
+    peer: S::Peer,
+    imm: RailImm,
+    to: &PortLocator,
+) {
     let Some(number) = ports.to_peer(peer).map(|c| c.number) else {
         return;
     };
     let near = usize::from(imm.near);
-    let asked = with_sender(peer, |sender| {
+    let asked = with_sender(sink, peer, |sender| {
         let asked = &mut sender.rails.asked;
         let place = asked.iter().position(|end| end.iface == near);
         place.map(|i| asked.swap_remove(i))
@@ -176,11 +182,15 @@ fn join(ports: &mut IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
         qpn => rc::connect(&end.qp, &iface.port, to, (qpn, imm.psn), end.psn),
     };
     if let Err(e) = joined {
-        log::diag!("no rail to worker {:#x}: {e}", peer.uid);
-        with_sender(peer, |sender| sender.rails.back_off(near, now, 0));
+        log::diag!("no rail to worker {:#x}: {e}", sink.uid(peer));
+        with_sender(sink, peer, |sender| sender.rails.back_off(near, now, 0));
         return;
     }
-    log::debug!("a rail to worker {:#x} by {}", peer.uid, iface.port.name);
+    log::debug!(
+        "a rail to worker {:#x} by {}",
+        sink.uid(peer),
+        iface.port.name
+    );
     let queue = (near, end.qp.number);
     ports.insert_rail(queue.0, queue.1, number);
     let mut rail = IbRail {
@@ -191,61 +201,86 @@ fn join(ports: &mut IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
         since: now,
     };
     let works = rail.rc_ep.probe();
-    with_sender(peer, |sender| sender.rails.lines.push(rail));
+    with_sender(sink, peer, |sender| sender.rails.lines.push(rail));
     if !works {
-        give_up(ports, peer, queue, "its device accepts no work requests");
+        give_up(
+            ports,
+            sink,
+            peer,
+            queue,
+            "its device accepts no work requests",
+        );
     }
 }
 
 /// Handles the message that the peer has given up a rail. The reply is needed for the retry at the peer, and is sent
 /// before pending requests, which may wait for the peer's reply.
-pub fn on_gone(peer: &Peer, imm: RailImm) {
-    match with_sender(peer, |sender| sender.rails.drop_held(imm.qpn)) {
-        Some(false) => peer.fail(UCS_ERR_IO_ERROR),
-        _ => tx::control_first(peer, Kind::RailDownAck, imm.to_u64(), &[]),
+fn drop_held<S: Sink>(sink: S, peer: S::Peer, imm: RailImm) {
+    match with_sender(sink, peer, |sender| sender.rails.drop_held(imm.qpn)) {
+        Some(false) => sink.lane_down(peer, UCS_ERR_IO_ERROR),
+        _ => sink.send_control(peer, Kind::RailDownAck, imm.to_u64(), &[]),
     }
 }
 
 /// Handles a completion with an error on a rail.
 #[cold]
-pub fn broken(ports: &mut IbWorker, number: u32, rail: (usize, u32), status: ibv_wc_status) {
+pub fn broken<S: Sink>(
+    ports: &mut IbWorker<S::Peer>,
+    sink: S,
+    number: u32,
+    rail: (usize, u32),
+    status: ibv_wc_status,
+) {
     let why = ports.ifaces[rail.0].port.hca.verbs.status_text(status);
     if let Some(peer) = ports.get(number).map(|c| c.peer) {
-        give_up(ports, peer.get(), rail, &why);
+        give_up(ports, sink, peer, rail, &why);
     }
 }
 
 /// Gives up the rail with this interface and queue pair.
-fn give_up(ports: &IbWorker, peer: &Peer, (iface, qpn): (usize, u32), why: &str) {
-    let left = with_sender(peer, |sender| sender.rails.detach(iface, qpn));
+fn give_up<S: Sink>(
+    ports: &IbWorker<S::Peer>,
+    sink: S,
+    peer: S::Peer,
+    (iface, qpn): (usize, u32),
+    why: &str,
+) {
+    let left = with_sender(sink, peer, |sender| sender.rails.detach(iface, qpn));
     let Some(name) = left.flatten() else {
         return;
     };
     let port = ports.ifaces.get(iface).map_or("", |i| &i.port.name);
     log::diag!(
         "the rail to worker {:#x} by {port} is dropped: {why}",
-        peer.uid
+        sink.uid(peer)
     );
-    tx::control_first(peer, Kind::RailDown, name, &[]);
+    sink.send_control(peer, Kind::RailDown, name, &[]);
 }
 
 /// Handles the message that the peer has dropped its end of a rail: the other rails move the unfinished parts.
-fn forget(ports: &mut IbWorker, peer: &Peer, name: u64) {
-    let mut tx = peer.tx.lock();
-    let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
-        return;
-    };
-    let Some(rail) = sender.rails.take_detached(name) else {
-        return;
-    };
-    let (iface, now) = (rail.rc_ep.local_port(), clock::coarse_ms());
-    let lasted = now.saturating_sub(rail.since);
-    sender.rails.back_off(iface, now, lasted);
-    let ended = ib_stripe::move_again(peer, &mut tx, &rail.lost());
-    drop(tx);
-    ports.forget_rail(iface, rail.rc_ep.qp.number);
-    for req in ended {
-        // SAFETY: no part of the request is outstanding, and it is in no list.
-        unsafe { zcopy::end(req) };
+fn forget<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, peer: S::Peer, name: u64) {
+    let mut dropped = None;
+    sink.repost(peer, |lane| {
+        let Lane::Ib(sender) = lane else {
+            return Vec::new();
+        };
+        let Some(rail) = sender.rails.take_detached(name) else {
+            return Vec::new();
+        };
+        let (iface, now) = (rail.rc_ep.local_port(), clock::coarse_ms());
+        let lasted = now.saturating_sub(rail.since);
+        sender.rails.back_off(iface, now, lasted);
+        let lost = rail.lost().into_iter();
+        let lost = lost.map(|part| LostPart {
+            token: part.owner,
+            addr: part.ptr as u64,
+            len: part.len,
+        });
+        let lost = lost.collect();
+        dropped = Some((iface, rail));
+        lost
+    });
+    if let Some((iface, rail)) = dropped {
+        ports.forget_rail(iface, rail.rc_ep.qp.number);
     }
 }

@@ -1,87 +1,89 @@
 //! IB wireup: HELLO messages connect the queue pairs of two workers. Each side repeats its HELLO by UD until it has the
 //! peer's HELLO with READY, and with SEEN, which acknowledges its own READY. Where the user excludes UD, HELLOs go by
-//! TCP (`ib_wireup_tcp`).
+//! TCP (`oob`).
 //!
 //! If both sides start at the same time, both HELLOs belong to the same connection. No message is sent before the peer
 //! can receive it.
 
 mod answer;
 mod hello;
-mod upkeep;
 
-use super::{ib_failover, tx};
+use super::NegotiatedLimits;
+use super::conn::{IbConn, IbConnPhase, WireupChannel};
+use super::failover;
+use super::iface::IbIface;
+use super::oob::TcpWireup;
+use super::paths::PortPair;
+use super::queues::IbvQp;
+use super::rc::{self, PSN_MASK, RcEp};
+use super::sender::IbSender;
+use super::ud::{AddressHandle, UdTx};
+use super::worker::IbWorker;
 use crate::ctypes::*;
-use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker, TcpWireup, WireupChannel};
-use crate::engine::peer::Peer;
-use crate::engine::request::PeerRef;
-use crate::engine::worker::Worker;
 use crate::sys::{clock, host, log};
-use crate::tl::ib::NegotiatedLimits;
-use crate::tl::ib::iface::IbIface;
-use crate::tl::ib::paths::PortPair;
-use crate::tl::ib::queues::IbvQp;
-use crate::tl::ib::rc::{self, PSN_MASK, RcEp};
-use crate::tl::ib::sender::IbSender;
-use crate::tl::ib::ud::{AddressHandle, UdTx};
+use crate::tl::sink::Sink;
 use crate::tl::{Lane, LaneTarget};
 use crate::wire::address::PortLocator;
 use crate::wire::ib_packet::Hello;
 use crate::wire::packet_hdr::{HEAD, most_packets};
-use answer::{disconnect, settle};
+pub(super) use answer::{disconnect, settle};
 pub use answer::{on_hello, on_tcp_msg};
-pub(super) use hello::send_hello;
-use hello::{ping, repeat};
+use hello::ping;
+pub use hello::send_hello;
+pub(super) use hello::{MAX_HELLO_INTERVAL_MS, repeat};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-pub use upkeep::{broken, on_gone, tick};
 
-/// Starts the connections that were requested.
-pub fn start(worker: &Worker, ports: &mut IbWorker) {
-    let wanted = worker.peer_lists.connect_ib.lock().take();
-    for (peer, ()) in wanted {
-        let peer = peer.get();
-        let still = peer.status() == UCS_OK && {
-            let tx = peer.tx.lock();
-            tx.connecting && tx.lane.is_none()
+/// Starts connections to peers.
+#[cold]
+pub fn start<S: Sink>(
+    ports: &mut IbWorker<S::Peer>,
+    sink: S,
+    peers: impl Iterator<Item = S::Peer>,
+) {
+    for peer in peers {
+        let still = !sink.has_failed(peer) && {
+            let state = sink.state(peer);
+            state.is_connecting && !state.has_lane
         };
         // No second connection if the peer has started one.
-        if still && !ports.iter().any(|c| c.peer.is(peer) && !c.ended) {
-            connect(worker, ports, peer);
+        if still && !ports.iter().any(|c| c.peer == peer && !c.ended) {
+            connect(ports, sink, peer);
         }
     }
 }
 
-fn connect(worker: &Worker, ports: &mut IbWorker, peer: &Peer) {
-    let Some(LaneTarget::Ib(target)) = peer.target.as_deref() else {
-        return peer.fail(UCS_ERR_UNREACHABLE);
+fn connect<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, peer: S::Peer) {
+    let contact = sink.contact(peer);
+    let paths = failover::paths(ports, &contact);
+    let Some(LaneTarget::Ib(target)) = contact.target else {
+        return sink.lane_down(peer, UCS_ERR_UNREACHABLE);
     };
-    let by_queue = worker.ctx.tl.ib.by_queue();
     let path = &target.path;
     let place = (path.iface, path.port, target.secret);
-    let oob = target.wireup_tcp.as_ref();
-    let oob = oob.map(|wireup_tcp| TcpWireup::to(wireup_tcp.clone(), path.far));
-    let paths = ib_failover::paths(ports, peer);
-    match begin(ports, peer, place, (by_queue, paths), oob) {
+    let oob = (target.wireup_tcp).map(|wireup_tcp| TcpWireup::to(wireup_tcp, path.far));
+    let by_queue = ports.policy.by_queue;
+    match begin(ports, sink, peer, place, (by_queue, paths), oob) {
         Ok(number) => {
-            log::debug!("requesting a connection to worker {:#x}", peer.uid);
-            repeat(worker, ports, number);
+            log::debug!("requesting a connection to worker {:#x}", contact.uid);
+            repeat(ports, sink, number);
         }
-        Err(e) => fail(peer, &e),
+        Err(e) => fail(sink, peer, &e),
     }
 }
 
 /// Fails a peer to which no connection can be made. An error in the log: it concerns the configuration of the job.
-pub(super) fn fail(peer: &Peer, e: &io::Error) {
-    log::error!("no connection to worker {:#x}: {e}", peer.uid);
-    peer.fail(UCS_ERR_UNREACHABLE);
+pub fn fail<S: Sink>(sink: S, peer: S::Peer, e: &io::Error) {
+    log::error!("no connection to worker {:#x}: {e}", sink.uid(peer));
+    sink.lane_down(peer, UCS_ERR_UNREACHABLE);
 }
 
 /// Makes the local half of a connection. Returns its number. `paths`: port pairs of a connection with failover, which
 /// uses UD. `oob`: HELLOs go by TCP.
-fn begin(
-    ports: &mut IbWorker,
-    peer: &Peer,
+fn begin<S: Sink>(
+    ports: &mut IbWorker<S::Peer>,
+    sink: S,
+    peer: S::Peer,
     (iface, to, secret): (usize, PortLocator, u64),
     (by_queue, paths): (bool, Vec<PortPair>),
     oob: Option<TcpWireup>,
@@ -92,22 +94,17 @@ fn begin(
         Some(oob) => WireupChannel::Sockets(Box::new(oob)),
         None => WireupChannel::Datagrams(AddressHandle::new(port, &to)?),
     };
-    let worker = peer.worker();
-    let datagrams = worker.ctx.tl.ib.by_datagrams();
+    let datagrams = ports.policy.datagrams;
     let qp = match by_queue.then(|| queue(&ports.ifaces[iface])).transpose() {
         Err(e) if datagrams => {
-            log::diag!("worker {:#x} is reached by UD: {e}", peer.uid);
+            log::diag!("worker {:#x} is reached by UD: {e}", sink.uid(peer));
             None
         }
         made => made?,
     };
     let keepalive_qpn = match qp {
         Some(_) => 0,
-        None => worker
-            .ctx
-            .tl
-            .ib
-            .keepalive_qpn(worker.uid, ports.secret, iface),
+        None => ports.keepalive_qpn(iface),
     };
     let limits = own_limits(&ports.ifaces[iface], qp.is_some());
     let number = ports.take_number().ok_or(io::ErrorKind::OutOfMemory)?;
@@ -117,8 +114,7 @@ fn begin(
     ports.insert(Box::new(IbConn {
         number,
         proof: random as u32,
-        // SAFETY: the peer of a connection.
-        peer: unsafe { PeerRef::new(peer) },
+        peer,
         iface,
         phase: IbConnPhase::HelloSent,
         seen: false,
@@ -146,7 +142,6 @@ fn begin(
         ack_scheduled: false,
         ended: false,
     }));
-    worker.progress_flags.raise_ib();
     Ok(number)
 }
 
@@ -192,7 +187,7 @@ fn queue(iface: &IbIface) -> io::Result<Arc<IbvQp>> {
 }
 
 /// Opens the lane when the peer is ready to receive. True the first time.
-pub fn open(worker: &Worker, ports: &mut IbWorker, number: u32) -> bool {
+pub fn open<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, number: u32) -> bool {
     let Some(c) = ports.get(number).filter(|c| c.phase == IbConnPhase::Known) else {
         return false;
     };
@@ -200,12 +195,13 @@ pub fn open(worker: &Worker, ports: &mut IbWorker, number: u32) -> bool {
     let (settled, index, to) = (c.is_settled(), c.iface, c.to);
     let (limits, own, secret) = (c.limits, (c.number, c.proof), c.secret);
     let (qp, flow, there) = (c.qp.clone(), c.flow.clone(), c.remote_qp);
-    let (peer, answered, outlives) = (c.peer.get(), c.answered, !c.paths.is_empty());
+    let (peer, answered, outlives) = (c.peer, c.answered, !c.paths.is_empty());
     if settled {
         ports.unsettled -= 1;
     }
     let iface = ports.ifaces[index].clone();
-    let mut sender = match (qp, there) {
+    let uid = sink.uid(peer);
+    let sender = match (qp, there) {
         (Some(qp), _) => {
             let rc_ep = RcEp::new(qp, iface.clone());
             let port = there.map_or(0, |there| there.port.into());
@@ -213,53 +209,61 @@ pub fn open(worker: &Worker, ports: &mut IbWorker, number: u32) -> bool {
         }
         (None, Some(there)) => {
             match UdTx::new(&iface, &to, (there.number, there.proof), limits.window) {
-                Ok(mut rc_ep) => {
-                    let ping = ping(&iface, peer.uid, secret, own);
-                    rc_ep.set_keepalive_port(there.keepalive_qpn, ping);
-                    let mut sender = IbSender::over_ud(iface, flow, rc_ep);
+                Ok(mut ud_tx) => {
+                    let ping = ping(&iface, uid, secret, own);
+                    ud_tx.set_keepalive_port(there.keepalive_qpn, ping);
+                    let mut sender = IbSender::over_ud(iface, flow, ud_tx);
                     if outlives {
-                        sender.set_alt_paths(ib_failover::alt_paths(ports, number));
+                        sender.set_alt_paths(failover::alt_paths(ports, number));
                     }
                     sender
                 }
                 Err(e) => {
-                    fail(peer, &e);
+                    fail(sink, peer, &e);
                     return false;
                 }
             }
         }
         (None, None) => return false,
     };
-    let to_oneself = answered && peer.uid == worker.uid;
-    let mut tx = peer.tx.lock();
-    tx.connecting = false;
-    if worker.fences.load(Ordering::Relaxed) {
-        sender.fence();
-    }
-    if peer.uses_inbox() || tx.lane.is_some() || to_oneself {
-        drop(tx);
+    let is_answering_end = answered && uid == ports.uid;
+    let transport = sender.transport();
+    if let Err(sender) = lane_up(sink, peer, sender, index, is_answering_end) {
         if let Some(c) = ports.get(number) {
-            c.reply_tx = Some(sender);
+            c.reply_tx = Some(*sender);
         }
-        return true;
+    } else {
+        log::debug!("connected to worker {uid:#x} by {transport}");
     }
-    log::debug!(
-        "connected to worker {:#x} by {}",
-        peer.uid,
-        sender.transport()
-    );
-    peer.set_qp_transport(index, sender.is_connected());
-    tx.lane = Some(Lane::Ib(Box::new(sender)));
-    peer.note_traffic(worker);
-    tx::log_lanes(worker, peer);
     true
+}
+
+/// Makes a sender the lane to a peer. `is_answering_end`: it is that end of a connection of the worker to itself.
+///
+/// # Errors
+/// The sender, if it is not to be the lane.
+fn lane_up<S: Sink>(
+    sink: S,
+    peer: S::Peer,
+    sender: IbSender,
+    iface: usize,
+    is_answering_end: bool,
+) -> Result<(), Box<IbSender>> {
+    let sender = Box::new(sender);
+    if is_answering_end {
+        return Err(sender);
+    }
+    match sink.lane_up(peer, Lane::Ib(sender), Some(iface)) {
+        Err(Lane::Ib(sender)) => Err(sender),
+        _ => Ok(()),
+    }
 }
 
 /// Called when a packet of the peer has arrived: the peer sends only when it is ready and has received this side's
 /// READY.
 #[cold]
-pub fn on_packet(worker: &Worker, ports: &mut IbWorker, number: u32) {
+pub fn on_packet<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, number: u32) {
     settle(ports, number);
-    open(worker, ports, number);
+    open(ports, sink, number);
     disconnect(ports, number);
 }

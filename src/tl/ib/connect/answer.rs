@@ -1,14 +1,16 @@
 //! Hellos that arrive: which connection they are for, and what the other end has chosen.
 
 use super::hello::send_hello;
-use super::{agree, begin, fail, open, own_limits, upkeep};
+use super::{agree, begin, fail, open, own_limits};
 use crate::ctypes::*;
-use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker, RemoteQp, TcpWireup, WireupChannel};
-use crate::engine::worker::Worker;
-use crate::proto::ib_failover;
 use crate::sys::log;
+use crate::tl::ib::conn::{IbConn, IbConnPhase, RemoteQp, WireupChannel};
+use crate::tl::ib::oob::TcpWireup;
 use crate::tl::ib::rc::{self, PSN_MASK};
 use crate::tl::ib::ud::AddressHandle;
+use crate::tl::ib::worker::IbWorker;
+use crate::tl::ib::{failover, upkeep};
+use crate::tl::sink::Sink;
 use crate::tl::tcp::{SharedSocket, socket};
 use crate::wire::address::PortLocator;
 use crate::wire::ib_packet::{Hello, HelloFlags, NO_CONN, PortInfo, TcpWireupMsg};
@@ -39,7 +41,7 @@ impl QpHello<'_> {
 }
 
 /// Handles a HELLO that arrived on this interface. One without the secret, or an outdated one, is dropped.
-pub fn on_hello(worker: &Worker, ports: &mut IbWorker, iface: usize, bytes: &[u8]) {
+pub fn on_hello<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, iface: usize, bytes: &[u8]) {
     let Some((hello, port)) = Hello::read(bytes) else {
         return log::diag!(
             "a HELLO of {} bytes is dropped: unknown protocol",
@@ -53,8 +55,8 @@ pub fn on_hello(worker: &Worker, ports: &mut IbWorker, iface: usize, bytes: &[u8
         port,
         ports: PortInfo::decode_all(rest.unwrap_or(&[])),
     };
-    match addressee(worker, ports, &qp_hello, None) {
-        Ok(number) => on_bytes(worker, ports, number, &qp_hello, false),
+    match addressee(ports, sink, &qp_hello, None) {
+        Ok(number) => on_bytes(ports, sink, number, &qp_hello, false),
         Err(why) => log::diag!("a HELLO of worker {:#x} is dropped: {why}", hello.from),
     }
 }
@@ -64,9 +66,9 @@ pub fn on_hello(worker: &Worker, ports: &mut IbWorker, iface: usize, bytes: &[u8
 ///
 /// # Errors
 /// Why it was dropped.
-pub fn on_tcp_msg(
-    worker: &Worker,
-    ports: &mut IbWorker,
+pub fn on_tcp_msg<S: Sink>(
+    ports: &mut IbWorker<S::Peer>,
+    sink: S,
     link: &Arc<SharedSocket>,
     msg: &TcpWireupMsg,
     first: bool,
@@ -77,7 +79,7 @@ pub fn on_tcp_msg(
         port: msg.port,
         ports: Vec::new(),
     };
-    let number = addressee(worker, ports, &qp_hello, Some(link))?;
+    let number = addressee(ports, sink, &qp_hello, Some(link))?;
     let oob = ports.get(number).and_then(IbConn::oob);
     let oob = oob.ok_or("it arrived by TCP, and UD was agreed")?;
     let is =
@@ -88,13 +90,13 @@ pub fn on_tcp_msg(
             let _ = old.socket.shutdown(Shutdown::Both);
         }
     }
-    on_bytes(worker, ports, number, &qp_hello, first);
+    on_bytes(ports, sink, number, &qp_hello, first);
     Ok(())
 }
 
 /// Why a HELLO is dropped, from its fields alone.
-fn refusal(worker: &Worker, ports: &IbWorker, hello: &Hello) -> Result<(), &'static str> {
-    if hello.to != worker.uid {
+fn refusal<P: Copy + Eq>(ports: &IbWorker<P>, hello: &Hello) -> Result<(), &'static str> {
+    if hello.to != ports.uid {
         Err("it is for another worker")
     } else if hello.secret != ports.secret {
         Err("wrong secret")
@@ -110,17 +112,17 @@ fn refusal(worker: &Worker, ports: &IbWorker, hello: &Hello) -> Result<(), &'sta
 ///
 /// # Errors
 /// Why the HELLO is dropped.
-fn addressee(
-    worker: &Worker,
-    ports: &mut IbWorker,
+fn addressee<S: Sink>(
+    ports: &mut IbWorker<S::Peer>,
+    sink: S,
     qp_hello: &QpHello,
     link: Option<&Arc<SharedSocket>>,
 ) -> Result<u32, &'static str> {
     const LATE: &str = "it is out of date";
     let hello = qp_hello.hello;
-    refusal(worker, ports, hello)?;
-    let is_peer = |c: &IbConn| c.peer.get().uid == hello.from && !c.ended;
-    let same = |c: &IbConn| {
+    refusal(ports, hello)?;
+    let is_peer = |c: &IbConn<S::Peer>| sink.uid(c.peer) == hello.from && !c.ended;
+    let same = |c: &IbConn<S::Peer>| {
         let there = c.remote_qp;
         there.is_some_and(|t| (t.number, t.proof) == (hello.number, hello.proof))
     };
@@ -129,7 +131,7 @@ fn addressee(
         let fits = is_peer(c) && (c.remote_qp.is_none() || same(c));
         return fits.then_some(c.number).ok_or(LATE);
     }
-    let own = hello.from == worker.uid;
+    let own = hello.from == ports.uid;
     // A worker has two connections to itself: the one that it started does not answer its own HELLO.
     let known = ports
         .iter()
@@ -148,43 +150,40 @@ fn addressee(
                 hello.from
             );
             old.ended = true;
-            old.peer.get().fail(UCS_ERR_CONNECTION_RESET);
+            sink.lane_down(old.peer, UCS_ERR_CONNECTION_RESET);
         }
     }
-    answer(worker, ports, qp_hello, link)
+    answer(ports, sink, qp_hello, link)
 }
 
 /// Makes the local half of a connection that the peer has started.
-fn answer(
-    worker: &Worker,
-    ports: &mut IbWorker,
+fn answer<S: Sink>(
+    ports: &mut IbWorker<S::Peer>,
+    sink: S,
     qp_hello: &QpHello,
     link: Option<&Arc<SharedSocket>>,
 ) -> Result<u32, &'static str> {
-    const NONE: &str = "it has no transport that this one has";
-    let policy = worker.ctx.tl.ib.policy.as_ref().ok_or(NONE)?;
     let hello = qp_hello.hello;
-    let known = worker.peer_from_incoming(hello.from);
-    let peer = &*known;
-    let by_queue = hello.qpn != 0 && policy.by_queue;
+    let peer = sink.incoming_peer(hello.from);
+    let by_queue = hello.qpn != 0 && ports.policy.by_queue;
     let paths = if qp_hello.outlives() {
-        ib_failover::paths_to(ports, &qp_hello.ports)
+        failover::paths_to(ports, &qp_hello.ports)
     } else {
-        ib_failover::paths(ports, peer)
+        failover::paths(ports, &sink.contact(peer))
     };
-    if !by_queue && !policy.datagrams && paths.is_empty() {
-        return Err(NONE);
+    if !by_queue && !ports.policy.datagrams && paths.is_empty() {
+        return Err("it has no transport that this one has");
     }
     let most = match link {
         Some(_) => socket::max_half_open().min(MAX_HALF_CONNECTED),
         None => MAX_HALF_CONNECTED,
     };
-    if !upkeep::has_room(ports, most) {
+    if !upkeep::has_room(ports, sink, most) {
         return Err("too many connections at once");
     }
     let oob = link.map(|_| TcpWireup::default());
     let place = (qp_hello.iface, qp_hello.port, hello.back);
-    match begin(ports, peer, place, (by_queue, paths), oob) {
+    match begin(ports, sink, peer, place, (by_queue, paths), oob) {
         Ok(number) => {
             if let Some(c) = ports.get(number) {
                 c.answered = true;
@@ -204,11 +203,17 @@ fn answer(
 }
 
 /// Handles a HELLO of this connection; `answer`: it is answered in any case.
-fn on_bytes(worker: &Worker, ports: &mut IbWorker, number: u32, qp_hello: &QpHello, answer: bool) {
+fn on_bytes<S: Sink>(
+    ports: &mut IbWorker<S::Peer>,
+    sink: S,
+    number: u32,
+    qp_hello: &QpHello,
+    answer: bool,
+) {
     let hello = qp_hello.hello;
-    if let Err(e) = record_remote(worker, ports, number, qp_hello) {
+    if let Err(e) = record_remote(ports, sink, number, qp_hello) {
         if let Some(c) = ports.get(number) {
-            fail(c.peer.get(), &e);
+            fail(sink, c.peer, &e);
             c.ended = true;
         }
         return;
@@ -228,20 +233,20 @@ fn on_bytes(worker: &Worker, ports: &mut IbWorker, number: u32, qp_hello: &QpHel
     }
     let mut opened = false;
     if hello.flags.contains(HelloFlags::READY) {
-        opened = open(worker, ports, number);
+        opened = open(ports, sink, number);
     }
     let seen = hello.flags.contains(HelloFlags::SEEN);
     if seen {
         settle(ports, number);
     }
     if !seen || opened || answer {
-        send_hello(worker, ports, number);
+        send_hello(ports, sink, number);
     }
     disconnect(ports, number);
 }
 
 /// Closes the sockets of a connection when both sides are connected and have acknowledged that.
-pub(super) fn disconnect(ports: &mut IbWorker, number: u32) {
+pub(in crate::tl::ib) fn disconnect<P: Copy + Eq>(ports: &mut IbWorker<P>, number: u32) {
     if let Some(c) = ports.get(number)
         && c.is_settled()
         && let Some(oob) = c.oob()
@@ -251,7 +256,7 @@ pub(super) fn disconnect(ports: &mut IbWorker, number: u32) {
 }
 
 /// Notes that the peer has acknowledged this side's READY.
-pub(super) fn settle(ports: &mut IbWorker, number: u32) {
+pub(in crate::tl::ib) fn settle<P: Copy + Eq>(ports: &mut IbWorker<P>, number: u32) {
     if let Some(c) = ports.get(number)
         && !c.seen
     {
@@ -275,16 +280,16 @@ fn remote_qp(hello: &Hello) -> RemoteQp {
 }
 
 /// Stores the peer's side of the connection from its first HELLO, and connects the queue pair.
-fn record_remote(
-    worker: &Worker,
-    ports: &mut IbWorker,
+fn record_remote<S: Sink>(
+    ports: &mut IbWorker<S::Peer>,
+    sink: S,
     number: u32,
     qp_hello: &QpHello,
 ) -> io::Result<()> {
     let (hello, to) = (qp_hello.hello, qp_hello.port);
-    let datagrams = worker.ctx.tl.ib.by_datagrams();
+    let datagrams = ports.policy.datagrams;
     let paths = if qp_hello.outlives() {
-        ib_failover::paths_to(ports, &qp_hello.ports)
+        failover::paths_to(ports, &qp_hello.ports)
     } else {
         Vec::new()
     };
@@ -301,7 +306,7 @@ fn record_remote(
             .map(|info| info.keepalive_qpn)
             .collect();
         c.paths = paths;
-        c.peer.get().set_failover();
+        sink.note_failover(c.peer);
     }
     // With failover the port pair is the one on which the peer's HELLO arrived.
     if !c.paths.is_empty() {
@@ -332,18 +337,14 @@ fn record_remote(
         }
         None => {
             iface.expect_datagrams(known);
-            ib_failover::expect(ports, number);
+            failover::expect(ports, number);
             ports.drop_queue(number);
         }
     }
     let keepalive_qpn = if by_queue {
         0
     } else {
-        worker
-            .ctx
-            .tl
-            .ib
-            .keepalive_qpn(worker.uid, ports.secret, index)
+        ports.keepalive_qpn(index)
     };
     if let Some(c) = ports.get(number) {
         if let Some(ah) = ah {

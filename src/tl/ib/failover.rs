@@ -4,13 +4,13 @@
 //! another port, and the receiver drops duplicates. RC cannot report which of the operations of a failed queue pair
 //! were executed. Long transfers use rails through all ports, any of which may fail; without a rail they go by UD, too.
 
-use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker, WireupChannel};
-use crate::engine::peer::Peer;
-use crate::engine::worker::Worker;
+use super::conn::{IbConn, IbConnPhase, WireupChannel};
+use super::paths::{self, PortPair};
+use super::ud::{AddressHandle, AltPath};
+use super::worker::IbWorker;
 use crate::sys::log;
 use crate::tl::LaneTarget;
-use crate::tl::ib::paths::{self, PortPair};
-use crate::tl::ib::ud::{AddressHandle, AltPath};
+use crate::tl::sink::PeerContact;
 use crate::wire::address::{MAX_PORTS, PortLocator};
 use crate::wire::ib_packet::PortInfo;
 
@@ -18,9 +18,9 @@ use crate::wire::ib_packet::PortInfo;
 const FALL_BACK_MS: u64 = 250;
 
 /// The port pairs of a connection that is about to be made; none: it has no failover.
-pub fn paths(ports: &IbWorker, peer: &Peer) -> Vec<PortPair> {
-    match peer.target.as_deref() {
-        Some(LaneTarget::Ib(target)) if peer.fails_over() && target.wireup_tcp.is_none() => {
+pub fn paths<P: Copy + Eq>(ports: &IbWorker<P>, contact: &PeerContact) -> Vec<PortPair> {
+    match &contact.target {
+        Some(LaneTarget::Ib(target)) if contact.fails_over && target.wireup_tcp.is_none() => {
             between(ports, &target.ports)
         }
         _ => Vec::new(),
@@ -28,28 +28,28 @@ pub fn paths(ports: &IbWorker, peer: &Peer) -> Vec<PortPair> {
 }
 
 /// The port pairs of a connection whose peer has sent its ports.
-pub fn paths_to(ports: &IbWorker, infos: &[PortInfo]) -> Vec<PortPair> {
+pub fn paths_to<P: Copy + Eq>(ports: &IbWorker<P>, infos: &[PortInfo]) -> Vec<PortPair> {
     let theirs: Vec<PortLocator> = infos.iter().map(|info| info.port).collect();
     between(ports, &theirs)
 }
 
-fn between(ports: &IbWorker, theirs: &[PortLocator]) -> Vec<PortPair> {
+fn between<P: Copy + Eq>(ports: &IbWorker<P>, theirs: &[PortLocator]) -> Vec<PortPair> {
     let ours = ports.ifaces.iter().take(MAX_PORTS);
     paths::between(ours.map(|iface| &*iface.port), theirs)
 }
 
 /// The ports of this worker, for the peer of a connection with failover.
-pub fn ports_of(worker: &Worker, ports: &IbWorker) -> Vec<PortInfo> {
+pub fn ports_of<P: Copy + Eq>(ports: &IbWorker<P>) -> Vec<PortInfo> {
     let ifaces = ports.ifaces.iter().take(MAX_PORTS).enumerate();
     let infos = ifaces.map(|(i, iface)| PortInfo {
-        keepalive_qpn: worker.ctx.tl.ib.keepalive_qpn(worker.uid, ports.secret, i),
+        keepalive_qpn: ports.keepalive_qpn(i),
         port: iface.port.locator(iface.ud_number),
     });
     infos.collect()
 }
 
 /// Posts receives for the datagrams of a connection on each interface of its paths.
-pub fn expect(ports: &mut IbWorker, number: u32) {
+pub fn expect<P: Copy + Eq>(ports: &mut IbWorker<P>, number: u32) {
     let Some(c) = ports.get(number) else { return };
     let (own, paths) = (c.iface, c.paths.clone());
     let others = (0..ports.ifaces.len()).filter(|&i| i != own);
@@ -60,7 +60,7 @@ pub fn expect(ports: &mut IbWorker, number: u32) {
 }
 
 /// The other paths of a connection for its sender.
-pub fn alt_paths(ports: &mut IbWorker, number: u32) -> Vec<AltPath> {
+pub fn alt_paths<P: Copy + Eq>(ports: &mut IbWorker<P>, number: u32) -> Vec<AltPath> {
     let Some(c) = ports.get(number) else {
         return Vec::new();
     };
@@ -79,8 +79,8 @@ pub fn alt_paths(ports: &mut IbWorker, number: u32) -> Vec<AltPath> {
 }
 
 /// Changes the path of a connection whose HELLO is due again, if it was repeated in vain for some time.
-pub fn turn(worker: &Worker, ports: &mut IbWorker, number: u32, now: u64) {
-    let waits = |c: &&mut IbConn| c.phase != IbConnPhase::Open && now - c.since >= FALL_BACK_MS;
+pub fn turn<P: Copy + Eq>(ports: &mut IbWorker<P>, number: u32, now: u64) {
+    let waits = |c: &&mut IbConn<P>| c.phase != IbConnPhase::Open && now - c.since >= FALL_BACK_MS;
     let Some(c) = ports.get(number).filter(waits) else {
         return;
     };
@@ -97,8 +97,7 @@ pub fn turn(worker: &Worker, ports: &mut IbWorker, number: u32, now: u64) {
         Ok(ah) => ah,
         Err(e) => return log::diag!("no path by {}: {e}", ports.ifaces[path.iface].port.name),
     };
-    let ib = &worker.ctx.tl.ib;
-    let keepalive_qpn = ib.keepalive_qpn(worker.uid, ports.secret, path.iface);
+    let keepalive_qpn = ports.keepalive_qpn(path.iface);
     if let Some(c) = ports.get(number) {
         (c.iface, c.to, c.keepalive_qpn) = (path.iface, path.port, keepalive_qpn);
         c.wireup = WireupChannel::Datagrams(ah);

@@ -1,22 +1,21 @@
 //! Periodic work on IB connections: repeats HELLOs, retransmits packets, detects failed peers, and frees connections
 //! that nothing refers to any more.
 
-use super::hello::MAX_HELLO_INTERVAL_MS;
-use super::{disconnect, ib_failover, repeat, settle};
-use crate::ctypes::*;
-use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker};
-use crate::engine::peer::Peer;
-use crate::engine::worker::Worker;
-use crate::sys::{clock, log};
-use crate::tl::ib::bindings::{
+use super::bindings::{
     IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR,
     IBV_WC_WR_FLUSH_ERR, ibv_wc_status,
 };
-use std::sync::atomic::Ordering;
+use super::conn::{IbConn, IbConnPhase};
+use super::connect::{MAX_HELLO_INTERVAL_MS, disconnect, repeat, settle};
+use super::failover;
+use super::worker::IbWorker;
+use crate::ctypes::*;
+use crate::sys::{clock, log};
+use crate::tl::sink::Sink;
 
 /// What a tick does with a connection after the work on all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum TickAction {
     /// Nothing.
     Keep,
     /// Repeat the HELLO.
@@ -29,103 +28,101 @@ enum Step {
 
 /// Periodic work at this time, in coarse milliseconds.
 #[cold]
-pub fn tick(worker: &Worker, ports: &mut IbWorker, now: u64) {
-    let (timeout, keepalive) = (ports.longest_silence(), worker.ctx.policy.keepalive_ms);
-    let mut steps = Vec::new();
+pub fn tick<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, now: u64) {
+    let (timeout, keepalive) = (ports.longest_silence(), ports.keepalive_ms);
+    let mut actions = Vec::new();
     for c in ports.iter() {
-        let mut step = advance(c, now, timeout);
-        if step == Step::Keep && c.phase == IbConnPhase::Open && !c.ended {
-            check_liveness(c, now, keepalive, timeout);
+        let mut action = advance(c, sink, now, timeout);
+        if action == TickAction::Keep && c.phase == IbConnPhase::Open && !c.ended {
+            check_liveness(c, sink, now, keepalive, timeout);
         }
-        let is_over = c.ended || c.peer.get().status() != UCS_OK;
+        let is_over = c.ended || sink.has_failed(c.peer);
         if is_over {
             // Requests of a failed peer whose memory a device uses are ended first (`failure::handle_failed`).
-            step = if c.ended && c.is_cut() {
-                Step::Retire
+            action = if c.ended && c.is_cut(sink) {
+                TickAction::Retire
             } else {
-                Step::Keep
+                TickAction::Keep
             };
         }
-        if step != Step::Keep {
-            steps.push((c.number, step));
+        if action != TickAction::Keep {
+            actions.push((c.number, action));
         }
     }
     let mut over = Vec::new();
-    for (number, step) in steps {
-        match step {
-            Step::Keep => {}
-            Step::Repeat => {
-                ib_failover::turn(worker, ports, number, now);
-                repeat(worker, ports, number);
+    for (number, action) in actions {
+        match action {
+            TickAction::Keep => {}
+            TickAction::Repeat => {
+                failover::turn(ports, number, now);
+                repeat(ports, sink, number);
             }
-            Step::Settle => {
+            TickAction::Settle => {
                 settle(ports, number);
                 disconnect(ports, number);
             }
-            Step::Retire => over.push(number),
+            TickAction::Retire => over.push(number),
         }
     }
     ports.retire(&over);
 }
 
-/// Whether the user has no open endpoint to a peer by which its failure would be noticed.
-fn has_no_endpoint(peer: &Peer) -> bool {
-    !peer.eps.lock().any_open()
-}
-
-/// Whether nothing waits for a connection to a peer any more.
-fn is_unwanted(peer: &Peer) -> bool {
-    !peer.is_held() && peer.inbox.is_none() && peer.tx.lock().pending.is_empty()
-}
-
 /// Decides whether a HELLO is due again, or has been repeated for as long as a peer may be silent.
-fn advance(c: &mut IbConn, now: u64, timeout: u64) -> Step {
-    let peer = c.peer.get();
-    if c.ended || peer.status() != UCS_OK || c.is_settled() || now < c.due {
-        return Step::Keep;
+fn advance<S: Sink>(c: &mut IbConn<S::Peer>, sink: S, now: u64, timeout: u64) -> TickAction {
+    let peer = c.peer;
+    if c.ended || sink.has_failed(peer) || c.is_settled() || now < c.due {
+        return TickAction::Keep;
     }
     // A time in which the worker was not progressed does not count: an answer that had arrived was not read either.
     c.since += now - c.due;
     if now - c.since >= timeout {
         // Messages can be sent, and their acknowledgements show whether the peer is alive.
         if c.phase == IbConnPhase::Open {
-            return Step::Settle;
+            return TickAction::Settle;
         }
-        // Relaxed: set once; the next round sees it.
-        if peer.watch_death.load(Ordering::Relaxed) || !c.answered && is_unwanted(peer) {
-            log::diag!("worker {:#x} does not answer: no connection", peer.uid);
-            peer.fail(UCS_ERR_ENDPOINT_TIMEOUT);
-            return Step::Keep;
+        if sink.watches_death(peer) || !c.answered && !sink.state(peer).is_wanted {
+            log::diag!(
+                "worker {:#x} does not answer: no connection",
+                sink.uid(peer)
+            );
+            sink.lane_down(peer, UCS_ERR_ENDPOINT_TIMEOUT);
+            return TickAction::Keep;
         }
         // The peer may be computing, and no endpoint handles errors: keep waiting.
         if !c.answered && !std::mem::replace(&mut c.late, true) {
             let waited = now - c.since;
             log::error!(
                 "worker {:#x} has not answered for {waited} ms: waiting for it",
-                peer.uid
+                sink.uid(peer)
             );
         }
     }
     c.wait = (2 * c.wait).min(MAX_HELLO_INTERVAL_MS);
     c.due = now + c.wait;
-    Step::Repeat
+    TickAction::Repeat
 }
 
 /// Sends what is due on an open connection, and probes the peer: if an endpoint handles errors, or if there is no
 /// endpoint that would notice its failure, so that the connection would exist for ever.
-fn check_liveness(c: &mut IbConn, now: u64, keepalive: u64, timeout: u64) {
-    let peer = c.peer.get();
-    if peer.status() != UCS_OK {
+fn check_liveness<S: Sink>(
+    c: &mut IbConn<S::Peer>,
+    sink: S,
+    now: u64,
+    keepalive: u64,
+    timeout: u64,
+) {
+    let peer = c.peer;
+    if sink.has_failed(peer) {
         return;
     }
-    let probe = now - c.probed >= keepalive
-        && (peer.watch_death.load(Ordering::Relaxed) || has_no_endpoint(peer));
+    let probe =
+        now - c.probed >= keepalive && (sink.watches_death(peer) || !sink.state(peer).has_endpoint);
     if probe {
         c.probed = now;
     }
     let (owes, outlives) = (c.flow.unacked() > 0, !c.paths.is_empty());
-    let mut refused = false;
-    let alive = c.with_sender(|sender| {
+    let (mut refused, mut local_port) = (false, None);
+    let alive = c.with_sender(sink, |sender| {
         refused = sender.is_broken();
         if probe {
             sender.probe();
@@ -135,22 +132,29 @@ fn check_liveness(c: &mut IbConn, now: u64, keepalive: u64, timeout: u64) {
         }
         let alive = sender.tick(now);
         if outlives {
-            peer.set_dev_index(sender.local_port());
+            local_port = Some(sender.local_port());
         }
         alive
     });
+    if let Some(index) = local_port {
+        sink.note_device(peer, index);
+    }
     if refused {
-        log_loss(peer, "the device accepts no more work requests");
-        peer.fail(UCS_ERR_CONNECTION_RESET);
+        log_loss(sink, peer, "the device accepts no more work requests");
+        sink.lane_down(peer, UCS_ERR_CONNECTION_RESET);
     } else if alive == Some(false) {
-        log_loss(peer, &format!("nothing was acknowledged for {timeout} ms"));
-        peer.fail(UCS_ERR_ENDPOINT_TIMEOUT);
+        log_loss(
+            sink,
+            peer,
+            &format!("nothing was acknowledged for {timeout} ms"),
+        );
+        sink.lane_down(peer, UCS_ERR_ENDPOINT_TIMEOUT);
     }
 }
 
 /// Whether one more peer may start a connection, with at most `most` of them incomplete. Incomplete ones that have been
 /// silent for as long as a peer may be are ended.
-pub(super) fn has_room(ports: &mut IbWorker, most: usize) -> bool {
+pub(super) fn has_room<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, most: usize) -> bool {
     if ports.unsettled < most {
         return true;
     }
@@ -160,11 +164,11 @@ pub(super) fn has_room(ports: &mut IbWorker, most: usize) -> bool {
         if c.is_settled() {
             continue;
         }
-        let peer = c.peer.get();
-        let wanted = peer.tx.lock().connecting;
-        c.ended = !wanted && c.since < before;
-        if c.ended && is_unwanted(peer) {
-            peer.fail(UCS_ERR_ENDPOINT_TIMEOUT);
+        let peer = c.peer;
+        let state = sink.state(peer);
+        c.ended = !state.is_connecting && c.since < before;
+        if c.ended && !state.is_wanted {
+            sink.lane_down(peer, UCS_ERR_ENDPOINT_TIMEOUT);
         }
         begun += usize::from(!c.ended);
     }
@@ -172,10 +176,10 @@ pub(super) fn has_room(ports: &mut IbWorker, most: usize) -> bool {
 }
 
 /// Logs a failed connection, as an error if no error handler is called: the log alone explains why the program hangs.
-fn log_loss(peer: &Peer, why: &str) {
-    let uid = peer.uid;
-    // Relaxed: set once, before anything is sent that the user waits for.
-    if peer.watch_death.load(Ordering::Relaxed) || has_no_endpoint(peer) {
+fn log_loss<S: Sink>(sink: S, peer: S::Peer, why: &str) {
+    let uid = sink.uid(peer);
+    let state = sink.state(peer);
+    if state.watches_death || !state.has_endpoint {
         log::diag!("connection to worker {uid:#x}: {why}")
     } else {
         log::error!("connection to worker {uid:#x}: {why}: nothing can be sent there any more")
@@ -184,30 +188,30 @@ fn log_loss(peer: &Peer, why: &str) {
 
 /// Fails the peer of a connection that the peer's worker does not have any more.
 #[cold]
-pub fn on_gone(peer: &Peer) {
-    if peer.status() == UCS_OK {
-        log_loss(peer, "the peer has lost it");
-        peer.fail(UCS_ERR_CONNECTION_RESET);
+pub fn on_gone<S: Sink>(sink: S, peer: S::Peer) {
+    if !sink.has_failed(peer) {
+        log_loss(sink, peer, "the peer has lost it");
+        sink.lane_down(peer, UCS_ERR_CONNECTION_RESET);
     }
 }
 
 /// Fails the peer of a connection after a completion with an error.
 #[cold]
-pub fn broken(ports: &mut IbWorker, number: u32, status: ibv_wc_status) {
+pub fn broken<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, number: u32, status: ibv_wc_status) {
     let Some((iface, ended, peer)) = ports.get(number).map(|c| (c.iface, c.ended, c.peer)) else {
         return;
     };
-    let peer = peer.get();
     // Flush errors of later operations give no further information.
-    if peer.status() != UCS_OK || status == IBV_WC_WR_FLUSH_ERR && ended {
+    if sink.has_failed(peer) || status == IBV_WC_WR_FLUSH_ERR && ended {
         return;
     }
     let verbs = ports.ifaces[iface].port.hca.verbs;
-    log_loss(peer, &verbs.status_text(status));
-    peer.fail(match status {
+    log_loss(sink, peer, &verbs.status_text(status));
+    let status = match status {
         IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => UCS_ERR_ENDPOINT_TIMEOUT,
         IBV_WC_REM_ACCESS_ERR | IBV_WC_REM_INV_REQ_ERR => UCS_ERR_IO_ERROR,
         // Among them an operation that the peer could not execute any more, because its process exits.
         _ => UCS_ERR_CONNECTION_RESET,
-    });
+    };
+    sink.lane_down(peer, status);
 }

@@ -1,11 +1,13 @@
 //! Hellos: what a connection sends until the other end has answered.
 
-use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker, TcpWireup, WireupChannel};
-use crate::engine::worker::Worker;
-use crate::proto::ib_failover;
 use crate::sys::clock;
+use crate::tl::ib::conn::{IbConn, IbConnPhase, WireupChannel};
+use crate::tl::ib::failover;
 use crate::tl::ib::iface::IbIface;
+use crate::tl::ib::oob::TcpWireup;
 use crate::tl::ib::ud::AddressHandle;
+use crate::tl::ib::worker::IbWorker;
+use crate::tl::sink::Sink;
 use crate::tl::tcp::connect;
 use crate::wire::ib_packet::{
     Datagram, DatagramFlags, Hello, HelloFlags, NO_CONN, Ping, PortInfo, TcpWireupMsg,
@@ -13,23 +15,22 @@ use crate::wire::ib_packet::{
 use std::net::Shutdown;
 
 /// Longest interval between two HELLOs, in milliseconds.
-pub(super) const MAX_HELLO_INTERVAL_MS: u64 = 1000;
+pub(in crate::tl::ib) const MAX_HELLO_INTERVAL_MS: u64 = 1000;
 
 /// Repeats a HELLO by UD. By TCP a new socket is requested if the last one was closed: data on a socket are not lost.
-pub(super) fn repeat(worker: &Worker, ports: &mut IbWorker, number: u32) {
+pub(in crate::tl::ib) fn repeat<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, number: u32) {
     let oob = ports.get(number).and_then(IbConn::oob);
     let Some(oob) = oob else {
-        return send_hello(worker, ports, number);
+        return send_hello(ports, sink, number);
     };
     if oob.is_wanted(clock::coarse_ms()) {
         ports.oob_requests.push(number);
-        worker.progress_flags.raise_network();
     }
 }
 
 /// Sends a HELLO with the state of this side.
-pub(in crate::proto) fn send_hello(worker: &Worker, ports: &mut IbWorker, number: u32) {
-    let own_secret = ports.secret;
+pub fn send_hello<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, number: u32) {
+    let (own_uid, own_secret) = (ports.uid, ports.secret);
     let Some(index) = ports.get(number).map(|c| c.iface) else {
         return;
     };
@@ -37,22 +38,22 @@ pub(in crate::proto) fn send_hello(worker: &Worker, ports: &mut IbWorker, number
     let rc = &iface.port.tuning.rc;
     let outlives = ports.get(number).is_some_and(|c| !c.paths.is_empty());
     let infos = if outlives {
-        ib_failover::ports_of(worker, ports)
+        failover::ports_of(ports)
     } else {
         Vec::new()
     };
     let Some(c) = ports.get(number) else { return };
-    let peer = c.peer.get();
+    let contact = sink.contact(c.peer);
     let mut flags = HelloFlags::empty();
     flags.set(HelloFlags::FAILOVER, outlives);
     flags.set(HelloFlags::READY, c.phase != IbConnPhase::HelloSent);
     flags.set(HelloFlags::SEEN, c.phase == IbConnPhase::Open);
     let hello = Hello {
         magic: Hello::magic(),
-        from: worker.uid,
-        to: peer.uid,
+        from: own_uid,
+        to: contact.uid,
         secret: c.secret,
-        losses: peer.losses,
+        losses: contact.losses,
         number,
         proof: c.proof,
         receiver_number: c.remote_qp.map_or(NO_CONN, |there| there.number),

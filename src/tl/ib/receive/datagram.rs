@@ -1,18 +1,19 @@
 //! Arrivals over UD: HELLO messages, acknowledgements, and packets, which are put in order.
 
-use super::ib_rx::{deliver, schedule_ack};
-use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker};
-use crate::engine::worker::Worker;
-use crate::proto::ib_wireup;
+use super::{deliver, schedule_ack};
 use crate::sys::log;
+use crate::tl::ib::conn::{IbConn, IbConnPhase};
 use crate::tl::ib::reorder::{Arrival, Reorder};
 use crate::tl::ib::ud::AddressHandle;
+use crate::tl::ib::worker::IbWorker;
+use crate::tl::ib::{connect, upkeep};
 use crate::tl::reassembly::split;
+use crate::tl::sink::Sink;
 use crate::wire::address::PortLocator;
 use crate::wire::ib_packet::{Datagram, DatagramFlags, Ping};
 
 /// Handles a datagram: of a connection, or a HELLO.
-pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]) -> u32 {
+pub fn on_datagram<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, i: usize, bytes: &[u8]) -> u32 {
     let Some((d, rest)) = Datagram::decode(bytes).zip(bytes.get(Datagram::SIZE..)) else {
         log::diag!(
             "a datagram of {} bytes is dropped: unknown protocol",
@@ -21,17 +22,17 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
         return 0;
     };
     if d.has(DatagramFlags::HELLO) {
-        ib_wireup::on_hello(worker, ports, i, rest);
+        connect::on_hello(ports, sink, i, rest);
         return 1;
     }
     let window = ports.ifaces[i].datagram_window();
-    let own = |c: &&mut IbConn| {
+    let own = |c: &&mut IbConn<S::Peer>| {
         c.proof == d.proof && (c.iface == i || !c.paths.is_empty()) && c.remote_qp.is_some()
     };
     let Some(c) = ports.get(d.number()).filter(own) else {
         log::diag!("a datagram is dropped: no such connection");
         if d.has(DatagramFlags::CHECK) {
-            report_gone(worker, ports, i, rest);
+            report_gone(ports, i, rest);
         }
         return 0;
     };
@@ -40,19 +41,19 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
         return 0;
     }
     if d.has(DatagramFlags::PONG | DatagramFlags::MOVED | DatagramFlags::GONE) {
-        return on_notice(ports, number, i, d, rest);
+        return on_notice(ports, sink, number, i, d, rest);
     }
     if c.phase != IbConnPhase::Open {
         if c.ended {
             return 0;
         }
-        ib_wireup::on_packet(worker, ports, number);
+        connect::on_packet(ports, sink, number);
     }
     let Some(c) = ports.get(number) else { return 0 };
     let news = d.ack != c.acknowledged;
     if news || d.has(DatagramFlags::GAP) {
         c.acknowledged = d.ack;
-        let sane = c.with_sender(|sender| {
+        let sane = c.with_sender(sink, |sender| {
             let sane = sender.acknowledged(d.ack, d.has(DatagramFlags::GAP));
             if d.has(DatagramFlags::GAP) {
                 sender.on_gap(d.psn);
@@ -71,10 +72,10 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
     if !rest.is_empty() && !d.has(DatagramFlags::CHECK) {
         match c.reorder.arrive(d.psn, rest, window) {
             Arrival::Now => {
-                count += in_turn(worker, ports, number, rest);
-                report_gap(ports, number, Reorder::gap_end);
+                count += in_turn(ports, sink, number, rest);
+                report_gap(ports, sink, number, Reorder::gap_end);
             }
-            Arrival::Early => report_gap(ports, number, Reorder::gap_to_report),
+            Arrival::Early => report_gap(ports, sink, number, Reorder::gap_to_report),
             // Its acknowledgment was lost.
             Arrival::Again => c.flow.request_ack(),
         }
@@ -85,12 +86,12 @@ pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]
 
 /// Replies to a peer that checks a connection which this worker does not have: this worker has lost the peer.
 #[cold]
-fn report_gone(worker: &Worker, ports: &IbWorker, i: usize, rest: &[u8]) {
+fn report_gone<P: Copy + Eq>(ports: &IbWorker<P>, i: usize, rest: &[u8]) {
     let Some((ping, from)) = Ping::read(rest) else {
         return;
     };
     let iface = &*ports.ifaces[i];
-    if (ping.worker, ping.secret) == (worker.uid, ports.secret)
+    if (ping.worker, ping.secret) == (ports.uid, ports.secret)
         && let Ok(ah) = AddressHandle::new(&iface.port, &from)
     {
         let gone = Datagram {
@@ -105,27 +106,42 @@ fn report_gone(worker: &Worker, ports: &IbWorker, i: usize, rest: &[u8]) {
 
 /// Handles a datagram of a connection that carries neither an acknowledgement nor a packet.
 #[cold]
-fn on_notice(ports: &mut IbWorker, number: u32, i: usize, d: Datagram, rest: &[u8]) -> u32 {
+fn on_notice<S: Sink>(
+    ports: &mut IbWorker<S::Peer>,
+    sink: S,
+    number: u32,
+    i: usize,
+    d: Datagram,
+    rest: &[u8],
+) -> u32 {
     let Some(c) = ports.get(number) else { return 0 };
     if d.has(DatagramFlags::PONG) {
-        c.with_sender(|sender| sender.on_pong());
+        c.with_sender(sink, |sender| sender.on_pong());
         return 0;
     }
     if d.has(DatagramFlags::GONE) {
-        ib_wireup::on_gone(c.peer.get());
+        upkeep::on_gone(sink, c.peer);
         return 1;
     }
-    on_move(ports, number, i, rest)
+    on_move(ports, sink, number, i, rest)
 }
 
 /// The peer has moved to another port: changes the path and acknowledges that.
-fn on_move(ports: &mut IbWorker, number: u32, i: usize, rest: &[u8]) -> u32 {
+fn on_move<S: Sink>(
+    ports: &mut IbWorker<S::Peer>,
+    sink: S,
+    number: u32,
+    i: usize,
+    rest: &[u8],
+) -> u32 {
     if let Some((c, port)) = ports.get(number).zip(PortLocator::decode(rest)) {
-        let by = c.with_sender(|sender| {
+        let by = c.with_sender(sink, |sender| {
             sender.follow_peer_port(i, &port);
             sender.local_port()
         });
-        by.inspect(|&by| c.peer.get().set_dev_index(by));
+        if let Some(index) = by {
+            sink.note_device(c.peer, index);
+        }
         c.flow.request_ack();
         schedule_ack(ports, number);
     }
@@ -133,32 +149,37 @@ fn on_move(ports: &mut IbWorker, number: u32, i: usize, rest: &[u8]) -> u32 {
 }
 
 /// Requests the datagrams that are missing in front of the one that `end` returns, if it returns one.
-fn report_gap(ports: &mut IbWorker, number: u32, end: impl Fn(&Reorder) -> Option<u32>) {
+fn report_gap<S: Sink>(
+    ports: &mut IbWorker<S::Peer>,
+    sink: S,
+    number: u32,
+    end: impl Fn(&Reorder) -> Option<u32>,
+) {
     if let Some(c) = ports.get(number)
         && let Some(end) = end(&c.reorder)
     {
-        c.with_sender(|sender| sender.report_gap(end));
+        c.with_sender(sink, |sender| sender.report_gap(end));
     }
 }
 
 /// Handles the next packet, and those behind it that arrived earlier.
-fn in_turn(worker: &Worker, ports: &mut IbWorker, number: u32, packet: &[u8]) -> u32 {
-    let mut count = one(worker, ports, number, packet);
+fn in_turn<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, number: u32, packet: &[u8]) -> u32 {
+    let mut count = one(ports, sink, number, packet);
     while let Some(kept) = ports.get(number).and_then(|c| c.reorder.pop()) {
         // True in a child that was forked in a callback.
-        if worker.progress_flags.is_inherited() {
+        if sink.is_inherited() {
             break;
         }
-        count += one(worker, ports, number, &kept);
+        count += one(ports, sink, number, &kept);
     }
     count
 }
 
-fn one(worker: &Worker, ports: &mut IbWorker, number: u32, packet: &[u8]) -> u32 {
+fn one<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, number: u32, packet: &[u8]) -> u32 {
     let Some(c) = ports.get(number) else { return 0 };
     c.flow.receive();
     match split(packet) {
-        Some((head, bytes)) => deliver(worker, ports, number, head, bytes),
+        Some((head, bytes)) => deliver(ports, sink, number, head, bytes),
         None => 0,
     }
 }
