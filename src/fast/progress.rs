@@ -9,7 +9,7 @@ use crate::op::{self, deferred, tcp_rx, tick};
 use crate::proto::{resolve, tx};
 use crate::tl::ib::bindings::ibv_wc;
 use crate::tl::ib::iface::IbIface;
-use crate::tl::ib::receive::short::Polled;
+use crate::tl::ib::receive::short::PolledCqs;
 use crate::tl::ib::receive::{self, short};
 use crate::tl::ib::worker::IbWorker;
 use std::mem::MaybeUninit;
@@ -130,11 +130,11 @@ unsafe fn poll_sole(worker: &Worker, iface: NonNull<IbIface>) -> u32 {
     let iface = unsafe { iface.as_ref() };
     let mut wcs = short::batch();
     match short::poll(iface, &mut wcs) {
-        Polled::Idle => 0,
+        PolledCqs::Idle => 0,
         // SAFETY: the device has written `n` entries; the rest is the caller's promise.
-        Polled::Arrived(n) => unsafe { take_packets(worker, iface, wcs.get_unchecked(..n)) },
+        PolledCqs::Arrived(n) => unsafe { take_packets(worker, iface, wcs.get_unchecked(..n)) },
         // SAFETY: as before.
-        Polled::Completed(n) => unsafe { take_completions(worker, wcs.get_unchecked(..n)) },
+        PolledCqs::Completed(n) => unsafe { take_completions(worker, wcs.get_unchecked(..n)) },
     }
 }
 

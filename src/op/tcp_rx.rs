@@ -4,11 +4,13 @@ use super::{listener, rx_dispatch, sink, tcp_rx_bulk};
 use crate::engine::peer::Peer;
 use crate::engine::request::PeerRef;
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::{ib_wireup_tcp, tx};
+use crate::proto::tx;
 use crate::sys::epoll::SocketEvent;
 use crate::sys::log;
 use crate::tl::Lane;
+use crate::tl::ib::oob::IbOob;
 use crate::tl::ib::worker::IbWorker;
+use crate::tl::sink::Sink;
 use crate::tl::tcp::conn::TcpConnPhase;
 use crate::tl::tcp::receiver::{Buffered, PIECE, TcpReceiver};
 use crate::tl::tcp::worker::{LISTENER, TIMER, TcpWorker};
@@ -64,11 +66,13 @@ fn look(worker: &Worker, rx: &mut Rx) -> u32 {
     let wanted = worker.peer_lists.connect_tcp.lock().take();
     let wanted = wanted.into_iter().map(|(peer, ())| peer);
     connect::start(sockets, sink::cold(worker), wanted);
-    let mut ports = rx.ib.as_deref_mut();
-    if let Some(ports) = ports.as_deref_mut()
-        && !ports.oob_requests.is_empty()
-    {
-        ib_wireup_tcp::start(worker, sink::cold(worker), sockets, ports);
+    let ports = rx.ib.as_deref_mut();
+    let mut oob = IbOob {
+        sink: sink::cold(worker),
+        ports,
+    };
+    if oob.is_due() {
+        oob.start(sockets);
     }
     let turn = if rings { calls / SHARE } else { calls };
     let direct = sockets.unsettled == 0
@@ -76,7 +80,7 @@ fn look(worker: &Worker, rx: &mut Rx) -> u32 {
         && sockets.epoll.writing.load(Ordering::Relaxed) == 0
         && turn % LISTEN_EVERY != 0;
     if !direct {
-        return count + poll(worker, sockets, ports);
+        return count + poll(worker, sockets, &mut oob);
     }
     let mut count = count;
     while sockets.take_listed().is_some() {}
@@ -102,7 +106,14 @@ pub fn poll_by_clock(
     sockets: &mut TcpWorker<PeerRef>,
     ports: Option<&mut IbWorker<PeerRef>>,
 ) -> u32 {
-    let count = poll(worker, sockets, ports);
+    let count = poll(
+        worker,
+        sockets,
+        &mut IbOob {
+            sink: sink::cold(worker),
+            ports,
+        },
+    );
     // There may be no other poll of the sockets before the next tick.
     sockets.portion = PORTION;
     count
@@ -114,7 +125,7 @@ pub fn poll_by_clock(
 fn poll(
     worker: &Worker,
     sockets: &mut TcpWorker<PeerRef>,
-    ports: Option<&mut IbWorker<PeerRef>>,
+    oob: &mut IbOob<impl Sink<Peer = PeerRef>>,
 ) -> u32 {
     sockets.unasked += 1;
     if sockets.behind() >= (PORTION / MIN_SHARE) as usize && sockets.unasked < ASK_EVERY {
@@ -128,7 +139,7 @@ fn poll(
     }
     let share = share(sockets, sockets.behind() + events.len());
     let mut count = go_on(worker, sockets, share);
-    count += on_events(worker, sockets, ports, &events, share);
+    count += on_events(worker, sockets, oob, &events, share);
     events.clear();
     sockets.events = events;
     count
@@ -151,7 +162,7 @@ fn go_on(worker: &Worker, sockets: &mut TcpWorker<PeerRef>, share: u32) -> u32 {
 fn on_events(
     worker: &Worker,
     sockets: &mut TcpWorker<PeerRef>,
-    mut ports: Option<&mut IbWorker<PeerRef>>,
+    oob: &mut IbOob<impl Sink<Peer = PeerRef>>,
     events: &[SocketEvent],
     share: u32,
 ) -> u32 {
@@ -175,33 +186,16 @@ fn on_events(
         }
         match sockets.get(event.token).map(|c| c.phase) {
             Some(TcpConnPhase::Open) => count += on_open(worker, sockets, event, share),
-            Some(TcpConnPhase::WireupConnecting { .. } | TcpConnPhase::WireupOpen { .. }) => {
-                ib_wireup_tcp::on_event(
-                    worker,
-                    sink::cold(worker),
-                    sockets,
-                    ports.as_deref_mut(),
-                    event.token,
-                );
-            }
-            Some(_) if connect::on_event(sockets, sink::cold(worker), event) => {
+            Some(_) if connect::on_event(sockets, sink::cold(worker), oob, event) => {
                 count += receive(worker, sockets, event.token, share);
             }
-            // The socket may be one for IB wireup.
-            Some(_) => ib_wireup_tcp::take(
-                sink::cold(worker),
-                sockets,
-                ports.as_deref_mut(),
-                event.token,
-            ),
-            None => {}
+            Some(_) | None => {}
         }
     }
     // Relaxed: a thread that queues a connection sets the flag again, under the lock of `connect_tcp`.
     let connecting = worker.peer_lists.connect_tcp.lock();
-    let wireups_due = ports.is_some_and(|ports| !ports.oob_requests.is_empty());
     let active =
-        wireups_due || !connecting.is_empty() || !sockets.is_quiet() || listener::is_busy(worker);
+        oob.is_due() || !connecting.is_empty() || !sockets.is_quiet() || listener::is_busy(worker);
     worker.progress_flags.set_networked(active);
     drop(connecting);
     count

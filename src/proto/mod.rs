@@ -8,7 +8,6 @@ pub mod detach;
 pub mod failure;
 pub mod fence;
 pub mod flush;
-pub mod ib_wireup_tcp;
 pub mod internal;
 pub mod lane_info;
 pub mod liveness;

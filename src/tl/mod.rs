@@ -1,9 +1,9 @@
 //! Transports: how bytes get from one worker to another. They do not depend on matching or on requests.
 //!
 //! `contract` and `lane`: what a transport does for the layers above; `sink`: what it calls there; `shared`: what it
-//! keeps in contexts, workers, regions and keys; `message`, `token`, `rail_event`: what both
-//! sides exchange; `amo`: atomic operations
-//! on memory of this process; `cm`, `cm_conn`: connections of clients and listeners.
+//! keeps in contexts, workers, regions and keys; `oob`: messages by which one establishes connections of another;
+//! `message`, `token`, `rail_event`: what both sides exchange; `amo`: atomic operations on memory of this process;
+//! `cm`, `cm_conn`: connections of clients and listeners.
 
 pub mod amo;
 pub mod cm;
@@ -14,6 +14,7 @@ mod lane;
 pub mod lane_info;
 pub mod mapped;
 mod message;
+pub mod oob;
 mod program;
 pub mod rail_event;
 pub mod reassembly;

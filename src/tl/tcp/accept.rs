@@ -1,12 +1,12 @@
 //! Accepted TCP connections: the hello of the other end, and the answer to it.
 
 use super::conn::{TcpConn, TcpConnPhase};
-use super::connect::{close, open, recv_hello, send_hello};
-use super::socket;
+use super::connect::{close, open, recv_hello};
 use super::worker::TcpWorker;
+use super::{oob, socket};
 use crate::sys::{clock, log};
+use crate::tl::oob::OobSink;
 use crate::tl::sink::Sink;
-use crate::wire::ib_packet::TcpWireupMsg;
 use crate::wire::tcp_hello::{self, Answer, CROSSED, MAGIC, TO_QUEUES, TcpHello, WELCOME};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -60,7 +60,12 @@ pub fn reject<P: Copy>(sockets: &mut TcpWorker<P>, token: u64, why: &str) {
 }
 
 /// Handles a hello.
-pub(super) fn on_hello<S: Sink>(sockets: &mut TcpWorker<S::Peer>, sink: S, token: u64) -> bool {
+pub(super) fn on_hello<S: Sink>(
+    sockets: &mut TcpWorker<S::Peer>,
+    sink: S,
+    oob: &mut impl OobSink,
+    token: u64,
+) -> bool {
     let (uid, secret) = (sockets.uid, sockets.secret);
     let Some(c) = sockets.get(token) else {
         return false;
@@ -82,7 +87,7 @@ pub(super) fn on_hello<S: Sink>(sockets: &mut TcpWorker<S::Peer>, sink: S, token
     match hello {
         Some(g) if tcp_hello::is_for(&g, uid, secret) => match g.purpose {
             TO_QUEUES => {
-                accept_hello(sockets, token);
+                accept_oob(sockets, oob, token);
                 false
             }
             _ if !sockets.carries_messages => {
@@ -102,26 +107,27 @@ pub(super) fn on_hello<S: Sink>(sockets: &mut TcpWorker<S::Peer>, sink: S, token
     }
 }
 
-/// Handles the hello of a connection for IB wireup. The connection stays half-open until its first complete HELLO.
-fn accept_hello<P: Copy>(sockets: &mut TcpWorker<P>, token: u64) {
-    let has_queue_pairs = sockets.has_queue_pairs;
+/// Handles the hello of an out-of-band connection, which stays half-open until its first complete message.
+fn accept_oob<P: Copy, O: OobSink>(sockets: &mut TcpWorker<P>, oob: &mut O, token: u64) {
+    let accepts_oob = sockets.accepts_oob;
     let Some(c) = sockets.get(token) else { return };
-    let size = TcpHello::SIZE + TcpWireupMsg::SIZE;
+    let size = TcpHello::SIZE + O::MESSAGE_BYTES;
     if recv_hello(c, size, size).is_err() {
         return reject(sockets, token, "closed before the hello");
     }
     let begun = &c.receiver.buffered()[TcpHello::SIZE..];
-    if !TcpWireupMsg::may_begin(begun) {
+    if !O::may_begin(begun) {
         reject(sockets, token, "unknown protocol");
-    } else if !has_queue_pairs {
+    } else if !accepts_oob {
         reject(
             sockets,
             token,
             "it requests queue pairs, and there are none",
         );
-    } else if begun.len() == TcpWireupMsg::SIZE {
+    } else if begun.len() == O::MESSAGE_BYTES {
         c.receiver.take(TcpHello::SIZE);
-        sockets.accept(token);
+        sockets.accept_oob(token);
+        oob::deliver(sockets, oob, token);
     }
 }
 
@@ -149,7 +155,7 @@ fn send_answer<S: Sink>(
     };
     if !own && ours_stays(sockets, peer, g.from) {
         if let Some(c) = sockets.remove(token) {
-            let _ = send_hello(&c.link, &answer(CROSSED));
+            let _ = c.link.send_whole(&answer(CROSSED));
         }
         return false;
     }
@@ -159,7 +165,7 @@ fn send_answer<S: Sink>(
     let link = c.link.clone();
     c.receiver.take(TcpHello::SIZE);
     c.losses = g.losses;
-    if let Err(e) = send_hello(&link, &answer(WELCOME)) {
+    if let Err(e) = link.send_whole(&answer(WELCOME)) {
         log::debug!("worker {:#x} is gone: {e}", g.from);
         sockets.remove(token);
         return false;

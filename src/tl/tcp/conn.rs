@@ -15,11 +15,10 @@ pub enum TcpConnPhase {
     HalfOpen { until: u64 },
     /// Messages may arrive.
     Open,
-    /// This end is connecting, to this one of the peer's addresses, for the wireup of a queue pair; `number`: the IB
-    /// connection.
-    WireupConnecting { number: u32, candidate: usize },
-    /// Connected, for the wireup of queue pairs: so many messages have arrived. `ours`: this end has connected.
-    WireupOpen { ours: bool, read: u32 },
+    /// This end makes an out-of-band connection, to this one of the peer's addresses; `number`: its user's name for it.
+    OobConnecting { number: u32, candidate: usize },
+    /// An out-of-band connection, on which so many messages have arrived. `ours`: this end has connected.
+    OobOpen { ours: bool, read: u32 },
 }
 
 /// An attempt to connect to a peer.
@@ -36,7 +35,7 @@ pub struct TcpConn<P> {
     pub link: Arc<SharedSocket>,
     pub receiver: TcpReceiver,
     pub phase: TcpConnPhase,
-    /// `None` for a half-open connection, and for sockets of the wireup of queue pairs.
+    /// `None` for a half-open and an out-of-band connection.
     pub peer: Option<P>,
     /// How often the peer had lost this worker when the connection was made.
     pub losses: u32,

@@ -7,11 +7,12 @@ use super::accept::{on_hello, reject};
 use super::conn::{ConnectAttempt, TcpConn, TcpConnPhase};
 use super::sender::TcpSender;
 use super::worker::{ConnectRetry, TcpWorker};
-use super::{SharedSocket, device, socket};
+use super::{SharedSocket, device, oob, socket};
 use crate::ctypes::*;
 use crate::sys::epoll::SocketEvent;
 use crate::sys::{clock, log};
 use crate::tl::Lane;
+use crate::tl::oob::OobSink;
 use crate::tl::sink::Sink;
 use crate::wire::tcp_hello::{Answer, CROSSED, MAGIC, TO_WORKER, TcpHello, WELCOME};
 use std::io::{self, ErrorKind};
@@ -100,8 +101,13 @@ fn link_from<P: Copy + Eq>(sockets: &TcpWorker<P>, peer: P, uid: u64) -> Option<
     (uid != sockets.uid).then(|| open.link.clone())
 }
 
-/// Handles an event of a connection that is not open. True if it is open now.
-pub fn on_event<S: Sink>(sockets: &mut TcpWorker<S::Peer>, sink: S, event: SocketEvent) -> bool {
+/// Handles an event of a connection that is not open for messages between the workers. True if it is open now.
+pub fn on_event<S: Sink>(
+    sockets: &mut TcpWorker<S::Peer>,
+    sink: S,
+    oob: &mut impl OobSink,
+    event: SocketEvent,
+) -> bool {
     let Some(c) = sockets.get(event.token) else {
         return false;
     };
@@ -110,10 +116,11 @@ pub fn on_event<S: Sink>(sockets: &mut TcpWorker<S::Peer>, sink: S, event: Socke
         TcpConnPhase::HelloSent(attempt) => {
             return on_answer(sockets, sink, event.token, attempt);
         }
-        TcpConnPhase::HalfOpen { .. } => return on_hello(sockets, sink, event.token),
-        TcpConnPhase::Open
-        | TcpConnPhase::WireupConnecting { .. }
-        | TcpConnPhase::WireupOpen { .. } => {}
+        TcpConnPhase::HalfOpen { .. } => return on_hello(sockets, sink, oob, event.token),
+        TcpConnPhase::OobConnecting { .. } | TcpConnPhase::OobOpen { .. } => {
+            oob::on_event(sockets, oob, event.token);
+        }
+        TcpConnPhase::Open => {}
     }
     false
 }
@@ -140,7 +147,7 @@ fn on_connected<S: Sink>(
             secret: target.locator.secret,
             client_id,
         };
-        send_hello(&c.link, &hello.encode())
+        c.link.send_whole(&hello.encode())
     });
     match done {
         Ok(()) => {
@@ -157,14 +164,6 @@ fn on_connected<S: Sink>(
             };
             connect(sockets, sink, peer, next);
         }
-    }
-}
-
-/// Sends bytes that fit into the send buffer of a new socket.
-pub fn send_hello(link: &SharedSocket, bytes: &[u8]) -> io::Result<()> {
-    match link.socket.send_with_flags(bytes, libc::MSG_NOSIGNAL)? {
-        n if n == bytes.len() => Ok(()),
-        _ => Err(ErrorKind::WriteZero.into()),
     }
 }
 

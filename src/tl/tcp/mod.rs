@@ -5,7 +5,8 @@
 //! because the two directions have different owners: the `sender` belongs to the thread that holds the peer's lock, the
 //! `receiver` to the thread that progresses.
 //!
-//! `connect` makes connections, `accept` accepts those of peers, `close` ends them; messages are received in
+//! `connect` makes connections, `accept` accepts those of peers, `close` ends them; `oob` is for those that carry the
+//! messages of another transport's connection establishment; messages are received in
 //! `op::tcp_rx`. `device` and `route` choose the addresses, from what the kernel says by `netlink`. A context's part is
 //! `context`, made from `options`; `info` is what queries print.
 
@@ -18,6 +19,7 @@ pub mod device;
 pub mod info;
 mod lane;
 pub mod netlink;
+mod oob;
 pub mod options;
 pub mod receiver;
 pub mod route;
@@ -31,6 +33,7 @@ use crate::wire::address::{NetAddress, TcpLocator};
 use device::TcpDevice;
 use route::{ListenAddress, RoutePath};
 use socket2::Socket;
+use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -47,6 +50,17 @@ impl SharedSocket {
     /// The socket's descriptor, for use as long as `self` exists; the caller does not close it.
     pub fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
+    }
+
+    /// Sends bytes that fit into the send buffer of a socket to which little was written.
+    ///
+    /// # Errors
+    /// `WriteZero` if not all of them were taken; an error of the system if the connection has ended.
+    pub fn send_whole(&self, bytes: &[u8]) -> io::Result<()> {
+        match self.socket.send_with_flags(bytes, libc::MSG_NOSIGNAL)? {
+            n if n == bytes.len() => Ok(()),
+            _ => Err(ErrorKind::WriteZero.into()),
+        }
     }
 
     /// Ends the connection for both halves, unless the program has closed its descriptor.

@@ -43,8 +43,8 @@ pub struct TcpWorker<P> {
     pub devices: Vec<TcpDevice>,
     /// Peers may send messages by TCP.
     pub carries_messages: bool,
-    /// Peers may connect sockets for the wireup of queue pairs.
-    pub has_queue_pairs: bool,
+    /// Peers may make out-of-band connections.
+    pub accepts_oob: bool,
     /// Attempts to connect that a peer accepts and closes.
     pub max_conn_retries: u32,
     pub epoll: Arc<Epoll>,
@@ -74,16 +74,16 @@ pub struct TcpWorker<P> {
     pub unsettled: usize,
     /// Half-open connections, oldest first.
     pub half_open: Vec<u64>,
-    /// Sockets for the wireup of queue pairs that this end has connected or is connecting.
-    pub wireups: usize,
+    /// Out-of-band connections that this end has made or is making.
+    pub oob_conns: usize,
     pub retries: Vec<ConnectRetry<P>>,
     /// Wakes a sleeping worker for the next of `retries`; made for the first one.
     alarm: EpollTimer,
 }
 
 impl<P: Copy> TcpWorker<P> {
-    /// A listening socket and nothing else, for the worker with this uid. `has_queue_pairs`: peers may connect sockets
-    /// for their wireup.
+    /// A listening socket and nothing else, for the worker with this uid. `accepts_oob`: peers may make
+    /// out-of-band connections.
     ///
     /// # Errors
     /// The error of the system call.
@@ -91,7 +91,7 @@ impl<P: Copy> TcpWorker<P> {
         tcp: &TcpContext,
         tuning: SocketTuning,
         (uid, client_id): (u64, u64),
-        has_queue_pairs: bool,
+        accepts_oob: bool,
     ) -> io::Result<Self> {
         let devices = &tcp.devices[..];
         let listener = socket::listen_everywhere(&tuning)?;
@@ -103,7 +103,7 @@ impl<P: Copy> TcpWorker<P> {
             client_id,
             devices: devices.to_vec(),
             carries_messages: tcp.carries_messages(),
-            has_queue_pairs,
+            accepts_oob,
             max_conn_retries: tcp.policy.max_conn_retries,
             epoll: Arc::new(epoll),
             secret: host::random_u64(),
@@ -121,7 +121,7 @@ impl<P: Copy> TcpWorker<P> {
             events: Vec::new(),
             unsettled: 0,
             half_open: Vec::new(),
-            wireups: 0,
+            oob_conns: 0,
             retries: Vec::new(),
             alarm: EpollTimer::new(TIMER),
         })
@@ -198,7 +198,7 @@ impl<P: Copy> TcpWorker<P> {
         self.unsettled += 1;
         match phase {
             TcpConnPhase::HalfOpen { .. } => self.half_open.push(token),
-            TcpConnPhase::WireupConnecting { .. } => self.wireups += 1,
+            TcpConnPhase::OobConnecting { .. } => self.oob_conns += 1,
             _ => {}
         }
         Ok(token)
@@ -265,10 +265,10 @@ impl<P: Copy> TcpWorker<P> {
         }
     }
 
-    /// A half-open connection has sent a message for a queue pair.
-    pub fn accept(&mut self, token: u64) {
+    /// A half-open connection has sent a whole out-of-band message.
+    pub fn accept_oob(&mut self, token: u64) {
         if let Some(c) = self.get(token) {
-            c.phase = TcpConnPhase::WireupOpen {
+            c.phase = TcpConnPhase::OobOpen {
                 ours: false,
                 read: 0,
             };
@@ -283,11 +283,11 @@ impl<P: Copy> TcpWorker<P> {
         // Only a socket that is connecting is watched for writability here; for others its sender does that.
         let connecting = matches!(
             connection.phase,
-            TcpConnPhase::Connecting(_) | TcpConnPhase::WireupConnecting { .. }
+            TcpConnPhase::Connecting(_) | TcpConnPhase::OobConnecting { .. }
         );
         match connection.phase {
-            TcpConnPhase::WireupOpen { ours: true, .. } | TcpConnPhase::WireupConnecting { .. } => {
-                self.wireups -= 1
+            TcpConnPhase::OobOpen { ours: true, .. } | TcpConnPhase::OobConnecting { .. } => {
+                self.oob_conns -= 1
             }
             _ => {}
         }

@@ -10,13 +10,11 @@ use crate::tl::ib::rc::{self, PSN_MASK};
 use crate::tl::ib::ud::AddressHandle;
 use crate::tl::ib::worker::IbWorker;
 use crate::tl::ib::{failover, upkeep};
+use crate::tl::oob::{OobConn, max_half_open};
 use crate::tl::sink::Sink;
-use crate::tl::tcp::{SharedSocket, socket};
 use crate::wire::address::PortLocator;
 use crate::wire::ib_packet::{Hello, HelloFlags, NO_CONN, PortInfo, TcpWireupMsg};
 use std::io;
-use std::net::Shutdown;
-use std::sync::Arc;
 
 /// Maximum number of connections that peers have started and that are not established: further HELLOs are dropped, and
 /// repeated by their senders.
@@ -69,7 +67,7 @@ pub fn on_hello<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, iface: usize, b
 pub fn on_tcp_msg<S: Sink>(
     ports: &mut IbWorker<S::Peer>,
     sink: S,
-    link: &Arc<SharedSocket>,
+    link: &OobConn,
     msg: &TcpWireupMsg,
     first: bool,
 ) -> Result<(), &'static str> {
@@ -82,12 +80,11 @@ pub fn on_tcp_msg<S: Sink>(
     let number = addressee(ports, sink, &qp_hello, Some(link))?;
     let oob = ports.get(number).and_then(IbConn::oob);
     let oob = oob.ok_or("it arrived by TCP, and UD was agreed")?;
-    let is =
-        |known: &Option<Arc<SharedSocket>>| known.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
+    let is = |known: &Option<OobConn>| known.as_ref() == Some(link);
     if !is(&oob.ours) && !is(&oob.theirs) {
         // The peer has connected again: its previous socket is of no use to it.
         if let Some(old) = oob.theirs.replace(link.clone()) {
-            let _ = old.socket.shutdown(Shutdown::Both);
+            old.close();
         }
     }
     on_bytes(ports, sink, number, &qp_hello, first);
@@ -116,7 +113,7 @@ fn addressee<S: Sink>(
     ports: &mut IbWorker<S::Peer>,
     sink: S,
     qp_hello: &QpHello,
-    link: Option<&Arc<SharedSocket>>,
+    link: Option<&OobConn>,
 ) -> Result<u32, &'static str> {
     const LATE: &str = "it is out of date";
     let hello = qp_hello.hello;
@@ -161,7 +158,7 @@ fn answer<S: Sink>(
     ports: &mut IbWorker<S::Peer>,
     sink: S,
     qp_hello: &QpHello,
-    link: Option<&Arc<SharedSocket>>,
+    link: Option<&OobConn>,
 ) -> Result<u32, &'static str> {
     let hello = qp_hello.hello;
     let peer = sink.incoming_peer(hello.from);
@@ -175,7 +172,7 @@ fn answer<S: Sink>(
         return Err("it has no transport that this one has");
     }
     let most = match link {
-        Some(_) => socket::max_half_open().min(MAX_HALF_CONNECTED),
+        Some(_) => max_half_open().min(MAX_HALF_CONNECTED),
         None => MAX_HALF_CONNECTED,
     };
     if !upkeep::has_room(ports, sink, most) {

@@ -8,11 +8,9 @@ use crate::tl::ib::oob::TcpWireup;
 use crate::tl::ib::ud::AddressHandle;
 use crate::tl::ib::worker::IbWorker;
 use crate::tl::sink::Sink;
-use crate::tl::tcp::connect;
 use crate::wire::ib_packet::{
     Datagram, DatagramFlags, Hello, HelloFlags, NO_CONN, Ping, PortInfo, TcpWireupMsg,
 };
-use std::net::Shutdown;
 
 /// Longest interval between two HELLOs, in milliseconds.
 pub(in crate::tl::ib) const MAX_HELLO_INTERVAL_MS: u64 = 1000;
@@ -102,11 +100,8 @@ fn write_tcp_msg(oob: &TcpWireup, msg: &TcpWireupMsg) {
     let bytes = msg.encode();
     let ours = oob.ours.iter().filter(|_| oob.through);
     for link in ours.chain(&oob.theirs) {
-        // No room for the whole message: the peer has not read for long. The side that connected the socket connects
-        // another one.
-        if connect::send_hello(link, &bytes).is_err() {
-            let _ = link.socket.shutdown(Shutdown::Both);
-        }
+        // If that closes the socket, the side that connected it connects another one.
+        link.send(&bytes);
     }
 }
 

@@ -15,7 +15,7 @@ pub type Batch = [MaybeUninit<ibv_wc>; BATCH];
 
 /// What a poll has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Polled {
+pub enum PolledCqs {
     /// Nothing has arrived or completed.
     Idle,
     /// So many receive completions.
@@ -32,19 +32,19 @@ pub fn batch() -> Batch {
 
 /// Polls an interface; writes what it finds to the front of `wcs`.
 #[inline(always)]
-pub fn poll(iface: &IbIface, wcs: &mut Batch) -> Polled {
+pub fn poll(iface: &IbIface, wcs: &mut Batch) -> PolledCqs {
     // Usually the CQ is empty, and this is all that the call does.
     let n = iface.arrived(wcs);
     if n > 0 {
-        return Polled::Arrived(n);
+        return PolledCqs::Arrived(n);
     }
     if iface.has_signaled() {
         let n = iface.poll_send_cq(wcs);
         if n > 0 {
-            return Polled::Completed(n);
+            return PolledCqs::Completed(n);
         }
     }
-    Polled::Idle
+    PolledCqs::Idle
 }
 
 /// Handles arrivals: here up to the first completion that this path does not handle, the rest by [`take`]. Returns the
