@@ -31,8 +31,8 @@
 //!   4. *complete*: ATS sent where the sender waits for it, and the callback runs.
 //! - **A transport hands a message upwards** as a [`tl::Message`], from the worker's progress ([`fast::progress`]).
 //!   Frequent kinds go to the hot path (`fast/arrival.rs`), all others to [`op::rx_dispatch`]. Transports call both
-//!   through [`tl::sink::Sink`], which [`op::sink::WorkerSink`] implements; for TCP and shared memory [`op::tcp_rx`]
-//!   and `fast/shm.rs` call them.
+//!   through [`tl::sink::Sink`], which [`op::sink::WorkerSink`] implements; for shared memory `fast/shm.rs` calls
+//!   them.
 //! - **What a transport keeps**: its settings are in `tl/NAME/options.rs` (the table of options is [`options`]); its
 //!   parts of a context, a worker, a region and a remote key are in [`tl::TlContext`], [`tl::TlWorker`],
 //!   [`tl::TlRegion`] and [`tl::TlRkey`]. User memory is registered by [`tl::ib::registration`] and

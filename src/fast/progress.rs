@@ -5,7 +5,7 @@ use super::{shm, tofu};
 use crate::engine::core_yield::{is_polled_in_vain, yield_core};
 use crate::engine::worker::{HOT_RINGS, Rx, Worker};
 use crate::op::sink::WorkerSink;
-use crate::op::{self, deferred, tcp_rx, tick};
+use crate::op::{self, deferred, tcp, tick};
 use crate::proto::{resolve, tx};
 use crate::tl::ib::bindings::ibv_wc;
 use crate::tl::ib::iface::IbIface;
@@ -212,7 +212,7 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
         count += op::tofu::progress(worker, rx, Called::<MT>);
     }
     if worker.progress_flags.is_networked() {
-        count += tcp_rx::progress(worker, rx);
+        count += tcp::progress(worker, rx);
     } else if worker.progress_flags.backlog() != 0 {
         count += tx::progress_backlog(worker);
     }

@@ -1,5 +1,6 @@
 //! The layer above the transports, as they see it.
 
+use super::payload::{self, PayloadHold};
 use super::{rx_dispatch, signal};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
@@ -9,6 +10,7 @@ use crate::proto::select::message::longest_record;
 use crate::proto::tx::completion::{self, EndedRequests};
 use crate::proto::tx::{self, ib_stripe, zcopy};
 use crate::proto::{detach, failure, flush, rndv};
+use crate::tl::payload::{PartialRecord, PayloadMem, Place};
 use crate::tl::sink::{LostPart, PeerContact, PeerState, Sink};
 use crate::tl::{Lane, LaneTarget, Message, Token};
 use crate::wire::header::{Kind, SignalWord};
@@ -52,6 +54,7 @@ pub fn cold(worker: &Worker) -> WorkerSink<'_, NoShort> {
 
 impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
     type Peer = PeerRef;
+    type Hold = PayloadHold<'a>;
     type Completions = EndedRequests;
     type Cold = WorkerSink<'a, NoShort>;
 
@@ -88,6 +91,24 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
             Some(word) => signal::on_imm(self.worker, peer, word, len),
             None => rndv::put_zcopy::on_word(self.worker, peer, imm),
         }
+    }
+
+    fn place(self, peer: PeerRef, record: &PartialRecord) -> Place<PayloadHold<'a>> {
+        payload::place(self.worker, peer.get(), record)
+    }
+
+    fn placed(self, memory: PayloadMem<PayloadHold<'a>>, len: usize) {
+        if let Some(mut borrowed) = memory.into_hold() {
+            borrowed.received(len, Ok(()));
+        }
+    }
+
+    fn deliver_part(self, peer: PeerRef, record: &mut PartialRecord, bytes: &[u8]) {
+        payload::on_part(self.worker, peer.get(), record, bytes);
+    }
+
+    fn delivered(self, peer: PeerRef, record: &PartialRecord) {
+        payload::on_end(peer.get(), record);
     }
 
     fn malformed(self, peer: PeerRef, what: &str) {

@@ -1,6 +1,6 @@
 //! Periodic work of progress: keepalive and timeouts of the transports, listeners, dead peers, finished rings.
 
-use super::{ib, listener, sink, tcp_rx, tofu};
+use super::{ib, listener, sink, tcp, tofu};
 use crate::engine::progress_clock::Tick;
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::{close_grace, detach, liveness, release, ring_reclaim};
@@ -36,9 +36,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
         if let Some(rings) = rx.tofu.as_deref_mut() {
             tofu::tick(worker, rings, now);
         }
-        if let Some(sockets) = rx.tcp.as_deref_mut() {
-            count += tcp_rx::poll_by_clock(worker, sockets, rx.ib.as_deref_mut());
-        }
+        count += tcp::tick(worker, rx);
         if worker.progress_flags.is_inherited() {
             return count;
         }

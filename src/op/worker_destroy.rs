@@ -10,7 +10,6 @@ use crate::proto::tx::{self, peer_requests};
 use crate::proto::{cm, internal, proto_info, rndv_cancel};
 use crate::sys::log;
 use crate::tl::ib::close::LINGER_MS;
-use crate::tl::tcp;
 use std::os::fd::AsFd;
 
 /// Destroys a worker.
@@ -136,7 +135,7 @@ fn close_interfaces(w: &Worker) {
         if let Some(wake) = &w.wakeup {
             wake.remove(sockets.epoll.as_fd());
         }
-        tcp::close::all(sockets, sink::cold(w));
+        sockets.close(sink::cold(w));
     }
     close_lanes(w, &mut rx);
 }

@@ -2,8 +2,8 @@
 //!
 //! `contract` and `lane`: what a transport does for the layers above; `sink`: what it calls there; `shared`: what it
 //! keeps in contexts, workers, regions and keys; `oob`: messages by which one establishes connections of another;
-//! `message`, `token`, `rail_event`: what both sides exchange; `amo`: atomic operations on memory of this process;
-//! `cm`, `cm_conn`: connections of clients and listeners.
+//! `message`, `payload`, `token`, `rail_event`: what both sides exchange; `amo`: atomic operations on memory of this
+//! process; `cm`, `cm_conn`: connections of clients and listeners.
 
 pub mod amo;
 pub mod cm;
@@ -15,6 +15,7 @@ pub mod lane_info;
 pub mod mapped;
 mod message;
 pub mod oob;
+pub mod payload;
 mod program;
 pub mod rail_event;
 pub mod reassembly;

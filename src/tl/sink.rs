@@ -1,5 +1,6 @@
 //! What a transport calls in the layer above: the upward half of the contract. docs/TRANSPORTS.md explains both halves.
 
+use super::payload::{PartialRecord, PayloadMem, Place};
 use super::tcp::TcpTarget;
 use super::{Lane, LaneTarget, Message, Token};
 use crate::ctypes::ucs_status_t;
@@ -77,8 +78,9 @@ pub trait Completions: Default {
 ///
 /// The thread that progresses the worker calls these functions, with no lock of a peer and no lock of the transport.
 /// Callbacks of the user run in [`deliver_short`](Self::deliver_short), [`deliver`](Self::deliver),
-/// [`completed`](Self::completed) and [`flushed`](Self::flushed) alone. A callback may fork: in the child the transport
-/// touches its device no more ([`is_inherited`](Self::is_inherited)).
+/// [`placed`](Self::placed), [`deliver_part`](Self::deliver_part), [`completed`](Self::completed) and
+/// [`flushed`](Self::flushed) alone. A callback may fork: in the child the transport touches its device no more
+/// ([`is_inherited`](Self::is_inherited)).
 pub trait Sink: Copy {
     /// Names a peer. The layer above frees no peer that a connection or an incoming ring of the transport has, and none
     /// while the transport's progress runs.
@@ -91,6 +93,9 @@ pub trait Sink: Copy {
     /// The same, without [`deliver_short`](Self::deliver_short).
     fn cold(self) -> Self::Cold;
 
+    /// Holds memory for payload ([`PayloadMem`]).
+    type Hold;
+
     /// Handles a message of one of the frequent kinds. False: it is of another kind, and nothing was done.
     fn deliver_short(self, peer: Self::Peer, m: Message) -> bool;
 
@@ -102,6 +107,20 @@ pub trait Sink: Copy {
 
     /// Handles the immediate of a write of `len` bytes by the peer's device.
     fn deliver_imm(self, peer: Self::Peer, imm: u32, len: usize);
+    /// How the payload of a long record is received that has not arrived yet. Memory in the answer is given back before
+    /// the transport calls another function.
+    fn place(self, peer: Self::Peer, record: &PartialRecord) -> Place<Self::Hold>;
+
+    /// Payload has arrived: the first `len` bytes of `memory` were written. Memory that is dropped without this call
+    /// has received nothing.
+    fn placed(self, memory: PayloadMem<Self::Hold>, len: usize);
+
+    /// Handles the next bytes of the payload of a long record.
+    fn deliver_part(self, peer: Self::Peer, record: &mut PartialRecord, bytes: &[u8]);
+
+    /// All payload of a long record has arrived: [`placed`](Self::placed) or [`deliver_part`](Self::deliver_part) was
+    /// called for its last bytes.
+    fn delivered(self, peer: Self::Peer, record: &PartialRecord);
 
     /// The peer has sent malformed data: it fails.
     fn malformed(self, peer: Self::Peer, what: &str);

@@ -23,8 +23,14 @@ const LOOK: Option<Duration> = Some(Duration::from_millis(1));
 /// Reads of one socket before the next one: a peer may send without end.
 const READS: usize = 16;
 
-/// Closes all connections, and drops the lanes that use them.
-pub fn all<S: Sink>(sockets: &mut TcpWorker<S::Peer>, sink: S) {
+impl<P: Copy + Eq> TcpWorker<P> {
+    /// Closes all connections, and drops the lanes that use them.
+    pub fn close<S: Sink<Peer = P>>(&mut self, sink: S) {
+        all(self, sink);
+    }
+}
+
+fn all<S: Sink>(sockets: &mut TcpWorker<S::Peer>, sink: S) {
     let uid = sockets.uid;
     let until = clock::coarse_ms() + LINGER_MS;
     loop {

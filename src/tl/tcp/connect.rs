@@ -23,8 +23,14 @@ const RETRY_MS: u64 = 10;
 /// Milliseconds to wait for the connection that a peer has announced by `CROSSED`.
 const CROSSED_MS: u64 = 2000;
 
-/// Starts the connections to `wanted` peers and those that are due, and closes half-open ones that have expired.
-pub fn start<S: Sink>(
+impl<P: Copy + Eq> TcpWorker<P> {
+    /// Starts the connections to `wanted` peers and those that are due, and closes half-open ones that have expired.
+    pub fn start<S: Sink<Peer = P>>(&mut self, sink: S, wanted: impl Iterator<Item = P>) {
+        start(self, sink, wanted);
+    }
+}
+
+fn start<S: Sink>(
     sockets: &mut TcpWorker<S::Peer>,
     sink: S,
     wanted: impl Iterator<Item = S::Peer>,

@@ -6,14 +6,15 @@
 //! `receiver` to the thread that progresses.
 //!
 //! `connect` makes connections, `accept` accepts those of peers, `close` ends them; `oob` is for those that carry the
-//! messages of another transport's connection establishment; messages are received in
-//! `op::tcp_rx`. `device` and `route` choose the addresses, from what the kernel says by `netlink`. A context's part is
-//! `context`, made from `options`; `info` is what queries print.
+//! messages of another transport's connection establishment. `receive` handles events and messages, and `bulk` the
+//! payload of long ones. `device` and `route` choose the addresses, from what the kernel says by `netlink`. A context's
+//! part is `context`, made from `options`; `info` is what queries print.
 
-pub mod accept;
-pub mod close;
+mod accept;
+mod bulk;
+mod close;
 pub mod conn;
-pub mod connect;
+mod connect;
 pub mod context;
 pub mod device;
 pub mod info;
@@ -21,7 +22,8 @@ mod lane;
 pub mod netlink;
 mod oob;
 pub mod options;
-pub mod receiver;
+mod receive;
+mod receiver;
 pub mod route;
 pub mod sender;
 pub mod socket;

@@ -1,11 +1,12 @@
 //! The receiving half of a connection: reads bytes and returns messages.
 //!
 //! Long records of a kind that can be handled in pieces are returned as they arrive, so that their payload can be read
-//! from the socket directly into its target.
+//! from the socket directly into its place.
 
 use super::SharedSocket;
 use crate::tl::Message;
-use crate::wire::frame::{self, Frame, HEADER};
+use crate::tl::payload::{PartialRecord, PayloadMem};
+use crate::wire::frame::{self, HEADER};
 use std::io::{self, Error, ErrorKind};
 use std::sync::Arc;
 
@@ -14,19 +15,19 @@ const LEAST: usize = 20 << 10;
 const _: () = assert!(LEAST >= HEADER + WHOLE && LEAST >= PIECE && LEAST >= BEYOND);
 /// Records longer than this are handled in pieces if their kind allows it.
 const WHOLE: usize = (16 << 10) + 64;
-/// Bytes read beyond the end of a payload that goes to its target: the header of the next record.
+/// Bytes read beyond the end of a payload that goes to its place: the header of the next record.
 const BEYOND: usize = 1 << 10;
-/// Length of pieces that go through the buffer because their target is not contiguous.
+/// Length of pieces that go through the buffer because their place is not contiguous.
 pub const PIECE: usize = 16 << 10;
 
 /// The stream of the peer is no sequence of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorruptStream;
 
-/// Result of a read to the target of a payload.
+/// Result of a read to the place of a payload.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectRead {
-    /// Bytes that went to the target.
+    /// Bytes that went to the place.
     pub bytes: usize,
     /// There may be more to read.
     pub more: bool,
@@ -40,25 +41,6 @@ pub enum Buffered {
     PartialRecord,
     /// More has to be read first.
     Starved,
-}
-
-/// A long record that has arrived in part.
-#[derive(Clone, Copy)]
-pub struct PartialRecord {
-    pub frame: Frame,
-    /// The fixed header of its kind; its length depends on the kind.
-    pub head: [u8; 8],
-    /// Bytes of payload that were handled.
-    pub done: usize,
-    /// One of the pieces was refused.
-    pub refused: bool,
-}
-
-impl PartialRecord {
-    /// Bytes of payload that were not handled yet.
-    pub fn left(&self) -> usize {
-        self.frame.len - self.frame.kind.header_size() - self.done
-    }
 }
 
 /// The receiving half of a connection, used by the progress thread.
@@ -103,8 +85,14 @@ impl TcpReceiver {
     }
 
     /// The long record that has arrived in part.
-    pub fn bulk(&mut self) -> Option<&mut PartialRecord> {
-        self.bulk.as_mut()
+    pub fn bulk(&self) -> Option<&PartialRecord> {
+        self.bulk.as_ref()
+    }
+
+    /// The long record that has arrived in part, and `n` bytes of its payload, which are in the buffer.
+    pub fn piece(&mut self, n: usize) -> Option<(&mut PartialRecord, &[u8])> {
+        let bytes = &self.buffer[self.start..self.end];
+        Some((self.bulk.as_mut()?, &bytes[..n]))
     }
 
     /// The bytes that were read and not consumed.
@@ -199,15 +187,13 @@ impl TcpReceiver {
         Ok(!self.emptied)
     }
 
-    /// Reads payload to its target, and up to [`BEYOND`] bytes behind it into the buffer, which the caller has emptied.
-    /// Returns what went to the target.
+    /// Reads payload to its place, and up to [`BEYOND`] bytes behind it into the buffer, which the caller has emptied.
+    /// Returns what went to the place.
     ///
     /// # Errors
     /// `WouldBlock` if nothing has arrived, `UnexpectedEof` at the end of the stream, else errors of the system.
-    ///
-    /// # Safety
-    /// `len` bytes at `target` are writable.
-    pub unsafe fn read_to(&mut self, target: *mut u8, len: usize) -> io::Result<DirectRead> {
+    pub fn read_to<H>(&mut self, memory: &mut PayloadMem<H>) -> io::Result<DirectRead> {
+        let (target, len) = memory.bytes();
         debug_assert!(self.start == self.end);
         self.compact();
         let mut parts = [
@@ -220,7 +206,8 @@ impl TcpReceiver {
                 iov_len: BEYOND,
             },
         ];
-        // SAFETY: `target` is writable for `len` bytes by the caller's promise; the buffer has at least `BEYOND` bytes.
+        // SAFETY: `target` is writable for `len` bytes as long as `memory` exists; the buffer has at least `BEYOND`
+        // bytes.
         let n = unsafe { scatter(self.link.fd(), &mut parts) }?;
         self.end = n.saturating_sub(len);
         self.emptied = n < len + BEYOND;

@@ -45,6 +45,8 @@ pub struct TcpWorker<P> {
     pub carries_messages: bool,
     /// Peers may make out-of-band connections.
     pub accepts_oob: bool,
+    /// Maximum number of reads of a connection in one progress call.
+    pub max_poll: u32,
     /// Attempts to connect that a peer accepts and closes.
     pub max_conn_retries: u32,
     pub epoll: Arc<Epoll>,
@@ -104,6 +106,7 @@ impl<P: Copy> TcpWorker<P> {
             devices: devices.to_vec(),
             carries_messages: tcp.carries_messages(),
             accepts_oob,
+            max_poll: tcp.policy.max_poll,
             max_conn_retries: tcp.policy.max_conn_retries,
             epoll: Arc::new(epoll),
             secret: host::random_u64(),

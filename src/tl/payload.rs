@@ -1,0 +1,59 @@
+//! Long payloads: records of which a part has arrived, and the memory that their payload goes to.
+
+use crate::wire::frame::Frame;
+
+/// A long record that has arrived in part.
+#[derive(Clone, Copy)]
+pub struct PartialRecord {
+    pub frame: Frame,
+    /// The fixed header of its kind; its length depends on the kind.
+    pub head: [u8; 8],
+    /// Bytes of payload that were handled.
+    pub done: usize,
+    /// One of the pieces was refused.
+    pub refused: bool,
+}
+
+impl PartialRecord {
+    /// Bytes of payload that were not handled yet.
+    pub fn left(&self) -> usize {
+        self.frame.len - self.frame.kind.header_size() - self.done
+    }
+}
+
+/// Contiguous memory for payload that has not arrived yet, as the layer above gives it to a transport. `H` holds the
+/// memory: dropped, it is given back.
+pub struct PayloadMem<H> {
+    at: *mut u8,
+    len: usize,
+    hold: H,
+}
+
+impl<H> PayloadMem<H> {
+    /// # Safety
+    /// `len` bytes at `at` are writable until `hold` is dropped.
+    pub unsafe fn new(at: *mut u8, len: usize, hold: H) -> Self {
+        PayloadMem { at, len, hold }
+    }
+
+    /// The memory, writable as long as `self` exists.
+    pub(super) fn bytes(&mut self) -> (*mut u8, usize) {
+        (self.at, self.len)
+    }
+
+    /// Gives up the memory, and returns what held it.
+    pub fn into_hold(self) -> H {
+        self.hold
+    }
+}
+
+/// How the payload of a record is received that has not arrived yet.
+pub enum Place<H> {
+    /// Into this memory, which has room for all that is left.
+    Memory(PayloadMem<H>),
+    /// By [`Sink::deliver_part`](super::sink::Sink::deliver_part), in pieces that are as long as packing functions
+    /// expect.
+    Pieces,
+    /// By [`Sink::deliver_part`](super::sink::Sink::deliver_part), which stores nothing of it.
+    Nowhere,
+}
