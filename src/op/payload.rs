@@ -9,7 +9,7 @@ use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
 use crate::proto::req_lookup::{self, BorrowedReq};
 use crate::proto::tx;
-use crate::tl::payload::{PartialRecord, PayloadMem, Place};
+use crate::tl::payload::{PartialRecord, PayloadMem, PayloadTarget};
 use crate::wire::header::Kind;
 
 /// The request whose memory takes payload. `None`: registered memory does, which a peer writes.
@@ -38,25 +38,27 @@ pub fn place<'a>(
     worker: &'a Worker,
     peer: &'a Peer,
     record: &PartialRecord,
-) -> Place<PayloadHold<'a>> {
+) -> PayloadTarget<PayloadHold<'a>> {
     let left = record.left();
     if record.frame.kind == Kind::PutReq {
         let addr = write_addr(record);
         let regions = &worker.ctx.regions;
         if record.refused || !regions.permits(&worker.last_region, addr, left as u64) {
-            return Place::Nowhere;
+            return PayloadTarget::Nowhere;
         }
         get_reply::keep_before_change(peer);
         // SAFETY: registered memory of this process.
-        return Place::Memory(unsafe { PayloadMem::new(addr as *mut u8, left, None) });
+        return PayloadTarget::Memory(unsafe { PayloadMem::new(addr as *mut u8, left, None) });
     }
     let Some((borrowed, at)) = borrow_target(worker, peer, record, left) else {
-        return Place::Nowhere;
+        return PayloadTarget::Nowhere;
     };
     match borrowed.data().as_contig() {
         // SAFETY: `has_room` has checked the range; the request cannot complete while it is borrowed.
-        Some(data) => unsafe { Place::Memory(PayloadMem::new(data.add(at), left, Some(borrowed))) },
-        None => Place::Pieces,
+        Some(data) => unsafe {
+            PayloadTarget::Memory(PayloadMem::new(data.add(at), left, Some(borrowed)))
+        },
+        None => PayloadTarget::Pieces,
     }
 }
 

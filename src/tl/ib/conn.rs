@@ -1,11 +1,11 @@
 //! A connection by queue pairs, and its wireup.
 
 use super::NegotiatedLimits;
-use super::oob::TcpWireup;
 use super::paths::PortPair;
 use super::queues::IbvQp;
 use super::reorder::Reorder;
 use super::sender::{Credits, IbSender};
+use super::tcp_wireup::TcpWireup;
 use super::ud::AddressHandle;
 use crate::tl::Lane;
 use crate::tl::reassembly::Reassembly;

@@ -10,9 +10,9 @@
 //!
 //! A context's part is `context`, made from `options`; `registration` registers user memory, `region` that of
 //! `ucp_mem_map`, `mr` is a registration with a device; `amo` and `amo_unit` are atomic operations on a context's own
-//! memory; `info` is what queries print. A worker's part is `worker`, with its connections (`conn`, `oob`): `connect`
-//! makes them, `upkeep` retransmits and finds failed peers, `failover` and `connect_rails` use further ports, `receive`
-//! handles arrivals and completions, `close` drains.
+//! memory; `info` is what queries print. A worker's part is `worker`, with its connections (`conn`, `tcp_wireup`):
+//! `connect` and `oob` make them, `upkeep` retransmits and finds failed peers, `failover` and `connect_rails` use
+//! further ports, `receive` handles arrivals and completions, `close` drains.
 
 mod amo;
 mod amo_unit;
@@ -53,6 +53,7 @@ pub mod reorder;
 pub mod roce_reach;
 pub mod rx_pool;
 pub mod sender;
+mod tcp_wireup;
 pub mod ud;
 pub mod upkeep;
 pub mod verbs;

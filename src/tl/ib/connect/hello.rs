@@ -4,7 +4,7 @@ use crate::sys::clock;
 use crate::tl::ib::conn::{IbConn, IbConnPhase, WireupChannel};
 use crate::tl::ib::failover;
 use crate::tl::ib::iface::IbIface;
-use crate::tl::ib::oob::TcpWireup;
+use crate::tl::ib::tcp_wireup::TcpWireup;
 use crate::tl::ib::ud::AddressHandle;
 use crate::tl::ib::worker::IbWorker;
 use crate::tl::sink::Sink;
