@@ -4,7 +4,7 @@ use crate::ctypes::*;
 use crate::options::{OpFlag, Options, RndvScheme, Size};
 use crate::sys::log;
 use crate::tl::cm_conn::CmTransport;
-use crate::tl::tcp::device;
+use crate::tl::{resource, resources};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -191,15 +191,13 @@ const MEMORY: &str = "memory";
 
 /// Warns of names of devices that do not exist.
 fn warn_of_devices(options: &Options) {
-    for name in device::unknown_families(&options.tcp_af_prio) {
-        log::warn!("UCX_TCP_AF_PRIO names '{name}', which is no address family");
-    }
+    resources::warn_of_options(options);
     if options.warn_invalid_config {
         for (kind, filter) in [
             ("intra-node", &options.shm_devices),
             ("loopback", &options.self_devices),
         ] {
-            device::warn_of(kind, filter, &[MEMORY]);
+            resource::warn_of(kind, filter, &[MEMORY]);
         }
     }
 }

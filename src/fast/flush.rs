@@ -29,7 +29,7 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
                 Some(Lane::Ib(sender)) => &raw mut **sender,
                 Some(Lane::Tofu(_)) => return tofu::flush(ep, param),
                 Some(Lane::Shm(_)) | None => return flush_without_marker(ep, param),
-                Some(Lane::Tcp(_)) => return flush_slow(ep, param),
+                Some(_) => return flush_slow(ep, param),
             };
             (*ep).worker.get().progress_flags.clear_copied();
             if (*sender).can_flush_marker()

@@ -234,7 +234,8 @@ fn amo_served(path: AmoPath) -> Served {
 /// Computes the protocol at every size at which it can change, and joins equal neighbours.
 fn ranges(peer: &Peer, lanes: &LaneNames, served: &dyn Fn(usize) -> Served) -> Vec<ProtoRange> {
     let ctx = peer.worker().ctx;
-    let (policy, ib, tcp) = (&ctx.policy, &ctx.tl.ib.policy, &ctx.tl.tcp.policy);
+    let (policy, ib) = (&ctx.policy, &ctx.tl.ib.policy);
+    let by_socket = ctx.tl.tcp.policy.am_limits();
     let last_of_its_kind = [
         INLINE,
         MAX_EAGER,
@@ -244,8 +245,8 @@ fn ranges(peer: &Peer, lanes: &LaneNames, served: &dyn Fn(usize) -> Served) -> V
         policy.rndv_thresh_inter.wrapping_sub(1),
         policy.zcopy_thresh - 1,
         (ib.as_ref()).map_or(0, |ib| ib.in_place.wrapping_sub(1)),
-        message::longest_by_socket(tcp, false),
-        message::longest_by_socket(tcp, true),
+        message::longest_by_socket(by_socket, false),
+        message::longest_by_socket(by_socket, true),
     ];
     let mut firsts: Vec<usize> = last_of_its_kind
         .iter()

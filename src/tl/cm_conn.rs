@@ -3,15 +3,18 @@
 
 use super::cm::{RdmaCmConn, RdmaCmListener, rdmacm_conn};
 use super::ib::port::Port;
-use super::tcp::socket::{self, SocketTuning};
+use super::tcp::socket;
 use crate::sys::descriptor::OwnedDescriptor;
 use crate::sys::epoll::Epoll;
 use crate::sys::log;
 use socket2::Socket;
+use std::fmt;
 use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+
+pub use socket::{BACKLOG, SocketTuning, max_half_open};
 
 /// The transport between clients and listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +30,49 @@ pub enum CmConn {
     Tcp(OwnedDescriptor<Socket>),
 }
 
+/// Why an attempt to connect failed.
+pub enum ConnectError {
+    /// The local address cannot be bound.
+    Bind(io::Error),
+    /// The server cannot be connected to.
+    Connect(io::Error),
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(e: io::Error) -> ConnectError {
+        ConnectError::Connect(e)
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnectError::Bind(e) => write!(f, "the local address cannot be bound: {e}"),
+            ConnectError::Connect(e) => e.fmt(f),
+        }
+    }
+}
+
 pub use rdmacm_conn::RdmaConnectStep;
 
 impl CmConn {
+    /// Starts to connect a socket, from a local address if one is given.
+    ///
+    /// # Errors
+    /// Errors that the system returns at once.
+    pub fn connect_tcp(
+        to: SocketAddr,
+        from: Option<SocketAddr>,
+        tuning: &SocketTuning,
+    ) -> Result<CmConn, ConnectError> {
+        let socket = socket::prepare(to, tuning)?;
+        if let Some(from) = from {
+            socket.bind(&from.into()).map_err(ConnectError::Bind)?;
+        }
+        let socket = socket::begin(socket, to)?;
+        Ok(CmConn::Tcp(OwnedDescriptor::new(socket)))
+    }
+
     /// Advances an attempt to connect, by one of `ports` or by a socket.
     ///
     /// # Errors

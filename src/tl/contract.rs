@@ -11,6 +11,17 @@ use super::Token;
 /// both sides copy at once, so that shorter parts overlap more of a message; parts of half this length were not faster.
 pub const FRAGMENT: usize = 8 << 10;
 
+/// Longest segment that an option may set, bytes: the receiver of one allocates all of it.
+pub const MAX_SEG: usize = 1 << 20;
+
+/// Longest messages that a lane sends in one record, by the options of its transport.
+#[derive(Clone, Copy, Debug)]
+pub struct AmLimits {
+    /// Copied, and sent from user memory; at most [`MAX_SEG`] bytes.
+    pub max_bcopy: usize,
+    pub max_zcopy: usize,
+}
+
 /// Why a lane can send nothing any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneError {

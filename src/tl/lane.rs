@@ -180,3 +180,21 @@ impl Lane {
         with_sender!(self, sender => sender.teardown(is_dead))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tl::contract::LaneError;
+
+    #[test]
+    fn only_a_ring_in_shared_memory_is_called_corrupt() {
+        assert_eq!(shm::outbox::Outbox::REFUSED, LaneError::Unusable);
+        let others = [
+            ib::sender::IbSender::REFUSED,
+            tofu::sender::TofuSender::REFUSED,
+            tcp::sender::TcpSender::REFUSED,
+        ];
+        assert_eq!(others, [LaneError::Refused; 3]);
+        assert!(!LaneError::Refused.text().contains("ring"));
+    }
+}

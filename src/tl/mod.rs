@@ -3,7 +3,7 @@
 //! `contract` and `lane`: what a transport does for the layers above; `sink`: what it calls there; `shared`: what it
 //! keeps in contexts, workers, regions and keys; `oob`: messages by which one establishes connections of another;
 //! `message`, `payload`, `token`, `rail_event`: what both sides exchange; `amo`: atomic operations on memory of this
-//! process; `cm`, `cm_conn`: connections of clients and listeners.
+//! process; `resources`: what queries print of all transports; `cm`, `cm_conn`: connections of clients and listeners.
 
 pub mod amo;
 pub mod cm;
@@ -19,7 +19,8 @@ pub mod payload;
 mod program;
 pub mod rail_event;
 pub mod reassembly;
-mod resource;
+pub mod resource;
+pub mod resources;
 mod shared;
 pub mod sink;
 pub mod shm;

@@ -11,14 +11,11 @@ use crate::engine::peer::Peer;
 use crate::engine::request::EndpointRef;
 use crate::engine::worker::Worker;
 use crate::proto::{failure, resolve};
-use crate::sys::descriptor::OwnedDescriptor;
 use crate::sys::{clock, host, log};
 use crate::tl::cm::RdmaCmConn;
-use crate::tl::cm_conn::{CmConn, CmTransport, RdmaConnectStep};
-use crate::tl::tcp::socket;
+use crate::tl::cm_conn::{CmConn, CmTransport, ConnectError, RdmaConnectStep};
 use crate::wire::address::WorkerAddress;
 use crate::wire::cm_msg::{Hello, MAGIC};
-use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -88,46 +85,21 @@ pub fn connect(
         log::debug!("cannot connect to {to}: {e}");
         let stub = end_client(x, token);
         drop(guard);
-        fail_attempt(worker, token, stub, e.status());
+        fail_attempt(worker, token, stub, status_of(&e));
     }
     expire_attempts(worker);
 }
 
-/// Why an attempt to connect failed.
-enum ConnectError {
-    /// The local address cannot be bound.
-    Bind(io::Error),
-    /// The server cannot be connected to.
-    Connect(io::Error),
-}
-
-impl ConnectError {
-    /// Status with which the client's endpoint fails.
-    fn status(&self) -> ucs_status_t {
-        match self {
-            ConnectError::Bind(_) => UCS_ERR_IO_ERROR,
-            ConnectError::Connect(e) => match e.kind() {
-                ErrorKind::ConnectionRefused
-                | ErrorKind::ConnectionReset
-                | ErrorKind::UnexpectedEof => UCS_ERR_NOT_CONNECTED,
-                _ => UCS_ERR_UNREACHABLE,
-            },
-        }
-    }
-}
-
-impl From<io::Error> for ConnectError {
-    fn from(e: io::Error) -> ConnectError {
-        ConnectError::Connect(e)
-    }
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ConnectError::Bind(e) => write!(f, "the local address cannot be bound: {e}"),
-            ConnectError::Connect(e) => e.fmt(f),
-        }
+/// Status with which the client's endpoint fails.
+fn status_of(e: &ConnectError) -> ucs_status_t {
+    match e {
+        ConnectError::Bind(_) => UCS_ERR_IO_ERROR,
+        ConnectError::Connect(e) => match e.kind() {
+            ErrorKind::ConnectionRefused
+            | ErrorKind::ConnectionReset
+            | ErrorKind::UnexpectedEof => UCS_ERR_NOT_CONNECTED,
+            _ => UCS_ERR_UNREACHABLE,
+        },
     }
 }
 
@@ -186,15 +158,7 @@ fn begin(
                 Err(e) => Err(ConnectError::Connect(e)),
             }
         }
-        CmTransport::Tcp => {
-            let socket = socket::prepare(to, &tuning(worker))?;
-            if let Some(from) = from {
-                socket.bind(&from.into()).map_err(ConnectError::Bind)?;
-            }
-            Ok(CmConn::Tcp(OwnedDescriptor::new(socket::begin(
-                socket, to,
-            )?)))
-        }
+        CmTransport::Tcp => CmConn::connect_tcp(to, from, &tuning(worker)),
     }
 }
 
@@ -205,14 +169,14 @@ fn go_on(worker: &Worker, x: &mut CmState, token: u64, e: ConnectError) -> CmOut
     };
     log::debug!("cannot connect to {}: {e}", session.remote);
     if session.transports.is_empty() {
-        return CmOutcome::Lost(end_client(x, token), e.status());
+        return CmOutcome::Lost(end_client(x, token), status_of(&e));
     }
     if let Some(contact) = session.contact.take() {
         contact.unwatch(&x.epoll, true);
     }
     match start_connect(worker, x, token) {
         Ok(()) => CmOutcome::Nothing,
-        Err(e) => CmOutcome::Lost(end_client(x, token), e.status()),
+        Err(e) => CmOutcome::Lost(end_client(x, token), status_of(&e)),
     }
 }
 
@@ -346,7 +310,7 @@ pub(super) fn on_answer(worker: &Worker, x: &mut CmState, token: u64) -> CmOutco
         }
         Err(e) => {
             log::diag!("no answer from {}: {e}", session.remote);
-            CmOutcome::Lost(end_client(x, token), ConnectError::Connect(e).status())
+            CmOutcome::Lost(end_client(x, token), status_of(&ConnectError::Connect(e)))
         }
     }
 }

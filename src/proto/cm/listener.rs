@@ -7,8 +7,7 @@ use crate::engine::cm::{CmEntry, CmState, ConnHandler, HalfOpen, Listener};
 use crate::engine::request::WorkerRef;
 use crate::engine::worker::Worker;
 use crate::sys::{clock, log};
-use crate::tl::cm_conn::{CmConn, CmListener, CmTransport, ListenParams};
-use crate::tl::tcp::socket;
+use crate::tl::cm_conn::{BACKLOG, CmConn, CmListener, CmTransport, ListenParams, max_half_open};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 
@@ -27,7 +26,7 @@ pub fn listen(
     let (policy, transports) = (&worker.ctx.policy.sockaddr, transports(worker));
     let backlog = policy
         .backlog
-        .map_or(socket::BACKLOG, |n| n.min(i32::MAX as u32) as i32);
+        .map_or(BACKLOG, |n| n.min(i32::MAX as u32) as i32);
     let opening = ListenParams {
         rdma: transports.contains(&CmTransport::Rdma),
         tcp: transports.contains(&CmTransport::Tcp),
@@ -113,7 +112,7 @@ pub(super) fn accept(worker: &Worker, x: &mut CmState, token: u64) {
             Err(e) => return log::debug!("cannot accept a client: {e}"),
         };
         log::trace!("connection from {:?} to a listener", contact.remote());
-        let room = (socket::max_half_open() / contact.descriptors()).max(1);
+        let room = (max_half_open() / contact.descriptors()).max(1);
         while x.half_open.len() >= room {
             half_open::reject(x, x.half_open[0], "others wait");
         }

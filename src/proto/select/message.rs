@@ -6,9 +6,8 @@ use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
 use crate::engine::policy::Policy;
 use crate::engine::worker::{MAX_AM_HEADER, Worker};
-use crate::tl::contract::FRAGMENT;
+use crate::tl::contract::{AmLimits, FRAGMENT, MAX_SEG};
 use crate::tl::shm::ring::INLINE;
-use crate::tl::tcp::options::{MAX_SEG, TcpPolicy};
 use crate::wire::frame::MAX_RECORD;
 use crate::wire::stats::StatProtocol;
 
@@ -88,17 +87,17 @@ const _: () = assert!(MAX_EAGER + MAX_AM_HEADER + MAX_HEAD <= crate::wire::packe
 
 /// Longest message that is sent in one record of a socket, bytes: the segment size of the options, but at least
 /// [`MAX_EAGER`]. `in_place`: it is sent from user memory.
-pub fn longest_by_socket(tcp: &TcpPolicy, in_place: bool) -> usize {
+pub fn longest_by_socket(limits: AmLimits, in_place: bool) -> usize {
     MAX_EAGER.max(if in_place {
-        tcp.rx_seg_size
+        limits.max_zcopy
     } else {
-        tcp.tx_seg_size
+        limits.max_bcopy
     })
 }
 
 /// Longest record that is sent through a socket, bytes.
-pub fn longest_record(tcp: &TcpPolicy) -> usize {
-    let message = longest_by_socket(tcp, true).max(longest_by_socket(tcp, false));
+pub fn longest_record(limits: AmLimits) -> usize {
+    let message = longest_by_socket(limits, true).max(longest_by_socket(limits, false));
     message + MAX_AM_HEADER + MAX_HEAD
 }
 
@@ -127,7 +126,7 @@ pub fn record_limit(worker: &Worker, peer: &Peer, len: usize, contig: bool) -> R
     }
     let zcopy = contig && is_zcopy(&worker.ctx.policy, len);
     RecordLimit {
-        max: longest_by_socket(&worker.ctx.tl.tcp.policy, zcopy),
+        max: longest_by_socket(worker.ctx.tl.tcp.policy.am_limits(), zcopy),
         zcopy,
     }
 }

@@ -2,8 +2,8 @@
 
 use super::netlink;
 use super::route;
-use crate::options::{DeviceFilter, Options};
-use crate::sys::log;
+use crate::options::Options;
+use crate::tl::resource::warn_of;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
@@ -114,20 +114,6 @@ pub fn at(devices: &[TcpDevice], local: SocketAddr) -> Option<usize> {
     let has = |d: &TcpDevice| d.addrs.contains(&ip) && (scope == 0 || d.index == scope);
     let loopback = || devices.iter().position(|d| d.loopback && ip.is_loopback());
     devices.iter().position(has).or_else(loopback)
-}
-
-/// Logs a warning for names in a list of devices that are repeated or that no device has.
-pub fn warn_of(kind: &str, filter: &DeviceFilter, present: &[&str]) {
-    for name in filter.repeated() {
-        log::warn!("device '{name}' is specified multiple times");
-    }
-    let unknown = filter.unknown(present).join("', '");
-    if !unknown.is_empty() {
-        let ours = present.join("', '");
-        log::warn!(
-            "{kind} device '{unknown}' is not available, please use one or more of: '{ours}'"
-        );
-    }
 }
 
 /// The devices in a worker's address: the loopback device only if there is no other.

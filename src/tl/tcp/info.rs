@@ -1,8 +1,10 @@
 //! What queries and tools print of the transport: its lanes and its devices.
 
 use super::device::{self, TcpDevice};
+use super::options::TcpPolicy;
 use crate::options::Options;
 use crate::tl::Resource;
+use crate::tl::contract::AmLimits;
 use crate::tl::lane_info::{LaneInfo, LaneName, interned};
 
 /// Latency, seconds, one way through a socket, measured on a virtual machine with 2 cores of an AMD EPYC.
@@ -24,8 +26,15 @@ pub fn lane(device: Option<&TcpDevice>) -> LaneInfo {
 }
 
 /// The network devices that may be used; none if the kernel does not list them. `adapters`: other names that
-/// `UCX_NET_DEVICES` may contain. `bcopy`, `zcopy`: lengths of the longest messages, as they are printed.
-pub fn resources(options: &Options, adapters: &[&str], bcopy: &str, zcopy: &str) -> Vec<Resource> {
+/// `UCX_NET_DEVICES` may contain. `longest`: length of the longest message in one record, printed; true:
+/// from user memory.
+pub fn resources(
+    options: &Options,
+    adapters: &[&str],
+    longest: impl Fn(AmLimits, bool) -> String,
+) -> Vec<Resource> {
+    let limits = TcpPolicy::new(options).am_limits();
+    let (bcopy, zcopy) = (longest(limits, false), longest(limits, true));
     let devices = device::usable(options, adapters).unwrap_or_default();
     let resource = |device: TcpDevice| {
         let addresses: Vec<String> = device.addrs.iter().map(ToString::to_string).collect();

@@ -2,14 +2,13 @@
 
 use super::socket::SocketTuning;
 use crate::options::{Count, Interval, Options, PortRange, Ternary};
+use crate::tl::contract::{AmLimits, MAX_SEG};
 use std::time::Duration;
 
 /// `UCX_TCP_TX_SEG_SIZE=auto`, bytes.
 const DEFAULT_TX_SEG: usize = 8 << 10;
 /// `UCX_TCP_RX_SEG_SIZE=auto`, bytes.
 const DEFAULT_RX_SEG: usize = 64 << 10;
-/// Longest segment, bytes: the receiver of one allocates all of it.
-pub const MAX_SEG: usize = 1 << 20;
 
 /// Settings of TCP sockets. `None`: the system's default.
 #[derive(Clone, Debug)]
@@ -68,6 +67,14 @@ impl TcpPolicy {
             bind_source: self.bind_source,
             ports: self.port_range.unwrap_or(PortRange { first: 0, last: 0 }),
             receive_buffer: self.rx_seg_size,
+        }
+    }
+
+    /// Longest messages in one record.
+    pub fn am_limits(&self) -> AmLimits {
+        AmLimits {
+            max_bcopy: self.tx_seg_size,
+            max_zcopy: self.rx_seg_size,
         }
     }
 
