@@ -9,7 +9,7 @@ use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
 use crate::proto::req_lookup::{self, BorrowedReq};
 use crate::proto::tx;
-use crate::tl::payload::{PartialRecord, PayloadMem, PayloadTarget};
+use crate::tl::payload::{PartialRecord, PayloadMem, PayloadPlace};
 use crate::wire::header::Kind;
 
 /// The request whose memory takes payload. `None`: registered memory does, which a peer writes.
@@ -38,27 +38,27 @@ pub fn place<'a>(
     worker: &'a Worker,
     peer: &'a Peer,
     record: &PartialRecord,
-) -> PayloadTarget<PayloadHold<'a>> {
+) -> PayloadPlace<PayloadHold<'a>> {
     let left = record.left();
     if record.frame.kind == Kind::PutReq {
         let addr = write_addr(record);
         let regions = &worker.ctx.regions;
         if record.refused || !regions.permits(&worker.last_region, addr, left as u64) {
-            return PayloadTarget::Nowhere;
+            return PayloadPlace::Nowhere;
         }
         get_reply::keep_before_change(peer);
         // SAFETY: registered memory of this process.
-        return PayloadTarget::Memory(unsafe { PayloadMem::new(addr as *mut u8, left, None) });
+        return PayloadPlace::Memory(unsafe { PayloadMem::new(addr as *mut u8, left, None) });
     }
     let Some((borrowed, at)) = borrow_target(worker, peer, record, left) else {
-        return PayloadTarget::Nowhere;
+        return PayloadPlace::Nowhere;
     };
     match borrowed.data().as_contig() {
         // SAFETY: `has_room` has checked the range; the request cannot complete while it is borrowed.
         Some(data) => unsafe {
-            PayloadTarget::Memory(PayloadMem::new(data.add(at), left, Some(borrowed)))
+            PayloadPlace::Memory(PayloadMem::new(data.add(at), left, Some(borrowed)))
         },
-        None => PayloadTarget::Pieces,
+        None => PayloadPlace::Pieces,
     }
 }
 

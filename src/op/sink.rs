@@ -10,7 +10,7 @@ use crate::proto::select::message::longest_record;
 use crate::proto::tx::completion::{self, EndedRequests};
 use crate::proto::tx::{self, ib_stripe, zcopy};
 use crate::proto::{detach, failure, flush, rndv};
-use crate::tl::payload::{PartialRecord, PayloadMem, PayloadTarget};
+use crate::tl::payload::{PartialRecord, PayloadMem, PayloadPlace};
 use crate::tl::sink::{LostPart, PeerContact, PeerState, Sink};
 use crate::tl::{Lane, LaneTarget, Message, Token};
 use crate::wire::header::{Kind, SignalWord};
@@ -93,7 +93,7 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
         }
     }
 
-    fn place(self, peer: PeerRef, record: &PartialRecord) -> PayloadTarget<PayloadHold<'a>> {
+    fn place(self, peer: PeerRef, record: &PartialRecord) -> PayloadPlace<PayloadHold<'a>> {
         payload::place(self.worker, peer.get(), record)
     }
 

@@ -48,7 +48,7 @@ impl<H> PayloadMem<H> {
 }
 
 /// How the payload of a record is received that has not arrived yet.
-pub enum PayloadTarget<H> {
+pub enum PayloadPlace<H> {
     /// Into this memory, which has room for all that is left.
     Memory(PayloadMem<H>),
     /// By [`Sink::deliver_part`](super::sink::Sink::deliver_part), in pieces that are as long as packing functions

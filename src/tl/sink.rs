@@ -1,6 +1,6 @@
 //! What a transport calls in the layer above: the upward half of the contract. docs/TRANSPORTS.md explains both halves.
 
-use super::payload::{PartialRecord, PayloadMem, PayloadTarget};
+use super::payload::{PartialRecord, PayloadMem, PayloadPlace};
 use super::tcp::TcpTarget;
 use super::{Lane, LaneTarget, Message, Token};
 use crate::ctypes::ucs_status_t;
@@ -109,7 +109,7 @@ pub trait Sink: Copy {
     fn deliver_imm(self, peer: Self::Peer, imm: u32, len: usize);
     /// How the payload of a long record is received that has not arrived yet. Memory in the answer is given back before
     /// the transport calls another function.
-    fn place(self, peer: Self::Peer, record: &PartialRecord) -> PayloadTarget<Self::Hold>;
+    fn place(self, peer: Self::Peer, record: &PartialRecord) -> PayloadPlace<Self::Hold>;
 
     /// Payload has arrived: the first `len` bytes of `memory` were written. Memory that is dropped without this call
     /// has received nothing.

@@ -2,14 +2,13 @@
 //! held: the layer above gives the place of each.
 
 use super::receiver::TcpReceiver;
-use crate::tl::payload::PayloadTarget;
+use crate::tl::payload::PayloadPlace;
 use crate::tl::sink::Sink;
 use std::io;
 
 /// Whether pieces of the payload that are in the buffer have to be as long as packing functions expect.
 pub(super) fn is_in_pieces<S: Sink>(sink: S, peer: S::Peer, receiver: &TcpReceiver) -> bool {
-    (receiver.bulk())
-        .is_some_and(|record| matches!(sink.place(peer, record), PayloadTarget::Pieces))
+    (receiver.bulk()).is_some_and(|record| matches!(sink.place(peer, record), PayloadPlace::Pieces))
 }
 
 /// Handles `n` bytes of payload that are in the buffer.
@@ -27,7 +26,7 @@ pub(super) fn read<S: Sink>(
     peer: S::Peer,
     receiver: &mut TcpReceiver,
 ) -> Option<io::Result<bool>> {
-    let PayloadTarget::Memory(mut memory) = sink.place(peer, receiver.bulk()?) else {
+    let PayloadPlace::Memory(mut memory) = sink.place(peer, receiver.bulk()?) else {
         return None;
     };
     Some(receiver.read_to(&mut memory).map(|read| {
