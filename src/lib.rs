@@ -38,7 +38,7 @@
 //!   [`tl::TlRegion`] and [`tl::TlRkey`]. User memory is registered by [`tl::ib::registration`] and
 //!   [`tl::tofu::registration`]. What only the progress thread uses of a worker is [`tl::tofu::worker`],
 //!   [`tl::tcp::worker`], [`tl::shm::inbox`] and, for InfiniBand and RoCE, [`tl::ib::worker`]; all four are fields
-//!   of [`engine::worker::Rx`].
+//!   of [`engine::worker::Rx`], TCP's in its [`tl::TlRx`].
 
 // Types that C sees: structures, enumerations, masks, callbacks. `include/` is generated from here and from [`abi`].
 pub mod ctypes;

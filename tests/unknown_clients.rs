@@ -98,7 +98,7 @@ impl Port {
     fn known(&self) -> (usize, usize) {
         let worker = self.scene.worker();
         let rx = worker.rx.lock();
-        let connections = rx.tcp.as_ref().unwrap().iter().count();
+        let connections = rx.tl.tcp.as_ref().unwrap().iter().count();
         (connections, worker.peers.lock().len())
     }
 }

@@ -112,7 +112,7 @@ fn child_with_few_descriptors() {
     scene.until("the unknown clients", || all_here.is_finished());
     assert!(server.half_open() <= ACCEPTED);
     let rx = scene.worker().rx.lock();
-    assert!(rx.tcp.as_ref().unwrap().half_open.len() <= ACCEPTED);
+    assert!(rx.tl.tcp.as_ref().unwrap().half_open.len() <= ACCEPTED);
     drop(rx);
     // There is room for the program's own, and for a decent peer that connects now.
     let own: Vec<_> = (0..8).map(|_| std::fs::File::open("/dev/null")).collect();

@@ -32,7 +32,7 @@ impl Attacker {
         }
         let worker = scene.worker();
         let mut rx = worker.rx.lock();
-        let sockets = rx.tcp.as_deref_mut().expect("a worker with TCP");
+        let sockets = rx.tl.tcp.as_deref_mut().expect("a worker with TCP");
         let half_open = TcpConnPhase::HalfOpen { until: u64::MAX };
         sockets
             .add(theirs, half_open, None, false)
@@ -82,7 +82,7 @@ impl Attacker {
 /// Connections of the target.
 fn connections(scene: &Scene) -> usize {
     let rx = scene.worker().rx.lock();
-    rx.tcp.as_ref().map_or(0, |s| s.iter().count())
+    rx.tl.tcp.as_ref().map_or(0, |s| s.iter().count())
 }
 
 thread_local! {

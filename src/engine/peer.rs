@@ -20,7 +20,7 @@ use crate::tl::shm::InboxLocator;
 use crate::tl::shm::chunk_board::ChunkBoard;
 use crate::tl::shm::outbox::{Outbox, WaitingOutbox};
 use crate::tl::shm::ring::CancelCounter;
-use crate::tl::{Lane, LaneTarget, tcp};
+use crate::tl::{FallbackTarget, Lane, LaneTarget};
 use std::collections::VecDeque;
 use std::sync::atomic::{
     AtomicBool, AtomicI8, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
@@ -49,7 +49,7 @@ pub struct Peer {
     /// Where a connection to it is made, if shared memory does not reach it.
     pub target: Option<Box<LaneTarget>>,
     /// Where a TCP connection is made because no ring in its inbox can be had: set once, under the lock of `tx`.
-    fallback: OnceLock<Box<tcp::TcpTarget>>,
+    fallback: OnceLock<Box<FallbackTarget>>,
     /// How often this worker had lost that worker before: both ends distinguish old connections from new ones by it.
     pub losses: u32,
     /// It is in this process: its memory is accessed directly.
@@ -124,7 +124,7 @@ pub struct PeerTx {
     /// Made by the first operation.
     pub lane: Option<Lane>,
     /// Where a TCP connection can be made if no ring can be had in the peer's inbox; none while a ring is held.
-    pub fallback_target: Option<Box<tcp::TcpTarget>>,
+    pub fallback_target: Option<Box<FallbackTarget>>,
     /// The peer's inbox, mapped when an endpoint was created, or by an operation that found no free ring there.
     pub waiting: Option<Box<WaitingOutbox>>,
     /// A connection is being made, or the peer was asked to make one.
@@ -253,15 +253,13 @@ impl Peer {
     }
 
     /// Target of TCP connections to it, if messages to it go by TCP.
-    pub fn socket_target(&self) -> Option<&tcp::TcpTarget> {
-        match self.target.as_deref() {
-            Some(LaneTarget::Tcp(target)) => Some(target),
-            _ => self.fallback(),
-        }
+    pub fn socket_target(&self) -> Option<&FallbackTarget> {
+        let own = self.target.as_deref().and_then(LaneTarget::fallback);
+        own.or_else(|| self.fallback())
     }
 
     /// Where its TCP connections are accepted, if those carry its messages in place of a ring in its inbox.
-    pub fn fallback(&self) -> Option<&tcp::TcpTarget> {
+    pub fn fallback(&self) -> Option<&FallbackTarget> {
         self.fallback.get().map(|target| &**target)
     }
 
@@ -271,7 +269,7 @@ impl Peer {
     }
 
     /// Selects TCP in place of a ring in its inbox. The caller has the lock of `tx`, and no ring was taken.
-    pub fn set_fallback(&self, target: Box<tcp::TcpTarget>) {
+    pub fn set_fallback(&self, target: Box<FallbackTarget>) {
         let first = self.fallback.set(target);
         debug_assert!(first.is_ok(), "a ring is requested once");
     }

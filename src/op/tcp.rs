@@ -17,7 +17,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
     if worker.progress_flags.backlog() != 0 {
         count += tx::progress_backlog(worker);
     }
-    if let Some(sockets) = rx.tcp.as_deref() {
+    if let Some(sockets) = rx.tl.tcp.as_deref() {
         sockets.end_poll();
     }
     count
@@ -27,7 +27,7 @@ fn poll(worker: &Worker, rx: &mut Rx) -> u32 {
     let busy = listener::is_busy(worker);
     let count = if busy { listener::progress(worker) } else { 0 };
     let has_rings = !rx.shm_rings.is_empty();
-    let Some(sockets) = rx.tcp.as_deref_mut() else {
+    let Some(sockets) = rx.tl.tcp.as_deref_mut() else {
         worker.progress_flags.set_networked(busy);
         return count;
     };
@@ -56,7 +56,7 @@ fn poll(worker: &Worker, rx: &mut Rx) -> u32 {
 
 /// Polls the sockets at a clock tick.
 pub fn tick(worker: &Worker, rx: &mut Rx) -> u32 {
-    let Some(sockets) = rx.tcp.as_deref_mut() else {
+    let Some(sockets) = rx.tl.tcp.as_deref_mut() else {
         return 0;
     };
     let ports = rx.ib.as_deref_mut();

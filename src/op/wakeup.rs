@@ -42,7 +42,7 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
     let busy = is_stuck(worker)
         || worker.cqs.any_ready()
         || worker.progress_flags.has_deferred()
-        || (rx.tcp.as_mut()).is_some_and(|s| s.behind() > 0 || !s.sleep_until_due())
+        || (rx.tl.tcp.as_mut()).is_some_and(|s| s.behind() > 0 || !s.sleep_until_due())
         || (worker.cm.lock().as_mut()).is_some_and(|x| !x.sleep_until_due())
         || !worker.peer_lists.connect_tcp.lock().is_empty()
         || !worker.peer_lists.connect_ib.lock().is_empty()

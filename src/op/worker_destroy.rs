@@ -131,7 +131,7 @@ fn close_interfaces(w: &Worker) {
     // Rings are closed before the inbox that contains them; then the peers close their rings to this worker.
     let mut rx = w.rx.lock();
     rx.shm_rings.clear();
-    if let Some(sockets) = rx.tcp.as_deref_mut() {
+    if let Some(sockets) = rx.tl.tcp.as_deref_mut() {
         if let Some(wake) = &w.wakeup {
             wake.remove(sockets.epoll.as_fd());
         }

@@ -2,8 +2,8 @@
 
 use crate::engine::peer::Peer;
 use crate::tl::contract::QpTransport;
-use crate::tl::lane_info::LaneInfo;
-use crate::tl::{LaneTarget, ib, shm, tcp};
+use crate::tl::lane_info::{LaneInfo, MAX_LATENCY};
+use crate::tl::{LaneTarget, ib, shm};
 
 /// The lanes to a peer; that for short messages is the first.
 pub fn of(peer: &Peer) -> Vec<LaneInfo> {
@@ -37,7 +37,7 @@ pub fn of(peer: &Peer) -> Vec<LaneInfo> {
 /// Seconds that a message of `len` bytes takes on the best lane.
 pub fn estimate(peer: &Peer, len: usize) -> f64 {
     let times = of(peer).into_iter().map(|lane| lane.time(len));
-    times.reduce(f64::min).unwrap_or(tcp::info::LATENCY)
+    times.reduce(f64::min).unwrap_or(MAX_LATENCY)
 }
 
 /// The IB port that reaches a peer, or will.
@@ -61,16 +61,8 @@ fn by_port(peer: &Peer, queues: QpTransport) -> Option<LaneInfo> {
     Some(ib::info::lane(port, own))
 }
 
-/// The existing TCP connection, whichever side has made it, or the one that would be made, which reads the kernel's
-/// routes.
+/// The existing TCP connection, whichever side has made it, or the one that would be made.
 fn by_socket(peer: &Peer) -> Option<LaneInfo> {
-    let devices = &peer.worker().ctx.tl.tcp.devices;
-    let device = match peer.dev_index() {
-        Some(dev_index) => devices.get(dev_index),
-        None => {
-            let tcp_path = peer.socket_target()?.paths(devices).into_iter().next();
-            tcp_path.and_then(|tcp_path| devices.get(tcp_path.path.device))
-        }
-    };
-    Some(tcp::info::lane(device))
+    let tcp = &peer.worker().ctx.tl.tcp;
+    tcp.lane_info(peer.dev_index(), peer.socket_target())
 }

@@ -194,7 +194,7 @@ fn named(worker: &Worker, rx: &mut Rx) -> PeerSet {
     let mut named = worker.peer_lists.all();
     add_those_of_requests(worker, &mut named);
     named.extend(rx.shm_rings.iter().map(|c| c.peer));
-    if let Some(sockets) = rx.tcp.as_deref() {
+    if let Some(sockets) = rx.tl.tcp.as_deref() {
         named.extend(sockets.iter().filter_map(|c| c.peer));
         named.extend(sockets.retries.iter().map(|r| r.peer));
     }

@@ -8,12 +8,12 @@ use crate::engine::request::{EndpointRef, PeerRef};
 use crate::engine::worker::{Rx, ShmRx, Worker};
 use crate::sys::memfd::MemfdId;
 use crate::sys::{host, log};
+use crate::tl::oob::OobTarget;
 use crate::tl::shm::outbox::Outbox;
 use crate::tl::shm::ring::Consumer;
 use crate::tl::shm::{InboxLocator, inbox};
-use crate::tl::tcp::worker;
-use crate::tl::{LaneTarget, ib, tcp};
-use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, WorkerAddress};
+use crate::tl::{FallbackTarget, LaneTarget, ib};
+use crate::wire::address::{IbLocator, ShmLocator, WorkerAddress};
 use crate::wire::header::SN_BITS;
 use std::sync::atomic::Ordering;
 
@@ -39,7 +39,7 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerHold, ucs
             .tl
             .tofu_target(address)
             .or_else(|| ib_target(worker, address))
-            .or_else(|| tcp_target(worker, address))
+            .or_else(|| tcp_target(worker, address).map(LaneTarget::from))
     };
     let (inbox, target) = match inbox {
         Some(inbox) => match mapping_error(worker, address.uid, inbox).zip(other()) {
@@ -86,7 +86,7 @@ fn prepare_inbox(worker: &Worker, peer: &Peer, address: &WorkerAddress) {
     }
     if tx.closing_outbox.is_none()
         && tx.fallback_target.is_none()
-        && let Some(LaneTarget::Tcp(target)) = tcp_target(worker, address)
+        && let Some(target) = tcp_target(worker, address)
     {
         tx.fallback_target = Some(Box::new(target));
     }
@@ -115,17 +115,10 @@ fn mapping_error(worker: &Worker, uid: u64, inbox: InboxLocator) -> Option<std::
 }
 
 /// TCP address of the worker.
-fn tcp_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
+fn tcp_target(worker: &Worker, address: &WorkerAddress) -> Option<FallbackTarget> {
     // Without a device there is no listening socket either.
     worker.tcp.as_ref()?;
-    target_at(address.tcp.as_ref()?).map(LaneTarget::Tcp)
-}
-
-fn target_at(locator: &TcpLocator) -> Option<tcp::TcpTarget> {
-    (!locator.addresses.is_empty()).then(|| tcp::TcpTarget {
-        same_net: locator.network == worker::network(),
-        locator: locator.clone(),
-    })
+    FallbackTarget::of(address.tcp.as_ref()?)
 }
 
 /// IB ports of the worker that this one can reach.
@@ -150,10 +143,10 @@ fn takes_datagrams(locator: &IbLocator) -> bool {
 }
 
 /// TCP address for the IB wireup, if both sides have a listening socket.
-fn wireup_listener(worker: &Worker, address: &WorkerAddress) -> Option<tcp::TcpTarget> {
+fn wireup_listener(worker: &Worker, address: &WorkerAddress) -> Option<OobTarget> {
     worker.tcp.as_ref().or(worker.wireup_listener.as_ref())?;
     let locator = address.wireup_tcp.as_ref().or(address.tcp.as_ref())?;
-    target_at(locator)
+    OobTarget::of(locator)
 }
 
 fn shared_inbox(worker: &Worker, address: &WorkerAddress) -> Option<InboxLocator> {

@@ -33,7 +33,7 @@ pub use lane::{Lane, LaneSender};
 pub use message::Message;
 pub use program::Program;
 pub use resource::Resource;
-pub use shared::{TlContext, TlRegion, TlRegions, TlRkey, TlWorker, TlZcopy};
+pub use shared::{TlContext, TlRegion, TlRegions, TlRkey, TlRx, TlWorker, TlZcopy};
 pub use token::Token;
 
 /// Where a worker is to be connected to that cannot be reached by shared memory.
@@ -42,4 +42,23 @@ pub enum LaneTarget {
     Ib(ib::IbTarget),
     Tofu(tofu::TofuTarget),
     Tcp(tcp::TcpTarget),
+}
+
+/// Where TCP reaches a worker: the lane in place of one that cannot be made.
+pub type FallbackTarget = tcp::TcpTarget;
+
+impl LaneTarget {
+    /// The target as that of a fallback, if it is one of TCP.
+    pub fn fallback(&self) -> Option<&FallbackTarget> {
+        match self {
+            LaneTarget::Tcp(target) => Some(target),
+            _ => None,
+        }
+    }
+}
+
+impl From<FallbackTarget> for LaneTarget {
+    fn from(target: FallbackTarget) -> LaneTarget {
+        LaneTarget::Tcp(target)
+    }
 }

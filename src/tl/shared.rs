@@ -7,6 +7,7 @@ use super::ib::context::{IbContext, IbShared};
 use super::ib::region::IbRegion;
 use super::program::Program;
 use super::tcp::context::TcpContext;
+use super::tcp::worker::TcpWorker;
 use super::tofu::TofuTarget;
 use super::tofu::context::{TofuContext, TofuShared};
 use super::tofu::region::TofuRegion;
@@ -104,6 +105,12 @@ impl TlWorker {
         let locator = address.tofu?;
         Some(LaneTarget::Tofu(TofuTarget { locator }))
     }
+}
+
+/// The transports' part of a worker that only its progress thread uses. `P` names a peer.
+pub struct TlRx<P> {
+    /// `None` where TCP is not used.
+    pub tcp: Option<Box<TcpWorker<P>>>,
 }
 
 /// The regions of `ucp_mem_map`, with what the transports keep of each.

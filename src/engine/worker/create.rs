@@ -82,7 +82,7 @@ fn assemble(
 ) -> Worker {
     let mt = params.is_multi_threaded();
     let (inbox, tofu) = (interfaces.inbox.as_ref(), interfaces.tofu.as_deref());
-    let tcp = interfaces.tcp.as_ref().map(|tcp| tcp.locator());
+    let tcp = interfaces.tl.tcp.as_ref().map(|tcp| tcp.locator());
     let (wireup_listener, tcp) = if ctx.tl.tcp.carries_messages() {
         (None, tcp)
     } else {

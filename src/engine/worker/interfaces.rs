@@ -5,9 +5,9 @@ use crate::engine::request::PeerRef;
 use crate::engine::wakeup::Wakeup;
 use crate::engine::worker::WorkerParams;
 use crate::sys::log;
+use crate::tl::TlRx;
 use crate::tl::ib::worker::IbWorker;
 use crate::tl::shm::inbox::Inbox;
-use crate::tl::tcp::worker::TcpWorker;
 use crate::tl::tofu::worker::TofuWorker;
 use crate::wire::address::IbLocator;
 use std::io;
@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 /// The interfaces of a worker, `None` where a transport is not used.
 pub(super) struct Interfaces {
     pub inbox: Option<Inbox>,
-    pub tcp: Option<Box<TcpWorker<PeerRef>>>,
+    pub tl: TlRx<PeerRef>,
     pub ib: Option<Box<IbWorker<PeerRef>>>,
     pub tofu: Option<Box<TofuWorker<PeerRef>>>,
 }
@@ -35,13 +35,15 @@ impl Interfaces {
         let mt = params.is_multi_threaded();
         let inbox = inbox(ctx)?;
         let ib = ib(ctx, uid, mt, wakes)?;
-        let tcp = tcp(ctx, (uid, params.client_id.unwrap_or(0)), ib.is_some())?;
+        let names = (uid, params.client_id.unwrap_or(0));
+        let tcp = (ctx.tl.tcp).open(ctx.policy.keepalive_ms, names, ib.is_some());
+        let tcp = tcp.map_err(|e| unreachable_reason("port (UCX_TCP_PORT_RANGE)", &e))?;
         let by_tcp = tcp.is_some() && ctx.tl.tcp.carries_messages();
         let reaches_others = inbox.is_some() && ctx.policy.shm || by_tcp || ib.is_some();
         let tofu = ctx.tl.tofu.open(mt, reaches_others)?;
         Ok(Interfaces {
             inbox,
-            tcp,
+            tl: TlRx { tcp },
             ib,
             tofu: tofu.map(|iface| TofuWorker::new(iface, uid, ctx.policy.keepalive_ms)),
         })
@@ -59,7 +61,7 @@ impl Interfaces {
     pub fn wakeup(&self, params: &WorkerParams) -> io::Result<Wakeup> {
         let wake = Wakeup::new(params, self.inbox.as_ref());
         let wake = wake.map_err(|e| unreachable_reason("wakeup", &e))?;
-        if let Some(tcp) = &self.tcp {
+        if let Some(tcp) = &self.tl.tcp {
             wake.add(tcp.epoll.as_fd())?;
         }
         for fd in self.ib.iter().flat_map(|ib| ib.descriptors()) {
@@ -67,22 +69,6 @@ impl Interfaces {
         }
         Ok(wake)
     }
-}
-
-/// The TCP state of a worker with this uid and client id. Without a device nothing can be connected. `has_queue_pairs`:
-/// it has InfiniBand interfaces.
-fn tcp(
-    ctx: &Context,
-    names: (u64, u64),
-    has_queue_pairs: bool,
-) -> io::Result<Option<Box<TcpWorker<PeerRef>>>> {
-    if ctx.tl.tcp.devices.is_empty() {
-        return Ok(None);
-    }
-    let tuning = ctx.tl.tcp.policy.tuning(ctx.policy.keepalive_ms);
-    let sockets = TcpWorker::new(&ctx.tl.tcp, tuning, names, has_queue_pairs);
-    let sockets = sockets.map_err(|e| unreachable_reason("port (UCX_TCP_PORT_RANGE)", &e))?;
-    Ok(Some(Box::new(sockets)))
 }
 
 /// The InfiniBand state of a worker with this uid.

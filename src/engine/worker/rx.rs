@@ -4,11 +4,11 @@ use super::interfaces::Interfaces;
 use crate::engine::probe_state::ProbeState;
 use crate::engine::request::PeerRef;
 use crate::engine::yield_policy::{BacklogYield, CasBackoff, IdleYield};
+use crate::tl::TlRx;
 use crate::tl::ib::worker::IbWorker;
 use crate::tl::shm::inbox::Inbox;
 use crate::tl::shm::order::Merge;
 use crate::tl::shm::ring::Consumer;
-use crate::tl::tcp::worker::TcpWorker;
 use crate::tl::tofu::worker::TofuWorker;
 
 /// Number of incoming rings that each progress call polls; the others are polled in turn.
@@ -19,8 +19,8 @@ pub struct Rx {
     /// `None` where shared memory is not used.
     pub inbox: Option<Inbox>,
     pub shm_rings: Vec<Box<ShmRx>>,
-    /// `None` where TCP is not used.
-    pub tcp: Option<Box<TcpWorker<PeerRef>>>,
+    /// What the transports keep here.
+    pub tl: TlRx<PeerRef>,
     /// `None` where there are no ports, or they are not used.
     pub ib: Option<Box<IbWorker<PeerRef>>>,
     /// `None` where there is no Tofu interconnect, or it is not used.
@@ -61,7 +61,7 @@ impl Rx {
         Rx {
             inbox: interfaces.inbox,
             shm_rings: Vec::new(),
-            tcp: interfaces.tcp,
+            tl: interfaces.tl,
             ib: interfaces.ib,
             tofu: interfaces.tofu,
             budget: 1,

@@ -2,8 +2,10 @@
 
 use super::device::{self, TcpDevice};
 use super::options::TcpPolicy;
+use super::worker::TcpWorker;
 use crate::options::Options;
 use crate::sys::log;
+use std::io;
 use std::net::IpAddr;
 
 /// TCP's part of a context.
@@ -37,6 +39,26 @@ impl TcpContext {
             is_allowed,
             usage,
         }
+    }
+
+    /// The listening socket of a worker with this uid and client id. `None` without a device: none can be connected.
+    /// `keepalive_ms`: an unreachable peer is to be noticed within this time, milliseconds. `accepts_oob`: peers may
+    /// make out-of-band connections.
+    ///
+    /// # Errors
+    /// The error of the system call.
+    pub fn open<P: Copy>(
+        &self,
+        keepalive_ms: u64,
+        names: (u64, u64),
+        accepts_oob: bool,
+    ) -> io::Result<Option<Box<TcpWorker<P>>>> {
+        if self.devices.is_empty() {
+            return Ok(None);
+        }
+        let tuning = self.policy.tuning(keepalive_ms);
+        let worker = TcpWorker::new(self, tuning, names, accepts_oob)?;
+        Ok(Some(Box::new(worker)))
     }
 
     /// The device that has this address.

@@ -1,27 +1,42 @@
 //! What queries and tools print of the transport: its lanes and its devices.
 
+use super::TcpTarget;
+use super::context::TcpContext;
 use super::device::{self, TcpDevice};
 use super::options::TcpPolicy;
 use crate::options::Options;
 use crate::tl::Resource;
 use crate::tl::contract::AmLimits;
-use crate::tl::lane_info::{LaneInfo, LaneName, interned};
+use crate::tl::lane_info::{LaneInfo, LaneName, MAX_LATENCY, interned};
 
-/// Latency, seconds, one way through a socket, measured on a virtual machine with 2 cores of an AMD EPYC.
-pub const LATENCY: f64 = 12e-6;
 /// Assumed speed of an unknown device, Mb/s.
 const UNKNOWN_MBPS: u32 = 10_000;
 
 /// A lane through a network device, if that is known.
-pub fn lane(device: Option<&TcpDevice>) -> LaneInfo {
+fn lane(device: Option<&TcpDevice>) -> LaneInfo {
     let mbps = device.map_or(UNKNOWN_MBPS, |d| d.speed());
     LaneInfo {
         name: LaneName {
             transport: c"tcp",
             device: interned(device.map_or("", |d| &d.name)),
         },
-        latency: LATENCY,
+        latency: MAX_LATENCY,
         bandwidth: f64::from(mbps) * 1e6 / 8.0,
+    }
+}
+
+impl TcpContext {
+    /// The lane through the device with this index, if its connection exists; else the one to `target` that would be
+    /// made, for which it reads the kernel's routes.
+    pub fn lane_info(&self, device: Option<usize>, target: Option<&TcpTarget>) -> Option<LaneInfo> {
+        let device = match device {
+            Some(index) => self.devices.get(index),
+            None => {
+                let tcp_path = target?.paths(&self.devices).into_iter().next();
+                tcp_path.and_then(|tcp_path| self.devices.get(tcp_path.path.device))
+            }
+        };
+        Some(lane(device))
     }
 }
 

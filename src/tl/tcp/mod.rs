@@ -91,6 +91,14 @@ pub struct TcpPath {
 }
 
 impl TcpTarget {
+    /// The target with this section of a worker address. `None`: it names no device's address.
+    pub fn of(locator: &TcpLocator) -> Option<TcpTarget> {
+        (!locator.addresses.is_empty()).then(|| TcpTarget {
+            same_net: locator.network == route::network(),
+            locator: locator.clone(),
+        })
+    }
+
     /// The paths to the target, best first. Looks up the kernel's routes.
     pub fn paths(&self, devices: &[TcpDevice]) -> Vec<TcpPath> {
         let remote = |a: &NetAddress| ListenAddress {

@@ -2,6 +2,7 @@
 
 use super::device::TcpDevice;
 use super::netlink;
+use crate::sys::host;
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteNextHop, RouteType,
 };
@@ -9,6 +10,12 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::cmp::Reverse;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
+
+/// Identity of this process's network namespace.
+pub fn network() -> u32 {
+    let here = host::place();
+    here.net_ns ^ here.host as u32 ^ (here.host >> 32) as u32
+}
 
 /// A route of the kernel to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use super::conn::{TcpConn, TcpConnPhase};
 use super::context::TcpContext;
 use super::device::{self, TcpDevice};
 use super::receiver::TcpReceiver;
+use super::route;
 use super::socket::{self, SocketTuning};
 use crate::sys::descriptor::OwnedDescriptor;
 use crate::sys::epoll::{Epoll, SocketEvent};
@@ -165,7 +166,7 @@ impl<P: Copy> TcpWorker<P> {
         TcpLocator {
             port: self.port,
             secret: self.secret,
-            network: network(),
+            network: route::network(),
             addresses: self.addresses.clone(),
         }
     }
@@ -311,12 +312,6 @@ impl<P: Copy> TcpWorker<P> {
     pub fn is_quiet(&self) -> bool {
         self.open.is_empty() && self.unsettled == 0 && self.retries.is_empty()
     }
-}
-
-/// Identity of this process's network namespace.
-pub fn network() -> u32 {
-    let here = host::place();
-    here.net_ns ^ here.host as u32 ^ (here.host >> 32) as u32
 }
 
 /// The addresses that the worker publishes. `v6`: its socket accepts connections of both families.
