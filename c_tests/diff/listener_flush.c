@@ -3,6 +3,7 @@
  * connected, and for messages before a close (C8), but not for the other end's part in a close (C9).
  */
 #define _GNU_SOURCE
+#include "../transport.h"
 #include "listening.h"
 
 #include <stdio.h>
@@ -163,9 +164,7 @@ static void early_flush_rules(bed_t *bed, answer_t answer, int messages)
 /* Over ud the peer's worker acknowledges packets, also that of a close: a flush waits for its progress. */
 static int acknowledged_by_progress(void)
 {
-    const char *transports = getenv("UCX_TLS");
-
-    return transports != NULL && strncmp(transports, "ud", 2) == 0;
+    return !transport_has("delivery");
 }
 
 /* Nothing is in flight: the close waits for the server, and no flush waits for the close. */

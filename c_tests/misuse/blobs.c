@@ -2,10 +2,17 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include "../random.h"
+#include "../transport.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* All that the transport can have. */
+static uint64_t features(void)
+{
+    return transport_has("wakeup") ? ALL_FEATURES : ALL_FEATURES & ~(uint64_t)UCP_FEATURE_WAKEUP;
+}
 
 static int refusal(ucs_status_t status)
 {
@@ -49,7 +56,7 @@ static void *address_of_another(fixture_t *fixture, ucp_worker_h *another, size_
 /* Every byte changed in several ways, the blob ending where memory ends. */
 static void damaged_address(void)
 {
-    fixture_t            fixture = fixture_open(ALL_FEATURES);
+    fixture_t            fixture = fixture_open(features());
     ucp_worker_h         another;
     size_t               length;
     uint8_t             *address   = address_of_another(&fixture, &another, &length);
@@ -74,7 +81,7 @@ static void damaged_address(void)
 static void short_address(void)
 {
     enum { BEGINNING = 4 };
-    fixture_t    fixture = fixture_open(ALL_FEATURES);
+    fixture_t    fixture = fixture_open(features());
     ucp_worker_h another;
     size_t       length;
     uint8_t     *address = address_of_another(&fixture, &another, &length);
@@ -96,7 +103,7 @@ static void short_address(void)
 
 static void random_address(void)
 {
-    fixture_t fixture = fixture_open(ALL_FEATURES);
+    fixture_t fixture = fixture_open(features());
     unsigned  state   = 12345;
     uint8_t   noise[1024];
 
@@ -112,7 +119,7 @@ static void random_address(void)
 /* The worker is destroyed when its address is used. */
 static void stale_address(void)
 {
-    fixture_t    fixture = fixture_open(ALL_FEATURES);
+    fixture_t    fixture = fixture_open(features());
     ucp_worker_h another;
     size_t       length;
     uint8_t     *address = address_of_another(&fixture, &another, &length);
@@ -137,7 +144,7 @@ static ucs_status_t unpack(fixture_t *fixture, const void *packed)
 
 static void damaged_key(void)
 {
-    fixture_t            fixture   = fixture_open(ALL_FEATURES);
+    fixture_t            fixture   = fixture_open(features());
     static const uint8_t damages[] = {0x01, 0x80, 0xff, 0x10};
 
     WANT(UCS_OK, unpack(&fixture, edge_copy(fixture.packed, fixture.packed_length)));
@@ -156,7 +163,7 @@ static void damaged_key(void)
 /* A key without memory can be unpacked; operations with it are rejected. */
 static void empty_key(void)
 {
-    fixture_t            fixture = fixture_open(ALL_FEATURES);
+    fixture_t            fixture = fixture_open(features());
     ucp_mem_map_params_t params  = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_ADDRESS};
     ucp_request_param_t  param   = {.op_attr_mask = 0};
     ucp_mem_h            memh;
@@ -182,7 +189,7 @@ static void empty_key(void)
 /* Addresses outside of what a key covers. */
 static void out_of_range(void)
 {
-    fixture_t           fixture = fixture_open(ALL_FEATURES);
+    fixture_t           fixture = fixture_open(features());
     ucp_request_param_t param   = {.op_attr_mask = 0};
     ucp_request_param_t typed   = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE, .datatype = ucp_dt_make_contig(8)};
     uint64_t            value   = 1, beyond = fixture.remote + FIXTURE_MEMORY;

@@ -4,6 +4,7 @@
  * rules 2.3 of c_tests/diff/rules.txt say what must be seen.)
  */
 #define _GNU_SOURCE
+#include "../../transport.h"
 #include "party.h"
 
 #include <signal.h>
@@ -18,16 +19,13 @@
 /* Not through shared memory. */
 static int over_wire(void)
 {
-    const char *tls = getenv("UCX_TLS");
-
-    return tls != NULL && (strcmp(tls, "tcp") == 0 || strncmp(tls, "tofu", 4) == 0 || strncmp(tls, "rc", 2) == 0 ||
-                           strncmp(tls, "ud", 2) == 0);
+    return !transport_has("memory");
 }
 
 /* A peer that does not progress acknowledges nothing. */
 static int over_datagrams(void)
 {
-    return over_wire() && strncmp(getenv("UCX_TLS"), "ud", 2) == 0;
+    return !transport_has("delivery");
 }
 
 static void nothing(party_t *self)
@@ -38,12 +36,10 @@ static void nothing(party_t *self)
 /* Where the receiver reads (get_zcopy), a canceled send waits for the receiver's acknowledgement. */
 static int receiver_reads(void)
 {
-    const char *scheme = getenv("UCX_RNDV_SCHEME"), *tls = getenv("UCX_TLS");
+    const char *scheme = getenv("UCX_RNDV_SCHEME");
 
-    if (tls != NULL && strncmp(tls, "tofu", 4) == 0) {
-        return 1;
-    }
-    return over_wire() && !over_datagrams() && scheme != NULL && strncmp(scheme, "get_", 4) == 0;
+    return over_wire() && !over_datagrams() &&
+           (transport_has("rndv_get") || (scheme != NULL && strncmp(scheme, "get_", 4) == 0));
 }
 
 static void idle(void)

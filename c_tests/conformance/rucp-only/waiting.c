@@ -3,6 +3,7 @@
  * then; and a sleeping process is woken by an orderly close, too. No process goes to sleep with an event pending.
  */
 #define _GNU_SOURCE
+#include "../../transport.h"
 #include "party.h"
 
 #include <fcntl.h>
@@ -28,19 +29,10 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int over_queue_pairs(void)
-{
-    const char *tls = getenv("UCX_TLS");
-
-    return tls != NULL && (strncmp(tls, "rc", 2) == 0 || strncmp(tls, "ud", 2) == 0);
-}
-
-/* Not through shared memory: connections are made, and the transport signals when there is room. */
+/* Not through shared memory: connections are made. */
 static int over_wire(void)
 {
-    const char *tls = getenv("UCX_TLS");
-
-    return over_queue_pairs() || (tls != NULL && strcmp(tls, "tcp") == 0);
+    return !transport_has("memory");
 }
 
 static void nothing(party_t *self)
@@ -290,9 +282,9 @@ static void sleeps_until_room(void)
         ucp_worker_progress(self.worker);
     } while (!UCS_PTR_IS_PTR(sent[count++]) && count < MOST);
     WANT_TRUE(count < MOST);
-    if (over_wire()) {
+    if (transport_has("room_event")) {
         sleep_until_done(&self, sent[count - 1]);
-    } else { /* no event signals room in a ring: the sender has to poll */
+    } else { /* no event signals room, for example in a ring: the sender has to poll */
         WANT(UCS_ERR_BUSY, ucp_worker_arm(self.worker));
         notify_peer(&self);
         WANT(UCS_OK, finish(&self, sent[count - 1]));
@@ -488,7 +480,7 @@ static void progress_says_it(void)
 static void on_late_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
-    WANT(over_queue_pairs() ? UCS_ERR_ENDPOINT_TIMEOUT : UCS_ERR_UNREACHABLE, status);
+    WANT(transport_has("refusal") ? UCS_ERR_UNREACHABLE : UCS_ERR_ENDPOINT_TIMEOUT, status);
     ++*(int *)arg;
 }
 

@@ -114,7 +114,7 @@ typedef struct {
 void        rule_departs(const side_t *side, const departure_t *departure, const char *actual);
 int         on_rucp(void);
 int         on_ucx_1_13(void);
-int over_sockets(void); /* only TCP, queue pairs or Tofu may be used: by UCX_TLS, or because there are two users */
+int over_sockets(void); /* not through shared memory: by c_tests/transport.h, or because there are two users */
 /* Ends the process with a fact when the bed itself fails. */
 void        must(const side_t *side, ucs_status_t status, const char *what);
 const char *status_name(ucs_status_t status);

@@ -1,6 +1,7 @@
 /* Facts: the lines that a side prints, in shared memory, so that they survive a crash of the process. */
 #define _GNU_SOURCE
 #include "bed.h"
+#include "../../transport.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -90,10 +91,7 @@ int on_ucx_1_13(void)
 
 int over_sockets(void)
 {
-    const char *transports = getenv("UCX_TLS");
-
-    return getenv("BED_USERS") != NULL ||
-           (transports != NULL && strstr("tcp rc,self rc_verbs,self ud,self tofu,self", transports) != NULL);
+    return getenv("BED_USERS") != NULL || !transport_has("memory");
 }
 
 void rule_departs(const side_t *side, const departure_t *departure, const char *actual)
