@@ -8,13 +8,21 @@
 
 #define TAG 0x99
 #ifndef FEW
-enum { MANY = 100000, MIXED = 6000, LARGE = 256 << 20 };
+enum { MANY = 100000, MIXED = 6000, LARGE_MB = 256 };
 #else /* where every packet is made by an emulated processor: c_tests/rxe */
-enum { MANY = 1000, MIXED = 150, LARGE = 4 << 20 };
+enum { MANY = 1000, MIXED = 150, LARGE_MB = 4 };
 #endif
 
 static ucs_status_ptr_t requests[MANY];
 static uint64_t         numbers[MANY];
+
+/* Bytes of the largest message: PRESSURE_MB where the data passes a software adapter. */
+static size_t large(void)
+{
+    const char *megabytes = getenv("PRESSURE_MB");
+
+    return (megabytes != NULL ? strtoul(megabytes, NULL, 10) : LARGE_MB) << 20;
+}
 
 /* Waits until the other side has arrived here, too; without progress if possible. */
 static void silent_wait(bed_t *bed, const side_t *from)
@@ -171,19 +179,20 @@ static void mixed_sizes(bed_t *bed)
 static void largest_message(bed_t *bed)
 {
     ucp_request_param_t param    = {.op_attr_mask = 0};
-    char               *out      = bed->a != NULL ? data_make(LARGE, 5) : NULL;
-    char               *in       = bed->b != NULL ? calloc(1, LARGE) : NULL;
+    size_t              length   = large();
+    char               *out      = bed->a != NULL ? data_make(length, 5) : NULL;
+    char               *in       = bed->b != NULL ? calloc(1, length) : NULL;
     ucs_status_ptr_t    received = NULL, sent = NULL;
 
     if (bed->b != NULL) {
-        received = ucp_tag_recv_nbx(bed->b->worker, in, LARGE, TAG, -1, &param);
+        received = ucp_tag_recv_nbx(bed->b->worker, in, length, TAG, -1, &param);
     }
     if (bed->a != NULL) {
-        sent = ucp_tag_send_nbx(bed->a->ep, out, LARGE, TAG, &param);
+        sent = ucp_tag_send_nbx(bed->a->ep, out, length, TAG, &param);
     }
     if (bed->b != NULL) {
         ucs_status_t status = bed_wait(bed, received);
-        fact(bed->b, "largest message: %s, %s", status_name(status), data_check(in, LARGE, 5));
+        fact(bed->b, "largest message: %s, %s", status_name(status), data_check(in, length, 5));
     }
     fact(bed->a, "largest message: %s", status_name(bed_wait(bed, sent)));
     bed_sync(bed);
@@ -194,17 +203,18 @@ static void largest_message(bed_t *bed)
 static void largest_window(bed_t *bed, window_kind_t kind)
 {
     window_t            window;
-    ucp_request_param_t param = {.op_attr_mask = 0};
-    char               *data  = bed->a != NULL ? data_make(LARGE, 6) : NULL;
+    ucp_request_param_t param  = {.op_attr_mask = 0};
+    size_t              length = large();
+    char               *data  = bed->a != NULL ? data_make(length, 6) : NULL;
 
-    window_open(bed, &window, kind, LARGE);
+    window_open(bed, &window, kind, length);
     if (bed->a != NULL) {
-        ucs_status_t put   = bed_wait(bed, ucp_put_nbx(bed->a->ep, data, LARGE, window.remote, window.rkey, &param));
+        ucs_status_t put   = bed_wait(bed, ucp_put_nbx(bed->a->ep, data, length, window.remote, window.rkey, &param));
         ucs_status_t flush = bed_wait(bed, ucp_ep_flush_nbx(bed->a->ep, &param));
-        memset(data, 0, LARGE);
-        ucs_status_t get = bed_wait(bed, ucp_get_nbx(bed->a->ep, data, LARGE, window.remote, window.rkey, &param));
+        memset(data, 0, length);
+        ucs_status_t get = bed_wait(bed, ucp_get_nbx(bed->a->ep, data, length, window.remote, window.rkey, &param));
         fact(bed->a, "largest window: put %s, flush %s, get %s, %s", status_name(put), status_name(flush),
-             status_name(get), data_check(data, LARGE, 6));
+             status_name(get), data_check(data, length, 6));
     }
     window_close(bed, &window);
     free(data);

@@ -1,0 +1,304 @@
+/*
+ * A program attacks the TCP port of a worker: bytes that no worker sends, hellos with a wrong field, many connections
+ * that say nothing, connections that close at once. Each is closed; the worker goes on, with a connected peer and with
+ * a new one, and keeps no descriptor of the attackers. The format of a hello is that of src/wire/tcp_hello.rs.
+ */
+#define _GNU_SOURCE
+#include "finish.h"
+#include "party.h"
+
+#include "../../random.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SILENT = 300, SECONDS = 9, NOISE = 10000, PORTS = 8, HOSTS = 16, SLACK = 4 };
+
+typedef struct {
+    uint64_t magic;
+    uint32_t purpose, losses;
+    uint64_t from, to, secret, client_id;
+} hello_t;
+
+static const ucp_request_param_t plain = {.op_attr_mask = 0};
+
+/* --- the worker under attack, in the other process --- */
+
+/* Answers each message with its number plus one, until it is killed. */
+static void answer(party_t *self)
+{
+    uint64_t number;
+
+    notify_peer(self);
+    for (;;) {
+        ucs_status_ptr_t request = receive_tag(self, &number, sizeof(number), 1);
+        while (UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS) {
+            ucp_worker_progress(self->worker);
+        }
+        if (UCS_PTR_IS_PTR(request)) {
+            ucp_request_free(request);
+        }
+        number++;
+        finish(self, send_tag(self, &number, sizeof(number)));
+    }
+}
+
+/* The worker goes on with its peer. */
+static void check_answers(party_t *self)
+{
+    static uint64_t number = 100;
+    uint64_t        back   = 0;
+
+    WANT(UCS_OK, finish(self, send_tag(self, &number, sizeof(number))));
+    WANT(UCS_OK, finish(self, receive_tag(self, &back, sizeof(back), 1)));
+    WANT_TRUE(back == number + 1);
+    number += 10;
+    WANT_TRUE(self->failures == 0);
+}
+
+/* It connects with a new peer. */
+static void check_new_peer(party_t *self)
+{
+    party_t             late   = *self;
+    ucp_worker_params_t params = {.field_mask = 0};
+    uint64_t            number = 7;
+
+    WANT(UCS_OK, ucp_worker_create(self->context, &params, &late.worker));
+    party_connect(&late, self->theirs, UCP_ERR_HANDLING_MODE_PEER);
+    WANT(UCS_OK, finish(&late, send_tag(&late, &number, sizeof(number))));
+    WANT(UCS_OK, finish(&late, ucp_ep_close_nbx(late.ep, &plain)));
+    /* Its answer goes to the first peer. */
+    WANT(UCS_OK, finish(self, receive_tag(self, &number, sizeof(number), 1)));
+    WANT_TRUE(number == 8);
+    ucp_worker_destroy(late.worker);
+}
+
+static int descriptors(pid_t pid)
+{
+    char path[64];
+    int  count = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+    DIR *directory = opendir(path);
+    while (directory != NULL && readdir(directory) != NULL) {
+        count++;
+    }
+    if (directory != NULL) {
+        closedir(directory);
+    }
+    return count;
+}
+
+/* --- its address --- */
+
+static struct sockaddr_in hosts[HOSTS];
+static int                host_count;
+
+/* Whether the process has the socket open. */
+static int has_socket(pid_t pid, unsigned long inode)
+{
+    char path[64], link[400], target[64], wanted[64];
+    int  found = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+    snprintf(wanted, sizeof(wanted), "socket:[%lu]", inode);
+    DIR *directory = opendir(path);
+    for (struct dirent *entry; directory != NULL && !found && (entry = readdir(directory)) != NULL;) {
+        snprintf(link, sizeof(link), "%s/%s", path, entry->d_name);
+        ssize_t length = readlink(link, target, sizeof(target) - 1);
+        found          = length > 0 && (target[length] = '\0', strcmp(target, wanted) == 0);
+    }
+    if (directory != NULL) {
+        closedir(directory);
+    }
+    return found;
+}
+
+/* The ports at which the process listens. */
+static int listening_ports(pid_t pid, in_port_t *ports)
+{
+    static const char *const tables[] = {"/proc/net/tcp", "/proc/net/tcp6"};
+    int                      count    = 0;
+    char                     line[512];
+
+    for (int i = 0; i < 2; i++) {
+        FILE *table = fopen(tables[i], "r");
+        while (table != NULL && fgets(line, sizeof(line), table) != NULL) {
+            unsigned      port, state;
+            unsigned long inode;
+            if (sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*x:%*x %*x:%*x %*x %*d %*d %lu", &port,
+                       &state, &inode) == 3 &&
+                state == 0x0a && count < PORTS && has_socket(pid, inode)) {
+                ports[count++] = htons((uint16_t)port);
+            }
+        }
+        if (table != NULL) {
+            fclose(table);
+        }
+    }
+    return count;
+}
+
+/* Every address of this host, with every port of the process. */
+static void find_hosts(pid_t pid)
+{
+    in_port_t       ports[PORTS];
+    int             count = listening_ports(pid, ports);
+    struct ifaddrs *all;
+
+    WANT_TRUE(count > 0 && getifaddrs(&all) == 0);
+    for (struct ifaddrs *one = all; one != NULL; one = one->ifa_next) {
+        if (one->ifa_addr == NULL || one->ifa_addr->sa_family != AF_INET) {
+            continue;
+        }
+        for (int i = 0; i < count && host_count < HOSTS; i++) {
+            hosts[host_count]            = *(struct sockaddr_in *)(void *)one->ifa_addr;
+            hosts[host_count++].sin_port = ports[i];
+        }
+    }
+    freeifaddrs(all);
+    WANT_TRUE(host_count > 0);
+}
+
+static int connect_to(int host)
+{
+    struct timeval limit = {SECONDS, 0};
+    int            fd    = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    WANT_TRUE(connect(fd, (struct sockaddr *)&hosts[host], sizeof(hosts[host])) == 0);
+    return fd;
+}
+
+/* --- attacks --- */
+
+/* The worker has closed the connection, and sent nothing. `self` progresses not: it is another process's connection. */
+static int is_closed(int fd)
+{
+    char    byte;
+    ssize_t got = recv(fd, &byte, 1, 0);
+
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+static void send_bytes(const void *data, size_t length)
+{
+    for (int host = 0; host < host_count; host++) {
+        int fd = connect_to(host);
+        send(fd, data, length, MSG_NOSIGNAL);
+        WANT_TRUE(is_closed(fd));
+        close(fd);
+    }
+}
+
+static void open_victim(party_t *self)
+{
+    start(self, UCP_ERR_HANDLING_MODE_PEER, answer);
+    WANT_TRUE(wait_notified(self));
+    find_hosts(self->other);
+    check_answers(self);
+}
+
+static void close_victim(party_t *self)
+{
+    check_answers(self);
+    check_new_peer(self);
+    kill_other(self);
+    check_failure(self);
+    check_after_failure(self);
+}
+
+static void noise(void)
+{
+    static unsigned char bytes[NOISE];
+    unsigned             state = 4711;
+    party_t              self;
+
+    open_victim(&self);
+    send_bytes("GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n\r\n", 52);
+    for (int value = 0; value < 256; value += 255) {
+        memset(bytes, value, sizeof(bytes));
+        send_bytes(bytes, 100);
+    }
+    for (int round = 0; round < 10; round++) {
+        for (size_t i = 0; i < sizeof(bytes); i++) {
+            bytes[i] = (unsigned char)(next_random(&state) >> 16);
+        }
+        send_bytes(bytes, sizeof(bytes));
+        check_answers(&self);
+    }
+    close_victim(&self);
+}
+
+/* Hellos without the secret of the address, for each purpose, also from the peer's own uid, and of another version. */
+static void hellos(void)
+{
+    party_t                   self;
+    ucp_worker_address_attr_t attr  = {.field_mask = UCP_WORKER_ADDRESS_ATTR_FIELD_UID};
+    hello_t                   hello = {.from = 12345, .secret = 1};
+
+    open_victim(&self);
+    memcpy(&hello.magic, "rucptcp\x01", 8);
+    WANT(UCS_OK, ucp_worker_address_query((ucp_address_t *)(void *)self.theirs, &attr));
+    for (uint32_t purpose = 0; purpose < 6; purpose++) {
+        for (int named = 0; named < 2; named++) {
+            hello.purpose = purpose;
+            hello.to      = named ? attr.worker_uid : 0;
+            hello.from    = purpose == 4 ? attr.worker_uid : hello.from + 1;
+            hello.losses  = named ? UINT32_MAX : 0;
+            send_bytes(&hello, sizeof(hello));
+        }
+        check_answers(&self);
+    }
+    hello.magic += (uint64_t)1 << 56;
+    send_bytes(&hello, sizeof(hello));
+    close_victim(&self);
+}
+
+/* More silent connections than the worker keeps half open, one with half a hello, and some that close at once. */
+static void silence(void)
+{
+    static int fds[SILENT + 1];
+    party_t    self;
+    int        before, after = 0;
+
+    open_victim(&self);
+    before = descriptors(self.other);
+    for (int i = 0; i < 20; i++) {
+        close(connect_to(i % host_count));
+    }
+    for (int i = 0; i <= SILENT; i++) {
+        fds[i] = connect_to(i % host_count);
+        if (i % 50 == 0) {
+            check_answers(&self);
+        }
+    }
+    send(fds[SILENT], "rucptcp\x01", 8, MSG_NOSIGNAL);
+    for (int i = 0; i <= SILENT; i++) {
+        WANT_TRUE(is_closed(fds[i]));
+        close(fds[i]);
+    }
+    for (time_t end = time(NULL) + SECONDS; (after = descriptors(self.other)) > before + SLACK && time(NULL) < end;) {
+        check_answers(&self);
+    }
+    WANT_TRUE(after <= before + SLACK);
+    close_victim(&self);
+}
+
+static const case_t cases[] = {
+    {"hostile_socket: noise", noise},
+    {"hostile_socket: hellos with a wrong field", hellos},
+    {"hostile_socket: silence", silence},
+};
+
+CHECK_MAIN(cases)
