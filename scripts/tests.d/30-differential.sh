@@ -3,7 +3,9 @@ libraries=(env "RUCP_LIB=$top/build/prefix/lib" "UCX_WHEEL=$top/build/ucx-1.22")
 step 900 "differential" "${libraries[@]}" c_tests/diff/run
 # With the portable code for every processor.
 step 400 "without what is of this processor" "${libraries[@]}" scripts/portable
+# After the differential programs, whose references it takes.
+step 400 "conformance of every transport" "${libraries[@]}" c_tests/conformance/transports
 step 20 "rules: each has a test" c_tests/diff/rules --ran
 # Alone, because it inspects /dev/shm.
-step 500 "conformance of the transports" scripts/leaves-nothing "${libraries[@]}" c_tests/conformance/run
+step 500 "conformance of shared memory" scripts/leaves-nothing "${libraries[@]}" c_tests/conformance/run
 step 300 "misuse" "${libraries[@]}" c_tests/misuse/run
