@@ -10,7 +10,6 @@ pub mod endpoint;
 pub mod err_handlers;
 #[cfg(not(loom))]
 pub mod futex_waker;
-pub mod ib_mr;
 pub mod inherited;
 pub mod job;
 pub mod matcher;
@@ -22,6 +21,7 @@ pub mod probe_state;
 pub mod progress_clock;
 pub mod progress_flags;
 pub mod ptr_map;
+pub mod registration;
 pub mod regions;
 pub mod request;
 pub mod rkey;

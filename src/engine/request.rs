@@ -29,11 +29,11 @@ pub use begin::{
     take_no_alloc, take_receive,
 };
 pub use flags::{AtomicReqFlags, ReqFlags};
-pub use op::{ChildOps, Op, RmaIb, RmaTofu, children_of, count_child};
+pub use op::{ChildOps, Op, Rma, children_of, count_child};
 pub use pointers::{EndpointId, EndpointRef, PeerRef, WorkerRef};
 pub use rndv_recv::RndvRecv;
 pub use tx_msg::{TailOwner, TxMsg, TxPayload};
-pub use zcopy::{Zcopy, ZcopyPart, ZcopyRole, ZcopyState};
+pub use zcopy::{Zcopy, ZcopyRole, ZcopyState};
 
 pub use end::{abandon, complete, complete_plain, complete_receive, discard, recycle, release};
 
@@ -63,7 +63,7 @@ pub enum TxState {
     FenceMarker,
     /// A copy by CMA, in its turn (`proto::tx::rma_sw`). Then the operation is complete with `status`.
     Cma,
-    /// A device executes it, in its turn (`proto::tx::rma_ib`).
+    /// A device executes it, in its turn (`proto::tx::rma`).
     Rma,
 }
 

@@ -66,7 +66,7 @@ impl Rkey {
     pub fn set_executor(&mut self, amo_by_tni: bool) {
         // A device that executes them alone handles only words of 8 bytes: for 4 bytes each operation determines the
         // executor.
-        let by_device = self.tl.is_amo_alone();
+        let by_device = self.tl.is_amo_alone(WORD as u8);
         let in_words = self.base % WORD == 0 && self.len % WORD == 0;
         self.executor = if amo_by_tni {
             AmoExecutor::Adapter

@@ -1,8 +1,8 @@
 //! Hot path of atomic operations. The processor changes a word of mapped memory inside of the call, in any thread mode;
-//! operations executed by an HCA or a TNI are in [`ib::atomics`] and [`tofu::atomics`].
+//! operations by an adapter are in [`adapter`].
 
+use super::adapter;
 use super::plain::{EIGHT, FOUR};
-use super::{ib, tofu};
 use crate::ctypes::*;
 use crate::engine::core_yield;
 use crate::engine::endpoint::{Endpoint, EpFlags};
@@ -12,6 +12,7 @@ use crate::engine::worker::Worker;
 use crate::engine::yield_policy::FAILURES_PER_LOOK;
 use crate::op;
 use crate::op::param::Param;
+use crate::tl::adapter::{RkeySender, StaddSender};
 use crate::tl::amo::{self, AmoOp};
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
@@ -101,8 +102,8 @@ unsafe fn atomic_remote(
             return atomic_slow(ep, op, buffer, count, addr, rkey, param);
         };
         let handle = match key.executor {
-            AmoExecutor::Adapter => tofu::atomics::atomic(ep, op, buffer, addr, key, &p),
-            _ => ib::atomics::atomic(ep, op, buffer, addr, key, &p),
+            AmoExecutor::Adapter => adapter::atomic::<StaddSender>(ep, op, buffer, addr, key, &p),
+            _ => adapter::atomic::<RkeySender>(ep, op, buffer, addr, key, &p),
         };
         match handle {
             Some(handle) => handle,

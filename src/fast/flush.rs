@@ -1,14 +1,12 @@
 //! Hot path of `ucp_ep_flush_nbx`: returns at once, or leaves a marker with the sender of an adapter.
 
+use super::adapter;
 use super::plain::{flush_slow, may_be_null};
-use super::request::request_of;
-use super::tofu;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, EpFlags};
-use crate::engine::request::{Request, TxState};
-use crate::op::param::Param;
 use crate::proto::answers;
 use crate::tl::Lane;
+use crate::tl::adapter::{FlushBy, StaddSender};
 use std::ptr;
 
 /// `ucp_ep_flush_nbx`
@@ -25,26 +23,26 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
             && peer.is_connected()
             && peer.tx.alone().pending.is_empty()
         {
-            let sender = match peer.tx.alone().lane.as_mut() {
-                Some(Lane::Ib(sender)) => &raw mut **sender,
-                Some(Lane::Tofu(_)) => return tofu::flush(ep, param),
-                Some(Lane::Shm(_)) | None => return flush_without_marker(ep, param),
-                Some(_) => return flush_slow(ep, param),
+            return match peer.tx.alone().lane.as_mut().map(Lane::flush_by) {
+                Some(FlushBy::Rkeys(sender)) => adapter::flush(ep, param, sender),
+                Some(FlushBy::Stadds(sender)) => flush_stadds(ep, param, sender),
+                Some(FlushBy::Memory) | None => flush_without_marker(ep, param),
+                Some(FlushBy::Other) => flush_slow(ep, param),
             };
-            (*ep).worker.get().progress_flags.clear_copied();
-            if (*sender).can_flush_marker()
-                && let Some(req) = request_of(ep, &Param::new(param, 0))
-            {
-                (*req).sent = TxState::FlushMarker;
-                (*sender).flush_marker(Request::token(req));
-                return Request::handle(req);
-            }
-            if (*sender).is_drained() && answers::is_answered_well(peer) && may_be_null(param) {
-                return ptr::null_mut();
-            }
         }
         flush_slow(ep, param)
     }
+}
+
+/// [`adapter::flush`], which is long for this kind of adapter.
+#[inline(never)]
+unsafe fn flush_stadds(
+    ep: *const Endpoint,
+    param: *const ucp_request_param_t,
+    sender: *mut StaddSender,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's promises.
+    unsafe { adapter::flush(ep, param, sender) }
 }
 
 /// Flush of a peer with a shared-memory lane, or without a lane, whose pending queue is empty. Nothing is left to wait

@@ -1,13 +1,14 @@
-//! Hot path of puts and gets: a copy in mapped memory; the other keys are those of [`ib`] and [`tofu`].
+//! Hot path of puts and gets: a copy in mapped memory; other keys are for [`adapter`]s.
 
+use super::adapter;
 use super::length::{SPECIAL, plain_length};
 use super::plain::{get_slow, is_plain, put_slow};
-use super::{ib, tofu};
 use crate::ctypes::*;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::rkey::Rkey;
 use crate::op::param::Param;
 use crate::proto::select::rma::{RmaPath, by_key};
+use crate::tl::adapter::{RkeySender, StaddSender};
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 
@@ -32,8 +33,8 @@ pub unsafe fn put(
         if rkey.is_null() {
             return put_slow(ep, buffer, count, addr, rkey, param);
         }
-        if p.mask & SPECIAL == 0 && (*rkey).tl.tofu.has_words() {
-            return tofu::put(ep, buffer, count, addr, rkey, param);
+        if p.mask & SPECIAL == 0 && (*rkey).tl.has_words() {
+            return adapter::put_words::<StaddSender>(ep, buffer, count, addr, rkey, param);
         }
     }
     let len = plain_length(&p, count).unwrap_or(0);
@@ -47,10 +48,11 @@ pub unsafe fn put(
                 return copied(local, buffer.cast(), len);
             }
             if p.mask & SPECIAL == 0 {
+                // Without words threads may overlap.
                 if path == RmaPath::Tofu {
-                    return tofu::put_bcopy(ep, buffer, len, addr, rkey, param);
+                    return adapter::put_now::<StaddSender>(ep, buffer, len, addr, rkey, param);
                 }
-                return ib::put(ep, buffer, len, addr, rkey, param);
+                return adapter::put_short::<RkeySender>(ep, buffer, len, addr, rkey, param);
             }
         }
     }
@@ -88,10 +90,10 @@ pub unsafe fn get(
                 return copied(buffer.cast(), local, len);
             }
             if p.mask & SPECIAL == 0 {
-                if (*rkey).tl.tofu.has_words() {
-                    return tofu::get(ep, buffer, len, addr, rkey, param);
+                if (*rkey).tl.has_words() {
+                    return adapter::get::<StaddSender>(ep, buffer, len, addr, rkey, param);
                 }
-                return ib::get(ep, buffer, len, addr, rkey, param);
+                return adapter::get::<RkeySender>(ep, buffer, len, addr, rkey, param);
             }
         }
     }

@@ -12,13 +12,10 @@ use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::answers;
 use crate::proto::select::amo::{self as select, AmoPath};
-use crate::proto::select::rma::RmaDevice;
-use crate::proto::tx::{self, PostResult, rma_ib, rma_tofu};
+use crate::proto::tx::{self, PostResult};
 use crate::sys::log;
 use crate::tl::amo::{self, AmoOp, CSWAP, SWAP, XOR};
-use crate::tl::tofu::amo::AmoVerb;
 use crate::wire::header::{AmoHdr, Kind, UNNAMED};
-use crate::wire::rkey::RkeyAtomics;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
@@ -121,24 +118,14 @@ pub unsafe fn atomic(
 /// Sets a request to execute the operation by the adapter, or else by a message.
 #[inline(always)]
 fn set_sent(r: &mut Request, path: AmoPath, addr: u64, head: &AmoHdr, rkey: &Rkey) {
-    let by_adapter = match path {
-        AmoPath::Ib => {
-            let keys = rkey.tl.ib.as_ref();
-            keys.is_some_and(|keys| rma_ib::atomic(r, addr, head, keys))
-        }
-        AmoPath::Tofu => {
-            let stadd = rkey.tl.tofu.stadd(addr, head.size.into());
-            let set = stadd.map(|stadd| rma_tofu::atomic(r, addr, head, stadd));
-            set.is_some()
-        }
-        AmoPath::Mapped(_) | AmoPath::Message => false,
-    };
-    if !by_adapter {
-        if head.fetch != 0 {
-            (r.sent, r.payload) = (TxState::AwaitReply, TxPayload::HeaderOnly);
-        }
-        tx::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
+    let key = (path.device()).and_then(|device| rkey.tl.amo_key(device, addr, head.size));
+    if let Some(key) = key {
+        return tx::rma::set_atomic(r, addr, head, key);
     }
+    if head.fetch != 0 {
+        (r.sent, r.payload) = (TxState::AwaitReply, TxPayload::HeaderOnly);
+    }
+    tx::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
 }
 
 /// The fastest path on which an operation is atomic to all others on this memory.
@@ -154,19 +141,12 @@ fn path(
 ) -> Result<AmoPath, ucs_status_t> {
     let len = amo.size.into();
     let rma = rma::path(worker, peer, rkey, addr, len)?;
-    let hca = hca_atomics(rkey, amo.size);
-    let executes = |adapter| match adapter {
-        RmaDevice::Tofu => rkey.tl.tofu.stadd(addr, len).is_some() && offers(worker, amo),
-        RmaDevice::Ib => hca.port_mask != 0 && rma_ib::step(&head(amo, false)).is_some(),
+    let executes = |device| {
+        rkey.tl.amo_key(device, addr, amo.size).is_some() && worker.ctx.tl.has_amo(device, amo)
     };
     let answered = || answers::is_answered(peer);
-    Ok(select::path(
-        rkey.executor,
-        rma,
-        hca.alone,
-        executes,
-        answered,
-    ))
+    let alone = rkey.tl.is_amo_alone(amo.size);
+    Ok(select::path(rkey.executor, rma, alone, executes, answered))
 }
 
 /// The address at which this process executes operations on a word of `size` bytes itself, if it does.
@@ -181,22 +161,8 @@ pub(super) fn mapped(
     size: u8,
 ) -> Result<Option<*mut u8>, ucs_status_t> {
     let rma = rma::path(worker, peer, rkey, addr, size.into())?;
-    let alone = hca_atomics(rkey, size).alone;
+    let alone = rkey.tl.is_amo_alone(size);
     Ok(select::mapped(rkey.executor, rma, alone))
-}
-
-/// What the owner's HCAs do on words of `size` bytes. They change whole words of 8 bytes: an operation on 4 bytes would
-/// overwrite the other half.
-fn hca_atomics(rkey: &Rkey, size: u8) -> RkeyAtomics {
-    match (&rkey.tl.ib, size) {
-        (Some(keys), 8) => keys.atomics,
-        _ => RkeyAtomics::default(),
-    }
-}
-
-/// Whether TNIs of this context have the operation.
-fn offers(worker: &Worker, amo: AmoOp) -> bool {
-    AmoVerb::of(amo.op).is_some_and(|verb| worker.ctx.tl.tofu.offered.has(verb))
 }
 
 /// Sends an operation without a result. It completes inside of the call, even if its message waits in the pending
@@ -269,13 +235,7 @@ unsafe fn check(
 #[inline(always)]
 pub unsafe fn load(ptr: *const c_void, size: u8) -> u64 {
     // SAFETY: `size` bytes are readable.
-    unsafe {
-        if size == 4 {
-            ptr.cast::<u32>().read_unaligned().into()
-        } else {
-            ptr.cast::<u64>().read_unaligned()
-        }
-    }
+    unsafe { amo::load(ptr.cast(), size) }
 }
 
 /// Stores a result of 4 or 8 bytes, unless `ptr` is null.

@@ -11,14 +11,12 @@ use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::cma::{self, CmaDirection, CmaFault, CmaRemote};
 use crate::proto::select::rma::{self as select, RmaPath};
-use crate::proto::tx::{rma_ib, rma_sw, rma_tofu, zcopy};
+use crate::proto::tx::{rma, rma_sw, zcopy};
 use crate::proto::{answers, flush};
-use crate::sys::regcache::Handle;
 use crate::sys::{clock, log};
-use crate::tl::ib::mr::IbMr;
-use crate::tl::ib::registration::MrUse;
-use crate::tl::tofu;
-use crate::tl::tofu::tni::PIGGYBACK;
+use crate::tl::registrar::MrUse;
+use crate::tl::rma::RmaDevice;
+use crate::tl::{LaneSender, TlZcopy, Token};
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
@@ -42,7 +40,7 @@ pub fn path(
     // order: RMA after the fence is sent by message too.
     let keyed =
         || rkey.tl.device_keys(addr, len).is_some() && select::ib_reaches(worker, peer, len);
-    let adapter = select::adapter(keyed, || rkey.tl.tofu.stadd(addr, len).is_some());
+    let adapter = select::adapter(keyed, || rkey.tl.has_stadd(addr, len));
     if !rkey.empty && worker.fenced.load(Ordering::Relaxed) {
         let settled = match adapter {
             Some(_) => answers::is_answered(peer),
@@ -121,48 +119,59 @@ impl RmaOp<'_> {
             && !self.worker.fenced.load(Ordering::Relaxed)
     }
 
-    /// Registers the user's memory for the HCA, if the transfer is to be in place. A put with `FAST_CMPL` is copied
+    /// Registers the user's memory for the adapter, if the transfer is to be in place. A put with `FAST_CMPL` is copied
     /// instead.
-    fn register_ib(&self, direction: CmaDirection, p: &Param) -> Option<Vec<Handle<IbMr>>> {
+    #[inline(always)]
+    fn register(
+        &self,
+        device: RmaDevice,
+        direction: CmaDirection,
+        addr: u64,
+        p: &Param,
+    ) -> Option<TlZcopy> {
+        let (worker, len) = (self.worker, self.data.len());
         let reads = direction == CmaDirection::Read;
-        let in_place = self.worker.ctx.tl.ib.policy.as_ref()?.in_place;
         let copied = !reads && p.has(UCP_OP_ATTR_FLAG_FAST_CMPL);
-        if self.data.len() < in_place || copied || !zcopy::is_possible(self.peer) {
+        let registrar = worker.registrar();
+        if copied || !registrar.is_in_place(device, len) {
             return None;
         }
-        let by = if reads { MrUse::Write } else { MrUse::Read };
-        // SAFETY: the user promises that a list of pieces is valid.
-        unsafe { self.worker.register_ib_all(&self.data, by) }
-    }
-
-    /// Registers the user's memory for the TNIs, if the transfer is to be in place. A put with `FAST_CMPL` is copied
-    /// instead.
-    fn register_tofu(
-        &self,
-        direction: CmaDirection,
-        p: &Param,
-    ) -> Option<Handle<tofu::mr::TofuMr>> {
-        let (ptr, len) = (self.data.as_contig()?, self.data.len());
-        let reads = direction == CmaDirection::Read;
-        let copied = len <= PIGGYBACK || !reads && p.has(UCP_OP_ATTR_FLAG_FAST_CMPL);
-        if copied {
-            None
-        } else {
-            rma_tofu::registrar(self.worker)?.register((ptr, len), reads)
+        if device == RmaDevice::Ib && !zcopy::is_possible(self.peer) {
+            return None;
         }
-    }
-
-    /// The parts of the transfer that go by further rails.
-    fn shares(&self, direction: CmaDirection, addr: u64) -> Vec<tofu::stripe::RailShare> {
-        let (key, len) = (&self.rkey.tl.tofu, self.data.len());
-        let registrar = rma_tofu::registrar(self.worker);
-        match (self.data.as_contig(), registrar) {
-            (Some(ptr), Some(registrar)) if key.has_rails() => {
-                let reads = direction == CmaDirection::Read;
-                registrar.of_access((ptr, len), reads, (key, addr))
+        match self.data.as_contig() {
+            Some(ptr) => registrar.for_rma(device, (ptr, len), reads, (&self.rkey.tl, addr)),
+            None if device == RmaDevice::Ib => {
+                let by = if reads { MrUse::Write } else { MrUse::Read };
+                // SAFETY: the user promises that a list of pieces is valid.
+                unsafe { worker.register_data(&self.data, by) }
             }
-            _ => Vec::new(),
+            None => None,
         }
+    }
+
+    /// Makes a request a put or get by an adapter. False: it has to go by message.
+    #[inline(always)]
+    fn set_rma(
+        &self,
+        r: &mut Request,
+        device: RmaDevice,
+        direction: CmaDirection,
+        addr: u64,
+        p: &Param,
+    ) -> bool {
+        let memory = self.register(device, direction, addr, p);
+        let (contig, len) = (self.data.as_contig().is_some(), self.data.len());
+        let path = self.path.for_data(contig, memory.is_some());
+        let key = self.rkey.tl.rma_key(device, addr, len);
+        let Some(key) = key.filter(|_| path != RmaPath::Message) else {
+            return false;
+        };
+        rma::set_rma(r, direction, addr, key);
+        if let Some(memory) = memory {
+            rma::in_place(r, addr, key, memory);
+        }
+        true
     }
 
     /// Makes a request and posts it: for a later copy by CMA (`waits`), or for an HCA, a TNI or a message.
@@ -196,29 +205,17 @@ impl RmaOp<'_> {
         // SAFETY: a new request.
         unsafe {
             let req = request_for(&self, ep, p);
-            let memory = match self.path {
-                RmaPath::Ib => self.register_ib(direction, p),
-                _ => None,
+            let by_adapter = match self.path {
+                RmaPath::Ib => self.set_rma(&mut *req, RmaDevice::Ib, direction, addr, p),
+                RmaPath::Tofu => self.set_rma(&mut *req, RmaDevice::Tofu, direction, addr, p),
+                RmaPath::Mapped(_) | RmaPath::Cma | RmaPath::Message => false,
             };
-            let (contig, len) = (self.data.as_contig().is_some(), self.data.len());
-            let path = self.path.for_data(contig, memory.is_some());
-            match (path, &self.rkey.tl.ib, self.rkey.tl.tofu.stadd(addr, len)) {
-                (RmaPath::Ib, Some(keys), _) => {
-                    rma_ib::set_rma_ib(&mut *req, direction, addr, keys);
-                    if let Some(memory) = memory {
-                        rma_ib::in_place(&mut *req, memory);
-                    }
+            if !by_adapter {
+                if matches!(self.path, RmaPath::Cma) && waits {
+                    rma_sw::set_cma(&mut *req, direction, addr);
+                } else {
+                    rma_sw::set_am(&mut *req, direction, addr);
                 }
-                (RmaPath::Tofu, _, Some(stadd)) => {
-                    let memory = self.register_tofu(direction, p);
-                    rma_tofu::set_rma_tofu(&mut *req, direction, addr, stadd);
-                    if let Some(memory) = memory {
-                        let shares = self.shares(direction, addr);
-                        rma_tofu::in_place(&mut *req, memory, shares);
-                    }
-                }
-                (RmaPath::Cma, ..) if waits => rma_sw::set_cma(&mut *req, direction, addr),
-                _ => rma_sw::set_am(&mut *req, direction, addr),
             }
             req
         }
@@ -294,29 +291,31 @@ pub unsafe fn put(
     unsafe { access(ep, CmaDirection::Write, data, addr, rkey, p) }
 }
 
-/// Get of a length that fits into one registered buffer, if it can be posted now: the request's handle.
+/// Get by one operation, which `post` posts if `is_possible` is true of the lane: the request's handle. `None`: nothing
+/// was done.
 ///
 /// # Safety
 /// The parameters are those of `ucp_get_nbx`. No option adds to the flags of operations, and there was no fence.
-pub unsafe fn read_now(
+#[inline(never)]
+pub unsafe fn get_now<S: LaneSender>(
     ep: *const Endpoint,
-    buffer: *mut c_void,
-    len: usize,
-    addr: u64,
-    rkey: &Rkey,
+    (ptr, len): (*mut u8, usize),
     p: &Param,
+    is_possible: impl FnOnce(&S) -> bool,
+    post: impl FnOnce(&mut S, *mut u8, Token) -> bool,
 ) -> Option<ucs_status_ptr_t> {
     // SAFETY: the caller's endpoint is valid; worker and peer outlive it.
     let (worker, peer) = unsafe { ((*ep).worker.get(), (*ep).peer()) };
-    let key = rma_ib::key_now(peer, rkey.tl.device_keys(addr, len)?, len)?;
+    if !rma::is_possible(peer, is_possible) {
+        return None;
+    }
     // SAFETY: a new request, freed if nothing was posted.
     unsafe {
         let req = request::take(worker, p.external());
         ((*req).peer, (*req).ep) = (Some(PeerRef::new(peer)), EndpointId::of(ep));
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-        let ptr = buffer.cast();
         (*req).data = Data::Contig { ptr, len };
-        if rma_ib::read_now(peer, req, addr, key) {
+        if rma::get_now(peer, req, post) {
             return Some(Request::handle(req));
         }
         request::recycle(req);

@@ -12,10 +12,10 @@ use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::cma::{self, CmaDirection};
 use crate::proto::select::rma::RmaPath;
-use crate::proto::tx::{self, PostResult, rma_ib, rma_sw};
+use crate::proto::tx::{self, PostResult, rma_sw};
 use crate::sys::cma::{IoSpan, Spans};
 use crate::sys::log;
-use crate::wire::rkey::DeviceKeys;
+use crate::tl::rma::{RmaDevice, RmaKey};
 use std::collections::HashSet;
 use std::ffi::c_void;
 
@@ -315,7 +315,10 @@ impl SglOp<'_> {
                 match path {
                     RmaPath::Mapped(local) => self.direct(ptr, local.add(offset), e.len),
                     RmaPath::Cma => self.attach(ptr, addr, e.len)?,
-                    RmaPath::Ib => self.queue(ptr, addr, e.len, e.rkey.tl.ib.as_ref())?,
+                    RmaPath::Ib => {
+                        let key = e.rkey.tl.rma_key(RmaDevice::Ib, addr, e.len);
+                        self.queue(ptr, addr, e.len, key)?;
+                    }
                     RmaPath::Tofu | RmaPath::Message => self.queue(ptr, addr, e.len, None)?,
                 }
             }
@@ -368,13 +371,13 @@ impl SglOp<'_> {
         moved
     }
 
-    /// Posts a piece by the HCA if there are keys for it, else by message.
+    /// Posts a piece by the adapter of its key, or else by message.
     unsafe fn queue(
         &mut self,
         ptr: *mut u8,
         addr: u64,
         len: usize,
-        keys: Option<&DeviceKeys>,
+        key: Option<RmaKey>,
     ) -> Result<(), ucs_status_t> {
         // SAFETY: new requests; all fields of the child are set before it is posted.
         unsafe {
@@ -393,8 +396,8 @@ impl SglOp<'_> {
                 EndpointId::of(self.ep),
             );
             (c.notify, c.user_data) = (Callback::Internal(child_ended), self.parent.cast());
-            match keys {
-                Some(keys) => rma_ib::set_rma_ib(c, self.direction, addr, keys),
+            match key {
+                Some(key) => tx::rma::set_rma(c, self.direction, addr, key),
                 None => rma_sw::set_am(c, self.direction, addr),
             }
             let answered = c.is_answered();

@@ -21,7 +21,8 @@ use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::cma::CmaDirection;
 use crate::proto::select::rma::RmaPath;
-use crate::proto::tx::{self, PostResult, rma_ib, rma_tofu};
+use crate::proto::tx::rma::Note;
+use crate::proto::tx::{self, PostResult};
 use crate::sys::log;
 use crate::tl::amo::{self, AmoOp};
 use crate::wire::header::{Kind, NoteHdr, SignalHdr, SignalWord};
@@ -197,10 +198,7 @@ impl SignalTarget<'_> {
                 SignalAim::Queue(cq) => SignalWord::encode(cq, signal.value),
                 SignalAim::Flag { .. } => None,
             };
-            if word.is_some_and(|word| self.write_with_imm(&a, addr, word)) {
-                return rma::complete_inline(&a, self.ep, p, Ok(()));
-            }
-            if let Some(noted) = self.write_with_tofu_imm(&a, addr, signal) {
+            if let Some(noted) = self.put_with_note(&a, addr, signal, word) {
                 let done = if noted {
                     Ok(())
                 } else {
@@ -211,7 +209,7 @@ impl SignalTarget<'_> {
             let req = a.request(self.ep, p, CmaDirection::Write, addr, false);
             // Set before the request is posted: another thread may complete it at once.
             ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-            if word.is_some_and(|word| rma_ib::post_zcopy_with_imm(req, word)) {
+            if word.is_some_and(|word| tx::rma::put_zcopy_with_imm(req, word)) {
                 return Request::handle(req);
             }
             let put = param::start(req, p);
@@ -226,32 +224,28 @@ impl SignalTarget<'_> {
         }
     }
 
-    /// Writes short data, which are copied, by RC with the signal as immediate. False: nothing was done.
-    unsafe fn write_with_imm(&self, a: &RmaOp, addr: u64, word: u32) -> bool {
-        let keys = a.rkey.tl.ib.as_ref();
-        let keys = keys.filter(|_| matches!(a.path, RmaPath::Ib));
-        match (keys, a.data.as_contig()) {
-            (Some(keys), Some(data)) => {
-                let (at, len) = ((addr, word), a.data.len());
-                // SAFETY: the caller's data are valid.
-                unsafe { rma_ib::write_with_imm(self.peer, keys, at, data, len) }
-            }
-            _ => false,
-        }
-    }
-
-    /// Writes short data by a Tofu put, followed by a frame with the signal for a completion queue, each in one post.
-    /// `None`: nothing was done; false: the data were written, and no signal was sent.
-    unsafe fn write_with_tofu_imm(&self, a: &RmaOp, addr: u64, signal: Signal) -> Option<bool> {
-        let (SignalAim::Queue(cq), RmaPath::Tofu) = (signal.aim, &a.path) else {
+    /// Writes short data, which are copied, by an adapter, with the signal for a completion queue as immediate
+    /// (`word`), or behind them. `None`: nothing was done; false: the data were written, and no signal was sent.
+    unsafe fn put_with_note(
+        &self,
+        a: &RmaOp,
+        addr: u64,
+        signal: Signal,
+        word: Option<u32>,
+    ) -> Option<bool> {
+        let (SignalAim::Queue(cq), RmaPath::Ib | RmaPath::Tofu) = (signal.aim, &a.path) else {
             return None;
         };
         let (data, len) = (a.data.as_contig()?, a.data.len());
-        let stadd = a.rkey.tl.tofu.stadd(addr, len)?;
         let len = len as u64;
-        let note = (cq, signal.value, NoteHdr { addr, len });
+        let note = Note {
+            cq,
+            value: signal.value,
+            hdr: NoteHdr { addr, len },
+            word,
+        };
         // SAFETY: the caller's data are valid.
-        unsafe { rma_tofu::write_with_imm(self.peer, stadd, data, note) }
+        unsafe { tx::rma::put_with_note(self.peer, &a.rkey.tl, data, &note) }
     }
 
     /// Signals after data that are in place.

@@ -8,7 +8,7 @@ use crate::engine::request::{self, PeerRef, Request};
 use crate::engine::worker::Worker;
 use crate::proto::select::message::longest_record;
 use crate::proto::tx::completion::{self, EndedRequests};
-use crate::proto::tx::{self, ib_stripe, zcopy};
+use crate::proto::tx::{self, zcopy};
 use crate::proto::{detach, failure, flush, rndv};
 use crate::tl::payload::{PartialRecord, PayloadMem, PayloadPlace};
 use crate::tl::sink::{LostPart, PeerContact, PeerState, Sink};
@@ -143,7 +143,7 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
         let peer = peer.get();
         let mut tx = peer.tx.lock();
         let lost = tx.lane.as_mut().map(lost).unwrap_or_default();
-        let ended = ib_stripe::move_again(peer, &mut tx, &lost);
+        let ended = zcopy::move_again(peer, &mut tx, &lost);
         drop(tx);
         for req in ended {
             // SAFETY: no part of the request is outstanding, and it is in no list.

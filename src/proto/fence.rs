@@ -6,7 +6,7 @@
 
 use super::{flush, tx};
 use crate::ctypes::*;
-use crate::engine::peer::Peer;
+use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::request::{Request, TxState};
 use crate::engine::worker::Worker;
 use crate::wire::header::Kind;
@@ -52,13 +52,23 @@ fn signal(peer: &Peer) {
     let last = (tx.pending.iter().rev()).find_map(|&req| is_read_or_signaled(unsafe { &*req }));
     let answered = || peer.rma_idle() || !tx.unfenced_gets;
     let needed = last.unwrap_or_else(|| !answered());
-    let waits = tx::ib_stripe::is_to_wait(peer, &tx);
+    let waits = queues(peer, &tx);
     drop(tx);
     if waits {
         tx::queue_fence(peer);
     }
     if needed {
         tx::control(peer, Kind::Fence, 0, 0, &[]);
+    }
+}
+
+/// Whether a fence has to be queued, because operations before it may be by rails, or by a device that does not order
+/// them.
+fn queues(peer: &Peer, tx: &PeerTx) -> bool {
+    let (context, is_pending) = (&peer.worker().ctx.tl, !tx.pending.is_empty());
+    match &tx.lane {
+        Some(lane) => lane.queues_fence(context, is_pending),
+        None => is_pending && (context.stripes_rma() || peer.has_rings()),
     }
 }
 

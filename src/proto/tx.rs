@@ -3,14 +3,10 @@
 mod am;
 mod connect;
 pub mod completion;
-pub mod ib_stripe;
-mod iov_sge;
 pub mod peer_requests;
 mod pending;
-mod rma;
-pub mod rma_ib;
+pub mod rma;
 pub mod rma_sw;
-pub mod rma_tofu;
 pub mod zcopy;
 
 use crate::ctypes::*;
@@ -285,14 +281,9 @@ unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<boo
         return Ok(tx.lane.as_mut().is_none_or(Lane::pass_fence));
     }
     if r.sent == TxState::Rma {
-        let posted = match tx.lane.as_mut() {
-            // SAFETY: the user promises that the request's memory is valid.
-            Some(Lane::Ib(sender)) => unsafe { rma_ib::advance(peer, sender, req) },
-            // SAFETY: the user promises that the request's memory is valid.
-            Some(Lane::Tofu(sender)) => unsafe { rma_tofu::advance(peer, sender, req) },
-            _ => None,
-        };
-        if let Some(all) = posted {
+        // SAFETY: the user promises that the request's memory is valid.
+        let posted = |lane| unsafe { rma::advance(peer, lane, req) };
+        if let Some(all) = tx.lane.as_mut().and_then(posted) {
             return Ok(all);
         }
         // SAFETY: the caller's request is valid, and the peer's lock is held.

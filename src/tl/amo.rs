@@ -62,6 +62,22 @@ pub unsafe fn execute(ptr: *mut u8, amo: AmoOp) -> u64 {
     }
 }
 
+/// Reads an operand of 4 or 8 bytes.
+///
+/// # Safety
+/// `ptr` has `size` readable bytes.
+#[inline(always)]
+pub unsafe fn load(ptr: *const u8, size: u8) -> u64 {
+    // SAFETY: `size` bytes are readable.
+    unsafe {
+        if size == 4 {
+            ptr.cast::<u32>().read_unaligned().into()
+        } else {
+            ptr.cast::<u64>().read_unaligned()
+        }
+    }
+}
+
 /// A unit of a device for one word. It executes some operations in one step, at least compare-and-swap.
 pub trait AmoUnit {
     /// Executes an operation and waits for its result, the previous value. `None`: the unit does not have the

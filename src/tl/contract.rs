@@ -96,6 +96,8 @@ pub trait LaneOps {
     const REFUSED: LaneError;
     /// Longest part of a message in several records that the lane copies, bytes.
     const MAX_PART: usize = FRAGMENT;
+    /// No operation of either side takes effect any more after the sender was dropped.
+    const STOPS_WHEN_DROPPED: bool = false;
 
     /// Whether a record of up to `len` bytes can be sent now, as the next one.
     ///

@@ -1,6 +1,6 @@
 //! The closed set of lanes.
 
-use super::contract::{LaneOps, QpTransport, Teardown};
+use super::contract::{LaneError, LaneOps, QpTransport, RecordHdr, Teardown};
 use super::{Token, ib, shm, tcp, tofu};
 
 /// The transport to a peer, with its state. The sending thread holds the peer's lock, so that one thread at a time
@@ -172,6 +172,27 @@ impl Lane {
     /// The kind of queue pair that the lane uses.
     pub fn qp_transport(&self) -> QpTransport {
         with_sender!(self, sender => sender.qp_transport())
+    }
+
+    /// Whether no operation takes effect any more after the lane was dropped.
+    pub fn stops_when_dropped(&self) -> bool {
+        fn of<S: LaneOps>(_: &S) -> bool {
+            S::STOPS_WHEN_DROPPED
+        }
+        with_sender!(self, sender => of(&**sender))
+    }
+
+    /// Sends a record, which `fill` writes. False: there is no room now.
+    ///
+    /// # Errors
+    /// The lane can send nothing any more.
+    pub fn am_bcopy(
+        &mut self,
+        hdr: RecordHdr,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<bool, LaneError> {
+        with_sender!(self, sender => sender.am_bcopy(hdr, len, fill))
     }
 
     /// Ends a lane whose peer has failed. Returns whether the caller drops it. `is_dead`: the peer's process has ended:

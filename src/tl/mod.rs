@@ -1,10 +1,13 @@
 //! Transports: how bytes get from one worker to another. They do not depend on matching or on requests.
 //!
 //! `contract` and `lane`: what a transport does for the layers above; `sink`: what it calls there; `shared`: what it
-//! keeps in contexts, workers, regions and keys; `oob`: messages by which one establishes connections of another;
-//! `message`, `payload`, `token`, `rail_event`: what both sides exchange; `amo`: atomic operations on memory of this
-//! process; `resources`: what queries print of all transports; `cm`, `cm_conn`: connections of clients and listeners.
+//! keeps in contexts, workers, regions and keys; `rma`, `rma_ops`, `rma_short`, `adapter`: puts, gets and atomic
+//! operations by an adapter; `registrar`: registration of user memory; `oob`: messages by which one establishes
+//! connections of another; `message`, `payload`, `token`, `rail_event`: what both sides exchange; `amo`: atomic
+//! operations on memory of this process; `resources`: what queries print of all transports; `cm`, `cm_conn`:
+//! connections of clients and listeners.
 
+pub mod adapter;
 pub mod amo;
 pub mod cm;
 pub mod cm_conn;
@@ -19,8 +22,12 @@ pub mod payload;
 mod program;
 pub mod rail_event;
 pub mod reassembly;
+pub mod registrar;
 pub mod resource;
 pub mod resources;
+pub mod rma;
+pub mod rma_ops;
+pub mod rma_short;
 mod shared;
 pub mod sink;
 pub mod shm;

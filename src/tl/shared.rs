@@ -4,11 +4,14 @@
 use super::LaneTarget;
 use super::amo::AmoOp;
 use super::ib::context::{IbContext, IbShared};
+use super::ib::desc::{AmoDesc, IbZcopy, Unmoved};
 use super::ib::region::IbRegion;
 use super::program::Program;
+use super::rma::{AmoKey, RmaDevice, RmaKey, Striping};
 use super::tcp::context::TcpContext;
 use super::tcp::worker::TcpWorker;
 use super::tofu::TofuTarget;
+use super::tofu::amo::TofuAmo;
 use super::tofu::context::{TofuContext, TofuShared};
 use super::tofu::region::TofuRegion;
 use super::tofu::rkey::StaddRegion;
@@ -60,6 +63,19 @@ impl TlContext {
             // SAFETY: the caller's memory.
             unsafe { (self.ib).execute_amo(&worker.ib, key, fails_over, addr, amo) }
         }
+    }
+
+    /// Whether adapters of this kind have the operation.
+    pub fn has_amo(&self, device: RmaDevice, amo: AmoOp) -> bool {
+        match device {
+            RmaDevice::Ib => AmoDesc::new(amo).is_some(),
+            RmaDevice::Tofu => TofuAmo::new(amo).is_some_and(|amo| self.tofu.offered.has(amo.verb)),
+        }
+    }
+
+    /// Whether several devices may share a put or get.
+    pub fn stripes_rma(&self) -> bool {
+        self.ib.most_rails(Striping::Rma) > 1
     }
 
     /// Whether a worker may reach others through a network. Network devices, if TCP is allowed, are not counted: they
@@ -176,14 +192,64 @@ impl TlRkey {
         }
     }
 
-    /// Whether an InfiniBand device alone executes atomic operations on words of 8 bytes of the region.
-    pub fn is_amo_alone(&self) -> bool {
-        self.ib.is_some_and(|keys| keys.atomics.alone)
+    /// Whether words are accessible by [`RmaShort::put_word`](super::rma_short::RmaShort::put_word).
+    #[inline(always)]
+    pub fn has_words(&self) -> bool {
+        self.tofu.has_words()
+    }
+
+    /// Whether all of these bytes have a STADD.
+    #[inline(always)]
+    pub fn has_stadd(&self, addr: u64, len: usize) -> bool {
+        self.tofu.stadd(addr, len).is_some()
+    }
+
+    /// What an adapter needs to access `len` bytes. `None`: it has no key, or not for all of them.
+    #[inline(always)]
+    pub fn rma_key(&self, device: RmaDevice, addr: u64, len: usize) -> Option<RmaKey> {
+        match device {
+            RmaDevice::Ib => Some(RmaKey::Rkeys(self.device_keys(addr, len)?.keys)),
+            RmaDevice::Tofu => self.tofu.stadd(addr, len).map(RmaKey::Stadd),
+        }
+    }
+
+    /// What an adapter needs to execute atomic operations on a word of `size` bytes. `None`: it executes none there.
+    pub fn amo_key(&self, device: RmaDevice, addr: u64, size: u8) -> Option<AmoKey> {
+        match (device, &self.ib) {
+            // HCAs change whole words of 8 bytes: an operation on 4 bytes would overwrite the other half.
+            (RmaDevice::Ib, Some(keys)) if size == 8 => {
+                let port_mask = keys.atomics.port_mask;
+                let rkey = keys.of_port(port_mask.trailing_zeros() as usize)?;
+                Some(AmoKey::Rkey { rkey, port_mask })
+            }
+            (RmaDevice::Ib, _) => None,
+            (RmaDevice::Tofu, _) => self.tofu.stadd(addr, size.into()).map(AmoKey::Stadd),
+        }
+    }
+
+    /// Whether an InfiniBand device alone executes atomic operations on words of `size` bytes of the region.
+    pub fn is_amo_alone(&self, size: u8) -> bool {
+        size == 8 && self.ib.is_some_and(|keys| keys.atomics.alone)
     }
 }
 
-/// The transports' part of a zero-copy transfer.
-#[derive(Default)]
-pub struct TlZcopy {
-    pub tofu: TofuZcopy,
+/// The transports' part of a zero-copy transfer: registrations of the memory, held until the request ends, and what the
+/// transport of the lane keeps.
+pub enum TlZcopy {
+    Ib(IbZcopy),
+    Tofu(TofuZcopy),
+}
+
+impl TlZcopy {
+    /// Whether a put or get that has ended early keeps its status, because its device reports each operation.
+    pub fn keeps_status(&self) -> bool {
+        matches!(self, TlZcopy::Tofu(_))
+    }
+
+    /// Records that a rail that was closed has not moved `len` bytes from `offset` on: they are to be posted again.
+    pub fn post_again(&mut self, offset: u64, len: usize) {
+        if let TlZcopy::Ib(zcopy) = self {
+            zcopy.again.push(Unmoved { offset, len });
+        }
+    }
 }

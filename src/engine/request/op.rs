@@ -4,6 +4,7 @@ use super::Request;
 use super::rndv_recv::RndvRecv;
 use crate::ctypes::*;
 use crate::sys::cma::CmaDirection;
+use crate::tl::rma::{AmoKey, RmaDevice, RmaKey};
 use crate::wire::address::MAX_PORTS;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI8, AtomicU64, Ordering};
@@ -24,18 +25,10 @@ pub enum Op {
     StreamRecv { element: usize },
     /// A stream receive that completes when its buffer is full.
     StreamRecvAll,
-    /// A put or get that an HCA executes.
-    RmaIb(RmaIb),
-    /// A put or get that a TNI executes.
-    RmaTofu(RmaTofu),
-    /// An atomic operation that the peer's HCA executes, by one of the ports of the mask. The message has the rest.
-    AmoIb {
-        rkey: u32,
-        port_mask: u8,
-        fetch: bool,
-    },
-    /// An atomic operation that the peer's TNI executes. The message has the rest.
-    AmoTofu { stadd: u64, fetch: bool },
+    /// A put or get that an adapter executes.
+    Rma(Rma),
+    /// An atomic operation that an adapter of the peer executes. The message has the rest.
+    Amo { key: AmoKey, fetch: bool },
     /// A get or fetching atomic operation in one work request, which is posted: its completion is the request's.
     SinglePost,
     /// A put or get by CMA that waits to be executed together with others.
@@ -56,38 +49,45 @@ pub enum Op {
 // Memory of the pool, and receives that were never a transfer, have values that are never dropped.
 const _: () = assert!(!std::mem::needs_drop::<Op>());
 
-/// RMA by an HCA.
+/// A put or get by an adapter.
 #[derive(Debug)]
-#[repr(C)]
-pub struct RmaIb {
+pub struct Rma {
     /// Gets that are posted and have not completed, of data that are copied through registered buffers.
     pub outstanding: u32,
     pub direction: CmaDirection,
+    device: RmaDevice,
+    /// Address in the peer's address space.
     pub remote_addr: u64,
-    /// The rkey for each port of the peer; 0: none.
-    pub rkeys: [u32; MAX_PORTS],
+    /// The adapter's key, packed.
+    words: [u32; MAX_PORTS],
 }
 
-/// RMA by a TNI. It begins as [`RmaIb`] does, so that a completion changes the same word without a branch.
-#[derive(Debug)]
-#[repr(C)]
-pub struct RmaTofu {
-    /// Gets that are posted and have not completed, of data that are copied through registered buffers.
-    pub outstanding: u32,
-    pub direction: CmaDirection,
-    /// Address in the peer's address space, for a message if no TNI reaches it.
-    pub remote_addr: u64,
-    pub stadd: u64,
+impl Rma {
+    /// An operation of which nothing is posted.
+    pub fn new(direction: CmaDirection, remote_addr: u64, key: RmaKey) -> Rma {
+        let (device, words) = key.pack();
+        Rma {
+            outstanding: 0,
+            direction,
+            device,
+            remote_addr,
+            words,
+        }
+    }
+
+    /// What the adapter needs to access the memory.
+    #[inline(always)]
+    pub fn key(&self) -> RmaKey {
+        RmaKey::unpack(self.device, self.words)
+    }
 }
 
 impl Request {
     /// Whether an operation of a device brings data to this process.
     pub fn is_read(&self) -> bool {
         match &self.op {
-            Op::RmaIb(RmaIb { direction, .. }) | Op::RmaTofu(RmaTofu { direction, .. }) => {
-                *direction == CmaDirection::Read
-            }
-            Op::AmoIb { fetch, .. } | Op::AmoTofu { fetch, .. } => *fetch,
+            Op::Rma(rma) => rma.direction == CmaDirection::Read,
+            Op::Amo { fetch, .. } => *fetch,
             Op::RndvRecv(_) => true,
             _ => false,
         }

@@ -1,38 +1,22 @@
 //! State of a transfer that a device makes in the memory of a request.
 
 use crate::ctypes::ucs_status_t;
-use crate::sys::regcache::Handle;
 use crate::tl::TlZcopy;
-use crate::tl::ib::mr::IbMr;
-use crate::wire::address::MAX_PORTS;
+use crate::tl::rma::RmaKey;
 
 /// A zcopy transfer. Fields that change while the device works are changed under the peer's lock.
 pub struct Zcopy {
-    /// Registrations of the memory, held until the request ends: one for each piece of the data that is not empty.
-    pub memory: Vec<Handle<IbMr>>,
     /// The transports' part.
     pub tl: TlZcopy,
     pub role: ZcopyRole,
-    /// Address of the other end in the peer's address space; for a TNI its STADD.
+    /// Address of the other end in the peer's address space.
     pub there: u64,
-    /// The rkey of the other end for each port of the peer; 0: none.
-    pub rkeys: [u32; MAX_PORTS],
-    /// Work requests that are posted and not completed.
+    pub key: RmaKey,
+    /// Operations that are posted and not completed.
     pub in_flight: u32,
     pub fate: ZcopyState,
     /// Parts of it went by rails: a message by the connection's own queue does not come behind all of them.
     pub on_rails: bool,
-    /// Parts that a failed rail has not moved.
-    pub again: Vec<ZcopyPart>,
-}
-
-/// A part of a transfer.
-#[derive(Clone, Copy, Debug)]
-pub struct ZcopyPart {
-    /// Its first byte.
-    pub offset: u64,
-    /// Bytes.
-    pub len: usize,
 }
 
 /// Which side of which protocol.
@@ -66,17 +50,20 @@ pub enum ZcopyState {
 
 impl Zcopy {
     /// A transfer of which nothing is posted.
-    pub fn new(memory: Vec<Handle<IbMr>>, role: ZcopyRole, there: u64) -> Self {
+    pub fn new(tl: TlZcopy, role: ZcopyRole, there: u64, key: RmaKey) -> Self {
         Zcopy {
-            memory,
-            tl: TlZcopy::default(),
+            tl,
             role,
             there,
-            rkeys: [0; MAX_PORTS],
+            key,
             in_flight: 0,
             fate: ZcopyState::Going,
             on_rails: false,
-            again: Vec::new(),
         }
+    }
+
+    /// A transfer that the peer's device makes.
+    pub fn by_peer(tl: TlZcopy, role: ZcopyRole) -> Self {
+        Zcopy::new(tl, role, 0, RmaKey::None)
     }
 }

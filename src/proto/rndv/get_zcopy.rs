@@ -11,11 +11,9 @@ use crate::engine::request::{Extra, Request, Zcopy, ZcopyRole};
 use crate::engine::rndv_rts::{RtsInfo, RtsSource};
 use crate::engine::worker::Worker;
 use crate::proto::select::rndv::RndvOffer;
-use crate::proto::tx::{self, PostResult, rma_tofu, zcopy};
-use crate::tl::LaneTarget;
-use crate::tl::ib::registration::MrUse;
-use crate::tl::tofu::mr;
-use crate::tl::tofu::stripe::TofuZcopy;
+use crate::proto::tx::{self, PostResult, zcopy};
+use crate::tl::registrar::OfferedMem;
+use crate::tl::rma::{RmaDevice, RmaKey};
 use crate::wire::address::MAX_PORTS;
 use crate::wire::rts_keys::{self, RailStadds};
 
@@ -39,53 +37,25 @@ pub(super) unsafe fn register(
     offer: RndvOffer,
     addr: u64,
 ) -> (u8, u64) {
-    // SAFETY: the tail is readable.
-    let registered = unsafe {
-        match offer {
-            RndvOffer::Stadd => offer_stadd(worker, r),
-            RndvOffer::Rkeys => offer_rkeys(worker, r).map(|keys| (keys, addr)),
-            RndvOffer::Address | RndvOffer::Messages => None,
+    let device = match offer {
+        RndvOffer::Stadd => RmaDevice::Tofu,
+        RndvOffer::Rkeys => RmaDevice::Ib,
+        RndvOffer::Address | RndvOffer::Messages => return (0, addr),
+    };
+    let offered = r.data.as_contig().and_then(|source| {
+        let target = r.peer().target.as_deref();
+        let memory = (source, r.data.len());
+        worker.registrar().offer(device, memory, target)
+    });
+    match offered {
+        Some(OfferedMem { keys, stadd, tl }) => {
+            let transfer = Zcopy::by_peer(tl, ZcopyRole::Offer);
+            // SAFETY: the tail is readable.
+            let count = unsafe { put_keys(r, keys, transfer) };
+            (count, stadd.unwrap_or(addr))
         }
-    };
-    registered.unwrap_or((0, addr))
-}
-
-/// Registers the data of a request for the local VCQ. Returns the number of keys, and the STADD.
-///
-/// # Safety
-/// The tail is readable.
-unsafe fn offer_stadd(worker: &Worker, r: &mut Request) -> Option<(u8, u64)> {
-    let (source, len) = (r.data.as_contig()?, r.data.len());
-    let registrar = rma_tofu::registrar(worker)?;
-    let memory = registrar.register((source, len), false)?;
-    let stadd = mr::stadd(&memory, source);
-    let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Offer, 0);
-    let shares = match r.peer().target.as_deref() {
-        Some(LaneTarget::Tofu(peer)) => registrar.to_offer(&peer.locator, (source, len)),
-        _ => Vec::new(),
-    };
-    let there = shares.iter().map(|s| (s.rail, s.there));
-    let keys = RailStadds::of(there).encode();
-    transfer.tl.tofu = TofuZcopy {
-        memory: Some(memory),
-        shares,
-    };
-    // SAFETY: the tail is readable.
-    Some((unsafe { put_keys(r, keys, transfer) }, stadd))
-}
-
-/// Registers the data of a request for the local HCAs. Returns the number of keys.
-///
-/// # Safety
-/// The tail is readable.
-unsafe fn offer_rkeys(worker: &Worker, r: &mut Request) -> Option<u8> {
-    let memory = worker.register_ib(r.data.as_contig()?, r.data.len(), MrUse::ReadByPeer)?;
-    let keys: [u32; MAX_PORTS] = memory.region().remote_keys();
-    let count = worker.ctx.tl.ib.ports.len().min(MAX_PORTS);
-    let transfer = Zcopy::new(vec![memory], ZcopyRole::Offer, 0);
-    let keys = keys[..count].iter().flat_map(|k| k.to_le_bytes());
-    // SAFETY: the tail is readable.
-    Some(unsafe { put_keys(r, keys.collect(), transfer) })
+        None => (0, addr),
+    }
 }
 
 /// Inserts keys before the user's header. Returns their number.
@@ -161,21 +131,18 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> O
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     let target = r.data.as_contig()?;
-    match r.rndv_recv().source {
-        RtsSource::Stadd { stadd, .. } => {
-            let registrar = rma_tofu::registrar(worker)?;
-            let target = (target.cast_const(), r.info.length);
-            let memory = registrar.register(target, true)?;
-            let shares = registrar.of_message(target, &r.rails());
-            rma_tofu::fetch(r, stadd.get(), memory, shares);
-        }
+    let (device, there, key) = match r.rndv_recv().source {
+        RtsSource::Stadd { stadd, .. } => (RmaDevice::Tofu, 0, RmaKey::Stadd(stadd.get())),
         RtsSource::Rkey { addr, rkey } => {
-            let port = zcopy::port(peer)?;
-            let memory = worker.register_ib(target, r.info.length, MrUse::Write)?;
-            zcopy::start_get(r, addr.get(), (port, rkey.get()), memory);
+            let mut rkeys = [0; MAX_PORTS];
+            *rkeys.get_mut(zcopy::port(peer)?)? = rkey.get();
+            (RmaDevice::Ib, addr.get(), RmaKey::Rkeys(rkeys))
         }
         RtsSource::SenderOnly | RtsSource::Contiguous(_) | RtsSource::Pieces { .. } => return None,
-    }
+    };
+    let memory = (target, r.info.length);
+    let memory = (worker.registrar()).for_fetch(device, memory, &r.rails())?;
+    zcopy::start_get(r, there, key, memory);
     // SAFETY: the request is complete, and in no queue.
     match unsafe { tx::post(req) } {
         PostResult::Failed(status) => Some(GetStep::Ended(status)),

@@ -11,7 +11,8 @@ use crate::engine::request::{self, Extra, Request, Zcopy, ZcopyRole};
 use crate::engine::worker::Worker;
 use crate::proto::tx::zcopy;
 use crate::proto::{req_lookup, tx};
-use crate::tl::ib::registration::MrUse;
+use crate::tl::registrar::MrUse;
+use crate::tl::rma::RmaKey;
 use crate::wire::address::MAX_PORTS;
 use crate::wire::header::{Kind, RtrDeviceHdr};
 
@@ -28,10 +29,9 @@ pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> 
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     let target = r.data.as_contig()?;
-    let memory = worker.register_ib(target, r.info.length, MrUse::WriteByPeer)?;
-    let keys: [u32; MAX_PORTS] = memory.region().remote_keys();
+    let (memory, keys) = worker.registrar().invite((target, r.info.length))?;
     let offer = r.rndv_recv().rts_id;
-    let transfer = Zcopy::new(vec![memory], ZcopyRole::Receive, 0);
+    let transfer = Zcopy::by_peer(memory, ZcopyRole::Receive);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
     // SAFETY: this thread owns the request until it has an id.
     let recv = unsafe { request::name(worker, req) };
@@ -67,10 +67,10 @@ pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, to: RtrDeviceHdr) {
     // SAFETY: the request was removed from the table: this thread owns it.
     unsafe {
         let r = &mut *req;
-        let memory = worker.register_ib_all(&r.data, MrUse::Read);
+        let memory = worker.register_data(&r.data, MrUse::Read);
         let by_device = memory.is_some();
         match memory {
-            Some(memory) => zcopy::start_put(r, &to, unpacked(to.keys), memory),
+            Some(memory) => zcopy::start_put(r, &to, RmaKey::Rkeys(unpacked(to.keys)), memory),
             None => zcopy::fall_back_to_am(r, to.recv),
         }
         post(req, by_device);

@@ -1,8 +1,9 @@
 //! Path of an atomic operation: what executes it. The only place that decides it, with the executor that the key names
 //! ([`AmoExecutor`]).
 
-use super::rma::{RmaDevice, RmaPath};
+use super::rma::RmaPath;
 use crate::engine::rkey::AmoExecutor;
+use crate::tl::rma::RmaDevice;
 use crate::wire::stats::StatProtocol;
 
 /// Path of an atomic operation.
@@ -19,6 +20,15 @@ pub enum AmoPath {
 }
 
 impl AmoPath {
+    /// The adapter of the path, if it is one by an adapter.
+    pub fn device(self) -> Option<RmaDevice> {
+        match self {
+            AmoPath::Ib => Some(RmaDevice::Ib),
+            AmoPath::Tofu => Some(RmaDevice::Tofu),
+            AmoPath::Mapped(_) | AmoPath::Message => None,
+        }
+    }
+
     /// The statistics entry that counts it. An adapter's operations count as mapped: the target's processor executes
     /// nothing.
     pub fn counted(self) -> StatProtocol {

@@ -5,6 +5,7 @@ use crate::engine::peer::Peer;
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::tl::contract::QpTransport;
+use crate::tl::rma::RmaDevice;
 use crate::wire::stats::StatProtocol;
 
 /// Path of an RMA operation.
@@ -22,13 +23,6 @@ pub enum RmaPath {
     Message,
 }
 
-/// An adapter that accesses a peer's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RmaDevice {
-    Ib,
-    Tofu,
-}
-
 impl From<RmaDevice> for RmaPath {
     #[inline(always)]
     fn from(adapter: RmaDevice) -> RmaPath {
@@ -40,6 +34,16 @@ impl From<RmaDevice> for RmaPath {
 }
 
 impl RmaPath {
+    /// The adapter of the path, if it is one by an adapter.
+    #[inline(always)]
+    pub fn device(self) -> Option<RmaDevice> {
+        match self {
+            RmaPath::Ib => Some(RmaDevice::Ib),
+            RmaPath::Tofu => Some(RmaDevice::Tofu),
+            RmaPath::Mapped(_) | RmaPath::Cma | RmaPath::Message => None,
+        }
+    }
+
     /// The path for the local data: an adapter accesses a list of pieces, or packed data, only in place. `contig`: the
     /// data are contiguous; `registered`: they are registered for the adapter.
     pub fn for_data(self, contig: bool, registered: bool) -> RmaPath {
@@ -90,7 +94,7 @@ pub fn adapter(keyed: impl FnOnce() -> bool, steered: impl FnOnce() -> bool) -> 
 /// be waited for. [`RmaPath::Message`]: the peer decides it too.
 #[inline(always)]
 pub fn by_key(rkey: &Rkey, addr: u64, len: usize) -> RmaPath {
-    let steered = || rkey.tl.tofu.stadd(addr, len).is_some();
+    let steered = || rkey.tl.has_stadd(addr, len);
     path(rkey.local(addr, len), adapter(|| false, steered), || false)
 }
 
@@ -98,7 +102,7 @@ pub fn by_key(rkey: &Rkey, addr: u64, len: usize) -> RmaPath {
 /// will be connected, or by one on a rail. `len`: bytes of the access.
 #[inline(always)]
 pub fn ib_reaches(worker: &Worker, peer: &Peer, len: usize) -> bool {
-    let is_zcopy = || (worker.ctx.tl.ib.policy.as_ref()).is_some_and(|ib| len >= ib.in_place);
+    let is_zcopy = || worker.ctx.tl.ib.is_in_place(len);
     peer.inbox.is_none() && queues_reach(peer.qp_transport(), || peer.fails_over() && is_zcopy())
 }
 

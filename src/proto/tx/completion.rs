@@ -2,7 +2,7 @@
 
 use super::zcopy;
 use crate::ctypes::*;
-use crate::engine::request::{self, Op, Request, RmaIb, RmaTofu, TxState, ZcopyState};
+use crate::engine::request::{self, Op, Request, TxState, ZcopyState};
 use crate::proto::flush;
 use crate::tl::Token;
 use crate::tl::sink::Completions;
@@ -112,9 +112,9 @@ fn has_ended(r: &mut Request) -> bool {
         return zcopy::wr_done(t);
     }
     match &mut r.op {
-        Op::RmaIb(RmaIb { outstanding, .. }) | Op::RmaTofu(RmaTofu { outstanding, .. }) => {
-            *outstanding -= 1;
-            *outstanding == 0 && r.offset as usize == r.data.len()
+        Op::Rma(rma) => {
+            rma.outstanding -= 1;
+            rma.outstanding == 0 && r.offset as usize == r.data.len()
         }
         // One work request is all of it.
         _ => true,

@@ -4,7 +4,7 @@
 //! failed peer is destroyed. A sender that writes into a receiver's memory reports the end by the same queue pair, and
 //! a cancel too: the message arrives after all data that were written.
 
-use super::{control, ib_stripe, iov_sge, set_message};
+use super::{control, enqueue_first, set_message};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::ptr_map;
@@ -12,12 +12,13 @@ use crate::engine::request::{
     self, EndpointId, Extra, Request, TxPayload, TxState, Zcopy, ZcopyRole, ZcopyState,
 };
 use crate::proto::flush;
-use crate::sys::regcache::Handle;
-use crate::tl::Lane;
-use crate::tl::ib::mr::IbMr;
-use crate::tl::ib::rc::{RemoteMem, ZcopyDesc};
-use crate::tl::ib::sender::IbSender;
-use crate::wire::address::MAX_PORTS;
+use crate::sys::cma::Spans;
+use crate::tl::contract::RecordHdr;
+use crate::tl::rail_event::RailEvent;
+use crate::tl::rma::{RailWork, RmaKey, RmaPart, Striping};
+use crate::tl::rma_ops::{RailHost, ZcopyPart};
+use crate::tl::sink::LostPart;
+use crate::tl::{Lane, TlContext, TlZcopy};
 use crate::wire::header::{ASKED, Kind, RtrDeviceHdr, RtrHdr, UNNAMED};
 use crate::wire::stats::StatProtocol;
 use std::ptr;
@@ -37,27 +38,19 @@ pub fn port(peer: &Peer) -> Option<usize> {
     (peer.uid != own).then(port).flatten()
 }
 
-/// Makes a request whose RTS was answered a put into the receiver's memory, for which `rkeys` are valid. Its data are
+/// Makes a request whose RTS was answered a put into the receiver's memory, of which this is the key. Its data are
 /// registered.
-pub fn start_put(
-    r: &mut Request,
-    to: &RtrDeviceHdr,
-    rkeys: [u32; MAX_PORTS],
-    memory: Vec<Handle<IbMr>>,
-) {
+pub fn start_put(r: &mut Request, to: &RtrDeviceHdr, key: RmaKey, memory: TlZcopy) {
     set_message(r, Kind::Data, 0, to.recv, &[]);
     (r.sent, r.offset) = (TxState::Rma, 0);
-    let mut transfer = Zcopy::new(memory, ZcopyRole::Deliver, to.addr);
-    transfer.rkeys = rkeys;
+    let transfer = Zcopy::new(memory, ZcopyRole::Deliver, to.addr, key);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
-/// Makes a receive a get from the sender's memory at `addr`, by this key for this port of the sender, into its own
-/// registered memory.
-pub fn start_get(r: &mut Request, addr: u64, (port, key): (usize, u32), memory: Handle<IbMr>) {
+/// Makes a receive a get from the sender's memory at `addr` into its own registered memory.
+pub fn start_get(r: &mut Request, addr: u64, key: RmaKey, memory: TlZcopy) {
     (r.sent, r.offset) = (TxState::Rma, 0);
-    let mut transfer = Zcopy::new(vec![memory], ZcopyRole::Fetch, addr);
-    transfer.rkeys[port] = key;
+    let transfer = Zcopy::new(memory, ZcopyRole::Fetch, addr, key);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
@@ -81,90 +74,119 @@ pub fn fall_back_to_am(r: &mut Request, recv: u64) {
     r.extra = None;
 }
 
-/// Posts as much of a transfer as there is room for, with this key of the peer if the connection has a queue pair; true
-/// when that was all of it. `None`: the lane cannot execute it.
+/// Posts as much of a transfer as there is room for; true when that was all of it. `None`: the lane cannot execute it.
 ///
 /// # Safety
 /// The user's memory is valid until the request completes.
-pub(super) unsafe fn advance(
-    peer: &Peer,
-    sender: &mut IbSender,
-    req: *mut Request,
-    key: Option<u32>,
-) -> Option<bool> {
+pub(super) unsafe fn advance(peer: &Peer, lane: &mut Lane, req: *mut Request) -> Option<bool> {
     // SAFETY: the caller's request is valid, and no other thread uses it.
     let r = unsafe { &mut *req };
-    let (data, reads) = (r.data.as_contig(), r.is_read());
-    let len = length(r);
-    let recv = r.msg.imm;
-    let offset = &mut r.offset;
-    let Some(Extra::Transfer(t)) = r.extra.as_deref_mut() else {
-        return None;
-    };
-    let keys = t.rkeys;
-    if *offset == 0 && data.is_some() && !ib_stripe::begin(peer, sender, t, len, &keys) {
-        return Some(false);
-    }
-    if t.on_rails {
-        let piece = ZcopyDesc {
-            ptr: data?,
-            len,
-            key: 0,
-            reads,
-            owner: Request::token(req),
-        };
-        let posted = ib_stripe::share_out(peer, sender, t, piece, offset, &keys);
-        if posted {
-            (t.fate, r.sent) = (ZcopyState::Posted, TxState::AwaitReply);
-        }
-        return Some(posted);
-    }
-    let key = key?;
+    let (role, recv, len) = (r.transfer()?.role, r.msg.imm, length(r));
     // The last write carries an immediate that reports the end, if the id of the receive is short enough.
-    let word = match t.role {
+    let word = match role {
         ZcopyRole::Deliver if len > 0 => ptr_map::brief(recv),
         _ => None,
     };
-    while (*offset as usize) < len {
-        let here = ZcopyDesc {
-            ptr: data.map_or(ptr::null_mut(), |data| data.wrapping_add(*offset as usize)),
-            len: len - *offset as usize,
-            key: t.memory.first()?.region().local_key(sender.local_port())?,
-            reads,
-            owner: Request::token(req),
-        };
-        let there = RemoteMem {
-            addr: t.there.wrapping_add(*offset),
-            key,
-        };
-        let n = match data {
-            Some(_) => sender.post_zcopy(here, there, word),
-            None => {
-                let list = (&r.data, &t.memory[..]);
-                // SAFETY: the user promises that the list and the memory are valid.
-                unsafe { iov_sge::post_iov(sender, list, *offset, here, there, word) }?
-            }
-        };
-        if n == 0 {
-            return Some(false);
-        }
-        *offset += n as u64;
-        t.in_flight += 1;
+    // SAFETY: the caller's promise.
+    let posted = unsafe { with_part(peer, req, (len, word), |part| lane.rma_zcopy(part)) };
+    if !posted?? {
+        return Some(false);
     }
-    let needs_atp = matches!(t.role, ZcopyRole::Deliver) && word.is_none();
-    if needs_atp && !sender.send(Kind::Atp as u8, 0, recv, 0, |_| {}) {
+    // SAFETY: the caller's request is valid, and no other thread uses it.
+    let r = unsafe { &mut *req };
+    let Some(Extra::Transfer(t)) = r.extra.as_deref_mut() else {
+        return None;
+    };
+    let waits = t.on_rails || t.in_flight > 0;
+    if role == ZcopyRole::Deliver && !t.on_rails && word.is_none() && !report_end(lane, recv) {
         return Some(false);
     }
     t.fate = ZcopyState::Posted;
+    // What rails have moved is counted at its end.
+    let protocol = counted_as(role).filter(|_| !t.on_rails);
     // The completion is reported by the device, unless all of it is complete.
-    r.sent = match t.in_flight {
-        0 => TxState::Complete,
-        _ => TxState::AwaitReply,
+    r.sent = if waits {
+        TxState::AwaitReply
+    } else {
+        TxState::Complete
     };
-    if let Some(protocol) = counted_as(t.role) {
+    if let Some(protocol) = protocol {
         peer.stats().of(protocol).add(len);
     }
     Some(true)
+}
+
+/// Sends an ATP behind the data of a put. False: there is no room now.
+fn report_end(lane: &mut Lane, recv: u64) -> bool {
+    let hdr = RecordHdr {
+        kind: Kind::Atp as u8,
+        aux: 0,
+        imm: recv,
+    };
+    lane.am_bcopy(hdr, 0, |_| {}) == Ok(true)
+}
+
+impl RailHost for Peer {
+    fn context(&self) -> &TlContext {
+        &self.worker().ctx.tl
+    }
+
+    fn raise(&self, work: RailWork) {
+        let event = match work {
+            RailWork::Request => RailEvent::RequestRails,
+            RailWork::Close(rail) => RailEvent::LocalFailure(rail),
+        };
+        self.worker().raise_rails(self, event);
+    }
+}
+
+/// Calls `post` with what is to be posted of a transfer of `len` bytes, with this immediate behind them. `None`: the
+/// request has none.
+///
+/// # Safety
+/// The request is valid, no other thread uses it, and its memory is valid.
+#[inline(always)]
+unsafe fn with_part<R>(
+    peer: &Peer,
+    req: *mut Request,
+    (len, word): (usize, Option<u32>),
+    post: impl FnOnce(ZcopyPart<'_>) -> R,
+) -> Option<R> {
+    // SAFETY: the caller's request.
+    let r = unsafe { &mut *req };
+    let writes = !r.is_read();
+    let Some(Extra::Transfer(t)) = r.extra.as_deref_mut() else {
+        return None;
+    };
+    let (data, mut list) = (r.data.as_contig(), None);
+    if data.is_none() {
+        let spans = list.insert(Spans::new());
+        // SAFETY: the caller's list of pieces is valid.
+        unsafe { r.data.spans(0, len, spans) };
+    }
+    let part = ZcopyPart {
+        rma: RmaPart {
+            writes,
+            data: data.unwrap_or(ptr::null_mut()),
+            len,
+            token: Request::token(req),
+            addr: t.there,
+            key: &t.key,
+            offset: &mut r.offset,
+            outstanding: &mut t.in_flight,
+        },
+        pieces: list.as_ref().map(Spans::as_slice),
+        word,
+        striping: match t.role {
+            ZcopyRole::Access => Striping::Rma,
+            ZcopyRole::Deliver => Striping::Rndv,
+            ZcopyRole::Fetch | ZcopyRole::Receive | ZcopyRole::Offer => Striping::Never,
+        },
+        on_rails: &mut t.on_rails,
+        tl: &mut t.tl,
+        host: peer,
+    };
+    Some(post(part))
 }
 
 /// The protocol under which the initiator of a transfer counts it; `None`: the sender of the message counts it.
@@ -179,45 +201,34 @@ fn counted_as(role: ZcopyRole) -> Option<StatProtocol> {
 /// Posts a put in one work request with an immediate; false if it needs more, or there is no room now.
 ///
 /// # Safety
-/// The request is new, its data contiguous; the peer's lock is held.
+/// The request is new; the peer's lock is held.
 pub(super) unsafe fn post_with_imm(
     peer: &Peer,
-    sender: &mut IbSender,
+    lane: &mut Lane,
     req: *mut Request,
     word: u32,
 ) -> bool {
     // SAFETY: the caller's request is valid, and no other thread uses it.
     let r = unsafe { &mut *req };
     let len = r.data.len();
-    let (Some(ptr), Some(Extra::Transfer(t))) = (r.data.as_contig(), r.extra.as_deref_mut()) else {
-        return false;
-    };
-    let longest = sender.zcopy_limits().bytes;
-    let memory = t.memory.first();
-    let local = memory.and_then(|memory| memory.region().local_key(sender.local_port()));
-    let keys = t.rkeys;
-    let theirs = keys.get(sender.remote_port()).filter(|&&key| key != 0);
-    let one = len <= longest && ib_stripe::one_suffices(peer, t.role, len, &keys);
-    let (Some(key), Some(&there), true) = (local, theirs, one) else {
-        return false;
-    };
-    let (reads, owner) = (false, Request::token(req));
-    let here = ZcopyDesc {
-        ptr,
-        len,
-        key,
-        reads,
-        owner,
-    };
-    let to = RemoteMem {
-        addr: t.there,
-        key: there,
-    };
-    if sender.post_zcopy(here, to, Some(word)) == 0 {
+    if r.data.as_contig().is_none() {
         return false;
     }
-    (t.in_flight, t.fate) = (1, ZcopyState::Posted);
-    (r.offset, r.sent) = (len as u64, TxState::AwaitReply);
+    // SAFETY: the caller's request.
+    let posted = unsafe {
+        with_part(peer, req, (len, Some(word)), |part| {
+            lane.put_zcopy_with_imm(part)
+        })
+    };
+    // SAFETY: the caller's request is valid, and no other thread uses it.
+    let r = unsafe { &mut *req };
+    let (len, Some(t)) = (
+        r.data.len(),
+        r.transfer_mut().filter(|_| posted == Some(true)),
+    ) else {
+        return false;
+    };
+    (t.fate, r.sent) = (ZcopyState::Posted, TxState::AwaitReply);
     peer.stats().of(StatProtocol::RmaCopy).add(len);
     true
 }
@@ -305,12 +316,12 @@ pub fn take(tx: &PeerTx, wanted: impl Fn(*mut Request) -> bool) -> Vec<*mut Requ
     taken
 }
 
-/// Whether a request may be ended early. A put or get of a TNI that was ended before keeps its status: the TNI reports
-/// its completion.
+/// Whether a request may be ended early. A put or get that was ended before keeps its status if its device reports its
+/// completion.
 fn may_be_taken(t: &Zcopy) -> bool {
     match t.fate {
         ZcopyState::Taken => false,
-        ZcopyState::Ends(_) => t.tl.tofu.memory.is_none() || t.role != ZcopyRole::Access,
+        ZcopyState::Ends(_) => !t.tl.keeps_status() || t.role != ZcopyRole::Access,
         ZcopyState::Going | ZcopyState::Posted => true,
     }
 }
@@ -366,18 +377,17 @@ pub fn in_flight(r: &Request) -> bool {
     })
 }
 
-/// Closes the lane of a failed peer: no posted operation of either side takes effect any more. Returns the requests
-/// that waited for the device and are in no other list.
+/// Closes the lane of a failed peer, if that stops its device: no posted operation of either side takes effect any
+/// more. Returns the requests that waited for the device and are in no other list.
 pub fn drop_lane(peer: &Peer) -> Vec<*mut Request> {
     let mut tx = peer.tx.lock();
-    let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
+    let Some(lane) = tx.lane.as_mut().filter(|lane| lane.stops_when_dropped()) else {
         return Vec::new();
     };
-    let waiting = sender.detach_owner(|_| true).into_iter();
+    let waiting = lane.detach(|_| true).into_iter();
     let mut left: Vec<*mut Request> = waiting.map(Request::by_token).collect();
     let mut owners = zcopy_owners(&tx);
     owners.dedup();
-    // That destroys the queue pair.
     tx.lane = None;
     owners.retain(|&req| {
         // SAFETY: requests of outstanding transfers are not freed while the lock is held.
@@ -389,4 +399,35 @@ pub fn drop_lane(peer: &Peer) -> Vec<*mut Request> {
     });
     left.extend(owners);
     left
+}
+
+/// Queues the parts of a rail that was given up for the other rails, before all pending requests. Returns the requests
+/// that are complete without them.
+pub fn move_again(peer: &Peer, tx: &mut PeerTx, lost: &[LostPart]) -> Vec<*mut Request> {
+    let mut ended = Vec::new();
+    for part in lost {
+        let req = Request::by_token(part.token);
+        // SAFETY: requests of outstanding work requests are not freed, and the lock is held.
+        let r = unsafe { &mut *req };
+        let Some(data) = r.data.as_contig() else {
+            continue;
+        };
+        let Some(t) = r.transfer_mut() else { continue };
+        t.in_flight -= 1;
+        match t.fate {
+            ZcopyState::Going | ZcopyState::Posted => {
+                t.tl.post_again(part.addr - data as u64, part.len);
+                if t.fate == ZcopyState::Posted {
+                    t.fate = ZcopyState::Going;
+                    r.sent = TxState::Rma;
+                    // A fence may be queued that waits for all of the transfer.
+                    // SAFETY: the request is complete in all fields, and in no queue: all of it was posted.
+                    unsafe { enqueue_first(peer, tx, req) };
+                }
+            }
+            ZcopyState::Ends(_) if t.in_flight == 0 => ended.push(req),
+            ZcopyState::Ends(_) | ZcopyState::Taken => {}
+        }
+    }
+    ended
 }

@@ -5,7 +5,7 @@ use super::context::{IbContext, IbShared};
 use super::loopback::LoopbackQp;
 use super::port::Port;
 use super::rc::{AmoDesc, RemoteMem};
-use crate::tl::amo::{ADD, AmoOp, AmoUnit, CSWAP};
+use crate::tl::amo::{AmoOp, AmoUnit};
 use crate::wire::address::MAX_PORTS;
 use std::io;
 
@@ -17,14 +17,7 @@ struct IbAmoUnit<'a> {
 
 impl AmoUnit for IbAmoUnit<'_> {
     fn step(&mut self, amo: AmoOp) -> Option<io::Result<u64>> {
-        let step = match amo.op {
-            ADD => AmoDesc::Add(amo.value),
-            CSWAP => AmoDesc::CompareSwap {
-                compare: amo.compare,
-                swap: amo.value,
-            },
-            _ => return None,
-        };
+        let step = AmoDesc::new(amo)?;
         Some(self.device.execute(step, self.at))
     }
 }

@@ -1,5 +1,5 @@
 //! Rails: a worker with long transfers to a peer asks it for further queue pairs between their other ports, and stripes
-//! the transfers among them (`proto::tx::ib_stripe`). The peer only keeps its ends.
+//! the transfers among them (`tl::ib::stripe`). The peer only keeps its ends.
 //!
 //! Requests and replies are messages of the existing connection: none is lost. A rail that fails is given up: the peer
 //! gets a message, and when it has dropped its end, too, the unfinished parts are moved by the other rails. After a

@@ -54,6 +54,11 @@ impl IbContext {
         self.policy.as_ref().is_some_and(|ib| ib.by_queue)
     }
 
+    /// Whether a put or get of this length accesses the user's memory.
+    pub fn is_in_place(&self, len: usize) -> bool {
+        self.policy.as_ref().is_some_and(|ib| len >= ib.in_place)
+    }
+
     /// Whether messages may go by UD.
     pub fn by_datagrams(&self) -> bool {
         self.policy.as_ref().is_some_and(|ib| ib.datagrams)

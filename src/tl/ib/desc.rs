@@ -1,8 +1,11 @@
 //! What a send refers to until it completes, and operands of work requests.
 
+use crate::sys::regcache::Handle;
 use crate::tl::Token;
+use crate::tl::amo::{ADD, AmoOp, CSWAP};
 use crate::tl::ib::bindings::*;
 use crate::tl::ib::buffers::Buffer;
+use crate::tl::ib::mr::IbMr;
 
 /// What is attached to a send until it completes.
 pub(super) enum TxDesc {
@@ -65,6 +68,19 @@ pub struct RemoteMem {
 }
 
 impl AmoDesc {
+    /// `None`: HCAs do not have the operation.
+    #[inline(always)]
+    pub fn new(amo: AmoOp) -> Option<AmoDesc> {
+        match (amo.size, amo.op) {
+            (8, ADD) => Some(AmoDesc::Add(amo.value)),
+            (8, CSWAP) => Some(AmoDesc::CompareSwap {
+                compare: amo.compare,
+                swap: amo.value,
+            }),
+            _ => None,
+        }
+    }
+
     /// The opcode of its work requests.
     pub fn opcode(self) -> ibv_wr_opcode {
         match self {
@@ -85,5 +101,32 @@ impl AmoDesc {
             swap,
             rkey: at.key,
         };
+    }
+}
+
+/// What a zero-copy transfer keeps.
+pub struct IbZcopy {
+    /// Registrations of the memory: one for each piece that is not empty.
+    pub memory: Vec<Handle<IbMr>>,
+    /// Parts that a rail that was closed has not moved.
+    pub again: Vec<Unmoved>,
+}
+
+/// A part of a transfer that is to be posted again.
+#[derive(Clone, Copy, Debug)]
+pub struct Unmoved {
+    /// Its first byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: usize,
+}
+
+impl IbZcopy {
+    /// A transfer of which nothing is posted.
+    pub fn new(memory: Vec<Handle<IbMr>>) -> IbZcopy {
+        IbZcopy {
+            memory,
+            again: Vec::new(),
+        }
     }
 }

@@ -8,6 +8,9 @@ use crate::tl::lane::sends_records;
 impl LaneOps for IbSender {
     sends_records!(LaneError::Refused, Ok);
 
+    /// The queue pair is destroyed.
+    const STOPS_WHEN_DROPPED: bool = true;
+
     /// Completions or a timer make the descriptor readable.
     fn has_room_event(&self) -> bool {
         true

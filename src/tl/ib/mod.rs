@@ -8,6 +8,9 @@
 //! `rails` are additional queue pairs between other ports. A `loopback` queue pair lets a device execute atomics on
 //! memory of this process. The wireup messages of two workers, and the header of each packet, are in `wire::ib_packet`.
 //!
+//! `rma`: puts, gets and atomic operations on memory of a peer; `zcopy`: those of registered memory, with `iov`, its
+//! pieces, and `stripe`, its parts by rail.
+//!
 //! A context's part is `context`, made from `options`; `registration` registers user memory, `region` that of
 //! `ucp_mem_map`, `mr` is a registration with a device; `amo` and `amo_unit` are atomic operations on a context's own
 //! memory; `info` is what queries print. A worker's part is `worker`, with its connections (`conn`, `tcp_wireup`):
@@ -34,6 +37,7 @@ mod failover;
 pub mod hca;
 pub mod iface;
 pub mod info;
+mod iov;
 pub mod keepalive;
 mod lane;
 pub mod loopback;
@@ -50,14 +54,18 @@ pub mod receive;
 pub mod registration;
 pub mod region;
 pub mod reorder;
+mod rma;
 pub mod roce_reach;
 pub mod rx_pool;
 pub mod sender;
 mod tcp_wireup;
+mod short;
+mod stripe;
 pub mod ud;
 pub mod upkeep;
 pub mod verbs;
 pub mod worker;
+mod zcopy;
 
 use super::tcp;
 use crate::wire::address::{IbLocator, PortLocator};

@@ -6,9 +6,11 @@
 //! peers cover only the memory of one transfer: such parts are registered on demand and kept, since a key leads to
 //! whatever is mapped at its addresses.
 
+use super::context::{IbContext, IbShared};
 use super::mr::{Devices, IbMr};
 use super::port::Port;
 use crate::options::{Options, Size};
+use crate::sys::cma::IoSpan;
 use crate::sys::lock::MtLock;
 use crate::sys::log;
 use crate::sys::mem_monitor::{self, Monitor, VaRange};
@@ -18,6 +20,8 @@ use std::sync::Arc;
 
 /// Most parts that are kept registered on demand: it is not known which of them will be used again.
 const MAX_ON_DEMAND: usize = 4096;
+/// Pieces of a list that are shorter on average are copied, bytes.
+const MIN_SGE_BYTES: usize = 4 << 10;
 
 /// A worker's local cache of registrations.
 pub type LocalMrCache = MtLock<Option<LocalCache<Devices>>>;
@@ -36,6 +40,32 @@ pub enum MrUse {
 impl MrUse {
     fn writes(self) -> bool {
         matches!(self, MrUse::Write | MrUse::WriteByPeer)
+    }
+}
+
+/// Registers user memory for the devices of a worker.
+pub struct IbRegistrar<'a> {
+    pub context: &'a IbContext,
+    pub worker: &'a IbShared,
+    pub options: &'a Options,
+}
+
+impl IbRegistrar<'_> {
+    /// Registers memory. `None`: its data are sent by messages; so are empty ones.
+    pub fn register(&self, ptr: *mut u8, len: usize, by: MrUse) -> Option<Handle<IbMr>> {
+        let registrations = self.context.registrations(self.options);
+        registrations.register(&self.worker.registrations, ptr, len, by)
+    }
+
+    /// Registers all pieces of a list, in their order. `None` for short pieces: to copy these costs less than to
+    /// register them.
+    pub fn pieces(&self, pieces: &[IoSpan], by: MrUse) -> Option<Vec<Handle<IbMr>>> {
+        let bytes: usize = pieces.iter().map(|piece| piece.len).sum();
+        if bytes < pieces.len() * MIN_SGE_BYTES {
+            return None;
+        }
+        let pin = |piece: &IoSpan| self.register(piece.addr as *mut u8, piece.len, by);
+        pieces.iter().map(pin).collect()
     }
 }
 

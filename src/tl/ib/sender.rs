@@ -5,6 +5,7 @@ mod datagram;
 mod imm;
 mod record;
 mod rma;
+mod short;
 mod zcopy;
 
 use super::NegotiatedLimits;

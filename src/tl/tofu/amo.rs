@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::utofu::{self, ArmwOps, TniCaps, TniFlags};
-use crate::tl::amo::{ADD, AND, CSWAP, OR, SWAP, XOR};
+use crate::tl::amo::{ADD, AND, AmoOp, CSWAP, OR, SWAP, XOR};
 use std::ffi::c_int;
 
 /// The kind of operation.
@@ -93,18 +93,19 @@ impl AmoWidth {
 }
 
 impl TofuAmo {
-    /// An operation, with a number of `ucp_atomic_op_t`, on 4 or 8 bytes. `None`: TNIs have none of these.
-    pub fn new(op: u8, size: u8, value: u64, compare: u64) -> Option<TofuAmo> {
-        let width = match size {
+    /// `None`: TNIs do not have the operation.
+    #[inline(always)]
+    pub fn new(amo: AmoOp) -> Option<TofuAmo> {
+        let width = match amo.size {
             4 => AmoWidth::Four,
             8 => AmoWidth::Eight,
             _ => return None,
         };
         Some(TofuAmo {
-            verb: AmoVerb::of(op)?,
+            verb: AmoVerb::of(amo.op)?,
             width,
-            value,
-            compare,
+            value: amo.value,
+            compare: amo.compare,
         })
     }
 

@@ -19,7 +19,7 @@ struct TofuAmoUnit<'a> {
 
 impl AmoUnit for TofuAmoUnit<'_> {
     fn step(&mut self, amo: AmoOp) -> Option<io::Result<u64>> {
-        let step = TofuAmo::new(amo.op, amo.size, amo.value, amo.compare)?;
+        let step = TofuAmo::new(amo)?;
         if !self.offered.has(step.verb) {
             return None;
         }

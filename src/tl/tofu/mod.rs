@@ -16,7 +16,7 @@
 //!   connections whose peers have failed. They reach the layers above by `tl::sink`, and lanes by `peer_lane`.
 //! - `options`: the settings; `context`: what contexts, and the threads of a worker, use of the transport; `info`:
 //!   names, estimates and capabilities for queries and tools.
-//! - `rma`: puts and gets that take several operations; short ones are in `sender`.
+//! - `rma`: puts, gets and atomic operations that the layers above post; short ones are in `sender`.
 //! - `mr`: the registration cache of user memory, `registration`: its use; `stripe`: the parts of long transfers, by
 //!   VCQ. `region`: memory that peers access; `rkey`: memory of peers. The wireup messages are in `wire::tofu_msg`.
 
@@ -54,6 +54,7 @@ pub mod rkey;
 pub mod rma;
 pub mod route;
 pub mod sender;
+mod short;
 pub mod sizing;
 pub mod stripe;
 pub mod tni;

@@ -1,26 +1,13 @@
-//! Puts and gets that take several operations: as much is posted at a time as there is room for.
+//! Puts, gets and atomic operations of a lane: as much is posted at a time as there is room for.
 
+use super::amo::TofuAmo;
 use super::mr;
 use super::sender::TofuSender;
-use super::stripe::{self, RailShare, TofuZcopy};
+use super::stripe::{self, RailShare};
 use super::utofu::Stadd;
-use crate::tl::Token;
-
-/// A put or get that is posted in part.
-pub struct TofuRma<'a> {
-    /// A put.
-    pub writes: bool,
-    /// Contiguous memory of the request with this token.
-    pub data: *mut u8,
-    pub len: usize,
-    pub token: Token,
-    /// The first byte of the peer's memory.
-    pub there: Stadd,
-    /// Bytes that are posted.
-    pub offset: &'a mut u64,
-    /// Posted operations that the lane will report by the token.
-    pub outstanding: &'a mut u32,
-}
+use crate::tl::rma::{AmoKey, AmoPost, RmaPart};
+use crate::tl::rma_ops::{RmaOps, ZcopyPart};
+use crate::tl::{TlContext, TlRkey, TlZcopy};
 
 impl TofuSender {
     /// Posts a put that one operation carries. False: it has to wait, or is too long.
@@ -28,48 +15,50 @@ impl TofuSender {
     /// # Safety
     /// `len` bytes are readable at `data`.
     #[inline(always)]
-    pub unsafe fn put_once(&mut self, stadd: Stadd, data: *const u8, len: usize) -> bool {
+    pub unsafe fn put_stadd(&mut self, stadd: Stadd, data: *const u8, len: usize) -> bool {
         // SAFETY: the caller's bytes.
         let fill = |to: *mut u8, n: usize| unsafe { to.copy_from_nonoverlapping(data, n) };
         len <= self.max_rma() && self.write(stadd, len, fill) == len
     }
+}
 
-    /// Posts a put or get through buffers. The lane reports gets alone. True: all of it is posted.
-    ///
-    /// # Safety
-    /// The memory is valid until the request completes.
+impl RmaOps for TofuSender {
+    const ORDERS_PUTS: bool = true;
+
     #[inline(always)]
-    pub unsafe fn rma_bcopy(&mut self, rma: TofuRma<'_>) -> bool {
-        let TofuRma { offset, .. } = rma;
-        while (*offset as usize) < rma.len {
-            let (at, left) = (*offset as usize, rma.len - *offset as usize);
-            let there = rma.there.wrapping_add(*offset);
+    unsafe fn rma_bcopy(&mut self, part: RmaPart<'_>) -> Option<bool> {
+        let first = part.key.stadd()?;
+        let RmaPart { offset, .. } = part;
+        while (*offset as usize) < part.len {
+            let (at, left) = (*offset as usize, part.len - *offset as usize);
+            let there = first.wrapping_add(*offset);
             // SAFETY: the part is within the caller's memory.
             let n = unsafe {
-                let here = rma.data.add(at);
-                if rma.writes {
+                let here = part.data.add(at);
+                if part.writes {
                     self.write(there, left, |to, n| to.copy_from_nonoverlapping(here, n))
                 } else {
-                    self.read(there, here, left, rma.token)
+                    self.read(there, here, left, part.token)
                 }
             };
             if n == 0 {
-                return false;
+                return Some(false);
             }
             *offset += n as u64;
-            *rma.outstanding += u32::from(!rma.writes);
+            *part.outstanding += u32::from(!part.writes);
         }
-        true
+        Some(true)
     }
 
-    /// Posts a put or get of registered memory, of which rails move their shares. True: all of it is posted; `None`:
-    /// the memory is not registered.
-    ///
-    /// # Safety
-    /// The memory is valid until the request completes.
+    /// Rails move their shares, and the connection's own VCQ the rest.
     #[inline(always)]
-    pub unsafe fn rma_zcopy(&mut self, rma: TofuRma<'_>, zcopy: &mut TofuZcopy) -> Option<bool> {
-        let TofuRma { offset, token, .. } = rma;
+    unsafe fn rma_zcopy(&mut self, part: ZcopyPart<'_>) -> Option<bool> {
+        let TlZcopy::Tofu(zcopy) = part.tl else {
+            return None;
+        };
+        let rma = part.rma;
+        let first = rma.key.stadd()?;
+        let RmaPart { offset, token, .. } = rma;
         if *offset == 0 {
             zcopy.shares.retain(|share| share.rail < self.rails());
         }
@@ -79,8 +68,8 @@ impl TofuSender {
             let (turn, n) = stripe::next(*offset as usize, rma.len, part, zcopy.shares.len());
             let n = match turn.checked_sub(1) {
                 None => {
-                    let here = (mr::stadd(zcopy.memory.as_ref()?, at), n);
-                    let there = rma.there.wrapping_add(*offset);
+                    let here = (mr::stadd(&zcopy.memory, at), n);
+                    let there = first.wrapping_add(*offset);
                     if rma.writes {
                         self.write_in_place(there, here, token)
                     } else {
@@ -109,5 +98,28 @@ impl TofuSender {
             *rma.outstanding += 1;
         }
         Some(true)
+    }
+
+    #[inline(always)]
+    fn atomic(&mut self, post: AmoPost) -> Option<bool> {
+        let AmoKey::Stadd(stadd) = post.key else {
+            return None;
+        };
+        let step = TofuAmo::new(post.amo)?;
+        Some(self.change(step, stadd, post.reply))
+    }
+
+    #[inline(always)]
+    unsafe fn put_once(&mut self, to: (&TlRkey, u64), data: *const u8, len: usize) -> bool {
+        match to.0.tofu.stadd(to.1, len) {
+            // SAFETY: the caller's bytes.
+            Some(stadd) => unsafe { self.put_stadd(stadd, data, len) },
+            None => false,
+        }
+    }
+
+    /// Reads are not ordered with writes.
+    fn queues_fence(&self, _context: &TlContext, is_pending: bool) -> bool {
+        is_pending
     }
 }

@@ -21,10 +21,9 @@ const MIN_PART: usize = 16 << 10;
 const LINE: usize = 256;
 
 /// What a zero-copy transfer keeps.
-#[derive(Default)]
 pub struct TofuZcopy {
     /// Registration of the memory for the connection's own VCQ.
-    pub memory: Option<Handle<TofuMr>>,
+    pub memory: Handle<TofuMr>,
     /// The rails that move parts of it, in addition to the connection's own VCQ; of an RTS the peer's rails.
     pub shares: Vec<RailShare>,
 }
@@ -39,34 +38,66 @@ pub struct RailShare {
     pub there: u64,
 }
 
+impl TofuZcopy {
+    /// STADDs of the first byte of an offered message for the rails.
+    pub fn offered(&self) -> RailStadds {
+        RailStadds::of(self.shares.iter().map(|share| (share.rail, share.there)))
+    }
+}
+
 impl<M: MappedRegions> TofuRegistrar<'_, M> {
-    /// The rails that share a put (`writes` is false: local memory is only read) or get with the connection; usually
-    /// none.
-    pub fn of_access(
+    /// Registers memory for a put (`writes` is false: local memory is only read) or get of the memory at `addr` of a
+    /// key. Rails share it with the connection; usually none.
+    #[inline(always)]
+    pub fn for_access(
         &self,
         memory: (*const u8, usize),
         writes: bool,
         (key, addr): (&StaddRegion, u64),
-    ) -> Vec<RailShare> {
+    ) -> Option<TofuZcopy> {
+        let own = self.register(memory, writes)?;
         let most = self.iface.tuning.rma_rails;
-        self.share(memory, writes, most, key.rails(addr))
+        let shares = match key.has_rails() {
+            true => self.share(memory, writes, most, key.rails(addr)),
+            false => Vec::new(),
+        };
+        Some(TofuZcopy {
+            memory: own,
+            shares,
+        })
     }
 
-    /// The rails through which a peer may read a message from this worker's memory, with the memory's steering
-    /// addresses: as many as the peer has itself.
-    pub fn to_offer(&self, peer: &TofuLocator, memory: (*const u8, usize)) -> Vec<RailShare> {
-        let theirs = peer.rails.iter().map(|_| Some(0));
-        let mut shares = self.share(memory, false, self.iface.tuning.rndv_rails, theirs);
+    /// Registers a message that a peer may read. Returns its STADD, too. Rails through which the peer may read it have
+    /// their steering addresses as `there`: they are as many as the peer has itself.
+    pub fn offer(
+        &self,
+        memory: (*const u8, usize),
+        peer: Option<&TofuLocator>,
+    ) -> Option<(TofuZcopy, u64)> {
+        let own = self.register(memory, false)?;
+        let stadd = mr::stadd(&own, memory.0);
+        let mut shares = peer.map_or(Vec::new(), |peer| {
+            let theirs = peer.rails.iter().map(|_| Some(0));
+            self.share(memory, false, self.iface.tuning.rndv_rails, theirs)
+        });
         for share in &mut shares {
             share.there = mr::stadd(&share.memory, memory.0);
         }
-        shares
+        let zcopy = TofuZcopy {
+            memory: own,
+            shares,
+        };
+        Some((zcopy, stadd))
     }
 
-    /// The rails that share the get of a message into this worker's memory; `there`: its steering addresses at the
-    /// sender.
-    pub fn of_message(&self, memory: (*const u8, usize), there: &RailStadds) -> Vec<RailShare> {
-        self.share(memory, true, self.iface.tuning.rndv_rails, there.iter())
+    /// Registers memory into which a message is read; `there`: its steering addresses at the sender.
+    pub fn for_fetch(&self, memory: (*const u8, usize), there: &RailStadds) -> Option<TofuZcopy> {
+        let own = self.register(memory, true)?;
+        let shares = self.share(memory, true, self.iface.tuning.rndv_rails, there.iter());
+        Some(TofuZcopy {
+            memory: own,
+            shares,
+        })
     }
 
     /// Of the rails with a remote steering address in `there`, which is in their order, those for which the local

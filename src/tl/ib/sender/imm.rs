@@ -6,6 +6,7 @@ use crate::tl::ib::rc::RemoteMem;
 impl IbSender {
     /// Writes up to [`most_at_once`](Self::most_at_once) bytes, which `fill` copies, with an immediate, which counts as
     /// a packet. False: there is no room now, or the connection has no RC queue pair; `fill` was not called.
+    #[inline(always)]
     pub fn write_with_imm(
         &mut self,
         to: RemoteMem,
@@ -30,6 +31,7 @@ impl IbSender {
     }
 
     /// Writes inline data with immediate. `None`: there is no room. False: the device refuses.
+    #[inline(always)]
     fn write_inline_with_imm(
         &mut self,
         to: RemoteMem,

@@ -1,45 +1,38 @@
 //! Gather and scatter lists: pieces of user memory as SGEs of work requests.
 
-use crate::engine::datatype::Data;
-use crate::sys::cma::{IoSpan, Spans};
+use super::bindings::ibv_sge;
+use super::mr::IbMr;
+use super::rc::{RemoteMem, ZcopyDesc};
+use super::sender::IbSender;
+use crate::sys::cma::IoSpan;
 use crate::sys::regcache::Handle;
-use crate::tl::ib::bindings::ibv_sge;
-use crate::tl::ib::mr::IbMr;
-use crate::tl::ib::rc::{RemoteMem, ZcopyDesc};
-use crate::tl::ib::sender::IbSender;
 
 /// Maximum number of SGEs of a work request.
 const MOST: usize = 16;
 
-/// Posts the pieces from `offset` on that one work request takes; `memory`: the registrations of all pieces that are
-/// not empty. Returns their bytes, 0 if there is no room now. `None`: a piece has no key for the port.
-///
-/// # Safety
-/// The user's list of pieces is valid.
-pub(super) unsafe fn post_iov(
+/// Posts the pieces from `offset` on that one work request takes; `memory`: their registrations. Returns their bytes, 0
+/// if there is no room now. `None`: a piece has no key for the port.
+pub(super) fn post(
     sender: &mut IbSender,
-    (data, memory): (&Data, &[Handle<IbMr>]),
+    (pieces, memory): (&[IoSpan], &[Handle<IbMr>]),
     offset: u64,
     here: ZcopyDesc,
     there: RemoteMem,
     word: Option<u32>,
 ) -> Option<usize> {
-    let mut spans = Spans::new();
-    // SAFETY: the user's list of pieces is valid.
-    unsafe { data.spans(0, data.len(), &mut spans) };
     let port = sender.local_port();
     let limits = sender.zcopy_limits();
     let mut list = [ibv_sge::default(); MOST];
     let room = &mut list[..limits.ranges.clamp(1, MOST)];
-    let (used, n) = take(spans.as_slice(), offset as usize, limits.bytes, room);
-    let pieces = list.get_mut(..used)?;
-    for piece in &mut *pieces {
+    let (used, n) = take(pieces, offset as usize, limits.bytes, room);
+    let sges = list.get_mut(..used)?;
+    for sge in &mut *sges {
         // Until here `lkey` is the number of the piece.
-        let region = memory.get(piece.lkey as usize)?.region();
-        piece.lkey = region.local_key(port)?;
+        let region = memory.get(sge.lkey as usize)?.region();
+        sge.lkey = region.local_key(port)?;
     }
     let last = n == here.len;
-    let posted = sender.post_zcopy_iov(ZcopyDesc { len: n, ..here }, pieces, there, last, word);
+    let posted = sender.post_zcopy_iov(ZcopyDesc { len: n, ..here }, sges, there, last, word);
     Some(if posted { n } else { 0 })
 }
 

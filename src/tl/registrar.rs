@@ -1,0 +1,165 @@
+//! Registration of user memory for the adapters of a worker.
+
+use super::ib::desc::IbZcopy;
+use super::ib::mr::IbMr;
+use super::ib::registration::IbRegistrar;
+use super::mapped::MappedRegions;
+use super::rma::RmaDevice;
+use super::shared::{TlContext, TlRkey, TlWorker, TlZcopy};
+use super::tofu::registration::TofuRegistrar;
+use super::{LaneTarget, ib};
+use crate::options::Options;
+use crate::sys::cma::IoSpan;
+use crate::sys::regcache::Handle;
+use crate::wire::address::MAX_PORTS;
+use crate::wire::rts_keys::RailStadds;
+
+pub use ib::registration::MrUse;
+
+/// Registers user memory for the adapters of a worker. `None` of its functions: the memory cannot be registered, or is
+/// better copied.
+pub struct TlRegistrar<'a, M> {
+    pub context: &'a TlContext,
+    pub worker: &'a TlWorker,
+    pub options: &'a Options,
+    pub regions: &'a M,
+}
+
+/// Memory of a message that a device of the receiver may read.
+pub struct OfferedMem {
+    /// What the RTS has for the receiver's device.
+    pub keys: Vec<u8>,
+    /// What the RTS has in place of the address.
+    pub stadd: Option<u64>,
+    pub tl: TlZcopy,
+}
+
+impl<M: MappedRegions> TlRegistrar<'_, M> {
+    #[inline(always)]
+    fn ib(&self) -> IbRegistrar<'_> {
+        IbRegistrar {
+            context: &self.context.ib,
+            worker: &self.worker.ib,
+            options: self.options,
+        }
+    }
+
+    #[inline(always)]
+    fn tofu(&self) -> Option<TofuRegistrar<'_, M>> {
+        Some(TofuRegistrar {
+            iface: &self.worker.tofu.as_ref()?.iface,
+            options: self.options,
+            regions: self.regions,
+        })
+    }
+
+    /// Whether a put or get of this length is better done in place.
+    #[inline(always)]
+    pub fn is_in_place(&self, device: RmaDevice, len: usize) -> bool {
+        match device {
+            RmaDevice::Ib => self.context.ib.is_in_place(len),
+            RmaDevice::Tofu => self.worker.tofu.is_some() && len > super::tofu::tni::PIGGYBACK,
+        }
+    }
+
+    /// Registers contiguous memory for a put, or for a get (`reads`), of the memory at `addr` of a key.
+    #[inline(always)]
+    pub fn for_rma(
+        &self,
+        device: RmaDevice,
+        memory: (*mut u8, usize),
+        reads: bool,
+        (key, addr): (&TlRkey, u64),
+    ) -> Option<TlZcopy> {
+        match device {
+            RmaDevice::Ib => {
+                let by = if reads { MrUse::Write } else { MrUse::Read };
+                self.one(memory, by).map(in_one)
+            }
+            RmaDevice::Tofu => {
+                let (memory, key) = ((memory.0.cast_const(), memory.1), &key.tofu);
+                let tofu = self.tofu()?.for_access(memory, reads, (key, addr))?;
+                Some(TlZcopy::Tofu(tofu))
+            }
+        }
+    }
+
+    /// Registers all pieces of memory for queue pairs, in their order: if they are many, only long ones.
+    pub fn pieces(&self, pieces: &[IoSpan], by: MrUse) -> Option<TlZcopy> {
+        let memory = self.ib().pieces(pieces, by)?;
+        Some(TlZcopy::Ib(IbZcopy::new(memory)))
+    }
+
+    /// Registers contiguous memory for queue pairs.
+    pub fn contig(&self, memory: (*mut u8, usize), by: MrUse) -> Option<TlZcopy> {
+        self.one(memory, by).map(in_one)
+    }
+
+    #[inline(always)]
+    fn one(&self, (ptr, len): (*mut u8, usize), by: MrUse) -> Option<Handle<IbMr>> {
+        self.ib().register(ptr, len, by)
+    }
+
+    /// Registers the memory of a message for the device of the receiver, a peer at `target`.
+    pub fn offer(
+        &self,
+        device: RmaDevice,
+        memory: (*mut u8, usize),
+        target: Option<&LaneTarget>,
+    ) -> Option<OfferedMem> {
+        match device {
+            RmaDevice::Ib => {
+                let memory = self.one(memory, MrUse::ReadByPeer)?;
+                let rkeys: [u32; MAX_PORTS] = memory.region().remote_keys();
+                let count = self.context.ib.ports.len().min(MAX_PORTS);
+                let keys = rkeys[..count].iter().flat_map(|rkey| rkey.to_le_bytes());
+                Some(OfferedMem {
+                    keys: keys.collect(),
+                    stadd: None,
+                    tl: in_one(memory),
+                })
+            }
+            RmaDevice::Tofu => {
+                let peer = match target {
+                    Some(LaneTarget::Tofu(peer)) => Some(&peer.locator),
+                    _ => None,
+                };
+                let (zcopy, stadd) = self.tofu()?.offer((memory.0, memory.1), peer)?;
+                Some(OfferedMem {
+                    keys: zcopy.offered().encode(),
+                    stadd: Some(stadd),
+                    tl: TlZcopy::Tofu(zcopy),
+                })
+            }
+        }
+    }
+
+    /// Registers memory into which a device of this side reads a message; `there`: its STADDs at the sender's rails.
+    pub fn for_fetch(
+        &self,
+        device: RmaDevice,
+        memory: (*mut u8, usize),
+        there: &RailStadds,
+    ) -> Option<TlZcopy> {
+        match device {
+            RmaDevice::Ib => self.contig(memory, MrUse::Write),
+            RmaDevice::Tofu => {
+                let zcopy = self.tofu()?.for_fetch((memory.0, memory.1), there)?;
+                Some(TlZcopy::Tofu(zcopy))
+            }
+        }
+    }
+
+    /// Registers memory into which the sender's device writes a message. Returns the rkeys, too.
+    pub fn invite(&self, memory: (*mut u8, usize)) -> Option<(TlZcopy, [u32; MAX_PORTS])> {
+        let memory = self.one(memory, MrUse::WriteByPeer)?;
+        let rkeys = memory.region().remote_keys();
+        Some((in_one(memory), rkeys))
+    }
+}
+
+/// A transfer by queue pairs of one piece of memory.
+#[inline(always)]
+fn in_one(memory: Handle<IbMr>) -> TlZcopy {
+    TlZcopy::Ib(IbZcopy::new(vec![memory]))
+}

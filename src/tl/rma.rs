@@ -1,0 +1,126 @@
+//! Puts, gets and atomic operations by an adapter: keys, and what is posted.
+
+use super::Token;
+use super::amo::AmoOp;
+use crate::wire::address::MAX_PORTS;
+
+/// A kind of adapter that accesses memory of peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RmaDevice {
+    Ib,
+    Tofu,
+}
+
+/// What an adapter needs, besides its address, to access memory of a peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum RmaKey {
+    /// No adapter accesses it.
+    #[default]
+    None,
+    /// The rkey for each port of the peer; 0: none.
+    Rkeys([u32; MAX_PORTS]),
+    /// The STADD of its first byte, in place of the address.
+    Stadd(u64),
+}
+
+impl RmaKey {
+    /// The key in fewer bytes, for a request: what [`unpack`](Self::unpack) gets.
+    #[inline(always)]
+    pub fn pack(self) -> (RmaDevice, [u32; MAX_PORTS]) {
+        match self {
+            RmaKey::None => (RmaDevice::Ib, [0; MAX_PORTS]),
+            RmaKey::Rkeys(rkeys) => (RmaDevice::Ib, rkeys),
+            RmaKey::Stadd(stadd) => {
+                let mut words = [0; MAX_PORTS];
+                (words[0], words[1]) = (stadd as u32, (stadd >> u32::BITS) as u32);
+                (RmaDevice::Tofu, words)
+            }
+        }
+    }
+
+    /// The key that was packed.
+    #[inline(always)]
+    pub fn unpack(device: RmaDevice, words: [u32; MAX_PORTS]) -> RmaKey {
+        match device {
+            RmaDevice::Ib => RmaKey::Rkeys(words),
+            RmaDevice::Tofu => {
+                let (low, high) = (u64::from(words[0]), u64::from(words[1]));
+                RmaKey::Stadd(low | high << u32::BITS)
+            }
+        }
+    }
+
+    /// The rkey for a port of the peer.
+    #[inline(always)]
+    pub(super) fn of_port(&self, port: usize) -> Option<u32> {
+        match self {
+            RmaKey::Rkeys(rkeys) => rkeys.get(port).copied().filter(|&rkey| rkey != 0),
+            RmaKey::None | RmaKey::Stadd(_) => None,
+        }
+    }
+
+    /// The STADD of the first byte.
+    #[inline(always)]
+    pub(super) fn stadd(&self) -> Option<u64> {
+        match self {
+            RmaKey::Stadd(stadd) => Some(*stadd),
+            RmaKey::None | RmaKey::Rkeys(_) => None,
+        }
+    }
+}
+
+/// What an adapter of a peer needs, besides its address, to execute atomic operations on a word.
+#[derive(Clone, Copy, Debug)]
+pub enum AmoKey {
+    /// One of the ports of the mask executes them.
+    Rkey { rkey: u32, port_mask: u8 },
+    /// The STADD of the word, in place of the address.
+    Stadd(u64),
+}
+
+/// An atomic operation on a word of the peer's memory.
+#[derive(Clone, Copy)]
+pub struct AmoPost {
+    pub addr: u64,
+    pub key: AmoKey,
+    pub amo: AmoOp,
+    /// Where the previous value goes, and the token of the operation that completes then; `None`: nothing waits.
+    pub reply: Option<(*mut u8, Token)>,
+}
+
+/// A put or get that is posted in part.
+pub struct RmaPart<'a> {
+    /// A put.
+    pub writes: bool,
+    /// The memory of the request with this token, if it is contiguous; else null.
+    pub data: *mut u8,
+    pub len: usize,
+    pub token: Token,
+    /// The first byte of the peer's memory.
+    pub addr: u64,
+    pub key: &'a RmaKey,
+    /// Bytes that are posted.
+    pub offset: &'a mut u64,
+    /// Posted operations that the lane will report by the token.
+    pub outstanding: &'a mut u32,
+}
+
+/// Which option limits the number of devices that share a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Striping {
+    /// That of puts and gets.
+    Rma,
+    /// That of messages.
+    Rndv,
+    /// The transfer is not shared.
+    Never,
+}
+
+/// What the progress of a worker has to do for the rails of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RailWork {
+    /// Rails are to be requested.
+    Request,
+    /// The device has refused an operation: the rail with this interface and queue pair is to be closed.
+    Close((usize, u32)),
+}
