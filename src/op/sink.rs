@@ -214,7 +214,7 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
     }
 
     fn longest_record(self) -> usize {
-        longest_record(self.worker.ctx.tl.tcp.policy.am_limits())
+        longest_record(&self.worker.ctx.tl.tcp.policy.am_limits)
     }
 
     fn note_device(self, peer: PeerRef, index: usize) {

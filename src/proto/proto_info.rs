@@ -235,7 +235,7 @@ fn amo_served(path: AmoPath) -> Served {
 fn ranges(peer: &Peer, lanes: &LaneNames, served: &dyn Fn(usize) -> Served) -> Vec<ProtoRange> {
     let ctx = peer.worker().ctx;
     let (policy, ib) = (&ctx.policy, &ctx.tl.ib.policy);
-    let by_socket = ctx.tl.tcp.policy.am_limits();
+    let by_socket = &ctx.tl.tcp.policy.am_limits;
     let last_of_its_kind = [
         INLINE,
         MAX_EAGER,

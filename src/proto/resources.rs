@@ -16,6 +16,6 @@ pub fn of(options: &Options, policy: &Policy) -> Vec<Resource> {
         cma: policy.cma,
     };
     let longest =
-        |limits: AmLimits, in_place| proto_info::size(select::longest_by_socket(limits, in_place));
+        |limits: &AmLimits, in_place| proto_info::size(select::longest_by_socket(limits, in_place));
     resources::all(options, memory, MAX_EAGER, longest)
 }

@@ -13,7 +13,7 @@ pub fn all(
     options: &Options,
     memory: MemoryUse,
     max_eager: usize,
-    longest: impl Fn(AmLimits, bool) -> String,
+    longest: impl Fn(&AmLimits, bool) -> String,
 ) -> Vec<Resource> {
     let mut all = shm::info::resources(options, memory, max_eager);
     let ports = ib::info::resources(options, max_eager);

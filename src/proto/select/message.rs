@@ -87,7 +87,7 @@ const _: () = assert!(MAX_EAGER + MAX_AM_HEADER + MAX_HEAD <= crate::wire::packe
 
 /// Longest message that is sent in one record of a socket, bytes: the segment size of the options, but at least
 /// [`MAX_EAGER`]. `in_place`: it is sent from user memory.
-pub fn longest_by_socket(limits: AmLimits, in_place: bool) -> usize {
+pub fn longest_by_socket(limits: &AmLimits, in_place: bool) -> usize {
     MAX_EAGER.max(if in_place {
         limits.max_zcopy
     } else {
@@ -96,7 +96,7 @@ pub fn longest_by_socket(limits: AmLimits, in_place: bool) -> usize {
 }
 
 /// Longest record that is sent through a socket, bytes.
-pub fn longest_record(limits: AmLimits) -> usize {
+pub fn longest_record(limits: &AmLimits) -> usize {
     let message = longest_by_socket(limits, true).max(longest_by_socket(limits, false));
     message + MAX_AM_HEADER + MAX_HEAD
 }
@@ -126,7 +126,7 @@ pub fn record_limit(worker: &Worker, peer: &Peer, len: usize, contig: bool) -> R
     }
     let zcopy = contig && is_zcopy(&worker.ctx.policy, len);
     RecordLimit {
-        max: longest_by_socket(worker.ctx.tl.tcp.policy.am_limits(), zcopy),
+        max: longest_by_socket(&worker.ctx.tl.tcp.policy.am_limits, zcopy),
         zcopy,
     }
 }

@@ -221,7 +221,7 @@ fn zcopy_data(r: &Request, len: usize) -> Option<*const u8> {
 /// Longest fragment of an eager message that is sent from user memory, bytes. At most a whole message, for which the
 /// sender's buffer has room.
 fn longest_fragment(r: &Request) -> usize {
-    longest_by_socket(r.worker.get().ctx.tl.tcp.policy.am_limits(), true)
+    longest_by_socket(&r.worker.get().ctx.tl.tcp.policy.am_limits, true)
 }
 
 /// One record of a request that has several. The user's packing functions decide where a part ends: some (yaksa,

@@ -46,10 +46,10 @@ impl TcpContext {
 pub fn resources(
     options: &Options,
     adapters: &[&str],
-    longest: impl Fn(AmLimits, bool) -> String,
+    longest: impl Fn(&AmLimits, bool) -> String,
 ) -> Vec<Resource> {
-    let limits = TcpPolicy::new(options).am_limits();
-    let (bcopy, zcopy) = (longest(limits, false), longest(limits, true));
+    let limits = TcpPolicy::new(options).am_limits;
+    let (bcopy, zcopy) = (longest(&limits, false), longest(&limits, true));
     let devices = device::usable(options, adapters).unwrap_or_default();
     let resource = |device: TcpDevice| {
         let addresses: Vec<String> = device.addrs.iter().map(ToString::to_string).collect();

@@ -13,10 +13,8 @@ const DEFAULT_RX_SEG: usize = 64 << 10;
 /// Settings of TCP sockets. `None`: the system's default.
 #[derive(Clone, Debug)]
 pub struct TcpPolicy {
-    /// Longest message that is copied before it is sent, at most [`MAX_SEG`] bytes.
-    pub tx_seg_size: usize,
-    /// Longest message that is sent from the user's buffer, and longest read from a socket, at most [`MAX_SEG`] bytes.
-    pub rx_seg_size: usize,
+    /// Longest messages in one record; `max_zcopy` is the longest read from a socket, too.
+    pub am_limits: AmLimits,
     pub nodelay: bool,
     pub sndbuf: Option<usize>,
     pub rcvbuf: Option<usize>,
@@ -66,15 +64,7 @@ impl TcpPolicy {
             keep_count: self.keepalive.count,
             bind_source: self.bind_source,
             ports: self.port_range.unwrap_or(PortRange { first: 0, last: 0 }),
-            receive_buffer: self.rx_seg_size,
-        }
-    }
-
-    /// Longest messages in one record.
-    pub fn am_limits(&self) -> AmLimits {
-        AmLimits {
-            max_bcopy: self.tx_seg_size,
-            max_zcopy: self.rx_seg_size,
+            receive_buffer: self.am_limits.max_zcopy,
         }
     }
 
@@ -82,14 +72,16 @@ impl TcpPolicy {
     pub fn new(options: &Options) -> TcpPolicy {
         let limit = |count: Count| count.number().map(|n| n.min(u32::MAX as usize) as u32);
         TcpPolicy {
-            tx_seg_size: options
-                .tcp_tx_seg_size
-                .bytes_or(DEFAULT_TX_SEG)
-                .min(MAX_SEG),
-            rx_seg_size: options
-                .tcp_rx_seg_size
-                .bytes_or(DEFAULT_RX_SEG)
-                .min(MAX_SEG),
+            am_limits: AmLimits {
+                max_bcopy: options
+                    .tcp_tx_seg_size
+                    .bytes_or(DEFAULT_TX_SEG)
+                    .min(MAX_SEG),
+                max_zcopy: options
+                    .tcp_rx_seg_size
+                    .bytes_or(DEFAULT_RX_SEG)
+                    .min(MAX_SEG),
+            },
             nodelay: options.tcp_nodelay,
             sndbuf: options.tcp_sndbuf.bytes(),
             rcvbuf: options.tcp_rcvbuf.bytes(),
@@ -129,7 +121,7 @@ mod tests {
         let t = policy(&[]);
         assert!(t.nodelay && t.keepalive.on && t.port_range.is_none());
         assert_eq!(
-            (t.tx_seg_size, t.rx_seg_size, t.max_poll),
+            (t.am_limits.max_bcopy, t.am_limits.max_zcopy, t.max_poll),
             (8 << 10, 64 << 10, 16)
         );
         assert_eq!(t.keepalive.idle, Some(Duration::from_secs(10)));
@@ -146,7 +138,10 @@ mod tests {
         ]);
         assert!(!t.keepalive.on);
         assert_eq!((t.sndbuf, t.syn_cnt), (Some(1 << 20), Some(255)));
-        assert_eq!((t.tx_seg_size, t.rx_seg_size, t.max_poll), (0, MAX_SEG, 1));
+        assert_eq!(
+            (t.am_limits.max_bcopy, t.am_limits.max_zcopy, t.max_poll),
+            (0, MAX_SEG, 1)
+        );
         assert_eq!(
             t.port_range,
             Some(PortRange {
