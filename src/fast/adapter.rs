@@ -41,6 +41,9 @@ pub(super) unsafe fn put_words<S: AdapterSender>(
         if len == 8 && put_word::<S, 8>(ep, buffer.cast(), addr, rkey) {
             return ptr::null_mut();
         }
+        if len > S::MAX_PUT && is_plain(ep, rkey) {
+            return put_now::<S>(ep, buffer, len, addr, rkey, param);
+        }
         put_short::<S>(ep, buffer, len, addr, rkey, param)
     }
 }
@@ -232,11 +235,11 @@ unsafe fn get_short<S: AdapterSender>(
         let slot = sender.get_slot(len)?;
         let req = request_of(ep, &Param::new(param, 0))?;
         arm_completion(&mut *req, into.0, len);
-        if !sender.get_short(slot, from, into, Request::token(req)) {
+        let count = || stats.of(StatProtocol::RmaCopy).add(len);
+        if !sender.get_short(slot, from, into, Request::token(req), count) {
             request::recycle(req);
             return None;
         }
-        stats.of(StatProtocol::RmaCopy).add(len);
         Some(Request::handle(req))
     }
 }
@@ -268,31 +271,28 @@ pub(super) unsafe fn atomic<S: AdapterSender>(
         if !is_plain_remote(&*ep, worker, peer, slow_path, addr, len) {
             return None;
         }
+        let (sender, stats) = sender_of::<S>(ep)?;
+        let at = sender.amo_slot(&rkey.tl, addr, len)?;
         let reply: *mut u8 = p.reply_buffer().cast();
         let fetches = p.has(UCP_OP_ATTR_FIELD_REPLY_BUFFER);
         if fetches == reply.is_null() {
             return None;
         }
         let amo = S::amo(&worker.ctx.tl, (op, size), operand.cast(), reply)?;
-        let (sender, stats) = sender_of::<S>(ep)?;
-        let at = sender.amo_slot(&rkey.tl, addr, len)?;
         // Counted as mapped: the target's processor executes nothing.
-        let tally = stats.of(StatProtocol::AmoMapped);
+        let count = || stats.of(StatProtocol::AmoMapped).add(len);
         if !fetches {
-            if !sender.amo_short(at, amo, None) {
-                return None;
-            }
-            tally.add(len);
-            return Some(ptr::null_mut());
+            return sender
+                .amo_short(at, amo, None, count)
+                .then_some(ptr::null_mut());
         }
         // The user's `request_init` may run here; it must not call UCP functions.
         let req = request_of(ep, p)?;
         arm_completion(&mut *req, reply, len);
-        if !sender.amo_short(at, amo, Some((reply, Request::token(req)))) {
+        if !sender.amo_short(at, amo, Some((reply, Request::token(req))), count) {
             request::recycle(req);
             return None;
         }
-        tally.add(len);
         Some(Request::handle(req))
     }
 }

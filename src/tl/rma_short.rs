@@ -89,7 +89,7 @@ pub trait RmaShort {
     /// What a get of this length takes. `None`: it cannot be posted now.
     fn get_slot(&mut self, len: usize) -> Option<Self::Slot>;
 
-    /// Gets up to [`MAX_GET`](Self::MAX_GET) bytes. False: nothing was done.
+    /// Gets up to [`MAX_GET`](Self::MAX_GET) bytes. False: nothing was done. `count` is called if it is posted.
     ///
     /// # Safety
     /// Single-thread mode; `into` has room for `len` bytes until the lane reports the token; the slot is new.
@@ -99,6 +99,7 @@ pub trait RmaShort {
         from: Self::Remote,
         into: (*mut u8, usize),
         token: Token,
+        count: impl FnOnce(),
     ) -> bool;
 
     /// Whether one operation can get this memory, in any thread mode.
@@ -134,7 +135,7 @@ pub trait RmaShort {
     ) -> Option<(Self::Remote, Self::Slot)>;
 
     /// Executes an atomic operation; the previous value goes to `reply`, and the lane reports the token then. False:
-    /// nothing was done.
+    /// nothing was done. `count` is called if it is posted.
     ///
     /// # Safety
     /// Single-thread mode; the slot is new; the reply has room for the word until the lane reports the token.
@@ -143,6 +144,7 @@ pub trait RmaShort {
         at: (Self::Remote, Self::Slot),
         amo: Self::Amo,
         reply: Option<(*mut u8, Token)>,
+        count: impl FnOnce(),
     ) -> bool;
 
     /// What a flush has to do now.

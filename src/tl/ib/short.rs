@@ -71,12 +71,15 @@ impl RmaShort for IbSender {
         from: RemoteMem,
         into: (*mut u8, usize),
         token: Token,
+        count: impl FnOnce(),
     ) -> bool {
         // SAFETY: the queue pair belongs to this sender, whose own reference is not used meanwhile.
         let rc_ep = unsafe { &mut *slot.as_ptr() };
         let Some(through) = rc_ep.through(into.1) else {
             return false;
         };
+        // Before the post, as everywhere here: nothing has to be saved across that call.
+        count();
         if !rc_ep.read_short(from, into, through, token) {
             self.fail();
         }
@@ -135,7 +138,9 @@ impl RmaShort for IbSender {
         (at, slot): (RemoteMem, NonNull<RcEp>),
         amo: AmoDesc,
         reply: Option<(*mut u8, Token)>,
+        count: impl FnOnce(),
     ) -> bool {
+        count();
         let (into, owner) = reply.unwrap_or((ptr::null_mut(), Token::NONE));
         // SAFETY: the queue pair belongs to this sender, whose own reference is not used meanwhile.
         let posted = unsafe { &mut *slot.as_ptr() }.atomic_short(amo, at, into, owner);

@@ -77,8 +77,13 @@ impl RmaShort for TofuSender {
         from: Stadd,
         (into, len): (*mut u8, usize),
         token: Token,
+        count: impl FnOnce(),
     ) -> bool {
-        self.read(from, into, len, token) == len
+        let is_posted = self.read(from, into, len, token) == len;
+        if is_posted {
+            count();
+        }
+        is_posted
     }
 
     #[inline(always)]
@@ -123,8 +128,13 @@ impl RmaShort for TofuSender {
         (at, ()): (Stadd, ()),
         amo: TofuAmo,
         reply: Option<(*mut u8, Token)>,
+        count: impl FnOnce(),
     ) -> bool {
-        self.change(amo, at, reply)
+        let is_posted = self.change(amo, at, reply);
+        if is_posted {
+            count();
+        }
+        is_posted
     }
 
     #[inline(always)]
