@@ -154,7 +154,7 @@ proptest! {
     fn addresses_round_trip(address in worker_address(), behind in any::<[u8; 3]>()) {
         let blob = address.encode();
         prop_assert_eq!(&blob, &address.clone().encode(), "deterministic");
-        prop_assert!(blob.len() <= 420);
+        prop_assert!(blob.len() <= address::MAX_LEN);
         prop_assert_eq!(address::total_len(blob.first_chunk().unwrap()), Ok(blob.len()));
         prop_assert_eq!(WorkerAddress::decode(&[&blob[..], &behind].concat()), Ok(address));
     }
