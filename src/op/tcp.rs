@@ -1,7 +1,7 @@
 //! The calls of a worker's progress and end into the TCP transport, and what it polls with it: listeners, and pending
 //! requests.
 
-use super::{listener, sink};
+use super::{ib, listener, sink};
 use crate::engine::request::PeerRef;
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx;
@@ -80,9 +80,7 @@ fn set_networked(worker: &Worker, is_quiet: bool, oob: &IbOob<impl Sink<Peer = P
     worker.progress_flags.set_networked(is_active);
     drop(connecting);
     // A peer may have begun a connection by a message on a socket.
-    if let Some(ports) = &oob.ports
-        && !ports.is_quiet()
-    {
-        worker.progress_flags.raise_ib();
+    if let Some(ports) = oob.ports.as_deref() {
+        ib::raise_flags(worker, ports);
     }
 }

@@ -59,11 +59,6 @@ impl IbContext {
         self.policy.as_ref().is_some_and(|ib| len >= ib.in_place)
     }
 
-    /// Whether messages may go by UD.
-    pub fn by_datagrams(&self) -> bool {
-        self.policy.as_ref().is_some_and(|ib| ib.datagrams)
-    }
-
     /// Whether the transports are allowed, and there is no port to use.
     pub fn lacks_ports(&self) -> bool {
         self.policy.is_some() && self.ports.is_empty()

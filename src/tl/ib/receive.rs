@@ -141,7 +141,7 @@ fn take_ends<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, i: usize) -> u32 {
         let n = ports.ifaces[i].poll_send_cq(&mut wcs);
         for wc in &wcs[..n] {
             // SAFETY: the device has written `n` entries.
-            on_other_end(ports, sink.cold(), i, unsafe { wc.assume_init_ref() });
+            on_other_end(ports, sink, i, unsafe { wc.assume_init_ref() });
         }
         count += n as u32;
         if n < BATCH {
@@ -159,13 +159,13 @@ fn take_found<S: Sink>(
 ) -> u32 {
     let mut count = ended.len() as u32;
     for (i, wc) in ended {
-        on_other_end(ports, sink.cold(), i, &wc);
+        on_other_end(ports, sink, i, &wc);
     }
     for (i, wc) in arrived {
         if sink.is_inherited() {
             break;
         }
-        count += take_ends(ports, sink.cold(), i);
+        count += take_ends(ports, sink, i);
         count += take_arrivals(ports, sink, i, &[wc]);
     }
     count
