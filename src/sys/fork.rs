@@ -207,7 +207,8 @@ impl<T> Mutex<T> {
 
     /// `None`: another thread holds it.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
-        self.lock.try_take().then_some(Guard(self))
+        // The guard is made only with the lock: dropped without it, it would release another thread's.
+        self.lock.try_take().then(|| Guard(self))
     }
 
     /// The lock for [`watch`].
@@ -369,5 +370,24 @@ fn replace_descriptors(descriptors: &BTreeMap<RawFd, FileIdentity>) {
     if inert >= 0 {
         // SAFETY: opened above; this function is its only owner.
         unsafe { libc::close(inert) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_try_lock_leaves_the_lock_with_its_holder() {
+        let mutex = Mutex::new(0);
+        let held = mutex.lock();
+        assert!(mutex.try_lock().is_none());
+        assert!(mutex.try_lock().is_none());
+        drop(held);
+        assert!(mutex.try_lock().is_some());
+        assert!(
+            mutex.try_lock().is_some(),
+            "a dropped guard releases the lock"
+        );
     }
 }
