@@ -20,8 +20,38 @@ pub struct RegionId {
 #[derive(Default)]
 pub struct RegionTable {
     table: RwLock<RegionIndex>,
+    /// Excludes most memory that is in no region, without the lock.
+    hull: Hull,
     /// Regions that were removed. Changed under the table's lock.
     removals: AtomicU64,
+}
+
+/// The lowest and the highest address of all regions so far. Changed under the table's lock. Relaxed everywhere: a thread
+/// that asks for the region of `ucp_mem_map` has synchronised with that call.
+struct Hull {
+    start: AtomicU64,
+    end: AtomicU64,
+}
+
+impl Default for Hull {
+    /// That of no regions: contains no bytes, not even none.
+    fn default() -> Self {
+        Hull {
+            start: AtomicU64::new(u64::MAX),
+            end: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Hull {
+    fn contains(&self, start: u64, end: u64) -> bool {
+        self.start.load(Ordering::Relaxed) <= start && end <= self.end.load(Ordering::Relaxed)
+    }
+
+    fn extend(&self, start: u64, end: u64) {
+        self.start.fetch_min(start, Ordering::Relaxed);
+        self.end.fetch_max(end, Ordering::Relaxed);
+    }
 }
 
 /// The region that a worker's last search found: most accesses of a peer go to the same one. The progress thread's, so
@@ -76,6 +106,7 @@ impl RegionTable {
         export: Option<ShmExport>,
     ) -> RegionId {
         let mut table = self.table.write();
+        self.hull.extend(start, end);
         RegionId {
             region: table.regions.insert(start, end, tl),
             export: export.map(|export| table.exports.insert(start, end, export)),
@@ -115,6 +146,9 @@ impl RegionTable {
         f: impl Fn(intervals::IntervalKey, &TlRegion) -> Option<T>,
     ) -> Option<T> {
         let end = addr.checked_add(len)?;
+        if !self.hull.contains(addr, end) {
+            return None;
+        }
         self.table.read().regions.find(addr, end, f)
     }
 
@@ -195,6 +229,21 @@ mod tests {
         assert!(contains(&regions, 1500, 1));
         regions.remove(again);
         assert!(!contains(&regions, 1500, 1));
+    }
+
+    #[test]
+    fn memory_around_between_and_of_removed_regions_is_in_none() {
+        let regions = RegionTable::default();
+        let around = |addr, len| regions.around(addr, len);
+        assert_eq!(around(0, 0), None);
+        let high = insert(&regions, 3000, 4000);
+        assert_eq!(around(3000, 1000), Some((3000, 1000)));
+        assert_eq!((around(2999, 2), around(3999, 2)), (None, None));
+        insert(&regions, 1000, 2000);
+        assert_eq!(around(1999, 1), Some((1000, 1000)));
+        assert_eq!((around(2500, 1), around(999, 1)), (None, None));
+        regions.remove(high);
+        assert_eq!((around(3000, 8), around(u64::MAX, 8)), (None, None));
     }
 
     #[test]
