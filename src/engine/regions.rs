@@ -26,8 +26,8 @@ pub struct RegionTable {
     removals: AtomicU64,
 }
 
-/// The lowest and the highest address of all regions so far. Changed under the table's lock. Relaxed everywhere: a thread
-/// that asks for the region of `ucp_mem_map` has synchronised with that call.
+/// The lowest and the highest address of all regions so far. Changed under the table's lock. Relaxed everywhere: a
+/// thread that asks for the region of `ucp_mem_map` has synchronised with that call.
 struct Hull {
     start: AtomicU64,
     end: AtomicU64,
