@@ -8,6 +8,7 @@ use crate::sys::clock;
 use crate::sys::epoll::Epoll;
 use crate::sys::epoll_timer::EpollTimer;
 use crate::sys::fork::{Lock, Mutex};
+use crate::tl::IfaceKind;
 use crate::tl::cm_conn::{CmConn, CmListener, CmTransport};
 use crate::wire::address::WorkerAddress;
 use crate::wire::cm_msg::{Hello, NUMBER_BITS};
@@ -176,6 +177,9 @@ pub struct CmState {
 }
 
 impl CmState {
+    /// Connection establishment is progressed whenever this interface is to be polled.
+    pub const IFACE: IfaceKind = IfaceKind::Tcp;
+
     /// An empty one. `keepalive`: interval of the probes of a server's host, milliseconds.
     ///
     /// # Errors

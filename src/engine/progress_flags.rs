@@ -1,25 +1,30 @@
 //! Pending work of progress, other than messages in rings: one word of bits, so that one load shows that there is none.
 
+use crate::tl::IfaceKind;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Deferred work: see [`ProgressFlags::raise_deferred`].
 const DEFERRED: u64 = 1 << 0;
-/// There are connections, or peers in `connect_tcp`.
-const NETWORKED: u64 = 1 << 1;
 /// CMA has copied for the user since the last progress or flush.
-const COPIED: u64 = 1 << 2;
-/// There are connections by queue pairs.
-const IB: u64 = 1 << 3;
-/// There are peers in `connect_ib`.
-const CONNECT_IB: u64 = 1 << 4;
-/// There is a Tofu interface to poll.
-const TOFU: u64 = 1 << 5;
-/// There are peers at which Tofu rings are to be requested.
-const CONNECT_TOFU: u64 = 1 << 6;
+const COPIED: u64 = 1 << 1;
+/// Interfaces to poll: a bit for each [`IfaceKind`].
+const POLLED: u32 = 2;
+/// Interfaces that are to connect to peers.
+const CONNECTING: u32 = POLLED + IfaceKind::COUNT as u32;
 /// One request that waits in a pending queue; the bits above count them.
-const BACKLOG: u64 = 1 << 7;
+const BACKLOG: u64 = 1 << (CONNECTING + IfaceKind::COUNT as u32);
 /// The worker is inherited from a parent. (So many requests never wait.)
 const INHERITED: u64 = 1 << 63;
+
+/// The bit of an interface to poll.
+const fn polled(kind: IfaceKind) -> u64 {
+    1 << (POLLED + kind as u32)
+}
+
+/// The bit of an interface that is to connect to peers.
+const fn connecting(kind: IfaceKind) -> u64 {
+    1 << (CONNECTING + kind as u32)
+}
 
 /// Set by any thread that leaves work, read by the progress thread.
 #[derive(Default)]
@@ -67,103 +72,68 @@ impl ProgressFlags {
         fence(Ordering::SeqCst);
     }
 
-    /// The next progress call has to poll the network.
-    pub fn raise_network(&self) {
-        // Release: pairs with the Acquire load in `is_networked`; publishes the request.
-        self.0.fetch_or(NETWORKED, Ordering::Release);
+    /// The next progress call and all further ones have to poll an interface.
+    pub fn raise(&self, kind: IfaceKind) {
+        // Release: pairs with the Acquire load in `has`; publishes what is to be polled.
+        self.0.fetch_or(polled(kind), Ordering::Release);
     }
 
-    /// The next progress call and all further ones have to poll the ports. Relaxed: publishes nothing.
-    pub fn raise_ib(&self) {
-        self.0.fetch_or(IB, Ordering::Relaxed);
+    /// A peer was put into the list of those to which the interface is to connect, or work into that of rails.
+    pub fn raise_connect(&self, kind: IfaceKind) {
+        // Release: pairs with the Acquire in `take_connect`; publishes the entry.
+        self.0
+            .fetch_or(polled(kind) | connecting(kind), Ordering::Release);
     }
 
-    /// A peer was put into `connect_ib`.
-    pub fn raise_connect_ib(&self) {
-        // Release: pairs with the Acquire in `take_connect_ib`; publishes the entry.
-        self.0.fetch_or(IB | CONNECT_IB, Ordering::Release);
-    }
-
-    /// Whether peers were put into `connect_ib`; the caller handles them.
+    /// Whether there are entries in those lists; the caller handles them.
     #[inline]
-    pub fn take_connect_ib(&self) -> bool {
-        // Acquire: pairs with the Release in `raise_connect_ib`.
-        let wanted = self.0.load(Ordering::Acquire) & CONNECT_IB != 0;
+    pub fn take_connect(&self, kind: IfaceKind) -> bool {
+        // Acquire: pairs with the Release in `raise_connect`.
+        let wanted = self.0.load(Ordering::Acquire) & connecting(kind) != 0;
         if wanted {
             // Release and fence as in `take_deferred`: an entry that is added from here on sets the bit again.
-            self.0.fetch_and(!CONNECT_IB, Ordering::Release);
+            self.0.fetch_and(!connecting(kind), Ordering::Release);
             fence(Ordering::SeqCst);
         }
         wanted
     }
 
-    /// Whether the ports are to be polled.
-    #[inline]
-    pub fn has_ib(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & (IB | CONNECT_IB) != 0
+    /// Whether [`take_connect`](Self::take_connect) would be true.
+    pub fn has_connects(&self, kind: IfaceKind) -> bool {
+        // Acquire: pairs with the Release in `raise_connect`.
+        self.0.load(Ordering::Acquire) & connecting(kind) != 0
     }
 
-    /// Whether the ports are the only work. Relaxed: the code that handles the bits loads them again.
+    /// Whether the interface is to be polled.
+    #[inline]
+    pub fn has(&self, kind: IfaceKind) -> bool {
+        // Acquire: pairs with the Release in `raise` and `raise_connect`.
+        self.0.load(Ordering::Acquire) & (polled(kind) | connecting(kind)) != 0
+    }
+
+    /// Whether polling the interface is the only work. Relaxed: the code that handles the bits loads them again.
     #[inline(always)]
-    pub fn only_ib(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == IB
+    pub fn only(&self, kind: IfaceKind) -> bool {
+        self.0.load(Ordering::Relaxed) == polled(kind)
     }
 
-    /// Progress has polled the ports, and there is no other work. Relaxed: publishes nothing.
-    pub fn clear_ib(&self) {
-        self.0.fetch_and(!IB, Ordering::Relaxed);
-    }
-
-    /// Every progress call has to poll the Tofu interface. Relaxed: publishes nothing.
-    pub fn raise_tofu(&self) {
-        self.0.fetch_or(TOFU, Ordering::Relaxed);
-    }
-
-    /// Whether there is a Tofu interface to poll. Relaxed: publishes nothing.
-    #[inline]
-    pub fn has_tofu(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & TOFU != 0
-    }
-
-    /// Whether the Tofu interface is the only work. Relaxed: the code that handles the bits loads them again.
-    #[inline(always)]
-    pub fn only_tofu(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == TOFU
-    }
-
-    /// A peer was put into the list of those at which Tofu rings are to be requested.
-    pub fn raise_connect_tofu(&self) {
-        // Release: pairs with the Acquire in `take_connect_tofu`; publishes the entry.
-        self.0.fetch_or(CONNECT_TOFU, Ordering::Release);
-    }
-
-    /// Whether peers were put into that list; the caller handles them.
-    #[inline]
-    pub fn take_connect_tofu(&self) -> bool {
-        // Acquire: pairs with the Release in `raise_connect_tofu`.
-        let wanted = self.0.load(Ordering::Acquire) & CONNECT_TOFU != 0;
-        if wanted {
-            // Release and fence as in `take_deferred`: an entry that is added from here on sets the bit again.
-            self.0.fetch_and(!CONNECT_TOFU, Ordering::Release);
-            fence(Ordering::SeqCst);
+    /// Progress has polled the interface; `is_active`: whether it has to be polled again.
+    pub fn update(&self, kind: IfaceKind, is_active: impl Fn() -> bool) {
+        if is_active() {
+            // Relaxed: publishes nothing.
+            if self.0.load(Ordering::Relaxed) & polled(kind) == 0 {
+                self.0.fetch_or(polled(kind), Ordering::Relaxed);
+            }
+            return;
         }
-        wanted
-    }
-
-    /// Whether the network is to be polled.
-    #[inline]
-    pub fn is_networked(&self) -> bool {
-        // Acquire: pairs with the Release in `raise_network`.
-        self.0.load(Ordering::Acquire) & NETWORKED != 0
-    }
-
-    /// Progress has polled the network; `active`: it has to be polled again. Relaxed: publishes nothing.
-    pub fn set_networked(&self, active: bool) {
-        let was = self.0.load(Ordering::Relaxed) & NETWORKED != 0;
-        if was && !active {
-            self.0.fetch_and(!NETWORKED, Ordering::Relaxed);
-        } else if active && !was {
-            self.0.fetch_or(NETWORKED, Ordering::Relaxed);
+        if self.0.load(Ordering::Relaxed) & polled(kind) == 0 {
+            return;
+        }
+        self.0.fetch_and(!polled(kind), Ordering::AcqRel);
+        // SeqCst: what another thread added before this bit was cleared is seen here; what it adds later sets the bit.
+        fence(Ordering::SeqCst);
+        if is_active() {
+            self.raise(kind);
         }
     }
 
@@ -213,6 +183,18 @@ impl ProgressFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use IfaceKind::{Tcp, Tofu};
+
+    #[test]
+    fn work_that_is_added_while_the_bit_is_cleared_sets_it_again() {
+        let flags = ProgressFlags::default();
+        let calls = std::cell::Cell::new(0);
+        // Another thread's entry is seen by the second look.
+        let is_active = || calls.replace(calls.get() + 1) > 0;
+        flags.raise(Tcp);
+        flags.update(Tcp, is_active);
+        assert!(flags.has(Tcp));
+    }
 
     #[test]
     fn flags_do_not_overlap() {
@@ -222,30 +204,32 @@ mod tests {
         flags.queued();
         flags.raise_deferred();
         flags.raise_copied();
-        flags.raise_network();
-        assert!(flags.has_deferred() && flags.is_networked() && flags.backlog() == 2);
+        flags.raise(Tcp);
+        assert!(flags.has_deferred() && flags.has(Tcp) && flags.backlog() == 2);
         assert!(flags.has_copied());
         flags.clear_copied();
         assert!(!flags.has_copied());
         flags.take_deferred();
-        assert!(!flags.has_deferred() && flags.is_networked() && flags.backlog() == 2);
+        assert!(!flags.has_deferred() && flags.has(Tcp) && flags.backlog() == 2);
         flags.dequeued(2);
         assert!(!flags.none() && flags.backlog() == 0);
-        flags.set_networked(true);
-        flags.set_networked(false);
-        flags.raise_connect_ib();
-        assert!(flags.has_ib() && !flags.only_ib());
-        assert!(flags.take_connect_ib() && !flags.take_connect_ib());
-        assert!(flags.only_ib() && !flags.is_networked() && flags.backlog() == 0);
-        flags.clear_ib();
+        flags.update(Tcp, || true);
+        flags.update(Tcp, || false);
         assert!(flags.none());
-        flags.raise_tofu();
-        assert!(flags.only_tofu() && flags.has_tofu() && !flags.has_ib());
-        flags.raise_connect_tofu();
-        assert!(!flags.only_tofu() && flags.take_connect_tofu() && flags.only_tofu());
+        for kind in IfaceKind::ALL {
+            flags.raise_connect(kind);
+            assert!(flags.has(kind) && !flags.only(kind) && flags.has_connects(kind));
+            assert!(flags.take_connect(kind) && !flags.take_connect(kind));
+            assert!(flags.only(kind) && flags.backlog() == 0);
+            let others = IfaceKind::ALL.into_iter().filter(|&other| other != kind);
+            assert!(others.clone().all(|other| !flags.has(other)));
+            flags.update(kind, || false);
+            assert!(flags.none());
+        }
+        flags.raise(Tofu);
         flags.queued();
         flags.set_inherited();
-        assert!(flags.is_inherited() && !flags.has_tofu() && !flags.has_deferred());
+        assert!(flags.is_inherited() && !flags.has(Tofu) && !flags.has_deferred());
         flags.dequeued(1);
         assert!(flags.is_inherited() && !flags.none());
     }

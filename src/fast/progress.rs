@@ -2,11 +2,13 @@
 
 use super::arrival::{Called, Inlined};
 use super::{shm, tofu};
+use crate::engine::cm::CmState;
 use crate::engine::core_yield::{is_polled_in_vain, yield_core};
 use crate::engine::worker::{HOT_RINGS, Rx, Worker};
 use crate::op::sink::WorkerSink;
-use crate::op::{self, deferred, tcp, tick};
+use crate::op::{deferred, listener, tick};
 use crate::proto::{resolve, tx};
+use crate::tl::IfaceKind;
 use crate::tl::ib::bindings::ibv_wc;
 use crate::tl::ib::iface::IbIface;
 use crate::tl::ib::receive::short::PolledCqs;
@@ -50,12 +52,13 @@ fn has_flags(rx: &Rx) -> bool {
 unsafe fn progress_ib(worker: &Worker) -> u32 {
     // SAFETY: the caller's promise. Not used after the calls that borrow it again.
     let rx = unsafe { worker.rx.alone() };
-    if !worker.progress_flags.only_ib() || rx.calls == 0 || worker.doorbell.has_new_ring() {
+    if !worker.progress_flags.only(IfaceKind::Ib) || rx.calls == 0 || worker.doorbell.has_new_ring()
+    {
         // SAFETY: the caller's promise.
         return unsafe { progress_tofu(worker) };
     }
     if rx.shm_rings.is_empty()
-        && let Some(iface) = rx.ib.as_deref().and_then(IbWorker::sole)
+        && let Some(iface) = rx.tl.ib.as_deref().and_then(IbWorker::sole)
     {
         // SAFETY: the caller's promise; the interface belongs to `rx.ib`.
         return unsafe { poll_sole(worker, iface) };
@@ -72,7 +75,7 @@ unsafe fn progress_ib(worker: &Worker) -> u32 {
 unsafe fn progress_tofu(worker: &Worker) -> u32 {
     // SAFETY: the caller's promise. Not used after the call that locks it.
     let rx = unsafe { worker.rx.alone() };
-    if !worker.progress_flags.only_tofu()
+    if !worker.progress_flags.only(IfaceKind::Tofu)
         || rx.calls == 0
         || worker.doorbell.has_new_ring()
         || !rx.shm_rings.is_empty()
@@ -100,7 +103,7 @@ unsafe fn progress_shm(worker: &Worker) -> u32 {
         return move_on::<false>(worker);
     }
     let rings = shm::poll_few(worker, rx);
-    let came = match rx.ib.as_deref().and_then(IbWorker::sole) {
+    let came = match rx.tl.ib.as_deref().and_then(IbWorker::sole) {
         // SAFETY: the caller's promise; the interface belongs to `rx.ib`.
         Some(iface) => unsafe { poll_sole(worker, iface) },
         None => poll_ib(worker, rx),
@@ -110,7 +113,7 @@ unsafe fn progress_shm(worker: &Worker) -> u32 {
 
 /// Handles arrivals and send completions of all ports, in single-thread mode.
 fn poll_ib(worker: &Worker, rx: &mut Rx) -> u32 {
-    let Some(ports) = rx.ib.as_deref_mut() else {
+    let Some(ports) = rx.tl.ib.as_deref_mut() else {
         return 0;
     };
     worker.rx.hold(true);
@@ -146,7 +149,7 @@ unsafe fn poll_sole(worker: &Worker, iface: NonNull<IbIface>) -> u32 {
 unsafe fn take_packets(worker: &Worker, iface: &IbIface, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
     // SAFETY: single-thread mode; no progress call up the stack borrows `rx`.
     let rx = unsafe { worker.rx.alone() };
-    let Some(ports) = rx.ib.as_deref_mut() else {
+    let Some(ports) = rx.tl.ib.as_deref_mut() else {
         return 0;
     };
     worker.rx.hold(true);
@@ -165,7 +168,7 @@ unsafe fn take_packets(worker: &Worker, iface: &IbIface, wcs: &[MaybeUninit<ibv_
 unsafe fn take_completions(worker: &Worker, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
     // SAFETY: single-thread mode; no progress call up the stack borrows `rx`.
     let rx = unsafe { worker.rx.alone() };
-    let Some(ports) = rx.ib.as_deref_mut() else {
+    let Some(ports) = rx.tl.ib.as_deref_mut() else {
         return 0;
     };
     worker.rx.hold(true);
@@ -184,7 +187,7 @@ pub(super) fn inlined(worker: &Worker) -> WorkerSink<'_, Inlined> {
 
 /// The worker for what arrives, in single-thread mode.
 #[inline(always)]
-fn called(worker: &Worker) -> WorkerSink<'_, Called<false>> {
+pub(super) fn called(worker: &Worker) -> WorkerSink<'_, Called<false>> {
     WorkerSink::new(worker, Called)
 }
 
@@ -205,16 +208,22 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
     }
     let mut count = shm::poll_all::<MT>(worker, rx);
     worker.progress_flags.clear_copied();
-    if worker.progress_flags.has_ib() {
-        count += op::ib::progress(worker, rx, Called::<MT>);
+    let flags = &worker.progress_flags;
+    let polls_sockets = flags.has(CmState::IFACE);
+    if polls_sockets && listener::is_busy(worker) {
+        count += listener::progress(worker);
     }
-    if worker.progress_flags.has_tofu() {
-        count += op::tofu::progress(worker, rx, Called::<MT>);
-    }
-    if worker.progress_flags.is_networked() {
-        count += tcp::progress(worker, rx);
-    } else if worker.progress_flags.backlog() != 0 {
+    let (sink, has_rings) = (
+        WorkerSink::new(worker, Called::<MT>),
+        !rx.shm_rings.is_empty(),
+    );
+    count += rx.tl.progress(sink, has_rings, |kind| flags.has(kind));
+    // Also sends requests that callbacks have queued in this call.
+    if flags.backlog() != 0 {
         count += tx::progress_backlog(worker);
+    }
+    if polls_sockets {
+        rx.tl.end_progress();
     }
     if worker.progress_flags.has_deferred() {
         count += deferred::progress(worker, rx);

@@ -1,10 +1,8 @@
 //! Polling of the Tofu interconnect in the hot path, in single-thread mode.
 
-use super::arrival::Called;
-use super::progress::inlined;
+use super::progress::{called, inlined};
 use super::shm::BATCH;
 use crate::engine::worker::{Rx, Worker};
-use crate::op;
 use crate::tl::tofu::receive::short::{self, Polled};
 
 /// Polls the MRQ, and other sources only if they may have something.
@@ -13,7 +11,7 @@ use crate::tl::tofu::receive::short::{self, Polled};
 /// Single-thread mode, and no caller holds progress, or a reference to the queue.
 #[inline(never)]
 pub unsafe fn poll(worker: &Worker, rx: &mut Rx) -> u32 {
-    let polled = match rx.tofu.as_deref_mut() {
+    let polled = match rx.tl.tofu.as_deref_mut() {
         // SAFETY: single-thread mode, and no other reference to the queue lives.
         Some(rings) => unsafe { short::poll(rings) },
         None => Polled::All,
@@ -30,7 +28,7 @@ pub unsafe fn poll(worker: &Worker, rx: &mut Rx) -> u32 {
 #[inline(never)]
 fn poll_all(worker: &Worker, rx: &mut Rx) -> u32 {
     worker.rx.hold(true);
-    let count = op::tofu::progress(worker, rx, Called::<false>);
+    let count = rx.tl.progress_tofu(called(worker));
     worker.rx.hold(false);
     rx.events += u64::from(count);
     count
@@ -44,7 +42,7 @@ fn poll_all(worker: &Worker, rx: &mut Rx) -> u32 {
 #[inline(never)]
 unsafe fn take(worker: &Worker, rx: &mut Rx, code: i32) -> u32 {
     let calls = rx.calls;
-    let Some(rings) = rx.tofu.as_deref_mut() else {
+    let Some(rings) = rx.tl.tofu.as_deref_mut() else {
         return 0;
     };
     worker.rx.hold(true);
@@ -66,7 +64,7 @@ unsafe fn take(worker: &Worker, rx: &mut Rx, code: i32) -> u32 {
 /// As for [`poll`]; the caller holds progress.
 #[inline(never)]
 unsafe fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
-    let Some(rings) = rx.tofu.as_deref_mut() else {
+    let Some(rings) = rx.tl.tofu.as_deref_mut() else {
         return 0;
     };
     // SAFETY: the caller's promise.
@@ -74,5 +72,5 @@ unsafe fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
     if is_empty {
         return count;
     }
-    count + op::tofu::progress(worker, rx, Called::<false>)
+    count + rx.tl.progress_tofu(called(worker))
 }

@@ -1,8 +1,9 @@
 //! The layer above the transports, as they see it.
 
 use super::payload::{self, PayloadHold};
-use super::{rx_dispatch, signal};
+use super::{listener, rx_dispatch, signal};
 use crate::ctypes::*;
+use crate::engine::cm::CmState;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, PeerRef, Request};
 use crate::engine::worker::Worker;
@@ -11,8 +12,9 @@ use crate::proto::tx::completion::{self, EndedRequests};
 use crate::proto::tx::{self, zcopy};
 use crate::proto::{detach, failure, flush, rndv};
 use crate::tl::payload::{PartialRecord, PayloadMem, PayloadPlace};
+use crate::tl::rail_event::RailEvent;
 use crate::tl::sink::{LostPart, PeerContact, PeerState, Sink};
-use crate::tl::{Lane, LaneTarget, Message, Token};
+use crate::tl::{IfaceKind, Lane, LaneTarget, Message, Token};
 use crate::wire::header::{Kind, SignalWord};
 use std::sync::atomic::Ordering;
 
@@ -149,6 +151,27 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
             // SAFETY: no part of the request is outstanding, and it is in no list.
             unsafe { zcopy::end(req) };
         }
+    }
+
+    #[inline]
+    fn has_connects(self, kind: IfaceKind) -> bool {
+        self.worker.progress_flags.has_connects(kind)
+    }
+
+    fn take_connects(self, kind: IfaceKind) -> impl Iterator<Item = PeerRef> {
+        let flagged = self.worker.progress_flags.take_connect(kind);
+        let wanted = flagged.then(|| self.worker.peer_lists.connects(kind).lock().take());
+        wanted.into_iter().flatten().map(|(peer, ())| peer)
+    }
+
+    fn take_rail_events(self) -> impl Iterator<Item = (PeerRef, RailEvent)> {
+        self.worker.peer_lists.rails.lock().take().into_iter()
+    }
+
+    fn set_polled(self, kind: IfaceKind, polled: bool) {
+        let worker = self.worker;
+        let is_active = || polled || kind == CmState::IFACE && listener::is_busy(worker);
+        worker.progress_flags.update(kind, is_active);
     }
 
     fn send_control(self, peer: PeerRef, kind: Kind, imm: u64, body: &[u8]) {

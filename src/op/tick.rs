@@ -1,11 +1,10 @@
 //! Periodic work of progress: keepalive and timeouts of the transports, listeners, dead peers, finished rings.
 
-use super::{ib, listener, sink, tcp, tofu};
+use super::{listener, sink};
 use crate::engine::progress_clock::Tick;
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::{close_grace, detach, liveness, release, ring_reclaim};
 use crate::sys::clock;
-use crate::tl::ib::receive;
 
 /// Periodic work: finds dead peers and frees finished rings. Returns the number of events, which count as progress: a
 /// program may sleep when progress returns 0.
@@ -21,25 +20,12 @@ pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
     if let Some(inbox) = &rx.inbox {
         inbox.note_progress(clock::monotonic_ns);
     }
-    if let Some(ports) = rx.ib.as_deref_mut() {
-        count += if advanced {
-            ib::tick(worker, ports, now)
-        } else {
-            // Connection requests do not wait for the clock.
-            receive::poll(ports, sink::cold(worker))
-        };
-    }
+    let due = advanced.then_some(now);
+    count += rx.tl.tick(sink::cold(worker), &worker.ctx.tl, due);
     if worker.progress_flags.is_inherited() {
         return count;
     }
     if advanced {
-        if let Some(rings) = rx.tofu.as_deref_mut() {
-            tofu::tick(worker, rings, now);
-        }
-        count += tcp::tick(worker, rx);
-        if worker.progress_flags.is_inherited() {
-            return count;
-        }
         count += listener::progress(worker);
     }
     if now.saturating_sub(rx.last_failure_check) < liveness::CHECK_INTERVAL_MS {

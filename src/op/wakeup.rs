@@ -7,6 +7,7 @@ use crate::engine::wakeup::Wakeup;
 use crate::engine::worker::Worker;
 use crate::proto::{close_grace, tx};
 use crate::sys::log;
+use crate::tl::IfaceKind;
 
 /// Arms the worker's wakeup. `UCS_ERR_BUSY` if there is something to do first; `UCS_ERR_IO_ERROR` where the program has
 /// closed the descriptors.
@@ -42,18 +43,16 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
     let busy = is_stuck(worker)
         || worker.cqs.any_ready()
         || worker.progress_flags.has_deferred()
-        || (rx.tl.tcp.as_mut()).is_some_and(|s| s.behind() > 0 || !s.sleep_until_due())
         || (worker.cm.lock().as_mut()).is_some_and(|x| !x.sleep_until_due())
-        || !worker.peer_lists.connect_tcp.lock().is_empty()
-        || !worker.peer_lists.connect_ib.lock().is_empty()
-        || rx.ib.as_mut().is_some_and(|p| !p.arm(sink::cold(worker)))
+        || has_connects(worker)
+        || !rx.tl.arm(sink::cold(worker))
         || worker.doorbell.has_new_ring()
         || rx
             .shm_rings
             .iter_mut()
             .any(|c| !matches!(c.consumer.peek(), Ok(None)))
         || pending(worker, wake);
-    if rx.ib.as_ref().is_some_and(|p| p.timed) {
+    if rx.tl.is_timed() {
         // The next progress call reads the clock.
         rx.calls = 1;
     }
@@ -65,6 +64,12 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
     }
     wake.disarm();
     UCS_ERR_BUSY
+}
+
+/// Whether peers wait for a connection.
+fn has_connects(worker: &Worker) -> bool {
+    let flags = &worker.progress_flags;
+    (IfaceKind::ALL.into_iter()).any(|kind| flags.has_connects(kind))
 }
 
 /// Whether a pending queue waits for room that no event reports: only progress can send it.
@@ -81,8 +86,9 @@ fn pending(worker: &Worker, wake: &Wakeup) -> bool {
         if let Some(x) = worker.cm.lock().as_deref_mut() {
             x.urgent = true;
         }
-        worker.progress_flags.raise_network();
-        worker.progress_flags.raise_ib();
+        for kind in IfaceKind::ALL {
+            worker.progress_flags.raise(kind);
+        }
     }
     pending
 }

@@ -1,6 +1,6 @@
 //! Worker destruction: cancels what is open and closes the connections.
 
-use super::{endpoint, ib, sink, tofu};
+use super::{endpoint, sink};
 use crate::ctypes::*;
 use crate::engine::cm::ConnRequest;
 use crate::engine::endpoint::EpFlags;
@@ -131,33 +131,24 @@ fn close_interfaces(w: &Worker) {
     // Rings are closed before the inbox that contains them; then the peers close their rings to this worker.
     let mut rx = w.rx.lock();
     rx.shm_rings.clear();
-    if let Some(sockets) = rx.tl.tcp.as_deref_mut() {
-        if let Some(wake) = &w.wakeup {
-            wake.remove(sockets.epoll.as_fd());
-        }
-        sockets.close(sink::cold(w));
-    }
-    close_lanes(w, &mut rx);
+    stop_events(w, &mut rx);
+    rx.tl.close(sink::cold(w), &w.ctx.tl);
 }
 
-/// Closes all IB and Tofu connections.
-fn close_lanes(w: &Worker, rx: &mut Rx) {
-    if let Some(mut ports) = rx.ib.take() {
-        if let Some(wake) = &w.wakeup {
-            ports.descriptors().for_each(|fd| wake.remove(fd));
-        }
-        w.ctx.tl.ib.forget_worker(w.uid);
-        ib::close(w, &mut ports);
-    }
-    if let Some(mut rings) = rx.tofu.take() {
-        tofu::close(w, &mut rings);
+/// No interface wakes the worker any more.
+fn stop_events(w: &Worker, rx: &mut Rx) {
+    if let Some(wake) = &w.wakeup {
+        (rx.tl).each_descriptor(&mut |fd| wake.remove(fd));
     }
 }
 
 /// Completes zcopy requests, after the connections through which devices use their memory are closed.
 #[cold]
 fn end_zcopies(w: &Worker, in_flight: Vec<*mut Request>) {
-    close_lanes(w, &mut w.rx.lock());
+    let mut rx = w.rx.lock();
+    stop_events(w, &mut rx);
+    rx.tl.close_adapters(sink::cold(w), &w.ctx.tl);
+    drop(rx);
     for req in in_flight {
         // SAFETY: the caller has removed the requests from all lists: this thread owns them.
         unsafe { request::complete(req, UCS_ERR_CANCELED) };

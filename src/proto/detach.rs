@@ -145,9 +145,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
     let named = release::named_by_requests(worker);
     reply_to_offers(worker, rx, &named);
     let mut senders: PeerSet = rx.shm_rings.iter().map(|c| c.peer).collect();
-    if let Some(rings) = rx.tofu.as_deref() {
-        senders.extend(rings.peers());
-    }
+    rx.tl.each_sender(|peer| senders.insert(peer));
     let idle = worker.peer_lists.idle.lock().take();
     let (mut kept, mut looked_at) = (Vec::with_capacity(idle.len()), Vec::new());
     for (peer, ()) in idle {

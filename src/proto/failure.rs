@@ -91,9 +91,9 @@ pub fn unwatch(worker: &Worker, peer: &Peer) {
 #[cold]
 pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
     let lost = worker.peer_lists.failed.lock().take();
-    if let Some(ports) = rx.ib.as_deref_mut().filter(|_| !lost.is_empty()) {
+    if !lost.is_empty() {
         let failed: PeerSet = lost.iter().map(|&(peer, ())| peer).collect();
-        ports.end(|peer: PeerRef| failed.contains(peer.get()));
+        (rx.tl).end_peers(&|peer: PeerRef| failed.contains(peer.get()));
     }
     for (peer, ()) in lost {
         let peer = peer.get();

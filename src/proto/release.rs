@@ -118,9 +118,7 @@ fn trim(worker: &Worker, rx: &mut Rx) {
     trim_list(&mut worker.unlisted.lock());
     trim_list(&mut worker.replaced_peers.lock());
     trim_list(&mut rx.shm_rings);
-    if let Some(rings) = rx.tofu.as_deref_mut() {
-        rings.trim();
-    }
+    rx.tl.trim();
 }
 
 fn trim_list<T>(list: &mut Vec<T>) {
@@ -194,16 +192,7 @@ fn named(worker: &Worker, rx: &mut Rx) -> PeerSet {
     let mut named = worker.peer_lists.all();
     add_those_of_requests(worker, &mut named);
     named.extend(rx.shm_rings.iter().map(|c| c.peer));
-    if let Some(sockets) = rx.tl.tcp.as_deref() {
-        named.extend(sockets.iter().filter_map(|c| c.peer));
-        named.extend(sockets.retries.iter().map(|r| r.peer));
-    }
-    if let Some(ports) = rx.ib.as_deref_mut() {
-        named.extend(ports.iter().map(|c| c.peer));
-    }
-    if let Some(rings) = rx.tofu.as_deref() {
-        named.extend(rings.peers());
-    }
+    rx.tl.each_peer(&mut |peer| named.insert(peer));
     named
 }
 

@@ -1,9 +1,9 @@
 //! Transports: how bytes get from one worker to another. They do not depend on matching or on requests.
 //!
-//! `contract` and `lane`: what a transport does for the layers above; `sink`: what it calls there; `shared`: what it
+//! `contract`, `lane`, `interface` and `interfaces`: what a transport does for the layers above; `sink`: what it calls there; `shared`: what it
 //! keeps in contexts, workers, regions and keys; `rma`, `rma_ops`, `rma_short`, `adapter`: puts, gets and atomic
 //! operations by an adapter; `registrar`: registration of user memory; `oob`: messages by which one establishes
-//! connections of another; `message`, `payload`, `token`, `rail_event`: what both sides exchange; `amo`: atomic
+//! connections of another; `message`, `payload`, `token`, `rail_event`: what both sides exchange; `iface_kind`: which interfaces there are; `amo`: atomic
 //! operations on memory of this process; `resources`: what queries print of all transports; `cm`, `cm_conn`:
 //! connections of clients and listeners.
 
@@ -13,6 +13,9 @@ pub mod cm;
 pub mod cm_conn;
 pub mod contract;
 pub mod ib;
+mod iface_kind;
+pub mod interface;
+mod interfaces;
 mod lane;
 pub mod lane_info;
 pub mod mapped;
@@ -35,12 +38,14 @@ pub mod tcp;
 pub mod tofu;
 mod token;
 
+pub use iface_kind::IfaceKind;
+pub use interfaces::{IfaceParams, TlRx};
 pub(crate) use lane::with_sender;
 pub use lane::{Lane, LaneSender};
 pub use message::Message;
 pub use program::Program;
 pub use resource::Resource;
-pub use shared::{TlContext, TlRegion, TlRegions, TlRkey, TlRx, TlWorker, TlZcopy};
+pub use shared::{TlContext, TlRegion, TlRegions, TlRkey, TlWorker, TlZcopy};
 pub use token::Token;
 
 /// Where a worker is to be connected to that cannot be reached by shared memory.
@@ -55,6 +60,15 @@ pub enum LaneTarget {
 pub type FallbackTarget = tcp::TcpTarget;
 
 impl LaneTarget {
+    /// The interface that connects to it.
+    pub fn iface(&self) -> IfaceKind {
+        match self {
+            LaneTarget::Ib(_) => IfaceKind::Ib,
+            LaneTarget::Tofu(_) => IfaceKind::Tofu,
+            LaneTarget::Tcp(_) => IfaceKind::Tcp,
+        }
+    }
+
     /// The target as that of a fallback, if it is one of TCP.
     pub fn fallback(&self) -> Option<&FallbackTarget> {
         match self {

@@ -9,7 +9,6 @@ use super::ib::region::IbRegion;
 use super::program::Program;
 use super::rma::{AmoKey, RmaDevice, RmaKey, Striping};
 use super::tcp::context::TcpContext;
-use super::tcp::worker::TcpWorker;
 use super::tofu::TofuTarget;
 use super::tofu::amo::TofuAmo;
 use super::tofu::context::{TofuContext, TofuShared};
@@ -121,12 +120,6 @@ impl TlWorker {
         let locator = address.tofu?;
         Some(LaneTarget::Tofu(TofuTarget { locator }))
     }
-}
-
-/// The transports' part of a worker that only its progress thread uses. `P` names a peer.
-pub struct TlRx<P> {
-    /// `None` where TCP is not used.
-    pub tcp: Option<Box<TcpWorker<P>>>,
 }
 
 /// The regions of `ucp_mem_map`, with what the transports keep of each.

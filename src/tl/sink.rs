@@ -1,8 +1,9 @@
 //! What a transport calls in the layer above: the upward half of the contract. docs/TRANSPORTS.md explains both halves.
 
 use super::payload::{PartialRecord, PayloadMem, PayloadPlace};
+use super::rail_event::RailEvent;
 use super::tcp::TcpTarget;
-use super::{Lane, LaneTarget, Message, Token};
+use super::{IfaceKind, Lane, LaneTarget, Message, Token};
 use crate::ctypes::ucs_status_t;
 use crate::wire::header::Kind;
 
@@ -143,6 +144,19 @@ pub trait Sink: Copy {
     /// # Safety
     /// As for [`completed`](Self::completed); single-thread mode.
     unsafe fn completed_alone(self, token: Token);
+
+    /// Whether peers wait for a connection by the interface of this kind, or rails for work.
+    fn has_connects(self, kind: IfaceKind) -> bool;
+
+    /// Takes the peers to which the interface of this kind is to connect.
+    fn take_connects(self, kind: IfaceKind) -> impl Iterator<Item = Self::Peer>;
+
+    /// Takes the work for rails to peers. Called after [`take_connects`](Self::take_connects).
+    fn take_rail_events(self) -> impl Iterator<Item = (Self::Peer, RailEvent)>;
+
+    /// Has progress poll the interface of this kind in each call, or, if `polled` is false, only when there is something
+    /// to connect, or the clock has advanced.
+    fn set_polled(self, kind: IfaceKind, polled: bool);
 
     /// Queues the parts that `lost` returns before all requests that wait for the lane. It is called under the peer's
     /// lock.

@@ -21,9 +21,9 @@ use crate::sys::fork::{self, Origin};
 use crate::sys::host;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
-use crate::tl::TlWorker;
 use crate::tl::ib::context::IbShared;
 use crate::tl::shm::inbox::{Doorbell, Inbox};
+use crate::tl::{IfaceKind, TlWorker};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -38,14 +38,14 @@ impl Worker {
     pub fn new(ctx: &'static Context, params: WorkerParams) -> io::Result<Box<Worker>> {
         let wakes = ctx.has(ucp_feature::UCP_FEATURE_WAKEUP);
         let uid = host::random_u64();
-        let interfaces = Interfaces::open(ctx, uid, &params, wakes)?;
+        let mut interfaces = Interfaces::open(ctx, uid, &params, wakes)?;
         let wakeup = wakes.then(|| interfaces.wakeup(&params)).transpose()?;
         let stats = StatsPage::new(uid, ctx.options.vfs_enable)?;
         let name = params.name.as_deref().unwrap_or_default();
         stats.set_names(name, &ctx.name, params.thread_mode);
         let mut worker = Box::new(assemble(ctx, params, uid, (interfaces, wakeup), stats));
         if worker.tl.tofu.is_some() {
-            worker.progress_flags.raise_tofu();
+            worker.progress_flags.raise(IfaceKind::Tofu);
         }
         let place = NonNull::from(&mut *worker).cast();
         // SAFETY: the address of the worker is stable; the entry is removed when it is dropped.
@@ -81,7 +81,7 @@ fn assemble(
     stats: StatsPage,
 ) -> Worker {
     let mt = params.is_multi_threaded();
-    let (inbox, tofu) = (interfaces.inbox.as_ref(), interfaces.tofu.as_deref());
+    let (inbox, tofu) = (interfaces.inbox.as_ref(), interfaces.tl.tofu.as_deref());
     let tcp = interfaces.tl.tcp.as_ref().map(|tcp| tcp.locator());
     let (wireup_listener, tcp) = if ctx.tl.tcp.carries_messages() {
         (None, tcp)

@@ -5,20 +5,15 @@ use crate::engine::request::PeerRef;
 use crate::engine::wakeup::Wakeup;
 use crate::engine::worker::WorkerParams;
 use crate::sys::log;
-use crate::tl::TlRx;
-use crate::tl::ib::worker::IbWorker;
 use crate::tl::shm::inbox::Inbox;
-use crate::tl::tofu::worker::TofuWorker;
+use crate::tl::{IfaceParams, TlRx};
 use crate::wire::address::IbLocator;
 use std::io;
-use std::os::fd::AsFd;
 
 /// The interfaces of a worker, `None` where a transport is not used.
 pub(super) struct Interfaces {
     pub inbox: Option<Inbox>,
     pub tl: TlRx<PeerRef>,
-    pub ib: Option<Box<IbWorker<PeerRef>>>,
-    pub tofu: Option<Box<TofuWorker<PeerRef>>>,
 }
 
 impl Interfaces {
@@ -32,58 +27,41 @@ impl Interfaces {
         params: &WorkerParams,
         wakes: bool,
     ) -> io::Result<Interfaces> {
-        let mt = params.is_multi_threaded();
         let inbox = inbox(ctx)?;
-        let ib = ib(ctx, uid, mt, wakes)?;
-        let names = (uid, params.client_id.unwrap_or(0));
-        let tcp = (ctx.tl.tcp).open(ctx.policy.keepalive_ms, names, ib.is_some());
-        let tcp = tcp.map_err(|e| unreachable_reason("port (UCX_TCP_PORT_RANGE)", &e))?;
-        let by_tcp = tcp.is_some() && ctx.tl.tcp.carries_messages();
-        let reaches_others = inbox.is_some() && ctx.policy.shm || by_tcp || ib.is_some();
-        let tofu = ctx.tl.tofu.open(mt, reaches_others)?;
-        Ok(Interfaces {
-            inbox,
-            tl: TlRx { tcp },
-            ib,
-            tofu: tofu.map(|iface| TofuWorker::new(iface, uid, ctx.policy.keepalive_ms)),
-        })
+        let tl = TlRx::open(
+            &ctx.tl,
+            &IfaceParams {
+                uid,
+                client_id: params.client_id.unwrap_or(0),
+                keepalive_ms: ctx.policy.keepalive_ms,
+                mt: params.is_multi_threaded(),
+                wakes,
+                has_shm: inbox.is_some() && ctx.policy.shm,
+            },
+        )?;
+        Ok(Interfaces { inbox, tl })
     }
 
     /// The queue pairs in the worker's address.
     pub fn ib_locator(&self) -> Option<IbLocator> {
-        self.ib.as_ref().map(|ib| ib.locator())
+        self.tl.ib.as_ref().map(|ib| ib.locator())
     }
 
     /// What wakes a worker with these interfaces.
     ///
     /// # Errors
     /// The errors of the system calls.
-    pub fn wakeup(&self, params: &WorkerParams) -> io::Result<Wakeup> {
+    pub fn wakeup(&mut self, params: &WorkerParams) -> io::Result<Wakeup> {
         let wake = Wakeup::new(params, self.inbox.as_ref());
         let wake = wake.map_err(|e| unreachable_reason("wakeup", &e))?;
-        if let Some(tcp) = &self.tl.tcp {
-            wake.add(tcp.epoll.as_fd())?;
-        }
-        for fd in self.ib.iter().flat_map(|ib| ib.descriptors()) {
-            wake.add(fd)?;
-        }
-        Ok(wake)
+        let mut added = Ok(());
+        self.tl.each_descriptor(&mut |fd| {
+            if added.is_ok() {
+                added = wake.add(fd);
+            }
+        });
+        added.map(|()| wake)
     }
-}
-
-/// The InfiniBand state of a worker with this uid.
-fn ib(
-    ctx: &Context,
-    uid: u64,
-    mt: bool,
-    wakes: bool,
-) -> io::Result<Option<Box<IbWorker<PeerRef>>>> {
-    if ctx.tl.ib.ports.is_empty() {
-        return Ok(None);
-    }
-    let ports = IbWorker::new(&ctx.tl.ib, uid, ctx.policy.keepalive_ms, mt, wakes);
-    let ports = ports.map_err(|e| unreachable_reason("InfiniBand queues", &e))?;
-    Ok(Some(Box::new(ports)))
 }
 
 /// The worker's inbox, if shared memory or the loopback is to be used.

@@ -11,6 +11,7 @@ use crate::engine::am::PartialAm;
 use crate::engine::peer::PeerSet;
 use crate::engine::unexpected::PartialTag;
 use crate::sys::lock::MtLock;
+use crate::tl::IfaceKind;
 use crate::tl::rail_event::RailEvent;
 
 pub use list::PeerList;
@@ -28,11 +29,8 @@ pub struct PeerLists {
     pub departed: MtLock<PeerList>,
     /// Peers whose last endpoint is gone, or whose ring in our inbox is.
     pub idle: MtLock<PeerList>,
-    /// Peers to which TCP sockets, and queue pairs, are to be connected.
-    pub connect_tcp: MtLock<PeerList>,
-    pub connect_ib: MtLock<PeerList>,
-    /// Peers at which a Tofu ring is to be requested.
-    pub connect_tofu: MtLock<PeerList>,
+    /// Peers to which an interface is to connect: [`connects`](Self::connects).
+    connects: [MtLock<PeerList>; IfaceKind::COUNT],
     /// Work for rails to peers.
     pub rails: MtLock<PeerList<RailEvent>>,
     /// Eager active messages of which some fragments have arrived. The progress thread's.
@@ -51,13 +49,16 @@ impl PeerLists {
             departing: list(),
             departed: list(),
             idle: list(),
-            connect_tcp: list(),
-            connect_ib: list(),
-            connect_tofu: list(),
+            connects: IfaceKind::ALL.map(|_| list()),
             rails: MtLock::new(mt, PeerList::new()),
             partial_ams: MtLock::new(mt, PeerMap::new()),
             partial_tags: MtLock::new(mt, PeerMap::new()),
         }
+    }
+
+    /// Peers to which an interface is to connect; read only if `progress_flags` say that there are any.
+    pub fn connects(&self, kind: IfaceKind) -> &MtLock<PeerList> {
+        &self.connects[kind as usize]
     }
 
     /// The peers of all lists and maps.
@@ -78,9 +79,7 @@ impl PeerLists {
             departing,
             departed: _,
             idle: _,
-            connect_tcp,
-            connect_ib,
-            connect_tofu,
+            connects,
             rails,
             partial_ams,
             partial_tags,
@@ -89,7 +88,7 @@ impl PeerLists {
         for list in [pending, failed, departing] {
             peers.extend(list.lock().iter());
         }
-        for list in [connect_tcp, connect_ib, connect_tofu] {
+        for list in connects {
             peers.extend(list.lock().iter());
         }
         peers.extend(rails.lock().iter());

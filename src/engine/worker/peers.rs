@@ -5,9 +5,9 @@ use crate::engine::inherited;
 use crate::engine::peer::{Peer, PeerHandle, PeerHold};
 use crate::engine::worker::Worker;
 use crate::sys::fork;
-use crate::tl::LaneTarget;
 use crate::tl::rail_event::RailEvent;
 use crate::tl::shm::InboxLocator;
+use crate::tl::{IfaceKind, LaneTarget};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -62,27 +62,18 @@ impl Worker {
 
     /// Requests that progress connects to a peer.
     pub fn connect(&self, peer: &Peer) {
-        match peer.target.as_deref() {
-            Some(LaneTarget::Ib(_)) => {
-                self.peer_lists.connect_ib.lock().push(peer);
-                self.progress_flags.raise_connect_ib();
-            }
-            Some(LaneTarget::Tofu(_)) => {
-                self.peer_lists.connect_tofu.lock().push(peer);
-                self.progress_flags.raise_connect_tofu();
-            }
-            Some(LaneTarget::Tcp(_)) | None => {
-                self.peer_lists.connect_tcp.lock().push(peer);
-                self.progress_flags.raise_network();
-            }
-        }
+        // A peer without a target is connected by its fallback.
+        let target = peer.target.as_deref();
+        let kind = target.map_or(IfaceKind::Tcp, LaneTarget::iface);
+        self.peer_lists.connects(kind).lock().push(peer);
+        self.progress_flags.raise_connect(kind);
         self.wake();
     }
 
     /// Adds work for rails to a peer, whose lock may be held.
     pub fn raise_rails(&self, peer: &Peer, task: RailEvent) {
         self.peer_lists.rails.lock().push_with(peer, task);
-        self.progress_flags.raise_connect_ib();
+        self.progress_flags.raise_connect(IfaceKind::Ib);
         self.wake();
     }
 

@@ -5,11 +5,9 @@ use crate::engine::probe_state::ProbeState;
 use crate::engine::request::PeerRef;
 use crate::engine::yield_policy::{BacklogYield, CasBackoff, IdleYield};
 use crate::tl::TlRx;
-use crate::tl::ib::worker::IbWorker;
 use crate::tl::shm::inbox::Inbox;
 use crate::tl::shm::order::Merge;
 use crate::tl::shm::ring::Consumer;
-use crate::tl::tofu::worker::TofuWorker;
 
 /// Number of incoming rings that each progress call polls; the others are polled in turn.
 pub const HOT_RINGS: usize = 8;
@@ -21,10 +19,6 @@ pub struct Rx {
     pub shm_rings: Vec<Box<ShmRx>>,
     /// What the transports keep here.
     pub tl: TlRx<PeerRef>,
-    /// `None` where there are no ports, or they are not used.
-    pub ib: Option<Box<IbWorker<PeerRef>>>,
-    /// `None` where there is no Tofu interconnect, or it is not used.
-    pub tofu: Option<Box<TofuWorker<PeerRef>>>,
     /// Most messages of a ring that the next progress call handles: 1 after an idle call, at most 16.
     pub budget: u32,
     pub merge: Merge,
@@ -62,8 +56,6 @@ impl Rx {
             inbox: interfaces.inbox,
             shm_rings: Vec::new(),
             tl: interfaces.tl,
-            ib: interfaces.ib,
-            tofu: interfaces.tofu,
             budget: 1,
             merge: Merge::default(),
             cursor: 0,

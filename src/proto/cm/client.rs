@@ -226,7 +226,7 @@ pub(super) fn fail_attempt(
 
 /// Lets progress poll the CM at once.
 fn expire_attempts(worker: &Worker) {
-    worker.progress_flags.raise_network();
+    worker.progress_flags.raise(CmState::IFACE);
 }
 
 /// Ends a client's connection. Returns its stub peer.

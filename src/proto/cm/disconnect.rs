@@ -171,7 +171,7 @@ fn begin_disconnect(worker: &Worker, token: u64, behind: bool) {
     if session.state == SessionState::Open {
         session.state = SessionState::FlushClose;
         x.pending_closes += 1;
-        worker.progress_flags.raise_network();
+        worker.progress_flags.raise(CmState::IFACE);
         return;
     }
     session.state = SessionState::Ended;

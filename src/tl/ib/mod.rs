@@ -37,6 +37,7 @@ mod failover;
 pub mod hca;
 pub mod iface;
 pub mod info;
+pub mod interface;
 mod iov;
 pub mod keepalive;
 mod lane;

@@ -18,6 +18,7 @@ mod connect;
 pub mod context;
 pub mod device;
 pub mod info;
+pub mod interface;
 mod lane;
 pub mod netlink;
 mod oob;

@@ -38,6 +38,7 @@ pub mod model;
 pub mod amo;
 mod amo_unit;
 pub mod info;
+pub mod interface;
 mod lane;
 pub mod listen;
 pub mod mr;

@@ -1,0 +1,53 @@
+//! What the receiving half of a transport does for the progress of a worker: the contract of an interface.
+//! docs/TRANSPORTS.md explains it with the rest.
+
+use super::sink::Sink;
+use super::{IfaceKind, TlContext};
+use std::os::fd::BorrowedFd;
+
+/// What one worker has of a transport, besides its lanes: queues, sockets, connections, incoming rings.
+///
+/// The thread that progresses the worker calls these functions, one at a time, with no lock of a peer. Every function is
+/// called statically, by [`TlRx`](super::TlRx).
+pub trait Interface {
+    const KIND: IfaceKind;
+    /// Names a peer.
+    type Peer: Copy + Eq;
+
+    /// Polls, and handles what has arrived and what has completed. Returns the number of events.
+    fn poll<S: Sink<Peer = Self::Peer>>(&mut self, sink: S) -> u32;
+
+    /// Begins the connections that requests wait for ([`Sink::take_connects`]).
+    fn connect<S: Sink<Peer = Self::Peer>>(&mut self, sink: S);
+
+    /// Does what is due at `now`, coarse milliseconds: repeats requests to connect, retransmits, probes peers, frees
+    /// connections that have ended. Returns the number of events. Called when the clock has advanced.
+    fn tick<S: Sink<Peer = Self::Peer>>(&mut self, sink: S, context: &TlContext, now: u64) -> u32;
+
+    /// Prepares for sleep: what arrives from now on makes a descriptor readable. False: there is work.
+    fn arm<S: Sink<Peer = Self::Peer>>(&mut self, _sink: S) -> bool {
+        true
+    }
+
+    /// Whether a descriptor becomes readable when something is due, and the clock has to be read then.
+    fn is_timed(&self) -> bool {
+        false
+    }
+
+    /// Calls `act` with each descriptor that wakes a sleeping worker. They are the same from open to close.
+    fn each_descriptor(&self, _act: &mut dyn FnMut(BorrowedFd<'_>)) {}
+
+    /// Calls `act` with the peer of each connection and each incoming ring; with some more than once.
+    fn each_peer(&mut self, act: &mut dyn FnMut(Self::Peer));
+
+    /// The device writes nothing more for these peers, which have failed, and nothing more of what they have sent is
+    /// handled. Called before their requests end. Lanes are ended by [`teardown`](super::contract::LaneOps::teardown).
+    fn end_peers(&mut self, _has_failed: &dyn Fn(Self::Peer) -> bool) {}
+
+    /// Frees memory that was needed when there were many more peers.
+    fn trim(&mut self) {}
+
+    /// Closes all connections and drops their lanes: waits, for a time, until peers that are alive have received what
+    /// was sent.
+    fn close<S: Sink<Peer = Self::Peer>>(&mut self, sink: S, context: &TlContext);
+}

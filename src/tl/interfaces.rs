@@ -1,0 +1,256 @@
+//! The interfaces of a worker.
+
+use super::ib::worker::IbWorker;
+use super::interface::Interface;
+use super::sink::Sink;
+use super::tcp::interface::Sockets;
+use super::tcp::worker::TcpWorker;
+use super::tofu::worker::TofuWorker;
+use super::{IfaceKind, TlContext};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// The transports' part of a worker that only its progress thread uses; `None` where a transport is not used. `P` names
+/// a peer.
+pub struct TlRx<P> {
+    pub ib: Option<Box<IbWorker<P>>>,
+    pub tofu: Option<Box<TofuWorker<P>>>,
+    pub tcp: Option<Box<TcpWorker<P>>>,
+}
+
+/// The worker whose interfaces are opened.
+#[derive(Clone, Copy, Debug)]
+pub struct IfaceParams {
+    pub uid: u64,
+    /// 0: none.
+    pub client_id: u64,
+    /// Interval of liveness probes, milliseconds.
+    pub keepalive_ms: u64,
+    /// Threads may call the worker concurrently.
+    pub mt: bool,
+    /// It may sleep.
+    pub wakes: bool,
+    /// Shared memory reaches other workers.
+    pub has_shm: bool,
+}
+
+/// Calls `$act` with each interface that there is, as `$iface`.
+macro_rules! each {
+    ($interfaces:expr, $iface:ident => $act:expr) => {{
+        let TlRx { ib, tofu, tcp } = $interfaces;
+        if let Some(sockets) = tcp.as_deref_mut() {
+            let (ports, has_rings) = (ib.as_deref_mut(), false);
+            let $iface = &mut Sockets {
+                sockets,
+                ports,
+                has_rings,
+            };
+            $act;
+        }
+        if let Some($iface) = ib.as_deref_mut() {
+            $act;
+        }
+        if let Some($iface) = tofu.as_deref_mut() {
+            $act;
+        }
+    }};
+}
+
+impl<P: Copy + Eq> TlRx<P> {
+    /// Opens the interfaces of a worker that the context selects.
+    ///
+    /// # Errors
+    /// The errors of opening one without which peers cannot be reached.
+    pub fn open(context: &TlContext, params: &IfaceParams) -> io::Result<TlRx<P>> {
+        let ib = ports(context, params)?;
+        let names = (params.uid, params.client_id);
+        let tcp = (context.tcp).open(params.keepalive_ms, names, ib.is_some());
+        let tcp = tcp.map_err(|e| reason("port (UCX_TCP_PORT_RANGE)", &e))?;
+        let by_tcp = tcp.is_some() && context.tcp.carries_messages();
+        let reaches_others = params.has_shm || by_tcp || ib.is_some();
+        let tofu = context.tofu.open(params.mt, reaches_others)?;
+        let tofu = tofu.map(|iface| TofuWorker::new(iface, params.uid, params.keepalive_ms));
+        Ok(TlRx { ib, tofu, tcp })
+    }
+
+    /// Progresses the interfaces for which `polled` is true. Returns the number of events. `has_rings`: the progress
+    /// call polls rings in shared memory, too.
+    #[inline(always)]
+    pub fn progress<S: Sink<Peer = P>>(
+        &mut self,
+        sink: S,
+        has_rings: bool,
+        polled: impl Fn(IfaceKind) -> bool,
+    ) -> u32 {
+        let mut count = 0;
+        if polled(IfaceKind::Ib) {
+            count += progress(self.ib.as_deref_mut(), sink);
+        }
+        if polled(IfaceKind::Tofu) {
+            count += self.progress_tofu(sink);
+        }
+        if polled(IfaceKind::Tcp) {
+            count += self.progress_sockets(sink.cold(), has_rings);
+        }
+        count
+    }
+
+    /// Progresses the Tofu interface.
+    #[inline(never)]
+    pub fn progress_tofu<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
+        progress(self.tofu.as_deref_mut(), sink)
+    }
+
+    #[inline(never)]
+    fn progress_sockets<S: Sink<Peer = P>>(&mut self, sink: S, has_rings: bool) -> u32 {
+        match self.sockets(has_rings) {
+            // It connects where it polls.
+            Some(mut sockets) => sockets.poll(sink),
+            None => nothing(sink, IfaceKind::Tcp),
+        }
+    }
+
+    fn sockets(&mut self, has_rings: bool) -> Option<Sockets<'_, P>> {
+        Some(Sockets {
+            sockets: self.tcp.as_deref_mut()?,
+            ports: self.ib.as_deref_mut(),
+            has_rings,
+        })
+    }
+
+    /// A progress call of the worker ends that has progressed the sockets.
+    pub fn end_progress(&self) {
+        if let Some(sockets) = self.tcp.as_deref() {
+            sockets.end_poll();
+        }
+    }
+
+    /// Polls what does not wait for the clock, or, if that has advanced to `now`, coarse milliseconds, does what is due.
+    /// Returns the number of events.
+    #[cold]
+    pub fn tick<S: Sink<Peer = P>>(
+        &mut self,
+        sink: S,
+        context: &TlContext,
+        now: Option<u64>,
+    ) -> u32 {
+        let mut count = 0;
+        if let Some(ports) = self.ib.as_deref_mut() {
+            count += match now {
+                Some(now) => ports.tick(sink, context, now),
+                // Connection requests do not wait for the clock.
+                None => ports.poll(sink),
+            };
+        }
+        let Some(now) = now else { return count };
+        if sink.is_inherited() {
+            return count;
+        }
+        if let Some(rings) = self.tofu.as_deref_mut() {
+            count += rings.tick(sink, context, now);
+        }
+        if let Some(mut sockets) = self.sockets(false) {
+            count += sockets.tick(sink, context, now);
+        }
+        count
+    }
+
+    /// Prepares for sleep: what arrives from now on makes a descriptor readable. False: there is work.
+    pub fn arm<S: Sink<Peer = P>>(&mut self, sink: S) -> bool {
+        let mut idle = true;
+        each!(self, iface => idle = idle && iface.arm(sink));
+        idle
+    }
+
+    /// Whether the clock has to be read when a descriptor is readable.
+    pub fn is_timed(&mut self) -> bool {
+        let mut timed = false;
+        each!(self, iface => timed |= iface.is_timed());
+        timed
+    }
+
+    /// Calls `act` with each descriptor that wakes a sleeping worker.
+    pub fn each_descriptor(&mut self, act: &mut dyn FnMut(BorrowedFd<'_>)) {
+        each!(self, iface => iface.each_descriptor(act));
+    }
+
+    /// Calls `act` with the peer of each connection and each incoming ring; with some more than once.
+    pub fn each_peer(&mut self, act: &mut dyn FnMut(P)) {
+        each!(self, iface => iface.each_peer(act));
+    }
+
+    /// Calls `act` with the peers that may send without a connection of this side, and end of themselves.
+    pub fn each_sender(&self, mut act: impl FnMut(P)) {
+        if let Some(rings) = self.tofu.as_deref() {
+            rings.peers().for_each(&mut act);
+        }
+    }
+
+    /// The devices write nothing more for these peers, which have failed.
+    pub fn end_peers(&mut self, has_failed: &dyn Fn(P) -> bool) {
+        each!(self, iface => iface.end_peers(has_failed));
+    }
+
+    /// Frees memory that was needed when there were many more peers.
+    pub fn trim(&mut self) {
+        each!(self, iface => iface.trim());
+    }
+
+    /// Closes all connections, those of sockets first, and the interfaces of adapters.
+    pub fn close<S: Sink<Peer = P>>(&mut self, sink: S, context: &TlContext) {
+        if let Some(mut sockets) = self.sockets(false) {
+            sockets.close(sink, context);
+        }
+        self.close_adapters(sink, context);
+    }
+
+    /// Closes the interfaces of adapters: afterwards none accesses memory for this worker.
+    pub fn close_adapters<S: Sink<Peer = P>>(&mut self, sink: S, context: &TlContext) {
+        if let Some(mut ports) = self.ib.take() {
+            ports.close(sink, context);
+        }
+        if let Some(mut rings) = self.tofu.take() {
+            rings.close(sink, context);
+        }
+    }
+}
+
+#[inline(always)]
+fn progress<I: Interface, S: Sink<Peer = I::Peer>>(iface: Option<&mut I>, sink: S) -> u32 {
+    let Some(iface) = iface else {
+        return nothing(sink, I::KIND);
+    };
+    let count = iface.poll(sink);
+    if sink.has_connects(I::KIND) {
+        iface.connect(sink.cold());
+    }
+    count
+}
+
+/// An interface that there is not, or not any more, is not polled again. Returns no events.
+#[cold]
+#[inline(never)]
+fn nothing<S: Sink>(sink: S, kind: IfaceKind) -> u32 {
+    drop(sink.take_connects(kind));
+    sink.set_polled(kind, false);
+    0
+}
+
+/// The InfiniBand interface of a worker.
+fn ports<P: Copy + Eq>(
+    context: &TlContext,
+    params: &IfaceParams,
+) -> io::Result<Option<Box<IbWorker<P>>>> {
+    if context.ib.ports.is_empty() {
+        return Ok(None);
+    }
+    let (uid, keepalive_ms) = (params.uid, params.keepalive_ms);
+    let ports = IbWorker::new(&context.ib, uid, keepalive_ms, params.mt, params.wakes);
+    let ports = ports.map_err(|e| reason("InfiniBand queues", &e))?;
+    Ok(Some(Box::new(ports)))
+}
+
+/// An error of opening an interface, for the log.
+fn reason(what: &str, e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("no {what}: {e}"))
+}
