@@ -1,21 +1,16 @@
 //! Hot path of `ucp_worker_progress`: an idle worker polls its rings, or its only other transport, and returns.
 
 use super::arrival::{Called, Inlined};
-use super::{shm, tofu};
+use super::shm;
 use crate::engine::cm::CmState;
 use crate::engine::core_yield::{is_polled_in_vain, yield_core};
+use crate::engine::request::PeerRef;
 use crate::engine::worker::{HOT_RINGS, Rx, Worker};
 use crate::op::sink::WorkerSink;
 use crate::op::{deferred, listener, tick};
 use crate::proto::{resolve, tx};
-use crate::tl::IfaceKind;
-use crate::tl::ib::bindings::ibv_wc;
-use crate::tl::ib::iface::IbIface;
-use crate::tl::ib::receive::short::PolledCqs;
-use crate::tl::ib::receive::{self, short};
-use crate::tl::ib::worker::IbWorker;
-use std::mem::MaybeUninit;
-use std::ptr::NonNull;
+use crate::tl::held::Held;
+use crate::tl::{IfaceKind, SoleIface, TlRx};
 
 /// `ucp_worker_progress`: returns the number of events. Returns 0 at once in a callback of progress, and while another
 /// thread progresses the worker.
@@ -58,9 +53,9 @@ unsafe fn progress_ib(worker: &Worker) -> u32 {
         return unsafe { progress_tofu(worker) };
     }
     if rx.shm_rings.is_empty()
-        && let Some(iface) = rx.tl.ib.as_deref().and_then(IbWorker::sole)
+        && let Some(iface) = rx.tl.sole()
     {
-        // SAFETY: the caller's promise; the interface belongs to `rx.ib`.
+        // SAFETY: the caller's promise; the interface belongs to `rx.tl`.
         return unsafe { poll_sole(worker, iface) };
     }
     // SAFETY: the caller's promise.
@@ -87,8 +82,18 @@ unsafe fn progress_tofu(worker: &Worker) -> u32 {
         }
         return move_on::<false>(worker);
     }
-    // SAFETY: single-thread mode, and no progress call up the stack borrows `rx`.
-    unsafe { tofu::poll(worker, rx) }
+    // SAFETY: the caller's promise.
+    unsafe { poll_tofu(worker) }
+}
+
+/// Polls the worker's Tofu interface, if no other work waits.
+///
+/// # Safety
+/// Single-thread mode; nothing borrows the worker's `rx`.
+#[inline(never)]
+unsafe fn poll_tofu(worker: &Worker) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { TlRx::progress_tofu_alone(Alone(worker)) }
 }
 
 /// Progress of a worker with IB ports and shared-memory rings, or with several ports.
@@ -103,91 +108,66 @@ unsafe fn progress_shm(worker: &Worker) -> u32 {
         return move_on::<false>(worker);
     }
     let rings = shm::poll_few(worker, rx);
-    let came = match rx.tl.ib.as_deref().and_then(IbWorker::sole) {
-        // SAFETY: the caller's promise; the interface belongs to `rx.ib`.
+    let came = match rx.tl.sole() {
+        // SAFETY: the caller's promise; the interface belongs to `rx.tl`.
         Some(iface) => unsafe { poll_sole(worker, iface) },
-        None => poll_ib(worker, rx),
+        // SAFETY: the caller's promise.
+        None => unsafe { Alone(worker).hold(|tl, _| tl.poll_ports(called(worker))) },
     };
     rings + came
-}
-
-/// Handles arrivals and send completions of all ports, in single-thread mode.
-fn poll_ib(worker: &Worker, rx: &mut Rx) -> u32 {
-    let Some(ports) = rx.tl.ib.as_deref_mut() else {
-        return 0;
-    };
-    worker.rx.hold(true);
-    let count = receive::poll(ports, called(worker));
-    worker.rx.hold(false);
-    rx.events += u64::from(count);
-    count
 }
 
 /// Polls the worker's only IB interface, if no other work waits. Returns the number of events.
 ///
 /// # Safety
-/// Single-thread mode; no progress call up the stack borrows the worker's `rx`; `iface` belongs to the worker's ports.
+/// Single-thread mode; nothing borrows the worker's `rx`; `iface` belongs to the worker's ports.
 #[inline(never)]
-unsafe fn poll_sole(worker: &Worker, iface: NonNull<IbIface>) -> u32 {
-    // SAFETY: `iface` belongs to the worker's ports, which outlive this call.
-    let iface = unsafe { iface.as_ref() };
-    let mut wcs = short::batch();
-    match short::poll(iface, &mut wcs) {
-        PolledCqs::Idle => 0,
-        // SAFETY: the device has written `n` entries; the rest is the caller's promise.
-        PolledCqs::Arrived(n) => unsafe { take_packets(worker, iface, wcs.get_unchecked(..n)) },
-        // SAFETY: as before.
-        PolledCqs::Completed(n) => unsafe { take_completions(worker, wcs.get_unchecked(..n)) },
+unsafe fn poll_sole(worker: &Worker, iface: SoleIface) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { iface.progress(Alone(worker)) }
+}
+
+/// A worker in single-thread mode whose `rx` nothing borrows.
+#[derive(Clone, Copy)]
+struct Alone<'a>(&'a Worker);
+
+impl<'a> Held for Alone<'a> {
+    type Peer = PeerRef;
+    type Inlined = WorkerSink<'a, Inlined>;
+    type Called = WorkerSink<'a, Called<false>>;
+    type Interfaces = TlRx<PeerRef>;
+
+    #[inline(always)]
+    fn inlined(self) -> Self::Inlined {
+        WorkerSink::new(self.0, Inlined)
+    }
+
+    #[inline(always)]
+    fn called(self) -> Self::Called {
+        called(self.0)
+    }
+
+    #[inline(always)]
+    unsafe fn look<R>(self, act: impl FnOnce(&mut TlRx<PeerRef>) -> R) -> R {
+        // SAFETY: the caller's promise.
+        act(unsafe { &mut self.0.rx.alone().tl })
+    }
+
+    #[inline(always)]
+    unsafe fn hold(self, act: impl FnOnce(&mut TlRx<PeerRef>, u32) -> u32) -> u32 {
+        // SAFETY: the caller's promise; the hold keeps callbacks from progress.
+        let rx = unsafe { self.0.rx.alone() };
+        self.0.rx.hold(true);
+        let count = act(&mut rx.tl, rx.calls);
+        self.0.rx.hold(false);
+        rx.events += u64::from(count);
+        count
     }
 }
 
-/// Handles arrivals of the worker's only IB interface.
-///
-/// # Safety
-/// The requirements of [`poll_sole`]; all entries of `wcs` were written.
-#[inline(never)]
-unsafe fn take_packets(worker: &Worker, iface: &IbIface, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
-    // SAFETY: single-thread mode; no progress call up the stack borrows `rx`.
-    let rx = unsafe { worker.rx.alone() };
-    let Some(ports) = rx.tl.ib.as_deref_mut() else {
-        return 0;
-    };
-    worker.rx.hold(true);
-    // SAFETY: the caller's promise; the hold keeps callbacks from progress.
-    let count = unsafe { short::take_packets(ports, inlined(worker), iface, wcs) };
-    worker.rx.hold(false);
-    rx.events += u64::from(count);
-    count
-}
-
-/// Handles completions of sends of the worker's only IB interface.
-///
-/// # Safety
-/// The requirements of [`take_packets`].
-#[inline(never)]
-unsafe fn take_completions(worker: &Worker, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
-    // SAFETY: single-thread mode; no progress call up the stack borrows `rx`.
-    let rx = unsafe { worker.rx.alone() };
-    let Some(ports) = rx.tl.ib.as_deref_mut() else {
-        return 0;
-    };
-    worker.rx.hold(true);
-    // SAFETY: the caller's promise; the hold keeps callbacks from progress.
-    let count = unsafe { short::take_completions(ports, called(worker), wcs) };
-    worker.rx.hold(false);
-    rx.events += u64::from(count);
-    count
-}
-
-/// The worker for what arrives, in single-thread mode, where each message passes.
+/// The sink of a worker in single-thread mode.
 #[inline(always)]
-pub(super) fn inlined(worker: &Worker) -> WorkerSink<'_, Inlined> {
-    WorkerSink::new(worker, Inlined)
-}
-
-/// The worker for what arrives, in single-thread mode.
-#[inline(always)]
-pub(super) fn called(worker: &Worker) -> WorkerSink<'_, Called<false>> {
+fn called(worker: &Worker) -> WorkerSink<'_, Called<false>> {
     WorkerSink::new(worker, Called)
 }
 

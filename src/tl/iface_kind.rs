@@ -12,6 +12,7 @@ pub enum IfaceKind {
 impl IfaceKind {
     /// In the order in which progress polls them.
     pub const ALL: [IfaceKind; 3] = [IfaceKind::Ib, IfaceKind::Tofu, IfaceKind::Tcp];
+    /// How many there are.
     pub const COUNT: usize = Self::ALL.len();
 }
 

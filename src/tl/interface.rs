@@ -7,8 +7,8 @@ use std::os::fd::BorrowedFd;
 
 /// What one worker has of a transport, besides its lanes: queues, sockets, connections, incoming rings.
 ///
-/// The thread that progresses the worker calls these functions, one at a time, with no lock of a peer. Every function is
-/// called statically, by [`TlRx`](super::TlRx).
+/// The thread that progresses the worker calls these functions, one at a time, with no lock of a peer. Every function
+/// is called statically, by [`TlRx`](super::TlRx).
 pub trait Interface {
     const KIND: IfaceKind;
     /// Names a peer.
@@ -19,6 +19,16 @@ pub trait Interface {
 
     /// Begins the connections that requests wait for ([`Sink::take_connects`]).
     fn connect<S: Sink<Peer = Self::Peer>>(&mut self, sink: S);
+
+    /// Polls, and begins connections if there are any to begin. Returns the number of events.
+    #[inline(always)]
+    fn progress<S: Sink<Peer = Self::Peer>>(&mut self, sink: S) -> u32 {
+        let count = self.poll(sink);
+        if sink.has_connects(Self::KIND) {
+            self.connect(sink.cold());
+        }
+        count
+    }
 
     /// Does what is due at `now`, coarse milliseconds: repeats requests to connect, retransmits, probes peers, frees
     /// connections that have ended. Returns the number of events. Called when the clock has advanced.

@@ -1,12 +1,14 @@
 //! The interfaces of a worker.
 
+use super::held::{Held, IfaceSlot};
+use super::ib::receive::short::{self, SoleIface};
 use super::ib::worker::IbWorker;
 use super::interface::Interface;
 use super::sink::Sink;
 use super::tcp::interface::Sockets;
 use super::tcp::worker::TcpWorker;
 use super::tofu::worker::TofuWorker;
-use super::{IfaceKind, TlContext};
+use super::{IfaceKind, TlContext, tofu};
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -87,7 +89,7 @@ impl<P: Copy + Eq> TlRx<P> {
             count += progress(self.ib.as_deref_mut(), sink);
         }
         if polled(IfaceKind::Tofu) {
-            count += self.progress_tofu(sink);
+            count += progress_called(self.tofu.as_deref_mut(), sink);
         }
         if polled(IfaceKind::Tcp) {
             count += self.progress_sockets(sink.cold(), has_rings);
@@ -95,10 +97,15 @@ impl<P: Copy + Eq> TlRx<P> {
         count
     }
 
-    /// Progresses the Tofu interface.
-    #[inline(never)]
-    pub fn progress_tofu<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
-        progress(self.tofu.as_deref_mut(), sink)
+    /// The only interface of an adapter, whose hot path is progressed instead of [`progress`](Self::progress).
+    #[inline(always)]
+    pub fn sole(&self) -> Option<SoleIface> {
+        self.ib.as_deref().and_then(short::sole)
+    }
+
+    /// Polls the ports.
+    pub fn poll_ports<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
+        (self.ib.as_deref_mut()).map_or(0, |ports| ports.poll(sink))
     }
 
     #[inline(never)]
@@ -125,8 +132,8 @@ impl<P: Copy + Eq> TlRx<P> {
         }
     }
 
-    /// Polls what does not wait for the clock, or, if that has advanced to `now`, coarse milliseconds, does what is due.
-    /// Returns the number of events.
+    /// Polls what does not wait for the clock, or, if that has advanced to `now`, coarse milliseconds, does what is
+    /// due. Returns the number of events.
     #[cold]
     pub fn tick<S: Sink<Peer = P>>(
         &mut self,
@@ -153,6 +160,16 @@ impl<P: Copy + Eq> TlRx<P> {
             count += sockets.tick(sink, context, now);
         }
         count
+    }
+
+    /// Progress of a worker in single-thread mode that polls only the Tofu interface.
+    ///
+    /// # Safety
+    /// That of [`tofu::receive::short::progress`].
+    #[inline(always)]
+    pub unsafe fn progress_tofu_alone<H: Held<Peer = P, Interfaces = Self>>(held: H) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe { tofu::receive::short::progress(held) }
     }
 
     /// Prepares for sleep: what arrives from now on makes a descriptor readable. False: there is work.
@@ -215,16 +232,32 @@ impl<P: Copy + Eq> TlRx<P> {
     }
 }
 
+impl<P: Copy + Eq> IfaceSlot<IbWorker<P>> for TlRx<P> {
+    #[inline(always)]
+    fn iface(&mut self) -> Option<&mut IbWorker<P>> {
+        self.ib.as_deref_mut()
+    }
+}
+
+impl<P: Copy + Eq> IfaceSlot<TofuWorker<P>> for TlRx<P> {
+    #[inline(always)]
+    fn iface(&mut self) -> Option<&mut TofuWorker<P>> {
+        self.tofu.as_deref_mut()
+    }
+}
+
 #[inline(always)]
 fn progress<I: Interface, S: Sink<Peer = I::Peer>>(iface: Option<&mut I>, sink: S) -> u32 {
     let Some(iface) = iface else {
         return nothing(sink, I::KIND);
     };
-    let count = iface.poll(sink);
-    if sink.has_connects(I::KIND) {
-        iface.connect(sink.cold());
-    }
-    count
+    iface.progress(sink)
+}
+
+/// [`progress`] by a call.
+#[inline(never)]
+fn progress_called<I: Interface, S: Sink<Peer = I::Peer>>(iface: Option<&mut I>, sink: S) -> u32 {
+    progress(iface, sink)
 }
 
 /// An interface that there is not, or not any more, is not polled again. Returns no events.

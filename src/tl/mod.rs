@@ -1,17 +1,19 @@
 //! Transports: how bytes get from one worker to another. They do not depend on matching or on requests.
 //!
-//! `contract`, `lane`, `interface` and `interfaces`: what a transport does for the layers above; `sink`: what it calls there; `shared`: what it
-//! keeps in contexts, workers, regions and keys; `rma`, `rma_ops`, `rma_short`, `adapter`: puts, gets and atomic
-//! operations by an adapter; `registrar`: registration of user memory; `oob`: messages by which one establishes
-//! connections of another; `message`, `payload`, `token`, `rail_event`: what both sides exchange; `iface_kind`: which interfaces there are; `amo`: atomic
-//! operations on memory of this process; `resources`: what queries print of all transports; `cm`, `cm_conn`:
-//! connections of clients and listeners.
+//! `contract`, `lane`, `interface` and `interfaces`: what a transport does for the layers above; `sink`: what it calls
+//! there; `held`: both in the hot path of progress; `shared`: what it keeps in contexts, workers, regions and keys;
+//! `rma`, `rma_ops`, `rma_short`, `adapter`: puts, gets and atomic operations by an adapter; `registrar`: registration
+//! of user memory; `oob`: messages by which one establishes connections of another; `message`, `payload`, `token`,
+//! `rail_event`: what both sides exchange; `target`: where a lane leads; `iface_kind`: which interfaces there are;
+//! `amo`: atomic operations on memory of this process; `resources`: what queries print of all transports; `cm`,
+//! `cm_conn`: connections of clients and listeners.
 
 pub mod adapter;
 pub mod amo;
 pub mod cm;
 pub mod cm_conn;
 pub mod contract;
+pub mod held;
 pub mod ib;
 mod iface_kind;
 pub mod interface;
@@ -36,8 +38,10 @@ pub mod sink;
 pub mod shm;
 pub mod tcp;
 pub mod tofu;
+mod target;
 mod token;
 
+pub use ib::receive::short::SoleIface;
 pub use iface_kind::IfaceKind;
 pub use interfaces::{IfaceParams, TlRx};
 pub(crate) use lane::with_sender;
@@ -46,40 +50,5 @@ pub use message::Message;
 pub use program::Program;
 pub use resource::Resource;
 pub use shared::{TlContext, TlRegion, TlRegions, TlRkey, TlWorker, TlZcopy};
+pub use target::{FallbackTarget, LaneTarget};
 pub use token::Token;
-
-/// Where a worker is to be connected to that cannot be reached by shared memory.
-#[derive(Clone, Debug)]
-pub enum LaneTarget {
-    Ib(ib::IbTarget),
-    Tofu(tofu::TofuTarget),
-    Tcp(tcp::TcpTarget),
-}
-
-/// Where TCP reaches a worker: the lane in place of one that cannot be made.
-pub type FallbackTarget = tcp::TcpTarget;
-
-impl LaneTarget {
-    /// The interface that connects to it.
-    pub fn iface(&self) -> IfaceKind {
-        match self {
-            LaneTarget::Ib(_) => IfaceKind::Ib,
-            LaneTarget::Tofu(_) => IfaceKind::Tofu,
-            LaneTarget::Tcp(_) => IfaceKind::Tcp,
-        }
-    }
-
-    /// The target as that of a fallback, if it is one of TCP.
-    pub fn fallback(&self) -> Option<&FallbackTarget> {
-        match self {
-            LaneTarget::Tcp(target) => Some(target),
-            _ => None,
-        }
-    }
-}
-
-impl From<FallbackTarget> for LaneTarget {
-    fn from(target: FallbackTarget) -> LaneTarget {
-        LaneTarget::Tcp(target)
-    }
-}

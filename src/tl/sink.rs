@@ -154,8 +154,8 @@ pub trait Sink: Copy {
     /// Takes the work for rails to peers. Called after [`take_connects`](Self::take_connects).
     fn take_rail_events(self) -> impl Iterator<Item = (Self::Peer, RailEvent)>;
 
-    /// Has progress poll the interface of this kind in each call, or, if `polled` is false, only when there is something
-    /// to connect, or the clock has advanced.
+    /// Has progress poll the interface of this kind in each call, or, if `polled` is false, only when there is
+    /// something to connect, or the clock has advanced.
     fn set_polled(self, kind: IfaceKind, polled: bool);
 
     /// Queues the parts that `lost` returns before all requests that wait for the lane. It is called under the peer's

@@ -2,6 +2,7 @@
 
 use super::{BATCH, schedule_ack, take, take_these_ends};
 use crate::tl::Message;
+use crate::tl::held::{Held, IfaceSlot};
 use crate::tl::ib::bindings::{IBV_WC_RECV, IBV_WC_SUCCESS, ibv_wc};
 use crate::tl::ib::conn::IbConnPhase;
 use crate::tl::ib::iface::IbIface;
@@ -9,42 +10,83 @@ use crate::tl::ib::worker::IbWorker;
 use crate::tl::reassembly::split;
 use crate::tl::sink::Sink;
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+/// [`Held`] of a worker with ports.
+pub trait HeldPorts: Held<Interfaces: IfaceSlot<IbWorker<Self::Peer>>> {}
+
+impl<H: Held<Interfaces: IfaceSlot<IbWorker<H::Peer>>>> HeldPorts for H {}
+
+/// A worker's only interface, while there is no other work for its ports than its completions. Valid as long as the
+/// worker's ports.
+#[derive(Clone, Copy)]
+pub struct SoleIface(NonNull<IbIface>);
+
+impl SoleIface {
+    /// Polls the interface. Returns the number of events.
+    ///
+    /// # Safety
+    /// Those of [`Held::look`] and [`Held::hold`]; the worker's ports exist; no caller up the stack borrows the lane to
+    /// a peer.
+    #[inline(always)]
+    pub unsafe fn progress<H: HeldPorts>(self, held: H) -> u32 {
+        // SAFETY: the interface belongs to the ports, which outlive this call.
+        let iface = unsafe { self.0.as_ref() };
+        let mut wcs: Batch = [const { MaybeUninit::uninit() }; BATCH];
+        // Usually the CQ is empty, and this is all that the call does.
+        let n = iface.arrived(&mut wcs);
+        if n > 0 {
+            // SAFETY: the device has written `n` entries; the rest is the caller's promise.
+            return unsafe { arrived(held, iface, wcs.get_unchecked(..n)) };
+        }
+        if iface.has_signaled() {
+            let n = iface.poll_send_cq(&mut wcs);
+            if n > 0 {
+                // SAFETY: as before.
+                return unsafe { completed(held, wcs.get_unchecked(..n)) };
+            }
+        }
+        0
+    }
+}
+
+/// The only interface of these ports, if there is no other work than its completions.
+#[inline(always)]
+pub fn sole<P: Copy + Eq>(ports: &IbWorker<P>) -> Option<SoleIface> {
+    ports.sole().map(SoleIface)
+}
 
 /// Room for the completions of one poll.
-pub type Batch = [MaybeUninit<ibv_wc>; BATCH];
+type Batch = [MaybeUninit<ibv_wc>; BATCH];
 
-/// What a poll has found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PolledCqs {
-    /// Nothing has arrived or completed.
-    Idle,
-    /// So many receive completions.
-    Arrived(usize),
-    /// So many send completions.
-    Completed(usize),
+/// Handles arrivals of the worker's only interface.
+///
+/// # Safety
+/// That of [`SoleIface::progress`]; all entries of `wcs` were written.
+#[inline(never)]
+unsafe fn arrived<H: HeldPorts>(held: H, iface: &IbIface, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
+    let act = |interfaces: &mut H::Interfaces, _| match interfaces.iface() {
+        // SAFETY: the caller's promise; the hold keeps callbacks from progress.
+        Some(ports) => unsafe { take_packets(ports, held.inlined(), iface, wcs) },
+        None => 0,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { held.hold(act) }
 }
 
-/// No completions.
-#[inline(always)]
-pub fn batch() -> Batch {
-    [const { MaybeUninit::uninit() }; BATCH]
-}
-
-/// Polls an interface; writes what it finds to the front of `wcs`.
-#[inline(always)]
-pub fn poll(iface: &IbIface, wcs: &mut Batch) -> PolledCqs {
-    // Usually the CQ is empty, and this is all that the call does.
-    let n = iface.arrived(wcs);
-    if n > 0 {
-        return PolledCqs::Arrived(n);
-    }
-    if iface.has_signaled() {
-        let n = iface.poll_send_cq(wcs);
-        if n > 0 {
-            return PolledCqs::Completed(n);
-        }
-    }
-    PolledCqs::Idle
+/// Handles send completions of the worker's only interface.
+///
+/// # Safety
+/// That of [`arrived`].
+#[inline(never)]
+unsafe fn completed<H: HeldPorts>(held: H, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
+    let act = |interfaces: &mut H::Interfaces, _| match interfaces.iface() {
+        // SAFETY: the caller's promise; the hold keeps callbacks from progress.
+        Some(ports) => unsafe { take_these_ends(ports, held.called(), 0, wcs) },
+        None => 0,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { held.hold(act) }
 }
 
 /// Handles arrivals: here up to the first completion that this path does not handle, the rest by [`take`]. Returns the
@@ -54,7 +96,7 @@ pub fn poll(iface: &IbIface, wcs: &mut Batch) -> PolledCqs {
 /// Single-thread mode; `iface` is the only interface of `ports`; all entries of `wcs` were written; no caller up the
 /// stack borrows the lane to a peer.
 #[inline(always)]
-pub unsafe fn take_packets<S: Sink>(
+unsafe fn take_packets<S: Sink>(
     ports: &mut IbWorker<S::Peer>,
     sink: S,
     iface: &IbIface,
@@ -96,12 +138,12 @@ unsafe fn take_packet<S: Sink>(
     if (wc.status, wc.opcode) != (IBV_WC_SUCCESS, IBV_WC_RECV) {
         return false;
     }
-    let Some(mut c) = ports.of_same_queue(0, wc.qp_num) else {
+    let Some(conn) = ports.of_same_queue(0, wc.qp_num) else {
         return false;
     };
-    // SAFETY: connections are not moved, and none is removed while `c` is borrowed. The interface reported this
-    // completion, and its receive buffer is not returned yet.
-    let (c, packet) = unsafe { (c.as_mut(), iface.packet_single_threaded(wc)) };
+    // SAFETY: connections are not moved, and none is removed in this call. The interface reported this completion, and
+    // its receive buffer is not returned yet.
+    let (c, packet) = unsafe { (conn.as_ref(), iface.packet_single_threaded(wc)) };
     let Some((head, bytes)) = split(packet) else {
         return false;
     };
@@ -109,9 +151,8 @@ unsafe fn take_packet<S: Sink>(
     {
         return false;
     }
-    let flow = &*c.flow;
     // The slow path may apply the same credit again: that has no effect.
-    flow.credit(head.credit);
+    c.flow.credit(head.credit);
     let m = Message {
         kind: head.kind,
         aux: head.aux,
@@ -122,6 +163,9 @@ unsafe fn take_packet<S: Sink>(
     if !sink.deliver_short(c.peer, m) {
         return false;
     }
+    // SAFETY: as before. Not borrowed over the call, which would keep what was read of it in memory.
+    let c = unsafe { conn.as_ref() };
+    let flow = &*c.flow;
     flow.receive();
     // SAFETY: the packet is not read after this.
     unsafe { iface.done_single_threaded(wc) };
@@ -129,19 +173,4 @@ unsafe fn take_packet<S: Sink>(
         schedule_ack(ports, c.number);
     }
     true
-}
-
-/// Handles send completions. Returns their number.
-///
-/// # Safety
-/// Single-thread mode; `ports` has one interface; all entries of `wcs` were written; no caller up the stack borrows the
-/// lane to a peer.
-#[inline(always)]
-pub unsafe fn take_completions<S: Sink>(
-    ports: &mut IbWorker<S::Peer>,
-    sink: S,
-    wcs: &[MaybeUninit<ibv_wc>],
-) -> u32 {
-    // SAFETY: the caller's promise.
-    unsafe { take_these_ends(ports, sink, 0, wcs) }
 }
