@@ -49,7 +49,7 @@ pub unsafe fn put(
             }
             if p.mask & SPECIAL == 0 {
                 // Without words threads may overlap.
-                if path == RmaPath::Tofu {
+                if let RmaPath::Adapter(_) = path {
                     return adapter::put_now::<StaddSender>(ep, buffer, len, addr, rkey, param);
                 }
                 return adapter::put_short::<RkeySender>(ep, buffer, len, addr, rkey, param);

@@ -206,8 +206,7 @@ impl RmaOp<'_> {
         unsafe {
             let req = request_for(&self, ep, p);
             let by_adapter = match self.path {
-                RmaPath::Ib => self.set_rma(&mut *req, RmaDevice::Ib, direction, addr, p),
-                RmaPath::Tofu => self.set_rma(&mut *req, RmaDevice::Tofu, direction, addr, p),
+                RmaPath::Adapter(device) => self.set_rma(&mut *req, device, direction, addr, p),
                 RmaPath::Mapped(_) | RmaPath::Cma | RmaPath::Message => false,
             };
             if !by_adapter {
@@ -388,9 +387,7 @@ unsafe fn access(
                 Ok(())
             }
             RmaPath::Cma if !waits => a.attach(direction, addr),
-            RmaPath::Cma | RmaPath::Ib | RmaPath::Tofu | RmaPath::Message => {
-                Err(UCS_ERR_UNSUPPORTED)
-            }
+            RmaPath::Cma | RmaPath::Adapter(_) | RmaPath::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
             return complete_inline(&a, ep, p, done);

@@ -15,7 +15,7 @@ use crate::proto::select::rma::RmaPath;
 use crate::proto::tx::{self, PostResult, rma_sw};
 use crate::sys::cma::{IoSpan, Spans};
 use crate::sys::log;
-use crate::tl::rma::{RmaDevice, RmaKey};
+use crate::tl::rma::RmaKey;
 use std::collections::HashSet;
 use std::ffi::c_void;
 
@@ -315,11 +315,11 @@ impl SglOp<'_> {
                 match path {
                     RmaPath::Mapped(local) => self.direct(ptr, local.add(offset), e.len),
                     RmaPath::Cma => self.attach(ptr, addr, e.len)?,
-                    RmaPath::Ib => {
-                        let key = e.rkey.tl.rma_key(RmaDevice::Ib, addr, e.len);
+                    RmaPath::Adapter(device) => {
+                        let key = e.rkey.tl.rma_key(device, addr, e.len);
                         self.queue(ptr, addr, e.len, key)?;
                     }
-                    RmaPath::Tofu | RmaPath::Message => self.queue(ptr, addr, e.len, None)?,
+                    RmaPath::Message => self.queue(ptr, addr, e.len, None)?,
                 }
             }
         }

@@ -184,7 +184,7 @@ impl SignalTarget<'_> {
                     Ok(())
                 }
                 RmaPath::Cma => a.attach(CmaDirection::Write, addr),
-                RmaPath::Ib | RmaPath::Tofu | RmaPath::Message => Err(UCS_ERR_UNSUPPORTED),
+                RmaPath::Adapter(_) | RmaPath::Message => Err(UCS_ERR_UNSUPPORTED),
             };
             if done != Err(UCS_ERR_UNSUPPORTED) {
                 let done = done.and_then(|()| self.signal(signal, (addr, len), p));
@@ -233,7 +233,7 @@ impl SignalTarget<'_> {
         signal: Signal,
         word: Option<u32>,
     ) -> Option<bool> {
-        let (SignalAim::Queue(cq), RmaPath::Ib | RmaPath::Tofu) = (signal.aim, &a.path) else {
+        let (SignalAim::Queue(cq), RmaPath::Adapter(_)) = (signal.aim, &a.path) else {
             return None;
         };
         let (data, len) = (a.data.as_contig()?, a.data.len());

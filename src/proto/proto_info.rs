@@ -215,7 +215,7 @@ fn rma_served(path: RmaPath, mapped: &'static str) -> Served {
     let what = match path {
         RmaPath::Mapped(_) => mapped,
         RmaPath::Cma => "zero-copy",
-        RmaPath::Ib | RmaPath::Tofu => "by the device",
+        RmaPath::Adapter(_) => "by the device",
         RmaPath::Message => "executed by the peer",
     };
     Served::by(what, path.counted())
@@ -225,7 +225,7 @@ fn rma_served(path: RmaPath, mapped: &'static str) -> Served {
 fn amo_served(path: AmoPath) -> Served {
     let what = match path {
         AmoPath::Mapped(_) => "the processor's atomics",
-        AmoPath::Ib | AmoPath::Tofu => "by the device or by the peer",
+        AmoPath::Adapter(_) => "by the device or by the peer",
         AmoPath::Message => "executed by the peer",
     };
     Served::by(what, path.counted())

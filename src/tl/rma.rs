@@ -4,11 +4,19 @@ use super::Token;
 use super::amo::AmoOp;
 use crate::wire::address::MAX_PORTS;
 
-/// A kind of adapter that accesses memory of peers.
+/// A kind of adapter that accesses memory of peers. As wide as an address, so that a path that is either is passed in
+/// registers.
+#[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RmaDevice {
     Ib,
     Tofu,
+}
+
+impl RmaDevice {
+    /// The kind whose adapters execute atomic operations on regions that their keys say so of, and on no others. On
+    /// these regions nothing else executes any.
+    pub const EXECUTOR: RmaDevice = RmaDevice::Tofu;
 }
 
 /// What an adapter needs, besides its address, to access memory of a peer.
@@ -24,29 +32,28 @@ pub enum RmaKey {
 }
 
 impl RmaKey {
-    /// The key in fewer bytes, for a request: what [`unpack`](Self::unpack) gets.
+    /// The key in fewer bytes, for a request: whether it is a STADD, and its words. [`unpack`](Self::unpack) gets them.
     #[inline(always)]
-    pub fn pack(self) -> (RmaDevice, [u32; MAX_PORTS]) {
+    pub fn pack(self) -> (bool, [u32; MAX_PORTS]) {
         match self {
-            RmaKey::None => (RmaDevice::Ib, [0; MAX_PORTS]),
-            RmaKey::Rkeys(rkeys) => (RmaDevice::Ib, rkeys),
+            RmaKey::None => (false, [0; MAX_PORTS]),
+            RmaKey::Rkeys(rkeys) => (false, rkeys),
             RmaKey::Stadd(stadd) => {
                 let mut words = [0; MAX_PORTS];
                 (words[0], words[1]) = (stadd as u32, (stadd >> u32::BITS) as u32);
-                (RmaDevice::Tofu, words)
+                (true, words)
             }
         }
     }
 
-    /// The key that was packed.
+    /// The key that was packed; rkeys of 0 if it was none.
     #[inline(always)]
-    pub fn unpack(device: RmaDevice, words: [u32; MAX_PORTS]) -> RmaKey {
-        match device {
-            RmaDevice::Ib => RmaKey::Rkeys(words),
-            RmaDevice::Tofu => {
-                let (low, high) = (u64::from(words[0]), u64::from(words[1]));
-                RmaKey::Stadd(low | high << u32::BITS)
-            }
+    pub fn unpack(is_stadd: bool, words: [u32; MAX_PORTS]) -> RmaKey {
+        if is_stadd {
+            let (low, high) = (u64::from(words[0]), u64::from(words[1]));
+            RmaKey::Stadd(low | high << u32::BITS)
+        } else {
+            RmaKey::Rkeys(words)
         }
     }
 

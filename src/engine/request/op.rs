@@ -4,7 +4,7 @@ use super::Request;
 use super::rndv_recv::RndvRecv;
 use crate::ctypes::*;
 use crate::sys::cma::CmaDirection;
-use crate::tl::rma::{AmoKey, RmaDevice, RmaKey};
+use crate::tl::rma::{AmoKey, RmaKey};
 use crate::wire::address::MAX_PORTS;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI8, AtomicU64, Ordering};
@@ -55,7 +55,8 @@ pub struct Rma {
     /// Gets that are posted and have not completed, of data that are copied through registered buffers.
     pub outstanding: u32,
     pub direction: CmaDirection,
-    device: RmaDevice,
+    /// The adapter's key is a STADD.
+    is_stadd: bool,
     /// Address in the peer's address space.
     pub remote_addr: u64,
     /// The adapter's key, packed.
@@ -65,11 +66,11 @@ pub struct Rma {
 impl Rma {
     /// An operation of which nothing is posted.
     pub fn new(direction: CmaDirection, remote_addr: u64, key: RmaKey) -> Rma {
-        let (device, words) = key.pack();
+        let (is_stadd, words) = key.pack();
         Rma {
             outstanding: 0,
             direction,
-            device,
+            is_stadd,
             remote_addr,
             words,
         }
@@ -78,7 +79,7 @@ impl Rma {
     /// What the adapter needs to access the memory.
     #[inline(always)]
     pub fn key(&self) -> RmaKey {
-        RmaKey::unpack(self.device, self.words)
+        RmaKey::unpack(self.is_stadd, self.words)
     }
 }
 

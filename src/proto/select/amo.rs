@@ -11,10 +11,8 @@ use crate::wire::stats::StatProtocol;
 pub enum AmoPath {
     /// The processor of this process: the word is mapped here, at this address.
     Mapped(*mut u8),
-    /// An HCA of the owner.
-    Ib,
-    /// A TNI of the owner.
-    Tofu,
+    /// An adapter of the owner.
+    Adapter(RmaDevice),
     /// The peer, on receipt of a message.
     Message,
 }
@@ -23,8 +21,7 @@ impl AmoPath {
     /// The adapter of the path, if it is one by an adapter.
     pub fn device(self) -> Option<RmaDevice> {
         match self {
-            AmoPath::Ib => Some(RmaDevice::Ib),
-            AmoPath::Tofu => Some(RmaDevice::Tofu),
+            AmoPath::Adapter(device) => Some(device),
             AmoPath::Mapped(_) | AmoPath::Message => None,
         }
     }
@@ -33,7 +30,7 @@ impl AmoPath {
     /// nothing.
     pub fn counted(self) -> StatProtocol {
         match self {
-            AmoPath::Mapped(_) | AmoPath::Ib | AmoPath::Tofu => StatProtocol::AmoMapped,
+            AmoPath::Mapped(_) | AmoPath::Adapter(_) => StatProtocol::AmoMapped,
             AmoPath::Message => StatProtocol::AmoMessages,
         }
     }
@@ -66,10 +63,13 @@ pub fn path(
     if let Some(local) = mapped(executor, rma, hca_alone) {
         return AmoPath::Mapped(local);
     }
+    let by_adapter = |device| match executes(device) && answered() {
+        true => AmoPath::Adapter(device),
+        false => AmoPath::Message,
+    };
     match (executor, rma) {
-        (AmoExecutor::Adapter, _) if executes(RmaDevice::Tofu) && answered() => AmoPath::Tofu,
-        (AmoExecutor::Adapter, _) => AmoPath::Message,
-        (_, RmaPath::Ib) if executes(RmaDevice::Ib) && answered() => AmoPath::Ib,
+        (AmoExecutor::Adapter, _) => by_adapter(RmaDevice::EXECUTOR),
+        (_, RmaPath::Adapter(device)) if device != RmaDevice::EXECUTOR => by_adapter(device),
         _ => AmoPath::Message,
     }
 }
@@ -84,7 +84,9 @@ mod tests {
         use AmoExecutor::{Adapter as Tni, Other, Processor};
         let local = ptr::without_provenance_mut(0x1000);
         let mapped = RmaPath::Mapped(local);
-        let (here, ib, tofu) = (AmoPath::Mapped(local), AmoPath::Ib, AmoPath::Tofu);
+        let here = AmoPath::Mapped(local);
+        let [ib, tofu] = [RmaDevice::Ib, RmaDevice::Tofu].map(AmoPath::Adapter);
+        let [rma_ib, rma_tofu] = [RmaDevice::Ib, RmaDevice::Tofu].map(RmaPath::Adapter);
         let message = AmoPath::Message;
         // Executor, path of a put, whether the HCA must be alone, what adapters execute, path.
         let rows = [
@@ -93,14 +95,14 @@ mod tests {
             (Other, mapped, false, Some(RmaDevice::Ib), here),
             (Other, mapped, true, Some(RmaDevice::Ib), message),
             (Other, mapped, true, None, message),
-            (Other, RmaPath::Ib, true, Some(RmaDevice::Ib), ib),
-            (Other, RmaPath::Ib, false, Some(RmaDevice::Ib), ib),
-            (Other, RmaPath::Ib, true, None, message),
+            (Other, rma_ib, true, Some(RmaDevice::Ib), ib),
+            (Other, rma_ib, false, Some(RmaDevice::Ib), ib),
+            (Other, rma_ib, true, None, message),
             (Other, RmaPath::Cma, false, None, message),
-            (Other, RmaPath::Tofu, false, Some(RmaDevice::Tofu), message),
+            (Other, rma_tofu, false, Some(RmaDevice::Tofu), message),
             (Other, RmaPath::Message, true, Some(RmaDevice::Ib), message),
-            (Tni, RmaPath::Tofu, false, Some(RmaDevice::Tofu), tofu),
-            (Tni, RmaPath::Tofu, false, None, message),
+            (Tni, rma_tofu, false, Some(RmaDevice::Tofu), tofu),
+            (Tni, rma_tofu, false, None, message),
             (Tni, mapped, false, Some(RmaDevice::Tofu), tofu),
             (Tni, mapped, false, None, message),
         ];
@@ -112,7 +114,7 @@ mod tests {
                 "{executor:?} {rma:?} {alone} {adapter:?}"
             );
             let in_order = match expected {
-                AmoPath::Ib | AmoPath::Tofu => message,
+                AmoPath::Adapter(_) => message,
                 path => path,
             };
             assert_eq!(by(false), in_order, "behind messages");

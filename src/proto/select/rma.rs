@@ -15,22 +15,10 @@ pub enum RmaPath {
     Mapped(*mut u8),
     /// The kernel copies (CMA).
     Cma,
-    /// An HCA accesses the memory.
-    Ib,
-    /// A TNI accesses the memory.
-    Tofu,
+    /// An adapter of this kind accesses the memory.
+    Adapter(RmaDevice),
     /// The peer executes a message.
     Message,
-}
-
-impl From<RmaDevice> for RmaPath {
-    #[inline(always)]
-    fn from(adapter: RmaDevice) -> RmaPath {
-        match adapter {
-            RmaDevice::Ib => RmaPath::Ib,
-            RmaDevice::Tofu => RmaPath::Tofu,
-        }
-    }
 }
 
 impl RmaPath {
@@ -38,8 +26,7 @@ impl RmaPath {
     #[inline(always)]
     pub fn device(self) -> Option<RmaDevice> {
         match self {
-            RmaPath::Ib => Some(RmaDevice::Ib),
-            RmaPath::Tofu => Some(RmaDevice::Tofu),
+            RmaPath::Adapter(device) => Some(device),
             RmaPath::Mapped(_) | RmaPath::Cma | RmaPath::Message => None,
         }
     }
@@ -48,7 +35,7 @@ impl RmaPath {
     /// data are contiguous; `registered`: they are registered for the adapter.
     pub fn for_data(self, contig: bool, registered: bool) -> RmaPath {
         match self {
-            RmaPath::Ib | RmaPath::Tofu if !contig && !registered => RmaPath::Message,
+            RmaPath::Adapter(_) if !contig && !registered => RmaPath::Message,
             path => path,
         }
     }
@@ -57,7 +44,7 @@ impl RmaPath {
     pub fn counted(self) -> StatProtocol {
         match self {
             RmaPath::Mapped(_) => StatProtocol::RmaMapped,
-            RmaPath::Cma | RmaPath::Ib | RmaPath::Tofu => StatProtocol::RmaCopy,
+            RmaPath::Cma | RmaPath::Adapter(_) => StatProtocol::RmaCopy,
             RmaPath::Message => StatProtocol::RmaMessages,
         }
     }
@@ -73,7 +60,7 @@ pub fn path(
 ) -> RmaPath {
     match (mapped, adapter) {
         (Some(local), _) => RmaPath::Mapped(local),
-        (None, Some(adapter)) => adapter.into(),
+        (None, Some(adapter)) => RmaPath::Adapter(adapter),
         (None, None) if cma() => RmaPath::Cma,
         (None, None) => RmaPath::Message,
     }
@@ -125,13 +112,14 @@ mod tests {
     fn the_fastest_path_is_selected() {
         let local = ptr::without_provenance_mut(0x1000);
         let (ib, tofu) = (Some(RmaDevice::Ib), Some(RmaDevice::Tofu));
+        let by = RmaPath::Adapter;
         let rows = [
             (None, None, false, RmaPath::Message),
             (None, None, true, RmaPath::Cma),
-            (None, ib, false, RmaPath::Ib),
-            (None, ib, true, RmaPath::Ib),
-            (None, tofu, false, RmaPath::Tofu),
-            (None, tofu, true, RmaPath::Tofu),
+            (None, ib, false, by(RmaDevice::Ib)),
+            (None, ib, true, by(RmaDevice::Ib)),
+            (None, tofu, false, by(RmaDevice::Tofu)),
+            (None, tofu, true, by(RmaDevice::Tofu)),
             (Some(local), None, true, RmaPath::Mapped(local)),
             (Some(local), ib, true, RmaPath::Mapped(local)),
             (Some(local), tofu, false, RmaPath::Mapped(local)),
@@ -158,7 +146,7 @@ mod tests {
 
     #[test]
     fn adapters_access_only_contiguous_or_registered_data() {
-        for path in [RmaPath::Ib, RmaPath::Tofu] {
+        for path in [RmaDevice::Ib, RmaDevice::Tofu].map(RmaPath::Adapter) {
             assert_eq!(path.for_data(true, false), path);
             assert_eq!(path.for_data(false, true), path);
             assert_eq!(path.for_data(false, false), RmaPath::Message);
