@@ -142,17 +142,6 @@ impl Context {
         }
     }
 
-    /// Whether there is a Tofu interconnect that may be used, but not by a program that wants to sleep.
-    pub fn does_without_tofu(&self) -> bool {
-        let lacks = self.tl.tofu.lacks_tnis() && !self.tl.tofu.lacks_library();
-        lacks && self.has(ucp_feature::UCP_FEATURE_WAKEUP)
-    }
-
-    /// Whether the Tofu interconnect may be used, and its library is not there.
-    pub fn lacks_tofu(&self) -> bool {
-        self.tl.tofu.lacks_library()
-    }
-
     /// Counts workers; true for the first.
     pub fn note_worker(&self) -> bool {
         self.workers_made.fetch_add(1, Ordering::Relaxed) == 0

@@ -24,15 +24,14 @@ use super::wakeup::Wakeup;
 use crate::ctypes::*;
 use crate::sys::copy::TINY;
 use crate::sys::fork::{self, Origin};
-use crate::sys::host;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
 use crate::tl::TlWorker;
+use crate::tl::shm::RingOwner;
 use crate::tl::shm::chunk_board::ChunkState;
 use crate::tl::shm::inbox::Doorbell;
 use crate::tl::shm::outbox::OpenSplitCopy;
-use crate::tl::shm::{InboxLocator, RingOwner};
-use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, WorkerAddress};
+use crate::wire::address::WorkerAddress;
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::ptr::NonNull;
@@ -76,14 +75,6 @@ pub struct Worker {
     pub mt: bool,
     pub params: WorkerParams,
     pub uid: u64,
-    /// Locator of its inbox for peers of this host, if shared memory is used.
-    pub locator: Option<InboxLocator>,
-    /// Its InfiniBand and RoCE ports.
-    pub ib: Option<IbLocator>,
-    /// Its TCP listening socket.
-    pub tcp: Option<TcpLocator>,
-    /// Its TCP listening socket if that is only for the wireup of queue pairs.
-    pub wireup_listener: Option<TcpLocator>,
     pub(super) extra_op_flags: AtomicU32,
     /// Receives of tagged messages take the fast path. Changes only in a forked child, which has a single thread.
     pub(super) fast_path_recv: Cell<bool>,
@@ -126,7 +117,7 @@ pub struct Worker {
     pub split_pushes: MtLock<Vec<SplitPush>>,
     /// Region of each peer's last access. The progress thread's.
     pub last_region: LastRegion,
-    /// What its threads share of the transports.
+    /// What its threads share of the transports: its address, too.
     pub tl: TlWorker,
     /// Requests that a fence has removed from their queues: progress completes them.
     pub flushed_done: MtLock<Vec<*mut Request>>,
@@ -252,34 +243,15 @@ impl Worker {
     pub fn as_sender(&self) -> Option<RingOwner> {
         Some(RingOwner {
             uid: self.uid,
-            inbox: self.locator?,
+            inbox: self.tl.inbox()?,
         })
     }
 
     /// The worker's address. `net_only`: without the sections that only reach this host.
     pub fn address(&self, net_only: bool) -> WorkerAddress {
-        let host = host::place().host;
-        let shm = self.locator.filter(|_| !net_only).map(|l| ShmLocator {
-            host,
-            pid_ns: l.pid_ns,
-            pid: l.id.pid,
-            fd: l.id.fd,
-            ino: l.id.ino,
-            ipc_ns: l.ipc_ns,
-            key: l.key,
-            liveness_place: l.liveness_place,
-            flags: 0,
-        });
-        WorkerAddress {
-            uid: self.uid,
-            client_id: self.params.client_id,
-            name: None,
-            shm,
-            ib: self.ib.clone(),
-            tofu: self.tl.tofu.as_ref().map(|tofu| tofu.locator),
-            tcp: self.tcp.clone(),
-            wireup_tcp: self.wireup_listener.clone(),
-        }
+        let mut address = self.tl.own.clone();
+        address.shm = address.shm.filter(|_| !net_only);
+        address
     }
 }
 

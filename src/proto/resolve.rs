@@ -6,14 +6,11 @@ use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::{EpTable, Peer, PeerHold};
 use crate::engine::request::{EndpointRef, PeerRef};
 use crate::engine::worker::{Rx, ShmRx, Worker};
-use crate::sys::memfd::MemfdId;
-use crate::sys::{host, log};
-use crate::tl::oob::OobTarget;
-use crate::tl::shm::outbox::Outbox;
+use crate::sys::log;
+use crate::tl::reach;
+use crate::tl::shm::inbox;
 use crate::tl::shm::ring::Consumer;
-use crate::tl::shm::{InboxLocator, inbox};
-use crate::tl::{FallbackTarget, LaneTarget, ib};
-use crate::wire::address::{IbLocator, ShmLocator, WorkerAddress};
+use crate::wire::address::WorkerAddress;
 use crate::wire::header::SN_BITS;
 use std::sync::atomic::Ordering;
 
@@ -29,42 +26,15 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerHold, ucs
         prepare_inbox(worker, &peer, address);
         return Ok(peer);
     }
-    let inbox = if address.uid == worker.uid {
-        worker.locator
-    } else {
-        shared_inbox(worker, address)
-    };
-    let other = || {
-        worker
-            .tl
-            .tofu_target(address)
-            .or_else(|| ib_target(worker, address))
-            .or_else(|| tcp_target(worker, address).map(LaneTarget::from))
-    };
-    let (inbox, target) = match inbox {
-        Some(inbox) => match mapping_error(worker, address.uid, inbox).zip(other()) {
-            None => (Some(inbox), None),
-            Some((e, target)) => {
-                log::warn!(
-                    "worker {:#x} (pid {}) is not reached by shared memory, which cannot be mapped: {e} (ulimit -v)",
-                    address.uid,
-                    inbox.id.pid
-                );
-                (None, Some(target))
-            }
-        },
-        None => (None, other()),
-    };
-    if inbox.is_none() && target.is_none() {
+    let reach = worker.ctx.tl.reach(&worker.tl, address).map_err(|reason| {
         log::error!(
-            "no active messages transport to worker {:#x}: {}. Destination is unreachable",
-            address.uid,
-            unreachable_reason(worker, address)
+            "no active messages transport to worker {:#x}: {reason}. Destination is unreachable",
+            address.uid
         );
-        return Err(UCS_ERR_UNREACHABLE);
-    }
+        UCS_ERR_UNREACHABLE
+    })?;
     let peer = worker
-        .peer(address.uid, inbox, target)
+        .peer(address.uid, reach.inbox, reach.target)
         .ok_or(UCS_ERR_INVALID_ADDR)?;
     prepare_inbox(worker, &peer, address);
     Ok(peer)
@@ -72,9 +42,8 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerHold, ucs
 
 /// Prepares a peer with an inbox for the first message.
 ///
-/// Keeps its TCP address as a fallback, because the ring may not be mappable later, or the receiver may have no memory
-/// for another one. Maps the inbox in advance; a failure is ignored, and the message tries again. Not where the address
-/// space is limited: endpoints that are not used need no mapping.
+/// Keeps the target of a fallback, because the ring may not be mappable later, or the receiver may have no memory for
+/// another one. Maps the inbox in advance; a failure is ignored, and the message tries again.
 fn prepare_inbox(worker: &Worker, peer: &Peer, address: &WorkerAddress) {
     let Some(inbox) = peer.inbox else { return };
     if !peer.uses_inbox() || peer.uid == worker.uid {
@@ -86,134 +55,22 @@ fn prepare_inbox(worker: &Worker, peer: &Peer, address: &WorkerAddress) {
     }
     if tx.closing_outbox.is_none()
         && tx.fallback_target.is_none()
-        && let Some(target) = tcp_target(worker, address)
+        && let Some(target) = worker.tl.fallback(address)
     {
         tx.fallback_target = Some(Box::new(target));
     }
-    if tx.waiting.is_none() && !host::address_space_is_limited() {
-        tx.waiting = Outbox::prepare(inbox).ok();
+    if tx.waiting.is_none() {
+        tx.waiting = inbox.map_ahead();
     }
 }
 
 /// The peer, if it is known with this inbox: the kernel need not be queried again for its owner.
 fn known_peer(worker: &Worker, address: &WorkerAddress) -> Option<PeerHold> {
-    let inbox = locator(address.shm?);
+    let inbox = reach::inbox_of(address)?;
     let peers = worker.peers.lock();
     let peer = peers.get(&address.uid)?;
     let same = peer.status() == UCS_OK && peer.inbox == Some(inbox);
     same.then(|| PeerHold::new(peer))
-}
-
-/// Why the inbox of another worker cannot be mapped. Tried in advance only where the address space is limited;
-/// otherwise the first operation maps it. An inbox that does not exist any more is found later.
-fn mapping_error(worker: &Worker, uid: u64, inbox: InboxLocator) -> Option<std::io::Error> {
-    if uid == worker.uid || !host::address_space_is_limited() {
-        return None;
-    }
-    let error = Outbox::probe(inbox).err();
-    error.filter(|e| e.kind() != std::io::ErrorKind::NotFound)
-}
-
-/// TCP address of the worker.
-fn tcp_target(worker: &Worker, address: &WorkerAddress) -> Option<FallbackTarget> {
-    // Without a device there is no listening socket either.
-    worker.tcp.as_ref()?;
-    FallbackTarget::of(address.tcp.as_ref()?)
-}
-
-/// IB ports of the worker that this one can reach.
-fn ib_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
-    let (ours, theirs) = (worker.ib.as_ref()?, address.ib.as_ref()?);
-    let own = worker.ctx.tl.ib.ports.get(..ours.ports.len())?;
-    if !ours.shares_transport(theirs) {
-        return None;
-    }
-    let wireup_tcp = if takes_datagrams(ours) && takes_datagrams(theirs) {
-        None
-    } else {
-        Some(wireup_listener(worker, address)?)
-    };
-    let target = ib::IbTarget::choose(own, theirs, wireup_tcp)?;
-    Some(LaneTarget::Ib(target))
-}
-
-/// Whether every port in the address has a UD queue pair.
-fn takes_datagrams(locator: &IbLocator) -> bool {
-    locator.ports.iter().all(|port| port.qpn != 0)
-}
-
-/// TCP address for the IB wireup, if both sides have a listening socket.
-fn wireup_listener(worker: &Worker, address: &WorkerAddress) -> Option<OobTarget> {
-    worker.tcp.as_ref().or(worker.wireup_listener.as_ref())?;
-    let locator = address.wireup_tcp.as_ref().or(address.tcp.as_ref())?;
-    OobTarget::of(locator)
-}
-
-fn shared_inbox(worker: &Worker, address: &WorkerAddress) -> Option<InboxLocator> {
-    // Without an inbox the peer could not reply.
-    worker.locator?;
-    let shm = address.shm.filter(|_| worker.ctx.policy.shm)?;
-    let here = host::place();
-    let inbox = locator(shm);
-    let near = shm.host == here.host && inbox.reachable_from(here);
-    (near && !inbox.is_foreign()).then_some(inbox)
-}
-
-fn locator(shm: ShmLocator) -> InboxLocator {
-    InboxLocator {
-        pid_ns: shm.pid_ns,
-        ipc_ns: shm.ipc_ns,
-        id: MemfdId {
-            pid: shm.pid,
-            fd: shm.fd,
-            ino: shm.ino,
-        },
-        key: shm.key,
-        liveness_place: shm.liveness_place,
-    }
-}
-
-fn unreachable_reason(worker: &Worker, address: &WorkerAddress) -> &'static str {
-    let here = host::place();
-    let ib = worker.ib.as_ref().zip(address.ib.as_ref());
-    if ib.is_some_and(|(ours, theirs)| !ours.shares_transport(theirs)) {
-        return "one end has messages go by rc only, the other by ud only (UCX_TLS, UCX_RC_MAX_NUM_EPS)";
-    }
-    if let Some((ours, theirs)) = ib
-        && takes_datagrams(ours) != takes_datagrams(theirs)
-        && wireup_listener(worker, address).is_none()
-    {
-        return "ud is excluded at one end, where queue pairs are connected by TCP, and the other end has \
-                none (UCX_TLS)";
-    }
-    match address.shm {
-        Some(_) if worker.ctx.policy.shm && worker.locator.is_none() => {
-            "this worker has no shared memory (the log says why), and no other transport leads from one end to \
-             the other"
-        }
-        _ if worker.ctx.does_without_tofu() => {
-            "the program uses UCP_FEATURE_WAKEUP, for which tofu has no events; no other transport leads from one end \
-             to the other (UCX_TLS)"
-        }
-        _ if !worker.ctx.policy.shm && worker.ctx.lacks_tofu() => {
-            "shared memory is excluded, and no other transport leads from one end to the other \
-             (UCX_TLS, UCX_NET_DEVICES); for tofu \
-             libtofucom.so was not found (LD_LIBRARY_PATH)"
-        }
-        _ if !worker.ctx.policy.shm => {
-            "shared memory is excluded, and no other transport leads from one end to the other \
-             (UCX_TLS, UCX_NET_DEVICES)"
-        }
-        None => "its address names no transport that this library has",
-        Some(shm) if shm.host != here.host => "it is on another host",
-        Some(shm) if locator(shm).reachable_from(here) => {
-            "it belongs to another user, whose shared memory cannot be mapped, and tcp is not allowed at both ends \
-             (UCX_TLS)"
-        }
-        Some(_) => {
-            "it is in another IPC namespace (UCX_POSIX_USE_PROC_LINK=n reaches across, where /dev/shm is shared)"
-        }
-    }
 }
 
 /// Makes an endpoint of the user. If a message of the peer has requested a reply endpoint before, that internal

@@ -3,10 +3,10 @@
 //! `contract`, `lane`, `interface` and `interfaces`: what a transport does for the layers above; `sink`: what it calls
 //! there; `held`: both in the hot path of progress; `shared`: what it keeps in contexts, workers, regions and keys;
 //! `rma`, `rma_ops`, `rma_short`, `adapter`: puts, gets and atomic operations by an adapter; `registrar`: registration
-//! of user memory; `oob`: messages by which one establishes connections of another; `message`, `payload`, `token`,
-//! `rail_event`: what both sides exchange; `target`: where a lane leads; `iface_kind`: which interfaces there are;
-//! `amo`: atomic operations on memory of this process; `resources`: what queries print of all transports; `cm`,
-//! `cm_conn`: connections of clients and listeners.
+//! of user memory; `oob`: messages by which one establishes connections of another; `reach`: the transports that lead
+//! to a worker; `message`, `payload`, `token`, `rail_event`: what both sides exchange; `target`: where a lane leads;
+//! `iface_kind`: which interfaces there are; `amo`: atomic operations on memory of this process; `resources`: what
+//! queries print of all transports; `cm`, `cm_conn`: connections of clients and listeners.
 
 pub mod adapter;
 pub mod amo;
@@ -26,6 +26,7 @@ pub mod oob;
 pub mod payload;
 mod program;
 pub mod rail_event;
+pub mod reach;
 pub mod reassembly;
 pub mod registrar;
 pub mod resource;

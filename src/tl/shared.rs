@@ -8,8 +8,8 @@ use super::ib::desc::{AmoDesc, IbZcopy, Unmoved};
 use super::ib::region::IbRegion;
 use super::program::Program;
 use super::rma::{AmoKey, RmaDevice, RmaKey, Striping};
+use super::shm::context::ShmContext;
 use super::tcp::context::TcpContext;
-use super::tofu::TofuTarget;
 use super::tofu::amo::TofuAmo;
 use super::tofu::context::{TofuContext, TofuShared};
 use super::tofu::region::TofuRegion;
@@ -27,6 +27,7 @@ pub struct TlContext {
     pub ib: IbContext,
     pub tofu: TofuContext,
     pub tcp: TcpContext,
+    pub shm: ShmContext,
 }
 
 impl TlContext {
@@ -36,7 +37,8 @@ impl TlContext {
         let ib = IbContext::new(options, program, tofu.amo_by_tni);
         let adapters: Vec<&str> = ib.ports.iter().map(|port| &*port.name).collect();
         let tcp = TcpContext::new(options, ib.wireup_by_tcp(), &adapters);
-        TlContext { ib, tofu, tcp }
+        let shm = ShmContext::new(program);
+        TlContext { ib, tofu, tcp, shm }
     }
 
     /// Executes an operation on registered memory by the unit that executes those of the peers, for a peer of this
@@ -111,15 +113,8 @@ impl TlContext {
 pub struct TlWorker {
     pub ib: IbShared,
     pub tofu: Option<TofuShared>,
-}
-
-impl TlWorker {
-    /// Where the interconnect reaches the worker with this address, if both have it.
-    pub fn tofu_target(&self, address: &WorkerAddress) -> Option<LaneTarget> {
-        self.tofu.as_ref()?;
-        let locator = address.tofu?;
-        Some(LaneTarget::Tofu(TofuTarget { locator }))
-    }
+    /// The worker's address, without its name: where its interfaces are reached.
+    pub own: WorkerAddress,
 }
 
 /// The regions of `ucp_mem_map`, with what the transports keep of each.

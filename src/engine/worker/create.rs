@@ -82,26 +82,17 @@ fn assemble(
 ) -> Worker {
     let mt = params.is_multi_threaded();
     let (inbox, tofu) = (interfaces.inbox.as_ref(), interfaces.tl.tofu.as_deref());
-    let tcp = interfaces.tl.tcp.as_ref().map(|tcp| tcp.locator());
-    let (wireup_listener, tcp) = if ctx.tl.tcp.carries_messages() {
-        (None, tcp)
-    } else {
-        (tcp, None)
-    };
     let extra_op_flags = ctx.policy.extra_op_flags;
     Worker {
         ctx,
         mt,
         uid,
-        locator: inbox.map(Inbox::locator),
         doorbell: inbox.map_or_else(Doorbell::unconnected, Inbox::doorbell),
-        ib: interfaces.ib_locator(),
         tl: TlWorker {
             ib: IbShared::new(mt),
             tofu: tofu.map(|tofu| tofu.shared()),
+            own: interfaces.address(ctx, uid, params.client_id),
         },
-        tcp,
-        wireup_listener,
         extra_op_flags: AtomicU32::new(extra_op_flags),
         fast_path_recv: Cell::new(!mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG)),
         receive_limit: Cell::new(0),

@@ -7,7 +7,7 @@ use crate::engine::worker::WorkerParams;
 use crate::sys::log;
 use crate::tl::shm::inbox::Inbox;
 use crate::tl::{IfaceParams, TlRx};
-use crate::wire::address::IbLocator;
+use crate::wire::address::WorkerAddress;
 use std::io;
 
 /// The interfaces of a worker, `None` where a transport is not used.
@@ -42,9 +42,20 @@ impl Interfaces {
         Ok(Interfaces { inbox, tl })
     }
 
-    /// The queue pairs in the worker's address.
-    pub fn ib_locator(&self) -> Option<IbLocator> {
-        self.tl.ib.as_ref().map(|ib| ib.locator())
+    /// The address of the worker, without its name.
+    pub fn address(&self, ctx: &Context, uid: u64, client_id: Option<u64>) -> WorkerAddress {
+        let listener = self.tl.tcp.as_ref().map(|tcp| tcp.locator());
+        let (tcp, wireup_tcp) = ctx.tl.tcp.sections(listener);
+        WorkerAddress {
+            uid,
+            client_id,
+            name: None,
+            shm: self.inbox.as_ref().map(|inbox| inbox.locator().section()),
+            ib: self.tl.ib.as_ref().map(|ib| ib.locator()),
+            tofu: self.tl.tofu.as_ref().map(|tofu| tofu.shared().locator),
+            tcp,
+            wireup_tcp,
+        }
     }
 
     /// What wakes a worker with these interfaces.

@@ -135,7 +135,7 @@ fn restrict_to_rdma(worker: &Worker, address: &mut WorkerAddress, gid: Option<[u
 /// Restricts a worker address to the device of the connection, if `UCX_CM_USE_ALL_DEVICES=n` and messages can use it.
 /// Workers that are connected already keep their lane.
 fn restrict(worker: &Worker, address: &mut WorkerAddress, to: NetAddress) {
-    if worker.ctx.policy.sockaddr.all_devices || worker.tcp.is_none() {
+    if worker.ctx.policy.sockaddr.all_devices || worker.tl.own.tcp.is_none() {
         return;
     }
     if let Some(tcp) = &mut address.tcp {

@@ -4,9 +4,10 @@
 //! addresses. An `iface` has a worker's objects on a port: queues and registered buffers. The thread that holds the
 //! peer's lock sends through a `sender`, by a queue pair of its own (`rc`) or by the worker's queue pair for datagrams
 //! (`ud`); `reorder` sorts datagrams that arrive, and `reassembly` joins packets to records. `keepalive` replies to
-//! liveness probes for a process that does not progress; `paths` are the pairs of ports that connect two workers;
-//! `rails` are additional queue pairs between other ports. A `loopback` queue pair lets a device execute atomics on
-//! memory of this process. The wireup messages of two workers, and the header of each packet, are in `wire::ib_packet`.
+//! liveness probes for a process that does not progress; `paths` are the pairs of ports that connect two workers, by
+//! the section of a worker address that `address` describes; `rails` are additional queue pairs between other ports. A
+//! `loopback` queue pair lets a device execute atomics on memory of this process. The wireup messages of two workers,
+//! and the header of each packet, are in `wire::ib_packet`.
 //!
 //! `rma`: puts, gets and atomic operations on memory of a peer; `zcopy`: those of registered memory, with `iov`, its
 //! pieces, and `stripe`, its parts by rail.
@@ -17,6 +18,7 @@
 //! `connect` and `oob` make them, `upkeep` retransmits and finds failed peers, `failover` and `connect_rails` use
 //! further ports, `receive` handles arrivals and completions, `close` drains.
 
+pub mod address;
 mod amo;
 mod amo_unit;
 #[allow(
@@ -68,11 +70,9 @@ pub mod verbs;
 pub mod worker;
 mod zcopy;
 
-use super::tcp;
-use crate::wire::address::{IbLocator, PortLocator};
+use super::oob::OobTarget;
+use crate::wire::address::PortLocator;
 use paths::PortPair;
-use port::Port;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Settings of the transport, from the options.
@@ -154,23 +154,5 @@ pub struct IbTarget {
     /// The secret of the worker's address.
     pub secret: u64,
     /// Where wireup messages are accepted by TCP, if one of the two workers has no UD queue pair.
-    pub wireup_tcp: Option<tcp::TcpTarget>,
-}
-
-impl IbTarget {
-    /// The target, if there is a path between one of `ports` and one of the peer's.
-    pub fn choose(
-        ports: &[Arc<Port>],
-        remote: &IbLocator,
-        wireup_tcp: Option<tcp::TcpTarget>,
-    ) -> Option<IbTarget> {
-        let paths = paths::between(ports.iter().map(|port| &**port), &remote.ports);
-        let theirs: &[PortLocator] = if paths.len() > 1 { &remote.ports } else { &[] };
-        Some(IbTarget {
-            path: *paths.first()?,
-            ports: theirs.into(),
-            secret: remote.secret,
-            wireup_tcp,
-        })
-    }
+    pub wireup_tcp: Option<OobTarget>,
 }

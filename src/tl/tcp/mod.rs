@@ -7,10 +7,12 @@
 //!
 //! `connect` makes connections, `accept` accepts those of peers, `close` ends them; `oob` is for those that carry the
 //! messages of another transport's connection establishment. `receive` handles events and messages, and `bulk` the
-//! payload of long ones. `device` and `route` choose the addresses, from what the kernel says by `netlink`. A context's
-//! part is `context`, made from `options`; `info` is what queries print.
+//! payload of long ones. `device` and `route` choose the addresses, from what the kernel says by `netlink`; `address`
+//! has the sections of a worker address. A context's part is `context`, made from `options`; `info` is what queries
+//! print.
 
 mod accept;
+pub mod address;
 mod bulk;
 mod close;
 pub mod conn;

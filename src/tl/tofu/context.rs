@@ -31,6 +31,8 @@ pub struct TofuContext {
     pub offered: AmoCaps,
     /// Whether TNIs, and nothing else, execute atomic operations on the context's memory.
     pub amo_by_tni: bool,
+    /// The program may wait for events.
+    sleeps: bool,
 }
 
 impl TofuContext {
@@ -52,6 +54,7 @@ impl TofuContext {
             vcq_registry: Arc::default(),
             offered,
             amo_by_tni: amo_by_tni(options, offered, program),
+            sleeps: program.sleeps,
         }
     }
 
@@ -68,6 +71,12 @@ impl TofuContext {
     /// Whether the transport is allowed, and its library is not there.
     pub fn lacks_library(&self) -> bool {
         self.tuning.is_some() && Utofu::get().is_none()
+    }
+
+    /// Whether there is an interconnect that may be used, but not by a program that wants to sleep.
+    pub fn lacks_events(&self) -> bool {
+        let lacks = self.lacks_tnis() && !self.lacks_library();
+        lacks && self.sleeps
     }
 
     /// The interface of a new worker, if there is an interconnect. `mt`: threads may call the worker concurrently;

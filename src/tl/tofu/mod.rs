@@ -15,12 +15,13 @@
 //!   peer; `listen`, `accept`: serve the ticket queue, and grant rings; `receive`: arrivals and completions; `close`:
 //!   connections whose peers have failed. They reach the layers above by `tl::sink`, and lanes by `peer_lane`.
 //! - `options`: the settings; `context`: what contexts, and the threads of a worker, use of the transport; `info`:
-//!   names, estimates and capabilities for queries and tools.
+//!   names, estimates and capabilities for queries and tools; `address`: the section of a worker address.
 //! - `rma`: puts, gets and atomic operations that the layers above post; short ones are in `sender`.
 //! - `mr`: the registration cache of user memory, `registration`: its use; `stripe`: the parts of long transfers, by
 //!   VCQ. `region`: memory that peers access; `rkey`: memory of peers. The wireup messages are in `wire::tofu_msg`.
 
 pub mod accept;
+pub mod address;
 pub mod close;
 pub mod conn;
 pub mod connect;
