@@ -11,7 +11,7 @@ use crate::engine::worker::Worker;
 use crate::fast::flush;
 use crate::op::param::Param;
 use crate::op::{self, endpoint, listener};
-use crate::proto::{cm, failure, lane_info, proto_info, resolve};
+use crate::proto::{cm, endpoints, failure, lane_info, proto_info, resolve};
 use std::ffi::{CStr, CString, c_void};
 
 /// The endpoint behind a handle.
@@ -113,7 +113,7 @@ unsafe fn to_worker(
         let peer = &*found;
         failure::exists(peer)?;
         let ep =
-            resolve::new_endpoint(w, peer, flags & UCP_EP_PARAMS_FLAGS_NO_LOOPBACK as u32 != 0);
+            endpoints::new_endpoint(w, peer, flags & UCP_EP_PARAMS_FLAGS_NO_LOOPBACK as u32 != 0);
         let e = ep.get();
         fill_in(e, params);
         if e.handles_errors() {

@@ -13,7 +13,7 @@ use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::worker::{MAX_AM_HEADER, Worker};
 use crate::proto::rndv;
 use crate::proto::select::message::{self as select, Eager, Hint, Protocol};
-use crate::proto::{cm, resolve, tx};
+use crate::proto::{cm, endpoints, tx};
 use crate::sys::log;
 use crate::wire::header::{AmImm, Kind};
 use std::ffi::c_void;
@@ -268,7 +268,7 @@ unsafe fn call(
     let reply = if imm.flags & REPLY != 0 {
         // Relaxed: read by this thread, or by a thread that the user has synchronized with it.
         peer.answered.store(true, Ordering::Relaxed);
-        let ep = resolve::reply_endpoint(worker, peer, imm.sn);
+        let ep = endpoints::reply_endpoint(worker, peer, imm.sn);
         // Relaxed: only progress reads it.
         ep.get().user_held.store(true, Ordering::Relaxed);
         ep.as_ptr().cast()

@@ -8,7 +8,7 @@ use crate::engine::request::{self, EndpointId, EndpointRef, PeerRef, Request};
 use crate::engine::worker::Worker;
 use crate::proto::tx::{self, peer_requests};
 use crate::proto::{
-    answers, close_grace, cm, detach, failure, flush, internal, resolve, rndv_cancel,
+    answers, close_grace, cm, detach, endpoints, failure, flush, internal, rndv_cancel,
 };
 use crate::sys::{log, process};
 use crate::wire::header::{EpImm, Kind};
@@ -57,7 +57,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
             UCS_OK
         },
     );
-    resolve::unlist(peer, e);
+    endpoints::unlist(peer, e);
     // SAFETY: the user's endpoint, which no message finds any more.
     unsafe { close_stream(worker, e) };
     let (empty, open) = {
@@ -208,7 +208,7 @@ pub unsafe fn close_stream(worker: &Worker, ep: &Endpoint) {
 ///
 /// The endpoint is new: nothing was sent, and only its peer's table names it.
 pub fn discard(worker: &Worker, ep: EndpointRef) {
-    resolve::unlist(ep.get().peer(), ep.get());
+    endpoints::unlist(ep.get().peer(), ep.get());
     retire(worker, ep);
 }
 
@@ -228,7 +228,7 @@ pub fn free_retired(worker: &Worker) {
     for ep in retired {
         let e = ep.get();
         // Progress may have added the endpoint to these lists while it was being closed.
-        resolve::unlist(e.peer(), e);
+        endpoints::unlist(e.peer(), e);
         // SAFETY: an endpoint of the worker, which no message finds any more.
         unsafe { close_stream(worker, e) };
         worker.err_handlers.lock().forget(e);

@@ -9,7 +9,7 @@ use crate::engine::request::{self, EndpointId, PeerRef, ReqFlags, Request, TxPay
 use crate::engine::stream::{self, is_done, is_generic, wanted};
 use crate::engine::worker::Worker;
 use crate::proto::select::message::{self as select, Eager};
-use crate::proto::{resolve, tx};
+use crate::proto::{endpoints, tx};
 use crate::sys::log;
 use crate::wire::header::{EpImm, Kind};
 use std::ffi::c_void;
@@ -227,7 +227,7 @@ pub unsafe fn on_data(worker: &Worker, peer: &Peer, imm: u64, src: *const u8, le
     unsafe {
         while done < len {
             let mut streams = worker.streams.lock();
-            let Some(ep) = resolve::counterpart(worker, peer, sn) else {
+            let Some(ep) = endpoints::counterpart(worker, peer, sn) else {
                 return; // closed
             };
             let s = streams.of(ep.get());
@@ -272,7 +272,7 @@ unsafe fn fill_posted(worker: &Worker, peer: &Peer, sn: u32) {
     unsafe {
         loop {
             let mut streams = worker.streams.lock();
-            let Some(ep) = resolve::counterpart(worker, peer, sn) else {
+            let Some(ep) = endpoints::counterpart(worker, peer, sn) else {
                 return;
             };
             let s = streams.of(ep.get());
@@ -320,7 +320,7 @@ unsafe fn put_back(
     // SAFETY: listed endpoints are not freed, and streams are not freed under the lock; this thread owns the request.
     unsafe {
         let done = (status != UCS_OK || is_done(&*req)).then_some(status);
-        let Some(ep) = resolve::counterpart(worker, peer, sn) else {
+        let Some(ep) = endpoints::counterpart(worker, peer, sn) else {
             return done.or(Some(UCS_ERR_CANCELED));
         };
         let s = streams.of(ep.get());

@@ -2,7 +2,7 @@
 
 use super::cm::{disconnect, server};
 use super::tx::{self, peer_requests};
-use super::{close_grace, internal, release, resolve, rndv_cancel};
+use super::{close_grace, endpoints, internal, release, rndv_cancel};
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::{Peer, PeerSet};
@@ -229,7 +229,7 @@ fn send_err_mode(ep: &Endpoint, peer: &Peer) {
 
 /// Handles the error handling mode of the peer's endpoint.
 pub fn on_ep_info(worker: &Worker, peer: &Peer, info: EpImm) {
-    let ep = resolve::reply_endpoint(worker, peer, info.sn);
+    let ep = endpoints::reply_endpoint(worker, peer, info.sn);
     let ep = ep.get();
     ep.set_remote_err_mode(info.err_mode);
     if !ep.has(EpFlags::INTERNAL) && ep.mismatched() {

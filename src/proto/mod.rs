@@ -5,6 +5,7 @@ pub mod close_grace;
 pub mod cm;
 pub mod cma;
 pub mod detach;
+pub mod endpoints;
 pub mod failure;
 pub mod fence;
 pub mod flush;

@@ -10,7 +10,7 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
 use crate::engine::request::EndpointRef;
 use crate::engine::worker::Worker;
-use crate::proto::{failure, resolve};
+use crate::proto::{endpoints, failure, resolve};
 use crate::sys::{clock, host, log};
 use crate::tl::cm::RdmaCmConn;
 use crate::tl::cm_conn::{CmConn, CmTransport, ConnectError, RdmaConnectStep};
@@ -37,7 +37,7 @@ pub fn client_endpoint(worker: &Worker) -> Result<EndpointRef, ucs_status_t> {
         reason = "like Worker: its locks and atomics make sharing among threads sound"
     )]
     let stub = Arc::new(Peer::stub(worker));
-    let ep = resolve::numbered_endpoint(worker, &stub, number | CLIENT, number | SERVER);
+    let ep = endpoints::numbered_endpoint(worker, &stub, number | CLIENT, number | SERVER);
     ep.get().session.set(token);
     let session = CmSession {
         ep: Some(ep),

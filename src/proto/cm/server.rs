@@ -8,7 +8,7 @@ use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
 use crate::engine::request::EndpointRef;
 use crate::engine::worker::Worker;
-use crate::proto::{resolve, tx};
+use crate::proto::{endpoints, resolve, tx};
 use crate::sys::log;
 use crate::tl::cm_conn::CmConn;
 use crate::wire::cm_msg::{MAGIC, Reply};
@@ -33,7 +33,7 @@ pub fn server_endpoint(
         reject(&mut request.contact, status);
     })?;
     let number = request.hello.number;
-    Ok(resolve::numbered_endpoint(
+    Ok(endpoints::numbered_endpoint(
         worker,
         &peer,
         number | SERVER,

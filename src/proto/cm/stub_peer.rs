@@ -6,7 +6,7 @@ use crate::engine::peer::Peer;
 use crate::engine::request::{self, EndpointRef, PeerRef};
 use crate::engine::worker::Worker;
 use crate::proto::tx::{self, peer_requests};
-use crate::proto::{failure, resolve};
+use crate::proto::{endpoints, failure};
 use std::sync::Arc;
 
 /// Handles the proof of a server that has accepted a client of this worker, when a message arrives before the CM reply:
@@ -52,8 +52,8 @@ pub(super) fn settle(
 /// Moves an endpoint and its requests from the stub peer to the server's peer.
 fn migrate(worker: &Worker, ep: Option<EndpointRef>, stub: &Peer, peer: &Peer) {
     if let Some(ep) = ep {
-        resolve::unlist(stub, ep.get());
-        resolve::move_to_peer(peer, ep);
+        endpoints::unlist(stub, ep.get());
+        endpoints::move_to_peer(peer, ep);
         peer.hold();
         ep.get().set_peer(peer);
         stub.release();
