@@ -34,10 +34,11 @@
 //!   through [`tl::sink::Sink`], which [`op::sink::WorkerSink`] implements; for shared memory `fast/shm.rs` calls
 //!   them.
 //! - **What a transport keeps**: its settings are in `tl/NAME/options.rs` (the table of options is [`options`]); its
-//!   parts of a context, a worker, a region and a remote key are in [`tl::TlContext`], [`tl::TlWorker`],
-//!   [`tl::TlRegion`] and [`tl::TlRkey`]. User memory is registered by [`tl::registrar`]. What only the progress thread
-//!   uses of a worker is [`tl::tofu::worker`], [`tl::tcp::worker`], [`tl::shm::inbox`] and, for InfiniBand and RoCE,
-//!   [`tl::ib::worker`]; all four are fields of [`engine::worker::Rx`], TCP's in its [`tl::TlRx`].
+//!   section of the worker address ([`tl::address`]) is in `tl/NAME/address.rs`, and [`tl::reach`] has the order of
+//!   preference; its parts of a context, a worker, a region and a remote key are in [`tl::TlContext`],
+//!   [`tl::TlWorker`], [`tl::TlRegion`] and [`tl::TlRkey`]. User memory is registered by [`tl::registrar`]. What only
+//!   the progress thread uses of a worker is [`tl::tofu::worker`], [`tl::tcp::worker`], [`tl::shm::inbox`] and, for
+//!   InfiniBand and RoCE, [`tl::ib::worker`]; all four are fields of [`engine::worker::Rx`], TCP's in its [`tl::TlRx`].
 
 // Types that C sees: structures, enumerations, masks, callbacks. `include/` is generated from here and from [`abi`].
 pub mod ctypes;

@@ -1,10 +1,12 @@
 //! The bytes of worker addresses: processes of different builds exchange them, so a change needs a new version.
 
 use std::net::Ipv6Addr;
-use ucp::wire::address::{
-    IbLocator, NetAddress, PortFlags, PortLocator, ShmLocator, TcpLocator, TofuLocator,
-    WorkerAddress,
-};
+use ucp::tl::address::WorkerAddress;
+use ucp::tl::ib::address::IbLocator;
+use ucp::tl::shm::address::ShmLocator;
+use ucp::tl::tcp::address::{NetAddress, TcpLocator};
+use ucp::tl::tofu::address::TofuLocator;
+use ucp::wire::ib_port::{PortFlags, PortLocator};
 use ucp::wire::tofu_msg::RailVcqs;
 
 /// An address with every section, as hexadecimal digits.

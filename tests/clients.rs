@@ -11,8 +11,8 @@ use support::scene::Scene;
 use ucp::abi::{endpoint, tag};
 use ucp::ctypes::*;
 use ucp::sys::host;
+use ucp::tl::address::WorkerAddress;
 use ucp::tl::shm::outbox::Outbox;
-use ucp::wire::address::WorkerAddress;
 use ucp::wire::cm_msg::{Hello, MAGIC, NUMBER_BITS, Reply};
 use ucp::wire::header::{EpImm, Kind};
 

@@ -4,7 +4,7 @@ use ucp::engine::endpoint::Endpoint;
 use ucp::engine::peer::Peer;
 use ucp::engine::request::{REQUEST_SIZE, Request};
 use ucp::engine::rkey::Rkey;
-use ucp::wire::address::WorkerAddress;
+use ucp::tl::address::WorkerAddress;
 use ucp::wire::rkey::MAX_LEN;
 
 #[test]

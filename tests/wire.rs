@@ -3,13 +3,16 @@
 
 use proptest::prelude::*;
 use std::net::IpAddr;
-use ucp::wire::address::{
-    self, AddressError, IbLocator, MAX_ADDRESSES, MAX_PORTS, NetAddress, PortFlags, PortLocator,
-    ShmLocator, TcpLocator, TofuLocator, WorkerAddress,
-};
+use ucp::tl::address::WorkerAddress;
+use ucp::tl::ib::address::IbLocator;
+use ucp::tl::shm::address::ShmLocator;
+use ucp::tl::tcp::address::{MAX_ADDRESSES, NetAddress, TcpLocator};
+use ucp::tl::tofu::address::TofuLocator;
+use ucp::wire::address::{self, AddressError};
 use ucp::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, SignalHdr, SyncHdr, ValueHdr,
 };
+use ucp::wire::ib_port::{MAX_PORTS, PortFlags, PortLocator};
 use ucp::wire::rkey::{self, PackedRkey};
 use ucp::wire::tofu_msg::{MAX_RAILS, RailVcqs};
 

@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 use ucp::abi::{am, amo, endpoint, memory, request, rkey, rma, stream, tag};
 use ucp::ctypes::*;
-use ucp::wire::address::WorkerAddress;
+use ucp::tl::address::WorkerAddress;
 use ucp::wire::rkey::PackedRkey;
 
 /// The id of active messages that the program has a handler for.

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ucp::wire::address::PortLocator;
+use ucp::wire::ib_port::PortLocator;
 use ucp::wire::header::{
     AmImm, AmoHdr, DataHdr, FragmentHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr, RtrHdr,
     RtsHdr, SplitCopyHdr, SignalHdr, SyncHdr, ValueHdr,

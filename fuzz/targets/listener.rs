@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use ucp::ctypes::ucp_context_h;
-use ucp::wire::address::WorkerAddress;
+use ucp::tl::address::WorkerAddress;
 use ucp::wire::cm_msg::{Hello, MAGIC, Reply};
 use ucp_fuzz::support::scene::{Scene, new_context};
 use ucp_fuzz::support::server::Server;

@@ -5,7 +5,8 @@ use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::worker::Worker;
 use crate::sys::log;
-use crate::wire::address::{WorkerAddress, total_len};
+use crate::tl::address::WorkerAddress;
+use crate::wire::address::total_len;
 
 /// The worker's address in memory from malloc.
 pub fn allocate(worker: &Worker, net_only: bool) -> Option<(*mut ucp_address_t, usize)> {

@@ -27,11 +27,11 @@ use crate::sys::fork::{self, Origin};
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
 use crate::tl::TlWorker;
+use crate::tl::address::WorkerAddress;
 use crate::tl::shm::RingOwner;
 use crate::tl::shm::chunk_board::ChunkState;
 use crate::tl::shm::inbox::Doorbell;
 use crate::tl::shm::outbox::OpenSplitCopy;
-use crate::wire::address::WorkerAddress;
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::ptr::NonNull;
@@ -250,7 +250,9 @@ impl Worker {
     /// The worker's address. `net_only`: without the sections that only reach this host.
     pub fn address(&self, net_only: bool) -> WorkerAddress {
         let mut address = self.tl.own.clone();
-        address.shm = address.shm.filter(|_| !net_only);
+        if net_only {
+            address.drop_local();
+        }
         address
     }
 }

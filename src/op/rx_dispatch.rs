@@ -14,11 +14,11 @@ use crate::sys::log;
 use crate::tl::Message;
 use crate::tl::amo::AmoOp;
 use crate::tl::rail_event::RailEvent;
-use crate::wire::address::PortLocator;
 use crate::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, FragmentHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr,
     RtrHdr, RtsHdr, SignalHdr, SplitCopyHdr, SyncHdr, ValueHdr,
 };
+use crate::wire::ib_port::PortLocator;
 
 /// Maximum length of fixed headers. They are copied before they are read, because the sender could change them.
 const MAX_HEAD: usize = 40;

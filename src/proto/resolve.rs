@@ -5,10 +5,9 @@ use crate::engine::peer::{Peer, PeerHold};
 use crate::engine::request::PeerRef;
 use crate::engine::worker::{Rx, ShmRx, Worker};
 use crate::sys::log;
-use crate::tl::reach;
+use crate::tl::address::WorkerAddress;
 use crate::tl::shm::inbox;
 use crate::tl::shm::ring::Consumer;
-use crate::wire::address::WorkerAddress;
 use std::sync::atomic::Ordering;
 
 /// The peer of a worker address.
@@ -60,7 +59,7 @@ fn prepare_inbox(worker: &Worker, peer: &Peer, address: &WorkerAddress) {
 
 /// The peer, if it is known with this inbox: the kernel need not be queried again for its owner.
 fn known_peer(worker: &Worker, address: &WorkerAddress) -> Option<PeerHold> {
-    let inbox = reach::inbox_of(address)?;
+    let inbox = address.inbox()?;
     let peers = worker.peers.lock();
     let peer = peers.get(&address.uid)?;
     let same = peer.status() == UCS_OK && peer.inbox == Some(inbox);

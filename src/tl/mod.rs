@@ -9,6 +9,7 @@
 //! queries print of all transports; `cm`, `cm_conn`: connections of clients and listeners.
 
 pub mod adapter;
+pub mod address;
 pub mod amo;
 pub mod cm;
 pub mod cm_conn;

@@ -1,7 +1,7 @@
 //! Events of a connection's rails, from the thread that sees one to the thread that progresses the worker.
 
-use crate::wire::address::PortLocator;
 use crate::wire::header::RailImm;
+use crate::wire::ib_port::PortLocator;
 
 /// Work of the progress thread for the rails to a peer.
 pub enum RailEvent {

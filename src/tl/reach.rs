@@ -1,11 +1,12 @@
 //! The transports that lead from one worker to another, by the addresses of both.
 
+use super::address::WorkerAddress;
+use super::oob::OobTarget;
 use super::shm::InboxLocator;
 use super::tcp::TcpTarget;
 use super::tofu::TofuTarget;
 use super::{FallbackTarget, LaneTarget, TlContext, TlWorker, ib, shm};
 use crate::sys::log;
-use crate::wire::address::WorkerAddress;
 
 /// Where a worker is reached: at its inbox in shared memory, or else through a network.
 #[derive(Clone, Debug)]
@@ -22,7 +23,13 @@ impl TlContext {
     /// Why there is none.
     pub fn reach(&self, worker: &TlWorker, to: &WorkerAddress) -> Result<Reach, &'static str> {
         let own = &worker.own;
-        let Some(inbox) = self.shm.target(own, to) else {
+        let is_self = own.uid == to.uid;
+        let inbox = if is_self {
+            own.inbox()
+        } else {
+            self.shm.target(own.shm.as_ref(), to.shm.as_ref())
+        };
+        let Some(inbox) = inbox else {
             let target = self.network_target(own, to);
             return match target {
                 None => Err(self.unreachable_reason(own, to)),
@@ -32,7 +39,7 @@ impl TlContext {
                 }),
             };
         };
-        let other = if own.uid == to.uid {
+        let other = if is_self {
             None
         } else {
             let error = inbox.mapping_error();
@@ -57,19 +64,25 @@ impl TlContext {
 
     /// The best of the networks.
     fn network_target(&self, own: &WorkerAddress, to: &WorkerAddress) -> Option<LaneTarget> {
-        let tofu = || TofuTarget::between(own, to).map(LaneTarget::Tofu);
-        let ib = || self.ib.target(own, to).map(LaneTarget::Ib);
-        let tcp = || TcpTarget::between(own, to).map(LaneTarget::Tcp);
-        tofu().or_else(ib).or_else(tcp)
+        let tofu = || TofuTarget::between(own.tofu.as_ref(), to.tofu.as_ref());
+        let ib = || {
+            let (own_ports, ports) = (own.ib.as_ref(), to.ib.as_ref());
+            self.ib.target(own_ports, ports, || oob_target(own, to))
+        };
+        let tcp = || TcpTarget::between(own.tcp.as_ref(), to.tcp.as_ref());
+        (tofu().map(LaneTarget::Tofu))
+            .or_else(|| ib().map(LaneTarget::Ib))
+            .or_else(|| tcp().map(LaneTarget::Tcp))
     }
 
     /// Why no transport leads from the worker at `own` to that at `to`: the reason that the user can change first.
     fn unreachable_reason(&self, own: &WorkerAddress, to: &WorkerAddress) -> &'static str {
-        ib::address::obstacle(own, to)
-            .or_else(|| self.shm.own_obstacle(own, to))
+        let has_oob = || oob_target(own, to).is_some();
+        ib::address::obstacle(own.ib.as_ref(), to.ib.as_ref(), has_oob)
+            .or_else(|| self.shm.own_obstacle(own.shm.as_ref(), to.shm.as_ref()))
             .or_else(|| self.tofu.program_obstacle())
             .or_else(|| (!self.shm.is_allowed).then(|| self.without_shm()))
-            .unwrap_or_else(|| shm::address::obstacle(to))
+            .unwrap_or_else(|| shm::address::obstacle(to.shm.as_ref()))
     }
 
     /// The reason where shared memory is excluded.
@@ -85,19 +98,19 @@ impl TlContext {
     }
 }
 
-/// The inbox of the worker with this address, if shared memory reaches it.
-pub fn inbox_of(address: &WorkerAddress) -> Option<InboxLocator> {
-    address.shm.as_ref().map(InboxLocator::of)
+/// Where out-of-band connections lead from the worker at `own` to that at `to`, if both accept some.
+fn oob_target(own: &WorkerAddress, to: &WorkerAddress) -> Option<OobTarget> {
+    OobTarget::between(own.oob_listener(), to.oob_listener())
 }
 
 impl TlWorker {
     /// The worker's own inbox, if it has one.
     pub fn inbox(&self) -> Option<InboxLocator> {
-        inbox_of(&self.own)
+        self.own.inbox()
     }
 
     /// The lane to the worker at `to` in place of one through shared memory that cannot be made.
     pub fn fallback(&self, to: &WorkerAddress) -> Option<FallbackTarget> {
-        FallbackTarget::between(&self.own, to)
+        FallbackTarget::between(self.own.tcp.as_ref(), to.tcp.as_ref())
     }
 }

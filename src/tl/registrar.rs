@@ -11,7 +11,7 @@ use super::{LaneTarget, ib};
 use crate::options::Options;
 use crate::sys::cma::IoSpan;
 use crate::sys::regcache::Handle;
-use crate::wire::address::MAX_PORTS;
+use crate::wire::ib_port::MAX_PORTS;
 use crate::wire::rts_keys::RailStadds;
 
 pub use ib::registration::MrUse;

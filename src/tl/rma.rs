@@ -2,7 +2,7 @@
 
 use super::Token;
 use super::amo::AmoOp;
-use crate::wire::address::MAX_PORTS;
+use crate::wire::ib_port::MAX_PORTS;
 
 /// A kind of adapter that accesses memory of peers. As wide as an address, so that a path that is either is passed in
 /// registers.

@@ -16,7 +16,7 @@ use super::tofu::region::TofuRegion;
 use super::tofu::rkey::StaddRegion;
 use super::tofu::stripe::TofuZcopy;
 use crate::options::Options;
-use crate::wire::address::WorkerAddress;
+use crate::tl::address::WorkerAddress;
 use crate::wire::rkey::DeviceKeys;
 use crate::wire::rkey_tofu::TofuRkey;
 use std::io;

@@ -7,7 +7,7 @@
 
 use super::le_struct::packed;
 
-/// Bytes of a [`super::address::PortLocator`].
+/// Bytes of a [`super::ib_port::PortLocator`].
 const PORT: usize = 25;
 
 macro_rules! kinds {
@@ -100,7 +100,7 @@ kinds! {
     /// request.
     Atp = 24, 0;
     /// The sender requests a rail. `imm`: [`RailImm`], `far`: a suitable port of the receiver. Address of the sender's
-    /// port ([`super::address::PortLocator`]).
+    /// port ([`super::ib_port::PortLocator`]).
     RailReq = 25, PORT;
     /// Reply to a rail request. `imm`: [`RailImm`] with `near` unchanged, but `far` is the port that was selected;
     /// queue pair 0: no rail is possible. Address of the receiver's port.

@@ -4,7 +4,7 @@
 //! In front of UD packets is a [`Datagram`]; one without a packet behind it only acknowledges.
 #![forbid(unsafe_code)]
 
-use super::address::{MAX_PORTS, PortLocator};
+use super::ib_port::{MAX_PORTS, PortLocator};
 use super::le_struct::{packed, packed_flags};
 
 /// Bits of a connection's number; flags are above.

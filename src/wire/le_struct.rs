@@ -71,4 +71,4 @@ macro_rules! packed_flags {
     };
 }
 
-pub(super) use {packed, packed_flags};
+pub(crate) use {packed, packed_flags};

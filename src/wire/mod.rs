@@ -3,13 +3,14 @@
 //! Everything is little-endian and packed, whatever the machine. Input comes from another process and is not trusted:
 //! decoding returns a valid value or none, and never panics.
 
-mod le_struct;
+pub(crate) mod le_struct;
 
 pub mod address;
 pub mod cm_msg;
 pub mod frame;
 pub mod header;
 pub mod ib_packet;
+pub mod ib_port;
 pub mod packet_hdr;
 pub mod rkey;
 pub mod rkey_tofu;

@@ -6,7 +6,7 @@
 //! differ in two bits or more: one flipped bit makes no other.
 #![forbid(unsafe_code)]
 
-use super::address::MAX_PORTS;
+use super::ib_port::MAX_PORTS;
 use super::le_struct::packed;
 use crc::{CRC_8_SMBUS, Crc};
 

@@ -198,7 +198,7 @@ packed! {
         ticket: u32,
         /// Longest frame that the sender writes, bytes.
         packet: u32,
-        /// The sender's [`super::address::TofuLocator::number`].
+        /// The sender's [`crate::tl::tofu::address::TofuLocator::number`].
         number: u32,
         /// VCQs of the sender's rails.
         rail_0: u64,

@@ -2,11 +2,12 @@
 
 use ucp::sys::memfd::MemfdId;
 use ucp::tl::Message;
+use ucp::tl::address::WorkerAddress;
+use ucp::tl::shm::address::ShmLocator;
 use ucp::tl::shm::inbox::{Doorbell, Inbox};
 use ucp::tl::shm::outbox::Outbox;
 use ucp::tl::shm::ring::{Consumer, RingMem, RingParts, Start};
 use ucp::tl::shm::{InboxLocator, RingOwner};
-use ucp::wire::address::{ShmLocator, WorkerAddress};
 
 /// Bytes of its memory.
 const MEMORY: usize = 64 << 10;

@@ -11,7 +11,7 @@ use ucp::ctypes::*;
 use ucp::engine::endpoint::Endpoint;
 use ucp::engine::peer::Peer;
 use ucp::engine::worker::Worker;
-use ucp::wire::address::WorkerAddress;
+use ucp::tl::address::WorkerAddress;
 
 pub struct Scene {
     pub context: ucp_context_h,

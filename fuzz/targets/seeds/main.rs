@@ -7,10 +7,12 @@ use scripts::scripts;
 use std::path::Path;
 use std::{env, fs};
 use ucp::options::Options;
-use ucp::wire::address::{
-    IbLocator, NetAddress, PortFlags, PortLocator, ShmLocator, TcpLocator, TofuLocator,
-    WorkerAddress,
-};
+use ucp::tl::address::WorkerAddress;
+use ucp::tl::ib::address::IbLocator;
+use ucp::tl::shm::address::ShmLocator;
+use ucp::tl::tcp::address::{NetAddress, TcpLocator};
+use ucp::tl::tofu::address::TofuLocator;
+use ucp::wire::ib_port::{PortFlags, PortLocator};
 use ucp::wire::cm_msg::{self, Hello, Reply};
 use ucp::wire::frame;
 use ucp::wire::header::{AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtsHdr, SplitCopyHdr, SignalHdr};

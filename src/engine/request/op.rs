@@ -5,7 +5,7 @@ use super::rndv_recv::RndvRecv;
 use crate::ctypes::*;
 use crate::sys::cma::CmaDirection;
 use crate::tl::rma::{AmoKey, RmaKey};
-use crate::wire::address::MAX_PORTS;
+use crate::wire::ib_port::MAX_PORTS;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI8, AtomicU64, Ordering};
 

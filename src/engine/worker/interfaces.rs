@@ -5,9 +5,9 @@ use crate::engine::request::PeerRef;
 use crate::engine::wakeup::Wakeup;
 use crate::engine::worker::WorkerParams;
 use crate::sys::log;
+use crate::tl::address::WorkerAddress;
 use crate::tl::shm::inbox::Inbox;
 use crate::tl::{IfaceParams, TlRx};
-use crate::wire::address::WorkerAddress;
 use std::io;
 
 /// The interfaces of a worker, `None` where a transport is not used.

@@ -1,8 +1,9 @@
 //! First messages of a CM connection, and the worker addresses that they contain.
 
 use crate::engine::worker::Worker;
+use crate::tl::address::WorkerAddress;
 use crate::tl::cm_conn::CmConn;
-use crate::wire::address::{MAX_ADDRESSES, NetAddress, WorkerAddress};
+use crate::tl::tcp::address::{MAX_ADDRESSES, NetAddress};
 use crate::wire::cm_msg::{self as wire, Hello, Reply};
 use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;

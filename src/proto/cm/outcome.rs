@@ -3,7 +3,7 @@
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::request::{EndpointRef, Request};
-use crate::wire::address::WorkerAddress;
+use crate::tl::address::WorkerAddress;
 use std::sync::Arc;
 
 /// The request of a completed flushing close, and its status.

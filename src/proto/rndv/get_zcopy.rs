@@ -14,7 +14,7 @@ use crate::proto::select::rndv::RndvOffer;
 use crate::proto::tx::{self, PostResult, zcopy};
 use crate::tl::registrar::OfferedMem;
 use crate::tl::rma::{RmaDevice, RmaKey};
-use crate::wire::address::MAX_PORTS;
+use crate::wire::ib_port::MAX_PORTS;
 use crate::wire::rts_keys::{self, RailStadds};
 
 /// Bytes of a key.

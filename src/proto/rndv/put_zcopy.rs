@@ -13,8 +13,8 @@ use crate::proto::tx::zcopy;
 use crate::proto::{req_lookup, tx};
 use crate::tl::registrar::MrUse;
 use crate::tl::rma::RmaKey;
-use crate::wire::address::MAX_PORTS;
 use crate::wire::header::{Kind, RtrDeviceHdr};
+use crate::wire::ib_port::MAX_PORTS;
 
 /// Bits of a key.
 const KEY_BITS: usize = u32::BITS as usize;

@@ -10,7 +10,7 @@
 use super::port::Port;
 use crate::options::{AtomicMode, Options};
 use crate::sys::log;
-use crate::wire::address::MAX_PORTS;
+use crate::wire::ib_port::MAX_PORTS;
 use crate::wire::rkey::RkeyAtomics;
 use std::sync::Arc;
 

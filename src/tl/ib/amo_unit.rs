@@ -6,7 +6,7 @@ use super::loopback::LoopbackQp;
 use super::port::Port;
 use super::rc::{AmoDesc, RemoteMem};
 use crate::tl::amo::{AmoOp, AmoUnit};
-use crate::wire::address::MAX_PORTS;
+use crate::wire::ib_port::MAX_PORTS;
 use std::io;
 
 /// An HCA, and the address and key of the 8 bytes.

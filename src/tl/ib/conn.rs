@@ -10,7 +10,7 @@ use super::ud::AddressHandle;
 use crate::tl::Lane;
 use crate::tl::reassembly::Reassembly;
 use crate::tl::sink::Sink;
-use crate::wire::address::PortLocator;
+use crate::wire::ib_port::PortLocator;
 use std::sync::Arc;
 
 /// State of a connection.

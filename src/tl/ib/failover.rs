@@ -11,8 +11,8 @@ use super::worker::IbWorker;
 use crate::sys::log;
 use crate::tl::LaneTarget;
 use crate::tl::sink::PeerContact;
-use crate::wire::address::{MAX_PORTS, PortLocator};
 use crate::wire::ib_packet::PortInfo;
+use crate::wire::ib_port::{MAX_PORTS, PortLocator};
 
 /// Time after which an unanswered HELLO is sent by another path, in milliseconds.
 const FALL_BACK_MS: u64 = 250;

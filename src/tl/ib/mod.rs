@@ -71,7 +71,7 @@ pub mod worker;
 mod zcopy;
 
 use super::oob::OobTarget;
-use crate::wire::address::PortLocator;
+use crate::wire::ib_port::PortLocator;
 use paths::PortPair;
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 use super::roce_reach::{ReachMode, ReachPolicy};
 use super::{IbTuning, RcTuning, UdTuning};
 use crate::options::{Count, Options};
-use crate::wire::address::{MAX_PORTS, PortFlags};
 use crate::wire::ib_packet::MIN_PACKET;
+use crate::wire::ib_port::{MAX_PORTS, PortFlags};
 use crate::wire::packet_hdr::{HEAD, most_packets};
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The paths from the ports of this worker to the ports of a peer.
 
 use super::port::Port;
-use crate::wire::address::PortLocator;
+use crate::wire::ib_port::PortLocator;
 use std::cmp::Reverse;
 
 /// One such path.

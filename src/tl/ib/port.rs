@@ -7,7 +7,7 @@ use super::roce_reach::{RoceDistance, RocePlace};
 use super::verbs::check;
 use crate::options::DeviceFilter;
 use crate::sys::log;
-use crate::wire::address::{PortFlags, PortLocator};
+use crate::wire::ib_port::{PortFlags, PortLocator};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! A worker's InfiniBand and RoCE ports: its interfaces, and the connections through them.
 
+use super::address::IbLocator;
 use super::bindings::ibv_wc;
 use super::conn::{IbConn, IbConnPhase};
 use super::context::IbContext;
@@ -9,8 +10,8 @@ use super::options::IbPolicy;
 use crate::sys::timer::Timer;
 use crate::sys::{clock, host, log};
 use crate::tl::sink::Sink;
-use crate::wire::address::{IbLocator, MAX_PORTS, PortLocator};
 use crate::wire::ib_packet::NO_CONN;
+use crate::wire::ib_port::{MAX_PORTS, PortLocator};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;

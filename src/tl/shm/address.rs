@@ -1,12 +1,37 @@
 //! Shared memory's section of a worker address: the inboxes that a worker can map.
+#![forbid(unsafe_code)]
 
 use super::InboxLocator;
 use super::context::ShmContext;
 use super::outbox::{Outbox, WaitingOutbox};
 use crate::sys::host;
 use crate::sys::memfd::MemfdId;
-use crate::wire::address::{ShmLocator, WorkerAddress};
+use crate::wire::le_struct::packed;
 use std::io;
+
+packed! {
+    /// Locator of the worker's shared memory segment for processes of the same host.
+    ShmLocator, 41 {
+        /// Hash of the boot id, equal for one boot of one kernel.
+        host: u64,
+        /// Inode of the PID namespace, in which `pid` is valid.
+        pid_ns: u32,
+        /// Process that owns the segment.
+        pid: u32,
+        /// The owner's descriptor of the segment.
+        fd: u32,
+        /// Inode of the segment: a file that is opened must have it.
+        ino: u32,
+        /// Inode of the IPC namespace, in which `key` is valid.
+        ipc_ns: u32,
+        /// System V number of the memory and the value that must be written in it; 0 if `fd` is the memory.
+        key: u64,
+        /// Id of the directory in which the owner holds the lock of `key` while it lives; 0: it holds none.
+        liveness_place: u32,
+        /// Reserved: 0.
+        flags: u8,
+    }
+}
 
 impl InboxLocator {
     /// The inbox that a section names.
@@ -60,23 +85,28 @@ impl InboxLocator {
 }
 
 impl ShmContext {
-    /// The inbox of the worker at `to`, if the worker at `own` can reach it and is reached by it.
-    pub fn target(&self, own: &WorkerAddress, to: &WorkerAddress) -> Option<InboxLocator> {
-        if own.uid == to.uid {
-            return own.shm.as_ref().map(InboxLocator::of);
-        }
+    /// The inbox at `to`, if a worker with the section `own` can map it and is reached in return.
+    pub fn target(
+        &self,
+        own: Option<&ShmLocator>,
+        to: Option<&ShmLocator>,
+    ) -> Option<InboxLocator> {
         // Without an inbox the peer could not reply.
-        own.shm?;
-        let shm = to.shm.filter(|_| self.is_allowed)?;
+        own?;
+        let shm = to.filter(|_| self.is_allowed)?;
         let here = host::place();
-        let inbox = InboxLocator::of(&shm);
+        let inbox = InboxLocator::of(shm);
         let near = shm.host == here.host && inbox.reachable_from(here);
         (near && !inbox.is_foreign()).then_some(inbox)
     }
 
-    /// Why the worker at `own` reaches none by shared memory, though it is allowed.
-    pub fn own_obstacle(&self, own: &WorkerAddress, to: &WorkerAddress) -> Option<&'static str> {
-        let lacks_inbox = to.shm.is_some() && self.is_allowed && own.shm.is_none();
+    /// Why a worker with the section `own` reaches none by shared memory, though it is allowed.
+    pub fn own_obstacle(
+        &self,
+        own: Option<&ShmLocator>,
+        to: Option<&ShmLocator>,
+    ) -> Option<&'static str> {
+        let lacks_inbox = to.is_some() && self.is_allowed && own.is_none();
         lacks_inbox.then_some(
             "this worker has no shared memory (the log says why), and no other transport leads from one end to the \
              other",
@@ -84,10 +114,10 @@ impl ShmContext {
     }
 }
 
-/// Why a worker with this address is not reached by shared memory, which is used.
-pub fn obstacle(to: &WorkerAddress) -> &'static str {
+/// Why a worker with this section is not reached by shared memory, which is used.
+pub fn obstacle(to: Option<&ShmLocator>) -> &'static str {
     let here = host::place();
-    match &to.shm {
+    match to {
         None => "its address names no transport that this library has",
         Some(shm) if shm.host != here.host => "it is on another host",
         Some(shm) if InboxLocator::of(shm).reachable_from(here) => {

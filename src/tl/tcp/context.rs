@@ -1,5 +1,6 @@
 //! What a context knows of TCP: the network devices, and what they are used for.
 
+use super::address::TcpLocator;
 use super::device::{self, TcpDevice};
 use super::options::TcpPolicy;
 use super::worker::TcpWorker;
@@ -69,6 +70,18 @@ impl TcpContext {
     /// Whether the network devices may carry messages. If not they are used for wireup, if there are any.
     pub fn carries_messages(&self) -> bool {
         self.usage == TcpUsage::Messages && !self.devices.is_empty()
+    }
+
+    /// The sections of a worker with this listening socket: for messages, and for wireup alone.
+    pub fn sections(
+        &self,
+        listener: Option<TcpLocator>,
+    ) -> (Option<TcpLocator>, Option<TcpLocator>) {
+        if self.carries_messages() {
+            (listener, None)
+        } else {
+            (None, listener)
+        }
     }
 }
 

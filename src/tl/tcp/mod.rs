@@ -34,7 +34,7 @@ pub mod worker;
 
 use crate::sys::descriptor::OwnedDescriptor;
 use crate::sys::epoll::Epoll;
-use crate::wire::address::{NetAddress, TcpLocator};
+use address::{NetAddress, TcpLocator};
 use device::TcpDevice;
 use route::{ListenAddress, RoutePath};
 use socket2::Socket;
@@ -100,6 +100,13 @@ impl TcpTarget {
             same_net: locator.network == route::network(),
             locator: locator.clone(),
         })
+    }
+
+    /// Where a worker with the section `own` reaches that with the section `to`.
+    pub fn between(own: Option<&TcpLocator>, to: Option<&TcpLocator>) -> Option<TcpTarget> {
+        // Without a device there is no listening socket either.
+        own?;
+        TcpTarget::of(to?)
     }
 
     /// The paths to the target, best first. Looks up the kernel's routes.

@@ -1,6 +1,7 @@
 //! A worker's sockets: the one that it listens on, those being connected, those that are open.
 
 use super::SharedSocket;
+use super::address::{MAX_ADDRESSES, NetAddress, TcpLocator};
 use super::conn::{TcpConn, TcpConnPhase};
 use super::context::TcpContext;
 use super::device::{self, TcpDevice};
@@ -11,7 +12,6 @@ use crate::sys::descriptor::OwnedDescriptor;
 use crate::sys::epoll::{Epoll, SocketEvent};
 use crate::sys::epoll_timer::EpollTimer;
 use crate::sys::host;
-use crate::wire::address::{MAX_ADDRESSES, NetAddress, TcpLocator};
 use slab::Slab;
 use socket2::Socket;
 use std::collections::VecDeque;

@@ -1,6 +1,7 @@
 //! Rings that a worker grants to peers, over the Tofu interconnect.
 
 use super::TofuTarget;
+use super::address::TofuLocator;
 use super::conn::{NewRing, RxConn};
 use super::op_queue::{NO_CONN, OpTag};
 use super::utofu::{OpFlags, code_name};
@@ -10,7 +11,6 @@ use crate::ctypes::*;
 use crate::sys::{clock, log};
 use crate::tl::LaneTarget;
 use crate::tl::sink::Sink;
-use crate::wire::address::TofuLocator;
 use crate::wire::tofu_msg::{COUNTED, GRANT_AT, Grant, RingRequest};
 
 /// Grants belong to no connection.

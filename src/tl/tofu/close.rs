@@ -2,13 +2,13 @@
 //! are probed, and what a connection to a failed peer holds (sender, control words, numbers, the peer's ring) is
 //! released once no outstanding operation or queued event names it.
 
+use super::address::TofuLocator;
 use super::conn::{TofuConn, TofuConnPhase};
 use super::op_queue::{CREDITS, Completion, OpTag};
 use super::peer_lane::{drop_lane, with_sender};
 use super::vcq::RemoteAddr;
 use super::worker::TofuWorker;
 use crate::tl::sink::Sink;
-use crate::wire::address::TofuLocator;
 
 /// Releases the connections `over`, whose peers have failed, and the rings of failed peers; probes peers that have only
 /// a ring here. `now`: coarse milliseconds.

@@ -1,12 +1,12 @@
 //! The connections of a worker as its progress thread sees them: to rings at peers, and from peers to rings here.
 
+use super::address::TofuLocator;
 use super::ctrl_words::CtrlWord;
 use super::op_queue::OpTag;
 use super::rx_ring::RxRing;
 use super::tx_acks::TxAcks;
 use super::vcq::RemoteAddr;
 use crate::tl::reassembly::Reassembly;
-use crate::wire::address::TofuLocator;
 use std::sync::Arc;
 
 /// Bytes of a ring from which on the memory for its long records is kept.

@@ -1,5 +1,6 @@
 //! What a context knows of the interconnect, and what the threads of a worker share of their interface.
 
+use super::address::TofuLocator;
 use super::amo::{AmoCaps, AmoVerb};
 use super::iface::TofuIface;
 use super::tni::{self, Tni};
@@ -10,7 +11,6 @@ use crate::options::{AtomicMode, Count, Options};
 use crate::sys::log;
 use crate::tl::lane_info::LaneInfo;
 use crate::tl::program::Program;
-use crate::wire::address::TofuLocator;
 use std::io;
 use std::sync::Arc;
 
@@ -77,6 +77,14 @@ impl TofuContext {
     pub fn lacks_events(&self) -> bool {
         let lacks = self.lacks_tnis() && !self.lacks_library();
         lacks && self.sleeps
+    }
+
+    /// Why no worker of a context uses the interconnect, if only its program excludes it.
+    pub fn program_obstacle(&self) -> Option<&'static str> {
+        self.lacks_events().then_some(
+            "the program uses UCP_FEATURE_WAKEUP, for which tofu has no events; no other transport leads from one end \
+             to the other (UCX_TLS)",
+        )
     }
 
     /// The interface of a new worker, if there is an interconnect. `mt`: threads may call the worker concurrently;

@@ -65,7 +65,7 @@ pub mod vcq;
 pub mod vcq_registry;
 pub mod worker;
 
-use crate::wire::address::TofuLocator;
+pub use address::TofuTarget;
 
 /// Settings of the transport, from the options.
 #[derive(Clone, Copy, Debug)]
@@ -91,10 +91,4 @@ pub struct TofuTuning {
     pub rma_rails: usize,
     /// Maximum number of TNIs that share a long message.
     pub rndv_rails: usize,
-}
-
-/// A worker's location, as its address names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TofuTarget {
-    pub locator: TofuLocator,
 }

@@ -1,6 +1,6 @@
 //! A remote key's part for the interconnect.
 
-use crate::wire::address::TofuLocator;
+use super::address::TofuLocator;
 use crate::wire::rkey_tofu::TofuRkey;
 
 /// Bytes of the longest word of atomic operations, and of the shortest path of a put.

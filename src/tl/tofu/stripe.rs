@@ -4,12 +4,12 @@
 //! VCQs are not ordered with each other. So a write by a rail counts as a read: a notice reports its arrival, a flush
 //! waits for that, and nothing behind a fence, and no signal behind its data, is posted before it.
 
+use super::address::TofuLocator;
 use super::mr::{self, TofuMr};
 use super::registration::TofuRegistrar;
 use super::rkey::StaddRegion;
 use crate::sys::regcache::Handle;
 use crate::tl::mapped::MappedRegions;
-use crate::wire::address::TofuLocator;
 use crate::wire::rts_keys::RailStadds;
 
 /// Bytes from which on a transfer is striped: a TNI moves them in 10 us, several times the cost of posting to others

@@ -2,6 +2,7 @@
 
 mod incoming;
 
+use super::address::TofuLocator;
 use super::conn::{ConnTarget, NewRing, RxConn, TofuConn, TofuConnPhase};
 use super::context::TofuShared;
 use super::ctrl_words::CtrlWords;
@@ -14,7 +15,6 @@ use super::sizing;
 use super::{utofu::MrqNotice, vcq_ops::VcqOps};
 use crate::sys::fork::DisabledInChild;
 use crate::sys::host;
-use crate::wire::address::TofuLocator;
 use crate::wire::tofu_msg::{CTRL_BYTES, TICKET_QUEUE_BYTES, TicketTracker, slot_of};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;

@@ -12,8 +12,8 @@ use crate::tl::ib::worker::IbWorker;
 use crate::tl::ib::{failover, upkeep};
 use crate::tl::oob::{OobConn, max_half_open};
 use crate::tl::sink::Sink;
-use crate::wire::address::PortLocator;
 use crate::wire::ib_packet::{Hello, HelloFlags, NO_CONN, PortInfo, TcpWireupMsg};
+use crate::wire::ib_port::PortLocator;
 use std::io;
 
 /// Maximum number of connections that peers have started and that are not established: further HELLOs are dropped, and

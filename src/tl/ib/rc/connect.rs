@@ -3,7 +3,7 @@
 use crate::tl::ib::bindings::*;
 use crate::tl::ib::port::Port;
 use crate::tl::ib::queues::IbvQp;
-use crate::wire::address::PortLocator;
+use crate::wire::ib_port::PortLocator;
 use std::io;
 use std::time::Duration;
 

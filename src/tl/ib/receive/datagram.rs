@@ -9,8 +9,8 @@ use crate::tl::ib::worker::IbWorker;
 use crate::tl::ib::{connect, upkeep};
 use crate::tl::reassembly::split;
 use crate::tl::sink::Sink;
-use crate::wire::address::PortLocator;
 use crate::wire::ib_packet::{Datagram, DatagramFlags, Ping};
+use crate::wire::ib_port::PortLocator;
 
 /// Handles a datagram: of a connection, or a HELLO.
 pub fn on_datagram<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, i: usize, bytes: &[u8]) -> u32 {

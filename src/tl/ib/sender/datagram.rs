@@ -2,7 +2,7 @@
 
 use super::{IbSender, RcOrUd};
 use crate::tl::ib::ud::AltPath;
-use crate::wire::address::PortLocator;
+use crate::wire::ib_port::PortLocator;
 
 impl IbSender {
     /// Sets the paths of failover for datagrams; long transfers then go by rails only.

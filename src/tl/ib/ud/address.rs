@@ -5,7 +5,7 @@ use crate::tl::ib::hca::Hca;
 use crate::tl::ib::port::Port;
 use crate::tl::ib::queues::IbvQp;
 use crate::tl::ib::verbs::made;
-use crate::wire::address::PortLocator;
+use crate::wire::ib_port::PortLocator;
 use std::io;
 use std::sync::Arc;
 
