@@ -6,9 +6,26 @@
 //! name of any UCX is reported as unknown.
 #![forbid(unsafe_code)]
 
+// The rows of a transport lie in its folder. They are modules of this layer and not of `tl`: the log, which is below
+// `tl`, reads options, and the static library has no code that could add rows when it is loaded.
+#[path = "../tl/cm/rows.rs"]
+mod rows_cm;
+#[path = "../tl/ib/rows.rs"]
+mod rows_ib;
+#[path = "../tl/ib/rows_device.rs"]
+mod rows_ib_device;
+#[path = "../tl/ib/rows_iface.rs"]
+mod rows_ib_iface;
+#[path = "../tl/shm/rows.rs"]
+mod rows_shm;
+#[path = "../tl/tcp/rows.rs"]
+mod rows_tcp;
+#[path = "../tl/tofu/rows.rs"]
+mod rows_tofu;
+
 use super::glob::glob;
 use super::section::{OptionBlock, Row, Section};
-use super::{rows_context, rows_cuda, rows_ib, rows_process, rows_shm, rows_tcp, rows_tofu};
+use super::{rows_context, rows_cuda, rows_process};
 
 /// The reader of an option, in the order in which a pattern of `ucp_config_modify` is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,8 +65,8 @@ pub static SECTIONS: &[&Section] = &[
     &rows_shm::SELF,
     &rows_tcp::TCP,
     &rows_tofu::TOFU,
-    &rows_tcp::TCP_CM,
-    &rows_tcp::RDMA_CM,
+    &rows_cm::TCP_CM,
+    &rows_cm::RDMA_CM,
     &rows_shm::SYSV,
     &rows_shm::POSIX,
     &rows_shm::XPMEM,

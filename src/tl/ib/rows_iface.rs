@@ -1,8 +1,8 @@
 //! Rows of the options that several transports over InfiniBand, RoCE and EFA devices share.
 #![forbid(unsafe_code)]
 
-use super::kind::OptionKind::*;
-use super::section::{Row, row};
+use crate::options::kind::OptionKind::*;
+use crate::options::section::{Row, row};
 
 /// What every transport over these devices has.
 pub const PORT: &[Row] = &[
@@ -394,12 +394,14 @@ pub const UD_SHARED: &[Row] = &[
     ),
 ];
 
+/// Receives at the start, of transports that add some with the number of peers.
 pub const FIRST_RECEIVES: &[Row] = &[row(
     "RX_QUEUE_LEN_INIT",
     Uint,
     "128",
     "Receives posted at the start.",
 )];
+/// The form of peers' addresses at mlx5 devices.
 pub const SHORT_ADDRESSES: &[Row] = &[row(
     "COMPACT_AV",
     Bool,

@@ -1,9 +1,9 @@
 //! Rows of the options of InfiniBand, RoCE and EFA devices and their memory.
 #![forbid(unsafe_code)]
 
-use super::choice::MEMORY_TYPES;
-use super::kind::OptionKind::*;
-use super::section::{Row, row};
+use crate::options::choice::MEMORY_TYPES;
+use crate::options::kind::OptionKind::*;
+use crate::options::section::{Row, row};
 
 /// A device and its memory.
 pub const DEVICE: &[Row] = &[

@@ -1,13 +1,13 @@
 //! Sections of the options of InfiniBand, RoCE and EFA transports.
 #![forbid(unsafe_code)]
 
-use super::kind::OptionKind::*;
-use super::rows_ib_device::{DEVICE, DEVICE_RCACHE};
-use super::rows_ib_iface::{
+use crate::options::kind::OptionKind::*;
+use crate::options::rows_iface::IFACE;
+use crate::options::section::{OptionBlock, Row, Section, Strictness, row};
+use crate::options::table::rows_ib_device::{DEVICE, DEVICE_RCACHE};
+use crate::options::table::rows_ib_iface::{
     FIRST_RECEIVES, MLX5, PORT, RC_MLX5_SHARED, RC_QP, RC_SHARED, SHORT_ADDRESSES, UD_SHARED,
 };
-use super::rows_iface::IFACE;
-use super::section::{OptionBlock, Row, Section, Strictness, row};
 
 /// The defaults that datagram transports change.
 const DATAGRAM: [(&str, &str); 5] = [

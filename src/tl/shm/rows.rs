@@ -1,9 +1,9 @@
 //! Rows of the options of the transports within a node.
 #![forbid(unsafe_code)]
 
-use super::kind::OptionKind::*;
-use super::rows_iface::{IFACE, RX_POOL, TX_POOL};
-use super::section::{OptionBlock, Row, Section, Strictness, row};
+use crate::options::kind::OptionKind::*;
+use crate::options::rows_iface::{IFACE, RX_POOL, TX_POOL};
+use crate::options::section::{OptionBlock, Row, Section, Strictness, row};
 
 /// What every transport within a node has.
 const SM: &[Row] = &[row("BW", Bandwidth, "15360.00MBps", "Bandwidth of memory.")];

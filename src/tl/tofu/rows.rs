@@ -1,9 +1,9 @@
 //! Rows of the options of the Tofu interconnect, which UCX has not.
 #![forbid(unsafe_code)]
 
-use super::kind::OptionKind::*;
-use super::rows_iface::IFACE;
-use super::section::{OptionBlock, Section, Strictness, row};
+use crate::options::kind::OptionKind::*;
+use crate::options::rows_iface::IFACE;
+use crate::options::section::{OptionBlock, Section, Strictness, row};
 
 /// uTofu.
 pub static TOFU: Section = Section {
