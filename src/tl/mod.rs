@@ -4,14 +4,16 @@
 //! there; `held`: both in the hot path of progress; `shared`: what it keeps in contexts, workers, regions and keys;
 //! `rma`, `rma_ops`, `rma_short`, `adapter`: puts, gets and atomic operations by an adapter; `registrar`: registration
 //! of user memory; `oob`: messages by which one establishes connections of another; `reach`: the transports that lead
-//! to a worker; `message`, `payload`, `token`, `rail_event`: what both sides exchange; `target`: where a lane leads;
-//! `iface_kind`: which interfaces there are; `amo`: atomic operations on memory of this process; `resources`: what
-//! queries print of all transports; `cm`, `cm_conn`: connections of clients and listeners.
+//! to a worker; `address`: its bytes; `message`, `payload`, `token`, `rail_event`: what both sides exchange; `target`:
+//! where a lane leads; `iface_kind`: which interfaces there are; `amo`: atomic operations on memory of this process;
+//! `resources`: what queries print of all transports; `cm`, `cm_conn`: connections of clients and listeners;
+//! `cm_address`: addresses that they exchange.
 
 pub mod adapter;
 pub mod address;
 pub mod amo;
 pub mod cm;
+pub mod cm_address;
 pub mod cm_conn;
 pub mod contract;
 pub mod held;

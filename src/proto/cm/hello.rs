@@ -2,14 +2,11 @@
 
 use crate::engine::worker::Worker;
 use crate::tl::address::WorkerAddress;
+use crate::tl::cm_address::add_connection;
 use crate::tl::cm_conn::CmConn;
-use crate::tl::tcp::address::{MAX_ADDRESSES, NetAddress};
 use crate::wire::cm_msg::{self as wire, Hello, Reply};
 use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
-
-/// Speed of a device of which nothing is known but that it works, Mb/s.
-const UNKNOWN_MBPS: u32 = 1;
 
 /// Reads until the buffer holds `size` bytes. False: more have to arrive.
 pub(super) fn recv(contact: &mut CmConn, buffer: &mut Vec<u8>, size: usize) -> io::Result<bool> {
@@ -73,74 +70,25 @@ pub(super) fn read_reply(
     Ok(Some((reply, Some(address))))
 }
 
-/// The worker address that this side sends.
+/// The worker address that this side sends: restricted to the device of the connection if `UCX_CM_USE_ALL_DEVICES=n`.
+/// Workers that are connected already keep their lane.
 pub(super) fn reported(worker: &Worker, contact: &CmConn) -> Vec<u8> {
     let mut address = worker.address(false);
-    if let CmConn::Rdma(link) = contact {
-        if let Some(port) = link.port(&worker.ctx.tl.ib.ports) {
-            restrict_to_rdma(worker, &mut address, Some(port.gid.raw));
-        }
-        return address.encode();
-    }
-    if let Some(ip) = contact.local().map(|a| a.ip().to_canonical())
-        && let Some(device) = worker.ctx.tl.tcp.device_with(ip)
-    {
-        restrict(worker, &mut address, NetAddress::new(ip, device.speed()));
+    if !worker.ctx.policy.sockaddr.all_devices {
+        contact.restrict_own(&worker.ctx.tl, &mut address);
     }
     address.encode()
 }
 
-/// The peer's worker address with the address of the connection, which is known to work.
+/// The peer's worker address with the address of the connection, which is known to work; with no other one if
+/// `UCX_CM_USE_ALL_DEVICES=n`.
 pub(super) fn seen_address(
     worker: &Worker,
     mut address: WorkerAddress,
     contact: Option<&CmConn>,
     at: SocketAddr,
 ) -> WorkerAddress {
-    if let Some(CmConn::Rdma(_)) = contact {
-        restrict_to_rdma(worker, &mut address, None);
-        return address;
-    }
-    let ip = at.ip().to_canonical();
-    if let Some(tcp) = &mut address.tcp {
-        let known = tcp.addresses.iter().find(|known| known.ip == ip).copied();
-        if let Some(known) = known {
-            restrict(worker, &mut address, known);
-        } else if tcp.addresses.len() < MAX_ADDRESSES {
-            tcp.addresses.push(NetAddress::new(ip, UNKNOWN_MBPS));
-        }
-    }
+    let alone = !worker.ctx.policy.sockaddr.all_devices;
+    add_connection(&mut address, &worker.tl.own, contact, at, alone);
     address
-}
-
-/// [`restrict`] for a connection by rdma_cm: to the port with this GID, or to all ports. TCP stays where it is used for
-/// the wireup of queue pairs.
-fn restrict_to_rdma(worker: &Worker, address: &mut WorkerAddress, gid: Option<[u8; 16]>) {
-    let Some(ib) = &mut address.ib else {
-        return;
-    };
-    if worker.ctx.policy.sockaddr.all_devices {
-        return;
-    }
-    if let Some(gid) = gid.map(u128::from_be_bytes)
-        && ib.ports.iter().any(|port| port.gid == gid)
-    {
-        ib.ports.retain(|port| port.gid == gid);
-    }
-    address.shm = None;
-    if ib.ports.iter().all(|port| port.qpn != 0) {
-        address.tcp = None;
-    }
-}
-
-/// Restricts a worker address to the device of the connection, if `UCX_CM_USE_ALL_DEVICES=n` and messages can use it.
-/// Workers that are connected already keep their lane.
-fn restrict(worker: &Worker, address: &mut WorkerAddress, to: NetAddress) {
-    if worker.ctx.policy.sockaddr.all_devices || worker.tl.own.tcp.is_none() {
-        return;
-    }
-    if let Some(tcp) = &mut address.tcp {
-        tcp.addresses = vec![to];
-        (address.shm, address.ib) = (None, None);
-    }
 }
