@@ -42,5 +42,5 @@ fn address() {
         wireup_tcp: None,
     };
     assert_eq!(bare.encode().len(), 16);
-    // With shared memory: `an_address_with_shm_is_small` in src/wire/address.rs pins 55.
+    // With shared memory: `an_address_with_shm_is_small` in src/tl/address/tests.rs pins 59.
 }

@@ -151,9 +151,10 @@ pub const MAX_RAILS: usize = 5;
 pub struct RailVcqs([u64; MAX_RAILS]);
 
 impl RailVcqs {
-    /// The first [`MAX_RAILS`] of these.
+    /// The first [`MAX_RAILS`] of these, at most up to the first 0.
     pub fn of(vcqs: impl Iterator<Item = u64>) -> RailVcqs {
         let mut rails = RailVcqs::default();
+        let vcqs = vcqs.take_while(|&vcq| vcq != 0);
         for (rail, vcq) in rails.0.iter_mut().zip(vcqs) {
             *rail = vcq;
         }

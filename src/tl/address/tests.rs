@@ -141,6 +141,16 @@ fn an_address_names_its_ticket_queue() {
 }
 
 #[test]
+fn rails_end_with_the_first_that_has_no_vcq() {
+    let body = |rails: [u64; 3]| [&[7; 26][..], &rails.map(u64::to_le_bytes).concat()].concat();
+    let (gap, one) = (body([5, 0, 6]), body([5, 0, 0]));
+    let decoded = |body: &[u8]| WorkerAddress::decode(&with_sections(&[(TOFU, body)])).unwrap();
+    assert_eq!(decoded(&gap), decoded(&one));
+    let again = WorkerAddress::decode(&decoded(&gap).encode());
+    assert_eq!(again, Ok(decoded(&gap)));
+}
+
+#[test]
 fn unknown_sections_and_longer_bodies_are_skipped() {
     let shm = [&SHM_LOCATOR.encode()[..], &[1, 2, 3]].concat();
     let blob = with_sections(&[(200, &[1, 2, 3]), (SHM, &shm), (200, &[])]);
