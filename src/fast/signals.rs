@@ -11,13 +11,13 @@ use crate::op::param::Param;
 use crate::op::signal::{self, Signal, SignalAim};
 use crate::sys::copy;
 use crate::tl::Lane;
-use crate::tl::shm::ring::INLINE;
+use crate::tl::contract::MAX_SHORT;
 use crate::wire::header::{Kind, SignalHdr};
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
-const _: () = assert!(SignalHdr::SIZE <= INLINE);
+const _: () = assert!(SignalHdr::SIZE <= MAX_SHORT);
 
 /// Bits of `op_attr_mask` that exclude the fast path.
 const SPECIAL_SIGNAL: u32 = SPECIAL | UCP_OP_ATTR_FIELD_REMOTE_DATATYPE as u32;

@@ -13,9 +13,8 @@ use crate::engine::rkey::AmoExecutor;
 use crate::engine::worker::Worker;
 use crate::options::LogLevel;
 use crate::sys::log;
-use crate::tl::contract::QpTransport;
+use crate::tl::contract::{MAX_SHORT, QpTransport};
 use crate::tl::lane_info::LaneName;
-use crate::tl::shm::ring::INLINE;
 use crate::wire::stats::{StatLane, StatProtocol};
 use std::ptr;
 
@@ -237,7 +236,7 @@ fn ranges(peer: &Peer, lanes: &LaneNames, served: &dyn Fn(usize) -> Served) -> V
     let (policy, ib) = (&ctx.policy, &ctx.tl.ib.policy);
     let by_socket = &ctx.tl.tcp.policy.am_limits;
     let last_of_its_kind = [
-        INLINE,
+        MAX_SHORT,
         MAX_EAGER,
         rndv::MIN_SPLIT - 1,
         rndv::MAX_RACE,

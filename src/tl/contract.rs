@@ -6,10 +6,18 @@
 //! [`LaneOps::teardown`] makes a system call that is not needed to send.
 
 use super::Token;
+use crate::wire::{frame, packet_hdr};
 
 /// Longest part of a message that is sent in several records, where the lane copies it, bytes. From the second part on
 /// both sides copy at once, so that shorter parts overlap more of a message; parts of half this length were not faster.
 pub const FRAGMENT: usize = 8 << 10;
+
+/// Longest record that counts as short, bytes: one that fits into a slot of a ring in shared memory.
+pub const MAX_SHORT: usize = 112;
+
+/// Longest record that every lane takes, bytes. A ring in shared memory asserts that it does.
+pub const MAX_BCOPY: usize = 32 << 10;
+const _: () = assert!(MAX_BCOPY <= packet_hdr::MAX_RECORD && MAX_BCOPY <= frame::MAX_RECORD);
 
 /// Longest segment that an option may set, bytes: the receiver of one allocates all of it.
 pub const MAX_SEG: usize = 1 << 20;

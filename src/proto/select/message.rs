@@ -6,8 +6,7 @@ use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
 use crate::engine::policy::Policy;
 use crate::engine::worker::{MAX_AM_HEADER, Worker};
-use crate::tl::contract::{AmLimits, FRAGMENT, MAX_SEG};
-use crate::tl::shm::ring::INLINE;
+use crate::tl::contract::{AmLimits, FRAGMENT, MAX_BCOPY, MAX_SEG, MAX_SHORT};
 use crate::wire::frame::MAX_RECORD;
 use crate::wire::stats::StatProtocol;
 
@@ -52,7 +51,7 @@ impl Eager {
     fn one_record(bytes: usize, zcopy: bool) -> Eager {
         match bytes {
             _ if zcopy => Eager::Zcopy,
-            ..=INLINE => Eager::Short,
+            ..=MAX_SHORT => Eager::Short,
             _ => Eager::Bcopy,
         }
     }
@@ -62,7 +61,7 @@ impl Eager {
 #[inline(always)]
 pub fn counted(bytes: usize) -> StatProtocol {
     match bytes {
-        ..=INLINE => StatProtocol::Short,
+        ..=MAX_SHORT => StatProtocol::Short,
         _ => StatProtocol::Eager,
     }
 }
@@ -190,9 +189,7 @@ pub fn stream(len: usize, zcopy: bool) -> Eager {
 }
 
 const _: () = assert!(
-    cfg!(loom)
-        || MAX_EAGER + MAX_AM_HEADER <= crate::tl::shm::ring::MAX_RECORD
-            && FRAGMENT + MAX_HEAD + MAX_AM_HEADER <= crate::tl::shm::ring::MAX_RECORD
+    MAX_EAGER + MAX_AM_HEADER <= MAX_BCOPY && FRAGMENT + MAX_HEAD + MAX_AM_HEADER <= MAX_BCOPY
 );
 
 #[cfg(test)]
@@ -254,15 +251,15 @@ mod tests {
             protocol(len, extra, usize::MAX, limit, Hint::None)
         };
         assert_eq!(
-            [by(INLINE, 0, false), by(INLINE, 1, false)],
+            [by(MAX_SHORT, 0, false), by(MAX_SHORT, 1, false)],
             [Sent(Short), Sent(Bcopy)]
         );
         assert_eq!([by(8, 0, true), by(MAX_EAGER, 0, true)], [Sent(Zcopy); 2]);
         assert_eq!(
-            [counted(INLINE), counted(INLINE + 1)],
+            [counted(MAX_SHORT), counted(MAX_SHORT + 1)],
             [StatProtocol::Short, StatProtocol::Eager]
         );
-        let lens = [0, INLINE, INLINE + 1, MAX_EAGER, MAX_EAGER + 1];
+        let lens = [0, MAX_SHORT, MAX_SHORT + 1, MAX_EAGER, MAX_EAGER + 1];
         let copied = lens.map(|len| stream(len, false));
         assert_eq!(copied, [Short, Short, Bcopy, Bcopy, Fragments]);
         assert_eq!(

@@ -19,6 +19,7 @@ use super::big_buf::MAX_BIG_BUFS;
 use super::chunk_board::ChunkBoard;
 use super::close::CloseWord;
 use crate::sys::sync::{AtomicU64, Bytes, Ordering, fence};
+use crate::tl::contract::{MAX_BCOPY, MAX_SHORT};
 use std::ptr::NonNull;
 
 mod consumer;
@@ -46,6 +47,7 @@ const INLINE_FIRST_LINE: usize = 40;
 pub const DATA: usize = if cfg!(loom) { 512 } else { 64 << 10 };
 /// Longest record: half of the data space, so that one always fits once the consumer has caught up.
 pub const MAX_RECORD: usize = DATA / 2;
+const _: () = assert!(INLINE == MAX_SHORT && (cfg!(loom) || MAX_BCOPY <= MAX_RECORD));
 /// Longest record that lies in the ring even when its producer has a big buffer, bytes: 1 KiB of data and its headers.
 /// Lines of the ring are still in the two cores' private caches, which is best for a record that is replied to.
 pub const SMALL: usize = (1 << 10) + 64;
