@@ -3,6 +3,7 @@
 use crate::ctypes::*;
 use crate::sys::cma::{IoSpan, Spans};
 use crate::sys::copy;
+use crate::tl::payload::UserData;
 use std::ffi::c_void;
 use std::ptr;
 
@@ -297,6 +298,24 @@ impl Data {
                 }
             }
         }
+    }
+}
+
+// SAFETY: `spans` appends pieces of the buffer that the user has given with the operation.
+unsafe impl UserData for Data {
+    unsafe fn spans(&self, offset: usize, n: usize, out: &mut Spans) -> bool {
+        // SAFETY: the caller's promises are those that the callee requires.
+        unsafe { Data::spans(self, offset, n, out) }
+    }
+
+    unsafe fn pack(&self, offset: usize, dst: *mut u8, n: usize) {
+        // SAFETY: the caller's promises are those that the callee requires.
+        unsafe { Data::pack(self, offset, dst, n) };
+    }
+
+    unsafe fn unpack(&self, offset: usize, src: *const u8, n: usize) -> Result<(), ucs_status_t> {
+        // SAFETY: the caller's promises are those that the callee requires.
+        unsafe { Data::unpack(self, offset, src, n) }
     }
 }
 

@@ -1,6 +1,5 @@
 //! Another worker as this worker knows it: its address, the lane to it, and the requests that wait for room.
 
-mod cma;
 mod endpoints;
 mod failure;
 mod held_rts;
@@ -8,6 +7,7 @@ mod reference;
 mod rndv_times;
 mod set;
 mod short_rma;
+mod split_copy;
 
 use super::request::{EndpointRef, Request, WorkerRef};
 use super::stats::PeerEntry;
@@ -17,17 +17,14 @@ use crate::sys::fork::DisabledInChild;
 use crate::sys::lock::MtLock;
 use crate::tl::contract::QpTransport;
 use crate::tl::shm::InboxLocator;
-use crate::tl::shm::chunk_board::ChunkBoard;
 use crate::tl::shm::outbox::{Outbox, WaitingOutbox};
-use crate::tl::shm::ring::CancelCounter;
-use crate::tl::{FallbackTarget, Lane, LaneTarget};
+use crate::tl::{CmaPeer, CmaState, FallbackTarget, Lane, LaneTarget};
 use std::collections::VecDeque;
 use std::sync::atomic::{
     AtomicBool, AtomicI8, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
 };
 use std::sync::{Arc, OnceLock};
 
-pub use cma::{CMA_ALONE, CMA_NO, CMA_UNKNOWN, CMA_YES};
 pub use endpoints::EpTable;
 pub use held_rts::HeldRts;
 pub use reference::PeerHold;
@@ -54,8 +51,6 @@ pub struct Peer {
     pub losses: u32,
     /// It is in this process: its memory is accessed directly.
     pub same_process: bool,
-    /// It is in this PID namespace: its pid is valid here.
-    pub same_pid_ns: bool,
     pub tx: MtLock<PeerTx>,
     pub eps: MtLock<EpTable>,
     /// Remote accesses by message: parts sent (counted under `tx`), and parts answered or given up.
@@ -66,25 +61,18 @@ pub struct Peer {
     /// The endpoint that made the accesses up to this number was closed by force: no flush reports their refusal. Under
     /// `tx`.
     pub rma_discounted: AtomicU64,
-    pub cma: AtomicU8,
+    cma_state: CmaState,
     /// Selects CMA or message for short accesses to memory that is not mapped.
     pub short_rma: ShortRma,
     /// References, without those of progress.
     references: AtomicU32,
     /// Where its traffic is counted, on the worker's page.
     stats: AtomicPtr<PeerEntry>,
-    /// In the ring that it sends through, null if there is none.
-    pub cancels: AtomicPtr<CancelCounter>,
-    /// Cancels of this peer that this worker was notified of, and how many of those were before it took that ring.
-    pub cancels_seen: AtomicU64,
-    pub cancels_before: AtomicU64,
     /// Its RTS messages that are in no list, because the user holds a descriptor or message that refers to them, or a
     /// call has begun to receive them.
     pub held_rts: parking_lot::Mutex<HeldRts>,
     /// Of a stub peer: the server's peer, as soon as that is known.
     successor_ptr: AtomicPtr<Peer>,
-    /// Chunk boards for split copies of long messages to it, in the ring that it opened to us; null before and after.
-    pub board: AtomicPtr<ChunkBoard>,
     /// Parts of messages received, modulo 2^32: while the count grows, the peer is sending.
     pub parts: AtomicU32,
     /// Recent time to copy a MiB of such parts out of the ring, nanoseconds; 0: not known. Written by progress.
@@ -189,7 +177,6 @@ impl Peer {
             losses: 0,
             inbox,
             same_process: same_pid_ns && inbox.is_some_and(|l| l.id.pid == here.pid),
-            same_pid_ns,
             tx: MtLock::new(
                 worker.mt,
                 PeerTx {
@@ -210,20 +197,12 @@ impl Peer {
             rma_done: AtomicU64::new(0),
             rma_refused: AtomicBool::new(false),
             rma_discounted: AtomicU64::new(0),
-            cma: AtomicU8::new(if worker.ctx.cma_allowed() && same_pid_ns {
-                CMA_UNKNOWN
-            } else {
-                CMA_NO
-            }),
+            cma_state: CmaState::new(worker.ctx.cma_allowed() && same_pid_ns),
             short_rma: ShortRma::default(),
             references: AtomicU32::new(0),
             stats: AtomicPtr::new(worker.stats.overflow_entry().as_ptr()),
-            cancels: AtomicPtr::new(std::ptr::null_mut()),
-            cancels_seen: AtomicU64::new(0),
-            cancels_before: AtomicU64::new(0),
             held_rts: parking_lot::Mutex::default(),
             successor_ptr: AtomicPtr::default(),
-            board: AtomicPtr::new(std::ptr::null_mut()),
             parts: AtomicU32::new(0),
             copy_ns_per_mib: AtomicU32::new(0),
             probe_skip: AtomicU8::new(0),
@@ -250,6 +229,17 @@ impl Peer {
     #[inline(always)]
     pub fn worker(&self) -> &Worker {
         self.worker.get()
+    }
+
+    /// Copies from and to its memory.
+    #[inline(always)]
+    pub fn cma(&self) -> CmaPeer<'_> {
+        CmaPeer {
+            uid: self.uid,
+            pid: self.inbox.map(|inbox| inbox.id.pid),
+            same_process: self.same_process,
+            state: &self.cma_state,
+        }
     }
 
     /// Target of TCP connections to it, if messages to it go by TCP.

@@ -8,7 +8,7 @@ use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::op::param::Param;
 use crate::op::{endpoint as endpoints, rma, sgl};
-use crate::proto::cma::CmaDirection;
+use crate::sys::cma::CmaDirection;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 

@@ -9,13 +9,14 @@ use crate::engine::peer::{Peer, ShortAccess, ShortKind};
 use crate::engine::request::{self, EndpointId, PeerRef, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
-use crate::proto::cma::{self, CmaDirection, CmaFault, CmaRemote};
 use crate::proto::select::rma::{self as select, RmaPath};
 use crate::proto::tx::{rma, rma_sw, zcopy};
 use crate::proto::{answers, flush};
+use crate::sys::cma::CmaDirection;
 use crate::sys::{clock, log};
 use crate::tl::registrar::MrUse;
 use crate::tl::rma::RmaDevice;
+use crate::tl::{CmaFault, CmaRemote};
 use crate::tl::{LaneSender, TlZcopy, Token};
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -60,7 +61,7 @@ pub fn path(
         return Err(UCS_ERR_INVALID_PARAM);
     }
     let mapped = mapped.or_else(|| peer.same_process.then_some(addr as *mut u8));
-    let cma = || peer.cma_usable() && !short::is_unanswered(peer);
+    let cma = || peer.cma().is_usable() && !short::is_unanswered(peer);
     Ok(select::path(mapped, adapter, cma))
 }
 
@@ -89,7 +90,7 @@ impl RmaOp<'_> {
             .is_timed(self.short(direction))
             .then(clock::monotonic_ns);
         // SAFETY: local and remote memory are the user's, valid during the call.
-        let copied = unsafe { cma::copy(self.peer, direction, &self.data, remote, 0, len) };
+        let copied = unsafe { self.peer.cma().copy(direction, &self.data, remote, 0, len) };
         if let Some(began) = began {
             account.note_copy(self.short(direction), clock::monotonic_ns() - began);
         }

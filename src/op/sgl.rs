@@ -10,10 +10,9 @@ use crate::engine::peer::Peer;
 use crate::engine::request::{self, Callback, ChildOps, EndpointId, Op, PeerRef, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
-use crate::proto::cma::{self, CmaDirection};
 use crate::proto::select::rma::RmaPath;
 use crate::proto::tx::{self, PostResult, rma_sw};
-use crate::sys::cma::{IoSpan, Spans};
+use crate::sys::cma::{CmaDirection, IoSpan, Spans};
 use crate::sys::log;
 use crate::tl::rma::RmaKey;
 use std::collections::HashSet;
@@ -354,7 +353,7 @@ impl SglOp<'_> {
     unsafe fn flush(&mut self) -> Result<(), ucs_status_t> {
         let (local, remote) = (&mut self.local, &mut self.remote);
         // SAFETY: the caller's memory is valid.
-        let moved = unsafe { cma::transfer(self.peer, self.direction, local, remote) };
+        let moved = unsafe { self.peer.cma().transfer(self.direction, local, remote) };
         if moved == Err(UCS_ERR_UNSUPPORTED) {
             // The two lists have equal pieces, and nothing was copied.
             let (mut local, mut remote) = (Spans::new(), Spans::new());

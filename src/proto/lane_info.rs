@@ -28,7 +28,7 @@ pub fn of(peer: &Peer) -> Vec<LaneInfo> {
     };
     let short = shm::info::ring(transport);
     let mut lanes = vec![short];
-    if !peer.same_process && peer.cma_usable() {
+    if !peer.same_process && peer.cma().is_usable() {
         lanes.push(shm::info::cma());
     }
     lanes

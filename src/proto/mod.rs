@@ -3,7 +3,6 @@
 pub mod answers;
 pub mod close_grace;
 pub mod cm;
-pub mod cma;
 pub mod detach;
 pub mod endpoints;
 pub mod failure;

@@ -206,7 +206,7 @@ fn access(worker: &Worker, peer: &Peer, mapped: Option<*mut u8>, len: usize) -> 
             }
     };
     let adapter = rma::adapter(keyed, || peer.has_rings());
-    rma::path(mapped, adapter, || peer.cma_usable())
+    rma::path(mapped, adapter, || peer.cma().is_usable())
 }
 
 /// Name of a path of RMA; `mapped`: of loads, of stores, or of both.

@@ -8,7 +8,6 @@ use crate::sys::log;
 use crate::tl::address::WorkerAddress;
 use crate::tl::shm::inbox;
 use crate::tl::shm::ring::Consumer;
-use std::sync::atomic::Ordering;
 
 /// The peer of a worker address.
 ///
@@ -95,13 +94,8 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
         // the rings; this is its only consumer: `accept` reports it once.
         let consumer =
             unsafe { Consumer::new(ours.ring(index)).with_big_bufs(ours.big_bufs(index)) };
-        let before = peer.cancels_seen.load(Ordering::Relaxed);
-        peer.cancels_before.store(before, Ordering::Relaxed);
-        // Release: pairs with the Acquire load in `CmaGuard::begin`.
-        peer.cancels
-            .store(consumer.cancel_counter(), Ordering::Release);
-        let board = consumer.board().as_ptr();
-        peer.board.store(board, Ordering::Relaxed);
+        // SAFETY: the ring is part of the inbox, which outlives the peers.
+        unsafe { peer.cma().attach(&consumer) };
         rx.shm_rings.push(Box::new(ShmRx {
             consumer,
             index,

@@ -3,7 +3,6 @@
 use super::{detach, split_copy};
 use crate::ctypes::*;
 use crate::engine::worker::{Rx, Worker};
-use std::sync::atomic::Ordering;
 
 /// Frees rings whose sender has closed them or is dead.
 pub fn progress(worker: &Worker, rx: &mut Rx) {
@@ -21,11 +20,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
             if !gone && peer.is_dead() {
                 peer.fail(UCS_ERR_CONNECTION_RESET);
             }
-            let cancel_counter = c.consumer.cancel_counter();
-            let ours = &peer.cancels;
-            // A peer that has connected again uses another ring.
-            if ours.load(Ordering::Relaxed) == cancel_counter {
-                ours.store(std::ptr::null_mut(), Ordering::Release);
+            if peer.cma().detach(&c.consumer) {
                 split_copy::drop_push(worker, peer);
             }
             inbox.free(c.index);

@@ -15,10 +15,7 @@ use crate::engine::request::{self, EndpointId, Request, ZcopyRole, ZcopyState};
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::Worker;
 use crate::sys::log;
-use crate::tl::Lane;
-use crate::tl::shm::ring::CancelCounter;
 use crate::wire::header::{ASKED, Kind, OFFERED, SyncHdr};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Maximum time to wait for a copy in this process. One takes well under a millisecond.
@@ -127,54 +124,18 @@ fn notice(r: &Request) -> Option<(u8, u64)> {
 fn count(peer: &Peer, offers: u64) {
     let end = Instant::now() + COPY_TIME;
     let tx = peer.tx.lock();
-    let Some(Lane::Shm(outbox)) = tx.lane.as_ref() else {
-        return; // no CMA from other hosts
+    let Some(lane) = tx.lane.as_ref() else {
+        return;
     };
-    outbox.cancel_counter().count_cancelled(offers);
-    while peer.same_process && outbox.cancel_counter().is_copied() && Instant::now() < end {
+    lane.count_cancelled(offers);
+    while peer.same_process && lane.is_copied() && Instant::now() < end {
         std::thread::yield_now();
-    }
-}
-
-/// A CMA copy from a peer's memory that detects cancels.
-pub struct CmaGuard<'a> {
-    words: Option<&'a CancelCounter>,
-    seen: u64,
-}
-
-impl<'a> CmaGuard<'a> {
-    /// Starts a copy. `None`: a message was cancelled whose id has not been received: try later.
-    pub fn begin(peer: &'a Peer) -> Option<Self> {
-        // SAFETY: the ring is part of the inbox, which outlives the peers.
-        let words = unsafe { peer.cancels.load(Ordering::Acquire).as_ref() };
-        // Acquire: pairs with the Release add in `on_cancelled`; cancelled ids are stored before it.
-        let seen = peer.cancels_seen.load(Ordering::Acquire);
-        // Counted for this ring. Relaxed: written before the ring is published.
-        let seen = seen - peer.cancels_before.load(Ordering::Relaxed);
-        let copy = Self { words, seen };
-        if words.is_some_and(|w| w.begin_copy() != seen) {
-            return None; // dropping `copy` ends it
-        }
-        Some(copy)
-    }
-
-    /// Ends the copy. Returns whether it has copied what the sender offered.
-    pub fn end(self) -> bool {
-        self.words.is_none_or(|w| w.count() == self.seen)
-    }
-}
-
-impl Drop for CmaGuard<'_> {
-    fn drop(&mut self) {
-        if let Some(words) = self.words {
-            words.end_copy();
-        }
     }
 }
 
 /// Whether the RTS with this id was cancelled while it was in no list; returns true once.
 pub fn was_cancelled(peer: &Peer, id: u64) -> bool {
-    if peer.cancels_seen.load(Ordering::Acquire) == 0 {
+    if peer.cma().cancels_seen() == 0 {
         return false;
     }
     let mut offers = peer.held_rts.lock();
@@ -234,7 +195,6 @@ fn forget_offer(worker: &Worker, peer: &Peer, id: u64) -> Vec<*mut Request> {
     if receives.is_empty() && dropped.is_empty() {
         peer.held_rts.lock().cancel(id);
     }
-    // Release: pairs with the Acquire loads in `CmaGuard::begin` and `was_cancelled`.
-    peer.cancels_seen.fetch_add(1, Ordering::Release);
+    peer.cma().note_cancel();
     receives
 }

@@ -5,18 +5,16 @@
 //! sends its number in a SHARE message, and starts to copy. A sender that progresses copies too. One that does not, may
 //! not write, or is late, leaves all chunks to the receiver.
 
-use super::cma::{self, CmaDirection};
-use crate::engine::peer::{CMA_ALONE, Peer};
+use crate::engine::peer::Peer;
 use crate::engine::request::{PeerRef, Request, SplitCopy, TxState};
 use crate::engine::worker::{SplitPush, Worker};
 use crate::proto::select::rndv::may_split;
 use crate::proto::{req_lookup, tx};
-use crate::sys::cma::Spans;
+use crate::sys::cma::{CmaDirection, Spans};
 use crate::sys::sync::give_way;
 use crate::tl::shm::chunk_board::{ChunkState, ClaimResult};
 use crate::wire::header::{Kind, SplitCopyHdr};
 use std::ptr;
-use std::sync::atomic::Ordering;
 
 /// Length of a chunk in bytes: long enough for a system call, short enough that neither side waits long for the other.
 const CHUNK_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
@@ -137,7 +135,7 @@ pub fn next(r: &mut Request) -> NextChunk {
 
 /// At the receiver: the sender could not write, and gets no further offers.
 pub fn refused(peer: &Peer) {
-    peer.cma.store(CMA_ALONE, Ordering::Relaxed);
+    peer.cma().note_peer_forbidden();
 }
 
 /// At the receiver: closes the chunk board of a complete transfer.
@@ -179,25 +177,19 @@ pub fn settle(peer: &Peer, r: &mut Request) {
     end(r, peer);
 }
 
-/// The chunk state with this number on the peer's board, for a message that this worker sends.
-fn of_ours(peer: &Peer, number: u8) -> Option<&ChunkState> {
-    // SAFETY: the board is in this worker's inbox as long as the pointer is set; its fields are atomics.
-    let board = unsafe { peer.board.load(Ordering::Relaxed).as_ref() };
-    board.and_then(|board| board.chunk_state(number.into()))
-}
-
 /// At the sender: claims all of a message, if the receiver has not.
 pub fn claim_whole(peer: &Peer, number: u8, generation: u32) -> bool {
-    of_ours(peer, number)
+    peer.cma()
+        .chunk_state(number)
         .is_some_and(|chunk_state| chunk_state.claim(generation, 1) == ClaimResult::Chunk(0))
 }
 
 /// Handles SHARE: the receiver offers a split copy of message `id`.
 pub fn on_split_copy(worker: &Worker, peer: &Peer, id: u64, hdr: SplitCopyHdr) {
-    let Some(chunk_state) = of_ours(peer, hdr.number) else {
+    let Some(chunk_state) = peer.cma().chunk_state(hdr.number) else {
         return;
     };
-    if !peer.cma_usable() || hdr.chunk < 4096 {
+    if !peer.cma().is_usable() || hdr.chunk < 4096 {
         return;
     }
     let mut push = SplitPush {
@@ -227,7 +219,6 @@ pub fn progress_split_pushes(worker: &Worker) -> bool {
 
 /// Drops the messages to a peer whose ring is about to be freed, with their chunk boards.
 pub fn drop_push(worker: &Worker, peer: &Peer) {
-    peer.board.store(ptr::null_mut(), Ordering::Relaxed);
     worker
         .split_pushes
         .lock()
@@ -260,7 +251,10 @@ fn advance(worker: &Worker, push: &mut SplitPush) -> bool {
         let mut target = Spans::one(push.target.wrapping_add(offset as u64), n);
         let mut source = Spans::one(source as u64 + offset as u64, n);
         // SAFETY: the range is inside the user's buffer.
-        let copied = unsafe { cma::transfer(peer, CmaDirection::Write, &mut source, &mut target) };
+        let copied = unsafe {
+            peer.cma()
+                .transfer(CmaDirection::Write, &mut source, &mut target)
+        };
         if copied != Ok(()) {
             chunk_state.give_up(index);
             return false;

@@ -221,6 +221,15 @@ pub trait LaneOps {
         Vec::new()
     }
 
+    /// Counts rendezvous that this side has cancelled, in a place that a peer which copies from the user's memory by
+    /// itself (CMA) reads: from here on it trusts no copy of their memory.
+    fn count_cancelled(&self, _offers: u64) {}
+
+    /// Whether the peer copies from the user's memory now.
+    fn is_copied(&self) -> bool {
+        false
+    }
+
     /// Whether the device of this side writes into registered memory of the peer from registered memory (put_zcopy).
     fn can_put_zcopy(&self) -> bool {
         false

@@ -158,6 +158,17 @@ impl Lane {
         with_sender!(self, sender => sender.zcopy_tokens())
     }
 
+    /// Counts rendezvous that this side has cancelled, in a place that a peer which copies from the user's memory by
+    /// itself (CMA) reads: from here on it trusts no copy of their memory.
+    pub fn count_cancelled(&self, offers: u64) {
+        with_sender!(self, sender => sender.count_cancelled(offers));
+    }
+
+    /// Whether the peer copies from the user's memory now.
+    pub fn is_copied(&self) -> bool {
+        with_sender!(self, sender => sender.is_copied())
+    }
+
     /// Whether the device of this side writes into registered memory of the peer from registered memory (put_zcopy).
     pub fn can_put_zcopy(&self) -> bool {
         with_sender!(self, sender => sender.can_put_zcopy())

@@ -54,5 +54,7 @@ pub use message::Message;
 pub use program::Program;
 pub use resource::Resource;
 pub use shared::{TlContext, TlRegion, TlRegions, TlRkey, TlWorker, TlZcopy};
+pub use shm::cma::{CmaFault, CmaRemote};
+pub use shm::cma_peer::{CmaGuard, CmaPeer, CmaState};
 pub use target::{FallbackTarget, LaneTarget};
 pub use token::Token;

@@ -1,6 +1,37 @@
-//! Long payloads: records of which a part has arrived, and the memory that their payload goes to.
+//! Payloads: the memory of an operation, records of which a part has arrived, and the memory that their payload goes
+//! to.
 
+use crate::ctypes::ucs_status_t;
+use crate::sys::cma::Spans;
 use crate::wire::frame::Frame;
+
+/// The user's memory of one operation: contiguous, a list of pieces, or what the user's functions read and write.
+///
+/// # Safety
+/// What [`spans`](Self::spans) appends is memory of the user, readable, and writable if it receives.
+pub unsafe trait UserData {
+    /// Appends the pieces of memory of the range `offset..offset + n` as far as the list has room. False: only
+    /// [`pack`](Self::pack) and [`unpack`](Self::unpack) access the memory.
+    ///
+    /// # Safety
+    /// The range is inside the data; the user's memory is valid.
+    unsafe fn spans(&self, offset: usize, n: usize, out: &mut Spans) -> bool;
+
+    /// Writes `n` bytes of the packed form, from `offset` on, to `dst`.
+    ///
+    /// # Safety
+    /// The range is inside the data; the user's memory is valid; `dst` has room for `n` bytes.
+    unsafe fn pack(&self, offset: usize, dst: *mut u8, n: usize);
+
+    /// Stores `n` bytes that belong at `offset`.
+    ///
+    /// # Errors
+    /// What the user's function returns.
+    ///
+    /// # Safety
+    /// The range is inside the data; the user's memory is valid; `n` bytes are readable at `src`.
+    unsafe fn unpack(&self, offset: usize, src: *const u8, n: usize) -> Result<(), ucs_status_t>;
+}
 
 /// A long record that has arrived in part.
 #[derive(Clone, Copy)]

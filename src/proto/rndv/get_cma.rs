@@ -6,12 +6,12 @@ use crate::engine::peer::{CopyScheme, Peer};
 use crate::engine::request::{self, Extra, Request};
 use crate::engine::rndv_rts::RtsSource;
 use crate::engine::worker::{TimedGet, Worker};
-use crate::proto::cma::{self, CmaDirection, CmaFault, CmaRemote};
-use crate::proto::rndv_cancel::{self, CmaGuard};
+use crate::proto::rndv_cancel;
 use crate::proto::select::rndv::{self as select, RndvOffer, RndvScheme};
 use crate::proto::split_copy::{self, NextChunk};
 use crate::proto::tx::zcopy;
-use crate::sys::cma::{IoSpan, Spans};
+use crate::sys::cma::{CmaDirection, IoSpan, Spans};
+use crate::tl::{CmaFault, CmaGuard, CmaRemote};
 use std::ptr;
 use std::time::Instant;
 
@@ -199,7 +199,7 @@ unsafe fn copy_piece(worker: &Worker, req: *mut Request) -> GetStep {
     }
     let (offset, len) = (r.offset as usize, r.info.length);
     let n = PULL_STEP.min(len - offset);
-    let Some(copy) = CmaGuard::begin(peer) else {
+    let Some(copy) = peer.cma().begin_copy() else {
         return GetStep::More;
     };
     if rndv_cancel::was_cancelled(peer, r.rndv_recv().rts_id) {
@@ -209,7 +209,10 @@ unsafe fn copy_piece(worker: &Worker, req: *mut Request) -> GetStep {
         let remote = remote(r)?;
         // SAFETY: `begin` has checked that the range is inside the target. In the same process the sender's memory is
         // valid until the ATS.
-        unsafe { cma::copy(peer, CmaDirection::Read, &r.data, remote, offset, n) }
+        unsafe {
+            peer.cma()
+                .copy(CmaDirection::Read, &r.data, remote, offset, n)
+        }
     });
     if !copy.end() {
         return GetStep::More;
@@ -278,10 +281,13 @@ unsafe fn copy_trusted(
     offset: usize,
     n: usize,
 ) -> Result<(), ucs_status_t> {
-    let copy = CmaGuard::begin(peer).ok_or(DOUBTFUL)?;
+    let copy = peer.cma().begin_copy().ok_or(DOUBTFUL)?;
     let remote = remote(r).map_err(CmaFault::status)?;
     // SAFETY: the caller's promise: the range is inside the target.
-    let copied = unsafe { cma::copy(peer, CmaDirection::Read, &r.data, remote, offset, n) };
+    let copied = unsafe {
+        peer.cma()
+            .copy(CmaDirection::Read, &r.data, remote, offset, n)
+    };
     if copy.end() {
         copied.map_err(CmaFault::status)
     } else {
@@ -293,7 +299,7 @@ fn end_shared(worker: &Worker, req: *mut Request, peer: &Peer) -> GetStep {
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     split_copy::end(r, peer);
-    let trusted = CmaGuard::begin(peer).is_some_and(CmaGuard::end);
+    let trusted = peer.cma().begin_copy().is_some_and(CmaGuard::end);
     match std::mem::replace(&mut r.status, UCS_INPROGRESS) {
         // The permission for CMA was lost meanwhile.
         UCS_ERR_UNSUPPORTED => {
@@ -343,8 +349,11 @@ fn fetch_list(peer: &Peer, r: &mut Request) -> Result<(), CmaFault> {
     let mut there = Spans::one(addr.get(), bytes);
     // SAFETY: the list has room for the bytes, and any bytes are valid spans. In the same process the sender's list is
     // valid until the answer.
-    unsafe { cma::transfer(peer, CmaDirection::Read, &mut here, &mut there) }
-        .map_err(CmaFault::Access)?;
+    unsafe {
+        peer.cma()
+            .transfer(CmaDirection::Read, &mut here, &mut there)
+    }
+    .map_err(CmaFault::Access)?;
     r.extra = Some(Box::new(Extra::Pieces(list.into())));
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Rendezvous: what the RTS of a message offers, and the scheme by which the receiver gets the data. The only place
 //! that decides them; the posts and the printed protocols call these functions.
 
-use crate::engine::peer::{CMA_YES, CopyScheme, Peer};
+use crate::engine::peer::{CopyScheme, Peer};
 use crate::engine::rndv_rts::RtsSource;
 use crate::engine::worker::Worker;
 use crate::tl::contract::QpTransport;
@@ -96,7 +96,7 @@ pub fn scheme(
     if worker.ctx.policy.rndv_by_messages {
         return RndvScheme::Messages;
     }
-    received(offer, peer.cma_usable(), contig, put)
+    received(offer, peer.cma().is_usable(), contig, put)
 }
 
 /// [`scheme`] where the options leave a choice. `cma`: CMA to the peer is permitted, as far as is known.
@@ -178,10 +178,7 @@ fn is_tried(peer: &Peer) -> bool {
 /// Whether sender and receiver can copy a message of `len` bytes together. Only where CMA reads are known to be
 /// permitted: the offer to the sender need not be withdrawn.
 pub fn may_split(peer: &Peer, len: usize, source: RtsSource) -> bool {
-    len >= MIN_SPLIT
-        && !matches!(source, RtsSource::Pieces { .. })
-        && !peer.same_process
-        && peer.cma.load(Ordering::Relaxed) == CMA_YES
+    len >= MIN_SPLIT && !matches!(source, RtsSource::Pieces { .. }) && peer.cma().is_proven()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::{rma_sw, set_message, zcopy};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::request::{Extra, Op, Request, Rma, TxPayload, TxState, Zcopy, ZcopyRole};
-use crate::proto::cma::CmaDirection;
+use crate::sys::cma::CmaDirection;
 use crate::tl::amo::AmoOp;
 use crate::tl::contract::RecordHdr;
 use crate::tl::rma::{AmoKey, AmoPost, RmaKey, RmaPart};

@@ -9,8 +9,7 @@ use super::{assign_id, set_message};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::request::{Op, Request, TxPayload, TxState};
-use crate::proto::cma::{self, CmaDirection};
-use crate::sys::cma::{IoSpan, MAX_SPANS, Spans};
+use crate::sys::cma::{CmaDirection, IoSpan, MAX_SPANS, Spans};
 use crate::wire::header::{GetHdr, Kind, UNNAMED};
 use crate::wire::stats::StatProtocol;
 
@@ -90,7 +89,7 @@ pub fn copy_some(
     let Some(dir) = dir else { return (0, Ok(())) };
     let total = local.bytes();
     // SAFETY: the user's memory is valid until its request completes.
-    let copied = unsafe { cma::transfer(peer, dir, &mut local, &mut remote) };
+    let copied = unsafe { peer.cma().transfer(dir, &mut local, &mut remote) };
     let moved = total - local.bytes();
     let mut end = 0;
     let mut all = Ok(());
@@ -149,6 +148,6 @@ fn copy_one(peer: &Peer, dir: CmaDirection, r: &Request, addr: u64) -> ucs_statu
         Spans::one(there.addr, there.len),
     );
     // SAFETY: the user's memory is valid until its request completes.
-    let copied = unsafe { cma::transfer(peer, dir, &mut here, &mut there) };
+    let copied = unsafe { peer.cma().transfer(dir, &mut here, &mut there) };
     copied.err().unwrap_or(UCS_OK)
 }

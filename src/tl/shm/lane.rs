@@ -19,6 +19,14 @@ impl LaneOps for Outbox {
         true
     }
 
+    fn count_cancelled(&self, offers: u64) {
+        self.cancel_counter().count_cancelled(offers);
+    }
+
+    fn is_copied(&self) -> bool {
+        self.cancel_counter().is_copied()
+    }
+
     fn teardown(&mut self, is_dead: bool) -> Teardown {
         // Receives that were started before the failure have chunk boards in the ring's memory.
         if self.has_open_split_copy() {

@@ -2,12 +2,15 @@
 //!
 //! `ring` is the lock-free queue, `big_buf` its buffers for long records, `close` the word by which both ends
 //! agree to close a ring, `inbox` the receiver's segment with its rings, `outbox` a sender's end of one ring in a
-//! peer's segment, `chunk_board` the state of long messages that both sides copy. `address` is the section of a worker
-//! address, `context` a context's part. A worker sends to itself in the same way.
+//! peer's segment, `chunk_board` the state of long messages that both sides copy, `cma` the copies by the kernel, and
+//! `cma_peer` what they need of a peer. `address` is the section of a worker address, `context` a context's part. A
+//! worker sends to itself in the same way.
 
 pub mod address;
 pub mod big_buf;
 pub mod close;
+pub mod cma;
+pub mod cma_peer;
 pub mod context;
 pub mod inbox;
 pub mod info;

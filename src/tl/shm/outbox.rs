@@ -266,7 +266,7 @@ impl Outbox {
     }
 
     /// The counter of canceled rendezvous of this ring.
-    pub fn cancel_counter(&self) -> &CancelCounter {
+    pub(super) fn cancel_counter(&self) -> &CancelCounter {
         self.ring.cancel_counter()
     }
 

@@ -1,4 +1,4 @@
-//! Copies between this process and a peer's: whether CMA is permitted, chunk boards, the measured time.
+//! Split copies of messages from a peer, and the measured pace of its records.
 
 use super::Peer;
 use crate::tl::Lane;
@@ -7,16 +7,6 @@ use crate::tl::shm::outbox::OpenSplitCopy;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// Whether `process_vm_readv` and `process_vm_writev` are permitted on the peer's memory is not known: neither was
-/// tried.
-pub const CMA_UNKNOWN: u8 = 0;
-/// A copy from or to the peer's memory by `process_vm_readv` or `process_vm_writev` has succeeded.
-pub const CMA_YES: u8 = 1;
-/// CMA is not allowed, the peer is in another PID namespace, or the kernel has refused a copy.
-pub const CMA_NO: u8 = 2;
-/// Permitted to this process, but not to the peer.
-pub const CMA_ALONE: u8 = 3;
 
 /// Upper limit of a measured copy time, nanoseconds for each MiB: a longer one was interrupted.
 const SLOWEST: u64 = 120_000;
@@ -49,18 +39,5 @@ impl Peer {
         if let Some(Lane::Shm(outbox)) = self.tx.lock().lane.as_mut() {
             outbox.close_split_copy(chunk_state);
         }
-    }
-
-    /// Records that CMA has worked.
-    #[inline(always)]
-    pub fn note_cma(&self) {
-        if self.cma.load(Ordering::Relaxed) == CMA_UNKNOWN {
-            self.cma.store(CMA_YES, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether its memory can be copied from and to, as far as is known.
-    pub fn cma_usable(&self) -> bool {
-        self.same_process || self.cma.load(Ordering::Relaxed) != CMA_NO
     }
 }
