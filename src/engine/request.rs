@@ -16,12 +16,10 @@ use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::cma::IoSpan;
 use crate::sys::pool::Pool;
-use crate::tl::shm::chunk_board::ChunkState;
 use crate::wire::rts_keys::RailStadds;
 use std::ffi::c_void;
 use std::fmt;
 use std::mem::offset_of;
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 pub use begin::{
@@ -127,16 +125,6 @@ pub enum Extra {
     Rails(RailStadds),
     /// A transfer by a device.
     Transfer(Zcopy),
-}
-
-/// A split copy: a receive whose sender copies a part.
-#[derive(Clone, Copy, Debug)]
-pub struct SplitCopy {
-    /// In the ring that leads to the sender.
-    pub chunk_state: NonNull<ChunkState>,
-    pub generation: u32,
-    /// Chunks that only the receiver copies.
-    pub own: u32,
 }
 
 /// Bytes of a request before the user's area, as `ucp_context_query` reports them.

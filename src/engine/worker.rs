@@ -26,15 +26,12 @@ use crate::sys::copy::TINY;
 use crate::sys::fork::{self, Origin};
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
-use crate::tl::TlWorker;
 use crate::tl::address::WorkerAddress;
 use crate::tl::shm::RingOwner;
-use crate::tl::shm::chunk_board::ChunkState;
 use crate::tl::shm::inbox::Doorbell;
-use crate::tl::shm::outbox::OpenSplitCopy;
+use crate::tl::{SplitCopy, SplitWrite, TlWorker};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
@@ -154,13 +151,8 @@ pub struct SplitPush {
     pub peer: PeerRef,
     /// Our request.
     pub id: u64,
-    /// Address in the receiver's memory.
-    pub target: u64,
-    /// Bytes of a chunk.
-    pub chunk: usize,
-    /// In our inbox; valid while the receiver's ring exists.
-    pub chunk_state: NonNull<ChunkState>,
-    pub generation: u32,
+    /// Made by the peer's [`CmaPeer`](crate::tl::CmaPeer).
+    pub write: SplitWrite,
 }
 
 /// A receive for which an RTR lets the sender send at once.
@@ -168,8 +160,8 @@ pub struct RtrRace {
     pub peer: PeerRef,
     /// The receive.
     pub id: u64,
-    /// In the ring that leads to the peer: the side that claims its only chunk moves the message.
-    pub split_copy: OpenSplitCopy,
+    /// The side that claims its only chunk moves the message.
+    pub split_copy: SplitCopy,
     /// Value of the peer's `parts` and when that last changed.
     pub parts: u32,
     pub since: Instant,

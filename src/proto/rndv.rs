@@ -16,7 +16,6 @@ use super::select::{
     self,
     rndv::{RndvOffer, SentData},
 };
-use super::split_copy;
 use super::tx::{self, PostResult};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
@@ -26,7 +25,7 @@ use crate::engine::request::{
 };
 use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::worker::Worker;
-use crate::tl::shm::outbox::OpenSplitCopy;
+use crate::tl::{SplitCopy, SplitCopyId};
 use crate::wire::header::{Kind, RtrHdr, RtsHdr, UNNAMED};
 use crate::wire::stats::StatProtocol;
 use get_cma::GetStep;
@@ -133,15 +132,20 @@ unsafe fn fill_rndv(r: &mut Request, peer: &Peer, offer: RtsInfo, beside: *const
 }
 
 /// Requests the data in messages: in any case, or only if the sender claims the chunk of `race` before this side does.
-fn request_data(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<OpenSplitCopy>) {
+fn request_data(
+    worker: &Worker,
+    req: *mut Request,
+    peer: &Peer,
+    race: Option<(SplitCopy, SplitCopyId)>,
+) {
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     r.offset = 0;
     let offer = r.rndv_recv().rts_id;
     // SAFETY: this thread owns the request until it has an id.
     let id = unsafe { request::name(worker, req) };
-    let (generation, number) = race.map_or((0, 0), |s| (s.generation, s.number));
-    if let Some(split_copy) = race {
+    let (generation, number) = race.map_or((0, 0), |(_, id)| (id.generation, id.number));
+    if let Some((split_copy, _)) = race {
         // SAFETY: this thread owns the request until the RTR is sent.
         unsafe { rtr_race::watch(worker, req, id, split_copy) };
     }
@@ -191,10 +195,12 @@ pub fn on_ats(worker: &Worker, peer: &Peer, id: u64, status: ucs_status_t) {
 
 /// Handles an RTR: the receiver requests the data in messages, perhaps only if this side claims the chunk first.
 pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, hdr: RtrHdr) {
+    let race = SplitCopyId {
+        number: hdr.number,
+        generation: hdr.generation,
+    };
     let raced = hdr.generation != 0;
-    if !req_lookup::is_offer(worker, peer, id)
-        || raced && !split_copy::claim_whole(peer, hdr.number, hdr.generation)
-    {
+    if !req_lookup::is_offer(worker, peer, id) || raced && !peer.cma().claim_whole(race) {
         return;
     }
     let Some(req) = req_lookup::take(worker, peer, id) else {

@@ -5,7 +5,7 @@
 //! that one thread at a time calls these functions. None of them blocks, calls the user, or frees a request; none but
 //! [`LaneOps::teardown`] makes a system call that is not needed to send.
 
-use super::Token;
+use super::{SplitCopy, SplitCopyId, Token};
 use crate::wire::{frame, packet_hdr};
 
 /// Longest part of a message that is sent in several records, where the lane copies it, bytes. From the second part on
@@ -229,6 +229,16 @@ pub trait LaneOps {
     fn is_copied(&self) -> bool {
         false
     }
+
+    /// Opens a split copy, of a message from the peer that both sides copy. `None`: too many are open, or the transport
+    /// has none.
+    fn open_split_copy(&mut self) -> Option<(SplitCopy, SplitCopyId)> {
+        None
+    }
+
+    /// Closes a split copy that this lane has opened: the peer claims no chunk of it any more, or finds another
+    /// generation.
+    fn close_split_copy(&mut self, _split: SplitCopy) {}
 
     /// Whether the device of this side writes into registered memory of the peer from registered memory (put_zcopy).
     fn can_put_zcopy(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The closed set of lanes.
 
 use super::contract::{LaneError, LaneOps, QpTransport, RecordHdr, Teardown};
-use super::{Token, ib, shm, tcp, tofu};
+use super::{SplitCopy, SplitCopyId, Token, ib, shm, tcp, tofu};
 
 /// The transport to a peer, with its state. The sending thread holds the peer's lock, so that one thread at a time
 /// sends.
@@ -167,6 +167,18 @@ impl Lane {
     /// Whether the peer copies from the user's memory now.
     pub fn is_copied(&self) -> bool {
         with_sender!(self, sender => sender.is_copied())
+    }
+
+    /// Opens a split copy, of a message from the peer that both sides copy. `None`: too many are open, or the transport
+    /// has none.
+    pub fn open_split_copy(&mut self) -> Option<(SplitCopy, SplitCopyId)> {
+        with_sender!(self, sender => LaneOps::open_split_copy(&mut **sender))
+    }
+
+    /// Closes a split copy that this lane has opened: the peer claims no chunk of it any more, or finds another
+    /// generation.
+    pub fn close_split_copy(&mut self, split: SplitCopy) {
+        with_sender!(self, sender => LaneOps::close_split_copy(&mut **sender, split));
     }
 
     /// Whether the device of this side writes into registered memory of the peer from registered memory (put_zcopy).

@@ -56,5 +56,7 @@ pub use resource::Resource;
 pub use shared::{TlContext, TlRegion, TlRegions, TlRkey, TlWorker, TlZcopy};
 pub use shm::cma::{CmaFault, CmaRemote};
 pub use shm::cma_peer::{CmaGuard, CmaPeer, CmaState};
+pub use shm::split_copy::{Chunks, NextChunk, SplitCopy, SplitCopyId};
+pub use shm::split_write::SplitWrite;
 pub use target::{FallbackTarget, LaneTarget};
 pub use token::Token;

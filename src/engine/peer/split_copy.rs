@@ -1,10 +1,7 @@
 //! Split copies of messages from a peer, and the measured pace of its records.
 
 use super::Peer;
-use crate::tl::Lane;
-use crate::tl::shm::chunk_board::ChunkState;
-use crate::tl::shm::outbox::OpenSplitCopy;
-use std::ptr::NonNull;
+use crate::tl::{SplitCopy, SplitCopyId};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -26,18 +23,15 @@ impl Peer {
             .store(pace.max(1) as u32, Ordering::Relaxed);
     }
 
-    /// Opens a chunk board for a message from it, if a ring leads to it and has a free one.
-    pub fn open_split_copy(&self) -> Option<OpenSplitCopy> {
-        match self.tx.lock().lane.as_mut() {
-            Some(Lane::Shm(outbox)) => outbox.open_split_copy(),
-            _ => None,
-        }
+    /// Opens a split copy of a message from it, if the lane to it can.
+    pub fn open_split_copy(&self) -> Option<(SplitCopy, SplitCopyId)> {
+        self.tx.lock().lane.as_mut()?.open_split_copy()
     }
 
-    /// Closes a chunk board: the peer claims no chunk of it any more, or finds another generation.
-    pub fn close_split_copy(&self, chunk_state: NonNull<ChunkState>) {
-        if let Some(Lane::Shm(outbox)) = self.tx.lock().lane.as_mut() {
-            outbox.close_split_copy(chunk_state);
+    /// Closes a split copy: the peer claims no chunk of it any more, or finds another generation.
+    pub fn close_split_copy(&self, split: SplitCopy) {
+        if let Some(lane) = self.tx.lock().lane.as_mut() {
+            lane.close_split_copy(split);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! A receive by rendezvous: what its RTS says, and how far it is.
 
-use super::{Op, Request, SplitCopy};
+use super::{Op, Request};
 use crate::engine::rndv_rts::{RtsInfo, RtsSource};
+use crate::tl::SplitCopy;
 
 /// State of a receive from its RTS on.
 #[derive(Clone, Copy, Debug)]

@@ -8,10 +8,10 @@ use crate::engine::rndv_rts::RtsSource;
 use crate::engine::worker::{TimedGet, Worker};
 use crate::proto::rndv_cancel;
 use crate::proto::select::rndv::{self as select, RndvOffer, RndvScheme};
-use crate::proto::split_copy::{self, NextChunk};
+use crate::proto::split_copy;
 use crate::proto::tx::zcopy;
 use crate::sys::cma::{CmaDirection, IoSpan, Spans};
-use crate::tl::{CmaFault, CmaGuard, CmaRemote};
+use crate::tl::{CmaFault, CmaGuard, CmaRemote, NextChunk};
 use std::ptr;
 use std::time::Instant;
 
@@ -252,7 +252,7 @@ unsafe fn copy_split(worker: &Worker, req: *mut Request, peer: &Peer) -> GetStep
         let (range, last) = match split_copy::next(r) {
             NextChunk::Copy(range) => (Some(range), false),
             NextChunk::Wait => return GetStep::More,
-            NextChunk::Last(range) => (range.inspect(|_| split_copy::refused(peer)), true),
+            NextChunk::Last(range) => (range.inspect(|_| peer.cma().note_peer_forbidden()), true),
         };
         if let Some((offset, n)) = range
             && r.status == UCS_INPROGRESS

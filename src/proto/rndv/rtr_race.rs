@@ -12,8 +12,7 @@ use crate::engine::peer::{CopyScheme, RndvTimes};
 use crate::engine::request::{PeerRef, Request};
 use crate::engine::worker::{RtrRace, Worker};
 use crate::proto::req_lookup;
-use crate::tl::shm::chunk_board::ClaimResult;
-use crate::tl::shm::outbox::OpenSplitCopy;
+use crate::tl::SplitCopy;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -25,7 +24,7 @@ const CLAIM_AFTER: Duration = Duration::from_micros(2);
 ///
 /// # Safety
 /// The caller owns the request.
-pub(super) unsafe fn watch(worker: &Worker, req: *mut Request, id: u64, split_copy: OpenSplitCopy) {
+pub(super) unsafe fn watch(worker: &Worker, req: *mut Request, id: u64, split_copy: SplitCopy) {
     // SAFETY: the caller's request.
     let (r, peer) = unsafe { (&*req, (*req).peer()) };
     let now = Instant::now();
@@ -105,9 +104,8 @@ fn is_awaited(worker: &Worker, a: &mut RtrRace, now: Instant) -> bool {
 /// Ends a race. Returns the request if the sender has not claimed it; then the caller owns it.
 fn close(worker: &Worker, a: &RtrRace) -> Option<*mut Request> {
     let peer = a.peer.get();
-    // SAFETY: the ring to the peer is mapped as long as the chunk board is open.
-    let chunk_state = unsafe { a.split_copy.chunk_state.as_ref() };
-    let ours = chunk_state.claim(a.split_copy.generation, 1) == ClaimResult::Chunk(0);
-    peer.close_split_copy(a.split_copy.chunk_state);
+    // SAFETY: a lane is not dropped while it has an open split copy.
+    let ours = unsafe { a.split_copy.claim_whole() };
+    peer.close_split_copy(a.split_copy);
     ours.then(|| req_lookup::take(worker, peer, a.id)).flatten()
 }

@@ -215,7 +215,7 @@ mod loom_tests {
         });
     }
 
-    /// The sender, as in `proto::split_copy`.
+    /// The sender, as in `super::split_write`.
     fn send(scene: &Scene) {
         let chunk_state = scene.board.chunk_state(0).unwrap();
         while let ClaimResult::Chunk(chunk) = chunk_state.claim(1, CHUNKS) {

@@ -136,7 +136,7 @@ impl<'a> CmaPeer<'a> {
     }
 
     /// The chunk state with this number on the peer's board, for a message to the peer.
-    pub fn chunk_state(self, number: u8) -> Option<&'a ChunkState> {
+    pub(super) fn chunk_state(self, number: u8) -> Option<&'a ChunkState> {
         // SAFETY: the ring is mapped as long as the state exists, by the promise of `attach`; the board's fields are
         // atomics.
         let board = unsafe { self.state.board.load(Ordering::Relaxed).as_ref() };

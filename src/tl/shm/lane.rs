@@ -2,6 +2,7 @@
 
 use super::outbox::Outbox;
 use super::ring::Unusable;
+use super::split_copy::{SplitCopy, SplitCopyId};
 use crate::tl::contract::{LaneError, LaneOps, RecordHdr, Teardown};
 use crate::tl::lane::sends_records;
 
@@ -17,6 +18,14 @@ impl LaneOps for Outbox {
     /// The contents of the ring are in the receiver's memory.
     fn is_drained(&self) -> bool {
         true
+    }
+
+    fn open_split_copy(&mut self) -> Option<(SplitCopy, SplitCopyId)> {
+        Self::open_split_copy(self)
+    }
+
+    fn close_split_copy(&mut self, split: SplitCopy) {
+        Self::close_split_copy(self, split);
     }
 
     fn count_cancelled(&self, offers: u64) {

@@ -2,9 +2,9 @@
 //!
 //! `ring` is the lock-free queue, `big_buf` its buffers for long records, `close` the word by which both ends
 //! agree to close a ring, `inbox` the receiver's segment with its rings, `outbox` a sender's end of one ring in a
-//! peer's segment, `chunk_board` the state of long messages that both sides copy, `cma` the copies by the kernel, and
-//! `cma_peer` what they need of a peer. `address` is the section of a worker address, `context` a context's part. A
-//! worker sends to itself in the same way.
+//! peer's segment. A worker sends to itself in the same way. `cma` are the copies by the kernel, `cma_peer` is what
+//! they need of a peer; `split_copy` and `split_write` are the two sides of a long message that both copy,
+//! `chunk_board` its state. `address` is the section of a worker address, `context` a context's part.
 
 pub mod address;
 pub mod big_buf;
@@ -22,6 +22,8 @@ mod owner;
 pub mod ring;
 pub mod chunk_board;
 mod space;
+pub mod split_copy;
+pub mod split_write;
 
 use crate::sys::host::HostId;
 use crate::sys::memfd::{self, MemfdId};

@@ -1,11 +1,12 @@
 //! A sender's end of one ring in a peer's inbox.
 
-use super::chunk_board::{ChunkState, OpenBoards};
+use super::chunk_board::OpenBoards;
 use super::close::CloseAnswer;
 use super::inbox::{InboxHeader, RingSearch};
 use super::memory::{Theirs, cannot_add_rings};
 use super::order::Epoch;
 use super::ring::{BodyError, CancelCounter, Producer, Unusable};
+use super::split_copy::{SplitCopy, SplitCopyId};
 use super::{InboxLocator, RingOwner};
 use crate::sys::host;
 use crate::sys::sync::Ordering;
@@ -44,16 +45,6 @@ pub struct WaitingOutbox {
 
 /// While no ring is created, one of this many tries searches for a ring that was freed.
 const TRIES_PER_SEARCH: u32 = 16;
-
-/// A chunk state that was opened.
-#[derive(Clone, Copy)]
-pub struct OpenSplitCopy {
-    /// The number by which the peer finds it.
-    pub number: u8,
-    /// Mapped until the chunk state is closed: the outbox exists at least as long.
-    pub chunk_state: NonNull<ChunkState>,
-    pub generation: u32,
-}
 
 impl WaitingOutbox {
     /// Whether the receiver had no memory for more rings when a ring was last searched for: one is free only after
@@ -288,30 +279,30 @@ impl Outbox {
 
     /// Opens a chunk state for a message from the peer. `None`: all are in use, or the body of the ring cannot be
     /// mapped.
-    pub fn open_split_copy(&mut self) -> Option<OpenSplitCopy> {
+    pub(super) fn open_split_copy(&mut self) -> Option<(SplitCopy, SplitCopyId)> {
         let board = self.ring.board()?;
         let (number, generation) = self.chunk_states.take()?;
         // SAFETY: the ring is mapped as long as self; all fields are atomics.
         let chunk_state = unsafe { board.as_ref() }.chunk_state(number)?;
         chunk_state.open(generation);
-        Some(OpenSplitCopy {
+        let id = SplitCopyId {
             number: number as u8,
-            chunk_state: NonNull::from(chunk_state),
             generation,
-        })
+        };
+        Some((SplitCopy::new(chunk_state, generation), id))
     }
 
     /// Frees a chunk state; the message is complete, and the peer does not access the chunk state any more.
-    pub fn close_split_copy(&mut self, chunk_state: NonNull<ChunkState>) {
+    pub(super) fn close_split_copy(&mut self, split: SplitCopy) {
         // SAFETY: the ring is mapped as long as self; all fields are atomics.
         let board = self.ring.board().map(|board| unsafe { board.as_ref() });
-        if let Some(number) = board.and_then(|board| board.number(chunk_state)) {
+        if let Some(number) = board.and_then(|board| board.number(split.chunk_state())) {
             self.chunk_states.put(number);
         }
     }
 
     /// Whether any chunk state is open: requests then point into the ring.
-    pub fn has_open_split_copy(&self) -> bool {
+    pub(super) fn has_open_split_copy(&self) -> bool {
         self.chunk_states.any_open()
     }
 
