@@ -31,14 +31,14 @@
 //!   4. *complete*: ATS sent where the sender waits for it, and the callback runs.
 //! - **A transport hands a message upwards** as a [`tl::Message`], from the worker's progress ([`fast::progress`]).
 //!   Frequent kinds go to the hot path (`fast/arrival.rs`), all others to [`op::rx_dispatch`]. Transports call both
-//!   through [`tl::sink::Sink`], which [`op::sink::WorkerSink`] implements; for shared memory `fast/shm.rs` calls
-//!   them.
+//!   through [`tl::sink::Sink`], which [`op::sink::WorkerSink`] implements; shared memory also through
+//!   [`tl::shm::receive::RingSink`].
 //! - **What a transport keeps**: its settings are in `tl/NAME/options.rs` (the table of options is [`options`]); its
 //!   section of the worker address ([`tl::address`]) is in `tl/NAME/address.rs`, and [`tl::reach`] has the order of
 //!   preference; its parts of a context, a worker, a region and a remote key are in [`tl::TlContext`],
 //!   [`tl::TlWorker`], [`tl::TlRegion`] and [`tl::TlRkey`]. User memory is registered by [`tl::registrar`]. What only
-//!   the progress thread uses of a worker is [`tl::tofu::worker`], [`tl::tcp::worker`], [`tl::shm::inbox`] and, for
-//!   InfiniBand and RoCE, [`tl::ib::worker`]; all four are fields of [`engine::worker::Rx`], TCP's in its [`tl::TlRx`].
+//!   the progress thread uses of a worker is an interface ([`tl::interface`]); all are in the [`tl::TlRx`] of
+//!   [`engine::worker::Rx`].
 
 // Types that C sees: structures, enumerations, masks, callbacks. `include/` is generated from here and from [`abi`].
 pub mod ctypes;

@@ -6,6 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use socket2::{Domain, Socket, Type};
 use std::io::Read;
 use ucp::ctypes::ucp_context_h;
+use ucp::tl::IfaceKind;
 use ucp::tl::tcp::conn::TcpConnPhase;
 use ucp::wire::frame;
 use ucp::wire::tcp_hello::{TcpHello, MAGIC, TO_WORKER};
@@ -38,7 +39,7 @@ impl Attacker {
             .add(theirs, half_open, None, false)
             .expect("room for a connection");
         drop(rx);
-        worker.progress_flags.raise_network();
+        worker.progress_flags.raise(IfaceKind::Tcp);
         Attacker {
             socket: ours,
             received: Vec::new(),

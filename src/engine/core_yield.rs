@@ -1,6 +1,6 @@
 //! Yields of the core by a worker: the policies of [`yield_policy`](super::yield_policy), carried out.
 
-use super::worker::{HOT_RINGS, Rx, Worker};
+use super::worker::{Rx, Worker};
 use crate::sys::sync::give_way;
 use std::time::{Duration, Instant};
 
@@ -8,14 +8,9 @@ use std::time::{Duration, Instant};
 #[inline(never)]
 pub fn is_polled_in_vain(worker: &Worker, rx: &mut Rx) -> bool {
     rx.idle_yield.is_over(|| {
-        // `events` counts the messages of all rings where there are more rings than these.
-        let taken = rx
-            .shm_rings
-            .iter()
-            .take(HOT_RINGS)
-            .map(|c| c.consumer.taken());
+        // `events` counts the messages of all rings where there are more rings than `taken` counts.
         let others = rx.events.wrapping_add(worker.stats.operations());
-        taken.fold(others, u64::wrapping_add)
+        rx.tl.shm.taken().wrapping_add(others)
     })
 }
 
@@ -23,10 +18,8 @@ pub fn is_polled_in_vain(worker: &Worker, rx: &mut Rx) -> bool {
 #[cold]
 #[inline(never)]
 pub fn yield_core(worker: &Worker, account: fn(&mut Rx, Duration)) {
-    if let Some(rx) = worker.rx.try_lock()
-        && let Some(inbox) = &rx.inbox
-    {
-        inbox.note_progress(|| 0);
+    if let Some(rx) = worker.rx.try_lock() {
+        rx.tl.shm.note_progress(|| 0);
     }
     let began = Instant::now();
     give_way(0);

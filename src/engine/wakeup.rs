@@ -8,14 +8,17 @@ use super::worker::WorkerParams;
 use crate::sys::descriptor::OwnedDescriptor;
 use crate::sys::eventfd::EventFd;
 use crate::sys::poll::wait_readable;
+#[cfg(not(loom))]
+use crate::sys::sync::AtomicU32;
 use crate::sys::sync::OnceLock;
-use crate::tl::shm::inbox::Inbox;
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::{Errno, read, write};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+#[cfg(not(loom))]
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -52,11 +55,11 @@ pub struct Wakeup {
 }
 
 impl Wakeup {
-    /// Makes the descriptors and enables wakeups by the inbox.
+    /// Makes the descriptors.
     ///
     /// # Errors
     /// `EMFILE` and the like.
-    pub fn new(params: &WorkerParams, inbox: Option<&Inbox>) -> io::Result<Self> {
+    pub fn new(params: &WorkerParams) -> io::Result<Self> {
         let (read_end, write_end) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)?;
         let epoll = match params.event_fd {
             Some(_) => None,
@@ -82,23 +85,24 @@ impl Wakeup {
         for fd in [wake.pipe.read.as_fd(), wake.signal.as_fd()] {
             wake.watch_fd(fd)?;
         }
-        if let Some(inbox) = inbox {
-            inbox.enable_wake(wake.pipe.write.as_raw_fd() as u32);
-        }
         Ok(wake)
     }
 
-    /// Starts the thread for senders that cannot open the pipe. Once; before the first sleep.
+    /// The descriptor that wakes the worker when a sender writes to it.
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.pipe.write.as_fd()
+    }
+
+    /// Starts the thread for senders that cannot open the pipe, and increment and wake this futex instead. Once; before
+    /// the first sleep.
     ///
     /// # Safety
-    /// The inbox is dropped after `self`.
-    pub unsafe fn listen(&self, inbox: &Inbox) {
-        #[cfg(not(loom))]
+    /// The futex outlives `self`.
+    #[cfg(not(loom))]
+    pub unsafe fn listen(&self, futex: NonNull<AtomicU32>) {
         // SAFETY: the caller's promise.
         self.futex_waker
-            .get_or_init(|| unsafe { FutexWaker::new(inbox.bell(), self.pipe.write.clone()) });
-        #[cfg(loom)]
-        let _ = inbox;
+            .get_or_init(|| unsafe { FutexWaker::new(futex, self.pipe.write.clone()) });
     }
 
     /// Whether the descriptors are still the worker's: the program can have closed them all.

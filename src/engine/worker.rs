@@ -28,7 +28,6 @@ use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
 use crate::tl::address::WorkerAddress;
 use crate::tl::shm::RingOwner;
-use crate::tl::shm::inbox::Doorbell;
 use crate::tl::{SplitCopy, SplitWrite, TlWorker};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -36,7 +35,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 pub use peer_lists::{PeerList, PeerLists, PeerMap};
-pub use rx::{HOT_RINGS, Rx, ShmRx};
+pub use rx::Rx;
 
 /// Requests that are allocated together: as many as UCX allocates.
 pub(super) const REQUESTS_PER_CHUNK: usize = 128;
@@ -84,8 +83,6 @@ pub struct Worker {
     in_children: Option<fork::DisabledInChild>,
     /// In front of `rx`: dropped before the inbox, which its thread reads.
     pub wakeup: Option<Wakeup>,
-    /// Reports rings that new senders have taken in the inbox.
-    pub doorbell: Doorbell,
     /// What only the progress thread touches.
     pub rx: MtLock<Rx>,
     pub matcher: MtLock<Matcher<UnexpectedTag>>,

@@ -6,13 +6,15 @@ use crate::engine::datatype::Data;
 use crate::engine::matcher::PostedRecv;
 use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
-use crate::op::sink::ShortMessages;
+use crate::op::sink::{ShortMessages, ShortRings};
 use crate::op::tag;
 use crate::sys::copy;
 use crate::tl::Message;
+use crate::tl::shm::receive::BATCH;
 use crate::wire::header::{AmImm, Kind};
+use std::mem::MaybeUninit;
 
-/// Handles a message that arrived over IB or Tofu. False: it is of another kind than the most frequent ones, and
+/// Handles a message that has arrived. False: it is of another kind than the most frequent ones, and
 /// nothing was done.
 #[inline(always)]
 fn on_packet<const MT: bool>(worker: &Worker, m: Message) -> bool {
@@ -27,14 +29,33 @@ fn on_packet<const MT: bool>(worker: &Worker, m: Message) -> bool {
     true
 }
 
-/// [`on_packet`] in the caller's code, in single-thread mode: for a place that each message passes.
+/// [`on_packet`] in the caller's code: for a place that each message passes.
 #[derive(Clone, Copy)]
-pub(super) struct Inlined;
+pub(super) struct Inlined<const MT: bool>;
 
-impl ShortMessages for Inlined {
+impl<const MT: bool> ShortMessages for Inlined<MT> {
     #[inline(always)]
     fn handle(self, worker: &Worker, m: Message) -> bool {
-        on_packet::<false>(worker, m)
+        on_packet::<MT>(worker, m)
+    }
+}
+
+impl<const MT: bool> ShortRings for Inlined<MT> {
+    const BATCHES: bool = MT;
+
+    #[inline(always)]
+    fn handle_eager(self, worker: &Worker, m: Message) {
+        on_eager(worker, m);
+    }
+
+    #[inline(always)]
+    fn handle_am(self, worker: &Worker, m: Message) -> bool {
+        on_am::<MT>(worker, m)
+    }
+
+    #[inline(always)]
+    fn handle_batch(self, worker: &Worker, first: Message, next: impl FnMut() -> Option<Message>) {
+        on_eagers(worker, first, next);
     }
 }
 
@@ -61,6 +82,39 @@ fn on_shared_eager(worker: &Worker, m: Message) {
     drop(matcher);
     // SAFETY: the matcher has removed the request: this thread owns it. The record is readable during the call.
     unsafe { deliver::<true>(posting, m.imm, m.record, m.len) };
+}
+
+/// Handles up to [`BATCH`] consecutive eager tagged messages in a worker that threads share: all are matched under one
+/// lock, then copied and completed without it. `next` returns those behind the first.
+#[inline(always)]
+fn on_eagers(worker: &Worker, first: Message, mut next: impl FnMut() -> Option<Message>) {
+    let mut matched =
+        [const { MaybeUninit::<(*mut PostedRecv, Message)>::uninit() }; BATCH as usize];
+    let (mut found, mut arrived) = (0, Some(first));
+    let mut matcher = worker.matcher.lock();
+    while let Some(m) = arrived {
+        let posting = matcher.arrive(m.imm);
+        if posting.is_null() {
+            // SAFETY: the records are readable during the call.
+            unsafe { tag::add_unexpected_eager(worker, &mut matcher, m.imm, m.record, m.len) };
+        } else {
+            matched[found].write((posting, m));
+            found += 1;
+        }
+        arrived = next();
+    }
+    drop(matcher);
+    worker.receive_limit.set(found as u32);
+    let mut next = 0;
+    while next < worker.receive_limit.get() {
+        // SAFETY: one of the first `found` entries, which the loop before has written. The matcher has removed the
+        // request: this thread owns it. The records are readable during the call.
+        unsafe {
+            let (posting, m) = matched.get_unchecked(next as usize).assume_init_ref();
+            deliver::<true>(*posting, m.imm, m.record, m.len);
+        }
+        next += 1;
+    }
 }
 
 /// Copies a complete tagged message into the matching receive, or adds it to the unexpected ones. In single-thread

@@ -5,11 +5,12 @@ use super::shm;
 use crate::engine::cm::CmState;
 use crate::engine::core_yield::{is_polled_in_vain, yield_core};
 use crate::engine::request::PeerRef;
-use crate::engine::worker::{HOT_RINGS, Rx, Worker};
+use crate::engine::worker::{Rx, Worker};
 use crate::op::sink::WorkerSink;
-use crate::op::{deferred, listener, tick};
-use crate::proto::{resolve, tx};
+use crate::op::{self, deferred, listener, tick};
+use crate::proto::tx;
 use crate::tl::held::Held;
+use crate::tl::shm::receive::short::poll_all;
 use crate::tl::{IfaceKind, SoleIface, TlRx};
 
 /// `ucp_worker_progress`: returns the number of events. Returns 0 at once in a callback of progress, and while another
@@ -35,7 +36,7 @@ pub fn progress(worker: &Worker) -> u32 {
 /// Whether the clock is due, or there are more rings than [`shm::poll_few`] polls.
 #[inline(always)]
 fn has_flags(rx: &Rx) -> bool {
-    rx.calls == 0 || rx.shm_rings.len() > HOT_RINGS
+    rx.calls == 0 || rx.tl.shm.has_cold_rings()
 }
 
 /// Progress when flags are raised: the fast path of a worker with IB ports and nothing else to do. Without `rx` as an
@@ -47,12 +48,11 @@ fn has_flags(rx: &Rx) -> bool {
 unsafe fn progress_ib(worker: &Worker) -> u32 {
     // SAFETY: the caller's promise. Not used after the calls that borrow it again.
     let rx = unsafe { worker.rx.alone() };
-    if !worker.progress_flags.only(IfaceKind::Ib) || rx.calls == 0 || worker.doorbell.has_new_ring()
-    {
+    if !worker.progress_flags.only(IfaceKind::Ib) || rx.calls == 0 || worker.tl.has_new_ring() {
         // SAFETY: the caller's promise.
         return unsafe { progress_tofu(worker) };
     }
-    if rx.shm_rings.is_empty()
+    if rx.tl.shm.is_empty()
         && let Some(iface) = rx.tl.sole()
     {
         // SAFETY: the caller's promise; the interface belongs to `rx.tl`.
@@ -72,8 +72,8 @@ unsafe fn progress_tofu(worker: &Worker) -> u32 {
     let rx = unsafe { worker.rx.alone() };
     if !worker.progress_flags.only(IfaceKind::Tofu)
         || rx.calls == 0
-        || worker.doorbell.has_new_ring()
-        || !rx.shm_rings.is_empty()
+        || worker.tl.has_new_ring()
+        || !rx.tl.shm.is_empty()
     {
         // A child that was forked in a callback gets here when the callback has returned.
         if worker.progress_flags.is_inherited() {
@@ -104,7 +104,7 @@ unsafe fn poll_tofu(worker: &Worker) -> u32 {
 unsafe fn progress_shm(worker: &Worker) -> u32 {
     // SAFETY: the caller's promise. Not used after the calls that borrow it again.
     let rx = unsafe { worker.rx.alone() };
-    if rx.shm_rings.len() > HOT_RINGS {
+    if rx.tl.shm.has_cold_rings() {
         return move_on::<false>(worker);
     }
     let rings = shm::poll_few(worker, rx);
@@ -133,13 +133,13 @@ struct Alone<'a>(&'a Worker);
 
 impl<'a> Held for Alone<'a> {
     type Peer = PeerRef;
-    type Inlined = WorkerSink<'a, Inlined>;
+    type Inlined = WorkerSink<'a, Inlined<false>>;
     type Called = WorkerSink<'a, Called<false>>;
     type Interfaces = TlRx<PeerRef>;
 
     #[inline(always)]
     fn inlined(self) -> Self::Inlined {
-        WorkerSink::new(self.0, Inlined)
+        inlined(self.0)
     }
 
     #[inline(always)]
@@ -165,6 +165,12 @@ impl<'a> Held for Alone<'a> {
     }
 }
 
+/// The sink of a worker in single-thread mode, where each message passes.
+#[inline(always)]
+pub(super) fn inlined(worker: &Worker) -> WorkerSink<'_, Inlined<false>> {
+    WorkerSink::new(worker, Inlined)
+}
+
 /// The sink of a worker in single-thread mode.
 #[inline(always)]
 fn called(worker: &Worker) -> WorkerSink<'_, Called<false>> {
@@ -183,21 +189,19 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
     if MT {
         rx.calls -= 1;
     }
-    if worker.doorbell.has_new_ring() {
-        resolve::accept(worker, rx);
+    if worker.tl.has_new_ring() {
+        op::shm::accept(worker, rx);
     }
-    let mut count = shm::poll_all::<MT>(worker, rx);
+    let sink = WorkerSink::new(worker, Inlined::<MT>);
+    let mut count = poll_all(sink, &mut rx.tl.shm);
     worker.progress_flags.clear_copied();
     let flags = &worker.progress_flags;
     let polls_sockets = flags.has(CmState::IFACE);
     if polls_sockets && listener::is_busy(worker) {
         count += listener::progress(worker);
     }
-    let (sink, has_rings) = (
-        WorkerSink::new(worker, Called::<MT>),
-        !rx.shm_rings.is_empty(),
-    );
-    count += rx.tl.progress(sink, has_rings, |kind| flags.has(kind));
+    let sink = WorkerSink::new(worker, Called::<MT>);
+    count += rx.tl.progress(sink, |kind| flags.has(kind));
     // Also sends requests that callbacks have queued in this call.
     if flags.backlog() != 0 {
         count += tx::progress_backlog(worker);

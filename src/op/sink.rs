@@ -1,18 +1,23 @@
 //! The layer above the transports, as they see it.
 
 use super::payload::{self, PayloadHold};
-use super::{listener, rx_dispatch, signal};
+use super::{listener, rx_dispatch, signal, stream};
 use crate::ctypes::*;
 use crate::engine::cm::CmState;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, PeerRef, Request};
+use crate::engine::stats::TallyCell;
 use crate::engine::worker::Worker;
 use crate::proto::select::message::longest_record;
 use crate::proto::tx::completion::{self, EndedRequests};
 use crate::proto::tx::{self, zcopy};
-use crate::proto::{detach, failure, flush, rndv};
+use crate::proto::{detach, failure, flush, rndv, split_copy};
 use crate::tl::payload::{PartialRecord, PayloadMem, PayloadPlace};
 use crate::tl::rail_event::RailEvent;
+use crate::tl::shm::InboxLocator;
+use crate::tl::shm::inbox::Doorbell;
+use crate::tl::shm::receive::RingSink;
+use crate::tl::shm::ring::Consumer;
 use crate::tl::sink::{LostPart, PeerContact, PeerState, Sink};
 use crate::tl::{IfaceKind, Lane, LaneTarget, Message, Token};
 use crate::wire::header::{Kind, SignalWord};
@@ -22,6 +27,14 @@ use std::sync::atomic::Ordering;
 pub trait ShortMessages: Copy {
     /// Handles a message of one of the frequent kinds. False: it is of another kind, and nothing was done.
     fn handle(self, worker: &Worker, m: Message) -> bool;
+}
+
+/// Handles the most frequent messages of rings: the hot path's part of a [`RingSink`], whose functions it implements.
+pub trait ShortRings: ShortMessages {
+    const BATCHES: bool;
+    fn handle_eager(self, worker: &Worker, m: Message);
+    fn handle_am(self, worker: &Worker, m: Message) -> bool;
+    fn handle_batch(self, worker: &Worker, first: Message, next: impl FnMut() -> Option<Message>);
 }
 
 /// Leaves every message to [`Sink::deliver`].
@@ -189,6 +202,12 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
         Some(unsafe { PeerRef::new(&peer) })
     }
 
+    fn local_peer(self, uid: u64, inbox: InboxLocator) -> Option<PeerRef> {
+        let peer = self.worker.peer(uid, Some(inbox), None)?;
+        // SAFETY: a local variable of a progress call, and then the peer of an incoming ring.
+        Some(unsafe { PeerRef::new(&peer) })
+    }
+
     fn incoming_peer(self, uid: u64) -> PeerRef {
         // SAFETY: a local variable of a progress call, and then the peer of a connection.
         unsafe { PeerRef::new(&self.worker.peer_from_incoming(uid)) }
@@ -230,6 +249,10 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
     fn watches_death(self, peer: PeerRef) -> bool {
         // Relaxed: set once; the next call sees it.
         peer.get().watch_death.load(Ordering::Relaxed)
+    }
+
+    fn is_dead(self, peer: PeerRef) -> bool {
+        peer.get().is_dead()
     }
 
     fn has_failed(self, peer: PeerRef) -> bool {
@@ -286,8 +309,22 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
     }
 
     fn incoming_refused(self, peer: PeerRef) {
-        // The peer may be known only by its request.
+        // The peer may be known only by its request or its ring.
         detach::note_idle(self.worker, peer.get());
+    }
+
+    fn ring_up(self, peer: PeerRef, ring: &Consumer) {
+        let peer: &Peer = peer.get();
+        peer.note_traffic(self.worker);
+        // SAFETY: the ring is part of the inbox, which outlives the peers.
+        unsafe { peer.cma().attach(ring) };
+    }
+
+    fn ring_down(self, peer: PeerRef, ring: &Consumer) {
+        let peer: &Peer = peer.get();
+        if peer.cma().detach(ring) {
+            split_copy::drop_push(self.worker, peer);
+        }
     }
 
     #[inline]
@@ -312,5 +349,57 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
     #[inline]
     fn is_inherited(self) -> bool {
         self.worker.progress_flags.is_inherited()
+    }
+}
+
+impl<'a, H: ShortRings> RingSink for WorkerSink<'a, H> {
+    const BATCHES: bool = H::BATCHES;
+    type Counter = &'a TallyCell;
+
+    #[inline(always)]
+    fn doorbell(&self) -> &Doorbell {
+        &self.worker.tl.shm.doorbell
+    }
+
+    #[inline(always)]
+    fn counter(self, peer: PeerRef) -> &'a TallyCell {
+        &peer.get().stats().received
+    }
+
+    #[inline(always)]
+    fn count(self, counter: &'a TallyCell, messages: u32, bytes: u64) {
+        counter.add_many(messages.into(), bytes);
+    }
+
+    #[inline(always)]
+    fn handle_eager(self, m: Message) {
+        self.short.handle_eager(self.worker, m);
+    }
+
+    #[inline(always)]
+    fn handle_am(self, m: Message) -> bool {
+        self.short.handle_am(self.worker, m)
+    }
+
+    #[inline(always)]
+    fn handle_batch(self, first: Message, next: impl FnMut() -> Option<Message>) {
+        self.short.handle_batch(self.worker, first, next);
+    }
+
+    #[inline(always)]
+    unsafe fn handle(self, peer: PeerRef, m: &Message) -> bool {
+        let peer = peer.get();
+        // SAFETY: the caller's record.
+        unsafe {
+            if m.kind == Kind::StreamData as u8 {
+                stream::on_data(self.worker, peer, m.imm, m.record, m.len);
+                return true;
+            }
+            let handled = rx_dispatch::message(self.worker, peer, m);
+            if handled.is_err() {
+                failure::fail_corrupt(peer, "an invalid message");
+            }
+            handled.is_ok()
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! Periodic work of progress: keepalive and timeouts of the transports, listeners, dead peers, finished rings.
 
-use super::{listener, sink};
+use super::{listener, shm, sink};
 use crate::engine::progress_clock::Tick;
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::{close_grace, detach, liveness, release, ring_reclaim};
+use crate::proto::{close_grace, detach, liveness, release};
 use crate::sys::clock;
 
 /// Periodic work: finds dead peers and frees finished rings. Returns the number of events, which count as progress: a
@@ -17,9 +17,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
     if worker.progress_flags.is_inherited() {
         return count;
     }
-    if let Some(inbox) = &rx.inbox {
-        inbox.note_progress(clock::monotonic_ns);
-    }
+    rx.tl.shm.note_progress(clock::monotonic_ns);
     let due = advanced.then_some(now);
     count += rx.tl.tick(sink::cold(worker), &worker.ctx.tl, due);
     if worker.progress_flags.is_inherited() {
@@ -28,12 +26,13 @@ pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
     if advanced {
         count += listener::progress(worker);
     }
-    if now.saturating_sub(rx.last_failure_check) < liveness::CHECK_INTERVAL_MS {
+    let is_crowded = rx.tl.shm.take_crowded();
+    if !is_crowded && now.saturating_sub(rx.last_failure_check) < liveness::CHECK_INTERVAL_MS {
         return count;
     }
     rx.last_failure_check = now;
     liveness::fail_dead_peers(worker, rx);
-    ring_reclaim::progress(worker, rx);
+    shm::free_finished(worker, rx);
     close_grace::tick(worker);
     release::progress(worker);
     detach::progress(worker, rx);

@@ -33,11 +33,12 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
         (rx.calls, rx.last_failure_check) = (1, 0);
         return UCS_ERR_BUSY;
     }
-    if let Some(inbox) = rx.inbox.as_ref() {
-        // SAFETY: a worker drops its `wake` before its inbox.
-        unsafe { wake.listen(inbox) };
-        inbox.arm();
+    #[cfg(not(loom))]
+    if let Some(futex) = rx.tl.shm.bell() {
+        // SAFETY: a worker drops its `wake` before its inbox, which has the futex.
+        unsafe { wake.listen(futex) };
     }
+    rx.tl.shm.arm();
     wake.arm();
     // Checked after arming: a message whose sender did not see that this worker is armed is found here.
     let busy = is_stuck(worker)
@@ -46,11 +47,8 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
         || (worker.cm.lock().as_mut()).is_some_and(|x| !x.sleep_until_due())
         || has_connects(worker)
         || !rx.tl.arm(sink::cold(worker))
-        || worker.doorbell.has_new_ring()
-        || rx
-            .shm_rings
-            .iter_mut()
-            .any(|c| !matches!(c.consumer.peek(), Ok(None)))
+        || worker.tl.has_new_ring()
+        || rx.tl.shm.has_messages()
         || pending(worker, wake);
     if rx.tl.is_timed() {
         // The next progress call reads the clock.
@@ -59,9 +57,7 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
     if !busy {
         return UCS_OK;
     }
-    if let Some(inbox) = rx.inbox.as_ref() {
-        inbox.disarm();
-    }
+    rx.tl.shm.disarm();
     wake.disarm();
     UCS_ERR_BUSY
 }

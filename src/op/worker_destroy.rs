@@ -130,7 +130,7 @@ fn drop_requests(w: &Worker) {
 fn close_interfaces(w: &Worker) {
     // Rings are closed before the inbox that contains them; then the peers close their rings to this worker.
     let mut rx = w.rx.lock();
-    rx.shm_rings.clear();
+    rx.tl.shm.close();
     stop_events(w, &mut rx);
     rx.tl.close(sink::cold(w), &w.ctx.tl);
 }

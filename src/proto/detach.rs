@@ -97,11 +97,8 @@ fn offer_close(tx: &mut PeerTx) -> bool {
 
 /// Answers the peers that offer to close their rings in this worker's inbox. Called in progress, periodically.
 fn reply_to_offers(worker: &Worker, rx: &mut Rx, named: &PeerSet) {
-    for c in &mut rx.shm_rings {
-        if !c.consumer.is_close_offered() {
-            continue;
-        }
-        let peer = c.peer.get();
+    for ring in rx.tl.shm.offered() {
+        let peer = ring.peer.get();
         let mut tx = peer.tx.lock();
         let agrees = peer.is_connected()
             && is_quiet(peer, &tx, named)
@@ -112,8 +109,8 @@ fn reply_to_offers(worker: &Worker, rx: &mut Rx, named: &PeerSet) {
         }
         let is_known = peer.is_held() || !peer.held_rts.lock().is_empty();
         if is_known {
-            c.consumer.agree_to_close(CloseAnswer::Released);
-        } else if c.consumer.agree_to_close(CloseAnswer::Forgotten) {
+            ring.agree_to_close(CloseAnswer::Released);
+        } else if ring.agree_to_close(CloseAnswer::Forgotten) {
             forget(peer, &mut tx);
         }
         drop(tx);
@@ -135,16 +132,12 @@ enum DetachStep {
 
 /// One round for peers without endpoints. Called in progress, periodically.
 pub fn progress(worker: &Worker, rx: &mut Rx) {
-    let offers = rx
-        .shm_rings
-        .iter_mut()
-        .any(|c| c.consumer.is_close_offered());
-    if !offers && worker.peer_lists.idle.lock().is_empty() {
+    if !rx.tl.shm.has_offers() && worker.peer_lists.idle.lock().is_empty() {
         return;
     }
     let named = release::named_by_requests(worker);
     reply_to_offers(worker, rx, &named);
-    let mut senders: PeerSet = rx.shm_rings.iter().map(|c| c.peer).collect();
+    let mut senders: PeerSet = rx.tl.shm.peers().collect();
     rx.tl.each_sender(|peer| senders.insert(peer));
     let idle = worker.peer_lists.idle.lock().take();
     let (mut kept, mut looked_at) = (Vec::with_capacity(idle.len()), Vec::new());

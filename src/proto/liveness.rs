@@ -39,19 +39,14 @@ struct ProbedPeer<'a> {
 /// Fails the peers that are dead; those whose messages still wait in a ring fail in the next round, which is then due.
 pub fn fail_dead_peers(worker: &Worker, rx: &mut Rx) {
     for peer in dead_peers(worker, rx) {
-        let peer = peer.get();
-        let mut rings = rx.shm_rings.iter_mut().filter(|c| c.peer.is(peer));
         // Messages sent before the peer died are still in its ring. They are handled in the order of all senders, and
         // the failure follows them.
-        if rings.any(|c| !c.consumer.is_empty()) {
+        if rx.tl.shm.has_messages_of(peer) {
             rx.last_failure_check = 0;
             continue;
         }
-        rx.shm_rings
-            .iter_mut()
-            .filter(|c| c.peer.is(peer))
-            .for_each(|c| c.consumer.stop());
-        peer.fail(UCS_ERR_CONNECTION_RESET);
+        rx.tl.shm.stop(peer);
+        peer.get().fail(UCS_ERR_CONNECTION_RESET);
     }
 }
 
@@ -116,7 +111,7 @@ fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<PeerRef> {
 /// The peers that are reached by shared memory and have not failed, in the order of their uids. Unmaps the inboxes of
 /// destroyed workers to which no message was sent: mapped memory is not freed.
 fn reachable_peers(worker: &Worker, rx: &Rx) -> Vec<PeerRef> {
-    let mut known: Vec<_> = rx.shm_rings.iter().map(|c| c.peer).collect();
+    let mut known: Vec<_> = rx.tl.shm.peers().collect();
     // Relaxed: `watch_death` is set once; the next round sees it.
     known.extend(worker.all_peers().into_iter().filter_map(|p| match p {
         PeerHandle::Settled(ref p) => {

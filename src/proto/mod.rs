@@ -16,7 +16,6 @@ pub mod release;
 pub mod req_lookup;
 pub mod resolve;
 pub mod resources;
-pub mod ring_reclaim;
 pub mod rndv;
 pub mod rndv_cancel;
 pub mod select;

@@ -95,7 +95,7 @@ pub fn sweep(worker: &Worker, rx: &mut Rx) {
         if !is_named {
             proto_info::print_used(worker, peer);
             if peer.inbox.is_some() {
-                worker.doorbell.expect_one_less();
+                worker.tl.expect_sender_less();
             }
         }
         is_named
@@ -117,7 +117,7 @@ fn trim(worker: &Worker, rx: &mut Rx) {
     }
     trim_list(&mut worker.unlisted.lock());
     trim_list(&mut worker.replaced_peers.lock());
-    trim_list(&mut rx.shm_rings);
+    rx.tl.shm.trim();
     rx.tl.trim();
 }
 
@@ -191,7 +191,7 @@ fn may_be_named_again(peer: &Peer) -> bool {
 fn named(worker: &Worker, rx: &mut Rx) -> PeerSet {
     let mut named = worker.peer_lists.all();
     add_those_of_requests(worker, &mut named);
-    named.extend(rx.shm_rings.iter().map(|c| c.peer));
+    named.extend(rx.tl.shm.peers());
     rx.tl.each_peer(&mut |peer| named.insert(peer));
     named
 }

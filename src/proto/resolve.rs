@@ -1,13 +1,10 @@
-//! Reachability: peers from worker addresses, and rings that peers take in this worker's inbox.
+//! Reachability: peers from worker addresses.
 
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerHold};
-use crate::engine::request::PeerRef;
-use crate::engine::worker::{Rx, ShmRx, Worker};
+use crate::engine::worker::Worker;
 use crate::sys::log;
 use crate::tl::address::WorkerAddress;
-use crate::tl::shm::inbox;
-use crate::tl::shm::ring::Consumer;
 
 /// The peer of a worker address.
 ///
@@ -63,44 +60,4 @@ fn known_peer(worker: &Worker, address: &WorkerAddress) -> Option<PeerHold> {
     let peer = peers.get(&address.uid)?;
     let same = peer.status() == UCS_OK && peer.inbox == Some(inbox);
     same.then(|| PeerHold::new(peer))
-}
-
-/// Starts to poll the rings that peers have taken in this worker's inbox.
-#[cold]
-pub fn accept(worker: &Worker, rx: &mut Rx) {
-    let Some(ours) = rx.inbox.as_mut() else {
-        return;
-    };
-    // Closed rings are freed before all are taken.
-    if 4 * rx.shm_rings.len() >= 3 * inbox::RINGS {
-        rx.last_failure_check = 0;
-    }
-    for (index, sender) in ours.accept(&worker.doorbell) {
-        let Some(peer) = worker.peer(sender.uid, Some(sender.inbox), None) else {
-            log::error!(
-                "a process claims to be worker {:#x}, which is another process: its ring is not polled",
-                sender.uid
-            );
-            ours.free(index);
-            continue;
-        };
-        log::debug!(
-            "worker {:#x} (pid {}) sends through ring {index}",
-            sender.uid,
-            sender.inbox.id.pid
-        );
-        peer.note_traffic(worker);
-        // SAFETY: the ring was zero when its sender took it; it is valid as long as the inbox, which is dropped after
-        // the rings; this is its only consumer: `accept` reports it once.
-        let consumer =
-            unsafe { Consumer::new(ours.ring(index)).with_big_bufs(ours.big_bufs(index)) };
-        // SAFETY: the ring is part of the inbox, which outlives the peers.
-        unsafe { peer.cma().attach(&consumer) };
-        rx.shm_rings.push(Box::new(ShmRx {
-            consumer,
-            index,
-            // SAFETY: the peer of an incoming ring.
-            peer: unsafe { PeerRef::new(&peer) },
-        }));
-    }
 }

@@ -4,6 +4,7 @@ use super::held::{Held, IfaceSlot};
 use super::ib::receive::short::{self, SoleIface};
 use super::ib::worker::IbWorker;
 use super::interface::Interface;
+use super::shm::worker::ShmWorker;
 use super::sink::Sink;
 use super::tcp::interface::Sockets;
 use super::tcp::worker::TcpWorker;
@@ -15,6 +16,7 @@ use std::os::fd::BorrowedFd;
 /// The transports' part of a worker that only its progress thread uses; `None` where a transport is not used. `P` names
 /// a peer.
 pub struct TlRx<P> {
+    pub shm: ShmWorker<P>,
     pub ib: Option<Box<IbWorker<P>>>,
     pub tofu: Option<Box<TofuWorker<P>>>,
     pub tcp: Option<Box<TcpWorker<P>>>,
@@ -39,13 +41,12 @@ pub struct IfaceParams {
 /// Calls `$act` with each interface that there is, as `$iface`.
 macro_rules! each {
     ($interfaces:expr, $iface:ident => $act:expr) => {{
-        let TlRx { ib, tofu, tcp } = $interfaces;
+        let TlRx { shm, ib, tofu, tcp } = $interfaces;
         if let Some(sockets) = tcp.as_deref_mut() {
-            let (ports, has_rings) = (ib.as_deref_mut(), false);
             let $iface = &mut Sockets {
                 sockets,
-                ports,
-                has_rings,
+                ports: ib.as_deref_mut(),
+                has_rings: !shm.is_empty(),
             };
             $act;
         }
@@ -59,11 +60,15 @@ macro_rules! each {
 }
 
 impl<P: Copy + Eq> TlRx<P> {
-    /// Opens the interfaces of a worker that the context selects.
+    /// Opens the interfaces of a worker that the context selects, beside that of shared memory.
     ///
     /// # Errors
     /// The errors of opening one without which peers cannot be reached.
-    pub fn open(context: &TlContext, params: &IfaceParams) -> io::Result<TlRx<P>> {
+    pub fn open(
+        context: &TlContext,
+        shm: ShmWorker<P>,
+        params: &IfaceParams,
+    ) -> io::Result<TlRx<P>> {
         let ib = ports(context, params)?;
         let names = (params.uid, params.client_id);
         let tcp = (context.tcp).open(params.keepalive_ms, names, ib.is_some());
@@ -72,16 +77,14 @@ impl<P: Copy + Eq> TlRx<P> {
         let reaches_others = params.has_shm || by_tcp || ib.is_some();
         let tofu = context.tofu.open(params.mt, reaches_others)?;
         let tofu = tofu.map(|iface| TofuWorker::new(iface, params.uid, params.keepalive_ms));
-        Ok(TlRx { ib, tofu, tcp })
+        Ok(TlRx { shm, ib, tofu, tcp })
     }
 
-    /// Progresses the interfaces for which `polled` is true. Returns the number of events. `has_rings`: the progress
-    /// call polls rings in shared memory, too.
+    /// Progresses the interfaces for which `polled` is true. Returns the number of events.
     #[inline(always)]
     pub fn progress<S: Sink<Peer = P>>(
         &mut self,
         sink: S,
-        has_rings: bool,
         polled: impl Fn(IfaceKind) -> bool,
     ) -> u32 {
         let mut count = 0;
@@ -92,7 +95,7 @@ impl<P: Copy + Eq> TlRx<P> {
             count += progress_called(self.tofu.as_deref_mut(), sink);
         }
         if polled(IfaceKind::Tcp) {
-            count += self.progress_sockets(sink.cold(), has_rings);
+            count += self.progress_sockets(sink.cold());
         }
         count
     }
@@ -109,19 +112,19 @@ impl<P: Copy + Eq> TlRx<P> {
     }
 
     #[inline(never)]
-    fn progress_sockets<S: Sink<Peer = P>>(&mut self, sink: S, has_rings: bool) -> u32 {
-        match self.sockets(has_rings) {
+    fn progress_sockets<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
+        match self.sockets() {
             // It connects where it polls.
             Some(mut sockets) => sockets.poll(sink),
             None => nothing(sink, IfaceKind::Tcp),
         }
     }
 
-    fn sockets(&mut self, has_rings: bool) -> Option<Sockets<'_, P>> {
+    fn sockets(&mut self) -> Option<Sockets<'_, P>> {
         Some(Sockets {
             sockets: self.tcp.as_deref_mut()?,
             ports: self.ib.as_deref_mut(),
-            has_rings,
+            has_rings: !self.shm.is_empty(),
         })
     }
 
@@ -156,7 +159,7 @@ impl<P: Copy + Eq> TlRx<P> {
         if let Some(rings) = self.tofu.as_deref_mut() {
             count += rings.tick(sink, context, now);
         }
-        if let Some(mut sockets) = self.sockets(false) {
+        if let Some(mut sockets) = self.sockets() {
             count += sockets.tick(sink, context, now);
         }
         count
@@ -215,7 +218,7 @@ impl<P: Copy + Eq> TlRx<P> {
 
     /// Closes all connections, those of sockets first, and the interfaces of adapters.
     pub fn close<S: Sink<Peer = P>>(&mut self, sink: S, context: &TlContext) {
-        if let Some(mut sockets) = self.sockets(false) {
+        if let Some(mut sockets) = self.sockets() {
             sockets.close(sink, context);
         }
         self.close_adapters(sink, context);

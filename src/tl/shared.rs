@@ -9,6 +9,7 @@ use super::ib::region::IbRegion;
 use super::program::Program;
 use super::rma::{AmoKey, RmaDevice, RmaKey, Striping};
 use super::shm::context::ShmContext;
+use super::shm::worker::ShmShared;
 use super::tcp::context::TcpContext;
 use super::tofu::amo::TofuAmo;
 use super::tofu::context::{TofuContext, TofuShared};
@@ -111,10 +112,29 @@ impl TlContext {
 
 /// The transports' part of a worker that all of its threads use; `None` where a transport is not used.
 pub struct TlWorker {
+    pub shm: ShmShared,
     pub ib: IbShared,
     pub tofu: Option<TofuShared>,
     /// The worker's address, without its name: where its interfaces are reached.
     pub own: WorkerAddress,
+}
+
+impl TlWorker {
+    /// A peer was made that may send by shared memory: there is to be a ring for it.
+    pub fn expect_sender(&self) {
+        self.shm.doorbell.expect_one();
+    }
+
+    /// The opposite of [`expect_sender`](Self::expect_sender).
+    pub fn expect_sender_less(&self) {
+        self.shm.doorbell.expect_one_less();
+    }
+
+    /// Whether a peer may have taken a ring that is not polled yet. One load.
+    #[inline(always)]
+    pub fn has_new_ring(&self) -> bool {
+        self.shm.doorbell.has_new_ring()
+    }
 }
 
 /// The regions of `ucp_mem_map`, with what the transports keep of each.

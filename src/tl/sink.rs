@@ -2,6 +2,8 @@
 
 use super::payload::{PartialRecord, PayloadMem, PayloadPlace};
 use super::rail_event::RailEvent;
+use super::shm::InboxLocator;
+use super::shm::ring::Consumer;
 use super::tcp::TcpTarget;
 use super::{IfaceKind, Lane, LaneTarget, Message, Token};
 use crate::ctypes::ucs_status_t;
@@ -171,6 +173,9 @@ pub trait Sink: Copy {
     /// The peer with this uid, made if it is new, which is at `target`. `None`: it is known to be another process.
     fn peer(self, uid: u64, target: LaneTarget) -> Option<Self::Peer>;
 
+    /// The peer with this uid, made if it is new, which has this inbox. `None`: it is known to be another process.
+    fn local_peer(self, uid: u64, inbox: InboxLocator) -> Option<Self::Peer>;
+
     /// The peer with this uid, made if it is new, of which a connection is all that is known.
     fn incoming_peer(self, uid: u64) -> Self::Peer;
 
@@ -185,6 +190,9 @@ pub trait Sink: Copy {
 
     /// Whether an endpoint watches for the peer's death.
     fn watches_death(self, peer: Self::Peer) -> bool;
+
+    /// Whether a peer on this host is dead: its process or its worker has ended. Costs system calls.
+    fn is_dead(self, peer: Self::Peer) -> bool;
 
     /// Whether a peer has failed.
     fn has_failed(self, peer: Self::Peer) -> bool;
@@ -213,8 +221,14 @@ pub trait Sink: Copy {
     /// A peer can send to this worker from now on.
     fn incoming_up(self, peer: Self::Peer);
 
-    /// A peer cannot send to this worker: it is freed if nothing else needs it.
+    /// A peer cannot send to this worker, or does not any more: it is freed if nothing else needs it.
     fn incoming_refused(self, peer: Self::Peer);
+
+    /// A peer can send to this worker through this ring from now on.
+    fn ring_up(self, peer: Self::Peer, ring: &Consumer);
+
+    /// The peer's ring is about to be freed: nothing in it is used any more.
+    fn ring_down(self, peer: Self::Peer, ring: &Consumer);
 
     /// Calls `act` with the lane to a peer, under its lock. `None`: there is no lane.
     fn with_lane<R>(self, peer: Self::Peer, act: impl FnOnce(&mut Lane) -> R) -> Option<R>;

@@ -22,7 +22,6 @@ use crate::sys::host;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
 use crate::tl::ib::context::IbShared;
-use crate::tl::shm::inbox::{Doorbell, Inbox};
 use crate::tl::{IfaceKind, TlWorker};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -81,14 +80,14 @@ fn assemble(
     stats: StatsPage,
 ) -> Worker {
     let mt = params.is_multi_threaded();
-    let (inbox, tofu) = (interfaces.inbox.as_ref(), interfaces.tl.tofu.as_deref());
+    let (shm, tofu) = (&interfaces.tl.shm, interfaces.tl.tofu.as_deref());
     let extra_op_flags = ctx.policy.extra_op_flags;
     Worker {
         ctx,
         mt,
         uid,
-        doorbell: inbox.map_or_else(Doorbell::unconnected, Inbox::doorbell),
         tl: TlWorker {
+            shm: shm.shared(),
             ib: IbShared::new(mt),
             tofu: tofu.map(|tofu| tofu.shared()),
             own: interfaces.address(ctx, uid, params.client_id),

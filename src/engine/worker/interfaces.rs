@@ -4,15 +4,13 @@ use crate::engine::context::Context;
 use crate::engine::request::PeerRef;
 use crate::engine::wakeup::Wakeup;
 use crate::engine::worker::WorkerParams;
-use crate::sys::log;
 use crate::tl::address::WorkerAddress;
-use crate::tl::shm::inbox::Inbox;
+use crate::tl::shm::worker::ShmWorker;
 use crate::tl::{IfaceParams, TlRx};
 use std::io;
 
 /// The interfaces of a worker, `None` where a transport is not used.
 pub(super) struct Interfaces {
-    pub inbox: Option<Inbox>,
     pub tl: TlRx<PeerRef>,
 }
 
@@ -27,19 +25,17 @@ impl Interfaces {
         params: &WorkerParams,
         wakes: bool,
     ) -> io::Result<Interfaces> {
-        let inbox = inbox(ctx)?;
-        let tl = TlRx::open(
-            &ctx.tl,
-            &IfaceParams {
-                uid,
-                client_id: params.client_id.unwrap_or(0),
-                keepalive_ms: ctx.policy.keepalive_ms,
-                mt: params.is_multi_threaded(),
-                wakes,
-                has_shm: inbox.is_some() && ctx.policy.shm,
-            },
-        )?;
-        Ok(Interfaces { inbox, tl })
+        let shm = shm(ctx)?;
+        let params = IfaceParams {
+            uid,
+            client_id: params.client_id.unwrap_or(0),
+            keepalive_ms: ctx.policy.keepalive_ms,
+            mt: params.is_multi_threaded(),
+            wakes,
+            has_shm: shm.has_inbox() && ctx.policy.shm,
+        };
+        let tl = TlRx::open(&ctx.tl, shm, &params)?;
+        Ok(Interfaces { tl })
     }
 
     /// The address of the worker, without its name.
@@ -50,7 +46,7 @@ impl Interfaces {
             uid,
             client_id,
             name: None,
-            shm: self.inbox.as_ref().map(|inbox| inbox.locator().section()),
+            shm: self.tl.shm.locator().map(|inbox| inbox.section()),
             ib: self.tl.ib.as_ref().map(|ib| ib.locator()),
             tofu: self.tl.tofu.as_ref().map(|tofu| tofu.shared().locator),
             tcp,
@@ -63,8 +59,9 @@ impl Interfaces {
     /// # Errors
     /// The errors of the system calls.
     pub fn wakeup(&mut self, params: &WorkerParams) -> io::Result<Wakeup> {
-        let wake = Wakeup::new(params, self.inbox.as_ref());
+        let wake = Wakeup::new(params);
         let wake = wake.map_err(|e| unreachable_reason("wakeup", &e))?;
+        self.tl.shm.enable_wake(wake.wake_fd());
         let mut added = Ok(());
         self.tl.each_descriptor(&mut |fd| {
             if added.is_ok() {
@@ -75,24 +72,17 @@ impl Interfaces {
     }
 }
 
-/// The worker's inbox, if shared memory or the loopback is to be used.
+/// Shared memory, with an inbox if it or the loopback is to be used.
 ///
 /// # Errors
 /// The error of making it, if the worker could not reach any peer without it.
-fn inbox(ctx: &Context) -> io::Result<Option<Inbox>> {
+fn shm(ctx: &Context) -> io::Result<ShmWorker<PeerRef>> {
     if !ctx.policy.shm && !ctx.policy.loopback {
-        return Ok(None);
+        return Ok(ShmWorker::new(None));
     }
-    match Inbox::create(ctx.policy.named_inboxes) {
-        Ok(inbox) => Ok(Some(inbox)),
-        Err(e) if !ctx.tl.ib.ports.is_empty() || ctx.tl.tcp.carries_messages() => {
-            log::warn!(
-                "this worker does not use shared memory, which cannot be allocated: {e} (ulimit -v)"
-            );
-            Ok(None)
-        }
-        Err(e) => Err(unreachable_reason("shared memory", &e)),
-    }
+    let is_optional = !ctx.tl.ib.ports.is_empty() || ctx.tl.tcp.carries_messages();
+    let shm = ShmWorker::open(ctx.policy.named_inboxes, is_optional);
+    shm.map_err(|e| unreachable_reason("shared memory", &e))
 }
 
 /// An error of worker creation, for the log.

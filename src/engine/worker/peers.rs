@@ -44,7 +44,7 @@ impl Worker {
             let mut peer = Box::new(new());
             // Usually a peer to which this worker has an endpoint has one to this worker.
             if peer.inbox.is_some() {
-                self.doorbell.expect_one();
+                self.tl.expect_sender();
             }
             // Relaxed: under the lock.
             let fewest = self.losses.load(Ordering::Relaxed);

@@ -5,25 +5,11 @@ use crate::engine::probe_state::ProbeState;
 use crate::engine::request::PeerRef;
 use crate::engine::yield_policy::{BacklogYield, CasBackoff, IdleYield};
 use crate::tl::TlRx;
-use crate::tl::shm::inbox::Inbox;
-use crate::tl::shm::order::Merge;
-use crate::tl::shm::ring::Consumer;
 
-/// Number of incoming rings that each progress call polls; the others are polled in turn.
-pub const HOT_RINGS: usize = 8;
-
-/// State of the progress thread: interfaces, incoming rings and idle time.
+/// State of the progress thread: interfaces and idle time.
 pub struct Rx {
-    /// `None` where shared memory is not used.
-    pub inbox: Option<Inbox>,
-    pub shm_rings: Vec<Box<ShmRx>>,
     /// What the transports keep here.
     pub tl: TlRx<PeerRef>,
-    /// Most messages of a ring that the next progress call handles: 1 after an idle call, at most 16.
-    pub budget: u32,
-    pub merge: Merge,
-    /// Next ring, behind the hot ones, to be polled.
-    pub cursor: usize,
     /// Progress calls until the clock is read again.
     pub calls: u32,
     /// Progress calls between the last two clock ticks.
@@ -42,23 +28,11 @@ pub struct Rx {
     pub contention: CasBackoff,
 }
 
-/// An incoming ring.
-pub struct ShmRx {
-    pub consumer: Consumer,
-    pub index: usize,
-    pub peer: PeerRef,
-}
-
 impl Rx {
     /// The state of a worker that has not received anything.
     pub(super) fn new(interfaces: Interfaces) -> Rx {
         Rx {
-            inbox: interfaces.inbox,
-            shm_rings: Vec::new(),
             tl: interfaces.tl,
-            budget: 1,
-            merge: Merge::default(),
-            cursor: 0,
             calls: 1,
             clock_interval: 1,
             last_tick: 0,

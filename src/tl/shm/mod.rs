@@ -6,6 +6,7 @@
 //! they need of a peer; `split_copy` and `split_write` are the two sides of a long message that both copy,
 //! `chunk_board` its state. `address` is the section of a worker address, `context` a context's part.
 
+pub mod accept;
 pub mod address;
 pub mod big_buf;
 pub mod close;
@@ -19,11 +20,13 @@ mod memory;
 pub mod order;
 pub mod outbox;
 mod owner;
+pub mod receive;
 pub mod ring;
 pub mod chunk_board;
 mod space;
 pub mod split_copy;
 pub mod split_write;
+pub mod worker;
 
 use crate::sys::host::HostId;
 use crate::sys::memfd::{self, MemfdId};

@@ -49,11 +49,13 @@ impl Chunks {
         self.chunk
     }
 
+    /// The number of chunks.
     pub(super) fn count(self) -> u32 {
         // More chunks than there are numbers would exceed any address space.
         u32::try_from(self.len.div_ceil(self.chunk)).unwrap_or(u32::MAX)
     }
 
+    /// Offset and bytes of the chunk with this number. `None`: there is no such chunk.
     pub(super) fn range(self, index: u32) -> Option<ByteRange> {
         let offset = (index as usize).checked_mul(self.chunk)?;
         (offset < self.len).then(|| (offset, self.chunk.min(self.len - offset)))

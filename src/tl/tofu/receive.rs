@@ -21,7 +21,7 @@ use errors::{fail_mrq, on_failure};
 use std::ptr::NonNull;
 
 /// Notices taken per call.
-const BATCH: u32 = 16;
+pub const BATCH: u32 = 16;
 /// Frames taken per call from a ring without notices.
 const SOME: u32 = 8;
 

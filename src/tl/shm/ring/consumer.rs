@@ -271,6 +271,11 @@ impl Consumer {
         self.close_word().is_closed()
     }
 
+    /// Whether the producer has closed the ring, and all its messages were taken.
+    pub fn is_finished(&mut self) -> bool {
+        self.closed() && matches!(self.peek(), Ok(None))
+    }
+
     /// Whether the producer offers to close the ring, and all its messages were taken.
     pub fn is_close_offered(&mut self) -> bool {
         self.close_word().is_offered() && matches!(self.peek(), Ok(None))

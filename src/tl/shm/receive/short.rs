@@ -1,0 +1,321 @@
+//! Polling of the rings: what each message passes. The sink is the first argument, where the callers have it, too: that
+//! saves moves between registers.
+
+use super::{BATCH, RingSink};
+use crate::tl::Message;
+use crate::tl::shm::accept::accept;
+use crate::tl::shm::inbox::Doorbell;
+use crate::tl::shm::order;
+use crate::tl::shm::worker::{HOT_RINGS, ShmRx, ShmWorker};
+use crate::wire::header::Kind;
+use std::ops::Range;
+
+/// Maximum number of messages that one progress call handles where several rings have some.
+const MERGED: u32 = 64;
+/// Maximum number of rings behind [`HOT_RINGS`] that each progress call polls all. An MPI that yields its core between
+/// two calls waits for all other ranks of the core between them.
+const COLD_PER_CALL: usize = 24;
+/// Number of progress calls in which all rings behind [`HOT_RINGS`] are polled once if there are more than
+/// [`COLD_PER_CALL`].
+const CALLS: usize = 4;
+
+/// What a poll has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolledRings {
+    /// No message.
+    Idle,
+    /// A sender has taken a new ring, which is to be accepted before anything is handled.
+    New,
+    /// The first ring that has a message: [`handle`] handles it.
+    Ready(usize),
+}
+
+/// Looks at [`HOT_RINGS`] rings at most: there are no more.
+#[inline(always)]
+pub fn poll_few<P>(shm: &mut ShmWorker<P>, doorbell: &Doorbell) -> PolledRings {
+    let ready = shm.rings.iter().position(|c| !c.consumer.is_empty());
+    // Messages of a new sender can precede the message that was found.
+    if doorbell.has_new_ring() {
+        return PolledRings::New;
+    }
+    match ready {
+        Some(first) => PolledRings::Ready(first),
+        None => {
+            shm.budget = 1;
+            PolledRings::Idle
+        }
+    }
+}
+
+/// Handles messages of at most [`HOT_RINGS`] rings, of which ring `first` has some, in single-thread mode. The caller
+/// has checked that no sender had taken a new ring before.
+#[inline(always)]
+pub fn handle<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, first: usize) -> u32 {
+    match shm.rings.len() {
+        1 => poll_sole(sink, shm),
+        n => poll_several(sink, shm, first..n),
+    }
+}
+
+/// Polls all rings.
+#[inline(never)]
+pub fn poll_all<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>) -> u32 {
+    let hot = shm.rings.len().min(HOT_RINGS);
+    let mut first = shm.rings[..hot].iter().position(|c| !c.consumer.is_empty());
+    // Messages that precede it are found when it is handled.
+    if first.is_none() && shm.has_cold_rings() {
+        first = look_at_turns(shm);
+    }
+    match first {
+        Some(first) => poll_several(sink, shm, first..hot.max(first + 1)),
+        None => {
+            shm.budget = 1;
+            0
+        }
+    }
+}
+
+/// Polls some of the rings behind the hot ones, in turn. The first one with a message changes places with a hot one
+/// that is empty, if there is one. Returns its number; messages in the other rings are found later.
+fn look_at_turns<P>(shm: &mut ShmWorker<P>) -> Option<usize> {
+    let others = shm.rings.len() - HOT_RINGS;
+    let mut left = match others {
+        0..=COLD_PER_CALL => others,
+        _ => others.div_ceil(CALLS),
+    };
+    while left > 0 {
+        if shm.cursor < HOT_RINGS || shm.cursor >= shm.rings.len() {
+            shm.cursor = HOT_RINGS;
+        }
+        let turn = &shm.rings[shm.cursor..];
+        let turn = &turn[..left.min(turn.len())];
+        if let Some(i) = turn.iter().position(|c| !c.consumer.is_empty()) {
+            let found = shm.cursor + i;
+            shm.cursor = found + 1;
+            let mut hot = shm.rings[..HOT_RINGS].iter();
+            let place = hot.position(|c| c.consumer.is_empty()).unwrap_or(found);
+            shm.rings.swap(found, place);
+            return Some(place);
+        }
+        shm.cursor += turn.len();
+        left -= turn.len();
+    }
+    None
+}
+
+/// Doubles the budget of the next call, at most [`BATCH`], if this one, which handled `count` messages, has used all of
+/// it.
+#[inline(always)]
+fn grow_budget<P>(shm: &mut ShmWorker<P>, count: u32) {
+    if count >= shm.budget {
+        shm.budget = grown(shm.budget);
+    }
+}
+
+/// The budget of the call after one that has used all of this one.
+#[inline(always)]
+fn grown(budget: u32) -> u32 {
+    (2 * budget).min(BATCH)
+}
+
+/// Handles messages of the only ring, which has some, in single-thread mode. The caller has checked that no sender had
+/// taken a new ring before.
+#[inline(always)]
+fn poll_sole<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>) -> u32 {
+    let [ring] = &mut shm.rings[..] else {
+        return 0;
+    };
+    let (doorbell, budget) = (sink.doorbell(), &mut shm.budget);
+    poll(
+        sink,
+        ring,
+        *budget,
+        || !doorbell.has_new_ring(),
+        || *budget = grown(*budget),
+    )
+}
+
+/// Handles messages of the rings `at`: the first of them has some, the others may have.
+#[inline(never)]
+fn poll_several<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, at: Range<usize>) -> u32 {
+    let ring = at.start;
+    let mut count = match poll_lone(sink, shm, ring, 1) {
+        0 => return poll_merged(sink, shm, at),
+        seen => poll(sink, &mut shm.rings[ring], seen, || true, || ()),
+    };
+    if count < shm.budget && !shm.rings[ring].consumer.is_empty() {
+        count += poll_behind(sink, shm, ring, shm.budget - count);
+    }
+    grow_budget(shm, count);
+    count
+}
+
+/// Handles up to `most` further messages of this ring, if no other ring has any.
+#[inline(never)]
+fn poll_behind<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, ring: usize, most: u32) -> u32 {
+    match poll_lone(sink, shm, ring, most) {
+        0 => 0,
+        seen => poll(sink, &mut shm.rings[ring], seen, || true, || ()),
+    }
+}
+
+/// [`order::lone`], but 0 if a sender has taken a new ring: messages in that ring could precede these.
+#[inline(always)]
+fn poll_lone<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, ring: usize, most: u32) -> u32 {
+    let seen = order::lone(&mut shm.rings, ring, most);
+    match sink.doorbell().has_new_ring() {
+        true => 0,
+        false => seen,
+    }
+}
+
+/// Handles messages of several rings in the order of their epochs; some of the rings `at` have messages.
+#[inline(never)]
+fn poll_merged<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, at: Range<usize>) -> u32 {
+    let most = match shm.budget {
+        BATCH => MERGED,
+        few => few,
+    };
+    let mut count = take_merged(sink, shm, at, most);
+    // A message in a ring outside of `at` precedes the rest: all rings are merged.
+    if shm.merge.is_blocked() && count < most {
+        let all = 0..shm.rings.len();
+        count += take_merged(sink, shm, all, most - count);
+    }
+    grow_budget(shm, count);
+    count
+}
+
+/// Handles up to `most` messages that the merge finds in the rings `at`.
+fn take_merged<S: RingSink>(
+    sink: S,
+    shm: &mut ShmWorker<S::Peer>,
+    at: Range<usize>,
+    most: u32,
+) -> u32 {
+    shm.merge.look(&mut shm.rings, at, most);
+    // Messages of a new sender can precede these.
+    if sink.doorbell().has_new_ring() {
+        accept(shm, sink.doorbell(), sink.cold());
+    }
+    let (merge, rings) = (&mut shm.merge, &mut shm.rings);
+    merge.look_again(rings);
+    let mut count = 0;
+    while let Some(run) = merge.next(rings, (most - count).min(BATCH)) {
+        count += poll(sink, &mut rings[run.ring], run.len, || true, || ());
+        merge.taken(rings, run);
+    }
+    count
+}
+
+/// Handles 1 to `most` messages of one ring. `goes_on` is called before each message but the first; false leaves the
+/// message in the ring. `on_most` is called if there were `most`.
+#[inline(always)]
+fn poll<S: RingSink>(
+    sink: S,
+    ring: &mut ShmRx<S::Peer>,
+    most: u32,
+    goes_on: impl Fn() -> bool,
+    on_most: impl FnOnce(),
+) -> u32 {
+    let received = sink.counter(ring.peer);
+    let mut count = 0;
+    loop {
+        if count >= most {
+            on_most();
+            break;
+        }
+        let m = match ring.consumer.peek() {
+            Ok(Some(m)) => m,
+            Ok(None) => break,
+            Err(_) => {
+                give_up(sink, ring);
+                break;
+            }
+        };
+        if count > 0 {
+            if !goes_on() {
+                break;
+            }
+            ring.consumer.look_ahead();
+        }
+        let tagged = m.kind == Kind::TagEager as u8;
+        if S::BATCHES && tagged {
+            let most = (most - count).min(BATCH);
+            let (messages, bytes) = take_batch(sink, ring, m, most, &goes_on);
+            sink.count(received, messages, bytes);
+            count += messages;
+            continue;
+        }
+        sink.count(received, 1, m.len as u64);
+        count += 1;
+        if tagged {
+            sink.handle_eager(m);
+        } else if m.kind != Kind::AmEager as u8 || !sink.handle_am(m) {
+            other(sink, ring, (m.kind, m.aux), m.imm, m.record, m.len);
+        }
+        ring.consumer.advance();
+    }
+    if count > 0 {
+        ring.consumer.release();
+    }
+    count
+}
+
+/// Handles up to `most` consecutive eager tagged messages together, and removes them. Returns their number and their
+/// bytes.
+#[inline(never)]
+fn take_batch<S: RingSink>(
+    sink: S,
+    ring: &mut ShmRx<S::Peer>,
+    first: Message,
+    most: u32,
+    goes_on: impl Fn() -> bool,
+) -> (u32, u64) {
+    let (mut count, mut bytes) = (1, first.len as u64);
+    let consumer = &mut ring.consumer;
+    sink.handle_batch(first, || {
+        consumer.advance();
+        if count < most
+            && let Ok(Some(m)) = consumer.peek()
+            && m.kind == Kind::TagEager as u8
+            && goes_on()
+        {
+            consumer.look_ahead();
+            (count, bytes) = (count + 1, bytes + m.len as u64);
+            return Some(m);
+        }
+        None
+    });
+    (count, bytes)
+}
+
+/// Handles a message of any other kind.
+#[inline(never)]
+fn other<S: RingSink>(
+    sink: S,
+    ring: &mut ShmRx<S::Peer>,
+    (kind, aux): (u8, u8),
+    imm: u64,
+    record: *const u8,
+    len: usize,
+) {
+    let m = Message {
+        kind,
+        aux,
+        imm,
+        len,
+        record,
+    };
+    // SAFETY: the record is readable until `advance`.
+    if !unsafe { sink.handle(ring.peer, &m) } {
+        ring.consumer.stop();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn give_up<S: RingSink>(sink: S, ring: &mut ShmRx<S::Peer>) {
+    ring.consumer.stop();
+    sink.malformed(ring.peer, "a malformed message");
+}

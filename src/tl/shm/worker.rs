@@ -1,0 +1,208 @@
+//! A worker's receiving half of shared memory: its inbox, and the rings that peers have taken there.
+
+use super::InboxLocator;
+use super::close::CloseAnswer;
+use super::inbox::{Doorbell, Inbox};
+use super::order::Merge;
+use super::ring::Consumer;
+use crate::sys::log;
+#[cfg(not(loom))]
+use crate::sys::sync::AtomicU32;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+#[cfg(not(loom))]
+use std::ptr::NonNull;
+
+/// Number of incoming rings that each progress call polls; the others are polled in turn.
+pub const HOT_RINGS: usize = 8;
+
+/// An incoming ring. `P` names a peer.
+pub struct ShmRx<P> {
+    pub(super) consumer: Consumer,
+    /// Its number in the inbox.
+    pub(super) index: usize,
+    pub peer: P,
+}
+
+impl<P> ShmRx<P> {
+    /// Agrees to the sender's offer to close the ring. False: the sender has withdrawn it.
+    pub fn agree_to_close(&mut self, answer: CloseAnswer) -> bool {
+        self.consumer.agree_to_close(answer)
+    }
+}
+
+/// State of shared memory that only the progress thread uses. `P` names a peer.
+pub struct ShmWorker<P> {
+    /// `None` where shared memory is not used.
+    pub(super) inbox: Option<Inbox>,
+    pub(super) rings: Vec<Box<ShmRx<P>>>,
+    /// Most messages of a ring that the next progress call handles: 1 after an idle call, at most 16.
+    pub(super) budget: u32,
+    pub(super) merge: Merge,
+    /// Next ring, behind the hot ones, to be polled.
+    pub(super) cursor: usize,
+    /// So many rings are taken that finished ones are to be freed soon.
+    pub(super) is_crowded: bool,
+}
+
+/// What all threads of a worker use of shared memory.
+pub struct ShmShared {
+    /// That of the worker's inbox.
+    pub doorbell: Doorbell,
+}
+
+impl<P: Copy + Eq> ShmWorker<P> {
+    /// The state of a worker with this inbox that has received nothing.
+    pub fn new(inbox: Option<Inbox>) -> Self {
+        Self {
+            inbox,
+            rings: Vec::new(),
+            budget: 1,
+            merge: Merge::default(),
+            cursor: 0,
+            is_crowded: false,
+        }
+    }
+
+    /// The state of a worker with a new inbox, which has received nothing. `named`: the inbox has a name in /dev/shm.
+    /// `is_optional`: the worker can do without.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENOMEM`, `ENOSPC`, if the worker cannot.
+    pub fn open(named: bool, is_optional: bool) -> io::Result<Self> {
+        match Inbox::create(named) {
+            Ok(inbox) => Ok(Self::new(Some(inbox))),
+            Err(e) if is_optional => {
+                log::warn!(
+                    "this worker does not use shared memory, which cannot be allocated: {e} (ulimit -v)"
+                );
+                Ok(Self::new(None))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Whether peers can send by shared memory.
+    pub fn has_inbox(&self) -> bool {
+        self.inbox.is_some()
+    }
+
+    /// What all threads of the worker use. Not to be used after the inbox is dropped.
+    pub fn shared(&self) -> ShmShared {
+        let doorbell = self.inbox.as_ref().map(Inbox::doorbell);
+        ShmShared {
+            doorbell: doorbell.unwrap_or_else(Doorbell::unconnected),
+        }
+    }
+
+    /// Where peers find the inbox. `None`: there is none.
+    pub fn locator(&self) -> Option<InboxLocator> {
+        self.inbox.as_ref().map(Inbox::locator)
+    }
+
+    /// Whether finished rings are to be freed now, because most are taken. True once.
+    pub fn take_crowded(&mut self) -> bool {
+        std::mem::take(&mut self.is_crowded)
+    }
+
+    /// Whether no peer has a ring.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.rings.is_empty()
+    }
+
+    /// Whether there are more than [`HOT_RINGS`] rings.
+    #[inline(always)]
+    pub fn has_cold_rings(&self) -> bool {
+        self.rings.len() > HOT_RINGS
+    }
+
+    /// The peers that have rings, some of them more than once.
+    pub fn peers(&self) -> impl Iterator<Item = P> {
+        self.rings.iter().map(|ring| ring.peer)
+    }
+
+    /// Whether a message waits in a ring.
+    pub fn has_messages(&self) -> bool {
+        self.rings.iter().any(|ring| !ring.consumer.is_empty())
+    }
+
+    /// Whether a message of this peer waits in a ring.
+    pub fn has_messages_of(&self, peer: P) -> bool {
+        let mut rings = self.rings.iter().filter(|ring| ring.peer == peer);
+        rings.any(|ring| !ring.consumer.is_empty())
+    }
+
+    /// Reads nothing more that this peer sends, which is dead.
+    pub fn stop(&mut self, peer: P) {
+        let rings = self.rings.iter_mut().filter(|ring| ring.peer == peer);
+        rings.for_each(|ring| ring.consumer.stop());
+    }
+
+    /// A number that every message of the first [`HOT_RINGS`] rings changes.
+    pub fn taken(&self) -> u64 {
+        let hot = self.rings.iter().take(HOT_RINGS);
+        hot.map(|ring| ring.consumer.taken())
+            .fold(0, u64::wrapping_add)
+    }
+
+    /// Shows senders that the worker progresses, at the time that `now` returns; 0: that it does not for a while.
+    pub fn note_progress(&self, now: impl FnOnce() -> u64) {
+        if let Some(inbox) = &self.inbox {
+            inbox.note_progress(now);
+        }
+    }
+
+    /// Enables senders to wake this worker by a byte that they write to this descriptor.
+    pub fn enable_wake(&self, fd: BorrowedFd<'_>) {
+        if let Some(inbox) = &self.inbox {
+            inbox.enable_wake(fd.as_raw_fd() as u32);
+        }
+    }
+
+    /// The futex by which senders wake this worker that cannot open its descriptor. It exists as long as the inbox.
+    #[cfg(not(loom))]
+    pub fn bell(&self) -> Option<NonNull<AtomicU32>> {
+        self.inbox.as_ref().map(Inbox::bell)
+    }
+
+    /// Whether a sender offers to close its ring.
+    pub fn has_offers(&mut self) -> bool {
+        self.offered().next().is_some()
+    }
+
+    /// The rings that their senders offer to close, all of whose messages were taken.
+    pub fn offered(&mut self) -> impl Iterator<Item = &mut ShmRx<P>> {
+        let rings = self.rings.iter_mut().map(|ring| &mut **ring);
+        rings.filter_map(|ring| ring.consumer.is_close_offered().then_some(ring))
+    }
+
+    /// Requests that senders wake this worker, which is about to sleep: [`Inbox::arm`].
+    pub fn arm(&self) {
+        if let Some(inbox) = &self.inbox {
+            inbox.arm();
+        }
+    }
+
+    /// Withdraws the request of [`arm`](Self::arm).
+    pub fn disarm(&self) {
+        if let Some(inbox) = &self.inbox {
+            inbox.disarm();
+        }
+    }
+
+    /// Frees memory that the list of rings needed when there were many more of them.
+    pub fn trim(&mut self) {
+        /// A list with room for so many rings is left as it is.
+        const FEW: usize = 64;
+        let (room, len) = (self.rings.capacity(), self.rings.len());
+        if room > FEW && room / 8 > len {
+            self.rings.shrink_to_fit();
+        }
+    }
+
+    /// Reads nothing more. The inbox stays: peers close their rings.
+    pub fn close(&mut self) {
+        self.rings.clear();
+    }
+}
