@@ -193,3 +193,68 @@ impl Drop for CmaGuard<'_> {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::tl::shm::ring::tests::ring;
+
+    fn peer(state: &CmaState) -> CmaPeer<'_> {
+        CmaPeer {
+            uid: 1,
+            pid: None,
+            same_process: false,
+            state,
+        }
+    }
+
+    #[test]
+    fn a_copy_is_trusted_while_every_cancel_is_known() {
+        let state = CmaState::new(true);
+        let peer = peer(&state);
+        assert!(peer.begin_copy().is_some_and(CmaGuard::end), "no ring");
+        // Cancels through an earlier ring, of more than 2^32.
+        state
+            .cancels_seen
+            .store((1 << 32) + u64::from(u32::MAX), Ordering::Relaxed);
+        let (producer, consumer, _) = ring();
+        // SAFETY: the ring is leaked.
+        unsafe { peer.attach(&consumer) };
+        assert!(peer.begin_copy().is_some_and(CmaGuard::end));
+        producer.cancel_counter().count_cancelled(2);
+        peer.note_cancel();
+        assert!(peer.begin_copy().is_none(), "one cancel is not known");
+        assert!(!producer.cancel_counter().is_copied());
+        peer.note_cancel();
+        let copy = peer.begin_copy().unwrap();
+        assert!(producer.cancel_counter().is_copied());
+        producer.cancel_counter().count_cancelled(1);
+        assert!(!copy.end(), "a cancel during the copy");
+        let (_, other, _) = ring();
+        assert!(!peer.detach(&other) && peer.begin_copy().is_none());
+        assert!(peer.detach(&consumer) && peer.begin_copy().is_some_and(CmaGuard::end));
+        assert!(peer.chunk_state(0).is_none());
+    }
+
+    #[test]
+    fn a_copy_proves_the_permission_until_either_side_is_refused() {
+        let state = CmaState::new(false);
+        assert!(!peer(&state).is_usable());
+        let alone = CmaPeer {
+            same_process: true,
+            ..peer(&state)
+        };
+        assert!(alone.is_usable() && !alone.is_proven());
+        let state = CmaState::new(true);
+        let peer = peer(&state);
+        assert!(peer.is_usable() && !peer.is_proven());
+        peer.note_copy();
+        assert!(peer.is_usable() && peer.is_proven());
+        peer.note_peer_forbidden();
+        peer.note_copy();
+        assert!(peer.is_usable() && !peer.is_proven());
+        peer.note_forbidden();
+        peer.note_copy();
+        assert!(!peer.is_usable() && !peer.is_proven());
+    }
+}

@@ -280,4 +280,4 @@ fn data_of(mem: NonNull<RingMem>) -> NonNull<Bytes<DATA>> {
 pub(super) mod loom_tests;
 
 #[cfg(all(test, not(loom)))]
-mod tests;
+pub(super) mod tests;

@@ -74,3 +74,88 @@ impl SplitWrite {
         true
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::tl::shm::chunk_board::ChunkBoard;
+    use crate::tl::shm::cma_peer::CmaState;
+    use crate::tl::shm::ring::tests::ring;
+    use crate::tl::shm::split_copy::{NextChunk, SplitCopy};
+
+    const LEN: usize = 100_000;
+    const ID: SplitCopyId = SplitCopyId {
+        number: 3,
+        generation: 7,
+    };
+
+    /// A split copy as its receiver opens it, and the sender's view of the receiver.
+    fn open(state: &CmaState, same_process: bool) -> (SplitCopy, CmaPeer<'_>) {
+        let (mut producer, consumer, _) = ring();
+        let peer = CmaPeer {
+            uid: 1,
+            pid: None,
+            same_process,
+            state,
+        };
+        // SAFETY: the ring is leaked.
+        unsafe { peer.attach(&consumer) };
+        // SAFETY: the ring is leaked.
+        let board: &ChunkBoard = unsafe { producer.board().unwrap().as_ref() };
+        let chunk_state = board.chunk_state(ID.number.into()).unwrap();
+        chunk_state.open(ID.generation);
+        (SplitCopy::new(chunk_state, ID.generation), peer)
+    }
+
+    #[test]
+    fn the_sender_writes_what_the_receiver_has_not_claimed() {
+        let state = CmaState::new(true);
+        let (mut split, peer) = open(&state, true);
+        let source: Vec<u8> = (0..LEN).map(|i| i as u8).collect();
+        let mut target = vec![0u8; LEN];
+        let chunks = Chunks::new(LEN, false);
+        // SAFETY: the ring is leaked.
+        let NextChunk::Copy(own) = (unsafe { split.next(chunks) }) else {
+            panic!("the first chunk is free");
+        };
+        let at = target.as_mut_ptr() as u64;
+        assert!(peer.split_write(ID, at, MIN_CHUNK - 1).is_none());
+        let late = SplitCopyId {
+            generation: ID.generation - 1,
+            ..ID
+        };
+        assert!(!peer.claim_whole(late) && !peer.claim_whole(ID));
+        let write = peer.split_write(ID, at, chunks.chunk_bytes()).unwrap();
+        // SAFETY: the peer has made the value; the source has `LEN` bytes.
+        assert!(!unsafe { write.advance(peer, source.as_ptr(), LEN) });
+        // SAFETY: the ring is leaked.
+        let end = unsafe { split.next(chunks) };
+        assert!(matches!(end, NextChunk::Last(None)));
+        let (offset, n) = own;
+        assert!(target[offset..offset + n].iter().all(|&byte| byte == 0));
+        assert_eq!(target[offset + n..], source[offset + n..]);
+    }
+
+    #[test]
+    fn the_receiver_copies_what_the_sender_could_not() {
+        let state = CmaState::new(true);
+        // No process: a copy is not permitted.
+        let (mut split, peer) = open(&state, false);
+        let chunks = Chunks::new(LEN, false);
+        let write = peer.split_write(ID, 4096, chunks.chunk_bytes()).unwrap();
+        let source = vec![0u8; LEN];
+        // SAFETY: the peer has made the value; the source has `LEN` bytes.
+        assert!(!unsafe { write.advance(peer, source.as_ptr(), LEN) });
+        let mut copied = 0;
+        let last = loop {
+            // SAFETY: the ring is leaked.
+            match unsafe { split.next(chunks) } {
+                NextChunk::Copy((_, n)) => copied += n,
+                NextChunk::Wait => panic!("the sender has given up"),
+                NextChunk::Last(range) => break range,
+            }
+        };
+        assert_eq!(last, Some((0, chunks.chunk_bytes())));
+        assert_eq!(copied + chunks.chunk_bytes(), LEN);
+    }
+}

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::ops::Range;
 
 /// A ring on the heap, leaked: tests are short.
-fn ring() -> (Producer, Consumer, NonNull<RingMem>) {
+pub(in crate::tl::shm) fn ring() -> (Producer, Consumer, NonNull<RingMem>) {
     let layout = Layout::new::<RingMem>();
     // SAFETY: the layout is not empty.
     let mem = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<RingMem>()).unwrap();
