@@ -16,9 +16,7 @@ use crate::ctypes::*;
 use crate::sys::fork::DisabledInChild;
 use crate::sys::lock::MtLock;
 use crate::tl::contract::QpTransport;
-use crate::tl::shm::InboxLocator;
-use crate::tl::shm::outbox::{Outbox, WaitingOutbox};
-use crate::tl::{CmaPeer, CmaState, FallbackTarget, Lane, LaneTarget};
+use crate::tl::{CmaPeer, CmaState, FallbackTarget, HostLink, InboxLocator, Lane, LaneTarget};
 use std::collections::VecDeque;
 use std::sync::atomic::{
     AtomicBool, AtomicI8, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
@@ -113,8 +111,8 @@ pub struct PeerTx {
     pub lane: Option<Lane>,
     /// Where a TCP connection can be made if no ring can be had in the peer's inbox; none while a ring is held.
     pub fallback_target: Option<Box<FallbackTarget>>,
-    /// The peer's inbox, mapped when an endpoint was created, or by an operation that found no free ring there.
-    pub waiting: Option<Box<WaitingOutbox>>,
+    /// The way to a peer on this host while no lane leads there.
+    pub host_link: HostLink,
     /// A connection is being made, or the peer was asked to make one.
     pub connecting: bool,
     /// Requests that wait for room, in order.
@@ -125,10 +123,16 @@ pub struct PeerTx {
     pub flushes: Vec<AwaitedFlush>,
     /// This peer is in the worker's list of peers with pending requests.
     pub in_pending_list: bool,
-    /// The unused outbox that we have offered to close. In place of the lane.
-    pub closing_outbox: Option<Box<Outbox>>,
     /// The peer may know the number of endpoints between the two workers.
     pub is_known: bool,
+}
+
+impl PeerTx {
+    /// Sets the lane to a quiet peer of this host aside and offers to close it. False: the peer has not handled all
+    /// messages yet, or the lane is another transport's.
+    pub fn offer_close(&mut self) -> bool {
+        self.host_link.offer_close(&mut self.lane)
+    }
 }
 
 /// A flush that waits for the answers to RMA by message.
@@ -182,13 +186,12 @@ impl Peer {
                 PeerTx {
                     lane: None,
                     fallback_target: None,
-                    waiting: None,
+                    host_link: HostLink::default(),
                     connecting: false,
                     pending: VecDeque::new(),
                     unfenced_gets: false,
                     flushes: Vec::new(),
                     in_pending_list: false,
-                    closing_outbox: None,
                     is_known: false,
                 },
             ),

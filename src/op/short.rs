@@ -38,10 +38,9 @@ pub(super) fn goes_by_message(peer: &Peer, path: &RmaPath, access: ShortAccess, 
     if tx.lane.is_none() && peer.short_rma.opens_ring(access) {
         tx::open_ring(peer, &mut tx);
     }
-    let Some(Lane::Shm(outbox)) = tx.lane.as_ref() else {
+    let Some(progressed_at) = tx.lane.as_ref().and_then(Lane::progressed_at) else {
         return false;
     };
-    let progressed_at = outbox.progressed_at();
     drop(tx);
     // Relaxed: used for an estimate alone.
     let done = peer.rma_done.load(Ordering::Relaxed);

@@ -2,7 +2,7 @@
 //! endpoint to the other and nothing is outstanding.
 //!
 //! A worker without an endpoint to a peer, all of whose messages the peer has handled, offers to close its ring in the
-//! peer's inbox ([`crate::tl::shm::close`]), and sets the ring aside. It withdraws the offer when it needs the ring
+//! peer's inbox ([`HostLink`](crate::tl::HostLink)), and sets the ring aside. It withdraws the offer when it needs the ring
 //! again, by one atomic exchange. The peer agrees if it has no endpoint to this worker either. It then resets the count
 //! of endpoints between the two, and so does this worker when it sees the answer: the next endpoints are paired from
 //! the start. Where the peer's user may still send on an endpoint that is closed here, the count is kept, and only the
@@ -15,9 +15,7 @@ use super::release;
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerSet, PeerTx};
 use crate::engine::worker::{Rx, Worker};
-use crate::tl::Lane;
-use crate::tl::shm::close::CloseAnswer;
-use crate::tl::shm::outbox::Outbox;
+use crate::tl::{CloseAnswer, Lane};
 use std::sync::atomic::Ordering;
 
 /// Maximum number of idle peers whose workers are checked in one round: a check takes 1 to 2 us.
@@ -37,16 +35,14 @@ pub fn note_idle(worker: &Worker, peer: &Peer) {
 
 /// Called before an endpoint to this peer is numbered or its ring used: withdraws an offer to close the ring.
 pub fn resume(peer: &Peer, tx: &mut PeerTx) {
-    let Some(mut outbox) = tx.closing_outbox.take() else {
-        return;
-    };
-    match outbox.withdraw_offer() {
-        Ok(()) => {
-            tx.lane = Some(Lane::Shm(outbox));
+    match tx.host_link.resume() {
+        None => {}
+        Some(Ok(lane)) => {
+            tx.lane = Some(lane);
             tx.is_known = true;
         }
-        // The outbox is dropped, which closes the ring: the next message takes another one.
-        Err(answer) => settle(peer, tx, answer),
+        // The next message takes another ring.
+        Some(Err(answer)) => settle(peer, tx, answer),
     }
 }
 
@@ -79,22 +75,6 @@ fn is_quiet(peer: &Peer, tx: &PeerTx, named: &PeerSet) -> bool {
         && !named.contains(peer)
 }
 
-/// Sets the ring to a quiet peer aside and offers to close it. False: the peer has not handled all messages yet, or its
-/// lane is another transport.
-fn offer_close(tx: &mut PeerTx) -> bool {
-    match tx.lane.take() {
-        None => true,
-        Some(Lane::Shm(outbox)) if outbox.offer_close() => {
-            tx.closing_outbox = Some(outbox);
-            true
-        }
-        other => {
-            tx.lane = other;
-            false
-        }
-    }
-}
-
 /// Answers the peers that offer to close their rings in this worker's inbox. Called in progress, periodically.
 fn reply_to_offers(worker: &Worker, rx: &mut Rx, named: &PeerSet) {
     for ring in rx.tl.shm.offered() {
@@ -103,7 +83,7 @@ fn reply_to_offers(worker: &Worker, rx: &mut Rx, named: &PeerSet) {
         let agrees = peer.is_connected()
             && is_quiet(peer, &tx, named)
             && peer.eps.lock().all().is_empty()
-            && offer_close(&mut tx);
+            && tx.offer_close();
         if !agrees {
             continue;
         }
@@ -167,28 +147,22 @@ fn step(peer: &Peer, named: &PeerSet, senders: &PeerSet) -> DetachStep {
     if !peer.is_connected() || !peer.eps.lock().all().is_empty() {
         return DetachStep::Drop;
     }
-    if let Some(answer) = tx
-        .closing_outbox
-        .as_ref()
-        .and_then(|outbox| outbox.answer())
-    {
-        let outbox: Option<Box<Outbox>> = tx.closing_outbox.take();
+    if let Some((answer, lane)) = tx.host_link.take_closed() {
         settle(peer, &mut tx, answer);
         drop(tx);
         // Unmapping is slow: not under the lock.
-        drop(outbox);
+        drop(lane);
         return DetachStep::Keep;
     }
-    if tx.closing_outbox.is_some() {
+    if tx.host_link.is_closing() {
         return DetachStep::Look;
     }
-    if matches!(tx.lane, Some(Lane::Tofu(_))) {
-        // The TNI reports the peer's end, or a probe does.
+    if tx.lane.as_ref().is_some_and(Lane::stays_unused) {
         return DetachStep::Drop;
     }
     if tx.lane.is_some() {
         if is_quiet(peer, &tx, named) {
-            offer_close(&mut tx);
+            tx.offer_close();
         }
         return DetachStep::Keep;
     }

@@ -116,9 +116,9 @@ fn reachable_peers(worker: &Worker, rx: &Rx) -> Vec<PeerRef> {
     known.extend(worker.all_peers().into_iter().filter_map(|p| match p {
         PeerHandle::Settled(ref p) => {
             let mut tx = p.tx.lock();
-            tx.waiting.take_if(|inbox| inbox.is_abandoned());
-            let is_looked_at =
-                p.watch_death.load(Ordering::Relaxed) || matches!(tx.lane, Some(Lane::Shm(_)));
+            tx.host_link.unmap_abandoned();
+            let is_looked_at = p.watch_death.load(Ordering::Relaxed)
+                || tx.lane.as_ref().is_some_and(Lane::is_mapped);
             // SAFETY: the peer is used in this progress call, which frees peers later.
             is_looked_at.then(|| unsafe { PeerRef::new(p) })
         }
@@ -155,17 +155,14 @@ fn waited_for(worker: &Worker) -> PeerSet {
 
 fn see<'a>(peer: &'a Peer, waited_for: &PeerSet) -> ProbedPeer<'a> {
     let tx = peer.tx.lock();
-    let outbox = match &tx.lane {
-        Some(Lane::Shm(outbox)) => Some(outbox),
-        _ => None,
-    };
+    let lane = tx.lane.as_ref();
     ProbedPeer {
         peer,
         is_urgent: peer.watch_death.load(Ordering::Relaxed)
             || !tx.pending.is_empty()
             || !tx.flushes.is_empty()
             || waited_for.contains(peer),
-        is_mapped: outbox.is_some(),
-        was_destroyed: outbox.is_some_and(|outbox| outbox.is_abandoned()),
+        is_mapped: lane.is_some_and(Lane::is_mapped),
+        was_destroyed: lane.is_some_and(Lane::is_abandoned),
     }
 }

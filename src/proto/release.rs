@@ -43,13 +43,9 @@ pub fn progress(worker: &Worker) {
 fn detach(peer: &Peer) -> bool {
     let is_dead = peer.is_dead();
     let mut tx = peer.tx.lock();
-    tx.waiting = None;
-    if let Some(mut outbox) = tx.closing_outbox.take() {
-        if is_dead {
-            outbox.discard_unread();
-        }
+    if let Some(lane) = tx.host_link.end(is_dead) {
         drop(tx);
-        drop(outbox);
+        drop(lane);
         return true;
     }
     match tx.lane.as_mut().map(|lane| lane.teardown(is_dead)) {

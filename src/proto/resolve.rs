@@ -42,15 +42,13 @@ fn prepare_inbox(worker: &Worker, peer: &Peer, address: &WorkerAddress) {
     if tx.lane.is_some() {
         return;
     }
-    if tx.closing_outbox.is_none()
+    if !tx.host_link.is_closing()
         && tx.fallback_target.is_none()
         && let Some(target) = worker.tl.fallback(address)
     {
         tx.fallback_target = Some(Box::new(target));
     }
-    if tx.waiting.is_none() {
-        tx.waiting = inbox.map_ahead();
-    }
+    tx.host_link.map_ahead(inbox);
 }
 
 /// The peer, if it is known with this inbox: the kernel need not be queried again for its owner.

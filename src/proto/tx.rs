@@ -17,6 +17,7 @@ use crate::proto::select::message;
 use crate::sys::lock::MtGuard;
 use crate::sys::log;
 use crate::tl::Lane;
+use crate::tl::contract::QpTransport;
 use crate::wire::header::{self, AmoHdr, Kind};
 use crate::wire::stats::StatProtocol;
 use std::sync::atomic::Ordering;
@@ -221,10 +222,11 @@ pub fn answer_put(peer: &Peer, status: ucs_status_t) {
     control(peer, Kind::PutAck, status as i8 as u8, 0, &[]);
 }
 
-/// [`control`] at the head of the queue of an IB lane, whose pending requests may wait for the answer.
+/// [`control`] at the head of the queue of a lane by queue pairs, whose pending requests may wait for the answer.
 #[cold]
 pub fn control_first(peer: &Peer, kind: Kind, imm: u64, head: &[u8]) {
-    if !matches!(peer.tx.lock().lane, Some(Lane::Ib(_))) {
+    let by_queue = |lane: &Lane| lane.qp_transport() != QpTransport::None;
+    if !peer.tx.lock().lane.as_ref().is_some_and(by_queue) {
         return control(peer, kind, 0, imm, head);
     }
     // SAFETY: all fields of the request are set before it is queued.

@@ -106,6 +106,10 @@ pub trait LaneOps {
     const MAX_PART: usize = FRAGMENT;
     /// No operation of either side takes effect any more after the sender was dropped.
     const STOPS_WHEN_DROPPED: bool = false;
+    /// The lane writes into memory of the peer's process that is mapped here.
+    const IS_MAPPED: bool = false;
+    /// A lane that nothing uses any more stays until the peer ends, which the device, or a probe, reports.
+    const STAYS_UNUSED: bool = false;
 
     /// Whether a record of up to `len` bytes can be sent now, as the next one.
     ///
@@ -248,6 +252,17 @@ pub trait LaneOps {
     /// The peer's port to which the lane leads, whose rkeys this side uses. `None`: it leads to no port, or is not
     /// connected.
     fn remote_port(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether the peer's worker was destroyed, as far as memory shows that is mapped here.
+    fn is_abandoned(&self) -> bool {
+        false
+    }
+
+    /// When the peer last progressed, in monotonic nanoseconds; 0: it has not progressed yet, or does not for a while.
+    /// `None`: memory that is mapped here does not show it.
+    fn progressed_at(&self) -> Option<u64> {
         None
     }
 

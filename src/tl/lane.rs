@@ -205,6 +205,33 @@ impl Lane {
         with_sender!(self, sender => of(&**sender))
     }
 
+    /// Whether the lane writes into memory of the peer's process that is mapped here.
+    pub fn is_mapped(&self) -> bool {
+        fn of<S: LaneOps>(_: &S) -> bool {
+            S::IS_MAPPED
+        }
+        with_sender!(self, sender => of(&**sender))
+    }
+
+    /// Whether a lane that nothing uses any more stays until the peer ends.
+    pub fn stays_unused(&self) -> bool {
+        fn of<S: LaneOps>(_: &S) -> bool {
+            S::STAYS_UNUSED
+        }
+        with_sender!(self, sender => of(&**sender))
+    }
+
+    /// Whether the peer's worker was destroyed, as far as memory shows that is mapped here.
+    pub fn is_abandoned(&self) -> bool {
+        with_sender!(self, sender => LaneOps::is_abandoned(&**sender))
+    }
+
+    /// When the peer last progressed, in monotonic nanoseconds; 0: it has not progressed yet, or does not for a while.
+    /// `None`: memory that is mapped here does not show it.
+    pub fn progressed_at(&self) -> Option<u64> {
+        with_sender!(self, sender => LaneOps::progressed_at(&**sender))
+    }
+
     /// Sends a record, which `fill` writes. False: there is no room now.
     ///
     /// # Errors

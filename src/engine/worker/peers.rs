@@ -6,8 +6,7 @@ use crate::engine::peer::{Peer, PeerHandle, PeerHold};
 use crate::engine::worker::Worker;
 use crate::sys::fork;
 use crate::tl::rail_event::RailEvent;
-use crate::tl::shm::InboxLocator;
-use crate::tl::{IfaceKind, LaneTarget};
+use crate::tl::{IfaceKind, InboxLocator, LaneTarget};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 

@@ -5,8 +5,6 @@ use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::worker::Worker;
 use crate::proto::{detach, proto_info};
 use crate::sys::log;
-use crate::tl::Lane;
-use crate::tl::shm::outbox::Outbox;
 use std::fmt::Arguments;
 use std::io::ErrorKind;
 
@@ -27,18 +25,18 @@ pub(super) fn connect(peer: &Peer, tx: &mut PeerTx) -> Result<bool, ucs_status_t
     if tx.lane.is_some() {
         return Ok(true);
     }
-    match Outbox::open(inbox, &me, &mut tx.waiting) {
-        Ok(outbox) => {
+    match tx.host_link.open(inbox, &me) {
+        Ok(lane) => {
             tx.is_known = true;
             tx.fallback_target = None;
-            tx.lane = Some(Lane::Shm(Box::new(outbox)));
+            tx.lane = Some(lane);
             peer.note_traffic(worker);
             detach::note_idle(worker, peer);
             log_lanes(worker, peer);
             Ok(true)
         }
         Err(e) if e.kind() == ErrorKind::WouldBlock => {
-            if tx.waiting.as_ref().is_some_and(|w| w.is_receiver_full()) {
+            if tx.host_link.is_receiver_full() {
                 // Without a fallback the request waits for a ring: another sender may release one.
                 let reason = format_args!("it has no shared memory for more peers");
                 switch_to_fallback(worker, peer, tx, reason);
@@ -86,7 +84,7 @@ fn switch_to_fallback(worker: &Worker, peer: &Peer, tx: &mut PeerTx, reason: Arg
         peer.uid,
         peer.inbox.map_or(0, |inbox| inbox.id.pid)
     );
-    tx.waiting = None;
+    tx.host_link.unmap();
     tx.connecting = true;
     peer.set_fallback(target);
     worker.connect(peer);

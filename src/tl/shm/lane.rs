@@ -14,6 +14,15 @@ impl From<Unusable> for LaneError {
 
 impl LaneOps for Outbox {
     sends_records!(LaneError::Unusable, |sent| Ok(sent?));
+    const IS_MAPPED: bool = true;
+
+    fn is_abandoned(&self) -> bool {
+        Self::is_abandoned(self)
+    }
+
+    fn progressed_at(&self) -> Option<u64> {
+        Some(Self::progressed_at(self))
+    }
 
     /// The contents of the ring are in the receiver's memory.
     fn is_drained(&self) -> bool {

@@ -13,6 +13,7 @@ pub mod close;
 pub mod cma;
 pub mod cma_peer;
 pub mod context;
+pub mod host_link;
 pub mod inbox;
 pub mod info;
 mod lane;

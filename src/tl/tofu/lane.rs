@@ -7,6 +7,7 @@ use crate::tl::lane::sends_records;
 
 impl LaneOps for TofuSender {
     sends_records!(LaneError::Refused, Ok);
+    const STAYS_UNUSED: bool = true;
 
     /// Short records and puts have to take their turn behind what is pending.
     fn on_pending(&mut self) {

@@ -1,0 +1,96 @@
+//! What this side has of a peer on this host besides the lane to it.
+
+use super::close::CloseAnswer;
+use super::outbox::{Outbox, WaitingOutbox};
+use super::{InboxLocator, RingOwner};
+use crate::tl::Lane;
+use std::io;
+
+/// The way to a peer by shared memory while no lane leads there. Used under the lock of the peer's transmit state.
+#[derive(Default)]
+pub struct HostLink {
+    /// The peer's inbox, mapped when an endpoint was created, or by an operation that found no free ring there.
+    waiting: Option<Box<WaitingOutbox>>,
+    /// The unused ring that we have offered to close.
+    closing: Option<Box<Outbox>>,
+}
+
+impl HostLink {
+    /// Maps the peer's inbox before the first message, if it is not mapped and nothing speaks against it.
+    pub fn map_ahead(&mut self, inbox: InboxLocator) {
+        if self.waiting.is_none() {
+            self.waiting = inbox.map_ahead();
+        }
+    }
+
+    /// Takes a ring in the peer's inbox; `me`: what the peer learns of this worker.
+    ///
+    /// # Errors
+    /// Those of [`Outbox::open`]; after `WouldBlock` the next call tries again.
+    pub fn open(&mut self, inbox: InboxLocator, me: &RingOwner) -> io::Result<Lane> {
+        let outbox = Outbox::open(inbox, me, &mut self.waiting)?;
+        Ok(Lane::Shm(Box::new(outbox)))
+    }
+
+    /// Whether the peer had no memory for more rings when a ring was last searched for: one is free only after another
+    /// sender has released its ring.
+    pub fn is_receiver_full(&self) -> bool {
+        (self.waiting.as_ref()).is_some_and(|waiting| waiting.is_receiver_full())
+    }
+
+    /// Unmaps the inbox, where no ring of ours is.
+    pub fn unmap(&mut self) {
+        self.waiting = None;
+    }
+
+    /// [`unmap`](Self::unmap) if the peer has destroyed it.
+    pub fn unmap_abandoned(&mut self) {
+        self.waiting.take_if(|waiting| waiting.is_abandoned());
+    }
+
+    /// Sets the lane to a peer aside and offers to close its ring. False, and the lane stays: the peer has not handled
+    /// all messages yet, or the lane is another transport's. True without a lane.
+    pub fn offer_close(&mut self, lane: &mut Option<Lane>) -> bool {
+        match lane.take() {
+            None => true,
+            Some(Lane::Shm(outbox)) if outbox.offer_close() => {
+                self.closing = Some(outbox);
+                true
+            }
+            other => {
+                *lane = other;
+                false
+            }
+        }
+    }
+
+    /// Whether an offer to close a ring is neither withdrawn nor done with.
+    pub fn is_closing(&self) -> bool {
+        self.closing.is_some()
+    }
+
+    /// Withdraws the offer: the lane, or the answer of the peer, which has closed the ring. `None`: there is no offer.
+    pub fn resume(&mut self) -> Option<Result<Lane, CloseAnswer>> {
+        let mut outbox = self.closing.take()?;
+        let withdrawn = outbox.withdraw_offer();
+        Some(withdrawn.map(|()| Lane::Shm(outbox)))
+    }
+
+    /// The peer's answer to the offer, once, and the closed lane. To be dropped without the lock: unmapping is slow.
+    pub fn take_closed(&mut self) -> Option<(CloseAnswer, Lane)> {
+        let answer = self.closing.as_ref()?.answer()?;
+        let outbox = self.closing.take()?;
+        Some((answer, Lane::Shm(outbox)))
+    }
+
+    /// Ends the way to a peer that has failed; `is_dead`: its process has ended. Returns the lane that was to be closed,
+    /// to be dropped without the lock.
+    pub fn end(&mut self, is_dead: bool) -> Option<Lane> {
+        self.waiting = None;
+        let mut outbox = self.closing.take()?;
+        if is_dead {
+            outbox.discard_unread();
+        }
+        Some(Lane::Shm(outbox))
+    }
+}
