@@ -1,6 +1,6 @@
 //! Hot path, an entry point of the API at a time: [`send`], [`recv`], [`rma`], [`atomics`], [`signals`] and [`flush`];
-//! then [`progress`], which polls the transports, and [`arrival`], which matches and completes. Puts, gets,
-//! atomic operations and flushes by adapters are in [`adapter`], what is special to shared memory in [`shm`].
+//! then [`progress`], which polls the transports, and [`arrival`], which matches and completes. Puts, gets, atomic
+//! operations and flushes by adapters are in [`adapter`].
 //!
 //! In single-thread mode: no allocation, no system call, no lock, no thread-local variable, and at most one atomic
 //! read-modify-write per message. What the paths ask before they take an operation is in [`plain`]; less frequent cases
@@ -18,5 +18,4 @@ mod request;
 pub mod rma;
 pub mod send;
 mod sender;
-mod shm;
 pub mod signals;

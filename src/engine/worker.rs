@@ -1,7 +1,6 @@
 //! A worker: its queues, its peers and all state of progress.
 
 mod create;
-mod interfaces;
 mod peer_lists;
 mod peers;
 mod rx;

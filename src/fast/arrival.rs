@@ -10,7 +10,7 @@ use crate::op::sink::{ShortMessages, ShortRings};
 use crate::op::tag;
 use crate::sys::copy;
 use crate::tl::Message;
-use crate::tl::shm::receive::BATCH;
+use crate::tl::ring_sink::BATCH;
 use crate::wire::header::{AmImm, Kind};
 use std::mem::MaybeUninit;
 

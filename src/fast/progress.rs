@@ -1,17 +1,15 @@
 //! Hot path of `ucp_worker_progress`: an idle worker polls its rings, or its only other transport, and returns.
 
 use super::arrival::{Called, Inlined};
-use super::shm;
 use crate::engine::cm::CmState;
 use crate::engine::core_yield::{is_polled_in_vain, yield_core};
 use crate::engine::request::PeerRef;
 use crate::engine::worker::{Rx, Worker};
 use crate::op::sink::WorkerSink;
-use crate::op::{self, deferred, listener, tick};
+use crate::op::{deferred, listener, sink, tick};
 use crate::proto::tx;
 use crate::tl::held::Held;
-use crate::tl::shm::receive::short::poll_all;
-use crate::tl::{IfaceKind, SoleIface, TlRx};
+use crate::tl::{IfaceKind, PolledRings, SoleIface, TlRx};
 
 /// `ucp_worker_progress`: returns the number of events. Returns 0 at once in a callback of progress, and while another
 /// thread progresses the worker.
@@ -30,13 +28,43 @@ pub fn progress(worker: &Worker) -> u32 {
         // SAFETY: as said; the borrow of `rx` has ended.
         return unsafe { progress_ib(worker) };
     }
-    shm::poll_few(worker, rx)
+    poll_rings(worker, rx)
 }
 
-/// Whether the clock is due, or there are more rings than [`shm::poll_few`] polls.
+/// Whether the clock is due, or there are more rings than [`poll_rings`] polls.
 #[inline(always)]
 fn has_flags(rx: &Rx) -> bool {
     rx.calls == 0 || rx.tl.shm.has_cold_rings()
+}
+
+/// Polls a worker's rings, of which there are few.
+#[inline(always)]
+fn poll_rings(worker: &Worker, rx: &mut Rx) -> u32 {
+    match rx.tl.look_at_rings(&worker.tl) {
+        PolledRings::Idle => 0,
+        PolledRings::New => poll_new_rings(worker, rx),
+        PolledRings::Ready(first) => handle_ring(worker, rx, first),
+    }
+}
+
+/// Polls all rings after those of new senders were added.
+#[cold]
+#[inline(never)]
+fn poll_new_rings(worker: &Worker, rx: &mut Rx) -> u32 {
+    rx.tl.accept_rings(&worker.tl, sink::cold(worker));
+    worker.rx.hold(true);
+    let count = rx.tl.poll_rings(inlined(worker));
+    worker.rx.hold(false);
+    count
+}
+
+/// Handles messages: ring `first` has some. While it runs, progress called by a callback returns 0.
+#[inline(never)]
+fn handle_ring(worker: &Worker, rx: &mut Rx, first: usize) -> u32 {
+    worker.rx.hold(true);
+    let count = rx.tl.handle_ring(inlined(worker), first);
+    worker.rx.hold(false);
+    count
 }
 
 /// Progress when flags are raised: the fast path of a worker with IB ports and nothing else to do. Without `rx` as an
@@ -107,7 +135,7 @@ unsafe fn progress_shm(worker: &Worker) -> u32 {
     if rx.tl.shm.has_cold_rings() {
         return move_on::<false>(worker);
     }
-    let rings = shm::poll_few(worker, rx);
+    let rings = poll_rings(worker, rx);
     let came = match rx.tl.sole() {
         // SAFETY: the caller's promise; the interface belongs to `rx.tl`.
         Some(iface) => unsafe { poll_sole(worker, iface) },
@@ -167,7 +195,7 @@ impl<'a> Held for Alone<'a> {
 
 /// The sink of a worker in single-thread mode, where each message passes.
 #[inline(always)]
-pub(super) fn inlined(worker: &Worker) -> WorkerSink<'_, Inlined<false>> {
+fn inlined(worker: &Worker) -> WorkerSink<'_, Inlined<false>> {
     WorkerSink::new(worker, Inlined)
 }
 
@@ -190,10 +218,9 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
         rx.calls -= 1;
     }
     if worker.tl.has_new_ring() {
-        op::shm::accept(worker, rx);
+        rx.tl.accept_rings(&worker.tl, sink::cold(worker));
     }
-    let sink = WorkerSink::new(worker, Inlined::<MT>);
-    let mut count = poll_all(sink, &mut rx.tl.shm);
+    let mut count = rx.tl.poll_rings(WorkerSink::new(worker, Inlined::<MT>));
     worker.progress_flags.clear_copied();
     let flags = &worker.progress_flags;
     let polls_sockets = flags.has(CmState::IFACE);

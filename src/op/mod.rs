@@ -14,7 +14,6 @@ pub mod rkey;
 pub mod rma;
 pub mod rx_dispatch;
 pub mod sgl;
-pub mod shm;
 mod short;
 pub mod signal;
 pub mod sink;

@@ -14,12 +14,9 @@ use crate::proto::tx::{self, zcopy};
 use crate::proto::{detach, failure, flush, rndv, split_copy};
 use crate::tl::payload::{PartialRecord, PayloadMem, PayloadPlace};
 use crate::tl::rail_event::RailEvent;
-use crate::tl::shm::InboxLocator;
-use crate::tl::shm::inbox::Doorbell;
-use crate::tl::shm::receive::RingSink;
-use crate::tl::shm::ring::Consumer;
+use crate::tl::ring_sink::RingSink;
 use crate::tl::sink::{LostPart, PeerContact, PeerState, Sink};
-use crate::tl::{IfaceKind, Lane, LaneTarget, Message, Token};
+use crate::tl::{CmaPeer, IfaceKind, InboxLocator, Lane, LaneTarget, Message, TlWorker, Token};
 use crate::wire::header::{Kind, SignalWord};
 use std::sync::atomic::Ordering;
 
@@ -313,18 +310,12 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
         detach::note_idle(self.worker, peer.get());
     }
 
-    fn ring_up(self, peer: PeerRef, ring: &Consumer) {
-        let peer: &Peer = peer.get();
-        peer.note_traffic(self.worker);
-        // SAFETY: the ring is part of the inbox, which outlives the peers.
-        unsafe { peer.cma().attach(ring) };
+    fn with_cma<R>(self, peer: PeerRef, act: impl FnOnce(CmaPeer<'_>) -> R) -> R {
+        act(peer.get().cma())
     }
 
-    fn ring_down(self, peer: PeerRef, ring: &Consumer) {
-        let peer: &Peer = peer.get();
-        if peer.cma().detach(ring) {
-            split_copy::drop_push(self.worker, peer);
-        }
+    fn drop_split_writes(self, peer: PeerRef) {
+        split_copy::drop_push(self.worker, peer.get());
     }
 
     #[inline]
@@ -357,8 +348,8 @@ impl<'a, H: ShortRings> RingSink for WorkerSink<'a, H> {
     type Counter = &'a TallyCell;
 
     #[inline(always)]
-    fn doorbell(&self) -> &Doorbell {
-        &self.worker.tl.shm.doorbell
+    fn shared(&self) -> &TlWorker {
+        &self.worker.tl
     }
 
     #[inline(always)]

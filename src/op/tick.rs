@@ -1,6 +1,6 @@
 //! Periodic work of progress: keepalive and timeouts of the transports, listeners, dead peers, finished rings.
 
-use super::{listener, shm, sink};
+use super::{listener, sink};
 use crate::engine::progress_clock::Tick;
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::{close_grace, detach, liveness, release};
@@ -32,7 +32,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
     }
     rx.last_failure_check = now;
     liveness::fail_dead_peers(worker, rx);
-    shm::free_finished(worker, rx);
+    rx.tl.free_rings(sink::cold(worker));
     close_grace::tick(worker);
     release::progress(worker);
     detach::progress(worker, rx);

@@ -2,11 +2,11 @@
 //! endpoint to the other and nothing is outstanding.
 //!
 //! A worker without an endpoint to a peer, all of whose messages the peer has handled, offers to close its ring in the
-//! peer's inbox ([`HostLink`](crate::tl::HostLink)), and sets the ring aside. It withdraws the offer when it needs the ring
-//! again, by one atomic exchange. The peer agrees if it has no endpoint to this worker either. It then resets the count
-//! of endpoints between the two, and so does this worker when it sees the answer: the next endpoints are paired from
-//! the start. Where the peer's user may still send on an endpoint that is closed here, the count is kept, and only the
-//! rings are freed.
+//! peer's inbox ([`HostLink`](crate::tl::HostLink)), and sets the ring aside. It withdraws the offer when it needs the
+//! ring again, by one atomic exchange. The peer agrees if it has no endpoint to this worker either. It then resets the
+//! count of endpoints between the two, and so does this worker when it sees the answer: the next endpoints are paired
+//! from the start. Where the peer's user may still send on an endpoint that is closed here, the count is kept, and only
+//! the rings are freed.
 //!
 //! Serial numbers are assigned under the lock of `tx`, under which the offer and its answer are handled too: an
 //! endpoint is numbered before or after both sides have reset the count.

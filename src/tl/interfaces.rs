@@ -1,16 +1,22 @@
 //! The interfaces of a worker.
 
+mod open;
+
+pub use open::IfaceParams;
+pub use rings::PolledRings;
+
 use super::held::{Held, IfaceSlot};
 use super::ib::receive::short::{self, SoleIface};
 use super::ib::worker::IbWorker;
 use super::interface::Interface;
+use super::ring_sink::RingSink;
+use super::shm::receive::short as rings;
 use super::shm::worker::ShmWorker;
 use super::sink::Sink;
 use super::tcp::interface::Sockets;
 use super::tcp::worker::TcpWorker;
 use super::tofu::worker::TofuWorker;
-use super::{IfaceKind, TlContext, tofu};
-use std::io;
+use super::{IfaceKind, TlContext, TlWorker, shm, tofu};
 use std::os::fd::BorrowedFd;
 
 /// The transports' part of a worker that only its progress thread uses; `None` where a transport is not used. `P` names
@@ -20,22 +26,6 @@ pub struct TlRx<P> {
     pub ib: Option<Box<IbWorker<P>>>,
     pub tofu: Option<Box<TofuWorker<P>>>,
     pub tcp: Option<Box<TcpWorker<P>>>,
-}
-
-/// The worker whose interfaces are opened.
-#[derive(Clone, Copy, Debug)]
-pub struct IfaceParams {
-    pub uid: u64,
-    /// 0: none.
-    pub client_id: u64,
-    /// Interval of liveness probes, milliseconds.
-    pub keepalive_ms: u64,
-    /// Threads may call the worker concurrently.
-    pub mt: bool,
-    /// It may sleep.
-    pub wakes: bool,
-    /// Shared memory reaches other workers.
-    pub has_shm: bool,
 }
 
 /// Calls `$act` with each interface that there is, as `$iface`.
@@ -60,24 +50,34 @@ macro_rules! each {
 }
 
 impl<P: Copy + Eq> TlRx<P> {
-    /// Opens the interfaces of a worker that the context selects, beside that of shared memory.
-    ///
-    /// # Errors
-    /// The errors of opening one without which peers cannot be reached.
-    pub fn open(
-        context: &TlContext,
-        shm: ShmWorker<P>,
-        params: &IfaceParams,
-    ) -> io::Result<TlRx<P>> {
-        let ib = ports(context, params)?;
-        let names = (params.uid, params.client_id);
-        let tcp = (context.tcp).open(params.keepalive_ms, names, ib.is_some());
-        let tcp = tcp.map_err(|e| reason("port (UCX_TCP_PORT_RANGE)", &e))?;
-        let by_tcp = tcp.is_some() && context.tcp.carries_messages();
-        let reaches_others = params.has_shm || by_tcp || ib.is_some();
-        let tofu = context.tofu.open(params.mt, reaches_others)?;
-        let tofu = tofu.map(|iface| TofuWorker::new(iface, params.uid, params.keepalive_ms));
-        Ok(TlRx { shm, ib, tofu, tcp })
+    /// Looks for messages in the rings of a worker that polls only these, of which there are few: there is no
+    /// [cold ring](ShmWorker::has_cold_rings). Single-thread mode.
+    #[inline(always)]
+    pub fn look_at_rings(&mut self, worker: &TlWorker) -> PolledRings {
+        rings::poll_few(&mut self.shm, &worker.shm.doorbell)
+    }
+
+    /// Handles messages of the ring that [`look_at_rings`](Self::look_at_rings) has found. Returns their number.
+    #[inline(always)]
+    pub fn handle_ring<S: RingSink<Peer = P>>(&mut self, sink: S, first: usize) -> u32 {
+        rings::handle(sink, &mut self.shm, first)
+    }
+
+    /// Polls all rings. Returns the number of messages.
+    #[inline(always)]
+    pub fn poll_rings<S: RingSink<Peer = P>>(&mut self, sink: S) -> u32 {
+        rings::poll_all(sink, &mut self.shm)
+    }
+
+    /// Starts to poll the rings that peers have taken in the worker's inbox.
+    #[cold]
+    pub fn accept_rings<S: Sink<Peer = P>>(&mut self, worker: &TlWorker, sink: S) {
+        shm::accept::accept(&mut self.shm, &worker.shm.doorbell, sink);
+    }
+
+    /// Frees the rings that no sender uses any more.
+    pub fn free_rings<S: Sink<Peer = P>>(&mut self, sink: S) {
+        shm::accept::free_finished(&mut self.shm, sink);
     }
 
     /// Progresses the interfaces for which `polled` is true. Returns the number of events.
@@ -270,23 +270,4 @@ fn nothing<S: Sink>(sink: S, kind: IfaceKind) -> u32 {
     drop(sink.take_connects(kind));
     sink.set_polled(kind, false);
     0
-}
-
-/// The InfiniBand interface of a worker.
-fn ports<P: Copy + Eq>(
-    context: &TlContext,
-    params: &IfaceParams,
-) -> io::Result<Option<Box<IbWorker<P>>>> {
-    if context.ib.ports.is_empty() {
-        return Ok(None);
-    }
-    let (uid, keepalive_ms) = (params.uid, params.keepalive_ms);
-    let ports = IbWorker::new(&context.ib, uid, keepalive_ms, params.mt, params.wakes);
-    let ports = ports.map_err(|e| reason("InfiniBand queues", &e))?;
-    Ok(Some(Box::new(ports)))
-}
-
-/// An error of opening an interface, for the log.
-fn reason(what: &str, e: &io::Error) -> io::Error {
-    io::Error::new(e.kind(), format!("no {what}: {e}"))
 }

@@ -1,7 +1,8 @@
 //! Transports: how bytes get from one worker to another. They do not depend on matching or on requests.
 //!
-//! `contract`, `lane`, `interface` and `interfaces`: what a transport does for the layers above; `sink`: what it calls
-//! there; `held`: both in the hot path of progress; `shared`: what it keeps in contexts, workers, regions and keys;
+//! `contract`, `lane`, `interface` and `interfaces`: what a transport does for the layers above; `sink` and
+//! `ring_sink`: what it calls there; `held`: both in the hot path of progress; `shared`: what it keeps in contexts,
+//! workers, regions and keys;
 //! `rma`, `rma_ops`, `rma_short`, `adapter`: puts, gets and atomic operations by an adapter; `registrar`: registration
 //! of user memory; `oob`: messages by which one establishes connections of another; `reach`: the transports that lead
 //! to a worker; `address`: its bytes; `message`, `payload`, `token`, `rail_event`: what both sides exchange; `target`:
@@ -34,6 +35,7 @@ pub mod reassembly;
 pub mod registrar;
 pub mod resource;
 pub mod resources;
+pub mod ring_sink;
 pub mod rma;
 pub mod rma_ops;
 pub mod rma_short;
@@ -47,7 +49,7 @@ mod token;
 
 pub use ib::receive::short::SoleIface;
 pub use iface_kind::IfaceKind;
-pub use interfaces::{IfaceParams, TlRx};
+pub use interfaces::{IfaceParams, PolledRings, TlRx};
 pub(crate) use lane::with_sender;
 pub use lane::{Lane, LaneSender};
 pub use message::Message;

@@ -1,7 +1,6 @@
 //! What contexts and workers hold for the transports. The layers above pass it on: what a transport keeps there is its
 //! own affair.
 
-use super::LaneTarget;
 use super::amo::AmoOp;
 use super::ib::context::{IbContext, IbShared};
 use super::ib::desc::{AmoDesc, IbZcopy, Unmoved};
@@ -16,6 +15,7 @@ use super::tofu::context::{TofuContext, TofuShared};
 use super::tofu::region::TofuRegion;
 use super::tofu::rkey::StaddRegion;
 use super::tofu::stripe::TofuZcopy;
+use super::{IfaceKind, LaneTarget};
 use crate::options::Options;
 use crate::tl::address::WorkerAddress;
 use crate::wire::rkey::DeviceKeys;
@@ -128,6 +128,11 @@ impl TlWorker {
     /// The opposite of [`expect_sender`](Self::expect_sender).
     pub fn expect_sender_less(&self) {
         self.shm.doorbell.expect_one_less();
+    }
+
+    /// The interface that progress polls in each call from the beginning, if there is one.
+    pub fn always_polled(&self) -> Option<IfaceKind> {
+        self.tofu.as_ref().map(|_| IfaceKind::Tofu)
     }
 
     /// Whether a peer may have taken a ring that is not polled yet. One load.

@@ -2,10 +2,8 @@
 
 use super::payload::{PartialRecord, PayloadMem, PayloadPlace};
 use super::rail_event::RailEvent;
-use super::shm::InboxLocator;
-use super::shm::ring::Consumer;
 use super::tcp::TcpTarget;
-use super::{IfaceKind, Lane, LaneTarget, Message, Token};
+use super::{CmaPeer, IfaceKind, InboxLocator, Lane, LaneTarget, Message, Token};
 use crate::ctypes::ucs_status_t;
 use crate::wire::header::Kind;
 
@@ -224,11 +222,12 @@ pub trait Sink: Copy {
     /// A peer cannot send to this worker, or does not any more: it is freed if nothing else needs it.
     fn incoming_refused(self, peer: Self::Peer);
 
-    /// A peer can send to this worker through this ring from now on.
-    fn ring_up(self, peer: Self::Peer, ring: &Consumer);
+    /// Calls `act` with what copies from and to memory of the peer need.
+    fn with_cma<R>(self, peer: Self::Peer, act: impl FnOnce(CmaPeer<'_>) -> R) -> R;
 
-    /// The peer's ring is about to be freed: nothing in it is used any more.
-    fn ring_down(self, peer: Self::Peer, ring: &Consumer);
+    /// Memory through which this process and the peer share a copy is about to be freed: nothing in it is used any
+    /// more.
+    fn drop_split_writes(self, peer: Self::Peer);
 
     /// Calls `act` with the lane to a peer, under its lock. `None`: there is no lane.
     fn with_lane<R>(self, peer: Self::Peer, act: impl FnOnce(&mut Lane) -> R) -> Option<R>;

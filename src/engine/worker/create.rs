@@ -1,6 +1,5 @@
 //! Creation of a worker.
 
-use super::interfaces::Interfaces;
 use super::{EPS_PER_CHUNK, PeerLists, REQUESTS_PER_CHUNK, Rx, Worker, WorkerParams};
 use crate::ctypes::*;
 use crate::engine::am::AmDescs;
@@ -13,7 +12,7 @@ use crate::engine::matcher::Matcher;
 use crate::engine::progress_flags::ProgressFlags;
 use crate::engine::ptr_map::PtrMap;
 use crate::engine::regions::LastRegion;
-use crate::engine::request::{REQUEST_SIZE, RequestPool};
+use crate::engine::request::{PeerRef, REQUEST_SIZE, RequestPool};
 use crate::engine::stats::StatsPage;
 use crate::engine::stream::StreamQueue;
 use crate::engine::wakeup::Wakeup;
@@ -21,8 +20,7 @@ use crate::sys::fork::{self, Origin};
 use crate::sys::host;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
-use crate::tl::ib::context::IbShared;
-use crate::tl::{IfaceKind, TlWorker};
+use crate::tl::{IfaceParams, TlRx, TlWorker};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -37,14 +35,29 @@ impl Worker {
     pub fn new(ctx: &'static Context, params: WorkerParams) -> io::Result<Box<Worker>> {
         let wakes = ctx.has(ucp_feature::UCP_FEATURE_WAKEUP);
         let uid = host::random_u64();
-        let mut interfaces = Interfaces::open(ctx, uid, &params, wakes)?;
-        let wakeup = wakes.then(|| interfaces.wakeup(&params)).transpose()?;
+        let opened = IfaceParams {
+            uid,
+            client_id: params.client_id,
+            keepalive_ms: ctx.policy.keepalive_ms,
+            mt: params.is_multi_threaded(),
+            wakes,
+            shm: ctx.policy.shm,
+            loopback: ctx.policy.loopback,
+            named_inboxes: ctx.policy.named_inboxes,
+        };
+        let mut rx = TlRx::open(&ctx.tl, &opened)?;
+        let wakeup = if wakes {
+            Some(wakeup(&mut rx, &params)?)
+        } else {
+            None
+        };
+        let tl = (rx.shared(&ctx.tl, &opened), rx);
         let stats = StatsPage::new(uid, ctx.options.vfs_enable)?;
         let name = params.name.as_deref().unwrap_or_default();
         stats.set_names(name, &ctx.name, params.thread_mode);
-        let mut worker = Box::new(assemble(ctx, params, uid, (interfaces, wakeup), stats));
-        if worker.tl.tofu.is_some() {
-            worker.progress_flags.raise(IfaceKind::Tofu);
+        let mut worker = Box::new(assemble(ctx, params, uid, (tl, wakeup), stats));
+        if let Some(kind) = worker.tl.always_polled() {
+            worker.progress_flags.raise(kind);
         }
         let place = NonNull::from(&mut *worker).cast();
         // SAFETY: the address of the worker is stable; the entry is removed when it is dropped.
@@ -53,6 +66,23 @@ impl Worker {
         });
         Ok(worker)
     }
+}
+
+/// What wakes a worker with these interfaces.
+///
+/// # Errors
+/// The errors of the system calls.
+fn wakeup(rx: &mut TlRx<PeerRef>, params: &WorkerParams) -> io::Result<Wakeup> {
+    let wake = Wakeup::new(params);
+    let wake = wake.map_err(|e| io::Error::new(e.kind(), format!("no wakeup: {e}")))?;
+    rx.shm.enable_wake(wake.wake_fd());
+    let mut added = Ok(());
+    rx.each_descriptor(&mut |fd| {
+        if added.is_ok() {
+            added = wake.add(fd);
+        }
+    });
+    added.map(|()| wake)
 }
 
 /// A pool of requests, which counts them on the worker's page.
@@ -76,28 +106,22 @@ fn assemble(
     ctx: &'static Context,
     params: WorkerParams,
     uid: u64,
-    (interfaces, wakeup): (Interfaces, Option<Wakeup>),
+    ((tl, rx), wakeup): ((TlWorker, TlRx<PeerRef>), Option<Wakeup>),
     stats: StatsPage,
 ) -> Worker {
     let mt = params.is_multi_threaded();
-    let (shm, tofu) = (&interfaces.tl.shm, interfaces.tl.tofu.as_deref());
     let extra_op_flags = ctx.policy.extra_op_flags;
     Worker {
         ctx,
         mt,
         uid,
-        tl: TlWorker {
-            shm: shm.shared(),
-            ib: IbShared::new(mt),
-            tofu: tofu.map(|tofu| tofu.shared()),
-            own: interfaces.address(ctx, uid, params.client_id),
-        },
+        tl,
         extra_op_flags: AtomicU32::new(extra_op_flags),
         fast_path_recv: Cell::new(!mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG)),
         receive_limit: Cell::new(0),
         origin: Origin::here(),
         in_children: None,
-        rx: MtLock::new(mt, Rx::new(interfaces)),
+        rx: MtLock::new(mt, Rx::new(rx)),
         matcher: MtLock::new(mt, Matcher::new()),
         am: MtLock::new(mt, Vec::new()),
         am_descs: AmDescs::new(mt, params.am_alignment),

@@ -1,6 +1,5 @@
 //! What only the progress thread of a worker touches.
 
-use super::interfaces::Interfaces;
 use crate::engine::probe_state::ProbeState;
 use crate::engine::request::PeerRef;
 use crate::engine::yield_policy::{BacklogYield, CasBackoff, IdleYield};
@@ -30,9 +29,9 @@ pub struct Rx {
 
 impl Rx {
     /// The state of a worker that has not received anything.
-    pub(super) fn new(interfaces: Interfaces) -> Rx {
+    pub(super) fn new(tl: TlRx<PeerRef>) -> Rx {
         Rx {
-            tl: interfaces.tl,
+            tl,
             calls: 1,
             clock_interval: 1,
             last_tick: 0,

@@ -35,7 +35,9 @@ pub fn accept<S: Sink>(shm: &mut ShmWorker<S::Peer>, doorbell: &Doorbell, sink: 
         // the rings; this is its only consumer: `accept` reports it once.
         let consumer =
             unsafe { Consumer::new(inbox.ring(index)).with_big_bufs(inbox.big_bufs(index)) };
-        sink.ring_up(peer, &consumer);
+        // SAFETY: the ring is part of the inbox, which outlives the peers.
+        sink.with_cma(peer, |cma| unsafe { cma.attach(&consumer) });
+        sink.incoming_up(peer);
         shm.rings.push(Box::new(ShmRx {
             consumer,
             index,
@@ -59,7 +61,9 @@ pub fn free_finished<S: Sink>(shm: &mut ShmWorker<S::Peer>, sink: S) {
             if !gone && sink.is_dead(ring.peer) {
                 sink.lane_down(ring.peer, UCS_ERR_CONNECTION_RESET);
             }
-            sink.ring_down(ring.peer, &ring.consumer);
+            if sink.with_cma(ring.peer, |cma| cma.detach(&ring.consumer)) {
+                sink.drop_split_writes(ring.peer);
+            }
             inbox.free(ring.index);
             sink.incoming_refused(ring.peer);
         }

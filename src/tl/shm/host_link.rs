@@ -16,7 +16,7 @@ pub struct HostLink {
 }
 
 impl HostLink {
-    /// Maps the peer's inbox before the first message, if it is not mapped and nothing speaks against it.
+    /// Maps the peer's inbox before the first message, unless it is mapped, or address space is limited.
     pub fn map_ahead(&mut self, inbox: InboxLocator) {
         if self.waiting.is_none() {
             self.waiting = inbox.map_ahead();
@@ -83,8 +83,8 @@ impl HostLink {
         Some((answer, Lane::Shm(outbox)))
     }
 
-    /// Ends the way to a peer that has failed; `is_dead`: its process has ended. Returns the lane that was to be closed,
-    /// to be dropped without the lock.
+    /// Ends the way to a peer that has failed; `is_dead`: its process has ended. Returns the lane that was to be
+    /// closed, to be dropped without the lock.
     pub fn end(&mut self, is_dead: bool) -> Option<Lane> {
         self.waiting = None;
         let mut outbox = self.closing.take()?;

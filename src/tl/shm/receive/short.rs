@@ -1,8 +1,8 @@
 //! Polling of the rings: what each message passes. The sink is the first argument, where the callers have it, too: that
 //! saves moves between registers.
 
-use super::{BATCH, RingSink};
 use crate::tl::Message;
+use crate::tl::ring_sink::{BATCH, RingSink};
 use crate::tl::shm::accept::accept;
 use crate::tl::shm::inbox::Doorbell;
 use crate::tl::shm::order;
@@ -125,7 +125,7 @@ fn poll_sole<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>) -> u32 {
     let [ring] = &mut shm.rings[..] else {
         return 0;
     };
-    let (doorbell, budget) = (sink.doorbell(), &mut shm.budget);
+    let (doorbell, budget) = (&sink.shared().shm.doorbell, &mut shm.budget);
     poll(
         sink,
         ring,
@@ -163,7 +163,7 @@ fn poll_behind<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, ring: usize, 
 #[inline(always)]
 fn poll_lone<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, ring: usize, most: u32) -> u32 {
     let seen = order::lone(&mut shm.rings, ring, most);
-    match sink.doorbell().has_new_ring() {
+    match sink.shared().shm.doorbell.has_new_ring() {
         true => 0,
         false => seen,
     }
@@ -195,8 +195,8 @@ fn take_merged<S: RingSink>(
 ) -> u32 {
     shm.merge.look(&mut shm.rings, at, most);
     // Messages of a new sender can precede these.
-    if sink.doorbell().has_new_ring() {
-        accept(shm, sink.doorbell(), sink.cold());
+    if sink.shared().shm.doorbell.has_new_ring() {
+        accept(shm, &sink.shared().shm.doorbell, sink.cold());
     }
     let (merge, rings) = (&mut shm.merge, &mut shm.rings);
     merge.look_again(rings);
