@@ -26,9 +26,9 @@ fn the_inbox_of_a_destroyed_worker_is_unmapped() {
         let created = endpoint::ucp_ep_create(scene.victim, &params, &mut ep);
         assert_eq!(created, UCS_OK);
         let peer = (*ep.cast::<Endpoint>()).peer();
-        assert!(peer.tx.lock().waiting.is_some());
+        assert!(peer.tx.lock().host_link.is_mapped());
         drop(raw_peer);
-        scene.until("unmapped", || peer.tx.lock().waiting.is_none());
+        scene.until("unmapped", || !peer.tx.lock().host_link.is_mapped());
         assert_eq!(peer.status(), UCS_OK);
         let param: ucp_request_param_t = std::mem::zeroed();
         let closed = endpoint::ucp_ep_close_nbx(ep, &param);

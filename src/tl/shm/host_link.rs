@@ -38,6 +38,11 @@ impl HostLink {
         (self.waiting.as_ref()).is_some_and(|waiting| waiting.is_receiver_full())
     }
 
+    /// Whether the peer's inbox is mapped, where no ring of ours is.
+    pub fn is_mapped(&self) -> bool {
+        self.waiting.is_some()
+    }
+
     /// Unmaps the inbox, where no ring of ours is.
     pub fn unmap(&mut self) {
         self.waiting = None;
