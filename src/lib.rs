@@ -32,7 +32,7 @@
 //! - **A transport hands a message upwards** as a [`tl::Message`], from the worker's progress ([`fast::progress`]).
 //!   Frequent kinds go to the hot path (`fast/arrival.rs`), all others to [`op::rx_dispatch`]. Transports call both
 //!   through [`tl::sink::Sink`], which [`op::sink::WorkerSink`] implements; shared memory also through
-//!   [`tl::shm::receive::RingSink`].
+//!   [`tl::ring_sink::RingSink`].
 //! - **What a transport keeps**: its settings are in `tl/NAME/options.rs` (the table of options is [`options`]); its
 //!   section of the worker address ([`tl::address`]) is in `tl/NAME/address.rs`, and [`tl::reach`] has the order of
 //!   preference; its parts of a context, a worker, a region and a remote key are in [`tl::TlContext`],

@@ -9,7 +9,7 @@ use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::{self, peer_requests};
 use crate::proto::{cm, internal, proto_info, rndv_cancel};
 use crate::sys::log;
-use crate::tl::ib::close::LINGER_MS;
+use crate::tl::interface::LINGER_MS;
 use std::os::fd::AsFd;
 
 /// Destroys a worker.

@@ -5,6 +5,9 @@ use super::sink::Sink;
 use super::{IfaceKind, TlContext};
 use std::os::fd::BorrowedFd;
 
+/// Maximum time that the destruction of a worker waits for the peers of one interface, milliseconds.
+pub const LINGER_MS: u64 = 1000;
+
 /// What one worker has of a transport, besides its lanes: queues, sockets, connections, incoming rings.
 ///
 /// The thread that progresses the worker calls these functions, one at a time, with no lock of a peer. Every function

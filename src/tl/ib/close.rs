@@ -7,14 +7,13 @@ use super::reorder::Arrival;
 use super::worker::IbWorker;
 use crate::sys::clock;
 use crate::tl::Lane;
+use crate::tl::interface::LINGER_MS;
 use crate::tl::reassembly::split;
 use crate::tl::sink::Sink;
 use crate::wire::ib_packet::{Datagram, DatagramFlags};
 use crate::wire::packet_hdr::BYE;
 use std::mem::MaybeUninit;
 
-/// Maximum time to wait for acknowledgements, in milliseconds.
-pub const LINGER_MS: u64 = 1000;
 /// Completions taken by one poll of a CQ.
 const BATCH: usize = 16;
 

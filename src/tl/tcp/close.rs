@@ -11,13 +11,12 @@ use super::worker::TcpWorker;
 use crate::sys::clock;
 use crate::sys::poll::wait_readable;
 use crate::tl::Lane;
+use crate::tl::interface::LINGER_MS;
 use crate::tl::sink::Sink;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Maximum time to wait for all peers together, in milliseconds.
-const LINGER_MS: u64 = 1000;
 /// Time between two reads of what the kernels have acknowledged, which is no event for `poll`.
 const LOOK: Option<Duration> = Some(Duration::from_millis(1));
 /// Reads of one socket before the next one: a peer may send without end.

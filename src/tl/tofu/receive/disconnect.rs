@@ -3,6 +3,7 @@
 use super::errors::forget;
 use super::{on_done, on_end, on_read};
 use crate::sys::clock;
+use crate::tl::interface::LINGER_MS;
 use crate::tl::sink::Sink;
 use crate::tl::tofu::op_queue::QueueEvent;
 use crate::tl::tofu::peer_lane::{drop_lane, with_sender};
@@ -10,9 +11,6 @@ use crate::tl::tofu::sender::TofuSender;
 use crate::tl::tofu::vcq::RemoteAddr;
 use crate::tl::tofu::worker::TofuWorker;
 use crate::wire::tofu_msg::{LEFT, LEFT_AT};
-
-/// Time that the destruction of a worker waits until its sends have arrived, milliseconds.
-const LINGER_MS: u64 = 1000;
 
 /// The peers of all connections: those with a sender, and others.
 fn connected<P: Copy + Eq>(rings: &mut TofuWorker<P>) -> Vec<P> {
