@@ -49,8 +49,10 @@ impl Hull {
     }
 
     fn extend(&self, start: u64, end: u64) {
-        self.start.fetch_min(start, Ordering::Relaxed);
-        self.end.fetch_max(end, Ordering::Relaxed);
+        let lowest = self.start.load(Ordering::Relaxed).min(start);
+        self.start.store(lowest, Ordering::Relaxed);
+        let highest = self.end.load(Ordering::Relaxed).max(end);
+        self.end.store(highest, Ordering::Relaxed);
     }
 }
 
