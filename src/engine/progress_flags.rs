@@ -85,23 +85,23 @@ impl ProgressFlags {
             .fetch_or(polled(kind) | connecting(kind), Ordering::Release);
     }
 
-    /// Whether there are entries in those lists; the caller handles them.
+    /// Whether there are entries in those lists.
+    #[inline]
+    pub fn has_connects(&self, kind: IfaceKind) -> bool {
+        // Acquire: pairs with the Release in `raise_connect`.
+        self.0.load(Ordering::Acquire) & connecting(kind) != 0
+    }
+
+    /// [`has_connects`](Self::has_connects) for a caller that handles the entries.
     #[inline]
     pub fn take_connect(&self, kind: IfaceKind) -> bool {
-        // Acquire: pairs with the Release in `raise_connect`.
-        let wanted = self.0.load(Ordering::Acquire) & connecting(kind) != 0;
+        let wanted = self.has_connects(kind);
         if wanted {
             // Release and fence as in `take_deferred`: an entry that is added from here on sets the bit again.
             self.0.fetch_and(!connecting(kind), Ordering::Release);
             fence(Ordering::SeqCst);
         }
         wanted
-    }
-
-    /// Whether [`take_connect`](Self::take_connect) would be true.
-    pub fn has_connects(&self, kind: IfaceKind) -> bool {
-        // Acquire: pairs with the Release in `raise_connect`.
-        self.0.load(Ordering::Acquire) & connecting(kind) != 0
     }
 
     /// Whether the interface is to be polled.
@@ -119,21 +119,20 @@ impl ProgressFlags {
 
     /// Progress has polled the interface; `is_active`: whether it has to be polled again.
     pub fn update(&self, kind: IfaceKind, is_active: impl Fn() -> bool) {
-        if is_active() {
-            // Relaxed: publishes nothing.
-            if self.0.load(Ordering::Relaxed) & polled(kind) == 0 {
-                self.0.fetch_or(polled(kind), Ordering::Relaxed);
+        // Relaxed: publishes nothing.
+        let is_polled = self.0.load(Ordering::Relaxed) & polled(kind) != 0;
+        match (is_active(), is_polled) {
+            (true, false) => self.raise(kind),
+            (false, true) => {
+                // AcqRel and SeqCst: what another thread added before this bit was cleared is seen here; what it adds
+                // later sets the bit.
+                self.0.fetch_and(!polled(kind), Ordering::AcqRel);
+                fence(Ordering::SeqCst);
+                if is_active() {
+                    self.raise(kind);
+                }
             }
-            return;
-        }
-        if self.0.load(Ordering::Relaxed) & polled(kind) == 0 {
-            return;
-        }
-        self.0.fetch_and(!polled(kind), Ordering::AcqRel);
-        // SeqCst: what another thread added before this bit was cleared is seen here; what it adds later sets the bit.
-        fence(Ordering::SeqCst);
-        if is_active() {
-            self.raise(kind);
+            (true, true) | (false, false) => {}
         }
     }
 

@@ -20,72 +20,64 @@ pub struct RegionId {
 #[derive(Default)]
 pub struct RegionTable {
     table: RwLock<RegionIndex>,
-    /// Excludes most memory that is in no region, without the lock.
-    hull: Hull,
+    /// Those of all regions so far, which exclude most other memory without the lock. Changed under the lock. A thread
+    /// that asks for the region of a call of `ucp_mem_map` has synchronised with that call.
+    bounds: Bounds,
     /// Regions that were removed. Changed under the table's lock.
     removals: AtomicU64,
 }
 
-/// The lowest and the highest address of all regions so far. Changed under the table's lock. Relaxed everywhere: a
-/// thread that asks for the region of `ucp_mem_map` has synchronised with that call.
-struct Hull {
+/// Bounds of memory. Relaxed everywhere: the holder says what orders the words.
+struct Bounds {
     start: AtomicU64,
     end: AtomicU64,
 }
 
-impl Default for Hull {
-    /// That of no regions: contains no bytes, not even none.
+impl Default for Bounds {
+    /// Those of no memory: they contain no bytes, not even none.
     fn default() -> Self {
-        Hull {
+        Bounds {
             start: AtomicU64::new(u64::MAX),
             end: AtomicU64::new(0),
         }
     }
 }
 
-impl Hull {
-    fn contains(&self, start: u64, end: u64) -> bool {
+impl Bounds {
+    fn contain(&self, start: u64, end: u64) -> bool {
         self.start.load(Ordering::Relaxed) <= start && end <= self.end.load(Ordering::Relaxed)
     }
 
+    fn set(&self, start: u64, end: u64) {
+        self.start.store(start, Ordering::Relaxed);
+        self.end.store(end, Ordering::Relaxed);
+    }
+
+    /// Makes the bounds contain this memory, too. One thread at a time.
     fn extend(&self, start: u64, end: u64) {
         let lowest = self.start.load(Ordering::Relaxed).min(start);
-        self.start.store(lowest, Ordering::Relaxed);
         let highest = self.end.load(Ordering::Relaxed).max(end);
-        self.end.store(highest, Ordering::Relaxed);
+        self.set(lowest, highest);
     }
 }
 
 /// The region that a worker's last search found: most accesses of a peer go to the same one. The progress thread's, so
 /// Relaxed everywhere: the words are atomic only because a worker can be progressed by several threads in turn.
+#[derive(Default)]
 pub struct LastRegion {
-    start: AtomicU64,
-    end: AtomicU64,
+    /// Those of no memory before the first search.
+    bounds: Bounds,
     /// [`RegionTable::removals`] before the search: the region exists while that is unchanged.
     removals: AtomicU64,
 }
 
-impl Default for LastRegion {
-    /// Before the first search: contains no bytes, not even none.
-    fn default() -> Self {
-        LastRegion {
-            start: AtomicU64::new(u64::MAX),
-            end: AtomicU64::new(0),
-            removals: AtomicU64::new(0),
-        }
-    }
-}
-
 impl LastRegion {
     fn contains(&self, start: u64, end: u64, removals: u64) -> bool {
-        self.removals.load(Ordering::Relaxed) == removals
-            && self.start.load(Ordering::Relaxed) <= start
-            && end <= self.end.load(Ordering::Relaxed)
+        self.removals.load(Ordering::Relaxed) == removals && self.bounds.contain(start, end)
     }
 
     fn set(&self, found: intervals::IntervalKey, removals: u64) {
-        self.start.store(found.start, Ordering::Relaxed);
-        self.end.store(found.end, Ordering::Relaxed);
+        self.bounds.set(found.start, found.end);
         self.removals.store(removals, Ordering::Relaxed);
     }
 }
@@ -108,7 +100,7 @@ impl RegionTable {
         export: Option<ShmExport>,
     ) -> RegionId {
         let mut table = self.table.write();
-        self.hull.extend(start, end);
+        self.bounds.extend(start, end);
         RegionId {
             region: table.regions.insert(start, end, tl),
             export: export.map(|export| table.exports.insert(start, end, export)),
@@ -148,7 +140,7 @@ impl RegionTable {
         f: impl Fn(intervals::IntervalKey, &TlRegion) -> Option<T>,
     ) -> Option<T> {
         let end = addr.checked_add(len)?;
-        if !self.hull.contains(addr, end) {
+        if !self.bounds.contain(addr, end) {
             return None;
         }
         self.table.read().regions.find(addr, end, f)

@@ -14,8 +14,7 @@ use crate::tl::ring_sink::BATCH;
 use crate::wire::header::{AmImm, Kind};
 use std::mem::MaybeUninit;
 
-/// Handles a message that has arrived. False: it is of another kind than the most frequent ones, and
-/// nothing was done.
+/// Handles a message that has arrived. False: it is of another kind than the most frequent ones, and nothing was done.
 #[inline(always)]
 fn on_packet<const MT: bool>(worker: &Worker, m: Message) -> bool {
     if m.kind != Kind::TagEager as u8 {

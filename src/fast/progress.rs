@@ -155,7 +155,7 @@ unsafe fn poll_sole(worker: &Worker, iface: SoleIface) -> u32 {
     unsafe { iface.progress(Alone(worker)) }
 }
 
-/// A worker in single-thread mode whose `rx` nothing borrows.
+/// A worker in single-thread mode, while nothing borrows its `rx`.
 #[derive(Clone, Copy)]
 struct Alone<'a>(&'a Worker);
 

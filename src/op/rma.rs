@@ -16,8 +16,7 @@ use crate::sys::cma::CmaDirection;
 use crate::sys::{clock, log};
 use crate::tl::registrar::MrUse;
 use crate::tl::rma::RmaDevice;
-use crate::tl::{CmaFault, CmaRemote};
-use crate::tl::{LaneSender, TlZcopy, Token};
+use crate::tl::{CmaFault, CmaRemote, LaneSender, TlZcopy, Token};
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 

@@ -26,7 +26,7 @@ pub trait ShortMessages: Copy {
     fn handle(self, worker: &Worker, m: Message) -> bool;
 }
 
-/// Handles the most frequent messages of rings: the hot path's part of a [`RingSink`], whose functions it implements.
+/// Handles the most frequent messages of rings: functions of [`RingSink`] that are the hot path's.
 pub trait ShortRings: ShortMessages {
     const BATCHES: bool;
     fn handle_eager(self, worker: &Worker, m: Message);

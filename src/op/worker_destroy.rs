@@ -128,9 +128,7 @@ fn drop_requests(w: &Worker) {
 
 /// Closes the connections of all interfaces.
 fn close_interfaces(w: &Worker) {
-    // Rings are closed before the inbox that contains them; then the peers close their rings to this worker.
     let mut rx = w.rx.lock();
-    rx.tl.shm.close();
     stop_events(w, &mut rx);
     rx.tl.close(sink::cold(w), &w.ctx.tl);
 }

@@ -117,7 +117,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
     }
     let named = release::named_by_requests(worker);
     reply_to_offers(worker, rx, &named);
-    let mut senders: PeerSet = rx.tl.shm.peers().collect();
+    let mut senders = PeerSet::default();
     rx.tl.each_sender(|peer| senders.insert(peer));
     let idle = worker.peer_lists.idle.lock().take();
     let (mut kept, mut looked_at) = (Vec::with_capacity(idle.len()), Vec::new());

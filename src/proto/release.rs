@@ -10,6 +10,7 @@ use super::proto_info;
 use crate::engine::peer::{Peer, PeerSet};
 use crate::engine::request::{PeerRef, Request};
 use crate::engine::worker::{Rx, Worker};
+use crate::sys::spare;
 use crate::tl::contract::Teardown;
 use std::sync::atomic::Ordering;
 
@@ -103,29 +104,17 @@ pub fn sweep(worker: &Worker, rx: &mut Rx) {
 /// Frees the memory that lists of peers needed when there were many more peers.
 fn trim(worker: &Worker, rx: &mut Rx) {
     let mut peers = worker.peers.lock();
-    if is_spare(peers.capacity(), peers.len()) {
+    if spare::is_spare(peers.capacity(), peers.len()) {
         peers.shrink_to_fit();
     }
     drop(peers);
     let lists = &worker.peer_lists;
     for list in [&lists.departing, &lists.departed, &lists.idle] {
-        list.lock().trim(is_spare);
+        list.lock().trim();
     }
-    trim_list(&mut worker.unlisted.lock());
-    trim_list(&mut worker.replaced_peers.lock());
-    rx.tl.shm.trim();
+    spare::trim(&mut worker.unlisted.lock());
+    spare::trim(&mut worker.replaced_peers.lock());
     rx.tl.trim();
-}
-
-fn trim_list<T>(list: &mut Vec<T>) {
-    if is_spare(list.capacity(), list.len()) {
-        list.shrink_to_fit();
-    }
-}
-
-/// Whether a list has far more room than it needs.
-fn is_spare(capacity: usize, len: usize) -> bool {
-    capacity > 64 && capacity / 8 > len
 }
 
 /// Removes peers from the lists in which other threads find them.
@@ -187,7 +176,6 @@ fn may_be_named_again(peer: &Peer) -> bool {
 fn named(worker: &Worker, rx: &mut Rx) -> PeerSet {
     let mut named = worker.peer_lists.all();
     add_those_of_requests(worker, &mut named);
-    named.extend(rx.tl.shm.peers());
     rx.tl.each_peer(&mut |peer| named.insert(peer));
     named
 }

@@ -5,6 +5,7 @@ use crate::engine::peer::{Peer, PeerHold};
 use crate::engine::worker::Worker;
 use crate::sys::log;
 use crate::tl::address::WorkerAddress;
+use crate::tl::reach::Reach;
 
 /// The peer of a worker address.
 ///
@@ -22,9 +23,12 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerHold, ucs
         );
         UCS_ERR_UNREACHABLE
     })?;
-    let peer = worker
-        .peer(address.uid, reach.inbox, reach.target)
-        .ok_or(UCS_ERR_INVALID_ADDR)?;
+    let (inbox, target) = match reach {
+        Reach::Inbox(inbox) => (Some(inbox), None),
+        Reach::Network(target) => (None, Some(target)),
+    };
+    let peer = worker.peer(address.uid, inbox, target);
+    let peer = peer.ok_or(UCS_ERR_INVALID_ADDR)?;
     prepare_inbox(worker, &peer, address);
     Ok(peer)
 }

@@ -121,7 +121,7 @@ pub fn progress_split_pushes(worker: &Worker) -> bool {
     left
 }
 
-/// Drops the messages to a peer whose ring is about to be freed.
+/// Drops the messages to a peer: its ring is about to be freed.
 pub fn drop_push(worker: &Worker, peer: &Peer) {
     worker
         .split_pushes

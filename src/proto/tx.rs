@@ -222,7 +222,7 @@ pub fn answer_put(peer: &Peer, status: ucs_status_t) {
     control(peer, Kind::PutAck, status as i8 as u8, 0, &[]);
 }
 
-/// [`control`] at the head of the queue of a lane by queue pairs, whose pending requests may wait for the answer.
+/// [`control`] at the head of the queue of a lane by queue pairs: requests there may wait for the answer.
 #[cold]
 pub fn control_first(peer: &Peer, kind: Kind, imm: u64, head: &[u8]) {
     let by_queue = |lane: &Lane| lane.qp_transport() != QpTransport::None;

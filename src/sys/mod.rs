@@ -29,6 +29,7 @@ pub mod process_monitor;
 pub mod regcache;
 pub mod ro_memfd;
 pub mod shm;
+pub mod spare;
 pub mod spin;
 pub mod sync;
 pub mod sysv;

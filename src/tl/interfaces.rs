@@ -100,7 +100,7 @@ impl<P: Copy + Eq> TlRx<P> {
         count
     }
 
-    /// The only interface of an adapter, whose hot path is progressed instead of [`progress`](Self::progress).
+    /// The only interface of an adapter: its hot path is an alternative to [`progress`](Self::progress).
     #[inline(always)]
     pub fn sole(&self) -> Option<SoleIface> {
         self.ib.as_deref().and_then(short::sole)
@@ -113,11 +113,7 @@ impl<P: Copy + Eq> TlRx<P> {
 
     #[inline(never)]
     fn progress_sockets<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
-        match self.sockets() {
-            // It connects where it polls.
-            Some(mut sockets) => sockets.poll(sink),
-            None => nothing(sink, IfaceKind::Tcp),
-        }
+        progress(self.sockets().as_mut(), sink)
     }
 
     fn sockets(&mut self) -> Option<Sockets<'_, P>> {
@@ -196,11 +192,13 @@ impl<P: Copy + Eq> TlRx<P> {
 
     /// Calls `act` with the peer of each connection and each incoming ring; with some more than once.
     pub fn each_peer(&mut self, act: &mut dyn FnMut(P)) {
+        self.shm.peers().for_each(&mut *act);
         each!(self, iface => iface.each_peer(act));
     }
 
     /// Calls `act` with the peers that may send without a connection of this side, and end of themselves.
     pub fn each_sender(&self, mut act: impl FnMut(P)) {
+        self.shm.peers().for_each(&mut act);
         if let Some(rings) = self.tofu.as_deref() {
             rings.peers().for_each(&mut act);
         }
@@ -213,11 +211,14 @@ impl<P: Copy + Eq> TlRx<P> {
 
     /// Frees memory that was needed when there were many more peers.
     pub fn trim(&mut self) {
+        self.shm.trim();
         each!(self, iface => iface.trim());
     }
 
-    /// Closes all connections, those of sockets first, and the interfaces of adapters.
+    /// Closes all rings, then all connections, those of sockets first, and the interfaces of adapters. The inbox stays,
+    /// in which peers close their rings.
     pub fn close<S: Sink<Peer = P>>(&mut self, sink: S, context: &TlContext) {
+        self.shm.close();
         if let Some(mut sockets) = self.sockets() {
             sockets.close(sink, context);
         }

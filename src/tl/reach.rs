@@ -8,11 +8,13 @@ use super::tofu::TofuTarget;
 use super::{FallbackTarget, LaneTarget, TlContext, TlWorker, ib, shm};
 use crate::sys::log;
 
-/// Where a worker is reached: at its inbox in shared memory, or else through a network.
+/// Where a worker is reached.
 #[derive(Clone, Debug)]
-pub struct Reach {
-    pub inbox: Option<InboxLocator>,
-    pub target: Option<LaneTarget>,
+pub enum Reach {
+    /// At its inbox in shared memory.
+    Inbox(InboxLocator),
+    /// Through a network.
+    Network(LaneTarget),
 }
 
 impl TlContext {
@@ -30,36 +32,21 @@ impl TlContext {
             self.shm.target(own.shm.as_ref(), to.shm.as_ref())
         };
         let Some(inbox) = inbox else {
-            let target = self.network_target(own, to);
-            return match target {
-                None => Err(self.unreachable_reason(own, to)),
-                target => Ok(Reach {
-                    inbox: None,
-                    target,
-                }),
-            };
+            let target = self.network_target(own, to).map(Reach::Network);
+            return target.ok_or_else(|| self.unreachable_reason(own, to));
         };
-        let other = if is_self {
-            None
-        } else {
-            let error = inbox.mapping_error();
-            error.and_then(|e| Some((e, self.network_target(own, to)?)))
-        };
-        let Some((e, target)) = other else {
-            return Ok(Reach {
-                inbox: Some(inbox),
-                target: None,
-            });
-        };
-        log::warn!(
-            "worker {:#x} (pid {}) is not reached by shared memory, which cannot be mapped: {e} (ulimit -v)",
-            to.uid,
-            inbox.id.pid
-        );
-        Ok(Reach {
-            inbox: None,
-            target: Some(target),
-        })
+        if !is_self
+            && let Some(e) = inbox.mapping_error()
+            && let Some(target) = self.network_target(own, to)
+        {
+            log::warn!(
+                "worker {:#x} (pid {}) is not reached by shared memory, which cannot be mapped: {e} (ulimit -v)",
+                to.uid,
+                inbox.id.pid
+            );
+            return Ok(Reach::Network(target));
+        }
+        Ok(Reach::Inbox(inbox))
     }
 
     /// The best of the networks.

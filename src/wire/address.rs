@@ -56,7 +56,7 @@ pub struct AddressSection<'a> {
     pub body: Cow<'a, [u8]>,
 }
 
-/// An address as sections, whose bodies the transports encode and decode.
+/// An address as sections. The transports encode and decode their bodies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackedAddress<'a> {
     /// Unique id of the worker.

@@ -9,7 +9,7 @@ use crate::tl::tofu::worker::TofuWorker;
 use crate::tl::{TlContext, TlWorker};
 use std::io;
 
-/// The worker whose interfaces are opened.
+/// What a worker needs its interfaces to know.
 #[derive(Clone, Copy, Debug)]
 pub struct IfaceParams {
     pub uid: u64,

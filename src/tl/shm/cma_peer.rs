@@ -61,7 +61,7 @@ impl CmaState {
     }
 }
 
-/// A peer whose memory is copied from and to.
+/// A peer, for copies from and to its memory.
 #[derive(Clone, Copy)]
 pub struct CmaPeer<'a> {
     pub uid: u64,
@@ -149,13 +149,13 @@ impl<'a> CmaPeer<'a> {
         self.state.cancels_seen.load(Ordering::Acquire)
     }
 
-    /// Counts a cancel of the peer, whose id is stored.
+    /// Counts a cancel of the peer. The id of the message is stored.
     pub fn note_cancel(self) {
         // Release: pairs with the Acquire load in `cancels_seen`.
         self.state.cancels_seen.fetch_add(1, Ordering::Release);
     }
 
-    /// Starts a copy. `None`: a message was cancelled whose id has not been received: try later.
+    /// Starts a copy. `None`: a message was cancelled, and its id has not been received: try later.
     pub fn begin_copy(self) -> Option<CmaGuard<'a>> {
         // SAFETY: the ring is mapped as long as the state exists, by the promise of `attach`. Acquire: pairs with the
         // Release stores in `attach` and `detach`.

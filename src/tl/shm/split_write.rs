@@ -12,7 +12,7 @@ const STEP: usize = 512 << 10;
 /// Shortest chunk that a receiver may set, bytes.
 const MIN_CHUNK: usize = 4096;
 
-/// A message whose receiver lets this process copy a part of it.
+/// A message of which the receiver lets this process copy a part.
 pub struct SplitWrite {
     /// Address in the receiver's memory.
     target: u64,

@@ -5,9 +5,9 @@ use super::close::CloseAnswer;
 use super::inbox::{Doorbell, Inbox};
 use super::order::Merge;
 use super::ring::Consumer;
-use crate::sys::log;
 #[cfg(not(loom))]
 use crate::sys::sync::AtomicU32;
+use crate::sys::{log, spare};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 #[cfg(not(loom))]
@@ -171,7 +171,7 @@ impl<P: Copy + Eq> ShmWorker<P> {
         self.offered().next().is_some()
     }
 
-    /// The rings that their senders offer to close, all of whose messages were taken.
+    /// The rings that their senders offer to close. All messages of these were taken.
     pub fn offered(&mut self) -> impl Iterator<Item = &mut ShmRx<P>> {
         let rings = self.rings.iter_mut().map(|ring| &mut **ring);
         rings.filter_map(|ring| ring.consumer.is_close_offered().then_some(ring))
@@ -193,12 +193,7 @@ impl<P: Copy + Eq> ShmWorker<P> {
 
     /// Frees memory that the list of rings needed when there were many more of them.
     pub fn trim(&mut self) {
-        /// A list with room for so many rings is left as it is.
-        const FEW: usize = 64;
-        let (room, len) = (self.rings.capacity(), self.rings.len());
-        if room > FEW && room / 8 > len {
-            self.rings.shrink_to_fit();
-        }
+        spare::trim(&mut self.rings);
     }
 
     /// Reads nothing more. The inbox stays: peers close their rings.

@@ -22,12 +22,16 @@ impl<P: Copy + Eq> Interface for Sockets<'_, P> {
     const KIND: IfaceKind = IfaceKind::Tcp;
     type Peer = P;
 
-    /// Connects, too, in each call that polls: attempts that have failed are repeated.
-    fn poll<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
+    /// Connects in each call that polls, because attempts that have failed are repeated, and in no other.
+    fn progress<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
         if !self.sockets.is_due(self.has_rings) {
             return 0;
         }
         self.connect(sink);
+        self.poll(sink)
+    }
+
+    fn poll<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
         let ports = self.ports.as_deref_mut();
         let mut oob = IbOob { sink, ports };
         if oob.is_due() {
@@ -73,10 +77,10 @@ impl<P: Copy + Eq> Interface for Sockets<'_, P> {
 }
 
 /// Has the sockets polled further, unless there is only the listening one.
-fn settle<S: Sink>(it: &mut Sockets<'_, S::Peer>, sink: S) {
-    let ports = it.ports.as_deref();
+fn settle<S: Sink>(iface: &mut Sockets<'_, S::Peer>, sink: S) {
+    let ports = iface.ports.as_deref();
     let requested = ports.is_some_and(|ports| !ports.oob_requests.is_empty());
-    sink.set_polled(IfaceKind::Tcp, requested || !it.sockets.is_quiet());
+    sink.set_polled(IfaceKind::Tcp, requested || !iface.sockets.is_quiet());
     // A peer may have begun a connection by a message on a socket.
     if let Some(ports) = ports {
         raise(ports, sink);

@@ -1,6 +1,5 @@
 //! What a context knows of the interconnect, and what the threads of a worker share of their interface.
 
-use super::address::TofuLocator;
 use super::amo::{AmoCaps, AmoVerb};
 use super::iface::TofuIface;
 use super::tni::{self, Tni};
@@ -132,8 +131,6 @@ fn amo_by_tni(options: &Options, offered: AmoCaps, program: Program) -> bool {
 /// What all threads of a worker use of its interface.
 pub struct TofuShared {
     pub iface: Arc<TofuIface>,
-    /// The worker's location, as its address names it.
-    pub locator: TofuLocator,
 }
 
 impl TofuShared {

@@ -220,7 +220,6 @@ impl<P: Copy + Eq> TofuWorker<P> {
     pub fn shared(&self) -> TofuShared {
         TofuShared {
             iface: self.iface.clone(),
-            locator: self.locator(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::engine::peer::Peer;
 use crate::engine::request::PeerRef;
+use crate::sys::spare::is_spare;
 use std::collections::VecDeque;
 
 /// Peers, the oldest entry first; each with a `T`.
@@ -49,8 +50,8 @@ impl<T> PeerList<T> {
         self.0.iter().map(|&(peer, _)| peer)
     }
 
-    /// Frees memory if `is_spare` says that the capacity is too large for the number of entries.
-    pub fn trim(&mut self, is_spare: impl FnOnce(usize, usize) -> bool) {
+    /// Frees memory that was needed when there were many more entries.
+    pub fn trim(&mut self) {
         if is_spare(self.0.capacity(), self.0.len()) {
             self.0.shrink_to_fit();
         }

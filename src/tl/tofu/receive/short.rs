@@ -1,14 +1,11 @@
 //! Polling of the MRQ as every call of progress does it, in single-thread mode.
 
-use super::{arrived, on_flush_reply};
+use super::{BATCH, arrived, on_flush_reply};
 use crate::tl::held::{Held, IfaceSlot};
 use crate::tl::interface::Interface;
 use crate::tl::sink::Sink;
 use crate::tl::tofu::utofu::{NO_NOTICE, NOT_FOUND, RMT_PUT, SUCCESS};
 use crate::tl::tofu::worker::TofuWorker;
-
-/// Maximum number of notices that one call handles at once.
-const BATCH: u32 = 16;
 
 /// What a poll has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
