@@ -4,38 +4,37 @@ use std::net::Ipv6Addr;
 use ucp::tl::address::WorkerAddress;
 use ucp::tl::ib::address::IbLocator;
 use ucp::tl::shm::address::ShmLocator;
-use ucp::tl::tcp::address::{NetAddress, TcpLocator};
+use ucp::tl::tcp::address::{NetAddress, TcpLocator, TcpUsage};
 use ucp::tl::tofu::address::TofuLocator;
 use ucp::wire::ib_port::{PortFlags, PortLocator};
 use ucp::wire::tofu_msg::RailVcqs;
 
-/// An address with every section, as hexadecimal digits.
+/// An address with a section of every transport, as hexadecimal digits.
 const EVERY_SECTION: &[&str] = &[
     // Prefix, uid.
-    "cb644fc2 8877665544332211",
+    "cb04cec7 8877665544332211",
     // Client id.
     "01 08 0807060504030201",
     // Name.
     "02 09 776f726b657220c3bc",
     // Shared memory: host, PID namespace, PID, descriptor, inode, IPC namespace, key, liveness place, flags.
     "03 29 2827262524232221 34333231 44434241 54535251 64636261 74737271 8887868584838281 94939291 00",
+    // Tofu: secret, VCQ, ticket queue, number, VCQs of rails.
+    "07 2a c8c7c6c5c4c3c2c1 d8d7d6d5d4d3d2d1 e8e7e6e5e4e3e2e1 f2f1",
+    "1716151413121110 2726252423222120",
     // InfiniBand: secret, then for each port flags, MTU, speed, LID, QPN, GID.
     "05 3a a8a7a6a5a4a3a2a1",
     "07 05 85 0102 00000000 0100000affff00000000000000000000",
     "08 05 85 0102 b4b3b2b1 010000000000000000000000000080fe",
-    // Tofu: secret, VCQ, ticket queue, number, VCQs of rails.
-    "07 2a c8c7c6c5c4c3c2c1 d8d7d6d5d4d3d2d1 e8e7e6e5e4e3e2e1 f2f1",
-    "1716151413121110 2726252423222120",
     // TCP: port, secret, network, then for each address family, speed, address.
     "04 26 3231 4847464544434241 54535251",
     "04 6a 0a010203",
     "06 85 fd000000000000000000000000000001",
-    // TCP for wireup.
-    "06 14 6261 7877767574737271 84838281",
-    "04 00 c0a80001",
     // CRC-32.
-    "55486d16",
+    "8ad75da9",
 ];
+/// The section of TCP for wireup alone.
+const WIREUP: &[&str] = &["06 14 6261 7877767574737271 84838281", "04 00 c0a80001"];
 /// An address without sections.
 const EMPTY: &[&str] = &["cb04c1fb", "0900000000000000", "00eaab76"];
 
@@ -48,13 +47,7 @@ fn bytes(hex: &[&str]) -> Vec<u8> {
 fn empty(uid: u64) -> WorkerAddress {
     WorkerAddress {
         uid,
-        client_id: None,
-        name: None,
-        shm: None,
-        ib: None,
-        tofu: None,
-        tcp: None,
-        wireup_tcp: None,
+        ..WorkerAddress::default()
     }
 }
 
@@ -69,7 +62,6 @@ fn every_section() -> WorkerAddress {
     };
     let net = |ip: &str, mbps| NetAddress::new(ip.parse().unwrap(), mbps);
     WorkerAddress {
-        uid: 0x1122_3344_5566_7788,
         client_id: Some(0x0102_0304_0506_0708),
         name: Some("worker \u{fc}".to_owned()),
         shm: Some(ShmLocator {
@@ -102,22 +94,18 @@ fn every_section() -> WorkerAddress {
             rails: RailVcqs::of([0x1011_1213_1415_1617, 0x2021_2223_2425_2627].into_iter()),
         }),
         tcp: Some(TcpLocator {
+            usage: TcpUsage::Messages,
             port: 0x3132,
             secret: 0x4142_4344_4546_4748,
             network: 0x5152_5354,
             addresses: vec![net("10.1.2.3", 10_000), net("fd00::1", 100_000)],
         }),
-        wireup_tcp: Some(TcpLocator {
-            port: 0x6162,
-            secret: 0x7172_7374_7576_7778,
-            network: 0x8182_8384,
-            addresses: vec![net("192.168.0.1", 1)],
-        }),
+        ..empty(0x1122_3344_5566_7788)
     }
 }
 
 #[test]
-fn every_section_has_its_bytes() {
+fn all_sections_have_their_bytes() {
     let blob = bytes(EVERY_SECTION);
     assert_eq!(every_section().encode(), blob);
     assert_eq!(WorkerAddress::decode(&blob), Ok(every_section()));
@@ -143,7 +131,13 @@ fn a_section_has_the_same_bytes_alone() {
         ..empty(9)
     };
     let wireup = WorkerAddress {
-        wireup_tcp: all.wireup_tcp,
+        tcp: Some(TcpLocator {
+            usage: TcpUsage::Wireup,
+            port: 0x6162,
+            secret: 0x7172_7374_7576_7778,
+            network: 0x8182_8384,
+            addresses: vec![NetAddress::new("192.168.0.1".parse().unwrap(), 1)],
+        }),
         ..empty(9)
     };
     let tofu = WorkerAddress {
@@ -156,12 +150,13 @@ fn a_section_has_the_same_bytes_alone() {
     };
     for (address, expected) in [
         (shm, section(3, 1)),
-        (ports, section(4, 3)),
-        (tofu, section(7, 2)),
+        (tofu, section(4, 2)),
+        (ports, section(6, 3)),
         (tcp, section(9, 3)),
-        (wireup, section(12, 2)),
+        (wireup, bytes(WIREUP)),
     ] {
         let blob = address.encode();
         assert_eq!(blob[12..blob.len() - 4], expected);
+        assert_eq!(WorkerAddress::decode(&blob), Ok(address));
     }
 }

@@ -33,13 +33,7 @@ fn keys() {
 fn address() {
     let bare = WorkerAddress {
         uid: 1,
-        client_id: None,
-        name: None,
-        shm: None,
-        ib: None,
-        tcp: None,
-        tofu: None,
-        wireup_tcp: None,
+        ..WorkerAddress::default()
     };
     assert_eq!(bare.encode().len(), 16);
     // With shared memory: `an_address_with_shm_is_small` in src/tl/address/tests.rs pins 59.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ucp::tl::address::WorkerAddress;
 use ucp::tl::ib::address::IbLocator;
 use ucp::tl::shm::address::ShmLocator;
-use ucp::tl::tcp::address::{MAX_ADDRESSES, NetAddress, TcpLocator};
+use ucp::tl::tcp::address::{MAX_ADDRESSES, NetAddress, TcpLocator, TcpUsage};
 use ucp::tl::tofu::address::TofuLocator;
 use ucp::wire::address::{self, AddressError};
 use ucp::wire::header::{
@@ -39,8 +39,10 @@ fn tcp() -> impl Strategy<Value = TcpLocator> {
     ];
     let address = (ip, any::<u8>()).prop_map(|(ip, speed)| NetAddress { ip, speed });
     let addresses = prop::collection::vec(address, 0..=MAX_ADDRESSES);
-    (any::<u16>(), any::<u64>(), any::<u32>(), addresses).prop_map(
-        |(port, secret, network, addresses)| TcpLocator {
+    let usage = prop_oneof![Just(TcpUsage::Messages), Just(TcpUsage::Wireup)];
+    (usage, any::<u16>(), any::<u64>(), any::<u32>(), addresses).prop_map(
+        |(usage, port, secret, network, addresses)| TcpLocator {
+            usage,
             port,
             secret,
             network,
@@ -86,28 +88,22 @@ fn worker_address() -> impl Strategy<Value = WorkerAddress> {
         prop::option::of(ib()),
         prop::option::of(tofu()),
         prop::option::of(tcp()),
-        any::<bool>(),
     )
-        .prop_map(
-            |(uid, client_id, name, shm, ib, tofu, sockets, ib_by_tcp)| {
-                // An address with TCP for wireup only has another section instead.
-                let (tcp, wireup_tcp) = if ib_by_tcp {
-                    (None, sockets)
-                } else {
-                    (sockets, None)
-                };
-                WorkerAddress {
-                    uid,
-                    client_id,
-                    name,
-                    shm,
-                    ib,
-                    tofu,
-                    tcp,
-                    wireup_tcp,
-                }
-            },
-        )
+        .prop_map(|(uid, client_id, name, shm, ib, tofu, tcp)| {
+            let named = WorkerAddress {
+                uid,
+                client_id,
+                name,
+                ..WorkerAddress::default()
+            };
+            WorkerAddress {
+                shm,
+                ib,
+                tofu,
+                tcp,
+                ..named
+            }
+        })
 }
 
 fn rkey() -> impl Strategy<Value = PackedRkey> {

@@ -2,7 +2,7 @@
 
 use super::job::JobInfo;
 use super::policy;
-pub use super::policy::{Policy, TRANSPORTS};
+pub use super::policy::{Policy, transports};
 use super::regions::RegionTable;
 use super::rkey::MappedSegments;
 use crate::ctypes::*;
@@ -87,11 +87,9 @@ impl Context {
             shm: policy.shm,
         };
         let tl = TlContext::new(&options, program);
-        // A list of devices may be the reason; and Tofu is not used with `UCP_FEATURE_WAKEUP`.
+        // A list of devices may be the reason.
         let every = options.net_devices.is_all();
-        policy::warn_of_transports(&options, |name| {
-            every && tl.lacks_devices(name) && !(name == "tofu" && program.sleeps)
-        });
+        policy::warn_of_transports(&options, |name| every && tl.lacks_devices(name));
         if !policy.loopback && !tl.has_network() {
             return Err(policy::none_usable(&options));
         }

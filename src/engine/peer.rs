@@ -276,7 +276,12 @@ impl Peer {
     /// Whether TCP was selected when the peer was made. Messages by a fallback connection keep the size limits of a
     /// ring, as their protocol can be selected before.
     pub fn has_socket(&self) -> bool {
-        self.inbox.is_none() && self.qp_transport() == QpTransport::None && !self.has_rings()
+        self.inbox.is_none()
+            && match self.target.as_deref() {
+                Some(target) => target.fallback().is_some(),
+                // The peer has connected to this worker.
+                None => self.qp_transport() == QpTransport::None,
+            }
     }
 
     /// How queue pairs reach it.

@@ -4,16 +4,17 @@ use crate::ctypes::*;
 use crate::options::{OpFlag, Options, RndvScheme, Size};
 use crate::sys::log;
 use crate::tl::cm_conn::CmTransport;
-use crate::tl::{resource, resources};
+use crate::tl::{resource, resources, transport_names};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Transports of this version, as `UCX_TLS` names them.
-pub const TRANSPORTS: [&str; 8] = [
-    "self", "posix", "sysv", "cma", "rc_verbs", "ud_verbs", "tofu", "tcp",
-];
-/// Those from here on reach other hosts.
-const FIRST_NETWORK: usize = 4;
+/// Transports within a host, as `UCX_TLS` names them.
+const LOCAL: [&str; 4] = ["self", "posix", "sysv", "cma"];
+
+/// Transports of this version, preferred first, as `UCX_TLS` names them.
+pub fn transports() -> impl Iterator<Item = &'static str> {
+    LOCAL.into_iter().chain(transport_names())
+}
 
 /// `UCX_RNDV_THRESH=auto` over shared memory: an unexpected eager message is copied twice, and for a longer one a
 /// rendezvous costs less than that.
@@ -103,7 +104,7 @@ impl Policy {
         let mapped = tls.allows("posix") || tls.allows("sysv");
         let shm = mapped && options.shm_devices.allows(MEMORY);
         let loopback = shm || tls.allows("self") && options.self_devices.allows(MEMORY);
-        let network = TRANSPORTS[FIRST_NETWORK..].iter().any(|tl| tls.allows(tl));
+        let network = transport_names().any(|tl| tls.allows(tl));
         if !loopback && !network {
             warn_of_transports(options, |_| false);
             return Err(none_usable(options));
@@ -181,7 +182,7 @@ fn source(address: &str) -> Option<IpAddr> {
 /// Logs that the options leave no transport; returns the status.
 pub fn none_usable(options: &Options) -> ucs_status_t {
     let asked = options.get("TLS").unwrap_or_default();
-    let ours = TRANSPORTS.join(", ");
+    let ours = transports().collect::<Vec<_>>().join(", ");
     log::error!("no usable transports/devices (asked {asked}; this version has {ours})");
     UCS_ERR_NO_DEVICE
 }
@@ -208,7 +209,7 @@ pub fn warn_of_transports(options: &Options, absent: impl Fn(&str) -> bool) {
     if !options.warn_invalid_config || options.tls.is_negated() {
         return;
     }
-    let here: Vec<_> = TRANSPORTS.into_iter().filter(|tl| !absent(tl)).collect();
+    let here: Vec<_> = transports().filter(|tl| !absent(tl)).collect();
     let unknown = options.tls.unknown(&here);
     let (names, here) = (unknown.join("','"), here.join(", "));
     match unknown.len() {

@@ -215,12 +215,15 @@ mod tests {
         flags.update(Tcp, || true);
         flags.update(Tcp, || false);
         assert!(flags.none());
-        for kind in IfaceKind::ALL {
+        for &kind in IfaceKind::ALL {
             flags.raise_connect(kind);
             assert!(flags.has(kind) && !flags.only(kind) && flags.has_connects(kind));
             assert!(flags.take_connect(kind) && !flags.take_connect(kind));
             assert!(flags.only(kind) && flags.backlog() == 0);
-            let others = IfaceKind::ALL.into_iter().filter(|&other| other != kind);
+            let others = IfaceKind::ALL
+                .iter()
+                .copied()
+                .filter(|&other| other != kind);
             assert!(others.clone().all(|other| !flags.has(other)));
             flags.update(kind, || false);
             assert!(flags.none());

@@ -65,7 +65,7 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
 /// Whether peers wait for a connection.
 fn has_connects(worker: &Worker) -> bool {
     let flags = &worker.progress_flags;
-    (IfaceKind::ALL.into_iter()).any(|kind| flags.has_connects(kind))
+    (IfaceKind::ALL.iter()).any(|&kind| flags.has_connects(kind))
 }
 
 /// Whether a pending queue waits for room that no event reports: only progress can send it.
@@ -82,7 +82,7 @@ fn pending(worker: &Worker, wake: &Wakeup) -> bool {
         if let Some(x) = worker.cm.lock().as_deref_mut() {
             x.urgent = true;
         }
-        for kind in IfaceKind::ALL {
+        for &kind in IfaceKind::ALL {
             worker.progress_flags.raise(kind);
         }
     }

@@ -6,7 +6,7 @@ use crate::engine::policy::Policy;
 use crate::options::Options;
 use crate::tl::Resource;
 use crate::tl::contract::AmLimits;
-use crate::tl::resources::{self, MemoryUse};
+use crate::tl::resources::{self, MemoryUse, ResourceQuery};
 
 /// Resources that the options allow, preferred first.
 pub fn of(options: &Options, policy: &Policy) -> Vec<Resource> {
@@ -17,5 +17,11 @@ pub fn of(options: &Options, policy: &Policy) -> Vec<Resource> {
     };
     let longest =
         |limits: &AmLimits, in_place| proto_info::size(select::longest_by_socket(limits, in_place));
-    resources::all(options, memory, MAX_EAGER, longest)
+    let query = ResourceQuery {
+        options,
+        max_eager: MAX_EAGER,
+        longest: &longest,
+        adapters: Vec::new(),
+    };
+    resources::all(query, memory)
 }

@@ -1,20 +1,25 @@
 //! The kinds of interfaces.
 
-/// A kind of interface that a worker's progress polls only while it has something to do, or to connect. (Rings in
-/// shared memory are polled in each call.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IfaceKind {
-    Ib,
-    Tofu,
-    Tcp,
-}
+use super::networks::networks;
 
-impl IfaceKind {
-    /// In the order in which progress polls them.
-    pub const ALL: [IfaceKind; 3] = [IfaceKind::Ib, IfaceKind::Tofu, IfaceKind::Tcp];
-    /// How many there are.
-    pub const COUNT: usize = Self::ALL.len();
+macro_rules! iface_kind {
+    ($($(#[$cfg:meta])* $Kind:ident $net:ident $Context:ident;)* @) => {
+        /// A kind of interface that a worker's progress polls only while it has something to do, or to connect. (Rings
+        /// in shared memory are polled in each call.)
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum IfaceKind {
+            $($(#[$cfg])* $Kind,)*
+        }
+
+        impl IfaceKind {
+            /// In the order in which progress polls them.
+            pub const ALL: &[IfaceKind] = &[$($(#[$cfg])* IfaceKind::$Kind),*];
+            /// How many there are.
+            pub const COUNT: usize = Self::ALL.len();
+        }
+    };
 }
+networks!(iface_kind);
 
 #[cfg(test)]
 mod tests {
@@ -22,8 +27,8 @@ mod tests {
 
     #[test]
     fn a_kind_is_its_index() {
-        for (i, kind) in IfaceKind::ALL.into_iter().enumerate() {
-            assert_eq!(kind as usize, i);
+        for (i, kind) in IfaceKind::ALL.iter().enumerate() {
+            assert_eq!(*kind as usize, i);
         }
     }
 }

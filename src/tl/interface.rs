@@ -14,6 +14,12 @@ pub const LINGER_MS: u64 = 1000;
 /// is called statically, by [`TlRx`](super::TlRx).
 pub trait Interface {
     const KIND: IfaceKind;
+    /// Progress is part of the function that progresses all interfaces, not called by it.
+    const IS_INLINED: bool = false;
+    /// It is polled in each progress call of the worker, from the first on.
+    const IS_ALWAYS_POLLED: bool = false;
+    /// Its device accesses user memory: it is closed after the others, and frees what it has then.
+    const USES_USER_MEMORY: bool = false;
     /// Names a peer.
     type Peer: Copy + Eq;
 
@@ -33,8 +39,17 @@ pub trait Interface {
         count
     }
 
+    /// A progress call of the worker ends that has progressed the interface of sockets.
+    fn end_progress(&self) {}
+
+    /// Polls what does not wait for the clock, which has not advanced. Returns the number of events.
+    fn between_ticks<S: Sink<Peer = Self::Peer>>(&mut self, _sink: S) -> u32 {
+        0
+    }
+
     /// Does what is due at `now`, coarse milliseconds: repeats requests to connect, retransmits, probes peers, frees
-    /// connections that have ended. Returns the number of events. Called when the clock has advanced.
+    /// connections that have ended. Returns the number of events. Called when the clock has advanced, in
+    /// forked children ([`Sink::is_inherited`]), too.
     fn tick<S: Sink<Peer = Self::Peer>>(&mut self, sink: S, context: &TlContext, now: u64) -> u32;
 
     /// Prepares for sleep: what arrives from now on makes a descriptor readable. False: there is work.
@@ -52,6 +67,9 @@ pub trait Interface {
 
     /// Calls `act` with the peer of each connection and each incoming ring; with some more than once.
     fn each_peer(&mut self, act: &mut dyn FnMut(Self::Peer));
+
+    /// Calls `act` with the peers that may send without a connection of this side, and end of themselves.
+    fn each_sender(&self, _act: &mut dyn FnMut(Self::Peer)) {}
 
     /// The device writes nothing more for these peers, which have failed, and nothing more of what they have sent is
     /// handled. Called before their requests end. Lanes are ended by [`teardown`](super::contract::LaneOps::teardown).

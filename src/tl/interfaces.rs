@@ -2,52 +2,110 @@
 
 mod open;
 
-pub use open::IfaceParams;
 pub use rings::PolledRings;
 
 use super::held::{Held, IfaceSlot};
 use super::ib::receive::short::{self, SoleIface};
 use super::ib::worker::IbWorker;
 use super::interface::Interface;
+use super::network::Network;
+use super::networks::networks;
 use super::ring_sink::RingSink;
 use super::shm::receive::short as rings;
 use super::shm::worker::ShmWorker;
 use super::sink::Sink;
 use super::tcp::interface::Sockets;
-use super::tcp::worker::TcpWorker;
 use super::tofu::worker::TofuWorker;
 use super::{IfaceKind, TlContext, TlWorker, shm, tofu};
 use std::os::fd::BorrowedFd;
 
-/// The transports' part of a worker that only its progress thread uses; `None` where a transport is not used. `P` names
-/// a peer.
-pub struct TlRx<P> {
-    pub shm: ShmWorker<P>,
-    pub ib: Option<Box<IbWorker<P>>>,
-    pub tofu: Option<Box<TofuWorker<P>>>,
-    pub tcp: Option<Box<TcpWorker<P>>>,
+macro_rules! interfaces {
+    ($($(#[$cfg:meta])* $Kind:ident $net:ident $Context:ident;)* @) => {
+        /// The transports' part of a worker that only its progress thread uses; `None` where a transport is not used.
+        /// `P` names a peer.
+        pub struct TlRx<P: Copy + Eq> {
+            pub shm: ShmWorker<P>,
+            $(
+                $(#[$cfg])*
+                pub $net: Option<Box<<super::$net::context::$Context as Network>::Iface<P>>>,
+            )*
+        }
+    };
+}
+networks!(interfaces);
+
+/// The interface of a network, if there is one: what a worker has of the network, or a value that borrows it.
+macro_rules! iface {
+    ($interfaces:expr, tcp) => {
+        $interfaces
+            .tcp
+            .as_deref_mut()
+            .map(|sockets| Sockets {
+                sockets,
+                ports: $interfaces.ib.as_deref_mut(),
+                has_rings: !$interfaces.shm.is_empty(),
+            })
+            .as_mut()
+    };
+    ($interfaces:expr, $net:ident) => {
+        $interfaces.$net.as_deref_mut()
+    };
 }
 
 /// Calls `$act` with each interface that there is, as `$iface`.
 macro_rules! each {
-    ($interfaces:expr, $iface:ident => $act:expr) => {{
-        let TlRx { shm, ib, tofu, tcp } = $interfaces;
-        if let Some(sockets) = tcp.as_deref_mut() {
-            let $iface = &mut Sockets {
-                sockets,
-                ports: ib.as_deref_mut(),
-                has_rings: !shm.is_empty(),
-            };
-            $act;
-        }
-        if let Some($iface) = ib.as_deref_mut() {
-            $act;
-        }
-        if let Some($iface) = tofu.as_deref_mut() {
-            $act;
-        }
+    ($interfaces:expr, $iface:ident => $act:expr) => {
+        networks!(each_arms $interfaces, $iface => $act)
+    };
+}
+
+macro_rules! each_arms {
+    (
+        $($(#[$cfg:meta])* $Kind:ident $net:ident $Context:ident;)*
+        @ $interfaces:expr, $iface:ident => $act:expr
+    ) => {{
+        $(
+            $(#[$cfg])*
+            if let Some($iface) = iface!($interfaces, $net) {
+                $act;
+            }
+        )*
     }};
 }
+
+macro_rules! progress_polled {
+    ($($(#[$cfg:meta])* $Kind:ident $net:ident $Context:ident;)* @) => {
+        impl<P: Copy + Eq> TlRx<P> {
+            /// Progresses the interfaces for which `polled` is true. Returns the number of events.
+            #[inline(always)]
+            pub fn progress<S: Sink<Peer = P>>(
+                &mut self,
+                sink: S,
+                polled: impl Fn(IfaceKind) -> bool,
+            ) -> u32 {
+                let mut count = 0;
+                $(
+                    $(#[$cfg])*
+                    if polled(IfaceKind::$Kind) {
+                        count += progress(iface!(self, $net), sink, IfaceKind::$Kind);
+                    }
+                )*
+                count
+            }
+
+            /// Closes the interfaces whose devices access user memory, or the others.
+            fn close_those<S: Sink<Peer = P>>(&mut self, sink: S, context: &TlContext, users: bool) {
+                $(
+                    $(#[$cfg])*
+                    if close_if(iface!(self, $net), sink, context, users) && users {
+                        self.$net = None;
+                    }
+                )*
+            }
+        }
+    };
+}
+networks!(progress_polled);
 
 impl<P: Copy + Eq> TlRx<P> {
     /// Looks for messages in the rings of a worker that polls only these, of which there are few: there is no
@@ -80,26 +138,6 @@ impl<P: Copy + Eq> TlRx<P> {
         shm::accept::free_finished(&mut self.shm, sink);
     }
 
-    /// Progresses the interfaces for which `polled` is true. Returns the number of events.
-    #[inline(always)]
-    pub fn progress<S: Sink<Peer = P>>(
-        &mut self,
-        sink: S,
-        polled: impl Fn(IfaceKind) -> bool,
-    ) -> u32 {
-        let mut count = 0;
-        if polled(IfaceKind::Ib) {
-            count += progress(self.ib.as_deref_mut(), sink);
-        }
-        if polled(IfaceKind::Tofu) {
-            count += progress_called(self.tofu.as_deref_mut(), sink);
-        }
-        if polled(IfaceKind::Tcp) {
-            count += self.progress_sockets(sink.cold());
-        }
-        count
-    }
-
     /// The only interface of an adapter: its hot path is an alternative to [`progress`](Self::progress).
     #[inline(always)]
     pub fn sole(&self) -> Option<SoleIface> {
@@ -111,24 +149,19 @@ impl<P: Copy + Eq> TlRx<P> {
         (self.ib.as_deref_mut()).map_or(0, |ports| ports.poll(sink))
     }
 
-    #[inline(never)]
-    fn progress_sockets<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
-        progress(self.sockets().as_mut(), sink)
-    }
-
-    fn sockets(&mut self) -> Option<Sockets<'_, P>> {
-        Some(Sockets {
-            sockets: self.tcp.as_deref_mut()?,
-            ports: self.ib.as_deref_mut(),
-            has_rings: !self.shm.is_empty(),
-        })
+    /// The interfaces that are polled in each progress call.
+    pub fn always_polled(&mut self) -> Vec<IfaceKind> {
+        fn kind<I: Interface>(_: &I) -> Option<IfaceKind> {
+            I::IS_ALWAYS_POLLED.then_some(I::KIND)
+        }
+        let mut polled = Vec::new();
+        each!(self, iface => polled.extend(kind(iface)));
+        polled
     }
 
     /// A progress call of the worker ends that has progressed the sockets.
-    pub fn end_progress(&self) {
-        if let Some(sockets) = self.tcp.as_deref() {
-            sockets.end_poll();
-        }
+    pub fn end_progress(&mut self) {
+        each!(self, iface => iface.end_progress());
     }
 
     /// Polls what does not wait for the clock, or, if that has advanced to `now`, coarse milliseconds, does what is
@@ -141,23 +174,10 @@ impl<P: Copy + Eq> TlRx<P> {
         now: Option<u64>,
     ) -> u32 {
         let mut count = 0;
-        if let Some(ports) = self.ib.as_deref_mut() {
-            count += match now {
-                Some(now) => ports.tick(sink, context, now),
-                // Connection requests do not wait for the clock.
-                None => ports.poll(sink),
-            };
-        }
-        let Some(now) = now else { return count };
-        if sink.is_inherited() {
-            return count;
-        }
-        if let Some(rings) = self.tofu.as_deref_mut() {
-            count += rings.tick(sink, context, now);
-        }
-        if let Some(mut sockets) = self.sockets() {
-            count += sockets.tick(sink, context, now);
-        }
+        each!(self, iface => count += match now {
+            Some(now) => iface.tick(sink, context, now),
+            None => iface.between_ticks(sink),
+        });
         count
     }
 
@@ -197,11 +217,9 @@ impl<P: Copy + Eq> TlRx<P> {
     }
 
     /// Calls `act` with the peers that may send without a connection of this side, and end of themselves.
-    pub fn each_sender(&self, mut act: impl FnMut(P)) {
+    pub fn each_sender(&mut self, mut act: impl FnMut(P)) {
         self.shm.peers().for_each(&mut act);
-        if let Some(rings) = self.tofu.as_deref() {
-            rings.peers().for_each(&mut act);
-        }
+        each!(self, iface => iface.each_sender(&mut act));
     }
 
     /// The devices write nothing more for these peers, which have failed.
@@ -219,20 +237,13 @@ impl<P: Copy + Eq> TlRx<P> {
     /// in which peers close their rings.
     pub fn close<S: Sink<Peer = P>>(&mut self, sink: S, context: &TlContext) {
         self.shm.close();
-        if let Some(mut sockets) = self.sockets() {
-            sockets.close(sink, context);
-        }
+        self.close_those(sink, context, false);
         self.close_adapters(sink, context);
     }
 
     /// Closes the interfaces of adapters: afterwards none accesses memory for this worker.
     pub fn close_adapters<S: Sink<Peer = P>>(&mut self, sink: S, context: &TlContext) {
-        if let Some(mut ports) = self.ib.take() {
-            ports.close(sink, context);
-        }
-        if let Some(mut rings) = self.tofu.take() {
-            rings.close(sink, context);
-        }
+        self.close_those(sink, context, true);
     }
 }
 
@@ -250,18 +261,54 @@ impl<P: Copy + Eq> IfaceSlot<TofuWorker<P>> for TlRx<P> {
     }
 }
 
+/// Progresses an interface. Returns the number of events.
 #[inline(always)]
-fn progress<I: Interface, S: Sink<Peer = I::Peer>>(iface: Option<&mut I>, sink: S) -> u32 {
-    let Some(iface) = iface else {
-        return nothing(sink, I::KIND);
-    };
-    iface.progress(sink)
+fn progress<I: Interface, S: Sink<Peer = I::Peer>>(
+    iface: Option<&mut I>,
+    sink: S,
+    kind: IfaceKind,
+) -> u32 {
+    if I::IS_INLINED {
+        progress_here(iface, sink, kind)
+    } else {
+        progress_called(iface, sink, kind)
+    }
 }
 
-/// [`progress`] by a call.
+#[inline(always)]
+fn progress_here<I: Interface, S: Sink<Peer = I::Peer>>(
+    iface: Option<&mut I>,
+    sink: S,
+    kind: IfaceKind,
+) -> u32 {
+    match iface {
+        Some(iface) => iface.progress(sink),
+        None => nothing(sink, kind),
+    }
+}
+
+/// [`progress_here`] by a call.
 #[inline(never)]
-fn progress_called<I: Interface, S: Sink<Peer = I::Peer>>(iface: Option<&mut I>, sink: S) -> u32 {
-    progress(iface, sink)
+fn progress_called<I: Interface, S: Sink<Peer = I::Peer>>(
+    iface: Option<&mut I>,
+    sink: S,
+    kind: IfaceKind,
+) -> u32 {
+    progress_here(iface, sink, kind)
+}
+
+/// Closes an interface whose device accesses user memory (`users`), or another one. Returns whether it was closed.
+fn close_if<I: Interface, S: Sink<Peer = I::Peer>>(
+    iface: Option<&mut I>,
+    sink: S,
+    context: &TlContext,
+    users: bool,
+) -> bool {
+    let iface = iface.filter(|_| I::USES_USER_MEMORY == users);
+    iface.is_some_and(|iface| {
+        iface.close(sink, context);
+        true
+    })
 }
 
 /// An interface that there is not, or not any more, is not polled again. Returns no events.

@@ -1,33 +1,57 @@
 //! The closed set of lanes.
 
 use super::contract::{LaneError, LaneOps, QpTransport, RecordHdr, Teardown};
-use super::{SplitCopy, SplitCopyId, Token, ib, shm, tcp, tofu};
+use super::network::Network;
+use super::networks::networks;
+use super::{SplitCopy, SplitCopyId, Token, shm};
 
-/// The transport to a peer, with its state. The sending thread holds the peer's lock, so that one thread at a time
-/// sends.
-pub enum Lane {
-    /// A ring in the peer's shared memory.
-    Shm(Box<shm::outbox::Outbox>),
-    /// The sending half of a connection between two queue pairs.
-    Ib(Box<ib::sender::IbSender>),
-    /// A ring in the peer's memory, written by the Tofu interconnect.
-    Tofu(Box<tofu::sender::TofuSender>),
-    /// The sending half of a TCP connection.
-    Tcp(Box<tcp::sender::TcpSender>),
+/// A sender that a lane may have: code that knows the transport gets it without a match.
+pub trait LaneSender: LaneOps {
+    /// The lane's sender, if there is a lane of this transport.
+    fn of(lane: &mut Option<Lane>) -> Option<&mut Self>;
 }
 
-/// Evaluates an expression with the sender of a lane, by static dispatch: once for each type of sender. The sender is a
-/// reference, mutable if that to the lane is.
-macro_rules! with_sender {
-    ($lane:expr, $sender:ident => $value:expr) => {
-        match $lane {
-            $crate::tl::Lane::Shm($sender) => $value,
-            $crate::tl::Lane::Ib($sender) => $value,
-            $crate::tl::Lane::Tofu($sender) => $value,
-            $crate::tl::Lane::Tcp($sender) => $value,
+macro_rules! lane {
+    ($($(#[$cfg:meta])* $Kind:ident $net:ident $Context:ident;)* @) => {
+        /// The transport to a peer, with its state. The sending thread holds the peer's lock, so that one thread at a
+        /// time sends.
+        pub enum Lane {
+            /// A ring in the peer's shared memory.
+            Shm(Box<shm::outbox::Outbox>),
+            $($(#[$cfg])* $Kind(Box<<super::$net::context::$Context as Network>::Sender>),)*
+        }
+
+        $(
+            $(#[$cfg])*
+            impl LaneSender for <super::$net::context::$Context as Network>::Sender {
+                #[inline(always)]
+                fn of(lane: &mut Option<Lane>) -> Option<&mut Self> {
+                    match lane {
+                        Some(Lane::$Kind(sender)) => Some(sender.as_mut()),
+                        _ => None,
+                    }
+                }
+            }
+        )*
+    };
+}
+networks!(lane);
+
+macro_rules! define_with_sender {
+    ($($(#[$cfg:meta])* $Kind:ident $net:ident $Context:ident;)* @ $dollar:tt) => {
+        /// Evaluates an expression with the sender of a lane, by static dispatch: once for each type of sender. The
+        /// sender is a reference, mutable if that to the lane is.
+        macro_rules! with_sender {
+            ($dollar lane:expr, $dollar sender:ident => $dollar value:expr) => {
+                match $dollar lane {
+                    $crate::tl::Lane::Shm($dollar sender) => $dollar value,
+                    $($(#[$cfg])* $crate::tl::Lane::$Kind($dollar sender) => $dollar value,)*
+                }
+            };
         }
     };
 }
+networks!(define_with_sender $);
 pub(crate) use with_sender;
 
 /// The part of [`LaneOps`] that sends records by copies, by the sender's own functions `has_room` and `send`: in an
@@ -53,28 +77,6 @@ macro_rules! sends_records {
     };
 }
 pub(super) use sends_records;
-
-/// A sender that a lane may have: code that knows the transport gets it without a match.
-pub trait LaneSender: LaneOps {
-    /// The lane's sender, if there is a lane of this transport.
-    fn of(lane: &mut Option<Lane>) -> Option<&mut Self>;
-}
-
-macro_rules! lane_sender {
-    ($variant:ident, $sender:ty) => {
-        impl LaneSender for $sender {
-            #[inline(always)]
-            fn of(lane: &mut Option<Lane>) -> Option<&mut Self> {
-                match lane {
-                    Some(Lane::$variant(sender)) => Some(sender.as_mut()),
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-lane_sender!(Ib, ib::sender::IbSender);
-lane_sender!(Tofu, tofu::sender::TofuSender);
 
 /// [`LaneOps`] of whichever sender the lane has, as far as it is called through the enum. Where the transport is known,
 /// and for records, its sender is called ([`with_sender!`]).
@@ -255,17 +257,20 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tl::contract::LaneError;
 
     #[test]
     fn only_a_ring_in_shared_memory_is_called_corrupt() {
         assert_eq!(shm::outbox::Outbox::REFUSED, LaneError::Unusable);
-        let others = [
-            ib::sender::IbSender::REFUSED,
-            tofu::sender::TofuSender::REFUSED,
-            tcp::sender::TcpSender::REFUSED,
-        ];
-        assert_eq!(others, [LaneError::Refused; 3]);
+        macro_rules! refused {
+            ($($(#[$cfg:meta])* $Kind:ident $net:ident $Context:ident;)* @) => {
+                [$($(#[$cfg])* <crate::tl::$net::context::$Context as Network>::Sender::REFUSED),*]
+            };
+        }
+        assert!(
+            networks!(refused)
+                .iter()
+                .all(|&error| error == LaneError::Refused)
+        );
         assert!(!LaneError::Refused.text().contains("ring"));
     }
 }

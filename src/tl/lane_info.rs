@@ -1,5 +1,6 @@
 //! Names and estimates of lanes, for queries and printing: they decide nothing.
 
+use super::contract::QpTransport;
 use crate::sys::fork::{Lock, Mutex};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -35,6 +36,16 @@ impl Display for LaneName {
 /// Latency, seconds, one way through the slowest lane, a socket, measured on a virtual machine with 2 cores of an AMD
 /// EPYC.
 pub const MAX_LATENCY: f64 = 12e-6;
+
+/// What is known of the lane to a peer, or of one that would be made.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneState {
+    /// Index of the device of its connection, if that exists.
+    pub device: Option<usize>,
+    pub qp_transport: QpTransport,
+    /// The connection outlives the failure of a port.
+    pub fails_over: bool,
+}
 
 /// One lane to a peer.
 pub struct LaneInfo {

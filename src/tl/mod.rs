@@ -2,13 +2,14 @@
 //!
 //! `contract`, `lane`, `interface` and `interfaces`: what a transport does for the layers above; `sink` and
 //! `ring_sink`: what it calls there; `held`: both in the hot path of progress; `shared`: what it keeps in contexts,
-//! workers, regions and keys;
-//! `rma`, `rma_ops`, `rma_short`, `adapter`: puts, gets and atomic operations by an adapter; `registrar`: registration
-//! of user memory; `oob`: messages by which one establishes connections of another; `reach`: the transports that lead
-//! to a worker; `address`: its bytes; `message`, `payload`, `token`, `rail_event`: what both sides exchange; `target`:
-//! where a lane leads; `iface_kind`: which interfaces there are; `amo`: atomic operations on memory of this process;
-//! `resources`: what queries print of all transports; `cm`, `cm_conn`: connections of clients and listeners;
-//! `cm_address`: addresses that they exchange.
+//! workers, regions and keys; `networks`: the list of networks, from which the parts for each of them are generated;
+//! `network`: what a context knows of one; `network_info`: what is printed of it; `rma`, `rma_ops`, `rma_short`,
+//! `adapter`: puts, gets and atomic operations by an adapter; `registrar`: registration of user memory; `oob`:
+//! messages by which one establishes connections of another; `reach`: the transports that lead to a worker; `address`:
+//! its bytes; `message`, `payload`, `token`, `rail_event`: what both sides exchange; `target`: where a lane
+//! leads; `iface_kind`: which interfaces there are; `iface_params`: what they have to know of their worker; `amo`:
+//! atomic operations on memory of this process; `resources`, `lane_info`: what queries print of all transports; `cm`,
+//! `cm_conn`: connections of clients and listeners; `cm_address`: addresses that they exchange.
 
 pub mod adapter;
 pub mod address;
@@ -20,12 +21,16 @@ pub mod contract;
 pub mod held;
 pub mod ib;
 mod iface_kind;
+mod iface_params;
 pub mod interface;
 mod interfaces;
 mod lane;
 pub mod lane_info;
 pub mod mapped;
 mod message;
+mod network;
+mod network_info;
+mod networks;
 pub mod oob;
 pub mod payload;
 mod program;
@@ -49,10 +54,12 @@ mod token;
 
 pub use ib::receive::short::SoleIface;
 pub use iface_kind::IfaceKind;
-pub use interfaces::{IfaceParams, PolledRings, TlRx};
+pub use iface_params::IfaceParams;
+pub use interfaces::{PolledRings, TlRx};
 pub(crate) use lane::with_sender;
 pub use lane::{Lane, LaneSender};
 pub use message::Message;
+pub use networks::transport_names;
 pub use program::Program;
 pub use resource::Resource;
 pub use shared::{TlContext, TlRegion, TlRegions, TlRkey, TlWorker, TlZcopy};

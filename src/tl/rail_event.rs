@@ -1,5 +1,6 @@
 //! Events of a connection's rails, from the thread that sees one to the thread that progresses the worker.
 
+use super::IfaceKind;
 use crate::wire::header::RailImm;
 use crate::wire::ib_port::PortLocator;
 
@@ -17,4 +18,9 @@ pub enum RailEvent {
     PeerGaveUp(RailImm),
     /// The peer has dropped its end of a failed rail.
     PeerDropped(RailImm),
+}
+
+impl RailEvent {
+    /// The interface that does the work.
+    pub const IFACE: IfaceKind = IfaceKind::Ib;
 }

@@ -1,10 +1,10 @@
 //! The transports that lead from one worker to another, by the addresses of both.
 
 use super::address::WorkerAddress;
+use super::network::Network;
+use super::networks::networks;
 use super::oob::OobTarget;
 use super::shm::InboxLocator;
-use super::tcp::TcpTarget;
-use super::tofu::TofuTarget;
 use super::{FallbackTarget, LaneTarget, TlContext, TlWorker, ib, shm};
 use crate::sys::log;
 
@@ -17,9 +17,27 @@ pub enum Reach {
     Network(LaneTarget),
 }
 
+macro_rules! network_target {
+    ($($(#[$cfg:meta])* $Kind:ident $net:ident $Context:ident;)* @) => {
+        impl TlContext {
+            /// The best of the networks.
+            fn network_target(&self, own: &WorkerAddress, to: &WorkerAddress) -> Option<LaneTarget> {
+                $(
+                    $(#[$cfg])*
+                    if let Some(target) = self.$net.target(own, to) {
+                        return Some(LaneTarget::$Kind(target));
+                    }
+                )*
+                None
+            }
+        }
+    };
+}
+networks!(network_target);
+
 impl TlContext {
-    /// The best of the transports that lead from a worker of this context to the worker at `to`: shared memory, Tofu,
-    /// InfiniBand, TCP.
+    /// The best of the transports that lead from a worker of this context to the worker at `to`: shared memory, then
+    /// the networks in the order of their list.
     ///
     /// # Errors
     /// Why there is none.
@@ -49,22 +67,9 @@ impl TlContext {
         Ok(Reach::Inbox(inbox))
     }
 
-    /// The best of the networks.
-    fn network_target(&self, own: &WorkerAddress, to: &WorkerAddress) -> Option<LaneTarget> {
-        let tofu = || TofuTarget::between(own.tofu.as_ref(), to.tofu.as_ref());
-        let ib = || {
-            let (own_ports, ports) = (own.ib.as_ref(), to.ib.as_ref());
-            self.ib.target(own_ports, ports, || oob_target(own, to))
-        };
-        let tcp = || TcpTarget::between(own.tcp.as_ref(), to.tcp.as_ref());
-        (tofu().map(LaneTarget::Tofu))
-            .or_else(|| ib().map(LaneTarget::Ib))
-            .or_else(|| tcp().map(LaneTarget::Tcp))
-    }
-
     /// Why no transport leads from the worker at `own` to that at `to`: the reason that the user can change first.
     fn unreachable_reason(&self, own: &WorkerAddress, to: &WorkerAddress) -> &'static str {
-        let has_oob = || oob_target(own, to).is_some();
+        let has_oob = || OobTarget::oob_between(own.tcp.as_ref(), to.tcp.as_ref()).is_some();
         ib::address::obstacle(own.ib.as_ref(), to.ib.as_ref(), has_oob)
             .or_else(|| self.shm.own_obstacle(own.shm.as_ref(), to.shm.as_ref()))
             .or_else(|| self.tofu.program_obstacle())
@@ -83,11 +88,6 @@ impl TlContext {
              (UCX_TLS, UCX_NET_DEVICES)"
         }
     }
-}
-
-/// Where out-of-band connections lead from the worker at `own` to that at `to`, if both accept some.
-fn oob_target(own: &WorkerAddress, to: &WorkerAddress) -> Option<OobTarget> {
-    OobTarget::between(own.oob_listener(), to.oob_listener())
 }
 
 impl TlWorker {

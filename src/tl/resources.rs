@@ -1,33 +1,50 @@
 //! What the transports can use of this machine.
 
-use super::contract::AmLimits;
-use super::{Resource, ib, shm, tcp, tofu};
+use super::contract::QpTransport;
+use super::lane_info::{LaneInfo, LaneState};
+use super::network_info::NetworkInfo;
+use super::networks::networks;
+use super::{LaneTarget, Resource, TlContext, TlWorker, shm, tcp};
 use crate::options::Options;
 use crate::sys::log;
 
+pub use super::network_info::ResourceQuery;
 pub use shm::info::MemoryUse;
 
-/// Resources that the options allow, preferred first. `max_eager`: longest message in one record, bytes. `longest`: the
-/// same of a transport with limits of its own, printed; true: from user memory.
-pub fn all(
-    options: &Options,
-    memory: MemoryUse,
-    max_eager: usize,
-    longest: impl Fn(&AmLimits, bool) -> String,
-) -> Vec<Resource> {
-    let mut all = shm::info::resources(options, memory, max_eager);
-    let ports = ib::info::resources(options, max_eager);
-    let adapters: Vec<String> = ports.iter().map(|port| port.device.clone()).collect();
-    all.extend(ports);
-    if options.tls.allows("tofu") {
-        all.extend(tofu::info::resources(&options.net_devices, max_eager));
-    }
-    if options.tls.allows("tcp") {
-        let adapters: Vec<&str> = adapters.iter().map(String::as_str).collect();
-        all.extend(tcp::info::resources(options, &adapters, longest));
-    }
-    all
+macro_rules! resources {
+    ($($(#[$cfg:meta])* $Kind:ident $net:ident $Context:ident;)* @) => {
+        /// Resources that the options allow, preferred first.
+        pub fn all(mut query: ResourceQuery<'_>, memory: MemoryUse) -> Vec<Resource> {
+            let mut all = shm::info::resources(query.options, memory, query.max_eager);
+            $(
+                $(#[$cfg])*
+                all.extend(super::$net::context::$Context::resources(&mut query));
+            )*
+            all
+        }
+
+        impl TlContext {
+            /// Name and estimates of the lane to a peer through a network. `target`: where it leads, if that is known.
+            pub fn lane_info(
+                &self,
+                worker: &TlWorker,
+                lane: LaneState,
+                target: Option<&LaneTarget>,
+            ) -> Option<LaneInfo> {
+                match target {
+                    $(
+                        $(#[$cfg])*
+                        Some(LaneTarget::$Kind(target)) => self.$net.lane_info(worker, lane, Some(target)),
+                    )*
+                    // A peer that has connected to this worker.
+                    None if lane.qp_transport == QpTransport::None => self.tcp.lane_info(worker, lane, None),
+                    None => self.ib.lane_info(worker, lane, None),
+                }
+            }
+        }
+    };
 }
+networks!(resources);
 
 /// Warns of values that no transport can use.
 pub fn warn_of_options(options: &Options) {

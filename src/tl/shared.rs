@@ -1,21 +1,22 @@
 //! What contexts and workers hold for the transports. The layers above pass it on: what a transport keeps there is its
 //! own affair.
 
+use super::LaneTarget;
 use super::amo::AmoOp;
-use super::ib::context::{IbContext, IbShared};
+use super::ib::context::IbShared;
 use super::ib::desc::{AmoDesc, IbZcopy, Unmoved};
 use super::ib::region::IbRegion;
+use super::network::{Found, Network};
+use super::networks::networks;
 use super::program::Program;
 use super::rma::{AmoKey, RmaDevice, RmaKey, Striping};
 use super::shm::context::ShmContext;
 use super::shm::worker::ShmShared;
-use super::tcp::context::TcpContext;
 use super::tofu::amo::TofuAmo;
-use super::tofu::context::{TofuContext, TofuShared};
+use super::tofu::context::TofuShared;
 use super::tofu::region::TofuRegion;
 use super::tofu::rkey::StaddRegion;
 use super::tofu::stripe::TofuZcopy;
-use super::{IfaceKind, LaneTarget};
 use crate::options::Options;
 use crate::tl::address::WorkerAddress;
 use crate::wire::rkey::DeviceKeys;
@@ -23,25 +24,41 @@ use crate::wire::rkey_tofu::TofuRkey;
 use std::io;
 use std::sync::Arc;
 
-/// The transports' part of a context.
-pub struct TlContext {
-    pub ib: IbContext,
-    pub tofu: TofuContext,
-    pub tcp: TcpContext,
-    pub shm: ShmContext,
+macro_rules! context {
+    ($($(#[$cfg:meta])* $Kind:ident $net:ident $Context:ident;)* @) => {
+        /// The transports' part of a context.
+        pub struct TlContext {
+            pub shm: ShmContext,
+            $($(#[$cfg])* pub $net: super::$net::context::$Context,)*
+        }
+
+        impl TlContext {
+            /// Finds the devices that the options allow. A transport without devices is not an error: its part has
+            /// none.
+            pub fn new(options: &Options, program: Program) -> TlContext {
+                let mut found = Found::default();
+                TlContext {
+                    shm: ShmContext::new(program),
+                    $($(#[$cfg])* $net: Network::find(options, program, &mut found),)*
+                }
+            }
+
+            /// Whether a worker may reach others through a network. Network devices, if TCP is allowed, are not
+            /// counted: they can come and go.
+            pub fn has_network(&self) -> bool {
+                [$($(#[$cfg])* self.$net.may_reach()),*].contains(&true)
+            }
+
+            /// Whether a transport is allowed, and no device of it was found.
+            pub fn lacks_devices(&self, transport: &str) -> bool {
+                [$($(#[$cfg])* self.$net.lacks_devices(transport)),*].contains(&true)
+            }
+        }
+    };
 }
+networks!(context);
 
 impl TlContext {
-    /// Finds the devices that the options allow. A transport without devices is not an error: its part has none.
-    pub fn new(options: &Options, program: Program) -> TlContext {
-        let tofu = TofuContext::new(options, program);
-        let ib = IbContext::new(options, program, tofu.amo_by_tni);
-        let adapters: Vec<&str> = ib.ports.iter().map(|port| &*port.name).collect();
-        let tcp = TcpContext::new(options, ib.wireup_by_tcp(), &adapters);
-        let shm = ShmContext::new(program);
-        TlContext { ib, tofu, tcp, shm }
-    }
-
     /// Executes an operation on registered memory by the unit that executes those of the peers, for a peer of this
     /// worker. `fails_over`: the peer may use any port. `None`: processors execute operations on this memory.
     ///
@@ -80,21 +97,6 @@ impl TlContext {
         self.ib.most_rails(Striping::Rma) > 1
     }
 
-    /// Whether a worker may reach others through a network. Network devices, if TCP is allowed, are not counted: they
-    /// can come and go.
-    pub fn has_network(&self) -> bool {
-        !self.ib.ports.is_empty() || self.tofu.has_tnis() || self.tcp.is_allowed
-    }
-
-    /// Whether a transport is allowed, and no device of it was found.
-    pub fn lacks_devices(&self, transport: &str) -> bool {
-        match transport {
-            "rc_verbs" | "ud_verbs" => self.ib.lacks_ports(),
-            "tofu" => self.tofu.lacks_tnis(),
-            _ => false,
-        }
-    }
-
     /// A region of whole pages that peers' devices may access.
     ///
     /// # Safety
@@ -128,11 +130,6 @@ impl TlWorker {
     /// The opposite of [`expect_sender`](Self::expect_sender).
     pub fn expect_sender_less(&self) {
         self.shm.doorbell.expect_one_less();
-    }
-
-    /// The interface that progress polls in each call from the beginning, if there is one.
-    pub fn always_polled(&self) -> Option<IfaceKind> {
-        self.tofu.as_ref().map(|_| IfaceKind::Tofu)
     }
 
     /// Whether a peer may have taken a ring that is not polled yet. One load.

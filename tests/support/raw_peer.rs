@@ -89,8 +89,6 @@ impl RawPeer {
         let l = self.locator();
         WorkerAddress {
             uid,
-            client_id: None,
-            name: None,
             shm: Some(ShmLocator {
                 host,
                 pid_ns: l.pid_ns,
@@ -102,10 +100,7 @@ impl RawPeer {
                 liveness_place: l.liveness_place,
                 flags: 0,
             }),
-            ib: None,
-            tcp: None,
-            tofu: None,
-            wireup_tcp: None,
+            ..WorkerAddress::default()
         }
     }
 

@@ -10,7 +10,7 @@ use ucp::options::Options;
 use ucp::tl::address::WorkerAddress;
 use ucp::tl::ib::address::IbLocator;
 use ucp::tl::shm::address::ShmLocator;
-use ucp::tl::tcp::address::{NetAddress, TcpLocator};
+use ucp::tl::tcp::address::{NetAddress, TcpLocator, TcpUsage};
 use ucp::tl::tofu::address::TofuLocator;
 use ucp::wire::ib_port::{PortFlags, PortLocator};
 use ucp::wire::cm_msg::{self, Hello, Reply};
@@ -151,6 +151,7 @@ fn address() -> WorkerAddress {
             }],
         }),
         tcp: Some(TcpLocator {
+            usage: TcpUsage::Messages,
             port: 4000,
             secret: 9,
             network: 10,
@@ -163,7 +164,6 @@ fn address() -> WorkerAddress {
             number: 18,
             rails: RailVcqs::of([19, 20].into_iter()),
         }),
-        wireup_tcp: None,
     }
 }
 

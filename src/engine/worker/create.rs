@@ -51,12 +51,13 @@ impl Worker {
         } else {
             None
         };
+        let always_polled = rx.always_polled();
         let tl = (rx.shared(&ctx.tl, &opened), rx);
         let stats = StatsPage::new(uid, ctx.options.vfs_enable)?;
         let name = params.name.as_deref().unwrap_or_default();
         stats.set_names(name, &ctx.name, params.thread_mode);
         let mut worker = Box::new(assemble(ctx, params, uid, (tl, wakeup), stats));
-        if let Some(kind) = worker.tl.always_polled() {
+        for kind in always_polled {
             worker.progress_flags.raise(kind);
         }
         let place = NonNull::from(&mut *worker).cast();

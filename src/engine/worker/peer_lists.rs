@@ -49,7 +49,7 @@ impl PeerLists {
             departing: list(),
             departed: list(),
             idle: list(),
-            connects: IfaceKind::ALL.map(|_| list()),
+            connects: std::array::from_fn(|_| list()),
             rails: MtLock::new(mt, PeerList::new()),
             partial_ams: MtLock::new(mt, PeerMap::new()),
             partial_tags: MtLock::new(mt, PeerMap::new()),

@@ -6,7 +6,7 @@ use crate::engine::peer::{Peer, PeerHandle, PeerHold};
 use crate::engine::worker::Worker;
 use crate::sys::fork;
 use crate::tl::rail_event::RailEvent;
-use crate::tl::{IfaceKind, InboxLocator, LaneTarget};
+use crate::tl::{InboxLocator, LaneTarget};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -63,7 +63,7 @@ impl Worker {
     pub fn connect(&self, peer: &Peer) {
         // A peer without a target is connected by its fallback.
         let target = peer.target.as_deref();
-        let kind = target.map_or(IfaceKind::Tcp, LaneTarget::iface);
+        let kind = target.map_or(LaneTarget::FALLBACK, LaneTarget::iface);
         self.peer_lists.connects(kind).lock().push(peer);
         self.progress_flags.raise_connect(kind);
         self.wake();
@@ -72,7 +72,7 @@ impl Worker {
     /// Adds work for rails to a peer, whose lock may be held.
     pub fn raise_rails(&self, peer: &Peer, task: RailEvent) {
         self.peer_lists.rails.lock().push_with(peer, task);
-        self.progress_flags.raise_connect(IfaceKind::Ib);
+        self.progress_flags.raise_connect(RailEvent::IFACE);
         self.wake();
     }
 

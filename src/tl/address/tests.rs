@@ -1,10 +1,18 @@
 //! Bytes of the transports' sections, valid and invalid.
 
 use super::*;
-use crate::tl::tcp::address::{MAX_ADDRESSES, NetAddress};
+use crate::tl::ib::address::IbLocator;
+use crate::tl::ib::context::IbContext;
+use crate::tl::tcp::address::{MAX_ADDRESSES, NetAddress, TcpLocator, TcpUsage};
+use crate::tl::tcp::context::TcpContext;
+use crate::tl::tofu::address::TofuLocator;
+use crate::tl::tofu::context::TofuContext;
 use crate::wire::address::speed_code;
 use crate::wire::ib_port::{MAX_PORTS, PortFlags, PortLocator};
 use crate::wire::tofu_msg::{MAX_RAILS, RailVcqs};
+
+const MESSAGES: u8 = TcpContext::SECTIONS[0];
+const WIREUP: u8 = TcpContext::SECTIONS[1];
 
 const SHM_LOCATOR: ShmLocator = ShmLocator {
     host: 1,
@@ -17,16 +25,14 @@ const SHM_LOCATOR: ShmLocator = ShmLocator {
     liveness_place: 10,
     flags: 7,
 };
-const PLAIN: WorkerAddress = WorkerAddress {
-    uid: 9,
-    client_id: None,
-    name: None,
-    shm: Some(SHM_LOCATOR),
-    ib: None,
-    tofu: None,
-    tcp: None,
-    wireup_tcp: None,
-};
+
+fn plain() -> WorkerAddress {
+    WorkerAddress {
+        uid: 9,
+        shm: Some(SHM_LOCATOR),
+        ..WorkerAddress::default()
+    }
+}
 
 /// An address with these sections.
 fn with_sections(sections: &[(u8, &[u8])]) -> Vec<u8> {
@@ -45,7 +51,7 @@ fn with_sections(sections: &[(u8, &[u8])]) -> Vec<u8> {
 
 #[test]
 fn an_address_with_shm_is_small() {
-    assert_eq!(PLAIN.encode().len(), 59);
+    assert_eq!(plain().encode().len(), 59);
 }
 
 #[test]
@@ -53,12 +59,13 @@ fn an_address_with_shm_and_tcp_is_small() {
     let net = |ip: &str, mbps| NetAddress::new(ip.parse().unwrap(), mbps);
     let with = |addresses| WorkerAddress {
         tcp: Some(TcpLocator {
+            usage: TcpUsage::Messages,
             port: 0x1234,
             secret: 7,
             network: 8,
             addresses,
         }),
-        ..PLAIN
+        ..plain()
     };
     let one = with(vec![net("10.1.2.3", 10_000)]);
     assert_eq!(one.encode().len(), 81);
@@ -92,7 +99,7 @@ fn an_address_names_its_ports() {
     };
     let with = |ports| WorkerAddress {
         ib: Some(IbLocator { secret: 7, ports }),
-        ..PLAIN
+        ..plain()
     };
     let one = with(vec![port]);
     assert_eq!(one.encode().len(), 94);
@@ -101,7 +108,7 @@ fn an_address_names_its_ports() {
     assert_eq!(WorkerAddress::decode(&most.encode()), Ok(most));
     for wrong in [&[0; 7][..], &[0; 9], &[0; 8 + 5 * PortLocator::SIZE]] {
         assert_eq!(
-            WorkerAddress::decode(&with_sections(&[(IB, wrong)])),
+            WorkerAddress::decode(&with_sections(&[(IbContext::SECTIONS[0], wrong)])),
             Err(AddressError::Malformed)
         );
     }
@@ -118,7 +125,7 @@ fn an_address_names_its_ticket_queue() {
     };
     let address = WorkerAddress {
         tofu: Some(tofu),
-        ..PLAIN
+        ..plain()
     };
     assert_eq!(address.encode().len(), 87);
     assert_eq!(WorkerAddress::decode(&address.encode()), Ok(address));
@@ -129,13 +136,13 @@ fn an_address_names_its_ticket_queue() {
         };
         let address = WorkerAddress {
             tofu: Some(tofu),
-            ..PLAIN
+            ..plain()
         };
         assert_eq!(address.encode().len(), 87 + 8 * count);
         assert_eq!(WorkerAddress::decode(&address.encode()), Ok(address));
     }
     assert_eq!(
-        WorkerAddress::decode(&with_sections(&[(TOFU, &[0; 25])])),
+        WorkerAddress::decode(&with_sections(&[(TofuContext::SECTIONS[0], &[0; 25])])),
         Err(AddressError::Malformed)
     );
 }
@@ -144,7 +151,9 @@ fn an_address_names_its_ticket_queue() {
 fn rails_end_with_the_first_that_has_no_vcq() {
     let body = |rails: [u64; 3]| [&[7; 26][..], &rails.map(u64::to_le_bytes).concat()].concat();
     let (gap, one) = (body([5, 0, 6]), body([5, 0, 0]));
-    let decoded = |body: &[u8]| WorkerAddress::decode(&with_sections(&[(TOFU, body)])).unwrap();
+    let decoded = |body: &[u8]| {
+        WorkerAddress::decode(&with_sections(&[(TofuContext::SECTIONS[0], body)])).unwrap()
+    };
     assert_eq!(decoded(&gap), decoded(&one));
     let again = WorkerAddress::decode(&decoded(&gap).encode());
     assert_eq!(again, Ok(decoded(&gap)));
@@ -154,7 +163,7 @@ fn rails_end_with_the_first_that_has_no_vcq() {
 fn unknown_sections_and_longer_bodies_are_skipped() {
     let shm = [&SHM_LOCATOR.encode()[..], &[1, 2, 3]].concat();
     let blob = with_sections(&[(200, &[1, 2, 3]), (SHM, &shm), (200, &[])]);
-    assert_eq!(WorkerAddress::decode(&blob), Ok(PLAIN));
+    assert_eq!(WorkerAddress::decode(&blob), Ok(plain()));
 }
 
 #[test]
@@ -165,23 +174,26 @@ fn the_last_section_of_a_kind_counts() {
     };
     let (first, last) = (other.encode(), SHM_LOCATOR.encode());
     let blob = with_sections(&[(SHM, &first), (SHM, &last)]);
-    assert_eq!(WorkerAddress::decode(&blob), Ok(PLAIN));
+    assert_eq!(WorkerAddress::decode(&blob), Ok(plain()));
 }
 
 #[test]
 fn sections_that_make_no_sense_are_refused() {
     let wrong: [(u8, &[u8]); 4] = [
         (SHM, &[]),
-        (TCP, &[0, 0]),
-        (TCP, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1]),
+        (MESSAGES, &[0, 0]),
         (
-            TCP,
+            MESSAGES,
+            &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1],
+        ),
+        (
+            MESSAGES,
             &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 1, 2, 3, 4],
         ),
     ];
     for (kind, body) in wrong {
         let of_messages = with_sections(&[(kind, body)]);
-        let of_wireup = with_sections(&[(WIREUP_TCP, body)]);
+        let of_wireup = with_sections(&[(WIREUP, body)]);
         for blob in [of_messages, of_wireup] {
             assert_eq!(
                 WorkerAddress::decode(&blob),

@@ -52,7 +52,7 @@ impl IbLocator {
 impl IbContext {
     /// How queue pairs of a worker with the section `own` lead to that with the section `to`, if they do. `oob`: where
     /// out-of-band connections lead to it.
-    pub fn target(
+    pub fn target_at(
         &self,
         own: Option<&IbLocator>,
         to: Option<&IbLocator>,

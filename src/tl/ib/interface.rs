@@ -9,6 +9,8 @@ use std::os::fd::BorrowedFd;
 
 impl<P: Copy + Eq> Interface for IbWorker<P> {
     const KIND: IfaceKind = IfaceKind::Ib;
+    const IS_INLINED: bool = true;
+    const USES_USER_MEMORY: bool = true;
     type Peer = P;
 
     #[inline(always)]
@@ -22,6 +24,11 @@ impl<P: Copy + Eq> Interface for IbWorker<P> {
         connect::start(self, sink, sink.take_connects(IfaceKind::Ib));
         connect_rails::start(self, sink, sink.take_rail_events());
         raise(self, sink);
+    }
+
+    /// Connection requests do not wait for the clock.
+    fn between_ticks<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
+        receive::poll(self, sink)
     }
 
     #[cold]

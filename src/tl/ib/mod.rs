@@ -14,9 +14,9 @@
 //!
 //! A context's part is `context`, made from `options`; `registration` registers user memory, `region` that of
 //! `ucp_mem_map`, `mr` is a registration with a device; `amo` and `amo_unit` are atomic operations on a context's own
-//! memory; `info` is what queries print. A worker's part is `worker`, with its connections (`conn`, `tcp_wireup`):
-//! `connect` and `oob` make them, `upkeep` retransmits and finds failed peers, `failover` and `connect_rails` use
-//! further ports, `receive` handles arrivals and completions, `close` drains.
+//! memory; `info` is what queries print, `network` what is asked of every network. A worker's part is `worker`, with
+//! its connections (`conn`, `tcp_wireup`): `connect` and `oob` make them, `upkeep` retransmits and finds failed peers,
+//! `failover` and `connect_rails` use further ports, `receive` handles arrivals and completions, `close` drains.
 
 pub mod address;
 mod amo;
@@ -45,6 +45,7 @@ pub mod keepalive;
 mod lane;
 pub mod loopback;
 pub mod mr;
+mod network;
 pub mod oob;
 pub mod op_slots;
 pub mod options;

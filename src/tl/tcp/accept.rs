@@ -1,5 +1,6 @@
 //! Accepted TCP connections: the hello of the other end, and the answer to it.
 
+use super::address::TcpUsage;
 use super::conn::{TcpConn, TcpConnPhase};
 use super::connect::{close, open, recv_hello};
 use super::worker::TcpWorker;
@@ -90,7 +91,7 @@ pub(super) fn on_hello<S: Sink>(
                 accept_oob(sockets, oob, token);
                 false
             }
-            _ if !sockets.carries_messages => {
+            _ if sockets.usage != TcpUsage::Messages => {
                 reject(sockets, token, "messages do not go by tcp (UCX_TLS)");
                 false
             }

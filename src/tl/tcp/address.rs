@@ -1,4 +1,4 @@
-//! TCP's sections of a worker address: one for messages, or one for the wireup of queue pairs alone.
+//! TCP's section of a worker address: for messages, or for the wireup of queue pairs alone.
 #![forbid(unsafe_code)]
 
 use crate::wire::address::{mbps_of, speed_code};
@@ -28,10 +28,19 @@ impl NetAddress {
     }
 }
 
-/// The TCP section: `port (2) | secret (8) | network (4)`, then the addresses as `family (1) | speed (1) | address (4
-/// or 16)`.
+/// What a worker's sockets are used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpUsage {
+    Messages,
+    /// Only for the wireup of queue pairs: `UCX_TLS` excludes ud, by which they are connected otherwise, and tcp.
+    Wireup,
+}
+
+/// The TCP section, of a kind for each usage: `port (2) | secret (8) | network (4)`, then the addresses as `family (1)
+/// | speed (1) | address (4 or 16)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpLocator {
+    pub usage: TcpUsage,
     /// Port of the listening socket.
     pub port: u16,
     /// Secret that a hello has to carry.
@@ -67,7 +76,7 @@ impl TcpLocator {
     }
 
     /// Decodes the body of a section. `None`: it is malformed.
-    pub fn decode(body: &[u8]) -> Option<TcpLocator> {
+    pub fn decode(usage: TcpUsage, body: &[u8]) -> Option<TcpLocator> {
         let (port, rest) = body.split_first_chunk()?;
         let (secret, rest) = rest.split_first_chunk()?;
         let (network, mut rest) = rest.split_first_chunk()?;
@@ -91,6 +100,7 @@ impl TcpLocator {
             rest = next;
         }
         rest.is_empty().then_some(TcpLocator {
+            usage,
             port: u16::from_le_bytes(*port),
             secret: u64::from_le_bytes(*secret),
             network: u32::from_le_bytes(*network),

@@ -1,6 +1,6 @@
 //! What a context knows of TCP: the network devices, and what they are used for.
 
-use super::address::TcpLocator;
+use super::address::TcpUsage;
 use super::device::{self, TcpDevice};
 use super::options::TcpPolicy;
 use super::worker::TcpWorker;
@@ -17,15 +17,10 @@ pub struct TcpContext {
     pub policy: TcpPolicy,
     /// Whether `UCX_TLS` allows TCP for messages.
     pub is_allowed: bool,
-    usage: TcpUsage,
-}
-
-/// What the network devices are used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TcpUsage {
-    Messages,
-    /// Only for the wireup of queue pairs: `UCX_TLS` excludes ud, by which they are connected otherwise, and tcp.
-    Wireup,
+    /// What the devices are used for.
+    pub usage: TcpUsage,
+    /// Peers may make out-of-band connections: there are queue pairs.
+    accepts_oob: bool,
 }
 
 impl TcpContext {
@@ -39,26 +34,25 @@ impl TcpContext {
             policy: TcpPolicy::new(options),
             is_allowed,
             usage,
+            accepts_oob: !adapters.is_empty(),
         }
     }
 
     /// The listening socket of a worker with this uid and client id. `None` without a device: none can be connected.
-    /// `keepalive_ms`: an unreachable peer is to be noticed within this time, milliseconds. `accepts_oob`: peers may
-    /// make out-of-band connections.
+    /// `keepalive_ms`: an unreachable peer is to be noticed within this time, milliseconds.
     ///
     /// # Errors
     /// The error of the system call.
-    pub fn open<P: Copy>(
+    pub fn open_sockets<P: Copy>(
         &self,
         keepalive_ms: u64,
         names: (u64, u64),
-        accepts_oob: bool,
     ) -> io::Result<Option<Box<TcpWorker<P>>>> {
         if self.devices.is_empty() {
             return Ok(None);
         }
         let tuning = self.policy.tuning(keepalive_ms);
-        let worker = TcpWorker::new(self, tuning, names, accepts_oob)?;
+        let worker = TcpWorker::new(self, tuning, names, self.accepts_oob)?;
         Ok(Some(Box::new(worker)))
     }
 
@@ -70,18 +64,6 @@ impl TcpContext {
     /// Whether the network devices may carry messages. If not they are used for wireup, if there are any.
     pub fn carries_messages(&self) -> bool {
         self.usage == TcpUsage::Messages && !self.devices.is_empty()
-    }
-
-    /// The sections of a worker with this listening socket: for messages, and for wireup alone.
-    pub fn sections(
-        &self,
-        listener: Option<TcpLocator>,
-    ) -> (Option<TcpLocator>, Option<TcpLocator>) {
-        if self.carries_messages() {
-            (listener, None)
-        } else {
-            (None, listener)
-        }
     }
 }
 

@@ -28,7 +28,7 @@ fn lane(device: Option<&TcpDevice>) -> LaneInfo {
 impl TcpContext {
     /// The lane through the device with this index, if its connection exists; else the one to `target` that would be
     /// made, for which it reads the kernel's routes.
-    pub fn lane_info(&self, device: Option<usize>, target: Option<&TcpTarget>) -> Option<LaneInfo> {
+    pub fn lane_to(&self, device: Option<usize>, target: Option<&TcpTarget>) -> Option<LaneInfo> {
         let device = match device {
             Some(index) => self.devices.get(index),
             None => {

@@ -27,8 +27,13 @@ impl<P: Copy + Eq> Interface for Sockets<'_, P> {
         if !self.sockets.is_due(self.has_rings) {
             return 0;
         }
+        let sink = sink.cold();
         self.connect(sink);
         self.poll(sink)
+    }
+
+    fn end_progress(&self) {
+        self.sockets.end_poll();
     }
 
     fn poll<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
@@ -49,6 +54,9 @@ impl<P: Copy + Eq> Interface for Sockets<'_, P> {
     }
 
     fn tick<S: Sink<Peer = P>>(&mut self, sink: S, _context: &TlContext, _now: u64) -> u32 {
+        if sink.is_inherited() {
+            return 0;
+        }
         let ports = self.ports.as_deref_mut();
         let polled = self.sockets.tick(sink, &mut IbOob { sink, ports });
         if polled.has_read_events {

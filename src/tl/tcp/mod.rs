@@ -8,8 +8,8 @@
 //! `connect` makes connections, `accept` accepts those of peers, `close` ends them; `oob` is for those that carry the
 //! messages of another transport's connection establishment. `receive` handles events and messages, and `bulk` the
 //! payload of long ones. `device` and `route` choose the addresses, from what the kernel says by `netlink`; `address`
-//! has the sections of a worker address. A context's part is `context`, made from `options`; `info` is what queries
-//! print.
+//! has the sections of a worker address. A context's part is `context`, made from `options`; `network` is what is
+//! asked of every network, `info` what queries print.
 
 mod accept;
 pub mod address;
@@ -23,6 +23,7 @@ pub mod info;
 pub mod interface;
 mod lane;
 pub mod netlink;
+mod network;
 mod oob;
 pub mod options;
 mod receive;
@@ -34,7 +35,7 @@ pub mod worker;
 
 use crate::sys::descriptor::OwnedDescriptor;
 use crate::sys::epoll::Epoll;
-use address::{NetAddress, TcpLocator};
+use address::{NetAddress, TcpLocator, TcpUsage};
 use device::TcpDevice;
 use route::{ListenAddress, RoutePath};
 use socket2::Socket;
@@ -102,8 +103,14 @@ impl TcpTarget {
         })
     }
 
-    /// Where a worker with the section `own` reaches that with the section `to`.
+    /// Where messages are sent from a worker with the section `own` to that with the section `to`.
     pub fn between(own: Option<&TcpLocator>, to: Option<&TcpLocator>) -> Option<TcpTarget> {
+        let carries = |locator: &&TcpLocator| locator.usage == TcpUsage::Messages;
+        TcpTarget::oob_between(own.filter(carries), to.filter(carries))
+    }
+
+    /// Where out-of-band connections lead from a worker with the section `own` to that with the section `to`.
+    pub fn oob_between(own: Option<&TcpLocator>, to: Option<&TcpLocator>) -> Option<TcpTarget> {
         // Without a device there is no listening socket either.
         own?;
         TcpTarget::of(to?)

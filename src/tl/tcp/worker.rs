@@ -1,7 +1,7 @@
 //! A worker's sockets: the one that it listens on, those being connected, those that are open.
 
 use super::SharedSocket;
-use super::address::{MAX_ADDRESSES, NetAddress, TcpLocator};
+use super::address::{MAX_ADDRESSES, NetAddress, TcpLocator, TcpUsage};
 use super::conn::{TcpConn, TcpConnPhase};
 use super::context::TcpContext;
 use super::device::{self, TcpDevice};
@@ -42,8 +42,7 @@ pub struct TcpWorker<P> {
     pub client_id: u64,
     /// Network devices that may be used, in the order of the context.
     pub devices: Vec<TcpDevice>,
-    /// Peers may send messages by TCP.
-    pub carries_messages: bool,
+    pub usage: TcpUsage,
     /// Peers may make out-of-band connections.
     pub accepts_oob: bool,
     /// Maximum number of reads of a connection in one progress call.
@@ -105,7 +104,7 @@ impl<P: Copy> TcpWorker<P> {
             uid,
             client_id,
             devices: devices.to_vec(),
-            carries_messages: tcp.carries_messages(),
+            usage: tcp.usage,
             accepts_oob,
             max_poll: tcp.policy.max_poll,
             max_conn_retries: tcp.policy.max_conn_retries,
@@ -164,6 +163,7 @@ impl<P: Copy> TcpWorker<P> {
     /// The worker's address section.
     pub fn locator(&self) -> TcpLocator {
         TcpLocator {
+            usage: self.usage,
             port: self.port,
             secret: self.secret,
             network: route::network(),

@@ -31,7 +31,7 @@ pub struct TofuContext {
     /// Whether TNIs, and nothing else, execute atomic operations on the context's memory.
     pub amo_by_tni: bool,
     /// The program may wait for events.
-    sleeps: bool,
+    pub(super) sleeps: bool,
 }
 
 impl TofuContext {
@@ -91,7 +91,7 @@ impl TofuContext {
     ///
     /// # Errors
     /// There is no VCQ for the worker, which reaches no peers without one.
-    pub fn open(&self, mt: bool, reaches_others: bool) -> io::Result<Option<TofuIface>> {
+    pub fn open_iface(&self, mt: bool, reaches_others: bool) -> io::Result<Option<TofuIface>> {
         let Some(tuning) = self.tuning.filter(|_| self.has_tnis()) else {
             return Ok(None);
         };

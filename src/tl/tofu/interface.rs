@@ -8,6 +8,8 @@ use crate::tl::{IfaceKind, TlContext};
 
 impl<P: Copy + Eq> Interface for TofuWorker<P> {
     const KIND: IfaceKind = IfaceKind::Tofu;
+    const IS_ALWAYS_POLLED: bool = true;
+    const USES_USER_MEMORY: bool = true;
     type Peer = P;
 
     #[inline(always)]
@@ -25,11 +27,17 @@ impl<P: Copy + Eq> Interface for TofuWorker<P> {
     }
 
     fn tick<S: Sink<Peer = P>>(&mut self, sink: S, _context: &TlContext, now: u64) -> u32 {
-        connect::tick(self, sink, now);
+        if !sink.is_inherited() {
+            connect::tick(self, sink, now);
+        }
         0
     }
 
     fn each_peer(&mut self, act: &mut dyn FnMut(P)) {
+        self.peers().for_each(act);
+    }
+
+    fn each_sender(&self, act: &mut dyn FnMut(P)) {
         self.peers().for_each(act);
     }
 

@@ -15,7 +15,8 @@
 //!   peer; `listen`, `accept`: serve the ticket queue, and grant rings; `receive`: arrivals and completions; `close`:
 //!   connections whose peers have failed. They reach the layers above by `tl::sink`, and lanes by `peer_lane`.
 //! - `options`: the settings; `context`: what contexts, and the threads of a worker, use of the transport; `info`:
-//!   names, estimates and capabilities for queries and tools; `address`: the section of a worker address.
+//!   names, estimates and capabilities for queries and tools; `address`: the section of a worker address;
+//!   `network`: what is asked of every network.
 //! - `rma`: puts, gets and atomic operations that the layers above post; short ones are in `sender`.
 //! - `mr`: the registration cache of user memory, `registration`: its use; `stripe`: the parts of long transfers, by
 //!   VCQ. `region`: memory that peers access; `rkey`: memory of peers. The wireup messages are in `wire::tofu_msg`.
@@ -43,6 +44,7 @@ pub mod interface;
 mod lane;
 pub mod listen;
 pub mod mr;
+mod network;
 pub mod op_queue;
 pub mod options;
 pub mod peer_lane;

@@ -39,7 +39,12 @@ pub fn build() -> Part {
         ),
         ("POINTER_WIDTH", usize::BITS.to_string()),
         ("THREADS", "single, serialized, multi".to_owned()),
-        ("TRANSPORTS", ucp::engine::policy::TRANSPORTS.join(",")),
+        (
+            "TRANSPORTS",
+            ucp::engine::policy::transports()
+                .collect::<Vec<_>>()
+                .join(","),
+        ),
     ];
     let text = facts.iter().fold(String::new(), |mut text, (name, value)| {
         // Writing to a string cannot fail.
