@@ -47,6 +47,7 @@ pub mod rma_short;
 mod shared;
 pub mod sink;
 pub mod shm;
+pub mod shmtest;
 pub mod tcp;
 pub mod tofu;
 mod target;

@@ -11,7 +11,7 @@ use std::io;
 
 /// What networks have found, for those that are less preferred.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct FoundDevices {
     /// TNIs execute atomic operations on the context's memory.
     pub amo_by_tni: bool,
     /// Queue pairs are connected by out-of-band connections.
@@ -31,14 +31,14 @@ pub trait Network: Sized {
     /// Its section of a worker address: where its interface is reached.
     type Locator: Clone + Debug + PartialEq + Eq;
     /// Where a lane leads.
-    type Target: Clone + Debug;
+    type PeerTarget: Clone + Debug;
     /// The sending half of a lane.
     type Sender: LaneOps;
     /// What a worker has of it. `P` names a peer.
     type Iface<P: Copy + Eq>;
 
     /// Finds the devices that the options allow. That there are none is not an error.
-    fn find(options: &Options, program: Program, found: &mut Found) -> Self;
+    fn find(options: &Options, program: Program, found: &mut FoundDevices) -> Self;
 
     /// Whether a worker may reach others through it. Devices that can come and go are not asked for.
     fn may_reach(&self) -> bool;
@@ -49,6 +49,11 @@ pub trait Network: Sized {
     /// Whether this transport of it is allowed, and has no device.
     fn lacks_devices(&self, _transport: &str) -> bool {
         false
+    }
+
+    /// Why no worker of a context uses it, if only its program excludes it.
+    fn program_obstacle(&self) -> Option<&'static str> {
+        None
     }
 
     /// Opens the interface of a worker; `None` without a device. `reaches_others`: the worker has another transport.
@@ -71,5 +76,5 @@ pub trait Network: Sized {
     fn decode(kind: u8, body: &[u8]) -> Option<Self::Locator>;
 
     /// Where a lane leads from the worker at `own` to that at `to`, if the network connects them.
-    fn target(&self, own: &WorkerAddress, to: &WorkerAddress) -> Option<Self::Target>;
+    fn target(&self, own: &WorkerAddress, to: &WorkerAddress) -> Option<Self::PeerTarget>;
 }

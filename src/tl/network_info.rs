@@ -25,7 +25,7 @@ pub trait NetworkInfo: Network {
         &self,
         worker: &TlWorker,
         lane: LaneState,
-        target: Option<&Self::Target>,
+        target: Option<&Self::PeerTarget>,
     ) -> Option<LaneInfo>;
 
     /// Resources that the options allow, preferred first.

@@ -1,14 +1,15 @@
 //! The list of networks. Everything that has a part for each of them is generated from it.
 
-/// Calls the macro `$then` with the networks, preferred first, each as `Kind folder Context;`: the name of its variants,
-/// its folder in `src/tl`, and the type there (`context.rs`) that implements [`Network`](super::network::Network);
-/// `$more` comes behind them, after an `@`.
+/// Calls the macro `$then` with the networks, preferred first, each as `Kind folder Context;`: the name of its
+/// variants, its folder in `src/tl`, and the type in `context.rs` there that implements
+/// [`Network`](super::network::Network). `$more` comes behind them, after an `@`.
 macro_rules! networks {
     ($then:ident $($more:tt)*) => {
         $then! {
             Tofu tofu TofuContext;
             Ib ib IbContext;
             Tcp tcp TcpContext;
+            #[cfg(feature = "shmtest")] Shmtest shmtest ShmtestContext;
             @ $($more)*
         }
     };

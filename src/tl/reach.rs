@@ -30,6 +30,12 @@ macro_rules! network_target {
                 )*
                 None
             }
+
+            /// Why the program of this context excludes a network.
+            fn program_obstacle(&self) -> Option<&'static str> {
+                let obstacles = [$($(#[$cfg])* Network::program_obstacle(&self.$net)),*];
+                obstacles.into_iter().flatten().next()
+            }
         }
     };
 }
@@ -72,7 +78,7 @@ impl TlContext {
         let has_oob = || OobTarget::oob_between(own.tcp.as_ref(), to.tcp.as_ref()).is_some();
         ib::address::obstacle(own.ib.as_ref(), to.ib.as_ref(), has_oob)
             .or_else(|| self.shm.own_obstacle(own.shm.as_ref(), to.shm.as_ref()))
-            .or_else(|| self.tofu.program_obstacle())
+            .or_else(|| self.program_obstacle())
             .or_else(|| (!self.shm.is_allowed).then(|| self.without_shm()))
             .unwrap_or_else(|| shm::address::obstacle(to.shm.as_ref()))
     }

@@ -6,7 +6,7 @@ use super::amo::AmoOp;
 use super::ib::context::IbShared;
 use super::ib::desc::{AmoDesc, IbZcopy, Unmoved};
 use super::ib::region::IbRegion;
-use super::network::{Found, Network};
+use super::network::{FoundDevices, Network};
 use super::networks::networks;
 use super::program::Program;
 use super::rma::{AmoKey, RmaDevice, RmaKey, Striping};
@@ -36,7 +36,7 @@ macro_rules! context {
             /// Finds the devices that the options allow. A transport without devices is not an error: its part has
             /// none.
             pub fn new(options: &Options, program: Program) -> TlContext {
-                let mut found = Found::default();
+                let mut found = FoundDevices::default();
                 TlContext {
                     shm: ShmContext::new(program),
                     $($(#[$cfg])* $net: Network::find(options, program, &mut found),)*

@@ -9,7 +9,7 @@ macro_rules! lane_target {
         /// Where a worker is to be connected to that cannot be reached by shared memory.
         #[derive(Clone, Debug)]
         pub enum LaneTarget {
-            $($(#[$cfg])* $Kind(<super::$net::context::$Context as Network>::Target),)*
+            $($(#[$cfg])* $Kind(<super::$net::context::$Context as Network>::PeerTarget),)*
         }
 
         impl LaneTarget {

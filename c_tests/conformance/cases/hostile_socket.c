@@ -4,13 +4,11 @@
  * a new one, and keeps no descriptor of the attackers. The format of a hello is that of src/wire/tcp_hello.rs.
  */
 #define _GNU_SOURCE
-#include "finish.h"
-#include "party.h"
+#include "victim.h"
 
 #include "../../random.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
@@ -30,99 +28,10 @@ typedef struct {
     uint64_t from, to, secret, client_id;
 } hello_t;
 
-static const ucp_request_param_t plain = {.op_attr_mask = 0};
-
-/* --- the worker under attack, in the other process --- */
-
-/* Answers each message with its number plus one, until it is killed. */
-static void answer(party_t *self)
-{
-    uint64_t number;
-
-    notify_peer(self);
-    for (;;) {
-        ucs_status_ptr_t request = receive_tag(self, &number, sizeof(number), 1);
-        while (UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS) {
-            ucp_worker_progress(self->worker);
-        }
-        if (UCS_PTR_IS_PTR(request)) {
-            ucp_request_free(request);
-        }
-        number++;
-        finish(self, send_tag(self, &number, sizeof(number)));
-    }
-}
-
-/* The worker goes on with its peer. */
-static void check_answers(party_t *self)
-{
-    static uint64_t number = 100;
-    uint64_t        back   = 0;
-
-    WANT(UCS_OK, finish(self, send_tag(self, &number, sizeof(number))));
-    WANT(UCS_OK, finish(self, receive_tag(self, &back, sizeof(back), 1)));
-    WANT_TRUE(back == number + 1);
-    number += 10;
-    WANT_TRUE(self->failures == 0);
-}
-
-/* It connects with a new peer. */
-static void check_new_peer(party_t *self)
-{
-    party_t             late   = *self;
-    ucp_worker_params_t params = {.field_mask = 0};
-    uint64_t            number = 7;
-
-    WANT(UCS_OK, ucp_worker_create(self->context, &params, &late.worker));
-    party_connect(&late, self->theirs, UCP_ERR_HANDLING_MODE_PEER);
-    WANT(UCS_OK, finish(&late, send_tag(&late, &number, sizeof(number))));
-    WANT(UCS_OK, finish(&late, ucp_ep_close_nbx(late.ep, &plain)));
-    /* Its answer goes to the first peer. */
-    WANT(UCS_OK, finish(self, receive_tag(self, &number, sizeof(number), 1)));
-    WANT_TRUE(number == 8);
-    ucp_worker_destroy(late.worker);
-}
-
-static int descriptors(pid_t pid)
-{
-    char path[64];
-    int  count = 0;
-
-    snprintf(path, sizeof(path), "/proc/%d/fd", pid);
-    DIR *directory = opendir(path);
-    while (directory != NULL && readdir(directory) != NULL) {
-        count++;
-    }
-    if (directory != NULL) {
-        closedir(directory);
-    }
-    return count;
-}
-
 /* --- its address --- */
 
 static struct sockaddr_in hosts[HOSTS];
 static int                host_count;
-
-/* Whether the process has the socket open. */
-static int has_socket(pid_t pid, unsigned long inode)
-{
-    char path[64], link[400], target[64], wanted[64];
-    int  found = 0;
-
-    snprintf(path, sizeof(path), "/proc/%d/fd", pid);
-    snprintf(wanted, sizeof(wanted), "socket:[%lu]", inode);
-    DIR *directory = opendir(path);
-    for (struct dirent *entry; directory != NULL && !found && (entry = readdir(directory)) != NULL;) {
-        snprintf(link, sizeof(link), "%s/%s", path, entry->d_name);
-        ssize_t length = readlink(link, target, sizeof(target) - 1);
-        found          = length > 0 && (target[length] = '\0', strcmp(target, wanted) == 0);
-    }
-    if (directory != NULL) {
-        closedir(directory);
-    }
-    return found;
-}
 
 /* The ports at which the process listens. */
 static int listening_ports(pid_t pid, in_port_t *ports)
@@ -201,23 +110,6 @@ static void send_bytes(const void *data, size_t length)
     }
 }
 
-static void open_victim(party_t *self)
-{
-    start(self, UCP_ERR_HANDLING_MODE_PEER, answer);
-    WANT_TRUE(wait_notified(self));
-    find_hosts(self->other);
-    check_answers(self);
-}
-
-static void close_victim(party_t *self)
-{
-    check_answers(self);
-    check_new_peer(self);
-    kill_other(self);
-    check_failure(self);
-    check_after_failure(self);
-}
-
 static void noise(void)
 {
     static unsigned char bytes[NOISE];
@@ -225,6 +117,7 @@ static void noise(void)
     party_t              self;
 
     open_victim(&self);
+    find_hosts(self.other);
     send_bytes("GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n\r\n", 52);
     for (int value = 0; value < 256; value += 255) {
         memset(bytes, value, sizeof(bytes));
@@ -248,6 +141,7 @@ static void hellos(void)
     hello_t                   hello = {.from = 12345, .secret = 1};
 
     open_victim(&self);
+    find_hosts(self.other);
     memcpy(&hello.magic, "rucptcp\x01", 8);
     WANT(UCS_OK, ucp_worker_address_query((ucp_address_t *)(void *)self.theirs, &attr));
     for (uint32_t purpose = 0; purpose < 6; purpose++) {
@@ -273,6 +167,7 @@ static void silence(void)
     int        before, after = 0;
 
     open_victim(&self);
+    find_hosts(self.other);
     before = descriptors(self.other);
     for (int i = 0; i < 20; i++) {
         close(connect_to(i % host_count));

@@ -11,7 +11,7 @@ use crate::tl::address::WorkerAddress;
 use crate::tl::contract::QpTransport;
 use crate::tl::iface_params::IfaceParams;
 use crate::tl::lane_info::{LaneInfo, LaneState};
-use crate::tl::network::{Found, Network};
+use crate::tl::network::{FoundDevices, Network};
 use crate::tl::network_info::{NetworkInfo, ResourceQuery};
 use crate::tl::oob::OobTarget;
 use crate::tl::program::Program;
@@ -23,11 +23,11 @@ impl Network for IbContext {
     const SECTIONS: &'static [u8] = &[5];
 
     type Locator = IbLocator;
-    type Target = IbTarget;
+    type PeerTarget = IbTarget;
     type Sender = IbSender;
     type Iface<P: Copy + Eq> = IbWorker<P>;
 
-    fn find(options: &Options, program: Program, found: &mut Found) -> IbContext {
+    fn find(options: &Options, program: Program, found: &mut FoundDevices) -> IbContext {
         let context = IbContext::new(options, program, found.amo_by_tni);
         found.wireup_by_tcp = context.wireup_by_tcp();
         found.adapters = context.ports.iter().map(|port| port.name.clone()).collect();

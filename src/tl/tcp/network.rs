@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::tl::address::WorkerAddress;
 use crate::tl::iface_params::IfaceParams;
 use crate::tl::lane_info::{LaneInfo, LaneState};
-use crate::tl::network::{Found, Network};
+use crate::tl::network::{FoundDevices, Network};
 use crate::tl::network_info::{NetworkInfo, ResourceQuery};
 use crate::tl::program::Program;
 use crate::tl::{Resource, TlWorker};
@@ -26,11 +26,11 @@ impl Network for TcpContext {
     const SECTIONS: &'static [u8] = &[MESSAGES, WIREUP];
 
     type Locator = TcpLocator;
-    type Target = TcpTarget;
+    type PeerTarget = TcpTarget;
     type Sender = TcpSender;
     type Iface<P: Copy + Eq> = TcpWorker<P>;
 
-    fn find(options: &Options, _program: Program, found: &mut Found) -> TcpContext {
+    fn find(options: &Options, _program: Program, found: &mut FoundDevices) -> TcpContext {
         let adapters: Vec<&str> = found.adapters.iter().map(String::as_str).collect();
         TcpContext::new(options, found.wireup_by_tcp, &adapters)
     }

@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::tl::address::WorkerAddress;
 use crate::tl::iface_params::IfaceParams;
 use crate::tl::lane_info::{LaneInfo, LaneState};
-use crate::tl::network::{Found, Network};
+use crate::tl::network::{FoundDevices, Network};
 use crate::tl::network_info::{NetworkInfo, ResourceQuery};
 use crate::tl::program::Program;
 use crate::tl::{Resource, TlWorker};
@@ -20,11 +20,11 @@ impl Network for TofuContext {
     const SECTIONS: &'static [u8] = &[7];
 
     type Locator = TofuLocator;
-    type Target = TofuTarget;
+    type PeerTarget = TofuTarget;
     type Sender = TofuSender;
     type Iface<P: Copy + Eq> = TofuWorker<P>;
 
-    fn find(options: &Options, program: Program, found: &mut Found) -> TofuContext {
+    fn find(options: &Options, program: Program, found: &mut FoundDevices) -> TofuContext {
         let context = TofuContext::new(options, program);
         found.amo_by_tni = context.amo_by_tni;
         context
@@ -42,6 +42,10 @@ impl Network for TofuContext {
     /// It has devices that a program which wants to sleep does not use.
     fn lacks_devices(&self, transport: &str) -> bool {
         transport == "tofu" && self.lacks_tnis() && !self.sleeps
+    }
+
+    fn program_obstacle(&self) -> Option<&'static str> {
+        TofuContext::program_obstacle(self)
     }
 
     fn open<P: Copy + Eq>(
