@@ -1,10 +1,9 @@
 //! The bytes of packed remote keys: processes of different builds exchange them, so a change needs a new version.
 
-use ucp::wire::rkey::{self, DeviceKeys, PackedRkey, RkeyAtomics};
-use ucp::wire::rkey_tofu::{self, TofuRkey};
-
-/// What a key says: the memory, then the keys of each network.
-type Parts = (PackedRkey, Option<DeviceKeys>, Option<TofuRkey>);
+use ucp::tl::ib::rkey::{IbRkey, RkeyAtomics};
+use ucp::tl::rkey::{self, RkeyMemory, UnpackedRkey};
+use ucp::tl::shm::rkey::ShmRkey;
+use ucp::tl::tofu::rkey::TofuRkey;
 
 // Kind and CRC-8 are in front of each key.
 const EMPTY: &[&str] = &["45 dc"];
@@ -32,25 +31,25 @@ fn bytes(hex: &[&str]) -> Vec<u8> {
 const BASE: u64 = 0x7_2122_2324 << 12;
 const LEN: u64 = 0x313_2333 << 12;
 
-fn segment() -> PackedRkey {
-    PackedRkey::Segment {
+fn segment() -> RkeyMemory {
+    RkeyMemory::Shared(ShmRkey::Segment {
         fd: 0x0102,
         ino: 0x1112_1314,
         base: BASE,
         len: LEN,
-    }
+    })
 }
 
-fn block() -> PackedRkey {
-    PackedRkey::Block {
+fn block() -> RkeyMemory {
+    RkeyMemory::Shared(ShmRkey::Block {
         number: 0x4142_4344,
         base: BASE,
         len: LEN,
-    }
+    })
 }
 
-fn device_keys(keys: [u32; 4], count: u8, atomics: RkeyAtomics) -> DeviceKeys {
-    DeviceKeys {
+fn device_keys(keys: [u32; 4], count: u8, atomics: RkeyAtomics) -> IbRkey {
+    IbRkey {
         base: 0x7_5152_5354 << 12,
         len: 0x616_2636 << 12,
         keys,
@@ -59,11 +58,11 @@ fn device_keys(keys: [u32; 4], count: u8, atomics: RkeyAtomics) -> DeviceKeys {
     }
 }
 
-fn ports() -> DeviceKeys {
+fn ports() -> IbRkey {
     device_keys([0x8182_8384, 0x9192_9394, 0, 0], 2, RkeyAtomics::default())
 }
 
-fn atomic_ports() -> DeviceKeys {
+fn atomic_ports() -> IbRkey {
     let atomics = RkeyAtomics {
         port_mask: 0b1010,
         alone: true,
@@ -89,11 +88,14 @@ fn stadds() -> TofuRkey {
     tofu(false, &addresses)
 }
 
+fn plain() -> RkeyMemory {
+    RkeyMemory::Plain
+}
+
 /// Keys and their bytes.
-fn all() -> Vec<(Parts, Vec<u8>)> {
-    let plain = || PackedRkey::Plain;
-    vec![
-        ((PackedRkey::Empty, None, None), bytes(EMPTY)),
+fn all() -> Vec<(UnpackedRkey, Vec<u8>)> {
+    let keys = vec![
+        ((RkeyMemory::Empty, None, None), bytes(EMPTY)),
         ((plain(), None, None), bytes(PLAIN)),
         ((segment(), None, None), bytes(&["53 ea", SEGMENT_BODY])),
         ((block(), None, None), bytes(&["42 e0", BLOCK_BODY])),
@@ -118,37 +120,25 @@ fn all() -> Vec<(Parts, Vec<u8>)> {
             (segment(), Some(atomic_ports()), Some(stadds())),
             bytes(&["6b 08", STADDS, "90 c2", ATOMIC_PORTS, SEGMENT_BODY]),
         ),
-    ]
-}
-
-fn encode((memory, ib, tofu): &Parts) -> Vec<u8> {
-    let key = match ib {
-        Some(ib) => memory.encode_with(ib).map(|(key, len)| key[..len].to_vec()),
-        None => memory.encode().map(|(key, len)| key[..len].to_vec()),
-    };
-    let key = key.expect("fits");
-    match tofu {
-        Some(tofu) => tofu.around(&key),
-        None => key,
-    }
+    ];
+    let key = |((memory, ib, tofu), bytes)| (UnpackedRkey { memory, ib, tofu }, bytes);
+    keys.into_iter().map(key).collect()
 }
 
 /// Length of the key that begins with these bytes. Those behind the bytes are 0.
 fn total_len(bytes: &[u8]) -> Option<usize> {
-    rkey_tofu::total_len(|i| bytes.get(i).copied().unwrap_or(0))
+    rkey::total_len(|i| bytes.get(i).copied().unwrap_or(0))
 }
 
 /// The key at the begin of `bytes`, as `ucp_ep_rkey_unpack` takes it: first its length, then the whole.
-fn decode(bytes: &[u8]) -> Option<Parts> {
-    let (tofu, key) = rkey_tofu::read(bytes.get(..total_len(bytes)?)?)?;
-    let (memory, ib) = rkey::read(key)?;
-    Some((memory, ib, tofu))
+fn decode(bytes: &[u8]) -> Option<UnpackedRkey> {
+    UnpackedRkey::decode(bytes.get(..total_len(bytes)?)?)
 }
 
 #[test]
 fn each_key_has_its_bytes() {
     for (key, bytes) in all() {
-        assert_eq!(encode(&key), bytes, "{key:?}");
+        assert_eq!(key.encode(), bytes, "{key:?}");
         assert_eq!(total_len(&bytes), Some(bytes.len()), "{key:?}");
         assert_eq!(decode(&bytes), Some(key));
     }
@@ -176,13 +166,13 @@ fn damaged_keys_are_refused() {
 }
 
 #[test]
-fn fields_that_do_not_fit_are_refused() {
-    let too_high = DeviceKeys {
+fn fields_that_do_not_fit_are_left_out() {
+    let too_high = IbRkey {
         base: 1 << 48,
         ..ports()
     };
-    let no_page = DeviceKeys { len: 12, ..ports() };
-    let no_port = DeviceKeys {
+    let no_page = IbRkey { len: 12, ..ports() };
+    let no_port = IbRkey {
         atomics: RkeyAtomics {
             port_mask: 0b100,
             alone: false,
@@ -190,6 +180,21 @@ fn fields_that_do_not_fit_are_refused() {
         ..ports()
     };
     for ib in [too_high, no_page, no_port] {
-        assert_eq!(PackedRkey::Plain.encode_with(&ib), None, "{ib:?}");
+        let key = UnpackedRkey {
+            memory: plain(),
+            ib: Some(ib),
+            tofu: None,
+        };
+        assert_eq!(key.encode(), bytes(PLAIN), "{ib:?}");
     }
+    let key = UnpackedRkey {
+        memory: RkeyMemory::Shared(ShmRkey::Block {
+            number: 1,
+            base: 1 << 48,
+            len: LEN,
+        }),
+        ib: None,
+        tofu: None,
+    };
+    assert_eq!(key.encode(), bytes(PLAIN));
 }

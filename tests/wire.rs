@@ -5,15 +5,18 @@ use proptest::prelude::*;
 use std::net::IpAddr;
 use ucp::tl::address::WorkerAddress;
 use ucp::tl::ib::address::IbLocator;
+use ucp::tl::ib::rkey::{IbRkey, RkeyAtomics};
+use ucp::tl::rkey::{self, RkeyMemory, UnpackedRkey};
 use ucp::tl::shm::address::ShmLocator;
+use ucp::tl::shm::rkey::ShmRkey;
 use ucp::tl::tcp::address::{MAX_ADDRESSES, NetAddress, TcpLocator, TcpUsage};
 use ucp::tl::tofu::address::TofuLocator;
+use ucp::tl::tofu::rkey::TofuRkey;
 use ucp::wire::address::{self, AddressError};
 use ucp::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, SignalHdr, SyncHdr, ValueHdr,
 };
 use ucp::wire::ib_port::{MAX_PORTS, PortFlags, PortLocator};
-use ucp::wire::rkey::{self, PackedRkey};
 use ucp::wire::tofu_msg::{MAX_RAILS, RailVcqs};
 
 fn shm() -> impl Strategy<Value = ShmLocator> {
@@ -106,24 +109,50 @@ fn worker_address() -> impl Strategy<Value = WorkerAddress> {
         })
 }
 
-fn rkey() -> impl Strategy<Value = PackedRkey> {
-    let segment = (any::<u16>(), any::<u32>(), 0..1u64 << 36, 0..1u64 << 28).prop_map(
-        |(fd, ino, base, len)| PackedRkey::Segment {
-            fd: fd.into(),
-            ino,
-            base: base << 12,
-            len: len << 12,
-        },
-    );
-    let block = (any::<u32>(), 0..1u64 << 36, 0..1u64 << 28).prop_map(|(number, base, len)| {
-        PackedRkey::Block {
-            number,
-            base: base << 12,
-            len: len << 12,
-        }
+fn rkey_memory() -> impl Strategy<Value = RkeyMemory> {
+    let pages = || (0..1u64 << 36, 0..1u64 << 28).prop_map(|(base, len)| (base << 12, len << 12));
+    let segment = (any::<u16>(), any::<u32>(), pages()).prop_map(|(fd, ino, (base, len))| {
+        let fd = fd.into();
+        RkeyMemory::Shared(ShmRkey::Segment { fd, ino, base, len })
     });
-    let (empty, plain) = (Just(PackedRkey::Empty), Just(PackedRkey::Plain));
+    let block = (any::<u32>(), pages())
+        .prop_map(|(number, (base, len))| RkeyMemory::Shared(ShmRkey::Block { number, base, len }));
+    let (empty, plain) = (Just(RkeyMemory::Empty), Just(RkeyMemory::Plain));
     prop_oneof![1 => empty, 1 => plain, 4 => segment, 4 => block]
+}
+
+fn ib_rkey() -> impl Strategy<Value = IbRkey> {
+    let keys = prop::collection::vec(any::<u32>(), 1..=MAX_PORTS);
+    (0..1u64 << 36, 0..1u64 << 28, keys, any::<(u8, bool)>()).prop_map(
+        |(base, len, keys, (ports, alone))| {
+            let port_mask = ports & ((1 << keys.len()) - 1);
+            let alone = alone && port_mask != 0;
+            let mut key = IbRkey {
+                base: base << 12,
+                len: len << 12,
+                count: keys.len() as u8,
+                atomics: RkeyAtomics { port_mask, alone },
+                ..IbRkey::default()
+            };
+            key.keys[..keys.len()].copy_from_slice(&keys);
+            key
+        },
+    )
+}
+
+fn tofu_rkey() -> impl Strategy<Value = TofuRkey> {
+    let addresses = prop::collection::vec(any::<(u16, u64)>(), 0..4);
+    (any::<(u64, u64, bool)>(), addresses).prop_map(|((base, len, atomics), addresses)| TofuRkey {
+        base,
+        len,
+        atomics,
+        addresses,
+    })
+}
+
+fn rkey() -> impl Strategy<Value = UnpackedRkey> {
+    let networks = (prop::option::of(ib_rkey()), prop::option::of(tofu_rkey()));
+    (rkey_memory(), networks).prop_map(|(memory, (ib, tofu))| UnpackedRkey { memory, ib, tofu })
 }
 
 /// The address as `ucp_ep_create` takes it: the length from the prefix, then the whole.
@@ -133,10 +162,14 @@ fn decode_address(blob: &[u8]) -> Result<WorkerAddress, AddressError> {
     WorkerAddress::decode(blob.get(..len).ok_or(AddressError::Length)?)
 }
 
-/// The key as `ucp_ep_rkey_unpack` takes it.
-fn decode_rkey(bytes: &[u8]) -> Option<PackedRkey> {
-    let len = rkey::encoded_len(*bytes.first()?)?;
-    PackedRkey::decode(bytes.get(..len)?)
+/// Length of the key that begins with these bytes. Those behind the bytes are 0.
+fn rkey_len(bytes: &[u8]) -> Option<usize> {
+    rkey::total_len(|i| bytes.get(i).copied().unwrap_or(0))
+}
+
+/// The key as `ucp_ep_rkey_unpack` takes it: first its length, then the whole.
+fn decode_rkey(bytes: &[u8]) -> Option<UnpackedRkey> {
+    UnpackedRkey::decode(bytes.get(..rkey_len(bytes)?)?)
 }
 
 /// `blob` with one bit flipped, for every bit.
@@ -180,19 +213,19 @@ proptest! {
 
     #[test]
     fn rkeys_round_trip(rkey in rkey(), behind in any::<[u8; 3]>()) {
-        let (bytes, len) = rkey.encode().unwrap();
-        prop_assert_eq!(rkey::encoded_len(bytes[0]), Some(len));
-        prop_assert_eq!(PackedRkey::decode(&[&bytes[..len], &behind].concat()), Some(rkey));
+        let bytes = rkey.encode();
+        prop_assert_eq!(rkey_len(&bytes), Some(bytes.len()));
+        prop_assert_eq!(UnpackedRkey::decode(&[&*bytes, &behind].concat()), Some(rkey));
     }
 
     #[test]
     fn damaged_rkeys_are_refused(rkey in rkey()) {
-        let (bytes, len) = rkey.encode().unwrap();
-        for (bit, damaged) in flipped(&bytes[..len]) {
+        let bytes = rkey.encode();
+        for (bit, damaged) in flipped(&bytes) {
             prop_assert_eq!(decode_rkey(&damaged), None, "bit {} flipped", bit);
         }
-        for cut in 0..len {
-            prop_assert_eq!(PackedRkey::decode(&bytes[..cut]), None, "cut to {}", cut);
+        for cut in 0..bytes.len() {
+            prop_assert_eq!(decode_rkey(&bytes[..cut]), None, "cut to {}", cut);
         }
     }
 
@@ -200,7 +233,7 @@ proptest! {
     #[test]
     fn noise_never_panics(
         mut noise in prop::collection::vec(any::<u8>(), 0..80),
-        first in prop::sample::select(b"EPS\xCB".to_vec()),
+        first in prop::sample::select(b"EPSk\x90\x93\xCB".to_vec()),
     ) {
         let _ = (decode_address(&noise), decode_rkey(&noise), WorkerAddress::decode(&noise));
         if let Some(byte) = noise.first_mut() {
@@ -209,8 +242,8 @@ proptest! {
         let _ = (decode_address(&noise), WorkerAddress::decode(&noise));
         // An accepted key must be a valid one.
         if let Some(rkey) = decode_rkey(&noise) {
-            let (bytes, len) = rkey.encode().unwrap();
-            prop_assert_eq!(&bytes[..len], &noise[..len]);
+            let bytes = rkey.encode();
+            prop_assert_eq!(&*bytes, &noise[..bytes.len()]);
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use ucp::abi::{am, amo, endpoint, memory, request, rkey, rma, stream, tag};
 use ucp::ctypes::*;
 use ucp::tl::address::WorkerAddress;
-use ucp::wire::rkey::PackedRkey;
+use ucp::tl::rkey::{RkeyMemory, UnpackedRkey};
 
 /// The id of active messages that the program has a handler for.
 pub const AM_ID: u16 = 1;
@@ -127,7 +127,12 @@ impl<'a> Program<'a> {
     /// The endpoint to the attacker, made if there is none. Null if it cannot be made.
     fn endpoint(&mut self) -> ucp_ep_h {
         if self.ep.is_null() {
-            let plain = PackedRkey::Plain.encode().expect("it always fits").0;
+            let plain = UnpackedRkey {
+                memory: RkeyMemory::Plain,
+                ib: None,
+                tofu: None,
+            };
+            let plain = plain.encode();
             // SAFETY: a zeroed structure with a mask that names what is set; an address and a key of the right form.
             unsafe {
                 let mut params: ucp_ep_params_t = std::mem::zeroed();

@@ -1,80 +1,84 @@
-//! Packed remote keys: raw bytes, and the same bytes with a right checksum.
+//! Packed remote keys: raw bytes, the same bytes with right checksums, and each section alone.
 #![no_main]
 
 use crc::{CRC_8_SMBUS, Crc};
 use libfuzzer_sys::fuzz_target;
-use ucp::wire::rkey::{MAX_KEYED_LEN, MAX_LEN, PackedRkey, encoded_len, read, total_len};
-use ucp::wire::rkey_tofu;
+use ucp::tl::ib::rkey::IbRkey;
+use ucp::tl::rkey::{UnpackedRkey, total_len};
+use ucp::tl::shm::rkey::ShmRkey;
+use ucp::tl::tofu::rkey::TofuRkey;
+use ucp::wire::rkey::{MAX_LEN, OUTER, RkeyKind};
 
-/// An accepted key with keys of devices encodes to the same bytes.
-fn check_keyed(bytes: &[u8]) {
-    let Some((rkey, Some(device))) = read(bytes) else {
-        return;
-    };
-    let len = total_len(|i| bytes[i]).expect("it was read");
-    assert!(len <= MAX_KEYED_LEN);
-    let (again, again_len) = rkey.encode_with(&device).expect("it was decoded");
-    assert_eq!(again[..again_len], bytes[..len]);
+fn at(bytes: &[u8]) -> impl Fn(usize) -> u8 + '_ {
+    |i| bytes.get(i).copied().unwrap_or(0)
 }
 
 /// An accepted key encodes to the same bytes.
 fn check(bytes: &[u8]) -> bool {
-    let Some(len) = bytes.first().copied().and_then(encoded_len) else {
-        assert_eq!(PackedRkey::decode(bytes), None);
+    let Some(rkey) = UnpackedRkey::decode(bytes) else {
         return false;
     };
-    assert!(len <= MAX_LEN);
-    let Some(rkey) = PackedRkey::decode(bytes) else {
-        return false;
-    };
-    let (again, again_len) = rkey.encode().expect("it was decoded");
-    assert_eq!(again[..again_len], bytes[..len]);
+    let len = total_len(at(bytes)).expect("it was read");
+    assert!(len <= MAX_LEN || rkey.ib.is_some() || rkey.tofu.is_some());
+    assert_eq!(rkey.encode(), bytes[..len]);
     true
 }
 
-/// An accepted key with a Tofu section encodes to the same bytes.
-fn check_tofu_section(bytes: &[u8]) {
-    let Some(len) = rkey_tofu::total_len(|i| bytes.get(i).copied().unwrap_or(0)) else {
-        return;
-    };
-    if let Some(bytes) = bytes.get(..len)
-        && let Some((Some(steering), key)) = rkey_tofu::read(bytes)
-    {
-        assert_eq!(steering.around(key), bytes);
+/// Accepted sections encode to the same bytes, and state their length.
+fn check_sections(bytes: &[u8]) {
+    if let Some(ib) = IbRkey::decode(bytes) {
+        assert_eq!(ib.encode().as_deref(), Some(bytes));
+        assert_eq!(IbRkey::section_len(&at(bytes)), Some(bytes.len()));
+    }
+    if let Some(tofu) = TofuRkey::decode(bytes) {
+        assert_eq!(tofu.encode(), bytes);
+        assert_eq!(TofuRkey::section_len(&at(bytes)), Some(bytes.len()));
+    }
+    for kind in [RkeyKind::Segment, RkeyKind::Block] {
+        if let Some(body) = bytes.get(..kind.body_len())
+            && let Some(shm) = ShmRkey::decode(kind, body)
+        {
+            let (again, encoded) = shm.encode().expect("it was decoded");
+            assert_eq!((again, &encoded[..]), (kind, body));
+        }
     }
 }
 
+fn seal(key: &mut [u8]) {
+    let covered = [&key[..1], &key[2..]].concat();
+    key[1] = Crc::<u8>::new(&CRC_8_SMBUS).checksum(&covered);
+}
+
+/// The key with right checksums, and the number of bytes of its outer section; `None` if its length is none.
+fn sealed(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let mut key = bytes.get(..total_len(at(bytes))?)?.to_vec();
+    let outer = match key[0] {
+        OUTER => 2 + TofuRkey::section_len(&at(&key[2..]))?,
+        _ => 0,
+    };
+    seal(&mut key[outer..]);
+    if outer > 0 {
+        seal(&mut key);
+    }
+    Some((key, outer))
+}
+
 fuzz_target!(|bytes: &[u8]| {
-    check_tofu_section(bytes);
-    if bytes.first() == Some(&b'k') && bytes.len() > 2 {
-        let mut key = bytes.to_vec();
-        let covered = [&key[..1], &key[2..]].concat();
-        key[1] = Crc::<u8>::new(&CRC_8_SMBUS).checksum(&covered);
-        check_tofu_section(&key);
-    }
     check(bytes);
-    check_keyed(bytes);
-    if let Some(len) = total_len(|i| bytes.get(i).copied().unwrap_or(0))
-        && let Some(key) = bytes.get(..len)
-    {
-        let mut key = key.to_vec();
-        let covered = [&key[..1], &key[2..]].concat();
-        key[1] = Crc::<u8>::new(&CRC_8_SMBUS).checksum(&covered);
-        check_keyed(&key);
-    }
-    let Some(len) = bytes.first().copied().and_then(encoded_len) else {
+    check_sections(bytes);
+    let Some((key, outer)) = sealed(bytes) else {
+        assert!(!check(bytes));
         return;
     };
-    if let Some(key) = bytes.get(..len) {
-        let mut key = key.to_vec();
-        let covered = [&key[..1], &key[2..]].concat();
-        key[1] = Crc::<u8>::new(&CRC_8_SMBUS).checksum(&covered);
-        // A block has no descriptor.
-        let possible = key[0] != b'B' || key[2..4] == [0, 0];
-        assert_eq!(
-            check(&key),
-            possible,
-            "a right checksum is all that a key needs"
-        );
-    }
+    let accepted = check(&key);
+    // With an inner section more has to be right than the checksum; a block has no descriptor.
+    let possible = match key[outer] {
+        b'E' | b'P' | b'S' => true,
+        b'B' => key[outer + 2..outer + 4] == [0, 0],
+        _ => accepted,
+    };
+    assert_eq!(
+        accepted, possible,
+        "right checksums are all that a key needs"
+    );
 });

@@ -124,7 +124,7 @@ impl MappedSegments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::rkey::{DeviceKeys, RkeyAtomics};
+    use crate::tl::ib::rkey::{IbRkey, RkeyAtomics};
 
     fn key(base: u64, len: u64) -> Rkey {
         Rkey {
@@ -148,14 +148,14 @@ mod tests {
         key.executor
     }
 
-    fn device(alone: bool) -> Option<DeviceKeys> {
+    fn device(alone: bool) -> Option<IbRkey> {
         let atomics = RkeyAtomics {
             port_mask: 1,
             alone,
         };
-        Some(DeviceKeys {
+        Some(IbRkey {
             atomics,
-            ..DeviceKeys::default()
+            ..IbRkey::default()
         })
     }
 

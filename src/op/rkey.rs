@@ -6,53 +6,25 @@ use crate::engine::memory::{MemHandle, ShmExport};
 use crate::engine::peer::Peer;
 use crate::engine::rkey::{AmoExecutor, Rkey, RkeyIdentity};
 use crate::engine::worker::Worker;
-use crate::sys::memfd::MemfdId;
-use crate::sys::shm::ShmId;
 use crate::sys::{host, log};
 use crate::tl::TlRkey;
-use crate::wire::rkey::{self, DeviceKeys, PackedRkey};
-use crate::wire::rkey_tofu::{self, TofuRkey};
+use crate::tl::rkey::{self, RkeyMemory, UnpackedRkey};
 
 /// Packs the key of a region.
 pub fn pack(memory: &MemHandle) -> Vec<u8> {
-    let (plain, len) = pack_plain(memory);
-    let device = memory.tl.device_keys().filter(|_| memory.len > 0);
-    let keyed = device.and_then(|device| PackedRkey::decode(&plain)?.encode_with(&device));
-    let key = match &keyed {
-        Some((bytes, len)) => &bytes[..*len],
-        None => &plain[..len],
+    let mut key = UnpackedRkey {
+        memory: match memory.export {
+            Some(ShmExport { id, base, len }) => RkeyMemory::shared(id, base, len as u64),
+            None if memory.len == 0 => RkeyMemory::Empty,
+            None => RkeyMemory::Plain,
+        },
+        ib: None,
+        tofu: None,
     };
     if memory.len > 0 {
-        memory.tl.pack(key)
-    } else {
-        key.to_vec()
+        memory.tl.pack(&mut key);
     }
-}
-
-/// A decoded remote key.
-pub struct UnpackedRkey {
-    packed: PackedRkey,
-    device: Option<DeviceKeys>,
-    steering: Option<TofuRkey>,
-}
-
-fn pack_plain(memory: &MemHandle) -> ([u8; rkey::MAX_LEN], usize) {
-    let segment = memory.export.and_then(|ShmExport { id, base, len }| {
-        let len = len as u64;
-        let packed = match id {
-            ShmId::Block(number) => PackedRkey::Block { number, base, len },
-            ShmId::File(MemfdId { fd, ino, .. }) => PackedRkey::Segment { fd, ino, base, len },
-        };
-        packed.encode()
-    });
-    let other = if memory.len == 0 {
-        PackedRkey::Empty
-    } else {
-        PackedRkey::Plain
-    };
-    segment
-        .or_else(|| other.encode())
-        .unwrap_or(([0; rkey::MAX_LEN], 0))
+    key.encode()
 }
 
 /// Decodes a packed key of unknown length.
@@ -65,64 +37,45 @@ fn pack_plain(memory: &MemHandle) -> ([u8; rkey::MAX_LEN], usize) {
 pub unsafe fn decode(buffer: *const u8) -> Result<UnpackedRkey, ucs_status_t> {
     // SAFETY: the first byte is readable, and as many bytes as it says.
     let bytes = unsafe {
-        rkey_tofu::total_len(|i| *buffer.add(i)).map(|len| std::slice::from_raw_parts(buffer, len))
+        rkey::total_len(|i| *buffer.add(i)).map(|len| std::slice::from_raw_parts(buffer, len))
     };
-    let read = |bytes| {
-        let (steering, key) = rkey_tofu::read(bytes)?;
-        let (packed, device) = rkey::read(key)?;
-        Some(UnpackedRkey {
-            packed,
-            device,
-            steering,
-        })
-    };
-    bytes.and_then(read).ok_or_else(|| {
+    bytes.and_then(UnpackedRkey::decode).ok_or_else(|| {
         log::error!("damaged remote key");
         UCS_ERR_INVALID_ADDR
     })
 }
 
 /// Unpacks a key for an endpoint: maps the memory that the key names, if that is possible.
-pub fn unpack(ep: &Endpoint, key: UnpackedRkey) -> Rkey {
-    let UnpackedRkey {
-        packed,
-        device,
-        steering,
-    } = key;
+pub fn unpack(ep: &Endpoint, unpacked: UnpackedRkey) -> Rkey {
     let (peer, worker) = (ep.peer(), ep.worker.get());
     peer.note_traffic(worker);
-    let amo_by_tni = steering.as_ref().is_some_and(|s| s.atomics);
     let alone = !peer.tx.is_shared();
     let mut key = Rkey {
-        empty: packed == PackedRkey::Empty,
+        empty: unpacked.memory == RkeyMemory::Empty,
         base: 0,
         len: 0,
         delta: 0,
         same_process: peer.same_process,
         map: None,
         executor: AmoExecutor::Other,
-        tl: TlRkey::new(device, steering.as_ref(), peer.target.as_deref(), alone),
+        tl: TlRkey::new(&unpacked, peer.target.as_deref(), alone),
         identity: RkeyIdentity {
             owner: peer.uid,
             segment: None,
         },
     };
-    map(worker, peer, packed, &mut key);
-    key.set_executor(amo_by_tni);
+    map(worker, peer, unpacked.memory, &mut key);
+    key.set_executor(unpacked.is_amo_by_tni());
     key
 }
 
 /// Maps a peer's memory, if that is possible, and stores the mapping in `key`.
-fn map(worker: &Worker, peer: &Peer, packed: PackedRkey, key: &mut Rkey) {
+fn map(worker: &Worker, peer: &Peer, memory: RkeyMemory, key: &mut Rkey) {
     let Some(inbox) = peer.inbox else { return };
-    let (id, base, len) = match packed {
-        PackedRkey::Empty | PackedRkey::Plain => return,
-        PackedRkey::Segment { fd, ino, base, len } => {
-            let pid = inbox.id.pid;
-            (ShmId::File(MemfdId { pid, fd, ino }), base, len)
-        }
-        PackedRkey::Block { number, base, len } => (ShmId::Block(number), base, len),
+    let RkeyMemory::Shared(shm) = memory else {
+        return;
     };
+    let (id, base, len) = shm.locate(inbox.id.pid);
     key.identity.segment = Some(id);
     if peer.same_process {
         (key.base, key.len) = (base, len);

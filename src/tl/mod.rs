@@ -6,10 +6,10 @@
 //! `network`: what a context knows of one; `network_info`: what is printed of it; `rma`, `rma_ops`, `rma_short`,
 //! `adapter`: puts, gets and atomic operations by an adapter; `registrar`: registration of user memory; `oob`:
 //! messages by which one establishes connections of another; `reach`: the transports that lead to a worker; `address`:
-//! its bytes; `message`, `payload`, `token`, `rail_event`: what both sides exchange; `target`: where a lane
-//! leads; `iface_kind`: which interfaces there are; `iface_params`: what they have to know of their worker; `amo`:
-//! atomic operations on memory of this process; `resources`, `lane_info`: what queries print of all transports; `cm`,
-//! `cm_conn`: connections of clients and listeners; `cm_address`: addresses that they exchange.
+//! its bytes; `rkey`: those of a remote key; `message`, `payload`, `token`, `rail_event`: what both sides exchange;
+//! `target`: where a lane leads; `iface_kind`: which interfaces there are; `iface_params`: what they have to know of
+//! their worker; `amo`: atomic operations on memory of this process; `resources`, `lane_info`: what queries print of
+//! all transports; `cm`, `cm_conn`: connections of clients and listeners; `cm_address`: addresses that they exchange.
 
 pub mod adapter;
 pub mod address;
@@ -41,6 +41,7 @@ pub mod registrar;
 pub mod resource;
 pub mod resources;
 pub mod ring_sink;
+pub mod rkey;
 pub mod rma;
 pub mod rma_ops;
 pub mod rma_short;

@@ -6,6 +6,7 @@ use super::amo::AmoOp;
 use super::ib::context::IbShared;
 use super::ib::desc::{AmoDesc, IbZcopy, Unmoved};
 use super::ib::region::IbRegion;
+use super::ib::rkey::IbRkey;
 use super::network::{FoundDevices, Network};
 use super::networks::networks;
 use super::program::Program;
@@ -19,8 +20,7 @@ use super::tofu::rkey::StaddRegion;
 use super::tofu::stripe::TofuZcopy;
 use crate::options::Options;
 use crate::tl::address::WorkerAddress;
-use crate::wire::rkey::DeviceKeys;
-use crate::wire::rkey_tofu::TofuRkey;
+use crate::tl::rkey::UnpackedRkey;
 use std::io;
 use std::sync::Arc;
 
@@ -153,17 +153,11 @@ pub struct TlRegion {
 }
 
 impl TlRegion {
-    /// The keys for peers' devices; `None` where there is no device, or the memory cannot be registered.
-    pub fn device_keys(&self) -> Option<DeviceKeys> {
-        self.ib.as_ref()?.keys()
-    }
-
-    /// A packed key with what the transports add to it.
-    pub fn pack(&self, key: &[u8]) -> Vec<u8> {
-        match self.tofu.as_ref().and_then(|tofu| tofu.rkey()) {
-            Some(tofu) => tofu.around(key),
-            None => key.to_vec(),
-        }
+    /// Adds the keys of the transports to a remote key; none where there is no device, or the memory cannot be
+    /// registered.
+    pub fn pack(&self, key: &mut UnpackedRkey) {
+        key.ib = self.ib.as_ref().and_then(|ib| ib.keys());
+        key.tofu = self.tofu.as_ref().and_then(|tofu| tofu.rkey());
     }
 }
 
@@ -171,31 +165,26 @@ impl TlRegion {
 #[derive(Clone, Debug, Default)]
 pub struct TlRkey {
     /// Keys for InfiniBand devices, if there are any.
-    pub ib: Option<DeviceKeys>,
+    pub ib: Option<IbRkey>,
     pub tofu: StaddRegion,
 }
 
 impl TlRkey {
     /// The part of a key for the lane to a peer at `target`. `alone`: no threads use the lane concurrently.
-    pub fn new(
-        ib: Option<DeviceKeys>,
-        tofu: Option<&TofuRkey>,
-        target: Option<&LaneTarget>,
-        alone: bool,
-    ) -> TlRkey {
-        let tofu = match (tofu, target) {
+    pub fn new(key: &UnpackedRkey, target: Option<&LaneTarget>, alone: bool) -> TlRkey {
+        let tofu = match (&key.tofu, target) {
             (Some(key), Some(LaneTarget::Tofu(to))) => StaddRegion::new(key, &to.locator, alone),
             _ => None,
         };
         TlRkey {
-            ib,
+            ib: key.ib,
             tofu: tofu.unwrap_or_default(),
         }
     }
 
     /// The keys for InfiniBand devices, if all of these bytes are accessible by them.
     #[inline(always)]
-    pub fn device_keys(&self, addr: u64, len: usize) -> Option<&DeviceKeys> {
+    pub fn device_keys(&self, addr: u64, len: usize) -> Option<&IbRkey> {
         match &self.ib {
             Some(keys) if keys.covers(addr, len) => Some(keys),
             _ => None,

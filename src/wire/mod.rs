@@ -13,7 +13,6 @@ pub mod ib_packet;
 pub mod ib_port;
 pub mod packet_hdr;
 pub mod rkey;
-pub mod rkey_tofu;
 pub mod rts_keys;
 pub mod stats;
 pub mod tcp_hello;

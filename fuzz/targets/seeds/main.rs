@@ -9,15 +9,17 @@ use std::{env, fs};
 use ucp::options::Options;
 use ucp::tl::address::WorkerAddress;
 use ucp::tl::ib::address::IbLocator;
+use ucp::tl::ib::rkey::{IbRkey, RkeyAtomics};
+use ucp::tl::rkey::{RkeyMemory, UnpackedRkey};
 use ucp::tl::shm::address::ShmLocator;
+use ucp::tl::shm::rkey::ShmRkey;
 use ucp::tl::tcp::address::{NetAddress, TcpLocator, TcpUsage};
 use ucp::tl::tofu::address::TofuLocator;
+use ucp::tl::tofu::rkey::TofuRkey;
 use ucp::wire::ib_port::{PortFlags, PortLocator};
 use ucp::wire::cm_msg::{self, Hello, Reply};
 use ucp::wire::frame;
 use ucp::wire::header::{AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtsHdr, SplitCopyHdr, SignalHdr};
-use ucp::wire::rkey::PackedRkey;
-use ucp::wire::rkey_tofu::TofuRkey;
 use ucp::wire::rts_keys::RailStadds;
 use ucp::wire::stats;
 use ucp::wire::tcp_hello::{self, Answer, TcpHello};
@@ -195,31 +197,50 @@ fn addresses() -> Vec<Vec<u8>> {
 
 fn keys() -> Vec<Vec<u8>> {
     let (base, len) = (0x7f00_0000_0000, 1 << 20);
-    let keys = [
-        PackedRkey::Empty,
-        PackedRkey::Plain,
-        PackedRkey::Segment {
+    let all_memory = [
+        RkeyMemory::Empty,
+        RkeyMemory::Plain,
+        RkeyMemory::Shared(ShmRkey::Segment {
             fd: 7,
             ino: 1234,
             base,
             len,
-        },
-        PackedRkey::Block {
+        }),
+        RkeyMemory::Shared(ShmRkey::Block {
             number: 42,
             base,
             len,
-        },
+        }),
     ];
-    let packed = keys.iter().filter_map(PackedRkey::encode);
-    let plain: Vec<Vec<u8>> = packed.map(|(bytes, n)| bytes[..n].to_vec()).collect();
-    let steering = TofuRkey {
+    let ib = IbRkey {
+        base,
+        len,
+        keys: [1 << 24, 2 << 24, 0, 0],
+        count: 2,
+        atomics: RkeyAtomics {
+            port_mask: 2,
+            alone: true,
+        },
+    };
+    let tofu = TofuRkey {
         base,
         len,
         atomics: true,
         addresses: vec![(0, 1 << 40), (1, 2 << 40)],
     };
-    let steered: Vec<_> = plain.iter().map(|key| steering.around(key)).collect();
-    [plain, steered].concat()
+    let networks = [
+        (None, None),
+        (Some(ib), None),
+        (None, Some(&tofu)),
+        (Some(ib), Some(&tofu)),
+    ];
+    let key = |memory| {
+        networks.map(|(ib, tofu)| {
+            let tofu = tofu.cloned();
+            UnpackedRkey { memory, ib, tofu }.encode()
+        })
+    };
+    all_memory.into_iter().flat_map(key).collect()
 }
 
 fn frames() -> Vec<Vec<u8>> {

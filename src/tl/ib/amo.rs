@@ -8,10 +8,10 @@
 //! and the key names it.
 
 use super::port::Port;
+use super::rkey::RkeyAtomics;
 use crate::options::{AtomicMode, Options};
 use crate::sys::log;
 use crate::wire::ib_port::MAX_PORTS;
-use crate::wire::rkey::RkeyAtomics;
 use std::sync::Arc;
 
 /// The device that executes them, as a mask of its ports; default: processors execute them. `by_queue`: each peer gets

@@ -6,11 +6,11 @@ use super::loopback::LoopbackQp;
 use super::options::IbPolicy;
 use super::port::{self, Port};
 use super::registration::{self, IbMrCaches, LocalMrCache};
+use super::rkey::RkeyAtomics;
 use crate::options::Options;
 use crate::sys::lock::MtLock;
 use crate::sys::sync::OnceLock;
 use crate::tl::program::Program;
-use crate::wire::rkey::RkeyAtomics;
 use std::sync::Arc;
 
 /// InfiniBand's part of a context.

@@ -13,10 +13,11 @@
 //! pieces, and `stripe`, its parts by rail.
 //!
 //! A context's part is `context`, made from `options`; `registration` registers user memory, `region` that of
-//! `ucp_mem_map`, `mr` is a registration with a device; `amo` and `amo_unit` are atomic operations on a context's own
-//! memory; `info` is what queries print, `network` what is asked of every network. A worker's part is `worker`, with
-//! its connections (`conn`, `tcp_wireup`): `connect` and `oob` make them, `upkeep` retransmits and finds failed peers,
-//! `failover` and `connect_rails` use further ports, `receive` handles arrivals and completions, `close` drains.
+//! `ucp_mem_map`, with `rkey`, the section of a remote key; `mr` is a registration with a device; `amo` and `amo_unit`
+//! are atomic operations on a context's own memory; `info` is what queries print, `network` what is asked of every
+//! network. A worker's part is `worker`, with its connections (`conn`, `tcp_wireup`): `connect` and `oob` make them,
+//! `upkeep` retransmits and finds failed peers, `failover` and `connect_rails` use further ports, `receive` handles
+//! arrivals and completions, `close` drains.
 
 pub mod address;
 mod amo;
@@ -58,6 +59,7 @@ pub mod receive;
 pub mod registration;
 pub mod region;
 pub mod reorder;
+pub mod rkey;
 mod rma;
 pub mod roce_reach;
 pub mod rx_pool;

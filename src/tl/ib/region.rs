@@ -4,8 +4,8 @@ use super::bindings::*;
 use super::context::IbContext;
 use super::hca::{Hca, HcaMr};
 use super::port::Port;
+use super::rkey::{IbRkey, RkeyAtomics};
 use crate::sys::sync::OnceLock;
-use crate::wire::rkey::{DeviceKeys, RkeyAtomics};
 use std::io;
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct IbRegion {
 
 /// The registrations of a region.
 struct RegisteredKeys {
-    keys: DeviceKeys,
+    keys: IbRkey,
     /// The key for atomic operations, if a device executes them.
     atomic_key: Option<u32>,
     _regions: Vec<HcaMr>,
@@ -56,7 +56,7 @@ impl IbContext {
 
 impl IbRegion {
     /// The keys for peers' devices, registered by the first call; `None` where the memory cannot be registered.
-    pub fn keys(&self) -> Option<DeviceKeys> {
+    pub fn keys(&self) -> Option<IbRkey> {
         let registered = self.registered.get_or_init(|| self.register());
         registered.as_ref().map(|registered| registered.keys)
     }
@@ -68,11 +68,11 @@ impl IbRegion {
 
     /// Registers the pages with every port's device.
     fn register(&self) -> Option<RegisteredKeys> {
-        let mut keys = DeviceKeys {
+        let mut keys = IbRkey {
             base: self.base,
             len: self.len,
             atomics: self.atomics,
-            ..DeviceKeys::default()
+            ..IbRkey::default()
         };
         let mut regions = Vec::new();
         for (i, port) in self.ports.iter().take(keys.keys.len()).enumerate() {

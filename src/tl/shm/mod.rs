@@ -4,7 +4,8 @@
 //! agree to close a ring, `inbox` the receiver's segment with its rings, `outbox` a sender's end of one ring in a
 //! peer's segment. A worker sends to itself in the same way. `cma` are the copies by the kernel, `cma_peer` is what
 //! they need of a peer; `split_copy` and `split_write` are the two sides of a long message that both copy,
-//! `chunk_board` its state. `address` is the section of a worker address, `context` a context's part.
+//! `chunk_board` its state. `address` is the section of a worker address, `rkey` the part of a remote key, `context` a
+//! context's part.
 
 pub mod accept;
 pub mod address;
@@ -23,6 +24,7 @@ pub mod outbox;
 mod owner;
 pub mod receive;
 pub mod ring;
+pub mod rkey;
 pub mod chunk_board;
 mod space;
 pub mod split_copy;

@@ -19,7 +19,8 @@
 //!   `network`: what is asked of every network.
 //! - `rma`: puts, gets and atomic operations that the layers above post; short ones are in `sender`.
 //! - `mr`: the registration cache of user memory, `registration`: its use; `stripe`: the parts of long transfers, by
-//!   VCQ. `region`: memory that peers access; `rkey`: memory of peers. The wireup messages are in `wire::tofu_msg`.
+//!   VCQ. `region`: memory that peers access; `rkey`: memory of peers, and the section of a remote key. The wireup
+//!   messages are in `wire::tofu_msg`.
 
 pub mod accept;
 pub mod address;

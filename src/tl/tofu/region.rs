@@ -2,9 +2,9 @@
 
 use super::context::TofuContext;
 use super::iface::TofuIface;
+use super::rkey::TofuRkey;
 use super::vcq::RemoteAddr;
 use super::vcq_registry::{MrPerVcq, VcqRegistry};
-use crate::wire::rkey_tofu::TofuRkey;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
