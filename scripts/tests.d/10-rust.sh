@@ -19,6 +19,7 @@ else
 fi
 await_steps
 step 900 "cargo test" cargo test --locked --no-fail-fast
+step 900 "cargo test of the transport with the least" cargo test --locked --features shmtest --lib shmtest
 step 60  "layers" scripts/check-layers
 step 60  "circles of imports" scripts/check-circles
 # The site itself, by mdBook: scripts/docs.

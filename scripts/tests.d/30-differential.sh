@@ -5,6 +5,15 @@ step 900 "differential" "${libraries[@]}" c_tests/diff/run
 step 400 "without what is of this processor" "${libraries[@]}" scripts/portable
 # After the differential programs, whose references it takes.
 step 400 "conformance of every transport" "${libraries[@]}" c_tests/conformance/transports
+# The transport with the least, which only a library for tests has.
+with_shmtest() { # COMMAND...: after the library of build/shmtest was built
+    cargo build --profile tools --features shmtest --lib --locked --target-dir target/shmtest &&
+        scripts/install "$top/build/shmtest" "$top/target/shmtest/tools/libucp.so" && "$@"
+}
+export -f with_shmtest
+export top
+step 700 "conformance of the transport with the least" env "RUCP_LIB=$top/build/shmtest/lib" \
+    "UCX_WHEEL=$top/build/ucx-1.22" bash -c "with_shmtest c_tests/conformance/transports --only shmtest"
 step 20 "rules: each has a test" c_tests/diff/rules --ran
 # Alone, because it inspects /dev/shm.
 step 500 "conformance of shared memory" scripts/leaves-nothing "${libraries[@]}" c_tests/conformance/run

@@ -19,6 +19,14 @@ for mpi in openmpi mpich; do
     step 120 "$mpi, 2 ranks, from the prefix: matching" scripts/mpirun-on "$mpi" prefix 2 "build/mpi/$mpi/matching"
 done
 
+# By the transport with the least, of the library that 30-differential.sh has built.
+for mpi in openmpi mpich; do
+    for program in matching collectives onesided; do
+        step 240 "$mpi, 4 ranks, shmtest: $program" env UCX_TLS=shmtest,self scripts/mpirun-on "$mpi" \
+            "$top/build/shmtest/lib/libucp.so.0" 4 "build/mpi/$mpi/$program"
+    done
+done
+
 # As under a batch system that limits address space (h_vmem).
 in_400_mb() { # MPI
     scripts/mpirun-on "$1" rucp 8 "$BASH" -c 'ulimit -v 400000; exec "$0"' "build/mpi/$1/collectives"

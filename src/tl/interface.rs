@@ -52,9 +52,10 @@ pub trait Interface {
     /// forked children ([`Sink::is_inherited`]), too.
     fn tick<S: Sink<Peer = Self::Peer>>(&mut self, sink: S, context: &TlContext, now: u64) -> u32;
 
-    /// Prepares for sleep: what arrives from now on makes a descriptor readable. False: there is work.
+    /// Prepares for sleep: what arrives from now on makes a descriptor readable. False: there is work, or no descriptor
+    /// reports what arrives, so that the worker never sleeps.
     fn arm<S: Sink<Peer = Self::Peer>>(&mut self, _sink: S) -> bool {
-        true
+        false
     }
 
     /// Whether a descriptor becomes readable when something is due, and the clock has to be read then.
