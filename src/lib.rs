@@ -33,13 +33,13 @@
 //!   Frequent kinds go to the hot path (`fast/arrival.rs`), all others to [`op::rx_dispatch`]. Transports call both
 //!   through [`tl::sink::Sink`], which [`op::sink::WorkerSink`] implements; shared memory also through
 //!   [`tl::ring_sink::RingSink`].
-//! - **What a transport keeps**: its settings are in `tl/NAME/options.rs` (the table of options is [`options`]); its
-//!   section of the worker address ([`tl::address`]) is in `tl/NAME/address.rs`, that of a remote key ([`tl::rkey`]) in
-//!   `tl/NAME/rkey.rs`, and [`tl::reach`] has the order of preference; its parts of a context, a worker, a region and
-//!   an unpacked key are in [`tl::TlContext`], [`tl::TlWorker`], [`tl::TlRegion`] and [`tl::TlRkey`]; what copies by
-//!   the kernel keep of a peer is [`tl::CmaState`]. User memory is registered by [`tl::registrar`]. What only the
-//!   progress thread uses of a worker is an interface ([`tl::interface`]); all are in the [`tl::TlRx`] of
-//!   [`engine::worker::Rx`].
+//! - **What a transport keeps**: its options are in `tl/NAME/rows.rs` (the table of options is [`options`]), and the
+//!   settings that follow from them in `tl/NAME/options.rs`; its section of the worker address ([`tl::address`]) is in
+//!   `tl/NAME/address.rs`, that of a remote key ([`tl::rkey`]) in `tl/NAME/rkey.rs`, and [`tl::reach`] has the order of
+//!   preference; its parts of a context, a worker, a region and an unpacked key are in [`tl::TlContext`],
+//!   [`tl::TlWorker`], [`tl::TlRegion`] and [`tl::TlRkey`]; what copies by the kernel keep of a peer is
+//!   [`tl::CmaState`]. User memory is registered by [`tl::registrar`]. What only the progress thread uses of a worker
+//!   is an interface ([`tl::interface`]); all are in the [`tl::TlRx`] of [`engine::worker::Rx`].
 
 // Types that C sees: structures, enumerations, masks, callbacks. `include/` is generated from here and from [`abi`].
 pub mod ctypes;

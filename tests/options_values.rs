@@ -333,7 +333,7 @@ fn typed_fields_follow() {
         Interval::Every(Duration::from_secs(20))
     );
     assert_eq!(options.rndv_thresh.intra, Size::Auto);
-    assert!(options.posix_use_proc_link && options.warn_unused_env_vars);
+    assert!(options.shm.posix_use_proc_link && options.warn_unused_env_vars);
     for (name, value) in [
         ("RNDV_THRESH", "8k,inter:inf"),
         ("KEEPALIVE_INTERVAL", "inf"),
@@ -352,10 +352,10 @@ fn typed_fields_follow() {
     assert_eq!(options.keepalive_interval.duration(), None);
     assert!(options.extra_op_attr_flags.contains(OpFlag::FastCmpl));
     assert!(!options.extra_op_attr_flags.contains(OpFlag::MultiSend));
-    assert!(!options.posix_use_proc_link);
-    assert!(options.tcp_cm_reuseaddr, "by its prefix for all");
+    assert!(!options.shm.posix_use_proc_link);
+    assert!(options.cm.tcp_reuseaddr, "by its prefix for all");
     assert_eq!(
-        (options.tcp_port_range.first, options.tcp_port_range.last),
+        (options.tcp.port_range.first, options.tcp.port_range.last),
         (5000, 65535)
     );
     assert_eq!(options.rndv_scheme, RndvScheme::Am);

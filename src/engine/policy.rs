@@ -127,7 +127,7 @@ impl Policy {
             ),
             rndv_by_size: options.rndv_scheme == RndvScheme::Auto,
             zcopy_thresh: options.zcopy_thresh.bytes_or(DEFAULT_ZCOPY_THRESH).max(1),
-            named_inboxes: !options.posix_use_proc_link,
+            named_inboxes: !options.shm.posix_use_proc_link,
             extra_op_flags: extra_flags(options),
             keepalive_ms: (options.keepalive_interval.duration())
                 .map_or(u64::MAX, |d| (d.as_millis() as u64).max(1)),
@@ -142,12 +142,12 @@ impl SockaddrPolicy {
         let backlog = options.listener_backlog.number();
         SockaddrPolicy {
             transports: cm_transports(&options.sockaddr_tls_priority),
-            resolve: options.rdma_cm_timeout,
-            rdma_source: source(&options.rdma_cm_source_address),
+            resolve: options.cm.rdma_timeout,
+            rdma_source: source(&options.cm.rdma_source_address),
             all_devices: options.cm_use_all_devices,
             backlog: backlog.map(|n| n.min(u32::MAX as usize) as u32),
-            reuse_address: options.tcp_cm_reuseaddr,
-            rdma_reuse_address: options.rdma_cm_reuseaddr,
+            reuse_address: options.cm.tcp_reuseaddr,
+            rdma_reuse_address: options.cm.rdma_reuseaddr,
         }
     }
 }

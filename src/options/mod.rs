@@ -1,12 +1,13 @@
 //! The `UCX_*` options: one table of them, and their values from files, the environment and the program.
 //!
 //! A value is kept as text in the canonical spelling of its kind; the options that the library itself reads are typed
-//! fields too (`options.tls`, `options.rndv_thresh`). Options with their default value need no memory.
+//! fields too (`options.tls`, `options.tcp.nodelay`). Options with their default value need no memory.
 #![forbid(unsafe_code)]
 
 pub mod choice;
 mod conf;
 mod environment;
+mod fields;
 pub mod filter;
 mod glob;
 mod kind;
@@ -20,11 +21,13 @@ mod rows_cuda;
 mod rows_iface;
 mod rows_process;
 mod rows_protocol;
+mod rule;
 mod section;
 mod settings;
 mod source;
 mod table;
 mod unused;
+mod value;
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -42,9 +45,11 @@ pub use glob::glob;
 pub use machine::Machine;
 pub use number::{Count, Interval, Size};
 pub use print::{PrintFlags, reference};
-pub use settings::{OpFlagSet, PortRange, READ_BY_NAME, RndvThresh, Settings, Value};
+pub use settings::Settings;
 pub use unused::{unused_env_vars, unused_report};
+pub use value::{OpFlagSet, PortRange, RndvThresh, Value};
 
+use fields::OptionFields;
 use section::Strictness;
 use source::Source;
 use table::{Distance, Reader, Slot};
@@ -144,7 +149,7 @@ fn default_settings() -> &'static Settings {
     static DEFAULTS: OnceLock<Settings> = OnceLock::new();
     DEFAULTS.get_or_init(|| {
         let text_of = |name: &str| table::find_exact(name).map_or("", Slot::default);
-        Settings::build(text_of)
+        Settings::build(&text_of)
             .expect("the table has a valid default for every typed field: a test checks it")
     })
 }

@@ -7,7 +7,7 @@ use super::Options;
 use super::environment::UCX;
 use super::kind::OptionKind;
 use super::section::{OptionBlock, Section};
-use super::settings::{READ_BY_NAME, Settings};
+use super::settings::Settings;
 use super::table::{SECTIONS, Slot, slots};
 
 /// The parts to print; the fields are the flags of `ucs_config_print_flags_t`.
@@ -143,13 +143,15 @@ pub fn reference() -> String {
          of contexts, else of the process, else of transports. Options that are fixed once the process runs, unknown \
          names and wrong values are refused with `UCS_ERR_INVALID_PARAM`.\n",
     );
+    let effective = Settings::names();
     for section in SECTIONS {
-        write_section(&mut out, section).expect("writing to a String does not fail");
+        write_section(&mut out, section, &effective).expect("writing to a String does not fail");
     }
     out
 }
 
-fn write_section(out: &mut String, section: &Section) -> fmt::Result {
+/// `effective`: the options that have an effect.
+fn write_section(out: &mut String, section: &Section, effective: &[&str]) -> fmt::Result {
     writeln!(
         out,
         "\n## {}\n\nNames begin with `{UCX}{}`.\n",
@@ -165,10 +167,11 @@ fn write_section(out: &mut String, section: &Section) -> fmt::Result {
                 .formerly
                 .map_or(String::new(), |name| format!(" (formerly `{name}`)"));
             let full = format!("{}{}", section.prefix, row.name);
-            let has_effect = [Settings::NAMES, READ_BY_NAME]
-                .iter()
-                .any(|names| names.contains(&full.as_str()));
-            let bold = if has_effect { "**" } else { "" };
+            let bold = if effective.contains(&&*full) {
+                "**"
+            } else {
+                ""
+            };
             writeln!(
                 out,
                 "| {bold}`{}`{bold}{formerly}{} | `{}` | {} | {} |",

@@ -6,22 +6,23 @@
 //! name of any UCX is reported as unknown.
 #![forbid(unsafe_code)]
 
-// The rows of a transport lie in its folder. They are modules of this layer and not of `tl`: the log, which is below
-// `tl`, reads options, and the static library has no code that could add rows when it is loaded.
+// The rows of a transport, and the structure of their values, lie in its folder. They are modules of this layer and not
+// of `tl`: the log, which is below `tl`, reads options, and the static library has no code that could add rows when it
+// is loaded.
 #[path = "../tl/cm/rows.rs"]
-mod rows_cm;
+pub(super) mod rows_cm;
 #[path = "../tl/ib/rows.rs"]
-mod rows_ib;
+pub(super) mod rows_ib;
 #[path = "../tl/ib/rows_device.rs"]
 mod rows_ib_device;
 #[path = "../tl/ib/rows_iface.rs"]
 mod rows_ib_iface;
 #[path = "../tl/shm/rows.rs"]
-mod rows_shm;
+pub(super) mod rows_shm;
 #[path = "../tl/tcp/rows.rs"]
-mod rows_tcp;
+pub(super) mod rows_tcp;
 #[path = "../tl/tofu/rows.rs"]
-mod rows_tofu;
+pub(super) mod rows_tofu;
 
 use super::glob::glob;
 use super::section::{OptionBlock, Row, Section};

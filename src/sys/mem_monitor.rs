@@ -138,7 +138,7 @@ pub fn watch(options: &Options) -> &'static Monitor {
 
 /// Selects the source of events, and starts it.
 fn begin(options: &Options) -> Result<&'static str, String> {
-    if options.value("MEM_EVENTS") == Some(false) {
+    if !options.mem_events {
         return Err("UCX_MEM_EVENTS=n".into());
     }
     if let Some(allocator) = allocator_of_its_own() {
@@ -172,8 +172,7 @@ fn by_entries(options: &Options) -> Result<(&'static str, ReportSource), String>
     let mut entries = PatchedEntries::of_another()?;
     let mut source = "libucm";
     if !(libucm::subscribe() && entries.look_again().reported_count().is_ok()) {
-        let mode = options.get("MEM_MMAP_HOOK_MODE");
-        if mode.and_then(|word| HookMode::from_name(&word)) != Some(HookMode::Bistro) {
+        if options.mem_mmap_hook_mode != HookMode::Bistro {
             return Err("UCX_MEM_MMAP_HOOK_MODE leaves libc's code as it is".into());
         }
         entries.take()?;

@@ -48,7 +48,7 @@ networks!(resources);
 
 /// Warns of values that no transport can use.
 pub fn warn_of_options(options: &Options) {
-    for name in tcp::device::unknown_families(&options.tcp_af_prio) {
+    for name in tcp::device::unknown_families(&options.tcp.af_prio) {
         log::warn!("UCX_TCP_AF_PRIO names '{name}', which is no address family");
     }
 }

@@ -27,7 +27,7 @@ pub fn cache() -> Arc<RegCache<PinningRegistrar>> {
     // Each region has four descriptors.
     let policy = CachePolicy {
         max_regions: 100,
-        ..CachePolicy::read(&options, "IB_")
+        ..CachePolicy::of_all(&options)
     };
     RegCache::new(
         PinningRegistrar,

@@ -21,18 +21,28 @@ pub struct CachePolicy {
 }
 
 impl CachePolicy {
-    /// The policy for a kind of devices: `prefix` is what precedes `RCACHE_` in its options (`IB_`), or empty.
-    pub fn read(options: &Options, prefix: &str) -> Self {
-        let name = |name: &str| format!("{prefix}RCACHE_{name}");
-        let enable = options.value("RCACHE_ENABLE").unwrap_or(Ternary::Try);
-        let max_regions: Option<Count> = options.value(&name("MAX_REGIONS"));
-        let max_bytes: Option<Size> = options.value(&name("MAX_SIZE"));
+    /// The policy of `UCX_RCACHE_*`, for devices without such options of their own.
+    pub fn of_all(options: &Options) -> Self {
+        CachePolicy::new(
+            options.rcache_enable,
+            (options.rcache_max_regions, options.rcache_max_size),
+            options.rcache_purge_on_fork,
+        )
+    }
+
+    /// The policy of these values of options: most regions and most bytes, and whether all regions are dropped when the
+    /// process forks.
+    pub fn new(
+        enable: Ternary,
+        (max_regions, max_size): (Count, Size),
+        purge_on_fork: bool,
+    ) -> Self {
         CachePolicy {
             keeps: enable != Ternary::No,
             insists: enable == Ternary::Yes,
-            max_regions: max_regions.and_then(Count::number).unwrap_or(usize::MAX),
-            max_bytes: max_bytes.and_then(Size::bytes).unwrap_or(usize::MAX),
-            purge_on_fork: options.value(&name("PURGE_ON_FORK")).unwrap_or(true),
+            max_regions: max_regions.number().unwrap_or(usize::MAX),
+            max_bytes: max_size.bytes().unwrap_or(usize::MAX),
+            purge_on_fork,
             spared: 0,
         }
     }
@@ -59,11 +69,10 @@ mod tests {
     #[test]
     fn options_limit_the_cache() {
         let mut options = Options::default();
-        assert_eq!(CachePolicy::read(&options, "IB_"), CachePolicy::default());
-        assert_eq!(CachePolicy::read(&options, ""), CachePolicy::default());
+        assert_eq!(CachePolicy::of_all(&options), CachePolicy::default());
         for (name, value) in [
             ("RCACHE_MAX_REGIONS", "100"),
-            ("IB_RCACHE_MAX_SIZE", "2M"),
+            ("RCACHE_MAX_SIZE", "2M"),
             ("RCACHE_ENABLE", "yes"),
             ("RCACHE_PURGE_ON_FORK", "n"),
         ] {
@@ -77,8 +86,8 @@ mod tests {
             purge_on_fork: false,
             spared: 0,
         };
-        assert_eq!(CachePolicy::read(&options, "IB_"), expected);
+        assert_eq!(CachePolicy::of_all(&options), expected);
         options.set("RCACHE_ENABLE", "n").expect("an option");
-        assert!(!CachePolicy::read(&options, "IB_").keeps);
+        assert!(!CachePolicy::of_all(&options).keeps);
     }
 }

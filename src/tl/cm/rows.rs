@@ -1,9 +1,22 @@
-//! Rows of the options of connections by socket address.
+//! Rows and values of the options of connections by socket address.
 #![forbid(unsafe_code)]
 
 use crate::options::choice::LogLevel;
+use crate::options::fields::option_fields;
 use crate::options::kind::OptionKind::*;
 use crate::options::section::{OptionBlock, Section, Strictness, row};
+use crate::options::table::rows_tcp::SOCKET;
+use std::time::Duration;
+
+option_fields! {
+    /// The options of connections by socket address that the library reads.
+    CmOptions {
+        tcp_reuseaddr: bool = "TCP_CM_REUSEADDR",
+        rdma_reuseaddr: bool = "RDMA_CM_REUSEADDR",
+        rdma_timeout: Duration = "RDMA_CM_TIMEOUT",
+        rdma_source_address: String = "RDMA_CM_SOURCE_ADDRESS",
+    }
+}
 
 /// What every way to connect by socket address has.
 const CM: OptionBlock = OptionBlock {
@@ -32,28 +45,16 @@ pub static TCP_CM: Section = Section {
         CM,
         OptionBlock {
             aliases: &[],
-            rows: &[
-                row(
-                    "PRIV_DATA_LEN",
-                    Size,
-                    "2K",
-                    "Room for data in a connection request.",
-                ),
-                row("SNDBUF", Size, "auto", "Send buffer of a socket."),
-                row("RCVBUF", Size, "auto", "Receive buffer of a socket."),
-                row(
-                    "SYN_CNT",
-                    Count,
-                    "auto",
-                    "Repetitions of the first segment of a connection.",
-                ),
-                row(
-                    "USER_TIMEOUT",
-                    Interval,
-                    "auto",
-                    "A connection whose data is unacknowledged for so long is broken.",
-                ),
-            ],
+            rows: &[row(
+                "PRIV_DATA_LEN",
+                Size,
+                "2K",
+                "Room for data in a connection request.",
+            )],
+        },
+        OptionBlock {
+            rows: SOCKET,
+            aliases: &[],
         },
     ],
     defaults: &[],

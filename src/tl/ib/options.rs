@@ -56,7 +56,7 @@ impl IbPolicy {
             return None;
         }
         let expected = (options.num_eps.number()).unwrap_or(num_eps.unwrap_or(1));
-        let most = options.rc_max_num_eps.number().unwrap_or(usize::MAX);
+        let most = options.ib.rc_max_num_eps.number().unwrap_or(usize::MAX);
         Some(IbPolicy {
             by_queue: rc && (!ud || expected <= most),
             datagrams: ud,
@@ -77,13 +77,13 @@ impl IbPolicy {
 }
 
 fn reach(options: &Options) -> ReachPolicy {
-    let mode = match &*options.rc_roce_reachability_mode {
-        _ if options.rc_roce_local_subnet => ReachMode::LocalSubnet,
+    let mode = match &*options.ib.rc_roce_reachability_mode {
+        _ if options.ib.rc_roce_local_subnet => ReachMode::LocalSubnet,
         "local_subnet" => ReachMode::LocalSubnet,
         "all" => ReachMode::All,
         _ => ReachMode::Route,
     };
-    let prefix = options.rc_roce_subnet_prefix_len.number();
+    let prefix = options.ib.rc_roce_subnet_prefix_len.number();
     ReachPolicy {
         mode,
         prefix: prefix.map(|bits| bits.min(128) as u32),
@@ -93,48 +93,49 @@ fn reach(options: &Options) -> ReachPolicy {
 /// `datagrams`: there are UD queue pairs, if only for wireup.
 fn tuning(options: &Options, datagrams: bool) -> IbTuning {
     let byte = |count: Count| count.number().map(|n| n.min(u8::MAX.into()) as u8);
-    let seg_size = options.rc_seg_size.bytes_or(8256);
+    let seg_size = options.ib.rc_seg_size.bytes_or(8256);
     let seg_size = seg_size.clamp(MIN_SEG, MAX_SEG);
     // A record waits until there is room for all of it, and up to half of what was sent may not be acknowledged yet.
     let least = 2 * most_packets(seg_size - HEAD) as u32;
-    let window = if options.rc_fc_enable {
-        options.rc_fc_wnd_size.clamp(least, MAX_WINDOW)
+    let window = if options.ib.rc_fc_enable {
+        options.ib.rc_fc_wnd_size.clamp(least, MAX_WINDOW)
     } else {
         MAX_WINDOW
     };
-    let pkey = options.rc_pkey.trim_start_matches("0x");
+    let pkey = options.ib.rc_pkey.trim_start_matches("0x");
     IbTuning {
         gid_index: options
-            .ib_gid_index
+            .ib
+            .gid_index
             .number()
             .map(|n| n.min(u32::MAX as usize) as u32),
         pkey: u16::from_str_radix(pkey, 16).ok(),
-        global: options.rc_is_global,
-        path_mtu: options.rc_path_mtu.parse().ok(),
-        service_level: byte(options.rc_sl).unwrap_or(DEFAULT_SL).min(15),
-        traffic_class: byte(options.rc_traffic_class),
-        hop_limit: options.rc_hop_limit.min(255) as u8,
+        global: options.ib.rc_is_global,
+        path_mtu: options.ib.rc_path_mtu.parse().ok(),
+        service_level: byte(options.ib.rc_sl).unwrap_or(DEFAULT_SL).min(15),
+        traffic_class: byte(options.ib.rc_traffic_class),
+        hop_limit: options.ib.rc_hop_limit.min(255) as u8,
         reach: reach(options),
         rc: RcTuning {
             seg_size,
-            tx_queue_len: options.rc_tx_queue_len.max(least),
-            rx_queue_len: options.rc_rx_queue_len.max(16),
+            tx_queue_len: options.ib.rc_tx_queue_len.max(least),
+            rx_queue_len: options.ib.rc_rx_queue_len.max(16),
             window,
             zcopy_seg: options.rma_zcopy_max_seg_size.bytes(),
-            timeout: options.rc_timeout.duration().unwrap_or(FOR_EVER),
-            retries: options.rc_retry_count.min(7) as u8,
-            rnr_timeout: options.rc_rnr_timeout.duration().unwrap_or(FOR_EVER),
-            rnr_retries: options.rc_rnr_retry_count.min(7) as u8,
+            timeout: options.ib.rc_timeout.duration().unwrap_or(FOR_EVER),
+            retries: options.ib.rc_retry_count.min(7) as u8,
+            rnr_timeout: options.ib.rc_rnr_timeout.duration().unwrap_or(FOR_EVER),
+            rnr_retries: options.ib.rc_rnr_retry_count.min(7) as u8,
         },
         ud: UdTuning {
             used: datagrams,
-            tx_queue_len: options.ud_tx_queue_len.max(MIN_UD_QUEUE),
-            rx_queue_first: options.ud_rx_queue_len_init.max(16),
-            rx_queue_len: options.ud_rx_queue_len.max(MIN_UD_QUEUE),
-            window: options.ud_max_window.clamp(2, MAX_WINDOW),
-            timeout: (options.ud_timeout.duration().unwrap_or(FOR_EVER)).max(MIN_UD_TIMEOUT),
-            tick: options.ud_timer_tick.duration().unwrap_or(FOR_EVER),
-            backoff: options.ud_timer_backoff.clamp(1.0, 100.0),
+            tx_queue_len: options.ib.ud_tx_queue_len.max(MIN_UD_QUEUE),
+            rx_queue_first: options.ib.ud_rx_queue_len_init.max(16),
+            rx_queue_len: options.ib.ud_rx_queue_len.max(MIN_UD_QUEUE),
+            window: options.ib.ud_max_window.clamp(2, MAX_WINDOW),
+            timeout: (options.ib.ud_timeout.duration().unwrap_or(FOR_EVER)).max(MIN_UD_TIMEOUT),
+            tick: options.ib.ud_timer_tick.duration().unwrap_or(FOR_EVER),
+            backoff: options.ib.ud_timer_backoff.clamp(1.0, 100.0),
         },
     }
 }

@@ -9,7 +9,7 @@
 use super::context::{IbContext, IbShared};
 use super::mr::{Devices, IbMr};
 use super::port::Port;
-use crate::options::{Options, Size};
+use crate::options::Options;
 use crate::sys::cma::IoSpan;
 use crate::sys::lock::MtLock;
 use crate::sys::log;
@@ -87,13 +87,13 @@ struct OdpRegion {
 }
 
 /// The methods of registration that the options name.
-struct RegMethods {
-    names: Vec<String>,
+struct RegMethods<'a> {
+    names: &'a [String],
 }
 
-impl RegMethods {
-    fn read(options: &Options) -> Self {
-        let names = options.value("IB_REG_METHODS").unwrap_or_default();
+impl<'a> RegMethods<'a> {
+    fn read(options: &'a Options) -> Self {
+        let names = &options.ib.reg_methods;
         RegMethods { names }
     }
 
@@ -120,13 +120,23 @@ impl RegMethods {
 
 /// Whether devices may access memory that is not pinned, as the last choice.
 pub fn allows_demand(options: &Options) -> bool {
-    let types: Vec<String> = options.value("IB_ODP_MEM_TYPES").unwrap_or_default();
+    let types = &options.ib.odp_mem_types;
     RegMethods::read(options).has("odp") && types.iter().any(|t| t == "host")
+}
+
+/// The limits of a cache.
+fn limits(options: &Options) -> CachePolicy {
+    let ib = &options.ib;
+    CachePolicy::new(
+        options.rcache_enable,
+        (ib.rcache_max_regions, ib.rcache_max_size),
+        ib.rcache_purge_on_fork,
+    )
 }
 
 /// The cache's policy: it keeps nothing where `UCX_IB_REG_METHODS` does not name the cache.
 fn policy(options: &Options) -> CachePolicy {
-    let mut policy = CachePolicy::read(options, "IB_");
+    let mut policy = limits(options);
     policy.keeps &= RegMethods::read(options).has("rcache");
     policy
 }
@@ -143,14 +153,13 @@ impl OdpRegion {
 
     fn of(devices: Devices, options: &Options, first: bool) -> io::Result<Self> {
         let whole = Handle::alone(VaRange::new(0, usize::MAX), devices.whole()?);
-        let mut policy = CachePolicy::read(options, "IB_");
+        let mut policy = limits(options);
         (policy.keeps, policy.insists) = (true, false);
         policy.max_regions = policy.max_regions.min(MAX_ON_DEMAND);
-        let longest: Option<Size> = options.value("IB_ODP_MAX_SIZE");
         Ok(OdpRegion {
             whole,
             parts: RegCache::new(devices, policy, Monitor::needless())?,
-            longest: longest.and_then(Size::bytes).unwrap_or(usize::MAX),
+            longest: options.ib.odp_max_size.bytes().unwrap_or(usize::MAX),
             first,
         })
     }
@@ -258,6 +267,28 @@ mod tests {
         assert!(policy(&options).keeps);
         options.set("IB_REG_METHODS", "direct").expect("an option");
         assert!(!policy(&options).keeps);
+    }
+
+    #[test]
+    fn the_cache_has_limits_of_its_own() {
+        let mut options = Options::default();
+        assert_eq!(limits(&options), CachePolicy::default());
+        for (name, value) in [
+            ("RCACHE_MAX_REGIONS", "100"),
+            ("IB_RCACHE_MAX_SIZE", "2M"),
+            ("RCACHE_ENABLE", "yes"),
+            ("RCACHE_PURGE_ON_FORK", "n"),
+        ] {
+            options.set(name, value).expect("an option");
+        }
+        let expected = CachePolicy {
+            insists: true,
+            max_regions: 100,
+            max_bytes: 2 << 20,
+            purge_on_fork: false,
+            ..CachePolicy::default()
+        };
+        assert_eq!(limits(&options), expected);
     }
 
     #[test]

@@ -1,13 +1,54 @@
-//! Sections of the options of InfiniBand, RoCE and EFA transports.
+//! Sections and values of the options of InfiniBand, RoCE and EFA transports.
 #![forbid(unsafe_code)]
 
+use crate::options::fields::option_fields;
 use crate::options::kind::OptionKind::*;
+use crate::options::number;
 use crate::options::rows_iface::IFACE;
 use crate::options::section::{OptionBlock, Row, Section, Strictness, row};
 use crate::options::table::rows_ib_device::{DEVICE, DEVICE_RCACHE};
 use crate::options::table::rows_ib_iface::{
     FIRST_RECEIVES, MLX5, PORT, RC_MLX5_SHARED, RC_QP, RC_SHARED, SHORT_ADDRESSES, UD_SHARED,
 };
+
+option_fields! {
+    /// The options of InfiniBand and RoCE that the library reads.
+    IbOptions {
+        gid_index: number::Count = "IB_GID_INDEX",
+        rc_seg_size: number::Size = "RC_VERBS_SEG_SIZE",
+        rc_tx_queue_len: u32 = "RC_VERBS_TX_QUEUE_LEN",
+        rc_rx_queue_len: u32 = "RC_VERBS_RX_QUEUE_LEN",
+        rc_max_num_eps: number::Count = "RC_VERBS_MAX_NUM_EPS",
+        rc_is_global: bool = "RC_VERBS_IS_GLOBAL",
+        rc_sl: number::Count = "RC_VERBS_SL",
+        rc_traffic_class: number::Count = "RC_VERBS_TRAFFIC_CLASS",
+        rc_hop_limit: u32 = "RC_VERBS_HOP_LIMIT",
+        rc_roce_reachability_mode: String = "RC_VERBS_ROCE_REACHABILITY_MODE",
+        rc_roce_local_subnet: bool = "RC_VERBS_ROCE_LOCAL_SUBNET",
+        rc_roce_subnet_prefix_len: number::Count = "RC_VERBS_ROCE_SUBNET_PREFIX_LEN",
+        rc_pkey: String = "RC_VERBS_PKEY",
+        rc_path_mtu: String = "RC_VERBS_PATH_MTU",
+        rc_timeout: number::Interval = "RC_VERBS_TIMEOUT",
+        rc_retry_count: u32 = "RC_VERBS_RETRY_COUNT",
+        rc_rnr_timeout: number::Interval = "RC_VERBS_RNR_TIMEOUT",
+        rc_rnr_retry_count: u32 = "RC_VERBS_RNR_RETRY_COUNT",
+        rc_fc_enable: bool = "RC_VERBS_FC_ENABLE",
+        rc_fc_wnd_size: u32 = "RC_VERBS_FC_WND_SIZE",
+        ud_tx_queue_len: u32 = "UD_VERBS_TX_QUEUE_LEN",
+        ud_rx_queue_len_init: u32 = "UD_VERBS_RX_QUEUE_LEN_INIT",
+        ud_rx_queue_len: u32 = "UD_VERBS_RX_QUEUE_LEN",
+        ud_timeout: number::Interval = "UD_VERBS_TIMEOUT",
+        ud_timer_tick: number::Interval = "UD_VERBS_TIMER_TICK",
+        ud_timer_backoff: f64 = "UD_VERBS_TIMER_BACKOFF",
+        ud_max_window: u32 = "UD_VERBS_MAX_WINDOW",
+        reg_methods: Vec<String> = "IB_REG_METHODS",
+        odp_max_size: number::Size = "IB_ODP_MAX_SIZE",
+        odp_mem_types: Vec<String> = "IB_ODP_MEM_TYPES",
+        rcache_max_regions: number::Count = "IB_RCACHE_MAX_REGIONS",
+        rcache_max_size: number::Size = "IB_RCACHE_MAX_SIZE",
+        rcache_purge_on_fork: bool = "IB_RCACHE_PURGE_ON_FORK",
+    }
+}
 
 /// The defaults that datagram transports change.
 const DATAGRAM: [(&str, &str); 5] = [

@@ -1,9 +1,45 @@
-//! Rows of the options of the transports within a node.
+//! Rows and values of the options of the transports within a node.
 #![forbid(unsafe_code)]
 
+use crate::options::fields::option_fields;
 use crate::options::kind::OptionKind::*;
+use crate::options::number;
 use crate::options::rows_iface::{IFACE, RX_POOL, TX_POOL};
+use crate::options::rule::{Rule, rule};
 use crate::options::section::{OptionBlock, Row, Section, Strictness, row};
+
+option_fields! {
+    /// The options of shared memory that the library reads.
+    ShmOptions {
+        posix_use_proc_link: bool = "POSIX_USE_PROC_LINK",
+    }
+}
+
+/// Conditions on the values.
+pub const RULES: &[Rule] = &[
+    rule("POSIX_FIFO_SIZE", is_fifo_size, FIFO_SIZE),
+    rule("SYSV_FIFO_SIZE", is_fifo_size, FIFO_SIZE),
+    rule("POSIX_FIFO_RELEASE_FACTOR", is_proper_part, FIFO_RELEASE),
+    rule("SYSV_FIFO_RELEASE_FACTOR", is_proper_part, FIFO_RELEASE),
+    rule("POSIX_FIFO_ELEM_SIZE", holds_a_header, FIFO_ELEM),
+    rule("SYSV_FIFO_ELEM_SIZE", holds_a_header, FIFO_ELEM),
+];
+
+const FIFO_SIZE: &str = "it must be a power of 2, and greater than 1";
+const FIFO_RELEASE: &str = "it must be at least 0 and less than 1";
+const FIFO_ELEM: &str = "it must be more than the 28 bytes of a header";
+
+fn is_fifo_size(text: &str) -> bool {
+    number::uint(text).is_some_and(|size| size.is_power_of_two() && size > 1)
+}
+
+fn is_proper_part(text: &str) -> bool {
+    number::float(text).is_some_and(|part| (0.0..1.0).contains(&part))
+}
+
+fn holds_a_header(text: &str) -> bool {
+    number::uint(text).is_some_and(|size| size > 28)
+}
 
 /// What every transport within a node has.
 const SM: &[Row] = &[row("BW", Bandwidth, "15360.00MBps", "Bandwidth of memory.")];

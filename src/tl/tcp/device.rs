@@ -71,7 +71,7 @@ pub fn usable(options: &Options, others: &[&str]) -> io::Result<Vec<TcpDevice>> 
     let addressed: Vec<(&KernelLink, Vec<IpAddr>)> = links
         .iter()
         .filter(|link| link.running)
-        .map(|link| (link, choose(&addresses, link.index, &options.tcp_af_prio)))
+        .map(|link| (link, choose(&addresses, link.index, &options.tcp.af_prio)))
         .filter(|(_, addrs)| !addrs.is_empty())
         .collect();
     if options.warn_invalid_config {
@@ -83,7 +83,7 @@ pub fn usable(options: &Options, others: &[&str]) -> io::Result<Vec<TcpDevice>> 
         .into_iter()
         .filter(|(link, _)| options.net_devices.allows(&link.name))
         .filter(|(link, _)| {
-            let asked = options.tcp_bridge_enable || named && !is_negated(options);
+            let asked = options.tcp.bridge_enable || named && !is_negated(options);
             asked || !link.is_inner_bridge(&links)
         })
         .map(|(link, addrs)| TcpDevice {
@@ -95,7 +95,7 @@ pub fn usable(options: &Options, others: &[&str]) -> io::Result<Vec<TcpDevice>> 
             default_route: gateways.contains(&link.index),
         })
         .collect();
-    let prefer_default = options.tcp_prefer_default;
+    let prefer_default = options.tcp.prefer_default;
     devices.sort_by_key(|d| {
         let gateway = d.default_route && prefer_default;
         (d.loopback, Reverse(d.speed()), !gateway, d.index)

@@ -74,32 +74,34 @@ impl TcpPolicy {
         TcpPolicy {
             am_limits: AmLimits {
                 max_bcopy: options
-                    .tcp_tx_seg_size
+                    .tcp
+                    .tx_seg_size
                     .bytes_or(DEFAULT_TX_SEG)
                     .min(MAX_SEG),
                 max_zcopy: options
-                    .tcp_rx_seg_size
+                    .tcp
+                    .rx_seg_size
                     .bytes_or(DEFAULT_RX_SEG)
                     .min(MAX_SEG),
             },
-            nodelay: options.tcp_nodelay,
-            sndbuf: options.tcp_sndbuf.bytes(),
-            rcvbuf: options.tcp_rcvbuf.bytes(),
+            nodelay: options.tcp.nodelay,
+            sndbuf: options.tcp.sndbuf.bytes(),
+            rcvbuf: options.tcp.rcvbuf.bytes(),
             // Maximum of the system.
-            syn_cnt: limit(options.tcp_syn_cnt).map(|n| n.min(255)),
-            max_conn_retries: options.tcp_max_conn_retries,
-            max_poll: options.tcp_max_poll.max(1),
-            port_range: Some(options.tcp_port_range).filter(|range| range.last != 0),
-            bind_source: options.tcp_ep_bind_src_addr != Ternary::No,
+            syn_cnt: limit(options.tcp.syn_cnt).map(|n| n.min(255)),
+            max_conn_retries: options.tcp.max_conn_retries,
+            max_poll: options.tcp.max_poll.max(1),
+            port_range: Some(options.tcp.port_range).filter(|range| range.last != 0),
+            bind_source: options.tcp.ep_bind_src_addr != Ternary::No,
             keepalive: TcpKeepalive {
-                on: options.tcp_keepidle != Interval::Inf
-                    && options.tcp_keepintvl != Interval::Inf
-                    && options.tcp_keepcnt != Count::Inf,
-                idle: options.tcp_keepidle.duration(),
-                interval: options.tcp_keepintvl.duration(),
-                count: limit(options.tcp_keepcnt),
+                on: options.tcp.keepidle != Interval::Inf
+                    && options.tcp.keepintvl != Interval::Inf
+                    && options.tcp.keepcnt != Count::Inf,
+                idle: options.tcp.keepidle.duration(),
+                interval: options.tcp.keepintvl.duration(),
+                count: limit(options.tcp.keepcnt),
             },
-            user_timeout: options.tcp_user_timeout.duration(),
+            user_timeout: options.tcp.user_timeout.duration(),
         }
     }
 }

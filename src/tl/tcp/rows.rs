@@ -1,9 +1,69 @@
-//! Rows of the options of TCP.
+//! Rows and values of the options of TCP.
 #![forbid(unsafe_code)]
 
+use crate::options::fields::option_fields;
 use crate::options::kind::OptionKind::*;
 use crate::options::rows_iface::{IFACE, RX_POOL, TX_POOL};
-use crate::options::section::{OptionBlock, Section, Strictness, row};
+use crate::options::rule::{Rule, above_0, rule};
+use crate::options::section::{OptionBlock, Row, Section, Strictness, row};
+use crate::options::value::{PortRange, Value};
+use crate::options::{choice, number};
+
+option_fields! {
+    /// The options of TCP that the library reads.
+    TcpOptions {
+        tx_seg_size: number::Size = "TCP_TX_SEG_SIZE",
+        rx_seg_size: number::Size = "TCP_RX_SEG_SIZE",
+        max_poll: u32 = "TCP_MAX_POLL",
+        ep_bind_src_addr: choice::Ternary = "TCP_EP_BIND_SRC_ADDR",
+        af_prio: Vec<String> = "TCP_AF_PRIO",
+        bridge_enable: bool = "TCP_BRIDGE_ENABLE",
+        prefer_default: bool = "TCP_PREFER_DEFAULT",
+        nodelay: bool = "TCP_NODELAY",
+        sndbuf: number::Size = "TCP_SNDBUF",
+        rcvbuf: number::Size = "TCP_RCVBUF",
+        syn_cnt: number::Count = "TCP_SYN_CNT",
+        user_timeout: number::Interval = "TCP_USER_TIMEOUT",
+        keepidle: number::Interval = "TCP_KEEPIDLE",
+        keepcnt: number::Count = "TCP_KEEPCNT",
+        keepintvl: number::Interval = "TCP_KEEPINTVL",
+        port_range: PortRange = "TCP_PORT_RANGE",
+        max_conn_retries: u32 = "TCP_MAX_CONN_RETRIES",
+    }
+}
+
+/// Conditions on the values.
+pub const RULES: &[Rule] = &[
+    above_0("TCP_TX_SEG_SIZE"),
+    above_0("TCP_RX_SEG_SIZE"),
+    rule(
+        "TCP_PORT_RANGE",
+        begins_before_its_end,
+        "the first port must not be above the last",
+    ),
+];
+
+fn begins_before_its_end(text: &str) -> bool {
+    PortRange::from_text(text).is_some_and(|range| range.first <= range.last)
+}
+
+/// What every socket has.
+pub const SOCKET: &[Row] = &[
+    row("SNDBUF", Size, "auto", "Send buffer of a socket."),
+    row("RCVBUF", Size, "auto", "Receive buffer of a socket."),
+    row(
+        "SYN_CNT",
+        Count,
+        "auto",
+        "Repetitions of the first segment of a connection.",
+    ),
+    row(
+        "USER_TIMEOUT",
+        Interval,
+        "auto",
+        "A connection whose data is unacknowledged for so long is broken.",
+    ),
+];
 
 /// TCP sockets.
 pub static TCP: Section = Section {
@@ -62,20 +122,15 @@ pub static TCP: Section = Section {
                     "How often a dropped connection attempt is repeated.",
                 ),
                 row("NODELAY", Bool, "y", "Send small segments at once."),
-                row("SNDBUF", Size, "auto", "Send buffer of a socket."),
-                row("RCVBUF", Size, "auto", "Receive buffer of a socket."),
-                row(
-                    "SYN_CNT",
-                    Count,
-                    "auto",
-                    "Repetitions of the first segment of a connection.",
-                ),
-                row(
-                    "USER_TIMEOUT",
-                    Interval,
-                    "auto",
-                    "A connection whose data is unacknowledged for so long is broken.",
-                ),
+            ],
+        },
+        OptionBlock {
+            rows: SOCKET,
+            aliases: &[],
+        },
+        OptionBlock {
+            aliases: &[],
+            rows: &[
                 row(
                     "PORT_RANGE",
                     Range,

@@ -42,7 +42,7 @@ impl TofuContext {
         let mut tuning = allowed.then(|| options::tuning(options));
         let tnis = tuning.map_or(Vec::new(), |_| tnis(options, program.sleeps));
         if let (Count::Auto, Some(tuning), Some(processes)) =
-            (options.tofu_max_vcqs, &mut tuning, program.processes)
+            (options.tofu.max_vcqs, &mut tuning, program.processes)
         {
             tuning.most_alone = options::fair_part(tnis.len(), processes);
         }

@@ -16,21 +16,21 @@ const MEMORY: usize = 1 << 30;
 
 /// The settings of a context, corrected such that the longest record fits.
 pub fn tuning(options: &Options) -> TofuTuning {
-    let packet = options.tofu_seg_size.bytes().unwrap_or(4096);
+    let packet = options.tofu.seg_size.bytes().unwrap_or(4096);
     let packet = packet.clamp(MIN_PACKET, MAX_PACKET) / MIN_PACKET * MIN_PACKET;
-    let ring = options.tofu_ring_size.bytes().unwrap_or(RING);
+    let ring = options.tofu.ring_size.bytes().unwrap_or(RING);
     let ring = ring.clamp(sizing::LEAST as usize, MAX_RING);
-    let memory = options.tofu_ring_memory.bytes().unwrap_or(MEMORY);
+    let memory = options.tofu.ring_memory.bytes().unwrap_or(MEMORY);
     TofuTuning {
         ring_size: ring as u32,
         ring_memory: memory as u64,
         packet: packet as u32,
-        window: options.tofu_window.clamp(1, 1 << 15),
-        notices: options.tofu_rx_queue_len,
-        queues: options.tofu_vcqs_per_worker.clamp(1, MAX_RAILS as u32 + 1) as usize,
+        window: options.tofu.window.clamp(1, 1 << 15),
+        notices: options.tofu.rx_queue_len,
+        queues: options.tofu.vcqs_per_worker.clamp(1, MAX_RAILS as u32 + 1) as usize,
         first: place(|name| std::env::var(name).ok()),
-        most_alone: options.tofu_max_vcqs.number().unwrap_or(usize::MAX),
-        zcopy: options.tofu_zcopy_thresh.bytes().unwrap_or(usize::MAX),
+        most_alone: options.tofu.max_vcqs.number().unwrap_or(usize::MAX),
+        zcopy: options.tofu.zcopy_thresh.bytes().unwrap_or(usize::MAX),
         rma_rails: options.max_rma_rails.number().unwrap_or(usize::MAX),
         rndv_rails: options.max_rndv_rails.number().unwrap_or(usize::MAX),
     }

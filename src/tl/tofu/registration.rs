@@ -43,7 +43,7 @@ impl<M: MappedRegions> TofuRegistrar<'_, M> {
         writes: bool,
     ) -> Option<Handle<TofuMr>> {
         let how = || {
-            let mut policy = CachePolicy::read(self.options, "");
+            let mut policy = CachePolicy::of_all(self.options);
             // Memory that cannot be registered is copied: that is not logged.
             policy.spared = usize::MAX;
             (policy, mem_monitor::watch(self.options).clone())

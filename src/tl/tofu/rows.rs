@@ -1,9 +1,25 @@
-//! Rows of the options of the Tofu interconnect, which UCX has not.
+//! Rows and values of the options of the Tofu interconnect, which UCX has not.
 #![forbid(unsafe_code)]
 
+use crate::options::fields::option_fields;
 use crate::options::kind::OptionKind::*;
+use crate::options::number;
 use crate::options::rows_iface::IFACE;
 use crate::options::section::{OptionBlock, Section, Strictness, row};
+
+option_fields! {
+    /// The options of the Tofu interconnect that the library reads.
+    TofuOptions {
+        seg_size: number::Size = "TOFU_SEG_SIZE",
+        ring_size: number::Size = "TOFU_RING_SIZE",
+        ring_memory: number::Size = "TOFU_RING_MEMORY",
+        window: u32 = "TOFU_WINDOW",
+        rx_queue_len: u32 = "TOFU_RX_QUEUE_LEN",
+        max_vcqs: number::Count = "TOFU_MAX_VCQS",
+        vcqs_per_worker: u32 = "TOFU_VCQS_PER_WORKER",
+        zcopy_thresh: number::Size = "TOFU_ZCOPY_THRESH",
+    }
+}
 
 /// uTofu.
 pub static TOFU: Section = Section {
