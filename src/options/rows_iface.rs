@@ -26,51 +26,57 @@ pub const IFACE: &[Row] = &[
 
 /// Growing pools of send buffers.
 pub const TX_POOL: &[Row] = &[
-    row(
-        "TX_MAX_BUFS",
-        Int,
-        "-1",
-        "Most send buffers; -1 for no limit.",
-    ),
+    TX_MAX_BUFS,
     row("TX_BUFS_GROW", Uint, "8", "Send buffers added at a time."),
-    row(
-        "TX_MAX_CHUNK_SIZE",
-        Size,
-        "128M",
-        "Most memory added at a time for sending.",
-    ),
-    row(
-        "TX_GROW_FACTOR",
-        Float,
-        "1.000",
-        "Growth of each addition of send buffers.",
-    ),
+    TX_MAX_CHUNK_SIZE,
+    TX_GROW_FACTOR,
 ];
+pub const TX_MAX_BUFS: Row = row(
+    "TX_MAX_BUFS",
+    Int,
+    "-1",
+    "Most send buffers; -1 for no limit.",
+);
+pub const TX_MAX_CHUNK_SIZE: Row = row(
+    "TX_MAX_CHUNK_SIZE",
+    Size,
+    "128M",
+    "Most memory added at a time for sending.",
+);
+pub const TX_GROW_FACTOR: Row = row(
+    "TX_GROW_FACTOR",
+    Float,
+    "1.000",
+    "Growth of each addition of send buffers.",
+);
 
 /// Growing pools of receive buffers.
 pub const RX_POOL: &[Row] = &[
-    row(
-        "RX_MAX_BUFS",
-        Int,
-        "-1",
-        "Most receive buffers; -1 for no limit.",
-    ),
+    RX_MAX_BUFS,
     row(
         "RX_BUFS_GROW",
         Uint,
         "8",
         "Receive buffers added at a time.",
     ),
-    row(
-        "RX_MAX_CHUNK_SIZE",
-        Size,
-        "128M",
-        "Most memory added at a time for receiving.",
-    ),
-    row(
-        "RX_GROW_FACTOR",
-        Float,
-        "1.000",
-        "Growth of each addition of receive buffers.",
-    ),
+    RX_MAX_CHUNK_SIZE,
+    RX_GROW_FACTOR,
 ];
+pub const RX_MAX_BUFS: Row = row(
+    "RX_MAX_BUFS",
+    Int,
+    "-1",
+    "Most receive buffers; -1 for no limit.",
+);
+pub const RX_MAX_CHUNK_SIZE: Row = row(
+    "RX_MAX_CHUNK_SIZE",
+    Size,
+    "128M",
+    "Most memory added at a time for receiving.",
+);
+pub const RX_GROW_FACTOR: Row = row(
+    "RX_GROW_FACTOR",
+    Float,
+    "1.000",
+    "Growth of each addition of receive buffers.",
+);

@@ -2,6 +2,9 @@
 #![forbid(unsafe_code)]
 
 use crate::options::kind::OptionKind::*;
+use crate::options::rows_iface::{
+    RX_GROW_FACTOR, RX_MAX_BUFS, RX_MAX_CHUNK_SIZE, TX_GROW_FACTOR, TX_MAX_BUFS, TX_MAX_CHUNK_SIZE,
+};
 use crate::options::section::{Row, row};
 
 /// What every transport over these devices has.
@@ -23,30 +26,15 @@ pub const PORT: &[Row] = &[
         "Bytes of a response that fit inline.",
     ),
     row("TX_MIN_SGE", Uint, "5", "Least pieces of one send."),
-    row(
-        "TX_MAX_BUFS",
-        Int,
-        "-1",
-        "Most send buffers; -1 for no limit.",
-    ),
+    TX_MAX_BUFS,
     row(
         "TX_BUFS_GROW",
         Uint,
         "1024",
         "Send buffers added at a time.",
     ),
-    row(
-        "TX_MAX_CHUNK_SIZE",
-        Size,
-        "128M",
-        "Most memory added at a time for sending.",
-    ),
-    row(
-        "TX_GROW_FACTOR",
-        Float,
-        "1.000",
-        "Growth of each addition of send buffers.",
-    ),
+    TX_MAX_CHUNK_SIZE,
+    TX_GROW_FACTOR,
     row("RX_QUEUE_LEN", Uint, "4095", "Length of a receive queue."),
     row(
         "RX_MAX_BATCH",
@@ -66,30 +54,15 @@ pub const PORT: &[Row] = &[
         "64",
         "Bytes of a message received inline.",
     ),
-    row(
-        "RX_MAX_BUFS",
-        Int,
-        "-1",
-        "Most receive buffers; -1 for no limit.",
-    ),
+    RX_MAX_BUFS,
     row(
         "RX_BUFS_GROW",
         Uint,
         "0",
         "Receive buffers added at a time; 0 for automatic.",
     ),
-    row(
-        "RX_MAX_CHUNK_SIZE",
-        Size,
-        "128M",
-        "Most memory added at a time for receiving.",
-    ),
-    row(
-        "RX_GROW_FACTOR",
-        Float,
-        "1.000",
-        "Growth of each addition of receive buffers.",
-    ),
+    RX_MAX_CHUNK_SIZE,
+    RX_GROW_FACTOR,
     row(
         "ADDR_TYPE",
         Choice(&["ib_local", "ib_site_local", "ib_global", "eth", "auto"]),
