@@ -16,7 +16,7 @@
 #include <sys/un.h>
 #include <time.h>
 
-enum { SILENT = 300, SECONDS = 9, LONGEST = 60000, SLACK = 4, SECTION = 8, HEAD = 16 };
+enum { SILENT = 300, SECONDS = 9, LONGEST = 60000, SLACK = 4, SECTION = 255, HEAD = 16 };
 
 typedef struct __attribute__((packed)) {
     uint64_t host;
