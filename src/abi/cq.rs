@@ -57,7 +57,7 @@ pub unsafe extern "C" fn ucpx_cq_create(
         if worker.is_inherited() {
             return inherited("ucpx_cq_create");
         }
-        let Some(cq) = worker.cqs.open(worker, id) else {
+        let Some(cq) = worker.open_cq(id) else {
             return UCS_ERR_ALREADY_EXISTS;
         };
         cq_p.write((&raw const *cq).cast_mut().cast());
@@ -107,6 +107,22 @@ pub unsafe extern "C" fn ucpx_cq_destroy(cq: ucpx_cq_h) {
     }
 }
 
+/// Adds a completion to the queue that `user_data` points to; `got`: the tag and the length that were received.
+///
+/// # Safety
+/// The promises of `ucpx_cq_push_send` and its siblings.
+unsafe fn push(
+    user_data: *mut c_void,
+    request: *mut c_void,
+    status: MaybeUninit<ucs_status_t>,
+    got: (u64, usize),
+) {
+    // SAFETY: the caller's promise.
+    let (cq, status) = unsafe { (cq_at(user_data), status_of(status)) };
+    cq.worker()
+        .complete_in_cq(cq, request, status, user_data, got);
+}
+
 /// For `cb.send` of sends, puts, gets, atomics, flushes and closes; `user_data` points to a `ucpx_cq_h`.
 ///
 /// # Safety
@@ -118,7 +134,7 @@ pub unsafe extern "C" fn ucpx_cq_push_send(
     user_data: *mut c_void,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { cq_at(user_data).complete(request, status_of(status), user_data, (0, 0)) };
+    unsafe { push(user_data, request, status, (0, 0)) };
 }
 
 /// For `cb.recv` of tag receives; `user_data` points to a `ucpx_cq_h`.
@@ -135,7 +151,7 @@ pub unsafe extern "C" fn ucpx_cq_push_tag_recv(
     // SAFETY: the library's structure, the user's promise.
     unsafe {
         let got = ((*info).sender_tag, (*info).length);
-        cq_at(user_data).complete(request, status_of(status), user_data, got);
+        push(user_data, request, status, got);
     }
 }
 
@@ -151,5 +167,5 @@ pub unsafe extern "C" fn ucpx_cq_push_recv(
     user_data: *mut c_void,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { cq_at(user_data).complete(request, status_of(status), user_data, (0, length)) };
+    unsafe { push(user_data, request, status, (0, length)) };
 }

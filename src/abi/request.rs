@@ -3,6 +3,7 @@
 use super::output::invalid;
 use super::worker::worker_of;
 use crate::ctypes::*;
+use crate::engine::completion;
 use crate::engine::request::{self, ReqFlags, Request};
 use crate::op::tag;
 use std::ffi::{c_int, c_void};
@@ -101,7 +102,7 @@ pub unsafe extern "C" fn ucp_request_free(request: *mut c_void) {
         return;
     }
     // SAFETY: the caller's handle.
-    unsafe { request::release(Request::of(request), true) };
+    unsafe { completion::release(Request::of(request), true) };
 }
 
 /// Frees a request. If it is not complete, its callback is still called.
@@ -115,7 +116,7 @@ pub unsafe extern "C" fn ucp_request_release(request: *mut c_void) {
         return;
     }
     // SAFETY: the caller's handle.
-    unsafe { request::release(Request::of(request), false) };
+    unsafe { completion::release(Request::of(request), false) };
 }
 
 /// Fills the fields of `attr` that its mask names.

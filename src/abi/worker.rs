@@ -3,6 +3,7 @@
 use super::context::context_of;
 use super::output::{self, inherited, invalid, invalid_request};
 use crate::ctypes::*;
+use crate::engine::wakeup::WakeupParams;
 use crate::engine::worker::{MAX_AM_HEADER, Worker, WorkerParams};
 use crate::fast::progress;
 use crate::op::param::Param;
@@ -119,13 +120,15 @@ unsafe fn read_params(params: *const ucp_worker_params_t) -> Result<WorkerParams
             am_alignment,
             client_id: has(UCP_WORKER_PARAM_FIELD_CLIENT_ID).then(|| (*params).client_id),
             ignore_leaks: flags & UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK as u64 != 0,
-            user_data: if has(UCP_WORKER_PARAM_FIELD_USER_DATA) {
-                (*params).user_data
-            } else {
-                std::ptr::null_mut()
+            wakeup: WakeupParams {
+                user_data: if has(UCP_WORKER_PARAM_FIELD_USER_DATA) {
+                    (*params).user_data
+                } else {
+                    std::ptr::null_mut()
+                },
+                event_fd: has(UCP_WORKER_PARAM_FIELD_EVENT_FD).then(|| (*params).event_fd),
+                edge: events & UCP_WAKEUP_EDGE as u32 != 0,
             },
-            event_fd: has(UCP_WORKER_PARAM_FIELD_EVENT_FD).then(|| (*params).event_fd),
-            edge: events & UCP_WAKEUP_EDGE as u32 != 0,
         })
     }
 }

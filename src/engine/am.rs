@@ -1,6 +1,6 @@
 //! Active messages at the receiver: the handlers, and the descriptors of data that a handler keeps.
 
-use super::request::PeerRef;
+use super::pointers::PeerRef;
 use super::rndv_rts::RtsInfo;
 use crate::ctypes::*;
 use crate::sys::lock::MtLock;

@@ -1,8 +1,9 @@
 //! Sockaddr connection establishment (CM): listeners, connection requests, and the sessions of clients and servers.
 
+use super::endpoint::EndpointRef;
 use super::peer::{Peer, PeerSet};
-use super::request::{EndpointRef, Request, WorkerRef};
-use super::worker::Worker;
+use super::pointers::WorkerRef;
+use super::request::Request;
 use crate::ctypes::*;
 use crate::sys::clock;
 use crate::sys::epoll::Epoll;
@@ -338,10 +339,10 @@ impl ConnRequest {
         REQUESTS.lock().1.get(&handle).map(look)
     }
 
-    /// Removes all requests of a worker's listeners.
-    pub fn take_all(worker: &Worker) -> Vec<ConnRequest> {
+    /// Removes all requests of the listeners of the worker with this uid.
+    pub fn take_all(worker_uid: u64) -> Vec<ConnRequest> {
         let requests = &mut REQUESTS.lock().1;
-        let led_to = |r: &ConnRequest| r.worker_uid == worker.uid;
+        let led_to = |r: &ConnRequest| r.worker_uid == worker_uid;
         let handles: Vec<usize> = (requests.iter())
             .filter(|(_, request)| led_to(request))
             .map(|(&handle, _)| handle)

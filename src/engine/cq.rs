@@ -3,8 +3,7 @@
 //! A queue that is not polled grows without limit, as the list of unexpected messages does. Entries for a queue that
 //! does not exist yet are kept until it is created.
 
-use super::request::WorkerRef;
-use super::worker::Worker;
+use super::pointers::WorkerRef;
 use crate::ctypes::*;
 use crate::sys::lock::MtLock;
 use std::collections::VecDeque;
@@ -26,7 +25,11 @@ struct State {
 }
 
 /// A worker's queues, by their numbers.
-pub struct Cqs(MtLock<Vec<Option<Box<Cq>>>>);
+pub struct Cqs {
+    /// Threads may call the worker concurrently.
+    mt: bool,
+    all: MtLock<Vec<Option<Box<Cq>>>>,
+}
 
 /// The part of a signal's entry that the transport supplies.
 pub struct CqNotice {
@@ -53,38 +56,47 @@ const BLANK: ucpx_cq_entry_t = ucpx_cq_entry_t {
 impl Cqs {
     /// No queues yet. `mt`: threads may call the worker concurrently, so that every access takes a lock.
     pub fn new(mt: bool) -> Cqs {
-        Cqs(MtLock::new(mt, Vec::new()))
+        Cqs {
+            mt,
+            all: MtLock::new(mt, Vec::new()),
+        }
     }
 
     /// Opens the worker's queue with this number, with the entries that arrived before. `None`: it is open already.
-    pub fn open<'a>(&'a self, worker: &'a Worker, id: u8) -> Option<&'a Cq> {
-        let cq = self.of(worker, id);
+    ///
+    /// # Safety
+    /// The worker is the one whose queues these are.
+    pub(super) unsafe fn open(&self, worker: WorkerRef, id: u8) -> Option<&Cq> {
+        // SAFETY: the caller's promise.
+        let cq = unsafe { self.of(worker, id) };
         let was_open = std::mem::replace(&mut cq.state.lock().open, true);
         (!was_open).then_some(cq)
     }
 
     /// The worker's queue with this number, created or not.
-    fn of<'a>(&'a self, worker: &'a Worker, id: u8) -> &'a Cq {
-        let mut all = self.0.lock();
+    ///
+    /// # Safety
+    /// The worker is the one whose queues these are.
+    #[inline]
+    unsafe fn of(&self, worker: WorkerRef, id: u8) -> &Cq {
+        let mut all = self.all.lock();
         let index = usize::from(id);
-        if all.len() <= index {
-            all.resize_with(index + 1, || None);
-        }
-        let new = || {
-            Box::new(Cq {
-                // SAFETY: queues are dropped with their worker.
-                worker: unsafe { WorkerRef::new(worker) },
-                state: MtLock::new(worker.mt, State::default()),
-            })
+        let known = all.get(index).and_then(Option::as_deref);
+        let cq: *const Cq = match known {
+            Some(cq) => cq,
+            None => add(&mut all, worker, self.mt, index),
         };
-        let cq: *const Cq = &**all[index].get_or_insert_with(new);
         // SAFETY: boxed, and dropped with the worker only.
         unsafe { &*cq }
     }
 
     /// Adds the entry of a signal that has arrived.
-    pub fn notify(&self, worker: &Worker, id: u8, notice: CqNotice) {
-        self.of(worker, id).push(ucpx_cq_entry_t {
+    ///
+    /// # Safety
+    /// The worker is the one whose queues these are.
+    pub(super) unsafe fn notify(&self, worker: WorkerRef, id: u8, notice: CqNotice) {
+        // SAFETY: the caller's promise.
+        unsafe { self.of(worker, id) }.push(ucpx_cq_entry_t {
             field_mask: match notice.addr {
                 Some(_) => UCPX_CQ_ENTRY_FIELD_ADDRESS as u64,
                 None => 0,
@@ -99,14 +111,26 @@ impl Cqs {
 
     /// Whether an open queue has an entry.
     pub fn any_ready(&self) -> bool {
-        self.0.lock().iter().flatten().any(|cq| cq.is_ready())
+        self.all.lock().iter().flatten().any(|cq| cq.is_ready())
     }
+}
+
+/// Adds the worker's queue at this index, which there is not yet.
+#[cold]
+fn add(all: &mut Vec<Option<Box<Cq>>>, worker: WorkerRef, mt: bool, index: usize) -> &Cq {
+    if all.len() <= index {
+        all.resize_with(index + 1, || None);
+    }
+    all[index].insert(Box::new(Cq {
+        worker,
+        state: MtLock::new(mt, State::default()),
+    }))
 }
 
 impl Cq {
     /// The worker of the queue.
-    pub fn worker(&self) -> &Worker {
-        self.worker.get()
+    pub(super) fn worker_ref(&self) -> WorkerRef {
+        self.worker
     }
 
     fn is_ready(&self) -> bool {
@@ -116,12 +140,10 @@ impl Cq {
 
     fn push(&self, entry: ucpx_cq_entry_t) {
         self.state.lock().entries.push_back(entry);
-        // A thread that waits for the queue may sleep, while another thread progresses.
-        self.worker().wake();
     }
 
     /// Adds the completion of an operation of this process.
-    pub fn complete(
+    pub(super) fn complete(
         &self,
         request: *mut c_void,
         status: ucs_status_t,

@@ -1,9 +1,10 @@
 //! An endpoint: the user's handle for sending to a peer.
 
+mod reference;
+
 use super::peer::Peer;
-use super::request::WorkerRef;
+use super::pointers::WorkerRef;
 use super::stream::RxStream;
-use super::worker::Worker;
 use crate::ctypes::*;
 use bitflags::bitflags;
 use std::cell::{Cell, OnceCell, UnsafeCell};
@@ -12,6 +13,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::{
     AtomicBool, AtomicI8, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, Ordering,
 };
+
+pub use reference::EndpointRef;
+
+/// Endpoints that are allocated together.
+pub const EPS_PER_CHUNK: usize = 32;
 
 bitflags! {
     /// Flags of an endpoint.
@@ -27,7 +33,8 @@ bitflags! {
         const FRESH = 1 << 3;
         /// Flags that exclude the hot path.
         const SPECIAL = Self::CLOSED.bits() | Self::FAILED.bits() | Self::FRESH.bits();
-        /// Tagged messages, active messages, remote accesses do not take the fast path ([`Worker::takes_fast_path`]).
+        /// Tagged messages, active messages, remote accesses do not take the fast path
+        /// (`Worker::takes_fast_path`).
         const SLOW_PATH_TAG = 1 << 4;
         const SLOW_PATH_AM = 1 << 5;
         const SLOW_PATH_RMA = 1 << 6;
@@ -80,17 +87,10 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint with default parameters.
-    pub fn new(worker: &Worker, peer: &Peer, sn: u32, remote_sn: u32, flags: EpFlags) -> Self {
-        // SAFETY: the memory of endpoints is the worker's.
-        let owner = unsafe { WorkerRef::new(worker) };
-        Self::with(owner, peer, sn, remote_sn, flags | slow_path_flags(worker))
-    }
-
     /// An endpoint without a peer.
     #[cfg(test)]
     pub fn unconnected(sn: u32) -> Self {
-        Self::with(
+        Self::new(
             WorkerRef::UNUSED,
             std::ptr::null(),
             sn,
@@ -99,7 +99,14 @@ impl Endpoint {
         )
     }
 
-    fn with(worker: WorkerRef, peer: *const Peer, sn: u32, remote_sn: u32, flags: EpFlags) -> Self {
+    /// An endpoint with default parameters.
+    pub(super) fn new(
+        worker: WorkerRef,
+        peer: *const Peer,
+        sn: u32,
+        remote_sn: u32,
+        flags: EpFlags,
+    ) -> Self {
         Self {
             _link: 0,
             worker,
@@ -241,19 +248,4 @@ impl Endpoint {
         let remote = self.remote_err_mode();
         remote != UNSAID && remote != self.err_mode()
     }
-}
-
-fn slow_path_flags(worker: &Worker) -> EpFlags {
-    let slow_paths = [
-        (UCP_FEATURE_TAG, EpFlags::SLOW_PATH_TAG),
-        (UCP_FEATURE_AM, EpFlags::SLOW_PATH_AM),
-        (UCP_FEATURE_RMA, EpFlags::SLOW_PATH_RMA),
-        (UCP_FEATURE_AMO32, EpFlags::SLOW_PATH_AMO32),
-        (UCP_FEATURE_AMO64, EpFlags::SLOW_PATH_AMO64),
-    ];
-    slow_paths
-        .into_iter()
-        .filter(|&(feature, _)| !worker.takes_fast_path(feature))
-        .map(|(_, flag)| flag)
-        .collect()
 }

@@ -2,8 +2,8 @@
 //!
 //! Once a close has completed, the handler of its endpoint is not running and is never called, in no thread.
 
-use super::endpoint::{Endpoint, EpFlags};
-use super::request::{EndpointRef, Request};
+use super::endpoint::{Endpoint, EndpointRef, EpFlags};
+use super::request::Request;
 use crate::ctypes::ucs_status_t;
 
 /// A worker's error handlers. All of it is guarded by `Worker::handlers`; no function here calls the user's.

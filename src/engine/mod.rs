@@ -2,6 +2,7 @@
 
 pub mod am;
 pub mod cm;
+pub mod completion;
 pub mod context;
 pub mod core_yield;
 pub mod cq;
@@ -16,6 +17,7 @@ pub mod matcher;
 pub mod memory;
 pub mod peer;
 pub mod peer_monitor;
+pub mod pointers;
 pub mod policy;
 pub mod probe_state;
 pub mod progress_clock;
@@ -24,6 +26,7 @@ pub mod ptr_map;
 pub mod registration;
 pub mod regions;
 pub mod request;
+pub mod request_alloc;
 pub mod rkey;
 pub mod rndv_rts;
 pub mod stats;

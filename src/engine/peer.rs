@@ -9,9 +9,11 @@ mod set;
 mod short_rma;
 mod split_copy;
 
-use super::request::{EndpointRef, Request, WorkerRef};
-use super::stats::PeerEntry;
-use super::worker::Worker;
+use super::endpoint::EndpointRef;
+use super::pointers::WorkerRef;
+use super::policy::Policy;
+use super::request::Request;
+use super::stats::{PeerEntry, StatsPage};
 use crate::ctypes::*;
 use crate::sys::fork::DisabledInChild;
 use crate::sys::lock::MtLock;
@@ -47,6 +49,8 @@ pub struct Peer {
     fallback: OnceLock<Box<FallbackTarget>>,
     /// How often this worker had lost that worker before: both ends distinguish old connections from new ones by it.
     pub losses: u32,
+    /// It is the worker itself.
+    is_own: bool,
     /// It is in this process: its memory is accessed directly.
     pub same_process: bool,
     pub tx: MtLock<PeerTx>,
@@ -163,10 +167,22 @@ impl std::ops::Deref for PeerHandle {
     }
 }
 
+/// What a new peer has of its worker.
+pub struct PeerOwner<'a> {
+    pub worker: WorkerRef,
+    /// Uid of the worker.
+    pub uid: u64,
+    /// Threads may call the worker concurrently.
+    pub mt: bool,
+    /// Copies by the kernel are allowed.
+    pub cma_allowed: bool,
+    pub stats: &'a StatsPage,
+}
+
 impl Peer {
     /// A peer without any connection.
     pub fn new(
-        worker: &Worker,
+        owner: &PeerOwner,
         uid: u64,
         inbox: Option<InboxLocator>,
         target: Option<LaneTarget>,
@@ -175,14 +191,14 @@ impl Peer {
         let same_pid_ns = inbox.is_some_and(|l| l.pid_ns == here.pid_ns);
         Self {
             uid,
-            // SAFETY: the worker frees its peers when it is destroyed.
-            worker: unsafe { WorkerRef::new(worker) },
+            worker: owner.worker,
             fallback: OnceLock::new(),
             losses: 0,
             inbox,
+            is_own: uid == owner.uid,
             same_process: same_pid_ns && inbox.is_some_and(|l| l.id.pid == here.pid),
             tx: MtLock::new(
-                worker.mt,
+                owner.mt,
                 PeerTx {
                     lane: None,
                     fallback_target: None,
@@ -195,15 +211,15 @@ impl Peer {
                     is_known: false,
                 },
             ),
-            eps: MtLock::new(worker.mt, EpTable::default()),
+            eps: MtLock::new(owner.mt, EpTable::default()),
             rma_sent: AtomicU64::new(0),
             rma_done: AtomicU64::new(0),
             rma_refused: AtomicBool::new(false),
             rma_discounted: AtomicU64::new(0),
-            cma_state: CmaState::new(worker.ctx.cma_allowed() && same_pid_ns),
+            cma_state: CmaState::new(owner.cma_allowed && same_pid_ns),
             short_rma: ShortRma::default(),
             references: AtomicU32::new(0),
-            stats: AtomicPtr::new(worker.stats.overflow_entry().as_ptr()),
+            stats: AtomicPtr::new(owner.stats.overflow_entry().as_ptr()),
             held_rts: parking_lot::Mutex::default(),
             successor_ptr: AtomicPtr::default(),
             parts: AtomicU32::new(0),
@@ -230,8 +246,8 @@ impl Peer {
 
     /// The worker that has the peer.
     #[inline(always)]
-    pub fn worker(&self) -> &Worker {
-        self.worker.get()
+    pub(super) fn worker_ref(&self) -> WorkerRef {
+        self.worker
     }
 
     /// Copies from and to its memory.
@@ -337,32 +353,31 @@ impl Peer {
 
     /// Gives it an entry of its own on the worker's statistics page, before the first traffic.
     #[cold]
-    pub fn note_traffic(&self, worker: &Worker) {
-        let rest = worker.stats.overflow_entry().as_ptr();
+    pub fn note_traffic(&self, page: &StatsPage) {
+        let rest = page.overflow_entry().as_ptr();
         if self.stats.load(Ordering::Relaxed) != rest {
             return;
         }
-        let _alone = worker.stats.claims.lock();
+        let _alone = page.claims.lock();
         if self.stats.load(Ordering::Relaxed) == rest {
             let pid = self.inbox.map_or(0, |inbox| inbox.id.pid);
-            let entry = worker.stats.claim(self.uid, pid);
+            let entry = page.claim(self.uid, pid);
             self.stats.store(entry.as_ptr(), Ordering::Relaxed);
             let endpoints = self.eps.lock().all().len();
             self.stats().set_endpoints(endpoints);
         }
     }
 
-    /// Records that it has `n` endpoints. The caller has the lock of `eps`.
-    pub fn notify_endpoints(&self, n: usize) {
-        let rest = self.worker().stats.overflow_entry();
-        if self.stats.load(Ordering::Relaxed) != rest.as_ptr() {
+    /// Records on the worker's statistics page that it has `n` endpoints. The caller has the lock of `eps`.
+    pub fn notify_endpoints(&self, page: &StatsPage, n: usize) {
+        if self.stats.load(Ordering::Relaxed) != page.overflow_entry().as_ptr() {
             self.stats().set_endpoints(n);
         }
     }
 
     /// A stub peer: what a client's endpoint leads to until its server is known. Nothing is sent; requests wait.
-    pub fn stub(worker: &Worker) -> Self {
-        let mut peer_stub = Self::new(worker, 0, None, None);
+    pub fn stub(owner: &PeerOwner) -> Self {
+        let mut peer_stub = Self::new(owner, 0, None, None);
         // No connection is ever made to it.
         peer_stub.tx.get_mut().connecting = true;
         peer_stub
@@ -413,11 +428,11 @@ impl Peer {
 
     /// Bytes of the shortest message to it, with the user's header, that travels by rendezvous.
     #[inline]
-    pub fn rndv_thresh(&self, worker: &Worker) -> usize {
+    pub fn rndv_thresh(&self, policy: &Policy) -> usize {
         if self.inbox.is_some() {
-            worker.ctx.policy.rndv_thresh
+            policy.rndv_thresh
         } else {
-            worker.ctx.policy.rndv_thresh_inter
+            policy.rndv_thresh_inter
         }
     }
 

@@ -1,39 +1,33 @@
 //! A request: the state of one operation, in front of the user's own area.
 
 mod begin;
-mod end;
 mod flags;
 mod op;
-mod pointers;
 mod rndv_recv;
 mod tx_msg;
 mod zcopy;
 
 use super::datatype::Data;
 use super::matcher::PostedRecv;
-use super::peer::Peer;
-use super::worker::Worker;
+use super::pointers::{EndpointId, PeerRef, WorkerRef};
+use super::ptr_map::PtrMap;
 use crate::ctypes::*;
 use crate::sys::cma::IoSpan;
+use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
+use crate::tl::Token;
 use crate::wire::rts_keys::RailStadds;
 use std::ffi::c_void;
 use std::fmt;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-pub use begin::{
-    fill_receive, init_full, memory_no_alloc, memory_single_threaded, set_callback, take,
-    take_no_alloc, take_receive,
-};
+pub use begin::{clear, fill_receive, init_full, set_callback};
 pub use flags::{AtomicReqFlags, ReqFlags};
 pub use op::{ChildOps, Op, Rma, children_of, count_child};
-pub use pointers::{EndpointId, EndpointRef, PeerRef, WorkerRef};
 pub use rndv_recv::RndvRecv;
 pub use tx_msg::{TailOwner, TxMsg, TxPayload};
 pub use zcopy::{Zcopy, ZcopyRole, ZcopyState};
-
-pub use end::{abandon, complete, complete_plain, complete_receive, discard, recycle, release};
 
 /// What is called at completion.
 #[derive(Clone, Copy)]
@@ -133,6 +127,9 @@ const _: () = assert!(
     size_of::<Request>() <= REQUEST_SIZE && align_of::<Request>() <= 8 && REQUEST_SIZE % 16 == 0
 );
 
+/// Requests that are allocated together: as many as UCX allocates.
+pub const REQUESTS_PER_CHUNK: usize = 128;
+
 /// A worker's requests. A free one keeps `flags`, `status` and `info`: programs that query the status of a request that
 /// they have freed get its final one until an operation takes its memory. The pool's link overlays `posting`, which is
 /// unused after completion.
@@ -143,18 +140,6 @@ impl Request {
     #[inline(always)]
     pub fn handle(this: *mut Request) -> *mut c_void {
         this.cast::<u8>().wrapping_add(REQUEST_SIZE).cast()
-    }
-
-    /// The peer. A request has one when it is posted.
-    #[inline(always)]
-    pub fn peer<'a>(&self) -> &'a Peer {
-        self.peer.expect("a posted request has a peer").get()
-    }
-
-    /// Whether it is posted to this peer.
-    #[inline(always)]
-    pub fn is_to(&self, peer: &Peer) -> bool {
-        self.peer.is_some_and(|p| p.is(peer))
     }
 
     /// Whether its completion needs more than that all of it is sent.
@@ -209,6 +194,19 @@ impl Request {
         handle.cast::<u8>().wrapping_sub(REQUEST_SIZE).cast()
     }
 
+    /// Names the request to a lane.
+    #[inline(always)]
+    pub fn token(req: *mut Request) -> Token {
+        Token::new(req)
+    }
+
+    /// The request that a lane's token names; null for [`Token::NONE`]. Every token of a lane is one of
+    /// [`token`](Self::token).
+    #[inline(always)]
+    pub fn by_token(token: Token) -> *mut Request {
+        token.address()
+    }
+
     /// `UCS_INPROGRESS`, or the final status.
     #[inline(always)]
     pub fn state(&self) -> ucs_status_t {
@@ -222,13 +220,16 @@ impl Request {
     }
 }
 
+/// Requests of a worker, by the ids with which peers name them.
+pub type RequestIds = MtLock<PtrMap<*mut Request>>;
+
 /// Assigns the id by which the peer names the request in its reply. All fields must be complete: from here on any
 /// thread with the lock of the table finds the request, and that lock publishes it.
 ///
 /// # Safety
 /// The request is exclusively the caller's and has no id.
-pub unsafe fn name(worker: &Worker, req: *mut Request) -> u64 {
-    let mut ids = worker.ids.lock();
+pub unsafe fn name(ids: &RequestIds, req: *mut Request) -> u64 {
+    let mut ids = ids.lock();
     let id = ids.insert(req);
     // SAFETY: the caller's promise; no other thread finds it before the lock is released.
     unsafe { (*req).id = id };
@@ -239,8 +240,8 @@ pub unsafe fn name(worker: &Worker, req: *mut Request) -> u64 {
 ///
 /// # Safety
 /// The request lives and no message with the id was sent.
-pub unsafe fn clear_wire_id(worker: &Worker, req: *mut Request) {
-    let mut ids = worker.ids.lock();
+pub unsafe fn clear_wire_id(ids: &RequestIds, req: *mut Request) {
+    let mut ids = ids.lock();
     // SAFETY: the caller's promise. Under the lock, as threads that search the table read the field.
     unsafe {
         ids.remove((*req).id);

@@ -3,8 +3,8 @@
 //! All of it is guarded by `Worker::streams`. No function here calls a function of the user.
 
 use super::datatype::Data;
-use super::endpoint::Endpoint;
-use super::request::{EndpointRef, Op, Request};
+use super::endpoint::{Endpoint, EndpointRef};
+use super::request::{Op, Request};
 use crate::ctypes::*;
 use crate::sys::copy;
 use std::collections::{HashMap, VecDeque};

@@ -1,7 +1,7 @@
 //! Unexpected tagged messages.
 
 use super::peer::Peer;
-use super::request::PeerRef;
+use super::pointers::PeerRef;
 use super::rndv_rts::RtsInfo;
 use crate::sys::copy;
 use crate::wire::rts_keys;

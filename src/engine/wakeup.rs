@@ -4,7 +4,6 @@
 #[cfg(not(loom))]
 use super::futex_waker::FutexWaker;
 use super::peer_monitor::PeerMonitor;
-use super::worker::WorkerParams;
 use crate::sys::descriptor::OwnedDescriptor;
 use crate::sys::eventfd::EventFd;
 use crate::sys::poll::wait_readable;
@@ -15,6 +14,7 @@ use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::{Errno, read, write};
 use rustix::pipe::{PipeFlags, pipe_with};
+use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 #[cfg(not(loom))]
@@ -28,6 +28,16 @@ struct WakePipe {
     read: OwnedDescriptor<OwnedFd>,
     /// Senders write here when the inbox is armed, and so does the thread of the futex waker.
     write: Arc<OwnedDescriptor<OwnedFd>>,
+}
+
+/// Parameters of a worker that concern its wakeup.
+pub struct WakeupParams {
+    /// Data of each event in the user's epoll set.
+    pub user_data: *mut c_void,
+    /// The user's epoll descriptor.
+    pub event_fd: Option<i32>,
+    /// Events of the user's epoll set are edge-triggered.
+    pub edge: bool,
 }
 
 /// Descriptors of a worker with `UCP_FEATURE_WAKEUP`.
@@ -59,7 +69,7 @@ impl Wakeup {
     ///
     /// # Errors
     /// `EMFILE` and the like.
-    pub fn new(params: &WorkerParams) -> io::Result<Self> {
+    pub fn new(params: &WakeupParams) -> io::Result<Self> {
         let (read_end, write_end) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)?;
         let epoll = match params.event_fd {
             Some(_) => None,

@@ -1,25 +1,30 @@
 //! A worker: its queues, its peers and all state of progress.
 
+mod cqs;
 mod create;
+mod endpoints;
+mod inherited;
 mod peer_lists;
 mod peers;
+mod reference;
 mod rx;
 
 use super::am::{AmDescs, AmHandler};
 use super::cm::CmState;
 use super::context::Context;
 use super::cq::Cqs;
+use super::endpoint::EndpointRef;
 use super::err_handlers::ErrHandlers;
 use super::matcher::Matcher;
 use super::peer::{CopyScheme, Peer};
+use super::pointers::PeerRef;
 use super::progress_flags::ProgressFlags;
-use super::ptr_map::PtrMap;
 use super::regions::LastRegion;
-use super::request::{EndpointRef, PeerRef, Request, RequestPool};
+use super::request::{Request, RequestIds, RequestPool};
 use super::stats::StatsPage;
 use super::stream::StreamQueue;
 use super::unexpected::UnexpectedTag;
-use super::wakeup::Wakeup;
+use super::wakeup::{Wakeup, WakeupParams};
 use crate::ctypes::*;
 use crate::sys::copy::TINY;
 use crate::sys::fork::{self, Origin};
@@ -35,10 +40,6 @@ use std::time::Instant;
 pub use peer_lists::{PeerList, PeerLists, PeerMap};
 pub use rx::Rx;
 
-/// Requests that are allocated together: as many as UCX allocates.
-pub(super) const REQUESTS_PER_CHUNK: usize = 128;
-/// Endpoints that are allocated together.
-pub(super) const EPS_PER_CHUNK: usize = 32;
 /// Longest user header of an active message, bytes. MPICH 5.0.1 assumes 8000 and some without a query.
 pub const MAX_AM_HEADER: usize = 8192;
 
@@ -49,10 +50,7 @@ pub struct WorkerParams {
     pub am_alignment: usize,
     pub client_id: Option<u64>,
     pub ignore_leaks: bool,
-    pub user_data: *mut std::ffi::c_void,
-    /// The user's epoll descriptor.
-    pub event_fd: Option<i32>,
-    pub edge: bool,
+    pub wakeup: WakeupParams,
 }
 
 impl WorkerParams {
@@ -69,9 +67,9 @@ pub struct Worker {
     pub mt: bool,
     pub params: WorkerParams,
     pub uid: u64,
-    pub(super) extra_op_flags: AtomicU32,
+    extra_op_flags: AtomicU32,
     /// Receives of tagged messages take the fast path. Changes only in a forked child, which has a single thread.
-    pub(super) fast_path_recv: Cell<bool>,
+    fast_path_recv: Cell<bool>,
     /// Most messages that the running receive loop handles. In a forked child the loop ends with the message whose
     /// callback has forked. The progress thread's.
     pub receive_limit: Cell<u32>,
@@ -92,7 +90,7 @@ pub struct Worker {
     pub cqs: Cqs,
     pub pool: MtLock<RequestPool>,
     pub ep_pool: MtLock<Pool>,
-    pub ids: MtLock<PtrMap<*mut Request>>,
+    pub ids: RequestIds,
     /// Sockaddr connection establishment; `None` before the first listener or client. In front of the peers, to which
     /// its stub peers lead.
     pub cm: MtLock<Option<Box<CmState>>>,

@@ -8,7 +8,8 @@ use super::request::{arm_completion, request_of};
 use super::sender::sender_of;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, EpFlags};
-use crate::engine::request::{self, Request, TxState};
+use crate::engine::request::{Request, TxState};
+use crate::engine::request_alloc;
 use crate::engine::rkey::Rkey;
 use crate::op;
 use crate::op::param::Param;
@@ -237,7 +238,7 @@ unsafe fn get_short<S: AdapterSender>(
         arm_completion(&mut *req, into.0, len);
         let count = || stats.of(StatProtocol::RmaCopy).add(len);
         if !sender.get_short(slot, from, into, Request::token(req), count) {
-            request::recycle(req);
+            request_alloc::recycle(req);
             return None;
         }
         Some(Request::handle(req))
@@ -290,7 +291,7 @@ pub(super) unsafe fn atomic<S: AdapterSender>(
         let req = request_of(ep, p)?;
         arm_completion(&mut *req, reply, len);
         if !sender.amo_short(at, amo, Some((reply, Request::token(req))), count) {
-            request::recycle(req);
+            request_alloc::recycle(req);
             return None;
         }
         Some(Request::handle(req))
@@ -319,7 +320,7 @@ pub(super) unsafe fn flush<S: AdapterSender>(
             if (*sender).flush_short(Request::token(req)) {
                 return Request::handle(req);
             }
-            request::recycle(req);
+            request_alloc::recycle(req);
         }
         if step == FlushStep::Drained
             && answers::is_answered_well((*ep).peer())

@@ -2,9 +2,10 @@
 
 use crate::ctypes::*;
 use crate::engine::am::AmFunction;
+use crate::engine::completion;
 use crate::engine::datatype::Data;
 use crate::engine::matcher::PostedRecv;
-use crate::engine::request::{self, Request};
+use crate::engine::request::Request;
 use crate::engine::worker::Worker;
 use crate::op::sink::{ShortMessages, ShortRings};
 use crate::op::tag;
@@ -149,7 +150,7 @@ pub(super) unsafe fn deliver<const MT: bool>(
         {
             r.info.length = len;
             copy::from_shared(ptr, bytes, len);
-            request::complete_receive::<MT>(req, UCS_OK);
+            completion::complete_receive::<MT>(req, UCS_OK);
         } else {
             fill(req, bytes, len);
         }
@@ -162,7 +163,7 @@ unsafe fn fill(req: *mut Request, bytes: *const u8, len: usize) {
     // SAFETY: the caller's request is owned by this thread; the record is readable until `advance`.
     unsafe {
         let status = tag::fill(&mut *req, bytes, len);
-        request::complete(req, status);
+        completion::complete(req, status);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::arrival::{Called, Inlined};
 use crate::engine::cm::CmState;
 use crate::engine::core_yield::{is_polled_in_vain, yield_core};
-use crate::engine::request::PeerRef;
+use crate::engine::pointers::PeerRef;
 use crate::engine::worker::{Rx, Worker};
 use crate::op::sink::WorkerSink;
 use crate::op::{deferred, listener, sink, tick};

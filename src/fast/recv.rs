@@ -3,7 +3,9 @@
 use super::length::{SPECIAL, bytes_of};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
+use crate::engine::pointers::WorkerRef;
 use crate::engine::request::{self, Request};
+use crate::engine::request_alloc;
 use crate::engine::worker::Worker;
 use crate::op::param::{Param, status_ptr};
 use crate::op::tag;
@@ -27,7 +29,7 @@ pub unsafe fn tag_recv(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's structure and memory are valid. `fast_path_recv` says single-thread mode: no callback runs
-    // here. The request is not moved while it is posted.
+    // here. The request is not moved while it is posted, and does not outlive its worker.
     unsafe {
         let p = Param::new(param, 0);
         if worker.fast_path_recv()
@@ -37,8 +39,9 @@ pub unsafe fn tag_recv(
             && (p.has(UCP_OP_ATTR_FIELD_REQUEST) || worker.pool.alone().has_some())
         {
             let ptr = buffer.cast();
-            let memory = request::memory_single_threaded(worker, p.external());
-            let req = request::fill_receive(worker, memory, Data::Contig { ptr, len });
+            let memory = request_alloc::memory_single_threaded(worker, p.external());
+            let req =
+                request::fill_receive(WorkerRef::new(worker), memory, Data::Contig { ptr, len });
             request::set_callback(req, p.notify_tag_recv(), p.user_data());
             let posting = &raw mut (*req).posting;
             worker.matcher.alone().post_short(tag, mask, posting);
@@ -90,10 +93,11 @@ unsafe fn post_shared(
     if !matcher.can_post() {
         return None;
     }
-    // SAFETY: the caller's memory is valid. The request is not moved while it is posted.
+    // SAFETY: the caller's memory is valid. The request is not moved while it is posted, and does not outlive its
+    // worker.
     unsafe {
-        let memory = request::memory_no_alloc(worker, p.external())?;
-        let req = request::fill_receive(worker, memory, data);
+        let memory = request_alloc::memory_no_alloc(worker, p.external())?;
+        let req = request::fill_receive(WorkerRef::new(worker), memory, data);
         request::set_callback(req, p.notify_tag_recv(), p.user_data());
         matcher.post_short(tag, mask, &raw mut (*req).posting);
         Some(req)

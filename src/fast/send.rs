@@ -246,7 +246,7 @@ unsafe fn send_eager(
     buffer: *const c_void,
     len: usize,
 ) -> bool {
-    let fits = select::is_eager(len, peer.rndv_thresh(worker));
+    let fits = select::is_eager(len, peer.rndv_thresh(&worker.ctx.policy));
     // SAFETY: the caller's buffer has `len` bytes.
     fits && unsafe { send_now(peer, kind, imm, buffer, len, select::counted(len)) }
 }

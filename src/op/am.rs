@@ -5,10 +5,13 @@ mod fragments;
 use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
 use crate::engine::am::{AmDesc, AmFunction, AmHandler, AmPayload};
+use crate::engine::completion;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, EndpointId, PeerRef, Request, TxPayload};
+use crate::engine::pointers::{EndpointId, PeerRef};
+use crate::engine::request::{Callback, Request, TxPayload};
+use crate::engine::request_alloc;
 use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::worker::{MAX_AM_HEADER, Worker};
 use crate::proto::rndv;
@@ -62,7 +65,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
             data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
-        let req = request::take(worker, p.external());
+        let req = request_alloc::take(worker, p.external());
         let r = &mut *req;
         (r.data, r.peer, r.ep) = (data, Some(PeerRef::new(peer)), EndpointId::of(ep));
         r.msg.set_tail(m.header.cast(), m.header_len as u32);
@@ -340,7 +343,7 @@ unsafe fn fetch_whole(
     // progress.
     unsafe {
         let header = std::slice::from_raw_parts(header, imm.header_len.into()).into();
-        let req = request::take(worker, std::ptr::null_mut());
+        let req = request_alloc::take(worker, std::ptr::null_mut());
         let r = &mut *req;
         r.data = Data::Contig {
             ptr: AmDesc::data(desc),
@@ -355,7 +358,7 @@ unsafe fn fetch_whole(
         }))
         .cast();
         if let Some(status) = rndv::receive(worker, req, peer, source, beside) {
-            request::complete(req, status);
+            completion::complete(req, status);
         }
     }
 }
@@ -365,7 +368,7 @@ unsafe fn fetched(req: *mut Request, status: ucs_status_t) {
     unsafe {
         let fetch = Box::from_raw((*req).user_data.cast::<AmFetch>());
         let worker = (*req).worker.get();
-        request::recycle(req);
+        request_alloc::recycle(req);
         if status != UCS_OK {
             log::diag!(
                 "active message from {:#x} lost: {status:?}",
@@ -421,7 +424,7 @@ pub unsafe fn recv_data(
             Err(status) => return status_ptr(status),
         };
         let (payload, len) = (desc.as_ref().payload, desc.as_ref().len);
-        let req = request::take(worker, p.external());
+        let req = request_alloc::take(worker, p.external());
         let r = &mut *req;
         (r.data, r.notify, r.user_data) = (target, p.notify_am_recv(), p.user_data());
         let ended = match payload {

@@ -4,10 +4,13 @@
 use super::param::{self, Param, status_ptr};
 use super::rma;
 use crate::ctypes::*;
+use crate::engine::completion;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, EndpointId, PeerRef, Request, TxPayload, TxState};
+use crate::engine::pointers::{EndpointId, PeerRef};
+use crate::engine::request::{Callback, Request, TxPayload, TxState};
+use crate::engine::request_alloc;
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::answers;
@@ -94,7 +97,7 @@ pub unsafe fn atomic(
                 return status_ptr(UCS_OK);
             }
         }
-        let req = request::take(worker, p.external());
+        let req = request_alloc::take(worker, p.external());
         let r = &mut *req;
         (r.peer, r.ep) = (Some(PeerRef::new(peer)), EndpointId::of(ep));
         if let AmoPath::Mapped(_) = path {
@@ -170,12 +173,12 @@ pub(super) fn mapped(
 unsafe fn post(req: *mut Request) -> ucs_status_ptr_t {
     // SAFETY: the caller's new request, which is in no list.
     unsafe {
-        (*req).notify = Callback::Internal(request::discard);
+        (*req).notify = Callback::Internal(completion::discard);
         match tx::post(req) {
             PostResult::Queued => {}
-            PostResult::Done => request::recycle(req),
+            PostResult::Done => request_alloc::recycle(req),
             PostResult::Failed(status) => {
-                request::recycle(req);
+                request_alloc::recycle(req);
                 return status_ptr(status);
             }
         }

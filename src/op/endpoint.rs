@@ -2,9 +2,12 @@
 
 use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
-use crate::engine::endpoint::{Endpoint, EpFlags, UNSAID};
+use crate::engine::completion;
+use crate::engine::endpoint::{Endpoint, EndpointRef, EpFlags, UNSAID};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, EndpointId, EndpointRef, PeerRef, Request};
+use crate::engine::pointers::{EndpointId, PeerRef};
+use crate::engine::request::Request;
+use crate::engine::request_alloc;
 use crate::engine::worker::Worker;
 use crate::proto::tx::{self, peer_requests};
 use crate::proto::{
@@ -109,7 +112,7 @@ unsafe fn close_session(
     worker.progress_flags.clear_copied();
     // SAFETY: a new request, complete before it is stored.
     unsafe {
-        let req = request::take(worker, p.external());
+        let req = request_alloc::take(worker, p.external());
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         match cm::close(worker, e, peer, notified, req) {
             Some(status) => param::finish(req, p, status),
@@ -134,7 +137,7 @@ unsafe fn after_handler(
 ) -> ucs_status_ptr_t {
     // SAFETY: a new request, complete before another thread can find it.
     unsafe {
-        let req = request::take(worker, p.external());
+        let req = request_alloc::take(worker, p.external());
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         let mut handlers = worker.err_handlers.lock();
         if handlers.runs_elsewhere(ep, process::this_thread) {
@@ -199,7 +202,7 @@ pub unsafe fn close_stream(worker: &Worker, ep: &Endpoint) {
     unsafe {
         let waiting = worker.streams.lock().close(ep);
         for req in waiting {
-            request::complete(req, UCS_ERR_CANCELED);
+            completion::complete(req, UCS_ERR_CANCELED);
         }
     }
 }
@@ -283,7 +286,7 @@ unsafe fn flush_peer(
     }
     // SAFETY: a new request, complete before it is started.
     unsafe {
-        let req = request::take(worker, p.external());
+        let req = request_alloc::take(worker, p.external());
         ((*req).peer, (*req).ep) = (Some(PeerRef::new(peer)), EndpointId::of(ep));
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         match flush::start(req) {
@@ -310,7 +313,7 @@ pub unsafe fn flush_worker(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
     }
     // SAFETY: a new request, complete before it is started.
     unsafe {
-        let req = request::take(worker, p.external());
+        let req = request_alloc::take(worker, p.external());
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         match flush::start_all(worker, req) {
             Some(status) => param::finish(req, p, status),

@@ -5,7 +5,9 @@ use super::rx_dispatch;
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, Op, PeerRef, Request, TxPayload};
+use crate::engine::pointers::PeerRef;
+use crate::engine::request::{Callback, Op, Request, TxPayload};
+use crate::engine::request_alloc;
 use crate::engine::worker::Worker;
 use crate::proto::tx::{self, PostResult};
 use crate::wire::header::{DataHdr, GetHdr, Kind};
@@ -22,7 +24,7 @@ pub fn send(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
     }
     // SAFETY: a new request on registered memory of this process.
     unsafe {
-        let req = request::take(worker, std::ptr::null_mut());
+        let req = request_alloc::take(worker, std::ptr::null_mut());
         let r = &mut *req;
         tx::set_message(r, Kind::GetRep, UCS_OK as i8 as u8, h.req, &[]);
         (r.peer, r.notify) = (Some(PeerRef::new(peer)), Callback::Internal(on_reply_end));
@@ -35,7 +37,7 @@ pub fn send(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
         peer.replies_in_place.fetch_add(1, Ordering::Relaxed);
         if !matches!(tx::post(req), PostResult::Queued) {
             peer.replies_in_place.fetch_sub(1, Ordering::Relaxed);
-            request::recycle(req);
+            request_alloc::recycle(req);
         }
     }
 }
@@ -112,6 +114,6 @@ unsafe fn on_reply_end(req: *mut Request, _status: ucs_status_t) {
                 .replies_in_place
                 .fetch_sub(1, Ordering::Relaxed);
         }
-        request::recycle(req);
+        request_alloc::recycle(req);
     }
 }

@@ -3,8 +3,7 @@
 use super::endpoint;
 use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, ConnHandler, ConnRequest, PendingAccept};
-use crate::engine::endpoint::Endpoint;
-use crate::engine::request::EndpointRef;
+use crate::engine::endpoint::{Endpoint, EndpointRef};
 use crate::engine::worker::Worker;
 use crate::proto::{cm, failure};
 use crate::sys::log;

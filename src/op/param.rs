@@ -1,9 +1,11 @@
 //! Parameters of an operation as the caller gave them, and the ways in which an operation returns.
 
 use crate::ctypes::*;
+use crate::engine::completion;
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, Request};
+use crate::engine::request::{Callback, Request};
+use crate::engine::request_alloc;
 use crate::engine::worker::Worker;
 use crate::proto::failure;
 use crate::proto::tx::{self, PostResult};
@@ -269,7 +271,7 @@ pub unsafe fn start(req: *mut Request, p: &Param) -> ucs_status_ptr_t {
 pub unsafe fn finish(req: *mut Request, p: &Param, status: ucs_status_t) -> ucs_status_ptr_t {
     if p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) {
         // SAFETY: the caller's request. The user has not got its handle yet and cannot have freed it.
-        unsafe { request::complete(req, status) };
+        unsafe { completion::complete(req, status) };
         return Request::handle(req);
     }
     // SAFETY: the caller's request.
@@ -300,7 +302,7 @@ pub unsafe fn end_immediately(
 unsafe fn end_with_request(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
     // SAFETY: a new request, which no other thread can find.
     unsafe {
-        let req = request::take(worker, p.external());
+        let req = request_alloc::take(worker, p.external());
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         finish(req, p, UCS_OK)
     }
@@ -312,6 +314,6 @@ unsafe fn end_with_request(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
 /// The request is owned by the caller and not complete.
 pub unsafe fn drop_request(req: *mut Request, status: ucs_status_t) -> ucs_status_ptr_t {
     // SAFETY: the caller's request, which ends here.
-    unsafe { request::abandon(req, status) };
+    unsafe { completion::abandon(req, status) };
     status_ptr(status)
 }

@@ -48,7 +48,7 @@ pub unsafe fn decode(buffer: *const u8) -> Result<UnpackedRkey, ucs_status_t> {
 /// Unpacks a key for an endpoint: maps the memory that the key names, if that is possible.
 pub fn unpack(ep: &Endpoint, unpacked: UnpackedRkey) -> Rkey {
     let (peer, worker) = (ep.peer(), ep.worker.get());
-    peer.note_traffic(worker);
+    peer.note_traffic(&worker.stats);
     let alone = !peer.tx.is_shared();
     let mut key = Rkey {
         empty: unpacked.memory == RkeyMemory::Empty,

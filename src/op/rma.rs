@@ -6,7 +6,9 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::{Peer, ShortAccess, ShortKind};
-use crate::engine::request::{self, EndpointId, PeerRef, Request};
+use crate::engine::pointers::{EndpointId, PeerRef};
+use crate::engine::request::Request;
+use crate::engine::request_alloc;
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::select::rma::{self as select, RmaPath};
@@ -310,14 +312,14 @@ pub unsafe fn get_now<S: LaneSender>(
     }
     // SAFETY: a new request, freed if nothing was posted.
     unsafe {
-        let req = request::take(worker, p.external());
+        let req = request_alloc::take(worker, p.external());
         ((*req).peer, (*req).ep) = (Some(PeerRef::new(peer)), EndpointId::of(ep));
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         (*req).data = Data::Contig { ptr, len };
         if rma::get_now(peer, req, post) {
             return Some(Request::handle(req));
         }
-        request::recycle(req);
+        request_alloc::recycle(req);
         None
     }
 }
@@ -404,7 +406,7 @@ unsafe fn access(
 unsafe fn request_for(a: &RmaOp, ep: *const Endpoint, p: &Param) -> *mut Request {
     // SAFETY: a new request.
     unsafe {
-        let req = request::take(a.worker, p.external());
+        let req = request_alloc::take(a.worker, p.external());
         ((*req).data, (*req).peer, (*req).ep) =
             (a.data, Some(PeerRef::new(a.peer)), EndpointId::of(ep));
         req
@@ -430,7 +432,7 @@ pub(super) unsafe fn complete_inline(
         a.peer.stats().of(protocol).add(a.data.len());
     }
     if status == UCS_ERR_CONNECTION_RESET {
-        a.peer.fail(status);
+        a.worker.fail_peer(a.peer, status);
     }
     // SAFETY: the request, if one is made, is new.
     unsafe {

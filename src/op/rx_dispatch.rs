@@ -2,8 +2,9 @@
 
 use super::{am, amo, amo_target, get_reply, signal, stream, tag};
 use crate::ctypes::*;
+use crate::engine::completion;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, PeerRef};
+use crate::engine::pointers::PeerRef;
 use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::Worker;
@@ -330,7 +331,7 @@ unsafe fn got(worker: &Worker, peer: &Peer, m: &Message, h: DataHdr, bytes: *con
     let is_get = req_lookup::borrow(worker, peer, m.imm, Kind::GetRep).is_some();
     if is_get && let Some(req) = req_lookup::take(worker, peer, m.imm) {
         // SAFETY: the request was removed from the table: this thread owns it.
-        unsafe { request::complete(req, status) };
+        unsafe { completion::complete(req, status) };
         answers::answered(peer);
     }
 }
@@ -395,7 +396,7 @@ unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &Message, value: u64) {
             if let (UCS_OK, Some(reply)) = (status, (*req).data.as_contig()) {
                 amo::store(reply.cast(), value, (*req).data.len() as u8);
             }
-            request::complete(req, status);
+            completion::complete(req, status);
         }
     }
     answers::answered(peer);

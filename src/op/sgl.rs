@@ -3,11 +3,14 @@
 use super::param::{self, Param, status_ptr};
 use super::rma;
 use crate::ctypes::*;
+use crate::engine::completion;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::memory::MemHandle;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, ChildOps, EndpointId, Op, PeerRef, Request};
+use crate::engine::pointers::{EndpointId, PeerRef};
+use crate::engine::request::{self, Callback, ChildOps, Op, Request};
+use crate::engine::request_alloc;
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::select::rma::RmaPath;
@@ -381,13 +384,13 @@ impl SglOp<'_> {
         // SAFETY: new requests; all fields of the child are set before it is posted.
         unsafe {
             if self.parent.is_null() {
-                self.parent = request::take(self.worker, self.p.external());
+                self.parent = request_alloc::take(self.worker, self.p.external());
                 let parent = &mut *self.parent;
                 (parent.peer, parent.ep) = (Some(PeerRef::new(self.peer)), EndpointId::of(self.ep));
                 parent.op = Op::Parent(ChildOps::new(1));
                 (parent.notify, parent.user_data) = (self.p.notify_send(), self.p.user_data());
             }
-            let child = request::take(self.worker, std::ptr::null_mut());
+            let child = request_alloc::take(self.worker, std::ptr::null_mut());
             let c = &mut *child;
             (c.data, c.peer, c.ep) = (
                 Data::Contig { ptr, len },
@@ -416,7 +419,7 @@ impl SglOp<'_> {
     unsafe fn end(self, done: Result<(), ucs_status_t>) -> ucs_status_ptr_t {
         let status = done.err().unwrap_or(UCS_OK);
         if status == UCS_ERR_CONNECTION_RESET {
-            self.peer.fail(status);
+            self.worker.fail_peer(self.peer, status);
         }
         // SAFETY: the parent is not freed before this call's count is dropped; otherwise the request is new.
         unsafe {
@@ -424,7 +427,7 @@ impl SglOp<'_> {
                 if !self.p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) || status != UCS_OK {
                     return status_ptr(status);
                 }
-                let req = request::take(self.worker, self.p.external());
+                let req = request_alloc::take(self.worker, self.p.external());
                 ((*req).notify, (*req).user_data) = (self.p.notify_send(), self.p.user_data());
                 return param::finish(req, self.p, status);
             }
@@ -441,9 +444,9 @@ unsafe fn child_ended(child: *mut Request, status: ucs_status_t) {
     // SAFETY: made by `queue`; the parent is not freed before the count is 0.
     unsafe {
         let parent = (*child).user_data.cast::<Request>();
-        request::recycle(child);
+        request_alloc::recycle(child);
         if let Some(status) = request::count_child(parent, status) {
-            request::complete(parent, status);
+            completion::complete(parent, status);
         }
     }
 }

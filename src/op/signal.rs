@@ -12,11 +12,14 @@ use super::param::{self, Param, status_ptr};
 use super::rma::{self, RmaOp};
 use super::{rx_dispatch, sgl};
 use crate::ctypes::*;
+use crate::engine::completion;
 use crate::engine::cq::CqNotice;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, EndpointId, PeerRef, Request};
+use crate::engine::pointers::{EndpointId, PeerRef};
+use crate::engine::request::{Callback, Request};
+use crate::engine::request_alloc;
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::select::rma::RmaPath;
@@ -167,7 +170,7 @@ impl SignalTarget<'_> {
         }
         // SAFETY: a new request.
         unsafe {
-            let req = request::take(self.worker, p.external());
+            let req = request_alloc::take(self.worker, p.external());
             ((*req).peer, (*req).ep) = (Some(PeerRef::new(self.peer)), EndpointId::of(self.ep));
             ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
             param::finish(req, p, UCS_OK)
@@ -278,12 +281,12 @@ impl SignalTarget<'_> {
         };
         // SAFETY: a new request, which is in no list until it is posted.
         unsafe {
-            let req = request::take(self.worker, std::ptr::null_mut());
+            let req = request_alloc::take(self.worker, std::ptr::null_mut());
             let r = &mut *req;
             tx::set_message(r, Kind::Signal, 0, signal.value, &head.encode());
             // A forced close cancels it together with the data.
             (r.peer, r.ep) = (Some(PeerRef::new(self.peer)), EndpointId::of(self.ep));
-            r.notify = Callback::Internal(request::discard);
+            r.notify = Callback::Internal(completion::discard);
             let ended = match tx::post(req) {
                 PostResult::Queued if !p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) => return Ok(()),
                 PostResult::Queued if !tx::unqueue(self.peer, req) => return Ok(()),
@@ -291,7 +294,7 @@ impl SignalTarget<'_> {
                 PostResult::Done => Ok(()),
                 PostResult::Failed(status) => Err(status),
             };
-            request::recycle(req);
+            request_alloc::recycle(req);
             ended
         }
     }
@@ -314,7 +317,7 @@ fn notify(worker: &Worker, peer: &Peer, cq: u8, value: u64, len: usize, addr: Op
         len,
         addr,
     };
-    worker.cqs.notify(worker, cq, notice);
+    worker.notify_cq(cq, notice);
 }
 
 /// Handles the signal that follows a put of the peer's TNI. If the put was refused, its connection fails.

@@ -4,8 +4,10 @@ use super::payload::{self, PayloadHold};
 use super::{listener, rx_dispatch, signal, stream};
 use crate::ctypes::*;
 use crate::engine::cm::CmState;
+use crate::engine::completion::complete_receive;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, PeerRef, Request};
+use crate::engine::pointers::PeerRef;
+use crate::engine::request::Request;
 use crate::engine::stats::TallyCell;
 use crate::engine::worker::Worker;
 use crate::proto::select::message::longest_record;
@@ -148,7 +150,7 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
     #[inline(always)]
     unsafe fn completed_alone(self, token: Token) {
         // SAFETY: the caller's request, of a user; its only operation is complete.
-        unsafe { request::complete_receive::<false>(Request::by_token(token), UCS_OK) };
+        unsafe { complete_receive::<false>(Request::by_token(token), UCS_OK) };
     }
 
     fn repost(self, peer: PeerRef, lost: impl FnOnce(&mut Lane) -> Vec<LostPart>) {
@@ -284,25 +286,25 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
             peer.set_dev_index(index);
         }
         tx.lane = Some(lane);
-        peer.note_traffic(self.worker);
+        peer.note_traffic(&self.worker.stats);
         tx::log_lanes(self.worker, peer);
         Ok(())
     }
 
     fn lane_down(self, peer: PeerRef, status: ucs_status_t) {
-        peer.get().fail(status);
+        self.worker.fail_peer(peer.get(), status);
     }
 
     fn iface_down(self, reaches: fn(&LaneTarget) -> bool, status: ucs_status_t) {
         for peer in self.worker.all_peers() {
             if peer.target.as_deref().is_some_and(reaches) {
-                peer.fail(status);
+                self.worker.fail_peer(&peer, status);
             }
         }
     }
 
     fn incoming_up(self, peer: PeerRef) {
-        peer.get().note_traffic(self.worker);
+        peer.get().note_traffic(&self.worker.stats);
     }
 
     fn incoming_refused(self, peer: PeerRef) {

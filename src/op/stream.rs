@@ -2,10 +2,13 @@
 
 use super::param::{self, Param, status_ptr, why_failed};
 use crate::ctypes::*;
+use crate::engine::completion;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, EndpointId, PeerRef, ReqFlags, Request, TxPayload};
+use crate::engine::pointers::{EndpointId, PeerRef};
+use crate::engine::request::{ReqFlags, Request, TxPayload};
+use crate::engine::request_alloc;
 use crate::engine::stream::{self, is_done, is_generic, wanted};
 use crate::engine::worker::Worker;
 use crate::proto::select::message::{self as select, Eager};
@@ -54,7 +57,7 @@ pub unsafe fn send(
             data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
-        let req = request::take(worker, p.external());
+        let req = request_alloc::take(worker, p.external());
         let r = &mut *req;
         (r.data, r.peer, r.ep) = (data, Some(PeerRef::new(peer)), EndpointId::of(ep));
         r.payload = match eager {
@@ -110,7 +113,7 @@ pub unsafe fn recv(
             }
             return null_mut();
         }
-        let req = request::take(worker, p.external());
+        let req = request_alloc::take(worker, p.external());
         let r = &mut *req;
         (r.data, r.peer, r.ep) = (data, Some(PeerRef::new((*ep).peer())), EndpointId::of(ep));
         (r.notify, r.user_data) = (p.notify_stream_recv(), p.user_data());
@@ -247,7 +250,7 @@ pub unsafe fn on_data(worker: &Worker, peer: &Peer, imm: u64, src: *const u8, le
                 s.posted.pop_front();
                 drop(streams);
                 r.info.length = r.offset as usize;
-                request::complete(req, UCS_OK);
+                completion::complete(req, UCS_OK);
             }
         }
     }
@@ -292,7 +295,7 @@ unsafe fn fill_posted(worker: &Worker, peer: &Peer, sn: u32) {
                 drop(streams);
                 let status = unpack(r, &bytes);
                 if let Some(status) = put_back(worker, peer, sn, req, status) {
-                    request::complete(req, status);
+                    completion::complete(req, status);
                 }
                 continue;
             }
@@ -303,7 +306,7 @@ unsafe fn fill_posted(worker: &Worker, peer: &Peer, sn: u32) {
                 continue;
             }
             drop(streams);
-            request::complete(req, UCS_OK);
+            completion::complete(req, UCS_OK);
         }
     }
 }

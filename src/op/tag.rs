@@ -4,10 +4,13 @@ mod fragments;
 
 use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
+use crate::engine::completion;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::matcher::Matcher;
-use crate::engine::request::{self, EndpointId, PeerRef, Request, TxPayload, TxState};
+use crate::engine::pointers::{EndpointId, PeerRef};
+use crate::engine::request::{Request, TxPayload, TxState};
+use crate::engine::request_alloc;
 use crate::engine::unexpected::{DetachedMsg, InlineOrHeap, PayloadSource, UnexpectedTag};
 use crate::engine::worker::Worker;
 use crate::proto::rndv;
@@ -51,7 +54,7 @@ pub unsafe fn send(
             data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
-        let req = request::take(worker, p.external());
+        let req = request_alloc::take(worker, p.external());
         let r = &mut *req;
         (r.data, r.peer, r.ep) = (data, Some(PeerRef::new(peer)), EndpointId::of(ep));
         match protocol {
@@ -209,7 +212,7 @@ pub unsafe fn recv_removed(
 unsafe fn new_receive(worker: &Worker, data: Data, p: &Param) -> *mut Request {
     let (notify, user_data) = (p.notify_tag_recv(), p.user_data());
     // SAFETY: the user's memory for the request, if there is any, is valid.
-    unsafe { request::take_receive(worker, p.external(), data, notify, user_data) }
+    unsafe { request_alloc::take_receive(worker, p.external(), data, notify, user_data) }
 }
 
 /// Completes or starts a receive with an unexpected message.
@@ -310,7 +313,7 @@ pub unsafe fn on_message(
             }
         };
         if let Some(status) = ended {
-            request::complete(req, status);
+            completion::complete(req, status);
         }
     }
 }
@@ -361,7 +364,7 @@ pub unsafe fn cancel(worker: &Worker, req: *mut Request) {
     let taken = unsafe { worker.matcher.lock().cancel(&raw mut (*req).posting) };
     if taken {
         // SAFETY: the matcher has removed the request: this thread owns it.
-        unsafe { request::complete(req, UCS_ERR_CANCELED) };
+        unsafe { completion::complete(req, UCS_ERR_CANCELED) };
     }
 }
 

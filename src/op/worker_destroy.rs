@@ -3,8 +3,9 @@
 use super::{endpoint, sink};
 use crate::ctypes::*;
 use crate::engine::cm::ConnRequest;
-use crate::engine::endpoint::EpFlags;
-use crate::engine::request::{self, EndpointRef, Request};
+use crate::engine::completion;
+use crate::engine::endpoint::{EndpointRef, EpFlags};
+use crate::engine::request::Request;
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::{self, peer_requests};
 use crate::proto::{cm, internal, proto_info, rndv_cancel};
@@ -31,7 +32,7 @@ pub unsafe fn worker(worker: Box<Worker>) {
         end_zcopies(w, in_flight);
     }
     cm::end_all(w);
-    let asking = ConnRequest::take_all(w).len();
+    let asking = ConnRequest::take_all(w.uid).len();
     if asking > 0 {
         log::warn!("worker {w:p}: {asking} connection requests were neither accepted nor rejected");
     }
@@ -84,7 +85,7 @@ fn end_peers(w: &Worker) -> EndedPeers {
         // Requests that became pending meanwhile are cancelled.
         for req in peer_requests::take(w, peer, |_| true) {
             // SAFETY: the request was removed from all lists: this thread owns it.
-            unsafe { request::complete(req, UCS_ERR_CANCELED) };
+            unsafe { completion::complete(req, UCS_ERR_CANCELED) };
         }
         let eps = peer.eps.lock().take();
         for &ep in &eps {
@@ -102,7 +103,7 @@ fn drop_tagged(w: &Worker) {
     let posted = w.matcher.lock().drain_posted();
     for posting in posted {
         // SAFETY: the node was removed from the matcher; a posted node is part of a request.
-        unsafe { request::complete(Request::of_posting(posting), UCS_ERR_CANCELED) };
+        unsafe { completion::complete(Request::of_posting(posting), UCS_ERR_CANCELED) };
     }
     let unexpected = w.matcher.lock().drain_unexpected();
     for (tag, message) in &unexpected {
@@ -149,7 +150,7 @@ fn end_zcopies(w: &Worker, in_flight: Vec<*mut Request>) {
     drop(rx);
     for req in in_flight {
         // SAFETY: the caller has removed the requests from all lists: this thread owns them.
-        unsafe { request::complete(req, UCS_ERR_CANCELED) };
+        unsafe { completion::complete(req, UCS_ERR_CANCELED) };
     }
 }
 

@@ -1,8 +1,9 @@
 //! Answers to RMA by message: counted for each peer, with the refusals that the next flush reports.
 
 use crate::ctypes::*;
+use crate::engine::completion;
 use crate::engine::peer::{AwaitedFlush, Peer};
-use crate::engine::request::{self, Op, Request, TxState};
+use crate::engine::request::{Op, Request, TxState};
 use crate::wire::header::Kind;
 use std::sync::atomic::Ordering;
 
@@ -101,7 +102,7 @@ pub fn answered(peer: &Peer) {
         let AwaitedFlush { req, .. } = tx.flushes.remove(i);
         drop(tx);
         // SAFETY: the request was removed from its only list: this thread owns it.
-        unsafe { request::complete(req, outcome(peer)) };
+        unsafe { completion::complete(req, outcome(peer)) };
     }
 }
 

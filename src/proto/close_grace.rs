@@ -5,8 +5,7 @@
 
 use super::failure;
 use crate::ctypes::*;
-use crate::engine::endpoint::{Endpoint, EpFlags};
-use crate::engine::request::EndpointRef;
+use crate::engine::endpoint::{Endpoint, EndpointRef, EpFlags};
 use crate::engine::worker::Worker;
 
 /// Number of liveness checks, [`super::liveness::CHECK_INTERVAL_MS`] apart, after which an open endpoint fails. Checks

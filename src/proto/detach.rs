@@ -127,7 +127,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
             DetachStep::Keep => kept.push(peer),
             DetachStep::Look if looked_at.len() < LOOKS => {
                 if p.is_dead() {
-                    p.fail(UCS_ERR_CONNECTION_RESET);
+                    worker.fail_peer(p, UCS_ERR_CONNECTION_RESET);
                 }
                 looked_at.push(peer);
             }

@@ -1,9 +1,8 @@
 //! Endpoints of peers, and the serial numbers by which both sides name them.
 
 use super::detach;
-use crate::engine::endpoint::{Endpoint, EpFlags};
+use crate::engine::endpoint::{Endpoint, EndpointRef, EpFlags};
 use crate::engine::peer::{EpTable, Peer};
-use crate::engine::request::EndpointRef;
 use crate::engine::worker::Worker;
 use crate::wire::header::SN_BITS;
 
@@ -31,7 +30,7 @@ pub fn new_endpoint(worker: &Worker, peer: &Peer, no_loopback: bool) -> Endpoint
         ep.get().set_remote_sn(remote_sn);
         return ep;
     }
-    let ep = Endpoint::new(worker, peer, sn, remote_sn, EpFlags::empty());
+    let ep = worker.new_endpoint(peer, sn, remote_sn, EpFlags::empty());
     list(peer, &mut eps, ep)
 }
 
@@ -57,7 +56,7 @@ fn number_of_half(eps: &mut EpTable) -> (u32, u32) {
 /// Makes an endpoint of the user with the numbers that client and server have agreed on.
 pub fn numbered_endpoint(worker: &Worker, peer: &Peer, sn: u32, remote_sn: u32) -> EndpointRef {
     let mut eps = peer.eps.lock();
-    let ep = Endpoint::new(worker, peer, sn, remote_sn, EpFlags::empty());
+    let ep = worker.new_endpoint(peer, sn, remote_sn, EpFlags::empty());
     list(peer, &mut eps, ep)
 }
 
@@ -65,7 +64,7 @@ pub fn numbered_endpoint(worker: &Worker, peer: &Peer, sn: u32, remote_sn: u32) 
 pub fn move_to_peer(peer: &Peer, ep: EndpointRef) {
     let mut eps = peer.eps.lock();
     eps.insert(ep);
-    peer.notify_endpoints(eps.all().len());
+    peer.notify_endpoints(&peer.worker().stats, eps.all().len());
 }
 
 /// The endpoint with number `sn` of a peer, as a reply endpoint; made if there is none.
@@ -84,7 +83,7 @@ pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> EndpointRef {
     } else {
         sn
     };
-    let ep = Endpoint::new(worker, peer, sn, remote_sn, EpFlags::INTERNAL);
+    let ep = worker.new_endpoint(peer, sn, remote_sn, EpFlags::INTERNAL);
     list(peer, &mut eps, ep)
 }
 
@@ -122,7 +121,7 @@ fn list(peer: &Peer, eps: &mut EpTable, ep: Endpoint) -> EndpointRef {
         EndpointRef::new(&*memory)
     };
     eps.insert(ep);
-    peer.notify_endpoints(eps.all().len());
+    peer.notify_endpoints(&worker.stats, eps.all().len());
     ep
 }
 
@@ -130,6 +129,6 @@ fn list(peer: &Peer, eps: &mut EpTable, ep: Endpoint) -> EndpointRef {
 pub fn unlist(peer: &Peer, ep: &Endpoint) {
     let mut eps = peer.eps.lock();
     if eps.remove(ep) {
-        peer.notify_endpoints(eps.all().len());
+        peer.notify_endpoints(&peer.worker().stats, eps.all().len());
     }
 }

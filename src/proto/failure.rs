@@ -4,9 +4,11 @@ use super::cm::{disconnect, server};
 use super::tx::{self, peer_requests};
 use super::{close_grace, endpoints, internal, release, rndv_cancel};
 use crate::ctypes::*;
-use crate::engine::endpoint::{Endpoint, EpFlags};
+use crate::engine::completion;
+use crate::engine::endpoint::{Endpoint, EndpointRef, EpFlags};
 use crate::engine::peer::{Peer, PeerSet};
-use crate::engine::request::{self, EndpointId, EndpointRef, PeerRef, Request, ZcopyState};
+use crate::engine::pointers::{EndpointId, PeerRef};
+use crate::engine::request::{Request, ZcopyState};
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::{Rx, Worker};
 use crate::sys::{clock, host, log, process, process_monitor};
@@ -32,7 +34,7 @@ pub fn exists(peer: &Peer) -> Result<(), ucs_status_t> {
         return Ok(());
     }
     log::error!("worker {:#x} is gone. Destination is unreachable", peer.uid);
-    peer.fail(UCS_ERR_CONNECTION_RESET);
+    peer.worker().fail_peer(peer, UCS_ERR_CONNECTION_RESET);
     Err(UCS_ERR_UNREACHABLE)
 }
 
@@ -54,7 +56,7 @@ pub fn watch(worker: &Worker, peer: &Peer) {
             watch.add(peer.uid, process.and_then(process_monitor::watch));
             // The process may have died, and its pid may be another's, before it was watched.
             if peer.is_dead() {
-                peer.fail(UCS_ERR_CONNECTION_RESET);
+                worker.fail_peer(peer, UCS_ERR_CONNECTION_RESET);
             }
         }
         Err(e) => log::warn!(
@@ -119,7 +121,7 @@ pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
                 let status = ending(&*req, peer.status());
                 // A TNI accesses the memory of an operation until it reports its completion.
                 if !tx::zcopy::detach(peer, req, status) {
-                    request::complete(req, status);
+                    completion::complete(req, status);
                 }
             }
         }
@@ -178,7 +180,7 @@ fn end_stream(worker: &Worker, ep: &Endpoint, status: ucs_status_t) {
     drop(streams);
     for req in waiting {
         // SAFETY: the request was removed from the stream: this thread owns it.
-        unsafe { request::complete(req, status) };
+        unsafe { completion::complete(req, status) };
     }
 }
 
@@ -199,7 +201,7 @@ pub fn call_handlers(worker: &Worker) -> u32 {
         let closes = worker.err_handlers.lock().end();
         for (close, status) in closes {
             // SAFETY: the request is in no list.
-            unsafe { request::complete(close, status) };
+            unsafe { completion::complete(close, status) };
         }
         // Only progress frees the endpoint, though its handler may have closed it.
         disconnect::answer(worker, e);
@@ -308,5 +310,5 @@ pub fn fail_corrupt(peer: &Peer, what: &str) {
         peer.uid,
         peer.inbox.map_or(0, |l| l.id.pid)
     );
-    peer.fail(UCS_ERR_CONNECTION_RESET);
+    peer.worker().fail_peer(peer, UCS_ERR_CONNECTION_RESET);
 }

@@ -7,8 +7,11 @@
 use super::answers;
 use super::tx::{self, peer_requests};
 use crate::ctypes::*;
+use crate::engine::completion;
 use crate::engine::peer::{AwaitedFlush, Peer, PeerTx};
-use crate::engine::request::{self, Callback, ChildOps, Op, PeerRef, Request, TxState};
+use crate::engine::pointers::PeerRef;
+use crate::engine::request::{self, Callback, ChildOps, Op, Request, TxState};
+use crate::engine::request_alloc;
 use crate::engine::worker::Worker;
 use crate::tl::Lane;
 use std::sync::atomic::Ordering;
@@ -83,7 +86,7 @@ pub fn abandon(worker: &Worker, peer: &Peer) {
     }
     for child in peer_requests::take(worker, peer, is_child) {
         // SAFETY: the request was removed from all lists: this thread owns it.
-        unsafe { request::complete(child, UCS_OK) };
+        unsafe { completion::complete(child, UCS_OK) };
     }
 }
 
@@ -129,7 +132,7 @@ pub unsafe fn marker_sent(req: *mut Request) {
     let peer = unsafe { (*req).peer() };
     if peer.rma_idle() {
         // SAFETY: the request is in no queue.
-        return unsafe { request::complete_plain(req, answers::outcome(peer)) };
+        return unsafe { completion::complete_plain(req, answers::outcome(peer)) };
     }
     // SAFETY: the request is in no queue.
     unsafe { await_answers(peer, req) }
@@ -143,7 +146,7 @@ unsafe fn await_answers(peer: &Peer, req: *mut Request) {
     if peer.rma_idle() {
         drop(tx);
         // SAFETY: the request is in no queue.
-        return unsafe { request::complete(req, answers::outcome(peer)) };
+        return unsafe { completion::complete(req, answers::outcome(peer)) };
     }
     wait(peer, &mut tx, req);
     drop(tx);
@@ -179,7 +182,7 @@ pub unsafe fn start_all(worker: &Worker, parent: *mut Request) -> Option<ucs_sta
     for peer in &dirty {
         // SAFETY: the child is a new request.
         unsafe {
-            let child = request::take(worker, std::ptr::null_mut());
+            let child = request_alloc::take(worker, std::ptr::null_mut());
             (*child).peer = Some(PeerRef::new(peer));
             (*child).op = Op::FlushChild { parent };
             (*child).notify = Callback::Internal(child_done);
@@ -201,15 +204,15 @@ unsafe fn child_done(child: *mut Request, status: ucs_status_t) {
     // SAFETY: the parent is not freed before its last child completes; this thread owns the child.
     unsafe {
         let Op::FlushChild { parent } = (*child).op else {
-            return request::recycle(child);
+            return request_alloc::recycle(child);
         };
-        request::recycle(child);
+        request_alloc::recycle(child);
         let refused = match status {
             UCS_ERR_INVALID_ADDR => status,
             _ => UCS_OK,
         };
         if let Some(status) = request::count_child(parent, refused) {
-            request::complete(parent, status);
+            completion::complete(parent, status);
         }
     }
 }

@@ -4,9 +4,8 @@
 //! A handler may have got one as reply endpoint, and the user is not notified of its end. So the last [`KEPT`] of those
 //! stay allocated, and a late reply does not go to another peer.
 
-use crate::engine::endpoint::{Endpoint, EpFlags};
+use crate::engine::endpoint::{Endpoint, EndpointRef, EpFlags};
 use crate::engine::peer::Peer;
-use crate::engine::request::EndpointRef;
 use crate::engine::worker::Worker;
 use std::sync::atomic::Ordering;
 
@@ -38,7 +37,7 @@ fn remove(worker: &Worker, peer: &Peer, e: &Endpoint) {
         return;
     }
     eps.internal -= 1;
-    peer.notify_endpoints(eps.all().len());
+    peer.notify_endpoints(&worker.stats, eps.all().len());
     let user_held = e.user_held.load(Ordering::Relaxed);
     // Under the lock of `eps`, under which `forget` searches too: the endpoint is always in one of the two lists.
     if user_held {

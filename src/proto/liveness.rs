@@ -8,7 +8,8 @@
 
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerHandle, PeerSet};
-use crate::engine::request::{PeerRef, Request};
+use crate::engine::pointers::PeerRef;
+use crate::engine::request::Request;
 use crate::engine::worker::{Rx, Worker};
 use crate::sys::host;
 use crate::sys::process_monitor::{self, ExitState};
@@ -46,7 +47,7 @@ pub fn fail_dead_peers(worker: &Worker, rx: &mut Rx) {
             continue;
         }
         rx.tl.shm.stop(peer);
-        peer.get().fail(UCS_ERR_CONNECTION_RESET);
+        worker.fail_peer(peer.get(), UCS_ERR_CONNECTION_RESET);
     }
 }
 

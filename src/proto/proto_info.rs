@@ -132,7 +132,7 @@ pub fn tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
 /// options and a contiguous buffer.
 fn message(peer: &Peer, len: usize) -> Served {
     let worker = peer.worker();
-    let thresh = peer.rndv_thresh(worker);
+    let thresh = peer.rndv_thresh(&worker.ctx.policy);
     let limit = message::record_limit(worker, peer, len, true);
     match message::protocol(len, 0, thresh, limit, message::by_threshold(worker, peer)) {
         Protocol::Eager(eager) => Served::by(eager_name(eager), message::counted(len)),

@@ -8,7 +8,8 @@
 
 use super::proto_info;
 use crate::engine::peer::{Peer, PeerSet};
-use crate::engine::request::{PeerRef, Request};
+use crate::engine::pointers::PeerRef;
+use crate::engine::request::Request;
 use crate::engine::worker::{Rx, Worker};
 use crate::sys::spare;
 use crate::tl::contract::Teardown;

@@ -2,9 +2,10 @@
 //! stored.
 
 use crate::ctypes::*;
+use crate::engine::completion;
 use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Request};
+use crate::engine::request::Request;
 use crate::engine::worker::Worker;
 use crate::proto::answers;
 use crate::sys::log;
@@ -122,7 +123,7 @@ impl BorrowedReq<'_> {
         // Another thread may have completed it since.
         if whole && let Some(req) = take(self.worker, self.peer, self.id) {
             // SAFETY: the request was removed from the table: this thread owns it.
-            unsafe { request::complete(req, status) };
+            unsafe { completion::complete(req, status) };
             if read {
                 answers::answered(self.peer);
             }

@@ -18,11 +18,11 @@ use super::select::{
 };
 use super::tx::{self, PostResult};
 use crate::ctypes::*;
+use crate::engine::completion;
 use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
-use crate::engine::request::{
-    self, Op, PeerRef, Request, RndvRecv, TxPayload, TxState, ZcopyState,
-};
+use crate::engine::pointers::PeerRef;
+use crate::engine::request::{self, Op, Request, RndvRecv, TxPayload, TxState, ZcopyState};
 use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::worker::Worker;
 use crate::tl::{SplitCopy, SplitCopyId};
@@ -143,7 +143,7 @@ fn request_data(
     r.offset = 0;
     let offer = r.rndv_recv().rts_id;
     // SAFETY: this thread owns the request until it has an id.
-    let id = unsafe { request::name(worker, req) };
+    let id = unsafe { request::name(&worker.ids, req) };
     let (generation, number) = race.map_or((0, 0), |(_, id)| (id.generation, id.number));
     if let Some((split_copy, _)) = race {
         // SAFETY: this thread owns the request until the RTR is sent.
@@ -162,7 +162,7 @@ fn request_data(
 /// its failure is handled again.
 pub(super) fn recheck_lost(peer: &Peer) {
     if peer.status() != UCS_OK {
-        peer.handle_failure();
+        peer.worker().handle_failure(peer);
     }
 }
 
@@ -188,7 +188,7 @@ pub fn on_ats(worker: &Worker, peer: &Peer, id: u64, status: ucs_status_t) {
                 Some(ZcopyState::Ends(earlier)) => earlier,
                 _ => status,
             };
-            request::complete(req, status)
+            completion::complete(req, status)
         };
     }
 }
@@ -222,8 +222,8 @@ unsafe fn post(req: *mut Request, answered: bool) {
     // SAFETY: the caller owns the request.
     unsafe {
         match tx::post(req) {
-            PostResult::Done if !answered => request::complete(req, UCS_OK),
-            PostResult::Failed(status) => request::complete(req, status),
+            PostResult::Done if !answered => completion::complete(req, UCS_OK),
+            PostResult::Failed(status) => completion::complete(req, status),
             PostResult::Done | PostResult::Queued => {}
         }
     }

@@ -10,8 +10,10 @@
 use super::tx::{self, peer_requests};
 use super::{answers, rndv};
 use crate::ctypes::*;
+use crate::engine::completion;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, EndpointId, Request, ZcopyRole, ZcopyState};
+use crate::engine::pointers::EndpointId;
+use crate::engine::request::{self, Request, ZcopyRole, ZcopyState};
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::Worker;
 use crate::sys::log;
@@ -65,7 +67,7 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
             if (*req).msg.is(Kind::GetReq) && (*req).id != 0 {
                 answers::discount_cancelled(peer, &*req);
             }
-            request::complete(req, status);
+            completion::complete(req, status);
         }
     }
     if peer.status() == UCS_OK {
@@ -101,7 +103,7 @@ unsafe fn cancel_remote(peer: &Peer, req: *mut Request, status: ucs_status_t) ->
     // does not answer the cancel.
     let head = unsafe {
         SyncHdr {
-            req: request::name(worker, req),
+            req: request::name(&worker.ids, req),
         }
     };
     tx::control(peer, Kind::RndvCancelReq, 0, offered, &head.encode());
@@ -149,13 +151,13 @@ pub fn on_cancelled(worker: &Worker, peer: &Peer, aux: u8, id: u64) {
     if aux == ASKED {
         if let Some(req) = super::req_lookup::take(worker, peer, id) {
             // SAFETY: the request was removed from the table: this thread owns it.
-            unsafe { request::complete(req, UCS_ERR_CONNECTION_RESET) };
+            unsafe { completion::complete(req, UCS_ERR_CONNECTION_RESET) };
         }
         return;
     }
     for req in forget_offer(worker, peer, id) {
         // SAFETY: the request was removed from all lists: this thread owns it.
-        unsafe { request::complete(req, UCS_ERR_CONNECTION_RESET) };
+        unsafe { completion::complete(req, UCS_ERR_CONNECTION_RESET) };
     }
 }
 
@@ -172,7 +174,7 @@ pub fn on_cancel_reply(worker: &Worker, peer: &Peer, id: u64, answer: u64) {
             if tx::zcopy::detach(peer, req, UCS_ERR_CONNECTION_RESET) {
                 reads = true;
             } else {
-                request::complete(req, UCS_ERR_CONNECTION_RESET);
+                completion::complete(req, UCS_ERR_CONNECTION_RESET);
             }
         }
     }

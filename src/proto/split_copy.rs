@@ -5,7 +5,8 @@
 //! to copy. A sender that progresses copies too ([`SplitWrite`](crate::tl::SplitWrite)).
 
 use crate::engine::peer::Peer;
-use crate::engine::request::{PeerRef, Request, TxState};
+use crate::engine::pointers::PeerRef;
+use crate::engine::request::{Request, TxState};
 use crate::engine::worker::{SplitPush, Worker};
 use crate::proto::select::rndv::may_split;
 use crate::proto::{req_lookup, tx};

@@ -10,8 +10,11 @@ pub mod rma_sw;
 pub mod zcopy;
 
 use crate::ctypes::*;
+use crate::engine::completion::discard;
 use crate::engine::peer::{Peer, PeerTx};
-use crate::engine::request::{self, Callback, PeerRef, Request, TxState};
+use crate::engine::pointers::PeerRef;
+use crate::engine::request::{self, Callback, Request, TxState};
+use crate::engine::request_alloc;
 use crate::proto::answers;
 use crate::proto::select::message;
 use crate::sys::lock::MtGuard;
@@ -83,7 +86,7 @@ unsafe fn submit(req: *mut Request, deferrable: bool) -> PostResult {
                 // complete it, too.
                 unsafe { release_id(req) };
                 drop(tx);
-                peer.fail(status);
+                peer.worker().fail_peer(peer, status);
                 return PostResult::Failed(status);
             }
         }
@@ -116,7 +119,7 @@ pub unsafe fn queue_of<'a>(req: *mut Request) -> (&'a Peer, MtGuard<'a, PeerTx>)
 unsafe fn assign_id(req: *mut Request) {
     // SAFETY: the caller's request; requests do not outlive their worker.
     unsafe {
-        let id = request::name((*req).worker.get(), req);
+        let id = request::name(&(*req).worker.get().ids, req);
         header::set_request((*req).msg.head_mut(), id);
     }
 }
@@ -126,7 +129,7 @@ unsafe fn release_id(req: *mut Request) {
     // SAFETY: the caller's request; requests do not outlive their worker.
     unsafe {
         if (*req).id != 0 {
-            request::clear_wire_id((*req).worker.get(), req);
+            request::clear_wire_id(&(*req).worker.get().ids, req);
         }
     }
 }
@@ -195,13 +198,13 @@ pub unsafe fn unqueue(peer: &Peer, req: *mut Request) -> bool {
 pub fn control(peer: &Peer, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
     // SAFETY: all fields of the request are set before it is posted.
     unsafe {
-        let req = request::take(peer.worker(), std::ptr::null_mut());
+        let req = request_alloc::take(peer.worker(), std::ptr::null_mut());
         let r = &mut *req;
         set_message(r, kind, aux, imm, head);
         r.peer = Some(PeerRef::new(peer));
-        r.notify = Callback::Internal(request::discard);
+        r.notify = Callback::Internal(discard);
         if !matches!(post(req), PostResult::Queued) {
-            request::recycle(req);
+            request_alloc::recycle(req);
         }
     }
 }
@@ -231,15 +234,15 @@ pub fn control_first(peer: &Peer, kind: Kind, imm: u64, head: &[u8]) {
     }
     // SAFETY: all fields of the request are set before it is queued.
     unsafe {
-        let req = request::take(peer.worker(), std::ptr::null_mut());
+        let req = request_alloc::take(peer.worker(), std::ptr::null_mut());
         let r = &mut *req;
         set_message(r, kind, 0, imm, head);
         r.peer = Some(PeerRef::new(peer));
-        r.notify = Callback::Internal(request::discard);
+        r.notify = Callback::Internal(discard);
         let (peer, mut tx) = queue_of(req);
         match peer.status() {
             UCS_OK => enqueue_first(peer, &mut tx, req),
-            _ => request::recycle(req),
+            _ => request_alloc::recycle(req),
         }
     }
 }
@@ -249,15 +252,15 @@ pub fn control_first(peer: &Peer, kind: Kind, imm: u64, head: &[u8]) {
 pub fn queue_fence(peer: &Peer) {
     // SAFETY: all fields of the request are set before it is posted.
     unsafe {
-        let req = request::take(peer.worker(), std::ptr::null_mut());
+        let req = request_alloc::take(peer.worker(), std::ptr::null_mut());
         let r = &mut *req;
         (r.sent, r.peer, r.notify) = (
             TxState::FenceMarker,
             Some(PeerRef::new(peer)),
-            Callback::Internal(request::discard),
+            Callback::Internal(discard),
         );
         if !matches!(post(req), PostResult::Queued) {
-            request::recycle(req);
+            request_alloc::recycle(req);
         }
     }
 }

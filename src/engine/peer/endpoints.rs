@@ -1,7 +1,6 @@
 //! The endpoints to one peer, with lookup by serial number.
 
-use crate::engine::endpoint::Endpoint;
-use crate::engine::request::EndpointRef;
+use crate::engine::endpoint::{Endpoint, EndpointRef};
 use std::collections::HashMap;
 
 /// The endpoints to a peer. An endpoint is found by its number in constant time, however many were closed before.

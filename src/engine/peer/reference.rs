@@ -1,7 +1,11 @@
-//! Counted references to peers. Progress frees a failed peer that has none. Endpoints have one, and so do messages that
-//! wait for a receive and calls of other threads that use peers without an endpoint.
+//! References to peers: counted ones, and those of requests and lists, which are not.
+//!
+//! Progress frees a failed peer that has no counted reference. Endpoints have one, and so do messages that wait for a
+//! receive and calls of other threads that use peers without an endpoint.
 
 use super::Peer;
+use crate::engine::pointers::PeerRef;
+use crate::engine::request::Request;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -57,5 +61,53 @@ impl Drop for Peer {
         if let Some(successor) = self.successor() {
             successor.release();
         }
+    }
+}
+
+impl PeerRef {
+    /// # Safety
+    /// Neither the copies of the value nor the references that [`get`](Self::get) returns outlive the peer. They do not
+    /// if the value is the peer of
+    /// - a request, until it completes: a request that was posted is in the peer's queue, in a list of the worker that
+    ///   `proto::release::named_by_requests` reads, or with an endpoint or a lane of the peer, which have to end first;
+    ///   and a stub peer lives as long as the endpoint of its requests;
+    /// - a connection, one that is to be made again, an incoming ring, a split copy or an RTR race, in the worker's
+    ///   lists: `proto::release` reads them;
+    /// - an entry of a [`PeerList`](crate::engine::worker::PeerList): the type says why;
+    /// - a message that has arrived and whose data are to be received: it comes from the peer in this progress call, or
+    ///   waits and has a counted reference ([`Peer::hold`]);
+    /// - a local variable of a progress call, which frees a peer only where none is left.
+    #[inline(always)]
+    pub unsafe fn new(peer: &Peer) -> Self {
+        // SAFETY: the address of a peer; the caller's promise.
+        unsafe { Self::from_address(NonNull::from(peer).cast()) }
+    }
+
+    /// The peer.
+    #[inline(always)]
+    pub fn get<'a>(self) -> &'a Peer {
+        // SAFETY: the address is that of a peer, from `new`, whose caller promises that the peer lives; peers are only
+        // used by shared references.
+        unsafe { self.address().cast().as_ref() }
+    }
+
+    /// Whether it is this peer.
+    #[inline(always)]
+    pub fn is(self, peer: &Peer) -> bool {
+        self.address() == NonNull::from(peer).cast()
+    }
+}
+
+impl Request {
+    /// The peer. A request has one when it is posted.
+    #[inline(always)]
+    pub fn peer<'a>(&self) -> &'a Peer {
+        self.peer.expect("a posted request has a peer").get()
+    }
+
+    /// Whether it is posted to this peer.
+    #[inline(always)]
+    pub fn is_to(&self, peer: &Peer) -> bool {
+        self.peer.is_some_and(|p| p.is(peer))
     }
 }

@@ -1,7 +1,7 @@
 //! Sets of peers.
 
 use super::Peer;
-use crate::engine::request::PeerRef;
+use crate::engine::pointers::PeerRef;
 use std::collections::HashSet;
 
 /// A set of peers that keeps no count of references. It is made and dropped in one call that holds the worker's `rx` or

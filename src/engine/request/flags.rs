@@ -51,7 +51,7 @@ impl AtomicReqFlags {
 
     /// Sets flags and returns what was there. `mt`: threads may overlap; else the change is not atomic.
     #[inline(always)]
-    pub(super) fn raise(&self, mt: bool, flags: ReqFlags) -> ReqFlags {
+    pub(in crate::engine) fn raise(&self, mt: bool, flags: ReqFlags) -> ReqFlags {
         if mt {
             // AcqRel: pairs with that of another `raise` or `lower`: what the completing thread wrote is visible to the
             // thread that frees, and vice versa.
@@ -64,7 +64,7 @@ impl AtomicReqFlags {
 
     /// Clears flags and returns what was there. `mt`: threads may overlap; else the change is not atomic.
     #[inline(always)]
-    pub(super) fn lower(&self, mt: bool, flags: ReqFlags) -> ReqFlags {
+    pub(in crate::engine) fn lower(&self, mt: bool, flags: ReqFlags) -> ReqFlags {
         if mt {
             // AcqRel: pairs with that of another `raise` or `lower`, as in `raise`.
             return ReqFlags::from_bits_retain(self.0.fetch_and(!flags.bits(), Ordering::AcqRel));
@@ -80,7 +80,7 @@ impl AtomicReqFlags {
     }
 
     /// Marks a request that nothing else completes.
-    pub(super) fn complete(&self) {
+    pub(in crate::engine) fn complete(&self) {
         // Release: pairs with the Acquire load in `Request::state`.
         self.0
             .fetch_or(ReqFlags::COMPLETED.bits(), Ordering::Release);

@@ -153,7 +153,7 @@ impl Request {
     }
 
     /// Frees what the request owns.
-    pub(super) fn drop_extra(&mut self) {
+    pub(in crate::engine) fn drop_extra(&mut self) {
         self.extra = None;
         if self.tail_owner == TailOwner::Request {
             let len = self.msg.tail_len();

@@ -1,21 +1,22 @@
 //! Creation of a worker.
 
-use super::{EPS_PER_CHUNK, PeerLists, REQUESTS_PER_CHUNK, Rx, Worker, WorkerParams};
+use super::{PeerLists, Rx, Worker, WorkerParams, inherited};
 use crate::ctypes::*;
 use crate::engine::am::AmDescs;
 use crate::engine::context::Context;
 use crate::engine::cq::Cqs;
-use crate::engine::endpoint::Endpoint;
+use crate::engine::endpoint::{EPS_PER_CHUNK, Endpoint};
 use crate::engine::err_handlers::ErrHandlers;
-use crate::engine::inherited;
+use crate::engine::inherited::{disable_endpoints, disable_requests};
 use crate::engine::matcher::Matcher;
+use crate::engine::pointers::PeerRef;
 use crate::engine::progress_flags::ProgressFlags;
 use crate::engine::ptr_map::PtrMap;
 use crate::engine::regions::LastRegion;
-use crate::engine::request::{PeerRef, REQUEST_SIZE, RequestPool};
+use crate::engine::request::{REQUEST_SIZE, REQUESTS_PER_CHUNK, RequestPool};
 use crate::engine::stats::StatsPage;
 use crate::engine::stream::StreamQueue;
-use crate::engine::wakeup::Wakeup;
+use crate::engine::wakeup::{Wakeup, WakeupParams};
 use crate::sys::fork::{self, Origin};
 use crate::sys::host;
 use crate::sys::lock::MtLock;
@@ -47,7 +48,7 @@ impl Worker {
         };
         let mut rx = TlRx::open(&ctx.tl, &opened)?;
         let wakeup = if wakes {
-            Some(wakeup(&mut rx, &params)?)
+            Some(wakeup(&mut rx, &params.wakeup)?)
         } else {
             None
         };
@@ -73,7 +74,7 @@ impl Worker {
 ///
 /// # Errors
 /// The errors of the system calls.
-fn wakeup(rx: &mut TlRx<PeerRef>, params: &WorkerParams) -> io::Result<Wakeup> {
+fn wakeup(rx: &mut TlRx<PeerRef>, params: &WakeupParams) -> io::Result<Wakeup> {
     let wake = Wakeup::new(params);
     let wake = wake.map_err(|e| io::Error::new(e.kind(), format!("no wakeup: {e}")))?;
     rx.shm.enable_wake(wake.wake_fd());
@@ -92,14 +93,14 @@ fn request_pool(ctx: &Context, stats: &StatsPage) -> RequestPool {
     // SAFETY: the page is dropped after the pool; only the pool writes this counter.
     let pool = unsafe { pool.count_in(stats.worker().requests()) };
     // SAFETY: the function sets the status and flags of those that have not completed.
-    unsafe { pool.disabled_in_children(inherited::disable_requests) }
+    unsafe { pool.disabled_in_children(disable_requests) }
 }
 
 /// A pool of endpoints.
 fn ep_pool() -> Pool {
     let pool = Pool::new(size_of::<Endpoint>(), align_of::<Endpoint>(), EPS_PER_CHUNK);
     // SAFETY: the function sets a flag in each of them.
-    unsafe { pool.disabled_in_children(inherited::disable_endpoints) }
+    unsafe { pool.disabled_in_children(disable_endpoints) }
 }
 
 /// All fields of a worker.

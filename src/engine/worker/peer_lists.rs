@@ -1,6 +1,6 @@
 //! The worker's lists of peers, and what it keeps by peer.
 //!
-//! Lists and maps contain pointers that keep no count ([`PeerRef`](crate::engine::request::PeerRef)): `proto::release`
+//! Lists and maps contain pointers that keep no count ([`PeerRef`](crate::engine::pointers::PeerRef)): `proto::release`
 //! frees a peer, and the CM a stub peer, only when no list or map contains it. Lists and maps are only made here, and
 //! [`PeerLists`] names all of them to the code that frees peers.
 

@@ -1,8 +1,9 @@
 //! The peers of a worker.
 
 use crate::ctypes::*;
-use crate::engine::inherited;
-use crate::engine::peer::{Peer, PeerHandle, PeerHold};
+use crate::engine::inherited::disable_peer;
+use crate::engine::peer::{Peer, PeerHandle, PeerHold, PeerOwner};
+use crate::engine::pointers::WorkerRef;
 use crate::engine::worker::Worker;
 use crate::sys::fork;
 use crate::tl::rail_event::RailEvent;
@@ -20,14 +21,16 @@ impl Worker {
         target: Option<LaneTarget>,
     ) -> Option<PeerHold> {
         let again = target.is_some();
-        let peer = self.peer_or(uid, again, || Peer::new(self, uid, inbox, target));
+        let peer = self.peer_or(uid, again, || {
+            Peer::new(&self.as_owner(), uid, inbox, target)
+        });
         let known = peer.inbox;
         (known == inbox || inbox.is_none() || known.is_none()).then_some(peer)
     }
 
     /// The peer that a connection comes from.
     pub fn peer_from_incoming(&self, uid: u64) -> PeerHold {
-        self.peer_or(uid, true, || Peer::new(self, uid, None, None))
+        self.peer_or(uid, true, || Peer::new(&self.as_owner(), uid, None, None))
     }
 
     /// The peer with this uid, or a new one; `again`: a new one also replaces a failed one, because an address or a
@@ -50,13 +53,41 @@ impl Worker {
             peer.losses = losses.unwrap_or(0).max(fewest);
             let place = NonNull::from(&*peer).cast();
             // SAFETY: the address of the peer is stable; the entry is removed when it is dropped.
-            let disabled = unsafe {
-                fork::DisabledInChild::new(place, size_of::<Peer>(), inherited::disable_peer)
-            };
+            let disabled =
+                unsafe { fork::DisabledInChild::new(place, size_of::<Peer>(), disable_peer) };
             peer.in_children = Some(disabled);
             peer
         });
         PeerHold::new(peer)
+    }
+
+    /// What a new peer has of this worker.
+    pub fn as_owner(&self) -> PeerOwner<'_> {
+        PeerOwner {
+            // SAFETY: the worker frees its peers when it is destroyed.
+            worker: unsafe { WorkerRef::new(self) },
+            uid: self.uid,
+            mt: self.mt,
+            cma_allowed: self.ctx.cma_allowed(),
+            stats: &self.stats,
+        }
+    }
+
+    /// Fails a peer: nothing more is sent to it or expected of it. Progress ends its requests and endpoints. Only the
+    /// first status counts.
+    #[cold]
+    pub fn fail_peer(&self, peer: &Peer, status: ucs_status_t) {
+        if peer.set_failed(status) {
+            self.handle_failure(peer);
+        }
+    }
+
+    /// Makes progress end the requests and endpoints of a peer, which has failed: those that it finds then.
+    #[cold]
+    pub fn handle_failure(&self, peer: &Peer) {
+        self.peer_lists.failed.lock().push(peer);
+        self.progress_flags.raise_deferred();
+        self.wake();
     }
 
     /// Requests that progress connects to a peer.

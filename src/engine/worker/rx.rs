@@ -1,7 +1,7 @@
 //! What only the progress thread of a worker touches.
 
+use crate::engine::pointers::PeerRef;
 use crate::engine::probe_state::ProbeState;
-use crate::engine::request::PeerRef;
 use crate::engine::yield_policy::{BacklogYield, CasBackoff, IdleYield};
 use crate::tl::TlRx;
 

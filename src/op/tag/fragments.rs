@@ -5,8 +5,9 @@
 //! whether or not a receive is posted.
 
 use super::fill;
+use crate::engine::completion;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Request};
+use crate::engine::request::Request;
 use crate::engine::unexpected::{InlineOrHeap, PartialTag, PayloadSource, UnexpectedTag};
 use crate::engine::worker::Worker;
 use crate::op::malformed::Malformed;
@@ -89,6 +90,6 @@ fn arrive_whole(worker: &Worker, tag: u64, bytes: Vec<u8>) {
     unsafe {
         (*req).info.sender_tag = tag;
         let status = fill(&mut *req, bytes.as_ptr(), bytes.len());
-        request::complete(req, status);
+        completion::complete(req, status);
     }
 }

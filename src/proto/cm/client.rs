@@ -6,9 +6,8 @@ use super::outcome::CmOutcome;
 use super::{disconnect, stub_peer};
 use crate::ctypes::*;
 use crate::engine::cm::{AttemptTimer, CmEntry, CmSession, CmState, SessionState};
-use crate::engine::endpoint::Endpoint;
+use crate::engine::endpoint::{Endpoint, EndpointRef};
 use crate::engine::peer::Peer;
-use crate::engine::request::EndpointRef;
 use crate::engine::worker::Worker;
 use crate::proto::{endpoints, failure, resolve};
 use crate::sys::{clock, host, log};
@@ -36,7 +35,7 @@ pub fn client_endpoint(worker: &Worker) -> Result<EndpointRef, ucs_status_t> {
         clippy::arc_with_non_send_sync,
         reason = "like Worker: its locks and atomics make sharing among threads sound"
     )]
-    let stub = Arc::new(Peer::stub(worker));
+    let stub = Arc::new(Peer::stub(&worker.as_owner()));
     let ep = endpoints::numbered_endpoint(worker, &stub, number | CLIENT, number | SERVER);
     ep.get().session.set(token);
     let session = CmSession {
@@ -219,7 +218,7 @@ pub(super) fn fail_attempt(
     status: ucs_status_t,
 ) {
     if let Some(stub) = stub {
-        stub.fail(status);
+        worker.fail_peer(&stub, status);
     }
     disconnect::on_lost(worker, token, status);
 }

@@ -8,9 +8,12 @@ use super::hello::recv;
 use super::outcome::{CmOutcome, EndedClose};
 use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, CmState, FlushClose, SessionState};
-use crate::engine::endpoint::{Endpoint, EpFlags};
+use crate::engine::completion;
+use crate::engine::endpoint::{Endpoint, EndpointRef, EpFlags};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Callback, EndpointRef, Op, PeerRef, Request, TxState};
+use crate::engine::pointers::PeerRef;
+use crate::engine::request::{Callback, Op, Request, TxState};
+use crate::engine::request_alloc;
 use crate::engine::worker::Worker;
 use crate::proto::{failure, flush, tx};
 use crate::tl::cm_conn::CmConn;
@@ -136,12 +139,12 @@ pub unsafe fn close(
     begin_disconnect(worker, token, behind);
     // SAFETY: the request is new. The peer exists at least as long as the endpoint.
     let flushed = unsafe {
-        let child = request::take(worker, std::ptr::null_mut());
+        let child = request_alloc::take(worker, std::ptr::null_mut());
         (*child).peer = Some(PeerRef::new(peer));
         (*child).op = Op::CloseFlush { token };
         (*child).notify = Callback::Internal(flush_ended);
         let status = flush::start(child)?;
-        request::recycle(child);
+        request_alloc::recycle(child);
         status
     };
     on_flushed(worker, token, flushed).map(|(_, status)| status)
@@ -190,11 +193,11 @@ unsafe fn flush_ended(child: *mut Request, status: ucs_status_t) {
     unsafe {
         let worker = (*child).worker.get();
         let Op::CloseFlush { token } = (*child).op else {
-            return request::recycle(child);
+            return request_alloc::recycle(child);
         };
-        request::recycle(child);
+        request_alloc::recycle(child);
         if let Some((req, status)) = on_flushed(worker, token, status) {
-            request::complete(req, status);
+            completion::complete(req, status);
         }
     }
 }
@@ -243,7 +246,7 @@ pub(super) fn on_lost(worker: &Worker, token: u64, status: ucs_status_t) {
     drop(guard);
     if let Some((req, status)) = lost {
         // SAFETY: the request was removed from its session: this thread owns it.
-        unsafe { request::complete(req, status) };
+        unsafe { completion::complete(req, status) };
     }
 }
 
@@ -264,7 +267,7 @@ pub fn end_all(worker: &Worker) {
     drop(guard);
     for (req, status) in closes {
         // SAFETY: the request was removed from its session: this thread owns it.
-        unsafe { request::complete(req, status) };
+        unsafe { completion::complete(req, status) };
     }
 }
 

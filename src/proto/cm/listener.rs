@@ -4,7 +4,7 @@ use super::exchange::{exchange, transports, tuning};
 use super::{half_open, server};
 use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, CmState, ConnHandler, HalfOpen, Listener};
-use crate::engine::request::WorkerRef;
+use crate::engine::pointers::WorkerRef;
 use crate::engine::worker::Worker;
 use crate::sys::{clock, log};
 use crate::tl::cm_conn::{BACKLOG, CmConn, CmListener, CmTransport, ListenParams, max_half_open};

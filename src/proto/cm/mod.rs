@@ -16,9 +16,9 @@ pub(super) mod server;
 mod stub_peer;
 
 use crate::engine::cm::{CmEntry, SessionState};
+use crate::engine::completion;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request;
 use crate::engine::worker::Worker;
 use crate::tl::cm::deferred_close;
 use exchange::{CLIENT, SERVER};
@@ -87,7 +87,7 @@ fn on_event(worker: &Worker, token: u64) {
         CmOutcome::Accepted(address) => client::on_accepted(worker, token, &address),
         CmOutcome::Gone(ep, disconnect_byte) => disconnect::on_gone(worker, ep, disconnect_byte),
         // SAFETY: the request was removed from its session: this thread owns it.
-        CmOutcome::Closed((req, status)) => unsafe { request::complete(req, status) },
+        CmOutcome::Closed((req, status)) => unsafe { completion::complete(req, status) },
     }
 }
 

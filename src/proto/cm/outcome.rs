@@ -1,8 +1,9 @@
 //! The outcome of an event of a CM connection.
 
 use crate::ctypes::*;
+use crate::engine::endpoint::EndpointRef;
 use crate::engine::peer::Peer;
-use crate::engine::request::{EndpointRef, Request};
+use crate::engine::request::Request;
 use crate::tl::address::WorkerAddress;
 use std::sync::Arc;
 

@@ -2,8 +2,10 @@
 
 use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, SessionState};
+use crate::engine::completion;
+use crate::engine::endpoint::EndpointRef;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, EndpointRef, PeerRef};
+use crate::engine::pointers::PeerRef;
 use crate::engine::worker::Worker;
 use crate::proto::tx::{self, peer_requests};
 use crate::proto::{endpoints, failure};
@@ -75,7 +77,7 @@ fn migrate(worker: &Worker, ep: Option<EndpointRef>, stub: &Peer, peer: &Peer) {
         // The peer had failed before: requests added to it after that are completed here.
         for req in peer_requests::take(worker, peer, |_| true) {
             // SAFETY: the request was removed from all lists: this thread owns it.
-            unsafe { request::complete(req, peer.status()) };
+            unsafe { completion::complete(req, peer.status()) };
         }
         if let Some(ep) = ep {
             failure::fail_endpoint(worker, ep.get(), peer.status());

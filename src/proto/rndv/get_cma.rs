@@ -2,8 +2,9 @@
 
 use super::{MAX_LISTED, acknowledge, get_zcopy, put_zcopy, request_data};
 use crate::ctypes::*;
+use crate::engine::completion;
 use crate::engine::peer::{CopyScheme, Peer};
-use crate::engine::request::{self, Extra, Request};
+use crate::engine::request::{Extra, Request};
 use crate::engine::rndv_rts::RtsSource;
 use crate::engine::worker::{TimedGet, Worker};
 use crate::proto::rndv_cancel;
@@ -179,7 +180,7 @@ pub fn progress_gets(worker: &Worker) -> bool {
 pub(super) fn go_on(worker: &Worker, req: *mut Request, step: GetStep) {
     match step {
         // SAFETY: the request is in no list.
-        GetStep::Ended(status) => unsafe { request::complete(req, status) },
+        GetStep::Ended(status) => unsafe { completion::complete(req, status) },
         GetStep::More => worker.cma_gets.lock().push_back(req),
         GetStep::Asked => {}
     }

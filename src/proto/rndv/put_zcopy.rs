@@ -6,6 +6,7 @@
 use super::get_cma::GetStep;
 use super::{post, recheck_lost};
 use crate::ctypes::*;
+use crate::engine::completion;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Extra, Request, Zcopy, ZcopyRole};
 use crate::engine::worker::Worker;
@@ -34,7 +35,7 @@ pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> 
     let transfer = Zcopy::by_peer(memory, ZcopyRole::Receive);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
     // SAFETY: this thread owns the request until it has an id.
-    let recv = unsafe { request::name(worker, req) };
+    let recv = unsafe { request::name(&worker.ids, req) };
     let head = RtrDeviceHdr {
         recv,
         addr: target as u64,
@@ -87,7 +88,7 @@ pub fn on_written(worker: &Worker, peer: &Peer, id: u64) {
     let invited = worker.ids.lock().get(id).is_some_and(is_receive);
     if invited && let Some(req) = req_lookup::take(worker, peer, id) {
         // SAFETY: the request was removed from the table: this thread owns it.
-        unsafe { request::complete(req, UCS_OK) };
+        unsafe { completion::complete(req, UCS_OK) };
     }
 }
 

@@ -9,7 +9,8 @@
 
 use super::get_cma;
 use crate::engine::peer::{CopyScheme, RndvTimes};
-use crate::engine::request::{PeerRef, Request};
+use crate::engine::pointers::PeerRef;
+use crate::engine::request::Request;
 use crate::engine::worker::{RtrRace, Worker};
 use crate::proto::req_lookup;
 use crate::tl::SplitCopy;

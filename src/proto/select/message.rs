@@ -132,7 +132,7 @@ pub fn record_limit(worker: &Worker, peer: &Peer, len: usize, contig: bool) -> R
 
 /// The protocol for `data` to a peer. `extra`: bytes of the user's header.
 pub fn to_peer(worker: &Worker, peer: &Peer, data: &Data, extra: usize, wish: Hint) -> Protocol {
-    let (len, thresh) = (data.len(), peer.rndv_thresh(worker));
+    let (len, thresh) = (data.len(), peer.rndv_thresh(&worker.ctx.policy));
     let limit = record_limit(worker, peer, len, data.as_contig().is_some());
     let wish = match wish {
         Hint::None => by_threshold(worker, peer),

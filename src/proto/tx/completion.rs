@@ -2,7 +2,8 @@
 
 use super::zcopy;
 use crate::ctypes::*;
-use crate::engine::request::{self, Op, Request, TxState, ZcopyState};
+use crate::engine::completion;
+use crate::engine::request::{Op, Request, TxState, ZcopyState};
 use crate::proto::flush;
 use crate::tl::Token;
 use crate::tl::sink::Completions;
@@ -94,7 +95,7 @@ impl Completions for EndedRequests {
                 match (*req).sent {
                     TxState::FlushMarker => flush::marker_sent(req),
                     // Without an extra there is nothing to free.
-                    _ if (*req).extra.is_none() => request::complete_plain(req, UCS_OK),
+                    _ if (*req).extra.is_none() => completion::complete_plain(req, UCS_OK),
                     _ => zcopy::end(req),
                 }
             }

@@ -30,7 +30,7 @@ pub(super) fn connect(peer: &Peer, tx: &mut PeerTx) -> Result<bool, ucs_status_t
             tx.is_known = true;
             tx.fallback_target = None;
             tx.lane = Some(lane);
-            peer.note_traffic(worker);
+            peer.note_traffic(&worker.stats);
             detach::note_idle(worker, peer);
             log_lanes(worker, peer);
             Ok(true)

@@ -3,7 +3,8 @@
 use super::zcopy;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{EndpointId, Request};
+use crate::engine::pointers::EndpointId;
+use crate::engine::request::Request;
 use crate::engine::worker::Worker;
 use crate::proto::split_copy;
 use indexmap::IndexSet;

@@ -2,8 +2,9 @@
 
 use super::{advance, count_message, rma_sw};
 use crate::ctypes::*;
+use crate::engine::completion;
 use crate::engine::peer::{Peer, PeerTx};
-use crate::engine::request::{self, Request, TxState};
+use crate::engine::request::{Request, TxState};
 use crate::engine::worker::Worker;
 use crate::proto::flush;
 use crate::sys::cma::MAX_SPANS;
@@ -63,7 +64,7 @@ pub fn move_backlog(worker: &Worker) {
             }
         }
         if let Err(status) = verdict {
-            peer.fail(status);
+            worker.fail_peer(peer, status);
         }
     }
     worker.wake();
@@ -110,7 +111,7 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
             Ok(_) if go_on && !worker.progress_flags.is_inherited() => {}
             Ok(_) => return count,
             Err(status) => {
-                peer.fail(status);
+                worker.fail_peer(peer, status);
                 return count + 1;
             }
         }
@@ -188,11 +189,11 @@ unsafe fn sent(req: *mut Request) {
     // SAFETY: the caller owns the request.
     match unsafe { (*req).sent } {
         // SAFETY: the request is in no queue.
-        TxState::Complete | TxState::FenceMarker => unsafe { request::complete(req, UCS_OK) },
+        TxState::Complete | TxState::FenceMarker => unsafe { completion::complete(req, UCS_OK) },
         // SAFETY: the request is in no queue.
         TxState::FlushMarker => unsafe { flush::marker_sent(req) },
         TxState::AwaitReply | TxState::Rma => {}
         // SAFETY: the request is in no queue.
-        TxState::Cma => unsafe { request::complete(req, (*req).status) },
+        TxState::Cma => unsafe { completion::complete(req, (*req).status) },
     }
 }

@@ -6,11 +6,11 @@
 
 use super::{control, enqueue_first, set_message};
 use crate::ctypes::*;
+use crate::engine::completion;
 use crate::engine::peer::{Peer, PeerTx};
+use crate::engine::pointers::EndpointId;
 use crate::engine::ptr_map;
-use crate::engine::request::{
-    self, EndpointId, Extra, Request, TxPayload, TxState, Zcopy, ZcopyRole, ZcopyState,
-};
+use crate::engine::request::{Extra, Request, TxPayload, TxState, Zcopy, ZcopyRole, ZcopyState};
 use crate::proto::flush;
 use crate::sys::cma::Spans;
 use crate::tl::contract::RecordHdr;
@@ -274,7 +274,7 @@ pub unsafe fn end(req: *mut Request) {
                 _ => peer.stats().of(StatProtocol::RmaCopy).add(len),
             }
         }
-        request::complete(req, outcome(r));
+        completion::complete(req, outcome(r));
         // Relaxed: set by the close that has left the request to the device, or that close completes the flushes
         // itself.
         if peer.force_closed.load(Ordering::Relaxed) {

@@ -1,7 +1,7 @@
 //! Lists of peers.
 
 use crate::engine::peer::Peer;
-use crate::engine::request::PeerRef;
+use crate::engine::pointers::PeerRef;
 use crate::sys::spare::is_spare;
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! Values by peer.
 
 use crate::engine::peer::Peer;
-use crate::engine::request::PeerRef;
+use crate::engine::pointers::PeerRef;
 use std::collections::HashMap;
 
 /// Values by peer. Every peer that has one exists, as the peers in a [`PeerList`](super::PeerList) do.

@@ -1,7 +1,8 @@
 //! Completion of a request: its callback is called, and its memory is freed when library and user have both released
 //! it.
 
-use super::{Callback, ReqFlags, Request};
+use super::request::{Callback, ReqFlags, Request};
+use super::request_alloc::recycle;
 use crate::ctypes::*;
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -164,25 +165,6 @@ unsafe fn release_early(req: *mut Request, silent: bool) {
     if r.flags.raise(mt, change) & ended == ReqFlags::COMPLETED {
         // SAFETY: ended, and its callback has returned.
         unsafe { recycle(req) };
-    }
-}
-
-/// Returns the memory to the pool.
-///
-/// # Safety
-/// The request is referenced nowhere any more.
-#[inline]
-pub unsafe fn recycle(req: *mut Request) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if !(*req).flags.has(ReqFlags::EXTERNAL) {
-            (*req)
-                .worker
-                .get()
-                .pool
-                .lock()
-                .put(NonNull::new_unchecked(req.cast()));
-        }
     }
 }
 
