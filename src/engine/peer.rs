@@ -4,10 +4,12 @@ mod endpoints;
 mod failure;
 mod held_rts;
 mod reference;
+mod rma_counts;
 mod rndv_times;
 mod set;
 mod short_rma;
 mod split_copy;
+mod notes;
 
 use super::endpoint::EndpointRef;
 use super::pointers::WorkerRef;
@@ -20,14 +22,14 @@ use crate::sys::lock::MtLock;
 use crate::tl::contract::QpTransport;
 use crate::tl::{CmaPeer, CmaState, FallbackTarget, HostLink, InboxLocator, Lane, LaneTarget};
 use std::collections::VecDeque;
-use std::sync::atomic::{
-    AtomicBool, AtomicI8, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
-};
+use std::sync::atomic::{AtomicI8, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub use endpoints::EpTable;
 pub use held_rts::HeldRts;
+use notes::PeerNotes;
 pub use reference::PeerHold;
+pub use rma_counts::RmaCounts;
 pub use rndv_times::{CopyScheme, RndvTimes};
 pub use set::PeerSet;
 use short_rma::ShortRma;
@@ -48,21 +50,15 @@ pub struct Peer {
     /// Where a TCP connection is made because no ring in its inbox can be had: set once, under the lock of `tx`.
     fallback: OnceLock<Box<FallbackTarget>>,
     /// How often this worker had lost that worker before: both ends distinguish old connections from new ones by it.
-    pub losses: u32,
+    losses: u32,
     /// It is the worker itself.
     is_own: bool,
     /// It is in this process: its memory is accessed directly.
     pub same_process: bool,
     pub tx: MtLock<PeerTx>,
     pub eps: MtLock<EpTable>,
-    /// Remote accesses by message: parts sent (counted under `tx`), and parts answered or given up.
-    pub rma_sent: AtomicU64,
-    pub rma_done: AtomicU64,
-    /// It refused an access without a request: the next flush to end fails.
-    pub rma_refused: AtomicBool,
-    /// The endpoint that made the accesses up to this number was closed by force: no flush reports their refusal. Under
-    /// `tx`.
-    pub rma_discounted: AtomicU64,
+    /// Remote accesses by message.
+    pub rma: RmaCounts,
     cma_state: CmaState,
     /// Selects CMA or message for short accesses to memory that is not mapped.
     pub short_rma: ShortRma,
@@ -75,30 +71,9 @@ pub struct Peer {
     pub held_rts: parking_lot::Mutex<HeldRts>,
     /// Of a stub peer: the server's peer, as soon as that is known.
     successor_ptr: AtomicPtr<Peer>,
-    /// Parts of messages received, modulo 2^32: while the count grows, the peer is sending.
-    pub parts: AtomicU32,
-    /// Recent time to copy a MiB of such parts out of the ring, nanoseconds; 0: not known. Written by progress.
-    pub copy_ns_per_mib: AtomicU32,
-    /// Remaining number of long messages from it that are received without an RTR race, before one is tried whatever
-    /// the pace. Written by progress and by receives.
-    pub probe_skip: AtomicU8,
+    notes: PeerNotes,
     /// The times of rendezvous receives from it on this host. Written by progress and by receives.
     pub rndv_times: RndvTimes,
-    /// When an endpoint's creation last found its worker alive, coarse milliseconds modulo 2^32.
-    pub probed_at: AtomicU32,
-    /// An endpoint with error handling was made to it: its death is to be noticed even if nothing is sent.
-    pub watch_death: AtomicBool,
-    /// An endpoint to it was closed by force when the user had no other: the worker's flushes do not wait for
-    /// operations on it.
-    pub force_closed: AtomicBool,
-    /// The user was given an internal endpoint for replies, valid until the worker is destroyed.
-    pub answered: AtomicBool,
-    /// It is in the worker's list of peers without endpoints.
-    pub is_idle: AtomicBool,
-    /// Failover is requested: its connection, if not made yet, has to survive the loss of a port.
-    failover: AtomicBool,
-    /// Replies to its gets that wait for room and are sent from the memory that was read, without a copy.
-    pub replies_in_place: AtomicU32,
     /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
     dev_index: AtomicU8,
     /// How it is or will be reached by queue pairs: a [`QpTransport`].
@@ -144,7 +119,7 @@ pub struct AwaitedFlush {
     pub req: *mut Request,
     /// Messages of RMA that were sent before it.
     pub sent_before: u64,
-    /// It completes when `rma_done` reaches this: `sent_before`, and the gets among them that were cancelled.
+    /// It completes when `rma.done()` reaches this: `sent_before`, and the gets among them that were cancelled.
     pub target: u64,
 }
 
@@ -212,27 +187,15 @@ impl Peer {
                 },
             ),
             eps: MtLock::new(owner.mt, EpTable::default()),
-            rma_sent: AtomicU64::new(0),
-            rma_done: AtomicU64::new(0),
-            rma_refused: AtomicBool::new(false),
-            rma_discounted: AtomicU64::new(0),
+            rma: RmaCounts::default(),
             cma_state: CmaState::new(owner.cma_allowed && same_pid_ns),
             short_rma: ShortRma::default(),
             references: AtomicU32::new(0),
             stats: AtomicPtr::new(owner.stats.overflow_entry().as_ptr()),
             held_rts: parking_lot::Mutex::default(),
             successor_ptr: AtomicPtr::default(),
-            parts: AtomicU32::new(0),
-            copy_ns_per_mib: AtomicU32::new(0),
-            probe_skip: AtomicU8::new(0),
+            notes: PeerNotes::default(),
             rndv_times: RndvTimes::default(),
-            probed_at: AtomicU32::new(0),
-            watch_death: AtomicBool::new(false),
-            force_closed: AtomicBool::new(false),
-            answered: AtomicBool::new(false),
-            is_idle: AtomicBool::new(false),
-            failover: AtomicBool::new(false),
-            replies_in_place: AtomicU32::new(0),
             dev_index: AtomicU8::new(NO_CONNECTION),
             qp_transport: AtomicU8::new(match target {
                 Some(LaneTarget::Ib(_)) => QpTransport::Unknown as u8,
@@ -242,6 +205,16 @@ impl Peer {
             in_children: None,
             target: target.map(Box::new),
         }
+    }
+
+    /// How often this worker had lost that worker before.
+    pub fn losses(&self) -> u32 {
+        self.losses
+    }
+
+    /// Sets how often this worker had lost that worker before.
+    pub(super) fn set_losses(&mut self, losses: u32) {
+        self.losses = losses;
     }
 
     /// The worker that has the peer.
@@ -331,17 +304,6 @@ impl Peer {
         let dev_index = u8::try_from(device).unwrap_or(NO_CONNECTION);
         self.dev_index
             .store(dev_index.min(NO_CONNECTION - 1), Ordering::Relaxed);
-    }
-
-    /// Requests failover for its connection, which is about to be made.
-    pub fn set_failover(&self) {
-        self.failover.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether failover is requested for its connection.
-    pub fn fails_over(&self) -> bool {
-        // Relaxed: set before a connection is requested, whose lock publishes it; a later change has no effect.
-        self.failover.load(Ordering::Relaxed)
     }
 
     /// Counters of its traffic.
@@ -434,13 +396,6 @@ impl Peer {
         } else {
             policy.rndv_thresh_inter
         }
-    }
-
-    /// Whether all remote accesses by message have been answered.
-    #[inline(always)]
-    pub fn rma_idle(&self) -> bool {
-        // Acquire: pairs with the Release add where answers arrive.
-        self.rma_done.load(Ordering::Acquire) >= self.rma_sent.load(Ordering::Relaxed)
     }
 
     /// The endpoint with this number.

@@ -45,7 +45,7 @@ pub(super) fn is_plain_remote(
     let plain = !peer.tx.is_shared()
         && !e.has(EpFlags::SPECIAL | slow_path)
         && !worker.fenced.load(Ordering::Relaxed);
-    plain && addr % len as u64 == 0 && peer.rma_idle()
+    plain && addr % len as u64 == 0 && peer.rma.is_idle()
 }
 
 /// Whether a flush that has nothing to do returns NULL.

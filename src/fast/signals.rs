@@ -15,7 +15,6 @@ use crate::tl::contract::MAX_SHORT;
 use crate::wire::header::{Kind, SignalHdr};
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
-use std::sync::atomic::Ordering;
 
 const _: () = assert!(SignalHdr::SIZE <= MAX_SHORT);
 
@@ -112,10 +111,8 @@ unsafe fn put_and_notify(
         cq,
     };
     let head = head.encode();
-    // Counted before the send: the reply can be handled before the store. Relaxed, and no read-modify-write: only the
-    // thread that borrows `tx` changes the counter.
-    let before = peer.rma_sent.load(Ordering::Relaxed);
-    peer.rma_sent.store(before + 1, Ordering::Relaxed);
+    // Counted before the send: the reply can be handled before the store.
+    peer.rma.add_sent_plain();
     let sent = outbox.send(Kind::Signal as u8, 0, value, SignalHdr::SIZE, |record| {
         // SAFETY: the record has room for the header.
         unsafe { copy::to_shared(record, head.as_ptr(), SignalHdr::SIZE) };
@@ -123,7 +120,7 @@ unsafe fn put_and_notify(
     // An error of the ring is found again by the slow path.
     let sent = sent == Ok(true);
     if !sent {
-        peer.rma_sent.store(before, Ordering::Relaxed);
+        peer.rma.cut_sent_plain();
     }
     Some(sent)
 }

@@ -269,8 +269,7 @@ unsafe fn call(
     attr: u64,
 ) -> ucs_status_t {
     let reply = if imm.flags & REPLY != 0 {
-        // Relaxed: read by this thread, or by a thread that the user has synchronized with it.
-        peer.answered.store(true, Ordering::Relaxed);
+        peer.set_has_reply_endpoint();
         let ep = endpoints::reply_endpoint(worker, peer, imm.sn);
         // Relaxed: only progress reads it.
         ep.get().user_held.store(true, Ordering::Relaxed);

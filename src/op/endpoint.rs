@@ -71,7 +71,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         failure::unwatch(worker, peer);
     }
     if force && !open {
-        peer.force_closed.store(true, Ordering::Relaxed);
+        peer.set_force_closed();
         answers::drop_failure(peer);
         flush::abandon(worker, peer);
     }

@@ -13,7 +13,6 @@ use crate::proto::tx::{self, PostResult};
 use crate::wire::header::{DataHdr, GetHdr, Kind};
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
 
 /// Sends the memory that a peer reads.
 pub fn send(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
@@ -33,10 +32,9 @@ pub fn send(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
             ptr: addr as *mut u8,
             len: h.len as usize,
         };
-        // Relaxed: only the progress thread reads it.
-        peer.replies_in_place.fetch_add(1, Ordering::Relaxed);
+        peer.add_reply_in_place();
         if !matches!(tx::post(req), PostResult::Queued) {
-            peer.replies_in_place.fetch_sub(1, Ordering::Relaxed);
+            peer.end_reply_in_place();
             request_alloc::recycle(req);
         }
     }
@@ -45,7 +43,7 @@ pub fn send(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
 /// Called before a change of memory by a message of the peer: earlier gets of the peer must not see it.
 #[inline]
 pub fn keep_before_change(peer: &Peer) {
-    if peer.replies_in_place.load(Ordering::Relaxed) != 0 {
+    if peer.has_replies_in_place() {
         keep(peer);
     }
 }
@@ -90,7 +88,7 @@ fn keep_rest(peer: &Peer, r: &mut Request) {
         len,
     };
     r.op = Op::GetReplyCopy { copy };
-    peer.replies_in_place.fetch_sub(1, Ordering::Relaxed);
+    peer.end_reply_in_place();
 }
 
 /// Allocates memory for the whole reply, so that offsets stay valid. The sent part is not touched and uses no pages.
@@ -109,10 +107,7 @@ unsafe fn on_reply_end(req: *mut Request, _status: ucs_status_t) {
                 alloc::dealloc(copy.as_ptr(), layout);
             }
         } else {
-            (*req)
-                .peer()
-                .replies_in_place
-                .fetch_sub(1, Ordering::Relaxed);
+            (*req).peer().end_reply_in_place();
         }
         request_alloc::recycle(req);
     }

@@ -7,7 +7,6 @@ use crate::proto::answers;
 use crate::proto::select::rma::RmaPath;
 use crate::proto::tx;
 use crate::tl::Lane;
-use std::sync::atomic::Ordering;
 
 /// Whether short accesses for which CMA was possible went by message and are not answered. The accesses behind them
 /// go by message as well, so that the order is kept.
@@ -42,7 +41,6 @@ pub(super) fn goes_by_message(peer: &Peer, path: &RmaPath, access: ShortAccess, 
         return false;
     };
     drop(tx);
-    // Relaxed: used for an estimate alone.
-    let done = peer.rma_done.load(Ordering::Relaxed);
-    peer.rma_idle() && peer.short_rma.choose(access, progressed_at, done)
+    let done = peer.rma.done();
+    peer.rma.is_idle() && peer.short_rma.choose(access, progressed_at, done)
 }

@@ -220,7 +220,7 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
         let peer = peer.get();
         PeerContact {
             uid: peer.uid,
-            losses: peer.losses,
+            losses: peer.losses(),
             target: peer.target.as_deref().cloned(),
             fallback: peer.fallback().cloned(),
             fails_over: peer.fails_over(),
@@ -234,8 +234,7 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
         let is_idle = tx.pending.is_empty() && peer.inbox.is_none();
         drop(tx);
         PeerState {
-            // Relaxed: set once; the next call sees it.
-            watches_death: peer.watch_death.load(Ordering::Relaxed),
+            watches_death: peer.watches_death(),
             has_endpoint: peer.eps.lock().any_open(),
             has_lane,
             uses_inbox: peer.uses_inbox(),
@@ -246,8 +245,7 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
 
     #[inline]
     fn watches_death(self, peer: PeerRef) -> bool {
-        // Relaxed: set once; the next call sees it.
-        peer.get().watch_death.load(Ordering::Relaxed)
+        peer.get().watches_death()
     }
 
     fn is_dead(self, peer: PeerRef) -> bool {

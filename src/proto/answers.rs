@@ -5,12 +5,11 @@ use crate::engine::completion;
 use crate::engine::peer::{AwaitedFlush, Peer};
 use crate::engine::request::{Op, Request, TxState};
 use crate::wire::header::Kind;
-use std::sync::atomic::Ordering;
 
 /// Whether all RMA by message has been answered, and no refusal has to be reported by a flush.
 #[inline(always)]
 pub fn is_answered_well(peer: &Peer) -> bool {
-    peer.rma_idle() && !peer.rma_refused.load(Ordering::Relaxed)
+    peer.rma.is_idle() && !peer.is_rma_refused()
 }
 
 /// Whether no RMA by message is pending or outstanding: an operation of a device now overtakes none. Earlier operations
@@ -27,7 +26,7 @@ pub fn is_answered(peer: &Peer) -> bool {
     };
     // Under the lock, which another thread holds while it sends pending requests and counts them.
     let tx = peer.tx.lock();
-    peer.rma_idle() && !tx.pending.iter().any(is_access)
+    peer.rma.is_idle() && !tx.pending.iter().any(is_access)
 }
 
 /// Stores the turn of a get: its number among all RMA that was sent to the peer, counted from 1.
@@ -66,29 +65,20 @@ pub fn notified(peer: &Peer, status: ucs_status_t) {
 #[cold]
 fn refuse(peer: &Peer) {
     let _queue = peer.tx.lock();
-    // Relaxed: the lock orders it, and only this thread counts answers.
-    let turn = peer.rma_done.load(Ordering::Relaxed) + 1;
-    if turn > peer.rma_discounted.load(Ordering::Relaxed) {
-        // Relaxed: `answered` publishes it.
-        peer.rma_refused.store(true, Ordering::Relaxed);
-    }
+    peer.refuse_rma();
 }
 
 /// Called when the last endpoint to a peer was closed by force: later flushes report no refusal of accesses until now.
 /// (A peer answers in the order of the messages, except gets.)
 pub fn drop_failure(peer: &Peer) {
     let _queue = peer.tx.lock();
-    // Relaxed: the lock orders it.
-    let sent = peer.rma_sent.load(Ordering::Relaxed);
-    peer.rma_discounted.store(sent, Ordering::Relaxed);
-    peer.rma_refused.store(false, Ordering::Relaxed);
+    peer.discount_rma();
 }
 
 /// Handles an answer to a part of RMA.
 pub fn answered(peer: &Peer) {
-    // Release: pairs with the Acquire load in `Peer::rma_idle`.
-    let done = peer.rma_done.fetch_add(1, Ordering::Release) + 1;
-    if peer.short_rma.is_awaited() && peer.rma_idle() && is_answered(peer) {
+    let done = peer.rma.add_done();
+    if peer.short_rma.is_awaited() && peer.rma.is_idle() && is_answered(peer) {
         peer.short_rma.note_answers(done);
         if !peer.tx.is_shared() {
             peer.short_rma.forget();
@@ -108,10 +98,7 @@ pub fn answered(peer: &Peer) {
 
 /// Status of a flush that completes now.
 pub fn outcome(peer: &Peer) -> ucs_status_t {
-    // Relaxed: set before the answer was counted, which the caller has seen (`Peer::rma_idle`).
-    let refused = &peer.rma_refused;
-    // Usually false: a load is cheaper than an exchange.
-    if refused.load(Ordering::Relaxed) && refused.swap(false, Ordering::Relaxed) {
+    if peer.take_rma_refused() {
         UCS_ERR_INVALID_ADDR
     } else {
         UCS_OK

@@ -16,18 +16,16 @@ use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerSet, PeerTx};
 use crate::engine::worker::{Rx, Worker};
 use crate::tl::{CloseAnswer, Lane};
-use std::sync::atomic::Ordering;
 
 /// Maximum number of idle peers whose workers are checked in one round: a check takes 1 to 2 us.
 const LOOKS: usize = 32;
 
 /// Lists a peer as idle, of which an endpoint was freed or the incoming ring closed: it may have been the last.
 pub fn note_idle(worker: &Worker, peer: &Peer) {
-    // Relaxed: the lock of the list orders it where that matters.
     if (peer.inbox.is_some() || peer.has_rings())
         && peer.uid != worker.uid
         && !peer.is_stub()
-        && !peer.is_idle.swap(true, Ordering::Relaxed)
+        && peer.set_idle()
     {
         worker.peer_lists.idle.lock().push(peer);
     }
@@ -57,8 +55,7 @@ fn settle(peer: &Peer, tx: &mut PeerTx, answer: CloseAnswer) {
 fn forget(peer: &Peer, tx: &mut PeerTx) {
     tx.is_known = false;
     peer.eps.lock().next_sn = 0;
-    peer.force_closed.store(false, Ordering::Relaxed);
-    peer.answered.store(false, Ordering::Relaxed);
+    peer.forget_endpoints();
 }
 
 /// Whether nothing is pending or outstanding to a peer, in either direction. `named`: peers that lists of progress
@@ -68,10 +65,10 @@ fn is_quiet(peer: &Peer, tx: &PeerTx, named: &PeerSet) -> bool {
         && tx.flushes.is_empty()
         && !tx.in_pending_list
         && !tx.connecting
-        && peer.rma_idle()
+        && peer.rma.is_idle()
         // Relaxed: a flush that has to report a refused access has an endpoint, or reads this later.
-        && !peer.rma_refused.load(Ordering::Relaxed)
-        && peer.replies_in_place.load(Ordering::Relaxed) == 0
+        && !peer.is_rma_refused()
+        && !peer.has_replies_in_place()
         && !named.contains(peer)
 }
 
@@ -134,7 +131,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
             DetachStep::Look => kept.push(peer),
             DetachStep::Free if release::unlist_living(worker, p) => {}
             DetachStep::Free => kept.push(peer),
-            DetachStep::Drop => p.is_idle.store(false, Ordering::Relaxed),
+            DetachStep::Drop => p.clear_idle(),
         }
     }
     // Peers that were checked are checked again after the others.

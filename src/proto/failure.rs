@@ -14,7 +14,6 @@ use crate::engine::worker::{Rx, Worker};
 use crate::sys::{clock, host, log, process, process_monitor};
 use crate::wire::header::{EpImm, Kind};
 use indexmap::IndexSet;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Checks that the worker of an address exists; first by a connection to it, if there is one.
@@ -24,13 +23,13 @@ use std::time::Duration;
 pub fn exists(peer: &Peer) -> Result<(), ucs_status_t> {
     let now = clock::coarse_ms() as u32;
     // Relaxed: a hint. The worker can die a moment after the check, too.
-    let seen = peer.status() == UCS_OK && peer.probed_at.load(Ordering::Relaxed) == now;
+    let seen = peer.status() == UCS_OK && peer.was_probed_at(now);
     let connected = || peer.status() == UCS_OK && peer.tx.lock().lane.is_some();
     if seen || connected() {
         return Ok(());
     }
     if !peer.is_dead() {
-        peer.probed_at.store(now, Ordering::Relaxed);
+        peer.set_probed_at(now);
         return Ok(());
     }
     log::error!("worker {:#x} is gone. Destination is unreachable", peer.uid);
@@ -76,7 +75,7 @@ pub fn begin(worker: &Worker, ep: &Endpoint, peer: &Peer) {
         if ep.err_mode() == ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_FAILOVER as u8 {
             peer.set_failover();
         }
-        peer.watch_death.store(true, Ordering::Relaxed);
+        peer.watch_death();
         watch(worker, peer);
         tx::connect_eagerly(peer);
     }

@@ -50,7 +50,7 @@ fn signal(peer: &Peer) {
     }
     // SAFETY: queued requests are not freed.
     let last = (tx.pending.iter().rev()).find_map(|&req| is_read_or_signaled(unsafe { &*req }));
-    let answered = || peer.rma_idle() || !tx.unfenced_gets;
+    let answered = || peer.rma.is_idle() || !tx.unfenced_gets;
     let needed = last.unwrap_or_else(|| !answered());
     let waits = queues(peer, &tx);
     drop(tx);

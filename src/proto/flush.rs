@@ -14,7 +14,6 @@ use crate::engine::request::{self, Callback, ChildOps, Op, Request, TxState};
 use crate::engine::request_alloc;
 use crate::engine::worker::Worker;
 use crate::tl::Lane;
-use std::sync::atomic::Ordering;
 
 /// Whether a flush of this peer would complete at once with `UCS_OK`.
 pub fn is_clean(peer: &Peer) -> bool {
@@ -34,7 +33,7 @@ pub fn is_settled(peer: &Peer) -> bool {
         |&r: &*mut Request| !matches!(unsafe { (*r).sent }, TxState::Cma | TxState::FlushMarker);
     // Under the lock, which another thread holds while it sends pending requests and counts them.
     let tx = peer.tx.lock();
-    peer.rma_idle() && !tx.pending.iter().any(is_message) && is_drained(&tx)
+    peer.rma.is_idle() && !tx.pending.iter().any(is_message) && is_drained(&tx)
 }
 
 fn is_drained(tx: &PeerTx) -> bool {
@@ -57,8 +56,7 @@ fn is_awaited(peer: &Peer) -> bool {
 fn is_abandoned(peer: &Peer) -> bool {
     // Relaxed: a close on one thread locks the queue after the store; a flush on another locks it before the load
     // (`start_all`).
-    let abandoned =
-        peer.force_closed.load(Ordering::Relaxed) && !peer.answered.load(Ordering::Relaxed);
+    let abandoned = peer.is_force_closed() && !peer.has_reply_endpoint();
     if !abandoned || peer.eps.lock().any_open() {
         return false;
     }
@@ -115,7 +113,7 @@ pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
         unsafe { tx::enqueue(peer, &mut tx, req) };
         return None;
     }
-    if peer.rma_idle() {
+    if peer.rma.is_idle() {
         return Some(answers::outcome(peer));
     }
     wait(peer, &mut tx, req);
@@ -130,7 +128,7 @@ pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
 pub unsafe fn marker_sent(req: *mut Request) {
     // SAFETY: the caller's request.
     let peer = unsafe { (*req).peer() };
-    if peer.rma_idle() {
+    if peer.rma.is_idle() {
         // SAFETY: the request is in no queue.
         return unsafe { completion::complete_plain(req, answers::outcome(peer)) };
     }
@@ -143,7 +141,7 @@ pub unsafe fn marker_sent(req: *mut Request) {
 unsafe fn await_answers(peer: &Peer, req: *mut Request) {
     let mut tx = peer.tx.lock();
     // Read again under the lock, under which `answered` searches the list.
-    if peer.rma_idle() {
+    if peer.rma.is_idle() {
         drop(tx);
         // SAFETY: the request is in no queue.
         return unsafe { completion::complete(req, answers::outcome(peer)) };
@@ -156,7 +154,7 @@ unsafe fn await_answers(peer: &Peer, req: *mut Request) {
 
 /// Lists a flush that waits for the answers to all RMA sent until now.
 fn wait(peer: &Peer, tx: &mut PeerTx, req: *mut Request) {
-    let sent_before = peer.rma_sent.load(Ordering::Relaxed);
+    let sent_before = peer.rma.sent();
     tx.flushes.push(AwaitedFlush {
         req,
         sent_before,

@@ -15,7 +15,6 @@ use crate::sys::host;
 use crate::sys::process_monitor::{self, ExitState};
 use crate::tl::Lane;
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
 
 /// Milliseconds between two rounds of a worker that progresses.
 pub const CHECK_INTERVAL_MS: u64 = 200;
@@ -113,13 +112,11 @@ fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<PeerRef> {
 /// destroyed workers to which no message was sent: mapped memory is not freed.
 fn reachable_peers(worker: &Worker, rx: &Rx) -> Vec<PeerRef> {
     let mut known: Vec<_> = rx.tl.shm.peers().collect();
-    // Relaxed: `watch_death` is set once; the next round sees it.
     known.extend(worker.all_peers().into_iter().filter_map(|p| match p {
         PeerHandle::Settled(ref p) => {
             let mut tx = p.tx.lock();
             tx.host_link.unmap_abandoned();
-            let is_looked_at = p.watch_death.load(Ordering::Relaxed)
-                || tx.lane.as_ref().is_some_and(Lane::is_mapped);
+            let is_looked_at = p.watches_death() || tx.lane.as_ref().is_some_and(Lane::is_mapped);
             // SAFETY: the peer is used in this progress call, which frees peers later.
             is_looked_at.then(|| unsafe { PeerRef::new(p) })
         }
@@ -159,7 +156,7 @@ fn see<'a>(peer: &'a Peer, waited_for: &PeerSet) -> ProbedPeer<'a> {
     let lane = tx.lane.as_ref();
     ProbedPeer {
         peer,
-        is_urgent: peer.watch_death.load(Ordering::Relaxed)
+        is_urgent: peer.watches_death()
             || !tx.pending.is_empty()
             || !tx.flushes.is_empty()
             || waited_for.contains(peer),

@@ -152,7 +152,7 @@ fn unlist(worker: &Worker) {
         }
     }
     // A peer that connects again must be distinguished from one that has not noticed an earlier failure.
-    let most = unlisted.iter().map(|peer| peer.losses.saturating_add(1));
+    let most = unlisted.iter().map(|peer| peer.losses().saturating_add(1));
     if let Some(most) = most.max() {
         worker.losses.fetch_max(most, Ordering::Relaxed);
     }

@@ -10,7 +10,6 @@ use crate::engine::worker::Worker;
 use crate::proto::answers;
 use crate::sys::log;
 use crate::wire::header::{DataHdr, Kind};
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// One of so many parts is timed: two reads of the clock take a tenth of the time of a part.
@@ -160,9 +159,7 @@ pub unsafe fn on_part(
     let Some(mut borrowed) = borrow(worker, peer, id, kind) else {
         return;
     };
-    // Only progress writes the counter.
-    let parts = peer.parts.load(Ordering::Relaxed).wrapping_add(1);
-    peer.parts.store(parts, Ordering::Relaxed);
+    let parts = peer.count_part();
     let offset = hdr.offset as usize;
     if borrowed.has_room(offset, n) {
         let is_timed = parts % TIMED == 0

@@ -23,7 +23,6 @@ use crate::tl::Lane;
 use crate::tl::contract::QpTransport;
 use crate::wire::header::{self, AmoHdr, Kind};
 use crate::wire::stats::StatProtocol;
-use std::sync::atomic::Ordering;
 
 pub use connect::{connect_eagerly, log_lanes, open_ring};
 pub use pending::{end_moved, is_watched, move_backlog, progress_backlog};
@@ -316,13 +315,12 @@ unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<boo
     // Counted before the send: the reply can be handled before the count.
     let counted = matches!(r.msg.raw_kind(), am::GET | am::AMO | am::SIGNAL);
     if counted {
-        let before = peer.rma_sent.fetch_add(1, Ordering::Relaxed);
-        answers::set_turn(r, before + 1);
+        answers::set_turn(r, peer.rma.add_sent());
     }
     // SAFETY: the user promises that the request's memory is valid.
     let sent = unsafe { am::send(peer, lane, r) };
     if counted && !matches!(sent, Ok(true)) {
-        peer.rma_sent.fetch_sub(1, Ordering::Relaxed);
+        peer.rma.cut_sent();
     }
     match r.msg.raw_kind() {
         am::GET if sent == Ok(true) => tx.unfenced_gets = true,

@@ -13,13 +13,14 @@ impl Peer {
     /// interrupt does not change the choice for a near peer.
     pub fn note_copy_pace(&self, bytes: usize, took: Duration) {
         let sample = (took.as_nanos() as u64 * (1 << 20) / bytes as u64).min(SLOWEST);
-        let known = u64::from(self.copy_ns_per_mib.load(Ordering::Relaxed));
+        let known = u64::from(self.copy_ns_per_mib());
         let pace = match known {
             0 => sample,
             _ if sample < known => (known + sample) / 2,
             _ => (3 * known + sample) / 4,
         };
-        self.copy_ns_per_mib
+        self.notes
+            .copy_ns_per_mib
             .store(pace.max(1) as u32, Ordering::Relaxed);
     }
 

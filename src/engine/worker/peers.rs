@@ -38,7 +38,7 @@ impl Worker {
     fn peer_or(&self, uid: u64, again: bool, new: impl FnOnce() -> Peer) -> PeerHold {
         let mut peers = self.peers.lock();
         let lost = peers.get(&uid).filter(|p| p.status() != UCS_OK);
-        let losses = lost.filter(|_| again).map(|p| p.losses + 1);
+        let losses = lost.filter(|_| again).map(|p| p.losses() + 1);
         if losses.is_some() {
             self.replaced_peers.lock().extend(peers.remove(&uid));
         }
@@ -50,7 +50,7 @@ impl Worker {
             }
             // Relaxed: under the lock.
             let fewest = self.losses.load(Ordering::Relaxed);
-            peer.losses = losses.unwrap_or(0).max(fewest);
+            peer.set_losses(losses.unwrap_or(0).max(fewest));
             let place = NonNull::from(&*peer).cast();
             // SAFETY: the address of the peer is stable; the entry is removed when it is dropped.
             let disabled =

@@ -14,7 +14,6 @@ use crate::engine::request::Request;
 use crate::engine::worker::{RtrRace, Worker};
 use crate::proto::req_lookup;
 use crate::tl::SplitCopy;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Time without a part after which the receiver claims the message. A sender that progresses answers within a few
@@ -34,7 +33,7 @@ pub(super) unsafe fn watch(worker: &Worker, req: *mut Request, id: u64, split_co
         peer: unsafe { PeerRef::new(peer) },
         id,
         split_copy,
-        parts: peer.parts.load(Ordering::Relaxed),
+        parts: peer.parts(),
         since: now,
         timed: (!r.rndv_recv().one_of_many).then_some((r.info.length, now)),
     });
@@ -95,7 +94,7 @@ fn is_awaited(worker: &Worker, a: &mut RtrRace, now: Instant) -> bool {
     if is_complete(worker, a) {
         return false;
     }
-    let parts = a.peer.get().parts.load(Ordering::Relaxed);
+    let parts = a.peer.get().parts();
     if parts != a.parts {
         (a.parts, a.since) = (parts, now);
     }

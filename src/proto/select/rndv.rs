@@ -5,7 +5,6 @@ use crate::engine::peer::{CopyScheme, Peer};
 use crate::engine::rndv_rts::RtsSource;
 use crate::engine::worker::Worker;
 use crate::tl::contract::QpTransport;
-use std::sync::atomic::Ordering;
 
 /// Longest message for which an RTR race is possible, bytes: with a big buffer and an empty ring all of it fits, with
 /// parts in every slot, and a sender that stops progressing is not waited for.
@@ -159,20 +158,12 @@ pub fn may_race(worker: &Worker, peer: &Peer, len: usize) -> bool {
 
 /// Whether an RTR race for one of many messages, which are not measured, is expected to be faster, or is tried.
 fn is_racing_of_many(worker: &Worker, peer: &Peer, len: usize) -> bool {
-    let limit = match peer.copy_ns_per_mib.load(Ordering::Relaxed) {
+    let limit = match peer.copy_ns_per_mib() {
         0 => UNKNOWN_OF_MANY,
         1..=NEAR => MAX_RACE,
         _ => FAR_OF_MANY,
     };
-    may_race(worker, peer, len) && (len <= limit || is_tried(peer))
-}
-
-/// Whether it is the turn of a message beyond the limit. Threads may lose each other's counts, which does no harm.
-fn is_tried(peer: &Peer) -> bool {
-    let left = peer.probe_skip.load(Ordering::Relaxed);
-    let next = if left == 0 { TRIED } else { left - 1 };
-    peer.probe_skip.store(next, Ordering::Relaxed);
-    left == 0
+    may_race(worker, peer, len) && (len <= limit || peer.is_race_tried(TRIED))
 }
 
 /// Whether sender and receiver can copy a message of `len` bytes together. Only where CMA reads are known to be

@@ -8,7 +8,6 @@ use crate::tl::Lane;
 use crate::tl::contract::{LaneError, LaneOps, RecordHdr, ZcopyResult};
 use crate::tl::with_sender;
 use crate::wire::header::{DataHdr, FragmentHdr, Kind};
-use std::sync::atomic::Ordering;
 
 /// Longest part of a longer message that is sent from user memory, bytes.
 const MAX_ZCOPY_PART: usize = 1 << 20;
@@ -137,7 +136,7 @@ unsafe fn send_parts<L: LaneOps>(
             return Ok(false);
         };
         if r.msg.raw_kind() == PUT {
-            peer.rma_sent.fetch_add(1, Ordering::Relaxed);
+            peer.rma.add_sent();
         }
         r.offset += n as u64;
         if r.offset as usize >= total && !lane.is_midway() {

@@ -22,7 +22,6 @@ use crate::tl::{Lane, TlContext, TlZcopy};
 use crate::wire::header::{ASKED, Kind, RtrDeviceHdr, RtrHdr, UNNAMED};
 use crate::wire::stats::StatProtocol;
 use std::ptr;
-use std::sync::atomic::Ordering;
 
 /// Whether the HCAs of this process and of the peer can access each other's memory. Not for a worker's connection to
 /// itself: the other queue pair would have to be destroyed too before memory is returned.
@@ -275,9 +274,9 @@ pub unsafe fn end(req: *mut Request) {
             }
         }
         completion::complete(req, outcome(r));
-        // Relaxed: set by the close that has left the request to the device, or that close completes the flushes
+        // Set by the close that has left the request to the device, or that close completes the flushes
         // itself.
-        if peer.force_closed.load(Ordering::Relaxed) {
+        if peer.is_force_closed() {
             flush::abandon(peer.worker(), peer);
         }
     }
