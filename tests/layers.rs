@@ -75,6 +75,40 @@ fn upward_dependencies_are_caught() {
 }
 
 #[test]
+fn names_of_transports_above_their_layer_are_caught() {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("transports");
+    let src = root.join("src");
+    fs::create_dir_all(src.join("tl/fat")).unwrap();
+    fs::write(src.join("lib.rs"), "mod sys;\nmod tl;\nmod op;\n").unwrap();
+    fs::write(src.join("sys.rs"), "").unwrap();
+    fs::write(src.join("tl/mod.rs"), "fn f() { fat::g(Lane::Fat) }\n").unwrap();
+    fs::write(src.join("tl/fat/lane.rs"), "").unwrap();
+    let texts = [
+        ("use crate::sys::fat::Id;\n", None),
+        ("use crate::tl::Lane;\n", None),
+        ("use crate::tl::fat::Sender;\n", Some("fat::Sender")),
+        (
+            "fn f(_: Option<Lane>) { Some(Lane::Fat) }\n",
+            Some("Lane::Fat"),
+        ),
+        (
+            "use T; const T: u8 = LaneTarget::Fat;\n",
+            Some("LaneTarget::Fat"),
+        ),
+    ];
+    for (text, named) in texts {
+        fs::write(src.join("op.rs"), text).unwrap();
+        let (passed, output) = check(&root);
+        assert_eq!(passed, named.is_none(), "{text}{output}");
+        let error = named.map(|named| format!("src/op.rs:1: `op` names a transport, `{named}`"));
+        assert!(
+            error.is_none_or(|error| output.starts_with(&error)),
+            "{text}{output}"
+        );
+    }
+}
+
+#[test]
 fn downward_dependencies_pass() {
     let right = [
         "use crate::low::high; use crate::{low::{high, x}, mid};",

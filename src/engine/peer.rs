@@ -164,6 +164,9 @@ impl Peer {
     ) -> Self {
         let here = crate::sys::host::place();
         let same_pid_ns = inbox.is_some_and(|l| l.pid_ns == here.pid_ns);
+        let qp_transport = target
+            .as_ref()
+            .map_or(QpTransport::None, LaneTarget::qp_transport);
         Self {
             uid,
             worker: owner.worker,
@@ -197,10 +200,7 @@ impl Peer {
             notes: PeerNotes::default(),
             rndv_times: RndvTimes::default(),
             dev_index: AtomicU8::new(NO_CONNECTION),
-            qp_transport: AtomicU8::new(match target {
-                Some(LaneTarget::Ib(_)) => QpTransport::Unknown as u8,
-                _ => QpTransport::None as u8,
-            }),
+            qp_transport: AtomicU8::new(qp_transport as u8),
             status: AtomicI8::new(UCS_OK as i8),
             in_children: None,
             target: target.map(Box::new),
@@ -256,10 +256,10 @@ impl Peer {
         debug_assert!(first.is_ok(), "a ring is requested once");
     }
 
-    /// Whether messages to it go by rings over the Tofu interconnect.
+    /// Whether messages to it go by a ring that a device writes in its memory.
     #[inline]
     pub fn has_rings(&self) -> bool {
-        matches!(self.target.as_deref(), Some(LaneTarget::Tofu(_)))
+        self.target.as_deref().is_some_and(LaneTarget::has_ring)
     }
 
     /// Whether TCP was selected when the peer was made. Messages by a fallback connection keep the size limits of a

@@ -124,7 +124,6 @@ impl MappedSegments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tl::ib::rkey::{IbRkey, RkeyAtomics};
 
     fn key(base: u64, len: u64) -> Rkey {
         Rkey {
@@ -148,17 +147,6 @@ mod tests {
         key.executor
     }
 
-    fn device(alone: bool) -> Option<IbRkey> {
-        let atomics = RkeyAtomics {
-            port_mask: 1,
-            alone,
-        };
-        Some(IbRkey {
-            atomics,
-            ..IbRkey::default()
-        })
-    }
-
     #[test]
     fn processors_execute_where_nothing_else_does() {
         assert_eq!(executor(key(0x4000, 0x2000), false), AmoExecutor::Processor);
@@ -167,14 +155,14 @@ mod tests {
         assert_eq!(executor(key(0, 0), true), AmoExecutor::Adapter);
         assert_eq!(executor(key(0x4004, 0x2000), false), AmoExecutor::Other);
         assert_eq!(executor(key(0x4000, 0x2004), false), AmoExecutor::Other);
-        let with = |device, amo_by_tni| {
+        let with_device = |alone, amo_by_tni| {
             let mut key = key(0x4000, 0x2000);
-            key.tl.ib = device;
+            key.tl = TlRkey::with_atomics(alone);
             executor(key, amo_by_tni)
         };
-        assert_eq!(with(device(true), false), AmoExecutor::Other);
-        assert_eq!(with(device(false), false), AmoExecutor::Processor);
-        assert_eq!(with(device(true), true), AmoExecutor::Adapter);
+        assert_eq!(with_device(true, false), AmoExecutor::Other);
+        assert_eq!(with_device(false, false), AmoExecutor::Processor);
+        assert_eq!(with_device(true, true), AmoExecutor::Adapter);
     }
 
     #[test]

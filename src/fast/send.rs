@@ -2,7 +2,7 @@
 //! by loads and stores only; longer eager messages are copied into the lane in any thread mode.
 
 use super::length::{SPECIAL, SPECIAL_AM, plain_length, tiny_length};
-use super::sender::sender_of;
+use super::sender::known_sender;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
@@ -11,11 +11,9 @@ use crate::op::am::AmMessage;
 use crate::op::param::Param;
 use crate::op::{am, stream, tag};
 use crate::proto::select::message as select;
-use crate::sys::copy::{self, TINY};
+use crate::sys::copy::TINY;
 use crate::tl::contract::ShortAm;
-use crate::tl::ib::sender::IbSender;
-use crate::tl::tofu::sender::TofuSender;
-use crate::tl::{Lane, LaneSender};
+use crate::tl::{Lane, LaneSender, with_short_am};
 use crate::wire::header::Kind;
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
@@ -39,59 +37,59 @@ pub unsafe fn tag_send(
             && let len @ ..=TINY = tiny_length(&p, count, SPECIAL)
             && (len == 0 || !buffer.is_null())
         {
-            match send_tiny(ep, Kind::TagEager, || tag, buffer, len) {
-                TinyResult::Sent => return std::ptr::null_mut(),
-                TinyResult::Ib => {
-                    return tag_send_by::<IbSender>(ep, buffer, count, tag, param, len);
-                }
-                TinyResult::Tofu => {
-                    return tag_send_by::<TofuSender>(ep, buffer, count, tag, param, len);
-                }
-                TinyResult::No => return tag_send_in_turn(ep, buffer, count, tag, param, len),
-            }
+            return match send_tiny(ep, Kind::TagEager, || tag, buffer, len) {
+                TinyResult::Sent => std::ptr::null_mut(),
+                TinyResult::NoRoom => tag_send_in_turn(ep, buffer, count, tag, param, len),
+                TinyResult::NoRing(lane) => with_short_am!(
+                    lane,
+                    S => tag_send_by::<S>(ep, buffer, count, tag, param, len),
+                    _ => tag_send_slow(ep, buffer, count, tag, param)
+                ),
+            };
         }
         tag_send_slow(ep, buffer, count, tag, param)
     }
 }
 
 /// Result of [`send_tiny`].
-enum TinyResult {
+enum TinyResult<'a> {
     Sent,
-    /// Not sent: the lane is IB.
-    Ib,
-    /// Not sent: the lane is Tofu.
-    Tofu,
-    No,
+    /// Not sent: the peer's lane is no ring in mapped memory, or there is no lane yet.
+    NoRing(&'a Option<Lane>),
+    /// Not sent: the ring has no room in the epoch, or requests are pending.
+    NoRoom,
 }
+
+/// Marks the branch that calls it as the less frequent one: the compiler tests the other first.
+#[cold]
+#[inline]
+fn less_frequent() {}
 
 /// Copies up to [`TINY`] bytes into the shared-memory ring of the endpoint's peer, in single-thread mode, by loads and
 /// stores only. `imm` is called when all checks have passed, so that its value occupies no register before.
 #[inline(always)]
-unsafe fn send_tiny(
+unsafe fn send_tiny<'a>(
     ep: *const Endpoint,
     kind: Kind,
     imm: impl FnOnce() -> u64,
     buffer: *const c_void,
     len: usize,
-) -> TinyResult {
-    // SAFETY: the caller's endpoint is valid, and its flags say single-thread mode; no callback runs here.
-    let tx = unsafe { (*ep).peer().tx.alone() };
-    let Some(Lane::Shm(outbox)) = tx.lane.as_mut() else {
-        return match tx.lane {
-            Some(Lane::Ib(_)) => TinyResult::Ib,
-            Some(Lane::Tofu(_)) => TinyResult::Tofu,
-            _ => TinyResult::No,
-        };
-    };
-    // The `Box` is dereferenced once.
-    let outbox = outbox.as_mut();
-    // SAFETY: the user's buffer has `len` bytes.
-    if !tx.pending.is_empty() || !unsafe { outbox.send_tiny(kind as u8, imm, buffer.cast(), len) } {
-        return TinyResult::No;
-    }
+) -> TinyResult<'a> {
     // SAFETY: the caller's endpoint is valid, and its peer outlives it.
-    let stats = unsafe { (*ep).peer() }.stats();
-    outbox.look_ahead(stats.received.messages());
+    let peer = unsafe { (*ep).peer() };
+    // SAFETY: the endpoint's flags say single-thread mode; no callback runs here.
+    let tx = unsafe { peer.tx.alone() };
+    // The sender's `Box` is dereferenced once.
+    let Some(ring) = tx.lane.as_mut().and_then(Lane::ring) else {
+        less_frequent();
+        return TinyResult::NoRing(&tx.lane);
+    };
+    // SAFETY: the user's buffer has `len` bytes.
+    if !tx.pending.is_empty() || !unsafe { ring.send_tiny(kind as u8, imm, buffer.cast(), len) } {
+        return TinyResult::NoRoom;
+    }
+    let stats = peer.stats();
+    ring.look_ahead(stats.received.messages());
     stats.of(StatProtocol::Short).add(len);
     TinyResult::Sent
 }
@@ -109,11 +107,11 @@ unsafe fn send_in_turn(
     // user's buffer has `len` bytes.
     unsafe {
         let (tx, stats) = ((*ep).peer().tx.alone(), (*ep).peer().stats());
-        let Some(Lane::Shm(outbox)) = tx.lane.as_mut() else {
+        let Some(ring) = tx.lane.as_mut().and_then(Lane::ring) else {
             return false;
         };
         let sent = tx.pending.is_empty()
-            && outbox.send_tiny_in_new_epoch(kind as u8, imm, buffer.cast(), len);
+            && ring.send_tiny_in_new_epoch(kind as u8, imm, buffer.cast(), len);
         if sent {
             stats.of(StatProtocol::Short).add(len);
         }
@@ -159,7 +157,40 @@ unsafe fn am_send_in_turn(
     }
 }
 
-/// Tagged send of `len` bytes, at most [`TINY`], to a peer whose lane has this sender. In single-thread mode.
+/// Posts a record of up to [`TINY`] bytes by the sender of the peer's lane. False: nothing was done.
+///
+/// # Safety
+/// The requirements of [`known_sender`]; the user's buffer has `len` bytes.
+#[inline(always)]
+unsafe fn post_short<S: LaneSender + ShortAm>(
+    ep: *const Endpoint,
+    kind: Kind,
+    imm: impl FnOnce() -> u64,
+    buffer: *const c_void,
+    len: usize,
+) -> bool {
+    // SAFETY: the caller's promises.
+    let Some((sender, stats)) = (unsafe { known_sender::<S>(ep) }) else {
+        return false;
+    };
+    let count = || stats.of(StatProtocol::Short).add(len);
+    // SAFETY: the caller's promises.
+    unsafe { sender.am_short(kind as u8, imm, buffer.cast(), len, count) }
+}
+
+/// Whether the sender of the peer's lane takes a short record after all.
+///
+/// # Safety
+/// The requirements of [`known_sender`].
+#[inline(always)]
+unsafe fn renew_short<S: LaneSender + ShortAm>(ep: *const Endpoint) -> bool {
+    // SAFETY: the caller's promises.
+    let sender = unsafe { known_sender::<S>(ep) };
+    sender.is_some_and(|(sender, _)| sender.renew_short())
+}
+
+/// Tagged send of `len` bytes, at most [`TINY`], to a peer whose lane has this sender. In single-thread mode, without a
+/// callback since the lane was found to have it.
 #[inline(never)]
 unsafe fn tag_send_by<S: LaneSender + ShortAm>(
     ep: *const Endpoint,
@@ -171,23 +202,37 @@ unsafe fn tag_send_by<S: LaneSender + ShortAm>(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint and buffer are valid, and its other promises are those that the callees require.
     unsafe {
-        if let Some((sender, stats)) = sender_of::<S>(ep)
-            && sender.am_short(
-                Kind::TagEager as u8,
-                || tag,
-                buffer.cast(),
-                len,
-                || stats.of(StatProtocol::Short).add(len),
-            )
-        {
-            return std::ptr::null_mut();
+        match post_short::<S>(ep, Kind::TagEager, || tag, buffer, len) {
+            true => std::ptr::null_mut(),
+            false if S::RENEWS => tag_send_renewed::<S>(ep, buffer, count, tag, param, len),
+            false => tag_send_slow(ep, buffer, count, tag, param),
         }
-        tag_send_slow(ep, buffer, count, tag, param)
+    }
+}
+
+/// [`tag_send_by`] a sender that has refused the record, once in many. A function of its own: a call in that one would
+/// have to save the parameters.
+#[cold]
+#[inline(never)]
+unsafe fn tag_send_renewed<S: LaneSender + ShortAm>(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    count: usize,
+    tag: u64,
+    param: *const ucp_request_param_t,
+    len: usize,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's promises are those that the callees require.
+    unsafe {
+        match renew_short::<S>(ep) && post_short::<S>(ep, Kind::TagEager, || tag, buffer, len) {
+            true => std::ptr::null_mut(),
+            false => tag_send_slow(ep, buffer, count, tag, param),
+        }
     }
 }
 
 /// Sends an active message of `len` bytes, at most [`TINY`], without a header, to a peer whose lane has this sender. In
-/// single-thread mode.
+/// single-thread mode, without a callback since the lane was found to have it.
 #[inline(never)]
 unsafe fn am_send_by<S: LaneSender + ShortAm>(
     ep: *const Endpoint,
@@ -200,14 +245,32 @@ unsafe fn am_send_by<S: LaneSender + ShortAm>(
     // SAFETY: the caller's endpoint and buffer are valid, and its other promises are those that the callees require.
     unsafe {
         let imm = || am::plain_imm(id, (*ep).remote_sn());
-        if let Some((sender, stats)) = sender_of::<S>(ep)
-            && sender.am_short(Kind::AmEager as u8, imm, buffer.cast(), len, || {
-                stats.of(StatProtocol::Short).add(len)
-            })
-        {
-            return std::ptr::null_mut();
+        match post_short::<S>(ep, Kind::AmEager, imm, buffer, len) {
+            true => std::ptr::null_mut(),
+            false if S::RENEWS => am_send_renewed::<S>(ep, id, buffer, count, param, len),
+            false => am_send_slow(ep, id, std::ptr::null(), 0, buffer, count, param),
         }
-        am_send_slow(ep, id, std::ptr::null(), 0, buffer, count, param)
+    }
+}
+
+/// [`am_send_by`] a sender that has refused the record, once in many.
+#[cold]
+#[inline(never)]
+unsafe fn am_send_renewed<S: LaneSender + ShortAm>(
+    ep: *const Endpoint,
+    id: u32,
+    buffer: *const c_void,
+    count: usize,
+    param: *const ucp_request_param_t,
+    len: usize,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's promises are those that the callees require.
+    unsafe {
+        let imm = || am::plain_imm(id, (*ep).remote_sn());
+        match renew_short::<S>(ep) && post_short::<S>(ep, Kind::AmEager, imm, buffer, len) {
+            true => std::ptr::null_mut(),
+            false => am_send_slow(ep, id, std::ptr::null(), 0, buffer, count, param),
+        }
     }
 }
 
@@ -266,29 +329,12 @@ unsafe fn send_now(
     if !tx.pending.is_empty() {
         return false;
     }
-    let sent = match tx.lane.as_mut() {
-        Some(Lane::Shm(outbox)) => {
-            let sent = outbox.send(kind as u8, 0, imm, len, |record| {
-                // SAFETY: the record has room for `len` bytes, as many as the user's buffer has.
-                unsafe { copy::to_shared(record, buffer.cast(), len) };
-            });
-            // No prefetch in a peer that threads share: its next message begins with an atomic exchange, which would
-            // wait for the cache lines that are being fetched.
-            if sent == Ok(true) && !peer.tx.is_shared() {
-                outbox.look_ahead_of_long(peer.stats().received.messages());
-            }
-            sent == Ok(true)
-        }
-        Some(Lane::Ib(sender)) => sender.send(kind as u8, 0, imm, len, |record| {
-            // SAFETY: the record has room for `len` bytes, as many as the user's buffer has.
-            unsafe { copy::short(record, buffer.cast(), len) };
-        }),
-        Some(Lane::Tofu(sender)) => sender.send(kind as u8, 0, imm, len, |record| {
-            // SAFETY: the record has room for `len` bytes, as many as the user's buffer has.
-            unsafe { copy::short(record, buffer.cast(), len) };
-        }),
-        _ => false,
+    let Some(lane) = tx.lane.as_mut() else {
+        return false;
     };
+    let received = || (!peer.tx.is_shared()).then(|| peer.stats().received.messages());
+    // SAFETY: the user's buffer has `len` bytes.
+    let sent = unsafe { lane.am_now(kind as u8, imm, buffer.cast(), len, received) };
     if !sent {
         return false;
     }
@@ -320,16 +366,15 @@ pub unsafe fn am_send(
             && (len == 0 || !buffer.is_null())
         {
             let imm = || am::plain_imm(id, (*ep).remote_sn());
-            match send_tiny(ep, Kind::AmEager, imm, buffer, len) {
-                TinyResult::Sent => return std::ptr::null_mut(),
-                TinyResult::Ib => {
-                    return am_send_by::<IbSender>(ep, id, buffer, count, param, len);
-                }
-                TinyResult::Tofu => {
-                    return am_send_by::<TofuSender>(ep, id, buffer, count, param, len);
-                }
-                TinyResult::No => return am_send_in_turn(ep, id, buffer, count, param, len),
-            }
+            return match send_tiny(ep, Kind::AmEager, imm, buffer, len) {
+                TinyResult::Sent => std::ptr::null_mut(),
+                TinyResult::NoRoom => am_send_in_turn(ep, id, buffer, count, param, len),
+                TinyResult::NoRing(lane) => with_short_am!(
+                    lane,
+                    S => am_send_by::<S>(ep, id, buffer, count, param, len),
+                    _ => am_send_slow(ep, id, header, header_len, buffer, count, param)
+                ),
+            };
         }
         am_send_slow(ep, id, header, header_len, buffer, count, param)
     }

@@ -94,9 +94,7 @@ unsafe fn put_and_notify(
     }
     // SAFETY: single-thread mode; no callback runs here.
     let tx = unsafe { peer.tx.alone() };
-    let Some(Lane::Shm(outbox)) = tx.lane.as_mut() else {
-        return None;
-    };
+    let ring = tx.lane.as_mut().and_then(Lane::ring)?;
     if !tx.pending.is_empty() {
         return None;
     }
@@ -113,7 +111,7 @@ unsafe fn put_and_notify(
     let head = head.encode();
     // Counted before the send: the reply can be handled before the store.
     peer.rma.add_sent_plain();
-    let sent = outbox.send(Kind::Signal as u8, 0, value, SignalHdr::SIZE, |record| {
+    let sent = ring.send(Kind::Signal as u8, 0, value, SignalHdr::SIZE, |record| {
         // SAFETY: the record has room for the header.
         unsafe { copy::to_shared(record, head.as_ptr(), SignalHdr::SIZE) };
     });

@@ -2,7 +2,7 @@
 
 use crate::engine::peer::Peer;
 use crate::tl::lane_info::{LaneInfo, LaneState, MAX_LATENCY};
-use crate::tl::{LaneTarget, shm};
+use crate::tl::{LaneTarget, cma_lane, ring_lane};
 
 /// The lanes to a peer; that for short messages is the first.
 pub fn of(peer: &Peer) -> Vec<LaneInfo> {
@@ -17,10 +17,10 @@ pub fn of(peer: &Peer) -> Vec<LaneInfo> {
     } else {
         c"sysv"
     };
-    let short = shm::info::ring(transport);
+    let short = ring_lane(transport);
     let mut lanes = vec![short];
     if !peer.same_process && peer.cma().is_usable() {
-        lanes.push(shm::info::cma());
+        lanes.push(cma_lane());
     }
     lanes
 }

@@ -214,9 +214,9 @@ pub fn answer_put(peer: &Peer, status: ucs_status_t) {
         // SAFETY: single-thread mode; no callback runs here.
         let tx = unsafe { peer.tx.alone() };
         if tx.pending.is_empty()
-            && let Some(Lane::Shm(outbox)) = tx.lane.as_mut()
+            && let Some(ring) = tx.lane.as_mut().and_then(Lane::ring)
             // SAFETY: no bytes are sent.
-            && unsafe { outbox.send_tiny(Kind::PutAck as u8, || 0, std::ptr::null(), 0) }
+            && unsafe { ring.send_tiny(Kind::PutAck as u8, || 0, std::ptr::null(), 0) }
         {
             return;
         }

@@ -130,6 +130,24 @@ pub trait LaneOps {
         fill: impl FnOnce(*mut u8),
     ) -> Result<bool, LaneError>;
 
+    /// Sends a record of `len` bytes that are copied from `data`, straight from the call of the hot path. False:
+    /// nothing was done, and the record goes another way. `received`: how many messages the peer has sent; `None` if
+    /// threads share the peer.
+    ///
+    /// # Safety
+    /// `data` is readable for `len` bytes.
+    #[inline(always)]
+    unsafe fn am_now(
+        &mut self,
+        _kind: u8,
+        _imm: u64,
+        _data: *const u8,
+        _len: usize,
+        _received: impl FnOnce() -> Option<u64>,
+    ) -> bool {
+        false
+    }
+
     /// Sends a record of three parts without copying what the device takes at once. It is complete for its sender with
     /// this call, as by [`am_bcopy`](Self::am_bcopy).
     fn am_zcopy(&mut self, _hdr: RecordHdr, _parts: [&[u8]; 3]) -> ZcopyResult {
@@ -277,9 +295,12 @@ pub trait LaneOps {
 
 /// A lane whose device takes short records in a work request or descriptor: part of the hot path.
 pub trait ShortAm: LaneOps {
+    /// [`renew_short`](Self::renew_short) may make room.
+    const RENEWS: bool = false;
+
     /// Posts a record of up to [`TINY`](crate::sys::copy::TINY) bytes. False: nothing was done. `imm` is called when
     /// the checks have passed, so that its value occupies no register before. `count` is called if the record is sent,
-    /// before the post or behind it.
+    /// before the post: nothing has to be saved across it.
     ///
     /// # Safety
     /// Single-thread mode; `data` is readable for `len` bytes.
@@ -291,4 +312,9 @@ pub trait ShortAm: LaneOps {
         len: usize,
         count: impl FnOnce(),
     ) -> bool;
+
+    /// Called when [`am_short`](Self::am_short) has refused a record. True: it will take one.
+    fn renew_short(&mut self) -> bool {
+        false
+    }
 }

@@ -1,15 +1,16 @@
 //! Transports: how bytes get from one worker to another. They do not depend on matching or on requests.
 //!
 //! `contract`, `lane`, `interface` and `interfaces`: what a transport does for the layers above; `sink` and
-//! `ring_sink`: what it calls there; `held`: both in the hot path of progress; `shared`: what it keeps in contexts,
-//! workers, regions and keys; `networks`: the list of networks, from which the parts for each of them are generated;
-//! `network`: what a context knows of one; `network_info`: what is printed of it; `rma`, `rma_ops`, `rma_short`,
-//! `adapter`: puts, gets and atomic operations by an adapter; `registrar`: registration of user memory; `oob`:
-//! messages by which one establishes connections of another; `reach`: the transports that lead to a worker; `address`:
-//! its bytes; `rkey`: those of a remote key; `message`, `payload`, `token`, `rail_event`: what both sides exchange;
-//! `target`: where a lane leads; `iface_kind`: which interfaces there are; `iface_params`: what they have to know of
-//! their worker; `amo`: atomic operations on memory of this process; `resources`, `lane_info`: what queries print of
-//! all transports; `cm`, `cm_conn`: connections of clients and listeners; `cm_address`: addresses that they exchange.
+//! `ring_sink`: what it calls there; `held`: both in the hot path of progress; `lane_short`: what the hot path of sends
+//! asks of a lane; `shared`: what it keeps in contexts, workers, regions and keys; `networks`: the list of networks,
+//! from which the parts for each of them are generated; `network`: what a context knows of one; `network_info`: what is
+//! printed of it; `rma`, `rma_ops`, `rma_short`, `adapter`: puts, gets and atomic operations by an adapter;
+//! `registrar`: registration of user memory; `oob`: messages by which one establishes connections of another; `reach`:
+//! the transports that lead to a worker; `address`: its bytes; `rkey`: those of a remote key; `message`, `payload`,
+//! `token`, `rail_event`: what both sides exchange; `target`: where a lane leads; `iface_kind`: which interfaces there
+//! are; `iface_params`: what they have to know of their worker; `amo`: atomic operations on memory of this process;
+//! `resources`, `lane_info`: what queries print of all transports; `cm`, `cm_conn`: connections of clients and
+//! listeners; `cm_address`: addresses that they exchange.
 
 pub mod adapter;
 pub mod address;
@@ -26,6 +27,7 @@ pub mod interface;
 mod interfaces;
 mod lane;
 pub mod lane_info;
+mod lane_short;
 pub mod mapped;
 mod message;
 mod network;
@@ -60,6 +62,8 @@ pub use iface_params::IfaceParams;
 pub use interfaces::{PolledRings, TlRx};
 pub(crate) use lane::with_sender;
 pub use lane::{Lane, LaneSender};
+pub use lane_short::RingSender;
+pub(crate) use lane_short::with_short_am;
 pub use message::Message;
 pub use networks::transport_names;
 pub use program::Program;
@@ -69,6 +73,7 @@ pub use shm::close::CloseAnswer;
 pub use shm::cma::{CmaFault, CmaRemote};
 pub use shm::cma_peer::{CmaGuard, CmaPeer, CmaState};
 pub use shm::host_link::HostLink;
+pub use shm::info::{cma as cma_lane, ring as ring_lane};
 pub use shm::split_copy::{Chunks, NextChunk, SplitCopy, SplitCopyId};
 pub use shm::split_write::SplitWrite;
 pub use shm::{InboxLocator, RingOwner};

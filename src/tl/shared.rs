@@ -226,6 +226,23 @@ impl TlRkey {
         }
     }
 
+    /// The key of memory on which an InfiniBand device executes atomic operations, or it alone does.
+    #[cfg(test)]
+    pub fn with_atomics(alone: bool) -> TlRkey {
+        let atomics = super::ib::rkey::RkeyAtomics {
+            port_mask: 1,
+            alone,
+        };
+        let ib = IbRkey {
+            atomics,
+            ..IbRkey::default()
+        };
+        TlRkey {
+            ib: Some(ib),
+            tofu: StaddRegion::default(),
+        }
+    }
+
     /// Whether an InfiniBand device alone executes atomic operations on words of `size` bytes of the region.
     pub fn is_amo_alone(&self, size: u8) -> bool {
         size == 8 && self.ib.is_some_and(|keys| keys.atomics.alone)

@@ -1,5 +1,6 @@
 //! Where lanes lead.
 
+use super::contract::QpTransport;
 use super::network::Network;
 use super::networks::networks;
 use super::{IfaceKind, tcp};
@@ -30,6 +31,19 @@ pub type FallbackTarget = tcp::TcpTarget;
 impl LaneTarget {
     /// The interface that connects to the target of a fallback.
     pub const FALLBACK: IfaceKind = IfaceKind::Tcp;
+
+    /// The kind of queue pair that will reach it, as far as is known before it is connected.
+    pub fn qp_transport(&self) -> QpTransport {
+        match self {
+            LaneTarget::Ib(_) => QpTransport::Unknown,
+            _ => QpTransport::None,
+        }
+    }
+
+    /// Whether messages to it go by a ring that a device writes in its memory.
+    pub fn has_ring(&self) -> bool {
+        matches!(self, LaneTarget::Tofu(_))
+    }
 
     /// The target as that of a fallback, if it is one of TCP.
     pub fn fallback(&self) -> Option<&FallbackTarget> {

@@ -327,11 +327,13 @@ const _: () = assert!(DataHdr::SIZE <= FragmentHdr::SIZE);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tl::shm::outbox::Outbox;
+    use crate::tl::RingSender;
+    use crate::tl::adapter::StaddSender;
 
     #[test]
     fn a_record_that_is_not_taken_is_the_error_of_the_lane() {
-        assert_eq!(taken::<Outbox>(true), Ok(()));
-        assert_eq!(taken::<Outbox>(false), Err(LaneError::Unusable));
+        assert_eq!(taken::<RingSender>(true), Ok(()));
+        assert_eq!(taken::<RingSender>(false), Err(LaneError::Unusable));
+        assert_eq!(taken::<StaddSender>(false), Err(LaneError::Refused));
     }
 }

@@ -4,9 +4,11 @@ use super::sender::IbSender;
 use crate::tl::Token;
 use crate::tl::contract::{LaneError, LaneOps, QpTransport, RecordHdr, ShortAm, Teardown};
 use crate::tl::lane::sends_records;
+use crate::tl::lane_short::copies_records;
 
 impl LaneOps for IbSender {
     sends_records!(LaneError::Refused, Ok);
+    copies_records!();
 
     /// The queue pair is destroyed.
     const STOPS_WHEN_DROPPED: bool = true;
@@ -88,13 +90,7 @@ impl ShortAm for IbSender {
         len: usize,
         count: impl FnOnce(),
     ) -> bool {
-        if !self.has_inline_budget() {
-            return false;
-        }
-        // Before the send: nothing has to be saved across that call.
-        count();
         // SAFETY: the caller's bytes.
-        unsafe { self.send_tiny(kind, imm(), data, len) };
-        true
+        unsafe { self.send_tiny(kind, imm, data, len, count) }
     }
 }

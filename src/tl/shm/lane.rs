@@ -3,6 +3,7 @@
 use super::outbox::Outbox;
 use super::ring::Unusable;
 use super::split_copy::{SplitCopy, SplitCopyId};
+use crate::sys::copy;
 use crate::tl::contract::{LaneError, LaneOps, RecordHdr, Teardown};
 use crate::tl::lane::sends_records;
 
@@ -15,6 +16,29 @@ impl From<Unusable> for LaneError {
 impl LaneOps for Outbox {
     sends_records!(LaneError::Unusable, |sent| Ok(sent?));
     const IS_MAPPED: bool = true;
+
+    #[inline(always)]
+    unsafe fn am_now(
+        &mut self,
+        kind: u8,
+        imm: u64,
+        data: *const u8,
+        len: usize,
+        received: impl FnOnce() -> Option<u64>,
+    ) -> bool {
+        let sent = self.send(kind, 0, imm, len, move |record| {
+            // SAFETY: the record has room for `len` bytes, as many as are readable at `data`.
+            unsafe { copy::to_shared(record, data, len) };
+        });
+        // No prefetch in a peer that threads share: its next message begins with an atomic exchange, which would wait
+        // for the cache lines that are being fetched.
+        if sent == Ok(true)
+            && let Some(received) = received()
+        {
+            self.look_ahead_of_long(received);
+        }
+        sent == Ok(true)
+    }
 
     fn is_abandoned(&self) -> bool {
         Self::is_abandoned(self)

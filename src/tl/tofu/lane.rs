@@ -4,9 +4,11 @@ use super::sender::TofuSender;
 use crate::tl::Token;
 use crate::tl::contract::{LaneError, LaneOps, RecordHdr, ShortAm, Teardown};
 use crate::tl::lane::sends_records;
+use crate::tl::lane_short::copies_records;
 
 impl LaneOps for TofuSender {
     sends_records!(LaneError::Refused, Ok);
+    copies_records!();
     const STAYS_UNUSED: bool = true;
 
     /// Short records and puts have to take their turn behind what is pending.
@@ -58,6 +60,8 @@ impl LaneOps for TofuSender {
 }
 
 impl ShortAm for TofuSender {
+    const RENEWS: bool = true;
+
     #[inline(always)]
     unsafe fn am_short(
         &mut self,
@@ -67,11 +71,17 @@ impl ShortAm for TofuSender {
         len: usize,
         count: impl FnOnce(),
     ) -> bool {
-        // SAFETY: the caller's bytes and mode.
-        let sent = unsafe { self.send_tiny(kind, imm(), data, len) };
-        if sent {
-            count();
+        if !self.has_send_budget() {
+            return false;
         }
-        sent
+        // Before the send: nothing has to be saved across that call.
+        count();
+        // SAFETY: the caller's bytes and mode.
+        unsafe { self.send_tiny(kind, imm(), data, len) };
+        true
+    }
+
+    fn renew_short(&mut self) -> bool {
+        self.refill_send_budget()
     }
 }

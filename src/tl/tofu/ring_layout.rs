@@ -179,10 +179,9 @@ impl RingWriter {
         window.min((free / GRAIN) as u32)
     }
 
-    /// Offset of the next frame, which has room.
-    #[inline(always)]
-    pub fn next(&self) -> u64 {
-        self.cursor.begin()
+    /// Offset of the last frame, which has `len` bytes.
+    pub fn last(&self, len: usize) -> u64 {
+        self.cursor.at - (len as u64).next_multiple_of(GRAIN)
     }
 
     /// Offset of the next frame, of `len` bytes, which has room; steps over it.
@@ -287,6 +286,7 @@ mod tests {
         for _ in 0..100_000 {
             while writer.has_room(1, next) {
                 let at = writer.place(next);
+                assert_eq!(writer.last(next), at);
                 assert!(at % GRAIN == 0 && at + next as u64 <= SHAPE.count_at());
                 for &(other, len) in &flying {
                     assert!(at + next as u64 <= other || other + len as u64 <= at);

@@ -4,27 +4,40 @@ use super::{IbSender, MAX_INLINE, RcOrUd};
 use crate::wire::packet_hdr::{BYE, CREDIT, HEAD, MORE, PacketHdr};
 
 impl IbSender {
-    /// Sends a record of up to [`TINY`](crate::sys::copy::TINY) bytes within the inline budget.
+    /// Sends a record of up to [`TINY`](crate::sys::copy::TINY) bytes within the inline budget. False: the budget is
+    /// used up. `imm` and `count` are called when it is not, before the post.
     ///
     /// # Safety
-    /// [`has_inline_budget`](Self::has_inline_budget) is true; `len` bytes at `from` are readable.
+    /// `len` bytes at `from` are readable.
     #[inline(always)]
-    pub unsafe fn send_tiny(&mut self, kind: u8, imm: u64, from: *const u8, len: usize) {
+    pub unsafe fn send_tiny(
+        &mut self,
+        kind: u8,
+        imm: impl FnOnce() -> u64,
+        from: *const u8,
+        len: usize,
+        count: impl FnOnce(),
+    ) -> bool {
         let RcOrUd::Rc { rc_ep, sent, .. } = &mut self.transport else {
-            return;
+            return false;
         };
+        if !rc_ep.has_inline_budget() {
+            return false;
+        }
+        count();
         let head = PacketHdr {
             len,
             kind,
             aux: 0,
             credit: self.flow.take_ack() as u16,
-            imm,
+            imm: imm(),
         };
         *sent = sent.wrapping_add(1);
         // SAFETY: by the caller, `from` is readable for `len` bytes, and the inline budget is not used up.
         if !unsafe { rc_ep.post_tiny(head.encode(), from, len) } {
             self.fail();
         }
+        true
     }
 
     /// Whether a record of `len` bytes, or any shorter one, can be sent now.

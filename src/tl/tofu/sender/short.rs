@@ -85,15 +85,18 @@ impl TofuSender {
         }
     }
 
-    /// Sends a record of at most [`TINY`](copy::TINY) bytes. False: it is not sent.
+    /// Whether the budget of short records is not used up.
+    #[inline(always)]
+    pub fn has_send_budget(&self) -> bool {
+        self.short != 0
+    }
+
+    /// Sends a record of at most [`TINY`](copy::TINY) bytes within the budget of short records.
     ///
     /// # Safety
-    /// Single-thread mode; `len` bytes at `data` are readable.
+    /// Single-thread mode; [`has_send_budget`](Self::has_send_budget) is true; `len` bytes at `data` are readable.
     #[inline(always)]
-    pub unsafe fn send_tiny(&mut self, kind: u8, imm: u64, data: *const u8, len: usize) -> bool {
-        if self.short == 0 && !self.refill_send_budget() {
-            return false;
-        }
+    pub unsafe fn send_tiny(&mut self, kind: u8, imm: u64, data: *const u8, len: usize) {
         let head = PacketHdr {
             len,
             kind,
@@ -103,9 +106,12 @@ impl TofuSender {
         };
         let mut frame = [MaybeUninit::<u8>::uninit(); PIGGYBACK];
         let bytes: *mut u8 = frame.as_mut_ptr().cast();
+        // Counted before the post: nothing has to be saved across it.
+        self.short -= 1;
+        self.posts();
         let to = RemoteAddr {
             vcq: self.to.vcq,
-            stadd: self.to.ring + self.writer.next(),
+            stadd: self.to.ring + self.writer.place(HEAD + len),
         };
         let post_flags = PostFlags {
             flags: OpFlags::STRONG_ORDER | OpFlags::REMOTE_MRQ_NOTICE,
@@ -118,17 +124,37 @@ impl TofuSender {
             self.vcq_ops.put_bytes(bytes, HEAD + len, to, post_flags)
         };
         if code != SUCCESS {
-            return false;
+            // SAFETY: header and data are written, and the frame was placed.
+            unsafe { self.send_again(bytes) };
         }
-        self.writer.place(HEAD + len);
-        self.short -= 1;
-        self.posts();
-        true
+    }
+
+    /// The VCQ was busy for the frame that was placed last, or refused it: posts it again.
+    ///
+    /// # Safety
+    /// A header, and the data whose length it has, are readable at `frame`.
+    #[cold]
+    #[inline(never)]
+    unsafe fn send_again(&mut self, frame: *const u8) {
+        // SAFETY: the caller's header and data.
+        let frame = unsafe {
+            let head = PacketHdr::decode(&*frame.cast());
+            std::slice::from_raw_parts(frame, HEAD + head.len)
+        };
+        let to = RemoteAddr {
+            vcq: self.to.vcq,
+            stadd: self.to.ring + self.writer.last(frame.len()),
+        };
+        let mut queue = self.iface.queue.lock();
+        let result = queue.send_short(self.tag, frame, to, OpFlags::REMOTE_MRQ_NOTICE);
+        drop(queue);
+        if let Err(code) = result {
+            self.fail(code);
+        }
     }
 
     /// Renews the budget of short records. False: none can be sent now, or the ring is counted.
-    #[inline(never)]
-    fn refill_send_budget(&mut self) -> bool {
+    pub fn refill_send_budget(&mut self) -> bool {
         if self.to.counted || self.is_held_back() {
             return false;
         }
