@@ -79,17 +79,14 @@ unsafe fn fill_in(e: &Endpoint, params: *const ucp_ep_params_t) {
             e.set_err_mode(enum_raw((*params).err_mode) as u8);
         }
         if has(UCP_EP_PARAM_FIELD_ERR_HANDLER) {
-            // The handler's argument is what a stream poll answers with, unless the program gives user data.
-            e.err_cb.set((*params).err_handler.cb);
-            e.user_data.set((*params).err_handler.arg);
+            e.set_err_handler((*params).err_handler);
         }
         if has(UCP_EP_PARAM_FIELD_USER_DATA) {
-            e.user_data.set((*params).user_data);
-            e.user_data_given.set(true);
+            e.set_user_data((*params).user_data);
         }
         if has(UCP_EP_PARAM_FIELD_NAME) && !(*params).name.is_null() {
             // A new endpoint has no name yet.
-            let _ = e.name.set(CString::from(CStr::from_ptr((*params).name)));
+            e.set_name(CString::from(CStr::from_ptr((*params).name)));
         }
     }
 }
@@ -251,17 +248,12 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
         }
         if has(UCP_EP_ATTR_FIELD_NAME) {
             let name = e
-                .name
-                .get()
+                .name()
                 .map_or_else(|| format!("{ep:p}"), |n| n.to_string_lossy().into_owned());
             output::name(&raw mut (*attr).name, &name);
         }
         if has(UCP_EP_ATTR_FIELD_USER_DATA) {
-            (*attr).user_data = if e.user_data_given.get() {
-                e.user_data.get()
-            } else {
-                std::ptr::null_mut()
-            };
+            (*attr).user_data = e.queried_user_data();
         }
         if has(UCP_EP_ATTR_FIELD_TRANSPORTS) {
             let out = &mut (*attr).transports;
@@ -381,11 +373,9 @@ pub unsafe fn modify_ep(
     // SAFETY: the caller's handle.
     let e = unsafe { &*endpoint_of(ep) };
     if let Some(handler) = err_handler {
-        e.err_cb.set(handler.cb);
-        e.user_data.set(handler.arg);
+        e.set_err_handler(handler);
     }
     if let Some(data) = user_data {
-        e.user_data.set(data);
-        e.user_data_given.set(true);
+        e.set_user_data(data);
     }
 }

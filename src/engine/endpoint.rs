@@ -8,7 +8,7 @@ use super::stream::RxStream;
 use crate::ctypes::*;
 use bitflags::bitflags;
 use std::cell::{Cell, OnceCell, UnsafeCell};
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{
     AtomicBool, AtomicI8, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, Ordering,
@@ -65,25 +65,25 @@ pub struct Endpoint {
     remote_err_mode: AtomicU8,
     flags: AtomicU16,
     /// The user's error handler. Set by the thread that makes or modifies the endpoint.
-    pub err_cb: Cell<ucp_err_handler_cb_t>,
+    err_cb: Cell<ucp_err_handler_cb_t>,
     /// Argument of `err_cb` and user data for the stream poll: `ucp_ep_params_t.user_data`, or `err_handler.arg` where
     /// the program gave none with it; null if it gave neither.
-    pub user_data: Cell<*mut c_void>,
+    user_data: Cell<*mut c_void>,
     /// `ucp_ep_params_t.user_data` was given once: `ucp_ep_query` answers with `user_data`.
-    pub user_data_given: Cell<bool>,
+    user_data_given: Cell<bool>,
     /// The status with which it failed, 0 if it did not.
     failure: AtomicI8,
     /// The user holds it, though it may be internal: to reply to a message, or because stream bytes have arrived for
     /// it.
-    pub user_held: AtomicBool,
+    user_held: AtomicBool,
     /// It has sent a message that requests a reply: the peer has made its counterpart.
-    pub reply_requested: AtomicBool,
+    reply_requested: AtomicBool,
     /// The user's name for it.
-    pub name: OnceCell<CString>,
+    name: OnceCell<CString>,
     /// What it has received as a byte stream, made by the first byte or receive. Guarded by `Worker::streams`.
     pub(super) stream: UnsafeCell<Option<Box<RxStream>>>,
     /// Token of its session of sockaddr connection establishment, 0 for none. Set before other threads find it.
-    pub session: Cell<u64>,
+    session: Cell<u64>,
 }
 
 impl Endpoint {
@@ -187,6 +187,89 @@ impl Endpoint {
         self.remote_err_mode.store(mode, Ordering::Relaxed);
     }
 
+    /// The user's error handler.
+    pub fn err_cb(&self) -> ucp_err_handler_cb_t {
+        self.err_cb.get()
+    }
+
+    /// Sets the user's error handler and its argument, which is what a stream poll answers with, unless the program
+    /// gives user data later.
+    pub fn set_err_handler(&self, handler: ucp_err_handler_t) {
+        self.err_cb.set(handler.cb);
+        self.user_data.set(handler.arg);
+    }
+
+    /// Argument of the error handler, and user data for the stream poll.
+    pub fn user_data(&self) -> *mut c_void {
+        self.user_data.get()
+    }
+
+    /// Sets the user data.
+    pub fn set_user_data(&self, user_data: *mut c_void) {
+        self.user_data.set(user_data);
+        self.user_data_given.set(true);
+    }
+
+    /// The user data that the program gave as such, or null.
+    pub fn queried_user_data(&self) -> *mut c_void {
+        if self.user_data_given.get() {
+            self.user_data.get()
+        } else {
+            std::ptr::null_mut()
+        }
+    }
+
+    /// The user's name for it.
+    pub fn name(&self) -> Option<&CStr> {
+        self.name.get().map(CString::as_c_str)
+    }
+
+    /// Sets the user's name for it. An endpoint keeps the first one.
+    pub fn set_name(&self, name: CString) {
+        let _ = self.name.set(name);
+    }
+
+    /// Frees its name, the only memory that it owns.
+    ///
+    /// # Safety
+    /// There is no reference to the endpoint.
+    pub unsafe fn free_name(this: *mut Self) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { (*this).name.take() });
+    }
+
+    /// Whether the user holds it, though it may be internal.
+    pub fn is_user_held(&self) -> bool {
+        // Relaxed: only progress reads it.
+        self.user_held.load(Ordering::Relaxed)
+    }
+
+    /// The user is given it.
+    pub fn set_user_held(&self) {
+        self.user_held.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has sent a message that requests a reply.
+    pub fn has_requested_reply(&self) -> bool {
+        // Relaxed: read by the close of the endpoint, which follows the send.
+        self.reply_requested.load(Ordering::Relaxed)
+    }
+
+    /// It sends a message that requests a reply.
+    pub fn set_requested_reply(&self) {
+        self.reply_requested.store(true, Ordering::Relaxed);
+    }
+
+    /// Token of its session of sockaddr connection establishment, 0 for none.
+    pub fn session(&self) -> u64 {
+        self.session.get()
+    }
+
+    /// Sets the token of its session, before other threads find the endpoint.
+    pub fn set_session(&self, token: u64) {
+        self.session.set(token);
+    }
+
     /// Whether any of these flags is set.
     #[inline(always)]
     pub fn has(&self, flags: EpFlags) -> bool {
@@ -240,7 +323,7 @@ impl Endpoint {
     /// Whether its error handler is called when it fails: with error handling, and always at the endpoints of clients
     /// and servers.
     pub fn reports_failures(&self) -> bool {
-        self.handles_errors() || self.session.get() != 0
+        self.handles_errors() || self.session() != 0
     }
 
     /// Whether the two ends disagree about error handling, which cannot work.

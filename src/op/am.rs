@@ -21,7 +21,6 @@ use crate::sys::log;
 use crate::wire::header::{AmImm, Kind};
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
 
 pub use fragments::on_fragment;
 
@@ -70,8 +69,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
         (r.data, r.peer, r.ep) = (data, Some(PeerRef::new(peer)), EndpointId::of(ep));
         r.msg.set_tail(m.header.cast(), m.header_len as u32);
         let reply = if flags & UCP_AM_SEND_FLAG_REPLY as u32 != 0 {
-            // Relaxed: read by the close of the endpoint, which follows this call.
-            (*ep).reply_requested.store(true, Ordering::Relaxed);
+            (*ep).set_requested_reply();
             REPLY
         } else {
             0
@@ -271,8 +269,7 @@ unsafe fn call(
     let reply = if imm.flags & REPLY != 0 {
         peer.set_has_reply_endpoint();
         let ep = endpoints::reply_endpoint(worker, peer, imm.sn);
-        // Relaxed: only progress reads it.
-        ep.get().user_held.store(true, Ordering::Relaxed);
+        ep.get().set_user_held();
         ep.as_ptr().cast()
     } else {
         std::ptr::null_mut()

@@ -16,7 +16,6 @@ use crate::proto::{
 use crate::sys::{log, process};
 use crate::wire::header::{EpImm, Kind};
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
 
 /// `ucp_ep_close_nbx`. The handle is invalid from now on.
 ///
@@ -83,7 +82,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         failure
     };
     // Client and server both acknowledge an orderly close.
-    let in_order = e.session.get() != 0 && !force && !busy && failure == UCS_OK;
+    let in_order = e.session() != 0 && !force && !busy && failure == UCS_OK;
     // SAFETY: new requests that name no endpoint.
     let answer = unsafe {
         match if force { UCS_OK } else { failure } {
@@ -164,13 +163,13 @@ fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
 /// endpoint fails. A client and a server that have sent nothing close by the CM connection. Returns whether the message
 /// was sent.
 fn send_ep_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status_t) -> bool {
-    let connected_without_cm = e.session.get() == 0 && e.remote_err_mode() != UNSAID;
+    let connected_without_cm = e.session() == 0 && e.remote_err_mode() != UNSAID;
     let has_lane = connected_without_cm || peer.tx.lock().lane.is_some();
     // An internal endpoint of the peer is closed with this one, whatever the error handling modes are.
-    let answered = status == UCS_OK && e.reply_requested.load(Ordering::Relaxed);
+    let answered = status == UCS_OK && e.has_requested_reply();
     let notified = (e.reports_failures() || answered) && peer.status() == UCS_OK && has_lane;
     if notified {
-        if e.session.get() != 0 && e.has(EpFlags::FRESH) {
+        if e.session() != 0 && e.has(EpFlags::FRESH) {
             failure::send_ep_info(worker, e, peer);
         }
         let imm = EpImm {
@@ -240,12 +239,12 @@ pub fn free_retired(worker: &Worker) {
         let peer = e.peer();
         detach::note_idle(worker, peer);
         peer.release();
-        cm::endpoint_freed(worker, e.session.get());
+        cm::endpoint_freed(worker, e.session());
         let memory = ep.as_ptr();
         // SAFETY: the endpoint is closed, and the list had the last use of it: there is no reference to it any more.
         // `CLOSED` stays readable until the pool reuses the memory.
         unsafe {
-            drop((*memory).name.take());
+            Endpoint::free_name(memory);
             worker
                 .ep_pool
                 .lock()

@@ -17,7 +17,6 @@ use crate::sys::log;
 use crate::wire::header::{EpImm, Kind};
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::atomic::Ordering;
 
 const FEATURE: u64 = UCP_FEATURE_STREAM as u64;
 
@@ -394,10 +393,10 @@ pub unsafe fn poll(worker: &Worker, out: *mut ucp_stream_poll_ep_t, max: usize) 
         };
         // SAFETY: the caller's entries are writable; listed endpoints are not freed.
         unsafe {
-            ep.get().user_held.store(true, Ordering::Relaxed);
+            ep.get().set_user_held();
             out.add(i).write(ucp_stream_poll_ep_t {
                 ep: ep.as_ptr().cast(),
-                user_data: ep.get().user_data.get(),
+                user_data: ep.get().user_data(),
                 flags: 0,
                 reserved: [0; 16],
             });

@@ -4,7 +4,7 @@ use super::{endpoint, sink};
 use crate::ctypes::*;
 use crate::engine::cm::ConnRequest;
 use crate::engine::completion;
-use crate::engine::endpoint::{EndpointRef, EpFlags};
+use crate::engine::endpoint::{Endpoint, EndpointRef, EpFlags};
 use crate::engine::request::Request;
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::{self, peer_requests};
@@ -160,6 +160,6 @@ fn end_zcopies(w: &Worker, in_flight: Vec<*mut Request>) {
 /// There is no reference to the endpoint.
 unsafe fn retire(ep: EndpointRef) -> bool {
     // SAFETY: the caller's promise.
-    drop(unsafe { (*ep.as_ptr()).name.take() });
+    unsafe { Endpoint::free_name(ep.as_ptr()) };
     !ep.get().has(EpFlags::INTERNAL)
 }

@@ -151,7 +151,7 @@ pub fn fail_endpoint(worker: &Worker, ep: &Endpoint, status: ucs_status_t) {
         return;
     }
     end_stream(worker, ep, status);
-    if ep.reports_failures() && ep.err_cb.get().is_some() {
+    if ep.reports_failures() && ep.err_cb().is_some() {
         // SAFETY: an endpoint of the worker, which takes it out of the list when it is closed.
         let due = unsafe { EndpointRef::new(ep) };
         worker.err_handlers.lock().push(due, status);
@@ -192,9 +192,9 @@ pub fn call_handlers(worker: &Worker) -> u32 {
             return count;
         };
         let e = ep.get();
-        if let Some(cb) = e.err_cb.get() {
+        if let Some(cb) = e.err_cb() {
             // SAFETY: the user's function, with the arguments that UCP specifies.
-            unsafe { cb(e.user_data.get(), ep.as_ptr().cast(), status) };
+            unsafe { cb(e.user_data(), ep.as_ptr().cast(), status) };
             count += 1;
         }
         let closes = worker.err_handlers.lock().end();
@@ -211,7 +211,7 @@ pub fn call_handlers(worker: &Worker) -> u32 {
 /// Called at the first use of a `FRESH` endpoint.
 #[cold]
 pub fn send_ep_info(worker: &Worker, ep: &Endpoint, peer: &Peer) {
-    if ep.session.get() == 0 {
+    if ep.session() == 0 {
         send_err_mode(ep, peer);
     } else {
         server::send_cm_proof(worker, ep, peer);
@@ -271,7 +271,7 @@ pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t)
     match status {
         UCS_OK | UCS_ERR_CONNECTION_RESET if !ep.reports_failures() => {}
         // Clients and servers are notified at once, like in UCX.
-        UCS_OK if ep.session.get() == 0 => close_grace::begin(worker, ep),
+        UCS_OK if ep.session() == 0 => close_grace::begin(worker, ep),
         UCS_OK => end_session(worker, peer, ep),
         status => end_endpoint(worker, peer, ep, status),
     }

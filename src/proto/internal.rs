@@ -7,7 +7,6 @@
 use crate::engine::endpoint::{Endpoint, EndpointRef, EpFlags};
 use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
-use std::sync::atomic::Ordering;
 
 /// Maximum number of removed endpoints kept for replies: 100 bytes each, and their peers.
 const KEPT: usize = 256;
@@ -38,7 +37,7 @@ fn remove(worker: &Worker, peer: &Peer, e: &Endpoint) {
     }
     eps.internal -= 1;
     peer.notify_endpoints(&worker.stats, eps.all().len());
-    let user_held = e.user_held.load(Ordering::Relaxed);
+    let user_held = e.is_user_held();
     // Under the lock of `eps`, under which `forget` searches too: the endpoint is always in one of the two lists.
     if user_held {
         // SAFETY: an endpoint of the worker; progress takes it out of the list before it frees it.

@@ -37,7 +37,7 @@ pub fn client_endpoint(worker: &Worker) -> Result<EndpointRef, ucs_status_t> {
     )]
     let stub = Arc::new(Peer::stub(&worker.as_owner()));
     let ep = endpoints::numbered_endpoint(worker, &stub, number | CLIENT, number | SERVER);
-    ep.get().session.set(token);
+    ep.get().set_session(token);
     let session = CmSession {
         ep: Some(ep),
         closing: None,
@@ -70,7 +70,7 @@ pub fn connect(
     from: Option<SocketAddr>,
     client_id: u64,
 ) {
-    let (token, err_mode) = (ep.session.get(), ep.err_mode());
+    let (token, err_mode) = (ep.session(), ep.err_mode());
     let mut guard = worker.cm.lock();
     let Some(x) = guard.as_deref_mut() else {
         return;

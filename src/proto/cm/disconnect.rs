@@ -75,14 +75,11 @@ pub(super) fn on_gone(worker: &Worker, ep: Option<EndpointRef>, disconnect_byte:
 /// Answers the peer's disconnect, if it has arrived and the error handler of this endpoint has returned or there is
 /// none.
 pub fn answer(worker: &Worker, ep: &Endpoint) {
-    if ep.session.get() == 0
-        || !ep.has(EpFlags::FAILED)
-        || worker.err_handlers.lock().is_pending(ep)
-    {
+    if ep.session() == 0 || !ep.has(EpFlags::FAILED) || worker.err_handlers.lock().is_pending(ep) {
         return;
     }
     if let Some(x) = worker.cm.lock().as_deref_mut()
-        && let Some(session) = x.session(ep.session.get())
+        && let Some(session) = x.session(ep.session())
         && session.state == SessionState::Left
     {
         session.state = SessionState::Ended;
@@ -96,17 +93,12 @@ pub fn answer(worker: &Worker, ep: &Endpoint) {
 /// Handles a forced close, or the close of a failed endpoint. `behind`: a message reports the close, too. Called after
 /// the endpoint was removed from its peer's list.
 pub fn close_idle(worker: &Worker, ep: &Endpoint, behind: bool, force: bool) {
-    if ep.session.get() != 0
+    if ep.session() != 0
         && let Some(x) = worker.cm.lock().as_deref_mut()
     {
         // The peer may wait for the close of a failed endpoint: its own close can have been reported by a message
         // before the byte on the connection. This is the answer.
-        end(
-            x,
-            ep.session.get(),
-            behind,
-            force && !ep.has(EpFlags::FAILED),
-        );
+        end(x, ep.session(), behind, force && !ep.has(EpFlags::FAILED));
     }
 }
 
@@ -123,7 +115,7 @@ pub unsafe fn close(
     behind: bool,
     req: *mut Request,
 ) -> Option<ucs_status_t> {
-    let token = ep.session.get();
+    let token = ep.session();
     {
         let mut guard = worker.cm.lock();
         let Some(session) = guard.as_deref_mut().and_then(|x| x.session(token)) else {

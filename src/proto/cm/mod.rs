@@ -117,7 +117,7 @@ pub struct CmAddresses {
 /// The addresses of an endpoint's CM connection; `None` until it is connected.
 pub fn addresses(worker: &Worker, ep: &Endpoint) -> Option<CmAddresses> {
     let mut guard = worker.cm.lock();
-    let session = guard.as_deref_mut()?.session(ep.session.get())?;
+    let session = guard.as_deref_mut()?.session(ep.session())?;
     Some(CmAddresses {
         local: session.local?,
         remote: session.remote,

@@ -70,7 +70,7 @@ pub unsafe fn accept(
         return Err(UCS_ERR_CONNECTION_RESET);
     }
     // Its messages can arrive before the reply.
-    ep.get().session.set(token);
+    ep.get().set_session(token);
     ep.get().set(EpFlags::FRESH);
     let session = CmSession {
         ep: Some(ep),
@@ -110,9 +110,7 @@ pub fn reject(contact: &mut CmConn, status: ucs_status_t) {
 /// Called before a server's endpoint sends for the first time: the client may not have received the reply yet.
 pub fn send_cm_proof(worker: &Worker, ep: &Endpoint, peer: &Peer) {
     let mut guard = worker.cm.lock();
-    let session = guard
-        .as_deref_mut()
-        .and_then(|x| x.session(ep.session.get()));
+    let session = guard.as_deref_mut().and_then(|x| x.session(ep.session()));
     let Some(secret) = session.map(|session| session.secret) else {
         return;
     };
