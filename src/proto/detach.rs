@@ -54,7 +54,7 @@ fn settle(peer: &Peer, tx: &mut PeerTx, answer: CloseAnswer) {
 /// Resets the count of endpoints between the two workers.
 fn forget(peer: &Peer, tx: &mut PeerTx) {
     tx.is_known = false;
-    peer.eps.lock().next_sn = 0;
+    peer.eps.lock().reset_numbers();
     peer.forget_endpoints();
 }
 

@@ -32,10 +32,9 @@ pub fn end_all(worker: &Worker, peer: &Peer) {
 fn remove(worker: &Worker, peer: &Peer, e: &Endpoint) {
     let mut eps = peer.eps.lock();
     // Under the lock: another thread may be creating the endpoint for the user, or closing it.
-    if !e.is_internal() || !eps.remove(e) {
+    if !eps.remove_internal(e) {
         return;
     }
-    eps.internal -= 1;
     peer.notify_endpoints(&worker.stats, eps.all().len());
     let user_held = e.is_user_held();
     // Under the lock of `eps`, under which `forget` searches too: the endpoint is always in one of the two lists.
@@ -86,10 +85,7 @@ pub fn forget(worker: &Worker, peer: &Peer, e: &Endpoint) {
     if !e.is_internal() {
         return;
     }
-    e.clear(EpFlags::INTERNAL);
-    if eps.by_sn(e.sn).is_some_and(|found| found.is(e)) {
-        eps.internal -= 1;
-    } else {
+    if !eps.adopt_closing(e) {
         worker.ended.lock().retain(|other| !other.is(e));
     }
 }

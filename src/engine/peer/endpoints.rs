@@ -1,7 +1,11 @@
 //! The endpoints to one peer, with lookup by serial number.
 
-use crate::engine::endpoint::{Endpoint, EndpointRef};
+use crate::engine::endpoint::{Endpoint, EndpointRef, EpFlags};
+use crate::wire::header::SN_BITS;
 use std::collections::HashMap;
+
+/// Serial numbers below this one are counted by both sides; those of clients and servers are above.
+const COUNTED: u32 = 1 << (SN_BITS - 1);
 
 /// The endpoints to a peer. An endpoint is found by its number in constant time, however many were closed before.
 #[derive(Default)]
@@ -12,15 +16,90 @@ pub struct EpTable {
     #[allow(clippy::box_collection, reason = "8 bytes of each peer instead of 48")]
     displaced: Option<Box<HashMap<u32, EndpointRef>>>,
     /// Number of the next endpoint that the user makes.
-    pub next_sn: u32,
+    next_sn: u32,
     /// In the peer of the own worker: number of the endpoint that the last one with `NO_LOOPBACK` leads to, until it is
     /// made.
-    pub other_half: Option<u32>,
+    other_half: Option<u32>,
     /// How many of them are internal.
-    pub internal: u32,
+    internal: u32,
 }
 
 impl EpTable {
+    /// The numbers of an endpoint that the user makes: its own and that of its counterpart.
+    pub fn take_number(&mut self) -> (u32, u32) {
+        let sn = self.take_numbers(1);
+        (sn, sn)
+    }
+
+    /// The numbers of an endpoint of the worker to itself without loopback: such endpoints form pairs, and the first of
+    /// two takes the number of the second as well.
+    pub fn take_number_of_half(&mut self) -> (u32, u32) {
+        let mask = COUNTED - 1;
+        if let Some(sn) = self.other_half.take() {
+            return (sn, sn.wrapping_sub(1) & mask);
+        }
+        let sn = self.take_numbers(2);
+        let other = (sn + 1) & mask;
+        self.other_half = Some(other);
+        (sn, other)
+    }
+
+    fn take_numbers(&mut self, count: u32) -> u32 {
+        let sn = self.next_sn;
+        self.next_sn = (sn + count) % COUNTED;
+        sn
+    }
+
+    /// Begins to count again: neither worker has an endpoint to the other.
+    pub fn reset_numbers(&mut self) {
+        self.next_sn = 0;
+    }
+
+    /// The counterpart's number of the endpoint with number `sn`, which a message of the peer names.
+    pub fn remote_sn_of(&self, sn: u32) -> u32 {
+        if self.other_half == Some(sn) {
+            sn.wrapping_sub(1) & (COUNTED - 1)
+        } else {
+            sn
+        }
+    }
+
+    /// Whether both sides count endpoints with such a number. Clients and servers agree on others before they use them.
+    pub fn is_counted(sn: u32) -> bool {
+        sn < COUNTED
+    }
+
+    /// Whether the user has not made the endpoint with this counted number yet, which is in no table.
+    pub fn is_to_come(&self, sn: u32) -> bool {
+        let ahead = sn.wrapping_sub(self.next_sn) % COUNTED;
+        // Numbers wrap: half of them count as future ones.
+        self.other_half == Some(sn) || ahead < COUNTED / 2
+    }
+
+    /// The internal endpoint with this number, which becomes the user's: the number is new to the user.
+    pub fn adopt(&mut self, sn: u32) -> Option<EndpointRef> {
+        // Searched only if there can be one: programs make thousands of endpoints to one peer.
+        let waiting = (self.internal > 0).then(|| self.by_sn(sn)).flatten()?;
+        self.internal -= 1;
+        waiting.get().clear(EpFlags::INTERNAL);
+        Some(waiting)
+    }
+
+    /// Makes an internal endpoint one of the user, which closes it. False if it is not in the table.
+    pub fn adopt_closing(&mut self, ep: &Endpoint) -> bool {
+        ep.clear(EpFlags::INTERNAL);
+        let is_listed = self.by_sn(ep.sn).is_some_and(|found| found.is(ep));
+        self.internal -= u32::from(is_listed);
+        is_listed
+    }
+
+    /// Removes an endpoint if it is internal. False if it is not, or not in the table.
+    pub fn remove_internal(&mut self, ep: &Endpoint) -> bool {
+        let is_removed = ep.is_internal() && self.remove(ep);
+        self.internal -= u32::from(is_removed);
+        is_removed
+    }
+
     /// Whether the user has an endpoint.
     pub fn any_open(&self) -> bool {
         self.all.len() > self.internal as usize
@@ -47,6 +126,7 @@ impl EpTable {
     /// Adds an endpoint that is in no table.
     pub fn insert(&mut self, ep: EndpointRef) {
         let slot = self.all.len() as u32;
+        self.internal += u32::from(ep.get().is_internal());
         self.all.push(ep);
         self.set_slot(ep, slot);
     }
@@ -135,5 +215,17 @@ mod tests {
         assert!(finds(&eps, 77, &second));
         assert!(eps.remove(&second));
         assert!(eps.by_sn(77).is_none());
+    }
+
+    #[test]
+    fn two_halves_have_each_others_numbers_and_numbers_wrap() {
+        let mut eps = EpTable::default();
+        assert_eq!(eps.take_number_of_half(), (0, 1));
+        assert_eq!((eps.remote_sn_of(1), eps.is_to_come(1)), (0, true));
+        assert_eq!(eps.take_number_of_half(), (1, 0));
+        assert_eq!((eps.remote_sn_of(1), eps.is_to_come(1)), (1, false));
+        eps.next_sn = COUNTED - 1;
+        assert_eq!(eps.take_number(), (COUNTED - 1, COUNTED - 1));
+        assert!(eps.is_to_come(0) && !eps.is_to_come(COUNTED - 1));
     }
 }
