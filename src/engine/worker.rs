@@ -72,7 +72,7 @@ pub struct Worker {
     fast_path_recv: Cell<bool>,
     /// Most messages that the running receive loop handles. In a forked child the loop ends with the message whose
     /// callback has forked. The progress thread's.
-    pub receive_limit: Cell<u32>,
+    receive_limit: Cell<u32>,
     /// The process that made it: a forked child inherits it and must not use it.
     origin: Origin,
     /// Disables it in forked children; set once its address is stable.
@@ -122,19 +122,19 @@ pub struct Worker {
     /// Whether there is work in these lists, in the network or in `peer_lists`.
     pub progress_flags: ProgressFlags,
     /// A fence was called while remote accesses by message were outstanding.
-    pub fenced: AtomicBool,
+    fenced: AtomicBool,
     /// A fence was ever called: connections that are made from now on keep their gets in order, too.
-    pub fences: AtomicBool,
+    fences: AtomicBool,
     /// Failed peers that were replaced: endpoints still lead to them.
     pub replaced_peers: MtLock<Vec<Box<Peer>>>,
     /// Failed peers that are in no list any more and that progress may still name. The progress thread's.
     pub unlisted: MtLock<Vec<Box<Peer>>>,
     /// Initial `losses` of a new peer: more than any freed peer had. Under the lock of `peers`.
-    pub losses: AtomicU32,
+    losses: AtomicU32,
     /// Tables of protocols that were printed.
-    pub printed_tables: parking_lot::Mutex<Vec<String>>,
+    printed_tables: parking_lot::Mutex<Vec<String>>,
     /// Compare-and-swaps that found another value, modulo 2^32: by any thread, and a few may be lost.
-    pub failed_swaps: AtomicU32,
+    failed_swaps: AtomicU32,
     /// The statistics page, for other processes. Last: the fields above point into it.
     pub stats: StatsPage,
 }
@@ -188,6 +188,68 @@ impl Worker {
     #[inline(always)]
     pub fn fast_path_recv(&self) -> bool {
         self.fast_path_recv.get()
+    }
+
+    /// Most messages that the running receive loop handles. The progress thread's.
+    #[inline(always)]
+    pub fn receive_limit(&self) -> u32 {
+        self.receive_limit.get()
+    }
+
+    /// Begins a receive loop of so many messages.
+    #[inline(always)]
+    pub fn set_receive_limit(&self, messages: u32) {
+        self.receive_limit.set(messages);
+    }
+
+    /// Whether the last fence was called while remote accesses by message were outstanding.
+    #[inline(always)]
+    pub fn is_fenced(&self) -> bool {
+        // Relaxed: a fence of another thread is ordered by the program.
+        self.fenced.load(Ordering::Relaxed)
+    }
+
+    /// A fence is called. `busy`: remote accesses by message are outstanding.
+    pub fn set_fenced(&self, busy: bool) {
+        self.fenced.store(busy, Ordering::Relaxed);
+    }
+
+    /// Whether connections that are made from now on keep their gets in order, too.
+    pub fn fences_new_lanes(&self) -> bool {
+        // Relaxed: a fence stores it before it takes the lock of each lane.
+        self.fences.load(Ordering::Relaxed)
+    }
+
+    /// Connections that are made from now on keep their gets in order, too.
+    pub fn set_fences_new_lanes(&self) {
+        // Relaxed: read under the lock of a lane that is being opened, before pending requests are posted on it.
+        self.fences.store(true, Ordering::Relaxed);
+    }
+
+    /// Compare-and-swaps that found another value, modulo 2^32.
+    #[inline(always)]
+    pub fn failed_swaps(&self) -> u32 {
+        // Relaxed: the counter orders no other data.
+        self.failed_swaps.load(Ordering::Relaxed)
+    }
+
+    /// Counts a compare-and-swap that found another value. Returns their number.
+    #[inline(always)]
+    pub fn count_failed_swap(&self) -> u32 {
+        // Relaxed, a load and a store: counts lost between threads do no harm.
+        let failures = self.failed_swaps().wrapping_add(1);
+        self.failed_swaps.store(failures, Ordering::Relaxed);
+        failures
+    }
+
+    /// Whether a table of protocols is printed for the first time.
+    pub fn is_first_print(&self, table: &str) -> bool {
+        let mut tables = self.printed_tables.lock();
+        let is_new = !tables.iter().any(|printed| printed == table);
+        if is_new {
+            tables.push(table.to_owned());
+        }
+        is_new
     }
 
     /// Wakes progress, which may sleep in another thread, because there is work.

@@ -104,9 +104,9 @@ fn on_eagers(worker: &Worker, first: Message, mut next: impl FnMut() -> Option<M
         arrived = next();
     }
     drop(matcher);
-    worker.receive_limit.set(found as u32);
+    worker.set_receive_limit(found as u32);
     let mut next = 0;
-    while next < worker.receive_limit.get() {
+    while next < worker.receive_limit() {
         // SAFETY: one of the first `found` entries, which the loop before has written. The matcher has removed the
         // request: this thread owns it. The records are readable during the call.
         unsafe {

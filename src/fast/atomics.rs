@@ -17,7 +17,6 @@ use crate::tl::amo::{self, AmoOp};
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::Ordering;
 
 /// Bits of `op_attr_mask` that the fast path accepts, besides the datatype, which must be there.
 const SIMPLE: u32 = UCP_OP_ATTR_FIELD_REPLY_BUFFER as u32
@@ -129,10 +128,9 @@ unsafe fn atomic_slow(
     unsafe {
         let worker = (*ep).worker.get();
         let p = Param::new(param, worker.extra_op_flags());
-        // Relaxed, here and below: the counter orders no other data.
-        let before = worker.failed_swaps.load(Ordering::Relaxed);
+        let before = worker.failed_swaps();
         let result = op::amo::atomic(ep, op, buffer, count, addr, rkey, &p);
-        let failures = worker.failed_swaps.load(Ordering::Relaxed);
+        let failures = worker.failed_swaps();
         if failures != before {
             back_off_at_times(worker, failures);
         }
@@ -144,7 +142,7 @@ unsafe fn atomic_slow(
 #[cold]
 #[inline(never)]
 fn note_failure(worker: &Worker) {
-    back_off_at_times(worker, op::amo::count_failure(worker));
+    back_off_at_times(worker, worker.count_failed_swap());
 }
 
 /// Backs off at one of [`FAILURES_PER_LOOK`] failed compare-and-swaps.
@@ -191,10 +189,7 @@ unsafe fn change<const SIZE: u8>(
     };
     // SAFETY: the caller's endpoint is valid; worker and peer outlive it.
     let (e, worker, peer) = unsafe { (&*ep, (*ep).worker.get(), (*ep).peer()) };
-    if e.has(EpFlags::SPECIAL | slow_path)
-        || !peer.is_connected()
-        || worker.fenced.load(Ordering::Relaxed)
-    {
+    if e.has(EpFlags::SPECIAL | slow_path) || !peer.is_connected() || worker.is_fenced() {
         return None;
     }
     let word = rkey.word(addr, SIZE.into())?;

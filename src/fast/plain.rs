@@ -10,7 +10,6 @@ use crate::op::param::Param;
 use crate::op::{endpoint as endpoints, rma, sgl};
 use crate::sys::cma::CmaDirection;
 use std::ffi::c_void;
-use std::sync::atomic::Ordering;
 
 /// Datatypes of words of 4 and of 8 bytes.
 pub(super) const FOUR: u64 = 4 << 3;
@@ -24,9 +23,7 @@ pub(super) const EIGHT: u64 = 8 << 3;
 pub(super) unsafe fn is_plain(ep: *const Endpoint, rkey: *const Rkey) -> bool {
     // SAFETY: the caller's endpoint is valid; its worker outlives it.
     let (e, worker) = unsafe { (&*ep, (*ep).worker.get()) };
-    !rkey.is_null()
-        && !e.has(EpFlags::SPECIAL | EpFlags::SLOW_PATH_RMA)
-        && !worker.fenced.load(Ordering::Relaxed)
+    !rkey.is_null() && !e.has(EpFlags::SPECIAL | EpFlags::SLOW_PATH_RMA) && !worker.is_fenced()
 }
 
 /// Whether an adapter of the endpoint's peer can execute an operation on `len` bytes now. `slow_path`: the endpoint's
@@ -42,9 +39,7 @@ pub(super) fn is_plain_remote(
     len: usize,
 ) -> bool {
     // The flags of an endpoint do not say whether threads share the peer: access to mapped memory needs no lock.
-    let plain = !peer.tx.is_shared()
-        && !e.has(EpFlags::SPECIAL | slow_path)
-        && !worker.fenced.load(Ordering::Relaxed);
+    let plain = !peer.tx.is_shared() && !e.has(EpFlags::SPECIAL | slow_path) && !worker.is_fenced();
     plain && addr % len as u64 == 0 && peer.rma.is_idle()
 }
 

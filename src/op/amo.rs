@@ -20,7 +20,6 @@ use crate::sys::log;
 use crate::tl::amo::{self, AmoOp, CSWAP, SWAP, XOR};
 use crate::wire::header::{AmoHdr, Kind, UNNAMED};
 use std::ffi::c_void;
-use std::sync::atomic::Ordering;
 
 /// The header of an operation as a message.
 fn head(amo: AmoOp, fetch: bool) -> AmoHdr {
@@ -37,14 +36,6 @@ fn head(amo: AmoOp, fetch: bool) -> AmoHdr {
 /// Whether a compare-and-swap found another value than the expected one.
 fn has_failed(amo: AmoOp, old: u64) -> bool {
     amo.op == CSWAP && old != amo.compare
-}
-
-/// Counts a failed compare-and-swap. Returns their number.
-pub fn count_failure(worker: &Worker) -> u32 {
-    // Relaxed, a load and a store: counts lost between threads do no harm.
-    let failures = worker.failed_swaps.load(Ordering::Relaxed).wrapping_add(1);
-    worker.failed_swaps.store(failures, Ordering::Relaxed);
-    failures
 }
 
 /// `ucp_atomic_op_nbx`: one atomic operation by any path.
@@ -89,7 +80,7 @@ pub unsafe fn atomic(
             let old = amo::execute(local, amo);
             store(reply, old, amo.size);
             if has_failed(amo, old) {
-                count_failure(worker);
+                worker.count_failed_swap();
             }
             let tally = peer.stats().of(path.counted());
             tally.add(amo.size.into());

@@ -20,7 +20,6 @@ use crate::tl::registrar::MrUse;
 use crate::tl::rma::RmaDevice;
 use crate::tl::{CmaFault, CmaRemote, LaneSender, TlZcopy, Token};
 use std::ffi::c_void;
-use std::sync::atomic::Ordering;
 
 pub(super) const FEATURE: u64 = UCP_FEATURE_RMA as u64;
 
@@ -43,7 +42,7 @@ pub fn path(
     let keyed =
         || rkey.tl.device_keys(addr, len).is_some() && select::ib_reaches(worker, peer, len);
     let adapter = select::adapter(keyed, || rkey.tl.has_stadd(addr, len));
-    if !rkey.empty && worker.fenced.load(Ordering::Relaxed) {
+    if !rkey.empty && worker.is_fenced() {
         let settled = match adapter {
             Some(_) => answers::is_answered(peer),
             None => flush::is_settled(peer),
@@ -118,7 +117,7 @@ impl RmaOp<'_> {
             && flags.backlog() < rma_sw::MOST
             && self.data.as_contig().is_some()
             && !p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)
-            && !self.worker.fenced.load(Ordering::Relaxed)
+            && !self.worker.is_fenced()
     }
 
     /// Registers the user's memory for the adapter, if the transfer is to be in place. A put with `FAST_CMPL` is copied

@@ -20,7 +20,6 @@ use crate::tl::ring_sink::RingSink;
 use crate::tl::sink::{LostPart, PeerContact, PeerState, Sink};
 use crate::tl::{CmaPeer, IfaceKind, InboxLocator, Lane, LaneTarget, Message, TlWorker, Token};
 use crate::wire::header::{Kind, SignalWord};
-use std::sync::atomic::Ordering;
 
 /// Handles the most frequent messages: the hot path's part of a sink.
 pub trait ShortMessages: Copy {
@@ -275,8 +274,7 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
         if tx.lane.is_some() || peer.uses_inbox() {
             return Err(lane);
         }
-        // Relaxed: a fence stores it before it takes the lock of each lane.
-        if self.worker.fences.load(Ordering::Relaxed) {
+        if self.worker.fences_new_lanes() {
             lane.fence();
         }
         peer.set_qp_transport(lane.qp_transport());

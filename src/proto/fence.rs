@@ -24,13 +24,9 @@ pub fn start(worker: &Worker) -> ucs_status_t {
     }
     // A pending request may be RMA. The result is stored under the locks, so that a stale result of another thread does
     // not replace it.
-    let busy = worker.any_peer_then(
-        |p| !flush::is_settled(p),
-        |busy| worker.fenced.store(busy, Ordering::Relaxed),
-    );
+    let busy = worker.any_peer_then(|p| !flush::is_settled(p), |busy| worker.set_fenced(busy));
     if busy {
-        // Relaxed: read under the lock of a lane that is being opened, before pending requests are posted on it.
-        worker.fences.store(true, Ordering::Relaxed);
+        worker.set_fences_new_lanes();
         signal_all(worker);
     }
     fence(Ordering::SeqCst);

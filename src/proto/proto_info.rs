@@ -322,10 +322,8 @@ pub fn print_connected(worker: &Worker, peer: &Peer) {
     {
         let title = format!("{} {}", worker.ctx.name, kind(worker, peer));
         let text = draw(&title, table);
-        let mut texts = worker.printed_tables.lock();
-        if !texts.contains(&text) {
+        if worker.is_first_print(&text) {
             log::asked(&text);
-            texts.push(text);
         }
     }
 }

@@ -13,7 +13,6 @@ use crate::engine::request::Request;
 use crate::engine::worker::{Rx, Worker};
 use crate::sys::spare;
 use crate::tl::contract::Teardown;
-use std::sync::atomic::Ordering;
 
 /// Called when the requests of a failed peer are complete: [`progress`] drops its lane. Called in progress.
 pub fn begin(worker: &Worker, peer: &Peer) {
@@ -154,7 +153,7 @@ fn unlist(worker: &Worker) {
     // A peer that connects again must be distinguished from one that has not noticed an earlier failure.
     let most = unlisted.iter().map(|peer| peer.losses().saturating_add(1));
     if let Some(most) = most.max() {
-        worker.losses.fetch_max(most, Ordering::Relaxed);
+        worker.raise_losses(most);
     }
 }
 

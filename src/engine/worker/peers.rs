@@ -90,6 +90,12 @@ impl Worker {
         self.wake();
     }
 
+    /// Peers that are made from now on begin with so many losses at least.
+    pub fn raise_losses(&self, losses: u32) {
+        // Relaxed: under the lock of `peers`.
+        self.losses.fetch_max(losses, Ordering::Relaxed);
+    }
+
     /// Requests that progress connects to a peer.
     pub fn connect(&self, peer: &Peer) {
         // A peer without a target is connected by its fallback.
