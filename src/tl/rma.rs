@@ -112,6 +112,34 @@ pub struct RmaPart<'a> {
     pub outstanding: &'a mut u32,
 }
 
+impl RmaPart<'_> {
+    /// Posts the rest by copies through buffers of the lane: `post` gets the offset of a piece in both memories, its
+    /// first byte here, and the bytes from there on, and returns how many of them it has posted; 0: there is no room.
+    /// Returns whether all is posted.
+    ///
+    /// # Safety
+    /// `len` bytes are at `data`.
+    #[inline(always)]
+    pub(super) unsafe fn by_copies(
+        self,
+        mut post: impl FnMut(u64, *mut u8, usize) -> usize,
+    ) -> bool {
+        while (*self.offset as usize) < self.len {
+            let at = *self.offset as usize;
+            // SAFETY: the piece is within the caller's memory.
+            let here = unsafe { self.data.add(at) };
+            let n = post(*self.offset, here, self.len - at);
+            if n == 0 {
+                return false;
+            }
+            *self.offset += n as u64;
+            // A put is complete when it is posted.
+            *self.outstanding += u32::from(!self.writes);
+        }
+        true
+    }
+}
+
 /// Which option limits the number of devices that share a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Striping {

@@ -38,30 +38,27 @@ impl RmaOps for IbSender {
         if !self.is_connected() {
             return None;
         }
-        let RmaPart { offset, addr, .. } = part;
+        let RmaPart {
+            addr,
+            writes,
+            token,
+            ..
+        } = part;
         let key = part.key.of_port(self.remote_port())?;
-        while (*offset as usize) < part.len {
-            let (at, left) = (*offset as usize, part.len - *offset as usize);
-            let there = RemoteMem {
-                addr: addr.wrapping_add(*offset),
-                key,
-            };
-            // SAFETY: the part is within the caller's memory.
-            let n = unsafe {
-                let here = part.data.add(at);
-                if part.writes {
+        let post = |offset, here: *mut u8, left| {
+            let addr = addr.wrapping_add(offset);
+            let there = RemoteMem { addr, key };
+            // SAFETY: `left` bytes of the caller's memory are at `here`.
+            unsafe {
+                if writes {
                     self.write(there, left, |to, n| to.copy_from_nonoverlapping(here, n))
                 } else {
-                    self.read(there, here, left, part.token)
+                    self.read(there, here, left, token)
                 }
-            };
-            if n == 0 {
-                return Some(false);
             }
-            *offset += n as u64;
-            *part.outstanding += u32::from(!part.writes);
-        }
-        Some(true)
+        };
+        // SAFETY: the caller's memory.
+        Some(unsafe { part.by_copies(post) })
     }
 
     #[inline(always)]

@@ -28,26 +28,20 @@ impl RmaOps for TofuSender {
     #[inline(always)]
     unsafe fn rma_bcopy(&mut self, part: RmaPart<'_>) -> Option<bool> {
         let first = part.key.stadd()?;
-        let RmaPart { offset, .. } = part;
-        while (*offset as usize) < part.len {
-            let (at, left) = (*offset as usize, part.len - *offset as usize);
-            let there = first.wrapping_add(*offset);
-            // SAFETY: the part is within the caller's memory.
-            let n = unsafe {
-                let here = part.data.add(at);
-                if part.writes {
+        let RmaPart { writes, token, .. } = part;
+        let post = |offset, here: *mut u8, left| {
+            let there = first.wrapping_add(offset);
+            // SAFETY: `left` bytes of the caller's memory are at `here`.
+            unsafe {
+                if writes {
                     self.write(there, left, |to, n| to.copy_from_nonoverlapping(here, n))
                 } else {
-                    self.read(there, here, left, part.token)
+                    self.read(there, here, left, token)
                 }
-            };
-            if n == 0 {
-                return Some(false);
             }
-            *offset += n as u64;
-            *part.outstanding += u32::from(!part.writes);
-        }
-        Some(true)
+        };
+        // SAFETY: the caller's memory.
+        Some(unsafe { part.by_copies(post) })
     }
 
     /// Rails move their shares, and the connection's own VCQ the rest.
