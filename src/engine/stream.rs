@@ -81,13 +81,13 @@ pub struct RxStream {
     /// Bytes in `chunks`.
     bytes: usize,
     /// Receives that wait, in order.
-    pub posted: VecDeque<*mut Request>,
+    posted: VecDeque<*mut Request>,
     /// The first receive is out of `posted`: progress is filling it, with the user's functions.
-    pub filling: bool,
+    filling: bool,
     /// In `StreamQueue::ready`.
     in_ready_list: bool,
     /// The endpoint has failed: no bytes arrive any more.
-    pub ended: Option<ucs_status_t>,
+    ended: Option<ucs_status_t>,
     /// A chunk for reuse.
     spare: Option<StreamChunk>,
 }
@@ -207,6 +207,57 @@ impl RxStream {
         self.filling || !self.posted.is_empty()
     }
 
+    /// The first waiting receive, if bytes that arrive may be copied into it: no unread bytes precede them, and
+    /// progress fills no receive.
+    pub fn direct(&self) -> Option<*mut Request> {
+        let is_free = self.bytes == 0 && !self.filling;
+        is_free.then(|| self.first_posted()).flatten()
+    }
+
+    /// The first waiting receive.
+    pub fn first_posted(&self) -> Option<*mut Request> {
+        self.posted.front().copied()
+    }
+
+    /// Adds a receive, which waits behind all others.
+    pub fn post(&mut self, req: *mut Request) {
+        self.posted.push_back(req);
+    }
+
+    /// Removes the first waiting receive, which is complete.
+    pub fn unpost(&mut self) {
+        self.posted.pop_front();
+    }
+
+    /// Removes the first waiting receive, which progress fills with the user's functions, until
+    /// [`end_filling`](Self::end_filling).
+    pub fn begin_filling(&mut self) {
+        self.posted.pop_front();
+        self.filling = true;
+    }
+
+    /// Progress has filled the first receive. `done`: its status if it is complete; else it waits again, unless the
+    /// endpoint has failed. Returns the status with which it ends now.
+    pub fn end_filling(
+        &mut self,
+        req: *mut Request,
+        done: Option<ucs_status_t>,
+    ) -> Option<ucs_status_t> {
+        self.filling = false;
+        let end = done.or(self.ended);
+        if end.is_none() {
+            self.posted.push_front(req);
+        }
+        end
+    }
+
+    /// The endpoint has failed: no bytes arrive any more. Takes out the waiting receives, without the one that progress
+    /// is filling.
+    pub fn end(&mut self, status: ucs_status_t) -> Vec<*mut Request> {
+        self.ended = Some(status);
+        self.drain()
+    }
+
     /// Stores received bytes. Small messages share a chunk: an unread stream takes about as much memory as was sent.
     ///
     /// # Safety
@@ -314,7 +365,7 @@ impl RxStream {
     }
 
     /// Takes out the waiting receives, without the one that progress is filling: that one sees `ended`.
-    pub fn drain(&mut self) -> Vec<*mut Request> {
+    fn drain(&mut self) -> Vec<*mut Request> {
         self.posted.drain(..).collect()
     }
 }

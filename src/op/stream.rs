@@ -197,7 +197,7 @@ unsafe fn take_now(
         if only_now {
             return UCS_ERR_NO_RESOURCE;
         }
-        s.posted.push_back(req);
+        s.post(req);
         UCS_INPROGRESS
     }
 }
@@ -246,7 +246,7 @@ pub unsafe fn on_data(worker: &Worker, peer: &Peer, imm: u64, src: *const u8, le
             r.offset += n as u64;
             done += n;
             if is_done(r) {
-                s.posted.pop_front();
+                s.unpost();
                 drop(streams);
                 r.info.length = r.offset as usize;
                 completion::complete(req, UCS_OK);
@@ -258,10 +258,7 @@ pub unsafe fn on_data(worker: &Worker, peer: &Peer, imm: u64, src: *const u8, le
 /// The posted receive into which bytes can be copied directly: no unread bytes precede them, and it calls no function
 /// of the user.
 fn direct(s: &stream::RxStream, len: usize) -> Option<*mut Request> {
-    if s.bytes() > 0 || s.filling {
-        return None;
-    }
-    let req = *s.posted.front()?;
+    let req = s.direct()?;
     // SAFETY: posted requests are not freed.
     let r = unsafe { &*req };
     (!is_generic(&r.data) && wanted(r, len) > 0).then_some(req)
@@ -278,8 +275,8 @@ unsafe fn fill_posted(worker: &Worker, peer: &Peer, sn: u32) {
                 return;
             };
             let s = streams.of(ep.get());
-            let req = s.posted.front().copied();
-            let Some((req, n)) = req
+            let Some((req, n)) = s
+                .first_posted()
                 .map(|req| (req, s.wanted(&*req)))
                 .filter(|&(_, n)| n > 0)
             else {
@@ -287,10 +284,9 @@ unsafe fn fill_posted(worker: &Worker, peer: &Peer, sn: u32) {
                 return;
             };
             let r = &mut *req;
-            s.posted.pop_front();
             if is_generic(&r.data) {
+                s.begin_filling();
                 let bytes = s.take_out(n);
-                s.filling = true;
                 drop(streams);
                 let status = unpack(r, &bytes);
                 if let Some(status) = put_back(worker, peer, sn, req, status) {
@@ -301,9 +297,9 @@ unsafe fn fill_posted(worker: &Worker, peer: &Peer, sn: u32) {
             s.fill(r, n);
             r.info.length = r.offset as usize;
             if !is_done(r) {
-                s.posted.push_front(req);
                 continue;
             }
+            s.unpost();
             drop(streams);
             completion::complete(req, UCS_OK);
         }
@@ -326,12 +322,7 @@ unsafe fn put_back(
             return done.or(Some(UCS_ERR_CANCELED));
         };
         let s = streams.of(ep.get());
-        s.filling = false;
-        let end = done.or(s.ended);
-        if end.is_none() {
-            s.posted.push_front(req);
-        }
-        end
+        s.end_filling(req, done)
     }
 }
 

@@ -173,9 +173,7 @@ pub fn fail_endpoint(worker: &Worker, ep: &Endpoint, status: ucs_status_t) {
 fn end_stream(worker: &Worker, ep: &Endpoint, status: ucs_status_t) {
     let mut streams = worker.streams.lock();
     // SAFETY: the caller's endpoint is valid.
-    let stream = unsafe { streams.of(ep) };
-    stream.ended = Some(status);
-    let waiting = stream.drain();
+    let waiting = unsafe { streams.of(ep) }.end(status);
     drop(streams);
     for req in waiting {
         // SAFETY: the request was removed from the stream: this thread owns it.
