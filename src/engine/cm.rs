@@ -160,9 +160,9 @@ pub struct CmState {
     /// Connection attempts of clients, the one that expires first in front.
     pub attempts: VecDeque<AttemptTimer>,
     /// A descriptor was ready when the worker was about to sleep.
-    pub urgent: bool,
+    urgent: bool,
     /// Sessions that wait for the peer: those that are not open yet, and those that close.
-    pub pending_closes: usize,
+    waiting: usize,
     /// Number of the next client endpoint.
     next_number: u32,
     /// Replaced stub peers, by the token of their session: another thread that sends through the endpoint or closes it
@@ -194,7 +194,7 @@ impl CmState {
             due: VecDeque::new(),
             attempts: VecDeque::new(),
             urgent: false,
-            pending_closes: 0,
+            waiting: 0,
             next_number: 0,
             replaced: HashMap::new(),
             deferred: Vec::new(),
@@ -224,9 +224,25 @@ impl CmState {
         self.alarm.wake(&self.epoll, at)
     }
 
-    /// Clears the expired timer, so that the epoll set is not readable because of it.
-    pub fn timer_rang(&self) {
+    /// A descriptor is ready, and the worker is about to sleep: progress polls before the next clock tick.
+    pub fn set_urgent(&mut self) {
+        self.urgent = true;
+    }
+
+    /// Progress polls the epoll set. Clears the expired timer, so that the set is not readable because of it.
+    pub fn begin_progress(&mut self) {
+        self.urgent = false;
         self.alarm.drain();
+    }
+
+    /// One more session waits for its peer.
+    pub fn add_waiting(&mut self) {
+        self.waiting += 1;
+    }
+
+    /// A session does not wait for its peer any more.
+    pub fn end_waiting(&mut self) {
+        self.waiting -= 1;
     }
 
     /// When the next half-open connection, connection attempt or probe is due, coarse milliseconds.
@@ -240,7 +256,7 @@ impl CmState {
             _ => None,
         };
         let attempt = self.attempts.front().map(|attempt| attempt.until);
-        let probe = (self.pending_closes > 0).then(|| self.probed.saturating_add(self.keepalive));
+        let probe = (self.waiting > 0).then(|| self.probed.saturating_add(self.keepalive));
         let times = half_open_until.into_iter().chain(attempt);
         times.chain(probe.filter(|&at| at != u64::MAX)).min()
     }
@@ -248,7 +264,7 @@ impl CmState {
     /// Probes the peers of sessions that wait for an answer, if the keepalive interval has passed. Established sessions
     /// are probed by the keepalive of their transport.
     pub fn probe(&mut self) {
-        if self.pending_closes == 0 {
+        if self.waiting == 0 {
             return;
         }
         let now = clock::coarse_ms();
@@ -279,7 +295,7 @@ impl CmState {
 
     /// Whether there is work that should not wait for the next clock tick.
     pub fn is_busy(&self) -> bool {
-        self.urgent || self.pending_closes > 0 || !self.half_open.is_empty() || !self.due.is_empty()
+        self.urgent || self.waiting > 0 || !self.half_open.is_empty() || !self.due.is_empty()
     }
 
     /// Keeps the replaced stub peer of a session until nothing names it.

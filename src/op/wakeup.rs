@@ -80,7 +80,7 @@ fn pending(worker: &Worker, wake: &Wakeup) -> bool {
     let pending = wake.pending();
     if pending {
         if let Some(x) = worker.cm.lock().as_deref_mut() {
-            x.urgent = true;
+            x.set_urgent();
         }
         for &kind in IfaceKind::ALL {
             worker.progress_flags.raise(kind);

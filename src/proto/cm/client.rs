@@ -57,7 +57,7 @@ pub fn client_endpoint(worker: &Worker) -> Result<EndpointRef, ucs_status_t> {
     };
     x.entries
         .insert(token, CmEntry::CmSession(Box::new(session)));
-    x.pending_closes += 1;
+    x.add_waiting();
     Ok(ep)
 }
 
@@ -239,8 +239,9 @@ fn end_client(x: &mut CmState, token: u64) -> Option<Arc<Peer>> {
         contact.unwatch(&x.epoll, connecting);
     }
     session.state = SessionState::Ended;
-    x.pending_closes -= 1;
-    session.stub.clone()
+    let stub = session.stub.clone();
+    x.end_waiting();
+    stub
 }
 
 /// Handles an event of a client's connection: it proceeds, is established, or has failed.
@@ -304,7 +305,7 @@ pub(super) fn on_answer(worker: &Worker, x: &mut CmState, token: u64) -> CmOutco
             session.buffer = Vec::new();
             session.state = SessionState::Open;
             let address = seen_address(worker, address, session.contact.as_ref(), session.remote);
-            x.pending_closes -= 1;
+            x.end_waiting();
             CmOutcome::Accepted(Box::new(address))
         }
         Err(e) => {

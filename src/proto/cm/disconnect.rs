@@ -165,7 +165,7 @@ fn begin_disconnect(worker: &Worker, token: u64, behind: bool) {
     let _ = contact.send(&[if behind { BYE_BEHIND } else { BYE }]);
     if session.state == SessionState::Open {
         session.state = SessionState::FlushClose;
-        x.pending_closes += 1;
+        x.add_waiting();
         worker.progress_flags.raise(CmState::IFACE);
         return;
     }
@@ -217,7 +217,7 @@ fn on_answer(x: &mut CmState, token: u64, status: ucs_status_t) -> Option<EndedC
     let session = x.session(token)?;
     session.state = SessionState::Ended;
     let contact = session.contact.take();
-    x.pending_closes -= 1;
+    x.end_waiting();
     if let Some(contact) = contact {
         contact.unwatch(&x.epoll, false);
     }
@@ -272,7 +272,7 @@ fn end(x: &mut CmState, token: u64, behind: bool, force: bool) {
         session.state,
         SessionState::Connecting | SessionState::Asked | SessionState::FlushClose
     ) {
-        x.pending_closes -= 1;
+        x.end_waiting();
     }
     if let Some(mut contact) = session.contact {
         if session.state != SessionState::Left {

@@ -35,8 +35,7 @@ pub use stub_peer::on_proof;
 pub fn progress(worker: &Worker) -> u32 {
     let (ready, late): (Vec<u64>, Vec<u64>) = match worker.cm.lock().as_deref_mut() {
         Some(x) => {
-            x.urgent = false;
-            x.timer_rang();
+            x.begin_progress();
             half_open::expire(x);
             x.probe();
             let ready = match x.epoll.poll() {
