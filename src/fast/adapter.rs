@@ -8,6 +8,7 @@ use super::request::{arm_completion, request_of};
 use super::sender::sender_of;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, EpFlags};
+use crate::engine::peer::Peer;
 use crate::engine::request::{Request, TxState};
 use crate::engine::request_alloc;
 use crate::engine::rkey::Rkey;
@@ -21,7 +22,8 @@ use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::ptr;
 
-/// `ucp_put_nbx` of a contiguous buffer, with a key that has words.
+/// `ucp_put_nbx` of 8 bytes, with a key that has words. `len` is 8; a parameter, so that the others stay in their
+/// registers.
 ///
 /// # Safety
 /// The arguments are those of `ucp_put_nbx`; single-thread mode.
@@ -39,8 +41,30 @@ pub(super) unsafe fn put_words<S: AdapterSender>(
         if buffer.is_null() {
             return put_slow(ep, buffer, len, addr, rkey, param);
         }
-        if len == 8 && put_word::<S, 8>(ep, buffer.cast(), addr, rkey) {
+        if put_word::<S, 8>(ep, buffer.cast(), addr, rkey) {
             return ptr::null_mut();
+        }
+        put_short::<S>(ep, buffer, len, addr, rkey, param)
+    }
+}
+
+/// `ucp_put_nbx` of a contiguous buffer of another length than 8 bytes, with a key that has words.
+///
+/// # Safety
+/// The arguments are those of `ucp_put_nbx`; single-thread mode.
+#[inline(never)]
+pub(super) unsafe fn put_bytes<S: AdapterSender>(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    len: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, key and buffer; the slow path gets the caller's arguments.
+    unsafe {
+        if buffer.is_null() {
+            return put_slow(ep, buffer, len, addr, rkey, param);
         }
         if len > S::MAX_PUT && is_plain(ep, rkey) {
             return put_now::<S>(ep, buffer, len, addr, rkey, param);
@@ -99,15 +123,12 @@ pub(super) unsafe fn put_short<S: AdapterSender>(
                 return put_slow(ep, buffer, len, addr, rkey, param);
             }
         }
-        // The flags of an endpoint do not say whether threads share the peer: access to mapped memory needs no lock.
-        if len <= S::MAX_PUT
-            && is_alone::<S>(ep)
-            && let Some((sender, stats)) = sender_of::<S>(ep)
-            && let Some(to) = sender.remote(&(*rkey).tl, addr, len)
-        {
-            let count = || stats.of(StatProtocol::RmaCopy).add(len);
-            if sender.put_short(to, buffer.cast(), len, count) {
+        if len <= S::MAX_PUT {
+            if post_put::<S>((*ep).peer(), buffer.cast(), len, addr, &*rkey) {
                 return ptr::null_mut();
+            }
+            if S::RENEWS {
+                return put_renewed::<S>(ep, buffer, len, addr, rkey, param);
             }
         }
         if S::HAS_PUT_BCOPY {
@@ -118,11 +139,64 @@ pub(super) unsafe fn put_short<S: AdapterSender>(
     }
 }
 
-/// Whether the endpoint's peer is in single-thread mode.
+/// Posts a put of up to [`MAX_PUT`](crate::tl::rma_short::RmaShort::MAX_PUT) bytes, if nothing is pending. False:
+/// nothing was done.
+///
+/// # Safety
+/// No callback runs; single-thread mode if keys have words; `len` bytes are readable at `data`.
 #[inline(always)]
-unsafe fn is_alone<S: AdapterSender>(ep: *const Endpoint) -> bool {
-    // SAFETY: the caller's endpoint, whose peer outlives it.
-    S::HAS_WORDS || !unsafe { (*ep).peer() }.tx.is_shared()
+unsafe fn post_put<S: AdapterSender>(
+    peer: &Peer,
+    data: *const u8,
+    len: usize,
+    addr: u64,
+    rkey: &Rkey,
+) -> bool {
+    // SAFETY: single-thread mode, as tested; the caller's bytes.
+    unsafe {
+        if is_alone::<S>(peer)
+            && let Some(sender) = sender_of::<S>(peer)
+            && let Some(to) = sender.remote(&rkey.tl, addr, len)
+        {
+            let count = || peer.stats().of(StatProtocol::RmaCopy).add(len);
+            return sender.put_short(to, data, len, count);
+        }
+        false
+    }
+}
+
+/// [`put_short`] by a sender that has refused the put, once in many. A function of its own: a call in that one would
+/// have to save the parameters.
+#[cold]
+#[inline(never)]
+unsafe fn put_renewed<S: AdapterSender>(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    len: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, whose peer outlives it, and its other promises, which the callees require.
+    unsafe {
+        let peer = (*ep).peer();
+        if is_alone::<S>(peer)
+            && let Some(sender) = sender_of::<S>(peer)
+        {
+            sender.renew_put();
+        }
+        match post_put::<S>(peer, buffer.cast(), len, addr, &*rkey) {
+            true => ptr::null_mut(),
+            false => put_now::<S>(ep, buffer, len, addr, rkey, param),
+        }
+    }
+}
+
+/// Whether the peer is in single-thread mode. The flags of an endpoint do not say whether threads share the peer:
+/// access to mapped memory needs no lock.
+#[inline(always)]
+fn is_alone<S: AdapterSender>(peer: &Peer) -> bool {
+    S::HAS_WORDS || !peer.tx.is_shared()
 }
 
 /// Puts `len` bytes that are copied into a registered buffer, if there is one.
@@ -138,12 +212,13 @@ unsafe fn put_bcopy<S: AdapterSender>(
     // SAFETY: the caller's endpoint, key and buffer are valid, the peer outlives the endpoint, and the caller's other
     // promises are those that the callees require.
     unsafe {
-        if is_alone::<S>(ep)
-            && let Some((sender, stats)) = sender_of::<S>(ep)
+        let peer = (*ep).peer();
+        if is_alone::<S>(peer)
+            && let Some(sender) = sender_of::<S>(peer)
             && let Some(to) = sender.remote(&(*rkey).tl, addr, len)
             && sender.put_bcopy(to, buffer.cast(), len)
         {
-            stats.of(StatProtocol::RmaCopy).add(len);
+            peer.stats().of(StatProtocol::RmaCopy).add(len);
             return ptr::null_mut();
         }
         put_now::<S>(ep, buffer, len, addr, rkey, param)
@@ -227,16 +302,17 @@ unsafe fn get_short<S: AdapterSender>(
     let len = into.1;
     // SAFETY: the caller's endpoint, buffer and structure are valid; the request is new.
     unsafe {
-        // The flags of an endpoint do not say whether threads share the peer: access to mapped memory needs no lock.
-        if len > S::MAX_GET || !is_alone::<S>(ep) {
+        let peer = (*ep).peer();
+        if len > S::MAX_GET || !is_alone::<S>(peer) {
             return None;
         }
-        let (sender, stats) = sender_of::<S>(ep)?;
-        let from = sender.remote(&rkey.tl, addr, len)?;
+        let sender = sender_of::<S>(peer)?;
         let slot = sender.get_slot(len)?;
+        let from = sender.remote(&rkey.tl, addr, len)?;
         let req = request_of(ep, &Param::new(param, 0))?;
         arm_completion(&mut *req, into.0, len);
-        let count = || stats.of(StatProtocol::RmaCopy).add(len);
+        // The peer is loaded again: kept until here, it would have to be saved.
+        let count = || (*ep).peer().stats().of(StatProtocol::RmaCopy).add(len);
         if !sender.get_short(slot, from, into, Request::token(req), count) {
             request_alloc::recycle(req);
             return None;
@@ -272,7 +348,7 @@ pub(super) unsafe fn atomic<S: AdapterSender>(
         if !is_plain_remote(&*ep, worker, peer, slow_path, addr, len) {
             return None;
         }
-        let (sender, stats) = sender_of::<S>(ep)?;
+        let sender = sender_of::<S>(peer)?;
         let at = sender.amo_slot(&rkey.tl, addr, len)?;
         let reply: *mut u8 = p.reply_buffer().cast();
         let fetches = p.has(UCP_OP_ATTR_FIELD_REPLY_BUFFER);
@@ -281,7 +357,10 @@ pub(super) unsafe fn atomic<S: AdapterSender>(
         }
         let amo = S::amo(&worker.ctx.tl, (op, size), operand.cast(), reply)?;
         // Counted as mapped: the target's processor executes nothing.
-        let count = || stats.of(StatProtocol::AmoMapped).add(len);
+        let count = || {
+            let stats = (*ep).peer().stats();
+            stats.of(StatProtocol::AmoMapped).add(len);
+        };
         if !fetches {
             return sender
                 .amo_short(at, amo, None, count)

@@ -34,7 +34,10 @@ pub unsafe fn put(
             return put_slow(ep, buffer, count, addr, rkey, param);
         }
         if p.mask & SPECIAL == 0 && (*rkey).tl.has_words() {
-            return adapter::put_words::<StaddSender>(ep, buffer, count, addr, rkey, param);
+            return match count {
+                8 => adapter::put_words::<StaddSender>(ep, buffer, count, addr, rkey, param),
+                _ => adapter::put_bytes::<StaddSender>(ep, buffer, count, addr, rkey, param),
+            };
         }
     }
     let len = plain_length(&p, count).unwrap_or(0);

@@ -160,7 +160,7 @@ unsafe fn am_send_in_turn(
 /// Posts a record of up to [`TINY`] bytes by the sender of the peer's lane. False: nothing was done.
 ///
 /// # Safety
-/// The requirements of [`known_sender`]; the user's buffer has `len` bytes.
+/// The endpoint is valid; the requirements of [`known_sender`] for its peer; the user's buffer has `len` bytes.
 #[inline(always)]
 unsafe fn post_short<S: LaneSender + ShortAm>(
     ep: *const Endpoint,
@@ -170,10 +170,12 @@ unsafe fn post_short<S: LaneSender + ShortAm>(
     len: usize,
 ) -> bool {
     // SAFETY: the caller's promises.
-    let Some((sender, stats)) = (unsafe { known_sender::<S>(ep) }) else {
+    let peer = unsafe { (*ep).peer() };
+    // SAFETY: the caller's promises.
+    let Some(sender) = (unsafe { known_sender::<S>(peer) }) else {
         return false;
     };
-    let count = || stats.of(StatProtocol::Short).add(len);
+    let count = || peer.stats().of(StatProtocol::Short).add(len);
     // SAFETY: the caller's promises.
     unsafe { sender.am_short(kind as u8, imm, buffer.cast(), len, count) }
 }
@@ -181,12 +183,12 @@ unsafe fn post_short<S: LaneSender + ShortAm>(
 /// Whether the sender of the peer's lane takes a short record after all.
 ///
 /// # Safety
-/// The requirements of [`known_sender`].
+/// The endpoint is valid; the requirements of [`known_sender`] for its peer.
 #[inline(always)]
 unsafe fn renew_short<S: LaneSender + ShortAm>(ep: *const Endpoint) -> bool {
     // SAFETY: the caller's promises.
-    let sender = unsafe { known_sender::<S>(ep) };
-    sender.is_some_and(|(sender, _)| sender.renew_short())
+    let sender = unsafe { known_sender::<S>((*ep).peer()) };
+    sender.is_some_and(ShortAm::renew_short)
 }
 
 /// Tagged send of `len` bytes, at most [`TINY`], to a peer whose lane has this sender. In single-thread mode, without a

@@ -27,6 +27,8 @@ pub trait RmaShort {
     const HAS_GET_ONCE: bool = false;
     /// Atomic operations on words of 4 bytes exist.
     const HAS_AMO32: bool = false;
+    /// [`renew_put`](Self::renew_put) may make room.
+    const RENEWS: bool = false;
     /// Bytes of the longest [`put_short`](Self::put_short).
     const MAX_PUT: usize;
     /// Bytes of the longest [`get_short`](Self::get_short), if the lane has no lower limit.
@@ -70,6 +72,9 @@ pub trait RmaShort {
         len: usize,
         count: impl FnOnce(),
     ) -> bool;
+
+    /// Called when [`put_short`](Self::put_short) has refused a put: makes room for more, if there is any.
+    fn renew_put(&mut self) {}
 
     /// Puts bytes through a buffer. False: nothing was done.
     ///

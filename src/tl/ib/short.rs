@@ -58,10 +58,10 @@ impl RmaShort for IbSender {
 
     #[inline(always)]
     fn get_slot(&mut self, len: usize) -> Option<NonNull<RcEp>> {
-        let most = self.most_at_once();
-        self.rc_with_slot()
-            .filter(|_| len <= most)
-            .map(NonNull::from)
+        if len > self.most_at_once() {
+            return None;
+        }
+        self.rc_with_slot().map(NonNull::from)
     }
 
     #[inline(always)]

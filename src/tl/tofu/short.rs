@@ -11,6 +11,7 @@ use crate::tl::{TlContext, TlRkey, Token};
 impl RmaShort for TofuSender {
     const HAS_WORDS: bool = true;
     const HAS_AMO32: bool = true;
+    const RENEWS: bool = true;
     const MAX_PUT: usize = PIGGYBACK;
     /// The slow path can receive longer data without a copy.
     const MAX_GET: usize = PIGGYBACK;
@@ -49,7 +50,6 @@ impl RmaShort for TofuSender {
         len: usize,
         count: impl FnOnce(),
     ) -> bool {
-        self.refill_budget();
         let granted = self.take_budget();
         if granted {
             count();
@@ -57,6 +57,10 @@ impl RmaShort for TofuSender {
             unsafe { self.write_tiny(to, data, len) };
         }
         granted
+    }
+
+    fn renew_put(&mut self) {
+        self.refill_budget();
     }
 
     #[inline(always)]

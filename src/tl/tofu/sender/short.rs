@@ -165,7 +165,9 @@ impl TofuSender {
 
     /// Renews the budget of short puts, unless something has to be posted before them.
     pub fn refill_budget(&mut self) {
-        if self.put_budget <= 0 && !self.is_held_back() {
+        // A negative budget counts as 0: it does not fall further with each put that has to wait.
+        self.put_budget = self.put_budget.max(0);
+        if self.put_budget == 0 && !self.is_held_back() {
             let spare = self.spare();
             // Leaves some posts for records.
             let put_budget = match spare.checked_sub(FOR_RECORDS) {
