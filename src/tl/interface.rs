@@ -8,14 +8,25 @@ use std::os::fd::BorrowedFd;
 /// Maximum time that the destruction of a worker waits for the peers of one interface, milliseconds.
 pub const LINGER_MS: u64 = 1000;
 
+/// How the progress of an interface is compiled into that of its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgressBy {
+    /// As part of the worker's.
+    Inlining,
+    /// By a call.
+    Call,
+    /// By a call, with a sink that has no copy of the short path ([`Sink::cold`]).
+    ColdCall,
+}
+
 /// What one worker has of a transport, besides its lanes: queues, sockets, connections, incoming rings.
 ///
 /// The thread that progresses the worker calls these functions, one at a time, with no lock of a peer. Every function
 /// is called statically, by [`TlRx`](super::TlRx).
 pub trait Interface {
     const KIND: IfaceKind;
-    /// Progress is part of the function that progresses all interfaces, not called by it.
-    const IS_INLINED: bool = false;
+    /// How the worker's progress calls its progress.
+    const PROGRESS: ProgressBy = ProgressBy::Call;
     /// It is polled in each progress call of the worker, from the first on.
     const IS_ALWAYS_POLLED: bool = false;
     /// Its device accesses user memory: it is closed after the others, and frees what it has then.
@@ -38,9 +49,6 @@ pub trait Interface {
         }
         count
     }
-
-    /// A progress call of the worker ends that has progressed the interface of sockets.
-    fn end_progress(&self) {}
 
     /// Polls what does not wait for the clock, which has not advanced. Returns the number of events.
     fn between_ticks<S: Sink<Peer = Self::Peer>>(&mut self, _sink: S) -> u32 {

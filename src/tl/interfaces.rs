@@ -7,7 +7,7 @@ pub use rings::PolledRings;
 use super::held::{Held, IfaceSlot};
 use super::ib::receive::short::{self, SoleIface};
 use super::ib::worker::IbWorker;
-use super::interface::Interface;
+use super::interface::{Interface, ProgressBy};
 use super::network::Network;
 use super::networks::networks;
 use super::ring_sink::RingSink;
@@ -87,7 +87,15 @@ macro_rules! progress_polled {
                 $(
                     $(#[$cfg])*
                     if polled(IfaceKind::$Kind) {
-                        count += progress(iface!(self, $net), sink, IfaceKind::$Kind);
+                        #[inline(never)]
+                        fn call<P: Copy + Eq, S: Sink<Peer = P>>(rx: &mut TlRx<P>, sink: S) -> u32 {
+                            progress(iface!(rx, $net), sink, IfaceKind::$Kind)
+                        }
+                        count += match progress_by(&iface!(self, $net)) {
+                            ProgressBy::Inlining => progress(iface!(self, $net), sink, IfaceKind::$Kind),
+                            ProgressBy::Call => call(self, sink),
+                            ProgressBy::ColdCall => call(self, sink.cold()),
+                        };
                     }
                 )*
                 count
@@ -160,8 +168,10 @@ impl<P: Copy + Eq> TlRx<P> {
     }
 
     /// A progress call of the worker ends that has progressed the sockets.
-    pub fn end_progress(&mut self) {
-        each!(self, iface => iface.end_progress());
+    pub fn end_progress(&self) {
+        if let Some(sockets) = self.tcp.as_deref() {
+            sockets.end_poll();
+        }
     }
 
     /// Polls what does not wait for the clock, or, if that has advanced to `now`, coarse milliseconds, does what is
@@ -261,22 +271,15 @@ impl<P: Copy + Eq> IfaceSlot<TofuWorker<P>> for TlRx<P> {
     }
 }
 
+/// How the interface, if there is one, is progressed.
+#[inline(always)]
+fn progress_by<I: Interface>(_: &Option<&mut I>) -> ProgressBy {
+    I::PROGRESS
+}
+
 /// Progresses an interface. Returns the number of events.
 #[inline(always)]
 fn progress<I: Interface, S: Sink<Peer = I::Peer>>(
-    iface: Option<&mut I>,
-    sink: S,
-    kind: IfaceKind,
-) -> u32 {
-    if I::IS_INLINED {
-        progress_here(iface, sink, kind)
-    } else {
-        progress_called(iface, sink, kind)
-    }
-}
-
-#[inline(always)]
-fn progress_here<I: Interface, S: Sink<Peer = I::Peer>>(
     iface: Option<&mut I>,
     sink: S,
     kind: IfaceKind,
@@ -285,16 +288,6 @@ fn progress_here<I: Interface, S: Sink<Peer = I::Peer>>(
         Some(iface) => iface.progress(sink),
         None => nothing(sink, kind),
     }
-}
-
-/// [`progress_here`] by a call.
-#[inline(never)]
-fn progress_called<I: Interface, S: Sink<Peer = I::Peer>>(
-    iface: Option<&mut I>,
-    sink: S,
-    kind: IfaceKind,
-) -> u32 {
-    progress_here(iface, sink, kind)
 }
 
 /// Closes an interface whose device accesses user memory (`users`), or another one. Returns whether it was closed.

@@ -2,14 +2,14 @@
 
 use super::worker::IbWorker;
 use super::{close, connect, connect_rails, receive, upkeep};
-use crate::tl::interface::Interface;
+use crate::tl::interface::{Interface, ProgressBy};
 use crate::tl::sink::Sink;
 use crate::tl::{IfaceKind, TlContext};
 use std::os::fd::BorrowedFd;
 
 impl<P: Copy + Eq> Interface for IbWorker<P> {
     const KIND: IfaceKind = IfaceKind::Ib;
-    const IS_INLINED: bool = true;
+    const PROGRESS: ProgressBy = ProgressBy::Inlining;
     const USES_USER_MEMORY: bool = true;
     type Peer = P;
 

@@ -4,7 +4,7 @@ use super::worker::TcpWorker;
 use crate::tl::ib::interface::raise;
 use crate::tl::ib::oob::IbOob;
 use crate::tl::ib::worker::IbWorker;
-use crate::tl::interface::Interface;
+use crate::tl::interface::{Interface, ProgressBy};
 use crate::tl::sink::Sink;
 use crate::tl::{IfaceKind, TlContext};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,6 +20,7 @@ pub struct Sockets<'a, P> {
 
 impl<P: Copy + Eq> Interface for Sockets<'_, P> {
     const KIND: IfaceKind = IfaceKind::Tcp;
+    const PROGRESS: ProgressBy = ProgressBy::ColdCall;
     type Peer = P;
 
     /// Connects in each call that polls, because attempts that have failed are repeated, and in no other.
@@ -27,13 +28,8 @@ impl<P: Copy + Eq> Interface for Sockets<'_, P> {
         if !self.sockets.is_due(self.has_rings) {
             return 0;
         }
-        let sink = sink.cold();
         self.connect(sink);
         self.poll(sink)
-    }
-
-    fn end_progress(&self) {
-        self.sockets.end_poll();
     }
 
     fn poll<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
