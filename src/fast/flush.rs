@@ -5,7 +5,6 @@ use super::plain::{flush_slow, may_be_null};
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::proto::answers;
-use crate::tl::Lane;
 use crate::tl::adapter::{FlushBy, StaddSender};
 use std::ptr;
 
@@ -23,11 +22,14 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
             && peer.is_connected()
             && peer.tx.alone().pending.is_empty()
         {
-            return match peer.tx.alone().lane.as_mut().map(Lane::flush_by) {
-                Some(FlushBy::Rkeys(sender)) => adapter::flush(ep, param, sender),
-                Some(FlushBy::Stadds(sender)) => flush_stadds(ep, param, sender),
-                Some(FlushBy::Memory) | None => flush_without_marker(ep, param),
-                Some(FlushBy::Other) => flush_slow(ep, param),
+            let lane = peer.tx.alone().lane.as_mut();
+            let Some(lane) = lane.filter(|lane| !lane.is_mapped()) else {
+                return flush_without_marker(ep, param);
+            };
+            return match lane.flush_by() {
+                FlushBy::Rkeys(sender) => adapter::flush(ep, param, sender),
+                FlushBy::Stadds(sender) => flush_stadds(ep, param, sender),
+                FlushBy::Other => flush_slow(ep, param),
             };
         }
         flush_slow(ep, param)

@@ -80,14 +80,13 @@ unsafe fn progress_ib(worker: &Worker) -> u32 {
         // SAFETY: the caller's promise.
         return unsafe { progress_tofu(worker) };
     }
-    if rx.tl.shm.is_empty()
-        && let Some(iface) = rx.tl.sole()
-    {
-        // SAFETY: the caller's promise; the interface belongs to `rx.tl`.
-        return unsafe { poll_sole(worker, iface) };
-    }
-    // SAFETY: the caller's promise.
-    unsafe { progress_shm(worker) }
+    let sole = rx.tl.sole().filter(|_| rx.tl.shm.is_empty());
+    let Some(iface) = sole else {
+        // SAFETY: the caller's promise.
+        return unsafe { progress_shm(worker) };
+    };
+    // SAFETY: the caller's promise; the interface belongs to `rx.tl`.
+    unsafe { poll_sole(worker, iface) }
 }
 
 /// Fast path of a worker with Tofu interfaces and nothing else to do; otherwise all of progress.

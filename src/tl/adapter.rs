@@ -17,10 +17,8 @@ pub trait AdapterSender: LaneSender + RmaOps + RmaShort {}
 impl AdapterSender for RkeySender {}
 impl AdapterSender for StaddSender {}
 
-/// What flushes a lane at once.
+/// What flushes a lane that leads through a device at once.
 pub enum FlushBy<'a> {
-    /// Nothing is left to wait for: the lane is memory.
-    Memory,
     Rkeys(&'a mut RkeySender),
     Stadds(&'a mut StaddSender),
     /// The slow path.
@@ -28,11 +26,10 @@ pub enum FlushBy<'a> {
 }
 
 impl Lane {
-    /// What flushes the lane at once.
+    /// What flushes a lane that leads through a device at once.
     #[inline(always)]
     pub fn flush_by(&mut self) -> FlushBy<'_> {
         match self {
-            Lane::Shm(_) => FlushBy::Memory,
             Lane::Ib(sender) => FlushBy::Rkeys(sender),
             Lane::Tofu(sender) => FlushBy::Stadds(sender),
             _ => FlushBy::Other,

@@ -65,10 +65,12 @@ type Batch = [MaybeUninit<ibv_wc>; BATCH];
 /// That of [`SoleIface::progress`]; all entries of `wcs` were written.
 #[inline(never)]
 unsafe fn arrived<H: HeldPorts>(held: H, iface: &IbIface, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
-    let act = |interfaces: &mut H::Interfaces, _| match interfaces.iface() {
-        // SAFETY: the caller's promise; the hold keeps callbacks from progress.
-        Some(ports) => unsafe { take_packets(ports, held.inlined(), iface, wcs) },
-        None => 0,
+    let act = |interfaces: &mut H::Interfaces, _| {
+        // SAFETY: the caller's promise: the worker has ports, and the hold keeps callbacks from progress.
+        unsafe {
+            let ports = interfaces.iface().unwrap_unchecked();
+            take_packets(ports, held.inlined(), iface, wcs)
+        }
     };
     // SAFETY: the caller's promise.
     unsafe { held.hold(act) }
@@ -80,10 +82,12 @@ unsafe fn arrived<H: HeldPorts>(held: H, iface: &IbIface, wcs: &[MaybeUninit<ibv
 /// That of [`arrived`].
 #[inline(never)]
 unsafe fn completed<H: HeldPorts>(held: H, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
-    let act = |interfaces: &mut H::Interfaces, _| match interfaces.iface() {
-        // SAFETY: the caller's promise; the hold keeps callbacks from progress.
-        Some(ports) => unsafe { take_these_ends(ports, held.called(), 0, wcs) },
-        None => 0,
+    let act = |interfaces: &mut H::Interfaces, _| {
+        // SAFETY: the caller's promise: the worker has ports, and the hold keeps callbacks from progress.
+        unsafe {
+            let ports = interfaces.iface().unwrap_unchecked();
+            take_these_ends(ports, held.called(), 0, wcs)
+        }
     };
     // SAFETY: the caller's promise.
     unsafe { held.hold(act) }
