@@ -95,6 +95,7 @@ fn names_of_transports_above_their_layer_are_caught() {
             "use T; const T: u8 = LaneTarget::Fat;\n",
             Some("LaneTarget::Fat"),
         ),
+        ("const K: K = IfaceKind::Fat;\n", Some("IfaceKind::Fat")),
     ];
     for (text, named) in texts {
         fs::write(src.join("op.rs"), text).unwrap();

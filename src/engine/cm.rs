@@ -179,7 +179,7 @@ pub struct CmState {
 
 impl CmState {
     /// Connection establishment is progressed whenever this interface is to be polled.
-    pub const IFACE: IfaceKind = IfaceKind::Tcp;
+    pub const IFACE: IfaceKind = IfaceKind::SOCKETS;
 
     /// An empty one. `keepalive`: interval of the probes of a server's host, milliseconds.
     ///

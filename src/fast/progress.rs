@@ -9,7 +9,7 @@ use crate::op::sink::WorkerSink;
 use crate::op::{deferred, listener, sink, tick};
 use crate::proto::tx;
 use crate::tl::held::Held;
-use crate::tl::{IfaceKind, PolledRings, SoleIface, TlRx};
+use crate::tl::{PolledRings, SoleIface, TlRx};
 
 /// `ucp_worker_progress`: returns the number of events. Returns 0 at once in a callback of progress, and while another
 /// thread progresses the worker.
@@ -26,7 +26,7 @@ pub fn progress(worker: &Worker) -> u32 {
     rx.calls -= 1;
     if !worker.progress_flags.none() || has_flags(rx) {
         // SAFETY: as said; the borrow of `rx` has ended.
-        return unsafe { progress_ib(worker) };
+        return unsafe { progress_sole(worker) };
     }
     poll_rings(worker, rx)
 }
@@ -73,12 +73,12 @@ fn handle_ring(worker: &Worker, rx: &mut Rx, first: usize) -> u32 {
 /// # Safety
 /// Single-thread mode; nothing borrows the worker's `rx`.
 #[inline(never)]
-unsafe fn progress_ib(worker: &Worker) -> u32 {
+unsafe fn progress_sole(worker: &Worker) -> u32 {
     // SAFETY: the caller's promise. Not used after the calls that borrow it again.
     let rx = unsafe { worker.rx.alone() };
-    if !worker.progress_flags.only(IfaceKind::Ib) || rx.calls == 0 || worker.tl.has_new_ring() {
+    if !worker.progress_flags.only(SoleIface::KIND) || rx.calls == 0 || worker.tl.has_new_ring() {
         // SAFETY: the caller's promise.
-        return unsafe { progress_tofu(worker) };
+        return unsafe { progress_device_rings(worker) };
     }
     let sole = rx.tl.sole().filter(|_| rx.tl.shm.is_empty());
     let Some(iface) = sole else {
@@ -94,10 +94,10 @@ unsafe fn progress_ib(worker: &Worker) -> u32 {
 /// # Safety
 /// Single-thread mode; nothing borrows the worker's `rx`.
 #[inline(never)]
-unsafe fn progress_tofu(worker: &Worker) -> u32 {
+unsafe fn progress_device_rings(worker: &Worker) -> u32 {
     // SAFETY: the caller's promise. Not used after the call that locks it.
     let rx = unsafe { worker.rx.alone() };
-    if !worker.progress_flags.only(IfaceKind::Tofu)
+    if !worker.progress_flags.only(TlRx::<PeerRef>::DEVICE_RINGS)
         || rx.calls == 0
         || worker.tl.has_new_ring()
         || !rx.tl.shm.is_empty()
@@ -110,7 +110,7 @@ unsafe fn progress_tofu(worker: &Worker) -> u32 {
         return move_on::<false>(worker);
     }
     // SAFETY: the caller's promise.
-    unsafe { poll_tofu(worker) }
+    unsafe { poll_device_rings(worker) }
 }
 
 /// Polls the worker's Tofu interface, if no other work waits.
@@ -118,9 +118,9 @@ unsafe fn progress_tofu(worker: &Worker) -> u32 {
 /// # Safety
 /// Single-thread mode; nothing borrows the worker's `rx`.
 #[inline(never)]
-unsafe fn poll_tofu(worker: &Worker) -> u32 {
+unsafe fn poll_device_rings(worker: &Worker) -> u32 {
     // SAFETY: the caller's promise.
-    unsafe { TlRx::progress_tofu_alone(Alone(worker)) }
+    unsafe { TlRx::progress_device_rings(Alone(worker)) }
 }
 
 /// Progress of a worker with IB ports and shared-memory rings, or with several ports.

@@ -21,6 +21,12 @@ macro_rules! iface_kind {
 }
 networks!(iface_kind);
 
+impl IfaceKind {
+    /// Sockets: beside their own messages they carry those of fallback connections, out-of-band connections, and
+    /// listeners and clients by socket address.
+    pub const SOCKETS: IfaceKind = IfaceKind::Tcp;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

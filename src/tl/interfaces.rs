@@ -191,12 +191,15 @@ impl<P: Copy + Eq> TlRx<P> {
         count
     }
 
-    /// Progress of a worker in single-thread mode that polls only the Tofu interface.
+    /// The interface whose rings a device writes.
+    pub const DEVICE_RINGS: IfaceKind = IfaceKind::Tofu;
+
+    /// Progress of a worker in single-thread mode that polls only this interface.
     ///
     /// # Safety
     /// That of [`tofu::receive::short::progress`].
     #[inline(always)]
-    pub unsafe fn progress_tofu_alone<H: Held<Peer = P, Interfaces = Self>>(held: H) -> u32 {
+    pub unsafe fn progress_device_rings<H: Held<Peer = P, Interfaces = Self>>(held: H) -> u32 {
         // SAFETY: the caller's promise.
         unsafe { tofu::receive::short::progress(held) }
     }

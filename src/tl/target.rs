@@ -30,7 +30,7 @@ pub type FallbackTarget = tcp::TcpTarget;
 
 impl LaneTarget {
     /// The interface that connects to the target of a fallback.
-    pub const FALLBACK: IfaceKind = IfaceKind::Tcp;
+    pub const FALLBACK: IfaceKind = IfaceKind::SOCKETS;
 
     /// The kind of queue pair that will reach it, as far as is known before it is connected.
     pub fn qp_transport(&self) -> QpTransport {

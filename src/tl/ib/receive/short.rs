@@ -1,7 +1,6 @@
 //! Reception as every call of progress does it, of a worker's only interface, in single-thread mode.
 
 use super::{BATCH, schedule_ack, take, take_these_ends};
-use crate::tl::Message;
 use crate::tl::held::{Held, IfaceSlot};
 use crate::tl::ib::bindings::{IBV_WC_RECV, IBV_WC_SUCCESS, ibv_wc};
 use crate::tl::ib::conn::IbConnPhase;
@@ -9,6 +8,7 @@ use crate::tl::ib::iface::IbIface;
 use crate::tl::ib::worker::IbWorker;
 use crate::tl::reassembly::split;
 use crate::tl::sink::Sink;
+use crate::tl::{IfaceKind, Message};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
@@ -23,6 +23,9 @@ impl<H: Held<Interfaces: IfaceSlot<IbWorker<H::Peer>>>> HeldPorts for H {}
 pub struct SoleIface(NonNull<IbIface>);
 
 impl SoleIface {
+    /// The kind of interface that it is.
+    pub const KIND: IfaceKind = IfaceKind::Ib;
+
     /// Polls the interface. Returns the number of events.
     ///
     /// # Safety
