@@ -179,10 +179,25 @@ static long moved_by(const char *hcactl, int device)
     return counter(hcactl, name);
 }
 
-/* Whether each of the other devices has moved enough bytes since `before`. */
+/* A connection has two queue pairs; each further device one rail per direction, with two ends. */
+static long queues_of(int devices)
+{
+    return 2 + 4 * (devices - 1);
+}
+
+/* Those made in all, once the rails of both directions have come back. */
+static long queues_back(int devices)
+{
+    return queues_of(devices) + 4 * (devices - 1);
+}
+
+/*
+ * Whether the rails have come back: each of the other devices has moved enough bytes since `before`, which those of one
+ * direction can do, and the rails of both directions were connected again.
+ */
 static int all_carry(const char *hcactl, int devices, const long *before)
 {
-    int all = 1;
+    int all = counter(hcactl, "rc_queues") >= queues_back(devices);
 
     for (int device = 1; device < devices; device++)
         all &= moved_by(hcactl, device) - before[device] >= ENOUGH;
@@ -273,13 +288,10 @@ int main(int argc, char **argv)
     failed = wait_ranks(child);
     queues = counter(argv[1], "rc_queues");
     /* An endpoint that fails over has rails only, if there is a second port. */
-    wanted = strcmp(argv[3], "fail") == 0 && devices > 1 ? 4 * devices : 2 + 4 * (devices - 1);
-    /*
-     * A connection has two queue pairs; each further device one rail per direction, with two ends. Failed rails are
-     * requested again while their ports are up.
-     */
+    wanted = strcmp(argv[3], "fail") == 0 && devices > 1 ? 4 * devices : queues_of(devices);
+    /* Failed rails are requested again while their ports are up. */
     printf("%ld queue pairs, %s\n", queues, failed ? "failed" : "complete");
     must(strcmp(argv[3], "down") == 0 ? queues == wanted : queues >= wanted, "another number of queue pairs");
-    must(strcmp(argv[3], "back") != 0 || queues >= wanted + 4 * (devices - 1), "no rail has come back");
+    must(strcmp(argv[3], "back") != 0 || queues >= queues_back(devices), "no rail has come back");
     return failed;
 }
