@@ -32,12 +32,9 @@ impl ShmtestContext {
         self.is_allowed && !self.sleeps
     }
 
-    /// Why no worker of a context uses it, if only its program excludes it.
-    pub fn program_obstacle(&self) -> Option<&'static str> {
-        (self.is_allowed && self.sleeps).then_some(
-            "the program uses UCP_FEATURE_WAKEUP, for which shmtest has no events; no other transport leads from one \
-             end to the other (UCX_TLS)",
-        )
+    /// Whether the program wants to sleep, and the transport is allowed.
+    pub fn lacks_events(&self) -> bool {
+        self.is_allowed && self.sleeps
     }
 
     /// The interface of the worker with this uid, if workers have one.

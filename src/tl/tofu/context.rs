@@ -78,14 +78,6 @@ impl TofuContext {
         lacks && self.sleeps
     }
 
-    /// Why no worker of a context uses the interconnect, if only its program excludes it.
-    pub fn program_obstacle(&self) -> Option<&'static str> {
-        self.lacks_events().then_some(
-            "the program uses UCP_FEATURE_WAKEUP, for which tofu has no events; no other transport leads from one end \
-             to the other (UCX_TLS)",
-        )
-    }
-
     /// The interface of a new worker, if there is an interconnect. `mt`: threads may call the worker concurrently;
     /// `reaches_others`: peers are reached by other transports, too.
     ///

@@ -45,7 +45,10 @@ impl Network for TofuContext {
     }
 
     fn program_obstacle(&self) -> Option<&'static str> {
-        TofuContext::program_obstacle(self)
+        self.lacks_events().then_some(
+            "the program uses UCP_FEATURE_WAKEUP, for which tofu has no events; no other transport leads from one end \
+             to the other (UCX_TLS)",
+        )
     }
 
     fn open<P: Copy + Eq>(
