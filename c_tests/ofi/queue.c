@@ -1,0 +1,124 @@
+/* Completion queues: messages that were held back are posted when the user looks, and completions become errors. */
+#include "fabric.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct queue_table {
+    struct fi_ops_cq  ops;
+    struct fi_ops_cq *real;
+    struct fi_ops     fid_ops;
+    struct fi_ops    *real_fid_ops;
+    size_t            entry; /* bytes */
+    pthread_mutex_t   lock;
+    int               is_failed; /* `failed` is to be read before anything else */
+    struct fi_cq_err_entry failed;
+};
+
+static struct queue_table *table_of(struct fid_cq *cq)
+{
+    return OUTER(cq->ops, struct queue_table, ops);
+}
+
+/* Of a completion that fails the operation is known, and that is all. */
+static void fail(struct queue_table *table, const struct fi_cq_msg_entry *entry)
+{
+    table->failed = (struct fi_cq_err_entry){.op_context = entry->op_context,
+                                             .flags      = entry->flags,
+                                             .err        = (int)rules()->error_code,
+                                             .prov_errno = 4711};
+    table->is_failed = 1;
+}
+
+static ssize_t readfrom(struct fid_cq *cq, void *buffer, size_t count, fi_addr_t *from)
+{
+    static _Atomic uint64_t completions;
+    struct queue_table     *table = table_of(cq);
+    struct fi_cq_msg_entry  entry = {.flags = 0};
+    ssize_t                 got;
+
+    post_held();
+    pthread_mutex_lock(&table->lock);
+    /* One at a time where one may be an error. */
+    if (table->is_failed) {
+        got = -FI_EAVAIL;
+    } else {
+        got = table->real->readfrom(cq, buffer, rules()->error_nth != 0 && count > 1 ? 1 : count, from);
+    }
+    for (ssize_t i = 0; i < got; i++) {
+        memcpy(&entry, (char *)buffer + (size_t)i * table->entry,
+               table->entry < sizeof(entry) ? table->entry : sizeof(entry));
+        if (entry.flags & FI_RECV) {
+            count_received();
+        }
+        if (rules_hits(rules()->error_nth, &completions)) {
+            fail(table, &entry);
+            got = -FI_EAVAIL;
+        }
+    }
+    pthread_mutex_unlock(&table->lock);
+    return got;
+}
+
+static ssize_t read_queue(struct fid_cq *cq, void *buffer, size_t count)
+{
+    return readfrom(cq, buffer, count, NULL);
+}
+
+static ssize_t readerr(struct fid_cq *cq, struct fi_cq_err_entry *entry, uint64_t flags)
+{
+    struct queue_table *table = table_of(cq);
+    ssize_t             got   = 1;
+
+    pthread_mutex_lock(&table->lock);
+    if (table->is_failed) {
+        table->is_failed = 0;
+        /* Users of an older interface have a shorter structure. */
+        memcpy(entry, &table->failed, offsetof(struct fi_cq_err_entry, err_data));
+    } else {
+        got = table->real->readerr(cq, entry, flags);
+    }
+    pthread_mutex_unlock(&table->lock);
+    return got;
+}
+
+static const char *queue_strerror(struct fid_cq *cq, int code, const void *data, char *text, size_t length)
+{
+    return code == 4711 ? "an error that the restricted fabric has made"
+                        : table_of(cq)->real->strerror(cq, code, data, text, length);
+}
+
+static int close_queue(struct fid *fid)
+{
+    struct queue_table *table = OUTER(fid->ops, struct queue_table, fid_ops);
+    int                 error = table->real_fid_ops->close(fid);
+
+    if (error == 0) {
+        pthread_mutex_destroy(&table->lock);
+        free(table);
+    }
+    return error;
+}
+
+void restrict_queue(struct fid_cq *cq, enum fi_cq_format format)
+{
+    struct queue_table *table = calloc(1, sizeof(*table));
+
+    pthread_mutex_init(&table->lock, NULL);
+    COPY_TABLE(table->ops, cq->ops);
+    COPY_TABLE(table->fid_ops, cq->fid.ops);
+    table->real          = cq->ops;
+    table->real_fid_ops  = cq->fid.ops;
+    table->entry         = format == FI_CQ_FORMAT_TAGGED ? sizeof(struct fi_cq_tagged_entry)
+                           : format == FI_CQ_FORMAT_DATA ? sizeof(struct fi_cq_data_entry)
+                           : format == FI_CQ_FORMAT_MSG  ? sizeof(struct fi_cq_msg_entry)
+                                                         : sizeof(struct fi_cq_entry);
+    table->ops.read      = read_queue;
+    table->ops.readfrom  = readfrom;
+    table->ops.readerr   = readerr;
+    table->ops.strerror  = queue_strerror;
+    table->fid_ops.close = close_queue;
+    cq->ops              = &table->ops;
+    cq->fid.ops          = &table->fid_ops;
+}
