@@ -1,10 +1,11 @@
 //! Many processes of one host: the time to start, to connect all with all, of the first all-to-all and of
 //! later ones, and the memory of each then.
 //!
-//! ucpbench processes [--loaded] NUMBER. Each phase lasts until the last process has finished it. In an all-to-all
+//! ucpbench processes [--loaded] [--usage] NUMBER. Each phase lasts until the last process has finished it. In an all-to-all
 //! each process sends 8 bytes to each other one, and compares what it receives. --loaded: two processes for each core
 //! compute all the while. Start is the context and the worker; memory is the proportional share (PSS) of what is
-//! resident, its mean.
+//! resident, its mean. --usage: also what the phases took of each process, its mean: time in user and kernel mode
+//! (with that of waiting for the last process), page faults.
 #define _GNU_SOURCE
 #include "figure.h"
 #include "stage.h"
@@ -12,11 +13,13 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <ucp/api/ucp.h>
@@ -29,6 +32,8 @@ static const ucp_request_param_t plain = {.op_attr_mask = 0};
 static struct {
     struct place place;
     int number;
+    bool usage;
+    struct rusage before; /* at the end of the previous phase */
     ucp_context_h context;
     ucp_worker_h worker;
     ucp_ep_h ep[MAX_PROCESSES];
@@ -52,7 +57,50 @@ static void progress(void *unused)
     }
 }
 
-/** The end of a phase that began at `since`, for all; returns its end. */
+/** The sum over all processes; each writes its own value where its address was, or will be. */
+static double sum_of(double value)
+{
+    double sum = 0;
+
+    memcpy(here.place.stage->mail[here.place.index].bytes + MAIL_ROOM - sizeof(value), &value, sizeof(value));
+    meet(here.place, progress, NULL);
+    for (int i = 0; i < here.number; i++) {
+        memcpy(&value, here.place.stage->mail[i].bytes + MAIL_ROOM - sizeof(value), sizeof(value));
+        sum += value;
+    }
+    meet(here.place, progress, NULL);
+    return sum;
+}
+
+static double ms_between(struct timeval from, struct timeval to)
+{
+    return (double)(to.tv_sec - from.tv_sec) * 1e3 + (double)(to.tv_usec - from.tv_usec) / 1e3;
+}
+
+static void report_mean(const char *phase, const char *what, double value, int times, const char *unit)
+{
+    double sum = sum_of(value);
+    char name[64];
+
+    if (here.place.index == 0) {
+        snprintf(name, sizeof(name), "%s_%s", phase, what);
+        figure(name, here.number, sum / here.number / times, unit);
+    }
+}
+
+/** What this phase took of each process. */
+static void report_usage(const char *phase, int times)
+{
+    struct rusage now;
+
+    getrusage(RUSAGE_SELF, &now);
+    report_mean(phase, "user", ms_between(here.before.ru_utime, now.ru_utime), times, "ms");
+    report_mean(phase, "system", ms_between(here.before.ru_stime, now.ru_stime), times, "ms");
+    report_mean(phase, "faults", (double)(now.ru_minflt - here.before.ru_minflt), times, "");
+    getrusage(RUSAGE_SELF, &here.before);
+}
+
+/** The end of a phase that began at `since`, for all; returns the beginning of the next one. */
 static double end_phase(const char *name, double since, int times)
 {
     double end;
@@ -62,7 +110,11 @@ static double end_phase(const char *name, double since, int times)
     if (here.place.index == 0) {
         figure(name, here.number, (end - since) * 1e3 / times, "ms");
     }
-    return end;
+    if (!here.usage) {
+        return end;
+    }
+    report_usage(name, times);
+    return now();
 }
 
 static void start(void)
@@ -151,29 +203,25 @@ static long share_kib(void)
     return share;
 }
 
-/** The mean over all processes; each writes its own value where its address was. */
-static void report_memory(void)
-{
-    long share = share_kib(), sum = 0;
-
-    memcpy(here.place.stage->mail[here.place.index].bytes, &share, sizeof(share));
-    meet(here.place, progress, NULL);
-    for (int i = 0; i < here.number; i++) {
-        memcpy(&share, here.place.stage->mail[i].bytes, sizeof(share));
-        sum += share;
-    }
-    if (here.place.index == 0) {
-        figure("processes_memory", here.number, (double)sum / here.number, "KiB");
-    }
-}
+/** What the program was called with. */
+struct call {
+    int number;
+    bool usage;
+};
 
 static void play(struct place place, void *argument)
 {
+    const struct call *call = argument;
     double since;
 
     here.place = place;
-    here.number = *(const int *)argument;
+    here.number = call->number;
+    here.usage = call->usage;
     meet(place, progress, NULL);
+    if (here.usage) {
+        sum_of(0); /* touches the pages */
+        getrusage(RUSAGE_SELF, &here.before);
+    }
     since = now();
     start();
     since = end_phase("processes_start", since, 1);
@@ -185,7 +233,7 @@ static void play(struct place place, void *argument)
         all_to_all(round);
     }
     end_phase("processes_steady", since, ROUNDS);
-    report_memory();
+    report_mean("processes", "memory", (double)share_kib(), 1, "KiB");
     meet(place, progress, NULL);
     /* Every process has received everything; the workers end with their processes' endpoints. */
     ucp_worker_destroy(here.worker);
@@ -211,19 +259,29 @@ static int start_load(pid_t *load)
 
 int run_processes(const struct effort *effort, int argc, char **argv)
 {
-    int loaded = argc > 2 && strcmp(argv[1], "--loaded") == 0;
-    int number = argc == 2 + loaded ? atoi(argv[1 + loaded]) : 0;
-    int count = 0, failed;
+    struct call call = {.usage = false};
+    bool loaded = false;
+    int count = 0, failed, next = 1;
     pid_t load[MAX_LOAD];
 
     (void)effort;
-    if (number < 2 || number > MAX_PROCESSES) {
-        die("processes [--loaded] NUMBER, of at most %d", MAX_PROCESSES);
+    for (; next + 1 < argc; next++) {
+        bool *option = strcmp(argv[next], "--loaded") == 0  ? &loaded
+                       : strcmp(argv[next], "--usage") == 0 ? &call.usage
+                                                            : NULL;
+        if (option == NULL) {
+            break;
+        }
+        *option = true;
+    }
+    call.number = argc == next + 1 ? atoi(argv[next]) : 0;
+    if (call.number < 2 || call.number > MAX_PROCESSES) {
+        die("processes [--loaded] [--usage] NUMBER, of at most %d", MAX_PROCESSES);
     }
     if (loaded) {
         count = start_load(load);
     }
-    failed = start_processes(number, play, &number);
+    failed = start_processes(call.number, play, &call);
     for (int i = 0; i < count; i++) {
         kill(load[i], SIGKILL);
     }
