@@ -31,7 +31,9 @@ pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
         return count;
     }
     rx.last_failure_check = now;
-    liveness::fail_dead_peers(worker, rx);
+    if is_crowded || liveness::is_due(rx, now) {
+        liveness::fail_dead_peers(worker, rx, now);
+    }
     rx.tl.free_rings(sink::cold(worker));
     close_grace::tick(worker);
     release::progress(worker);

@@ -30,7 +30,8 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
     }
     if wake.watch().is_some_and(PeerMonitor::take) {
         // The next progress call checks the peers.
-        (rx.calls, rx.last_failure_check) = (1, 0);
+        rx.calls = 1;
+        rx.check_peers_now();
         return UCS_ERR_BUSY;
     }
     #[cfg(not(loom))]

@@ -131,6 +131,14 @@ impl Worker {
         any
     }
 
+    /// Calls `each` for all peers but stub peers, under the locks of the lists. Progress alone calls it: it frees no
+    /// peer meanwhile.
+    pub fn each_settled_peer(&self, mut each: impl FnMut(&Peer)) {
+        let peers = self.peers.lock();
+        peers.values().for_each(|p| each(p));
+        self.replaced_peers.lock().iter().for_each(|p| each(p));
+    }
+
     /// All peers, for rare events that concern every one.
     pub fn all_peers(&self) -> Vec<PeerHandle> {
         let settled = |p: &Peer| PeerHandle::Settled(PeerHold::new(p));

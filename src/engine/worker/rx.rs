@@ -15,7 +15,7 @@ pub struct Rx {
     pub clock_interval: u32,
     /// Coarse milliseconds of the last clock tick.
     pub last_tick: u64,
-    /// Coarse milliseconds of the last check of the peers.
+    /// Coarse milliseconds when finished rings were last freed, and peers released.
     pub last_failure_check: u64,
     pub liveness: ProbeState,
     /// Count of events, without messages of rings on the fast path.
@@ -28,6 +28,12 @@ pub struct Rx {
 }
 
 impl Rx {
+    /// The next read of the clock checks all peers.
+    pub fn check_peers_now(&mut self) {
+        self.last_failure_check = 0;
+        self.liveness.next_round = 0;
+    }
+
     /// The state of a worker that has not received anything.
     pub(super) fn new(tl: TlRx<PeerRef>) -> Rx {
         Rx {
