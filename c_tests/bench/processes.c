@@ -5,7 +5,8 @@
 //! each process sends 8 bytes to each other one, and compares what it receives. --loaded: two processes for each core
 //! compute all the while. Start is the context and the worker; memory is the proportional share (PSS) of what is
 //! resident, its mean. --usage: also what the phases took of each process, its mean: time in user and kernel mode
-//! (with that of waiting for the last process), page faults.
+//! (with that of waiting for the last process), page faults,
+//! context switches.
 #define _GNU_SOURCE
 #include "figure.h"
 #include "stage.h"
@@ -88,6 +89,12 @@ static void report_mean(const char *phase, const char *what, double value, int t
     }
 }
 
+/** Context switches: a process that yields its core causes one if another process waits for the core. */
+static long switches_of(const struct rusage *usage)
+{
+    return usage->ru_nvcsw + usage->ru_nivcsw;
+}
+
 /** What this phase took of each process. */
 static void report_usage(const char *phase, int times)
 {
@@ -97,6 +104,7 @@ static void report_usage(const char *phase, int times)
     report_mean(phase, "user", ms_between(here.before.ru_utime, now.ru_utime), times, "ms");
     report_mean(phase, "system", ms_between(here.before.ru_stime, now.ru_stime), times, "ms");
     report_mean(phase, "faults", (double)(now.ru_minflt - here.before.ru_minflt), times, "");
+    report_mean(phase, "switches", (double)(switches_of(&now) - switches_of(&here.before)), times, "");
     getrusage(RUSAGE_SELF, &here.before);
 }
 

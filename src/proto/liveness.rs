@@ -136,8 +136,9 @@ fn interval_ms(peers: usize, any_urgent: bool) -> u64 {
 /// The peers that are or may be reached by shared memory, with their uids and in the order of these. Unmaps the inboxes
 /// of destroyed workers to which no message was sent: mapped memory is not freed.
 fn reachable_peers(worker: &Worker, rx: &Rx) -> Vec<(u64, PeerRef)> {
-    let senders = rx.tl.shm.peers();
-    let mut known: Vec<_> = senders.map(|peer| (peer.get().uid, peer)).collect();
+    let senders = rx.tl.shm.peers().map(|peer| (peer.get().uid, peer));
+    let mut known = Vec::with_capacity(2 * senders.size_hint().0);
+    known.extend(senders);
     worker.each_settled_peer(|p| {
         let mut tx = p.tx.lock();
         tx.host_link.unmap_abandoned();

@@ -1,9 +1,11 @@
 //! Identity of this process: host, namespaces, user, library path, limits; random numbers.
 
+use crate::sys::clock;
 use crate::sys::sync::OnceLock;
 use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Identifiers by which two processes decide whether they can share memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,21 @@ pub fn user() -> u32 {
 /// Whether the address space of this process is limited (`ulimit -v`).
 pub fn address_space_is_limited() -> bool {
     limit(libc::RLIMIT_AS).is_some()
+}
+
+/// Whether the address space of this process was limited a few milliseconds ago, or is: for many calls in a row.
+pub fn address_space_was_limited() -> bool {
+    /// Coarse milliseconds of the last query, and in bit 0 its result.
+    static KNOWN: AtomicU64 = AtomicU64::new(0);
+    let now = clock::coarse_ms() << 1;
+    // Relaxed: one word; no other data are published by it.
+    let known = KNOWN.load(Ordering::Relaxed);
+    if known & !1 == now {
+        return known & 1 != 0;
+    }
+    let is_limited = address_space_is_limited();
+    KNOWN.store(now | u64::from(is_limited), Ordering::Relaxed);
+    is_limited
 }
 
 /// Longest file that this process may write (`ulimit -f`), bytes, if that is limited.

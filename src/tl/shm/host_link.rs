@@ -28,8 +28,8 @@ impl HostLink {
     /// # Errors
     /// Those of [`Outbox::open`]; after `WouldBlock` the next call tries again.
     pub fn open(&mut self, inbox: InboxLocator, me: &RingOwner) -> io::Result<Lane> {
-        let outbox = Outbox::open(inbox, me, &mut self.waiting)?;
-        Ok(Lane::Shm(Box::new(outbox)))
+        let outbox = Outbox::open_in_place(inbox, me, &mut self.waiting)?;
+        Ok(Lane::Shm(outbox))
     }
 
     /// Whether the peer had no memory for more rings when a ring was last searched for: one is free only after another

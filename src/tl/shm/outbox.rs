@@ -11,6 +11,7 @@ use super::{InboxLocator, RingOwner};
 use crate::sys::host;
 use crate::sys::sync::Ordering;
 use std::io;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 /// The sending end of a ring: its producer, the mappings of its memory, and the wakeup of its receiver.
@@ -41,6 +42,8 @@ pub struct WaitingOutbox {
     tries: u32,
     /// The receiver has failed to create more rings.
     receiver_full: bool,
+    /// Memory of the outbox: the first message allocates none.
+    place: Option<Box<MaybeUninit<Outbox>>>,
 }
 
 /// While no ring is created, one of this many tries searches for a ring that was freed.
@@ -95,7 +98,25 @@ impl Outbox {
             rings: 0,
             receiver_full: false,
             tries: 0,
+            place: Some(Box::new_uninit()),
         }))
+    }
+
+    /// [`open`](Self::open) in the memory that [`prepare`](Self::prepare) has allocated, if it was called.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn open_in_place(
+        peer: InboxLocator,
+        me: &RingOwner,
+        waiting: &mut Option<Box<WaitingOutbox>>,
+    ) -> io::Result<Box<Self>> {
+        let place = waiting.as_mut().and_then(|waits| waits.place.take());
+        let outbox = Self::open(peer, me, waiting)?;
+        let mut place = place.unwrap_or_else(Box::new_uninit);
+        place.write(outbox);
+        // SAFETY: written just now.
+        Ok(unsafe { place.assume_init() })
     }
 
     /// Opens the peer's inbox and claims a ring there for `me`.
@@ -108,15 +129,18 @@ impl Outbox {
         me: &RingOwner,
         waiting: &mut Option<Box<WaitingOutbox>>,
     ) -> io::Result<Self> {
-        let (mut memory, search) = match waiting.take() {
+        let (mut memory, search, is_limited) = match waiting.take() {
             None => {
                 let memory = Theirs::open(peer)?;
                 let search = memory.table().begin_search();
-                (memory, search)
+                (memory, search, host::address_space_is_limited())
             }
             Some(mut waits) => {
+                waits.memory.table().prefetch_for_sender(waits.search);
                 if waits.is_due()? {
-                    (waits.memory, waits.search)
+                    // The limit may have been set since the inbox was mapped.
+                    let is_limited = host::address_space_was_limited();
+                    (waits.memory, waits.search, is_limited)
                 } else {
                     waits.tries += 1;
                     *waiting = Some(waits);
@@ -140,11 +164,12 @@ impl Outbox {
                 rings,
                 tries,
                 receiver_full,
+                place: None,
             }));
             return Err(io::ErrorKind::WouldBlock.into());
         };
         let start = memory
-            .take_ring(index)
+            .take_ring(index, is_limited)
             .inspect_err(|_| table.unclaim(index))?;
         table.announce(index);
         let memory = memory.trim(index);

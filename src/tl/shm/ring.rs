@@ -73,7 +73,7 @@ const _: () = assert!(MAX_BIG_BUFS < NEW_EPOCH >> BIG_BUF_SHIFT);
 /// The slot of one message: a pair of cache lines, which x86-64 fetches together. A [`Start`] and a [`RingMem`] place
 /// slots at multiples of 128 bytes.
 #[repr(C, align(64))]
-struct RingSlot {
+pub(super) struct RingSlot {
     /// lap (16 bits) | kind (8) | aux (8) | record length (24) | big buffer (7) | new epoch (1), stored last by the
     /// producer.
     word: AtomicU64,

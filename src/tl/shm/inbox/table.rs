@@ -2,6 +2,7 @@
 
 use super::RINGS;
 use crate::sys::arch::OwnLine;
+use crate::sys::copy::{prefetch_to_read, prefetch_to_write};
 use crate::sys::memfd::{MemfdId, PAGE};
 use crate::sys::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::tl::shm::big_buf::MAX_BIG_BUFS;
@@ -139,6 +140,18 @@ pub(in crate::tl::shm) fn start_at(ring: usize) -> Option<usize> {
     (ring < STARTS).then(|| entry_at(ring) + std::mem::offset_of!(Entry, start))
 }
 
+/// The numbers of the bits that are set, in order.
+fn bits_of(words: &[u64]) -> impl Iterator<Item = usize> {
+    words.iter().enumerate().flat_map(|(number, &word)| {
+        let mut left = word;
+        std::iter::from_fn(move || {
+            let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some(64 * number + bit)
+        })
+    })
+}
+
 /// The range in the front of the entries and claims of these rings.
 pub(in crate::tl::shm) fn entry_bytes(rings: Range<usize>) -> Range<usize> {
     entry_at(rings.start)..entry_at(rings.end)
@@ -196,6 +209,29 @@ impl InboxTable {
         if index < STARTS {
             // Relaxed: the value is not used.
             std::hint::black_box(self.claim_at(index).state.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Prefetches what a sender accesses to claim the ring that `search` is likely to find, and for its first message:
+    /// it has last been in the caches of other cores, or in none.
+    pub(in crate::tl::shm) fn prefetch_for_sender(&self, search: RingSearch) {
+        let front = self.front();
+        let index = search.0 as usize % RINGS;
+        if let Some(start) = self.start(index) {
+            prefetch_to_write(self.claim_at(index));
+            prefetch_to_write(Start::first_slot(start).as_ptr());
+        }
+        prefetch_to_write(&raw const front.doorbell);
+        prefetch_to_write(&raw const front.ready[index / 64]);
+        prefetch_to_write(&raw const front.epochs);
+        prefetch_to_read(&raw const front.rings);
+    }
+
+    /// Prefetches what the receiver reads of a ring that has become ready.
+    fn prefetch_for_receiver(&self, index: usize) {
+        prefetch_to_read(self.claim_at(index));
+        if let Some(start) = self.start(index) {
+            prefetch_to_read(Start::first_slot(start).as_ptr());
         }
     }
 
@@ -281,17 +317,12 @@ impl InboxTable {
         let front = self.front();
         // Acquire: pairs with the Release add in `announce`.
         let seen = front.doorbell.load(Ordering::Acquire);
-        let mut new = Vec::new();
-        for (word, ready) in front.ready.iter().enumerate() {
-            // Acquire: pairs with the Release or in `announce`.
-            let mut bits = ready.swap(0, Ordering::Acquire);
-            while bits != 0 {
-                let index = word * 64 + bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                let sender = (index < rings).then(|| self.sender_of(index)).flatten();
-                new.extend(sender.map(|sender| (index, sender)));
-            }
-        }
+        // Acquire: pairs with the Release or in `announce`.
+        let ready = (front.ready.each_ref()).map(|word| word.swap(0, Ordering::Acquire));
+        let indices = || bits_of(&ready).filter(|&index| index < rings);
+        indices().for_each(|index| self.prefetch_for_receiver(index));
+        let mut new = Vec::with_capacity(indices().count());
+        new.extend(indices().filter_map(|index| Some((index, self.sender_of(index)?))));
         (seen, new)
     }
 

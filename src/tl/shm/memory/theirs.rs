@@ -4,7 +4,6 @@ use super::{
     BigBufRequest, FILE_LEN, InboxPart, PARTS, PartState, RING, RINGS_AT, discard, group_of,
     rings_of,
 };
-use crate::sys::host;
 use crate::sys::log;
 use crate::sys::mapping::Mapping;
 use crate::sys::mem_monitor::page_size;
@@ -129,15 +128,18 @@ impl Theirs {
     /// Prepares the claimed ring for this sender: returns its start, not to be used after `self` is dropped.
     ///
     /// Also maps the body where that must not fail later: if its memory has to be reserved, because the receiver reads
-    /// the slots there whether they are written or not; and if address space is limited, because another transport can
-    /// still be selected now.
+    /// the slots there whether they are written or not; and if address space `is_limited`, because another transport
+    /// can still be selected now.
     ///
     /// # Errors
     /// Errors of the system in mapping the body.
-    pub(in crate::tl::shm) fn take_ring(&mut self, index: usize) -> io::Result<NonNull<Start>> {
+    pub(in crate::tl::shm) fn take_ring(
+        &mut self,
+        index: usize,
+        is_limited: bool,
+    ) -> io::Result<NonNull<Start>> {
         self.body.ring = index;
-        // The limit may have been set after the front was mapped.
-        self.is_limited = host::address_space_is_limited();
+        self.is_limited = is_limited;
         let start = self.table().start(index);
         match start {
             Some(start) if !self.named && !self.is_limited => Ok(start),
@@ -394,7 +396,7 @@ mod tests {
         for named in [false, true] {
             let inbox = Inbox::create(named).unwrap();
             let mut theirs = Theirs::open(inbox.locator()).unwrap();
-            theirs.take_ring(0).unwrap();
+            theirs.take_ring(0, false).unwrap();
             assert_eq!(theirs.body.mapped.get().is_some(), named);
         }
     }

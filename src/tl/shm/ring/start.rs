@@ -62,7 +62,7 @@ impl Start {
 
     /// Pointer to the slots in the start, [`START_SLOTS`] of them; the first belongs to message [`FIRST`]. Makes no
     /// reference, so that `this` need only be mapped.
-    pub(super) fn first_slot(this: NonNull<Self>) -> NonNull<RingSlot> {
+    pub(in crate::tl::shm) fn first_slot(this: NonNull<Self>) -> NonNull<RingSlot> {
         // SAFETY: the address of a field of a mapped start is not null; no reference is made.
         unsafe { NonNull::new_unchecked((&raw mut (*this.as_ptr()).slots).cast()) }
     }
