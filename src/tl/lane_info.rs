@@ -24,13 +24,18 @@ impl LaneName {
 
 impl Display for LaneName {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
-        f.write_str(&self.transport.to_string_lossy())?;
+        f.write_str(text_of(self.transport))?;
         if self.device.is_empty() {
             return Ok(());
         }
         f.write_str("/")?;
-        f.write_str(&self.device.to_string_lossy())
+        f.write_str(text_of(self.device))
     }
+}
+
+/// A name, which is ASCII.
+fn text_of(name: &CStr) -> &str {
+    name.to_str().unwrap_or_default()
 }
 
 /// Latency, seconds, one way through the slowest lane, a socket, measured on a virtual machine with 2 cores of an AMD

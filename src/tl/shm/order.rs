@@ -159,8 +159,20 @@ impl Merge {
             }
         }
         self.at = at;
+        self.keep_earliest(most);
         self.heads.sort_unstable_by_key(|h| Reverse(h.epoch));
         self.count(rings, most);
+    }
+
+    /// Leaves the rings of which no message is among the `most` earliest for another call: they are not sorted, which
+    /// would take longer than to handle a few messages if the rings are many.
+    fn keep_earliest(&mut self, most: u32) {
+        let most = most as usize;
+        if most < self.heads.len() {
+            let (_, later, _) = self.heads.select_nth_unstable_by_key(most, |h| h.epoch);
+            self.limit = later.epoch;
+            self.heads.truncate(most);
+        }
     }
 
     /// Counts the messages of the rings that come first, until `most` are found. Of the other rings only the oldest

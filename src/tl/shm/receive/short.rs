@@ -10,7 +10,8 @@ use crate::tl::shm::worker::{HOT_RINGS, ShmRx, ShmWorker};
 use crate::wire::header::Kind;
 use std::ops::Range;
 
-/// Maximum number of messages that one progress call handles where several rings have some.
+/// Maximum number of messages that one progress call handles where several rings have some, or half as many as there
+/// are rings: the call looks at all of them.
 const MERGED: u32 = 64;
 /// Maximum number of rings behind [`HOT_RINGS`] that each progress call polls all. An MPI that yields its core between
 /// two calls waits for all other ranks of the core between them.
@@ -173,7 +174,7 @@ fn poll_lone<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, ring: usize, mo
 #[inline(never)]
 fn poll_merged<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, at: Range<usize>) -> u32 {
     let most = match shm.budget {
-        BATCH => MERGED,
+        BATCH => MERGED.max(shm.rings.len() as u32 / 2),
         few => few,
     };
     let mut count = take_merged(sink, shm, at, most);
