@@ -27,7 +27,7 @@ fn open(inbox: &Inbox, uid: u64) -> std::io::Result<Outbox> {
         uid,
         inbox: inbox.locator(),
     };
-    Outbox::open(inbox.locator(), &me, &mut None)
+    Outbox::open(inbox.locator(), &me, &mut None).map(|outbox| *outbox)
 }
 
 /// This process's address space according to the kernel, `VmSize` or `VmPeak`, KiB.

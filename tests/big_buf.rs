@@ -31,7 +31,7 @@ fn open(inbox: &mut Inbox, uid: u64) -> RingSender {
         uid,
         inbox: inbox.locator(),
     };
-    let outbox = Outbox::open(inbox.locator(), &me, &mut None).unwrap();
+    let outbox = *Outbox::open(inbox.locator(), &me, &mut None).unwrap();
     let (index, sender) = inbox.accept(&inbox.doorbell()).pop().unwrap();
     assert_eq!(sender.uid, uid);
     // SAFETY: its only consumer, dropped before the ring is free and before the inbox.

@@ -122,7 +122,7 @@ impl RawPeer {
             uid,
             inbox: self.locator(),
         };
-        Outbox::open(at, &me, &mut None).expect("a ring of the victim's")
+        *Outbox::open(at, &me, &mut None).expect("a ring of the victim's")
     }
 
     /// Frees the rings without a sender.

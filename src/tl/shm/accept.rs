@@ -17,7 +17,13 @@ pub fn accept<S: Sink>(shm: &mut ShmWorker<S::Peer>, doorbell: &Doorbell, sink: 
     if 4 * shm.rings.len() >= 3 * RINGS {
         shm.is_crowded = true;
     }
-    for (index, sender) in inbox.accept(doorbell) {
+    let accepted = inbox.accept(doorbell);
+    // At once if the senders are expected: the list is not copied each time that its length has doubled.
+    let expected = doorbell.expected().min(RINGS);
+    if shm.rings.len() + accepted.len() > shm.rings.capacity() && expected > shm.rings.len() {
+        shm.rings.reserve_exact(expected - shm.rings.len());
+    }
+    for (index, sender) in accepted {
         let Some(peer) = sink.local_peer(sender.uid, sender.inbox) else {
             log::error!(
                 "a process claims to be worker {:#x}, which is another process: its ring is not polled",

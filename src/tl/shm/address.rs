@@ -3,7 +3,7 @@
 
 use super::InboxLocator;
 use super::context::ShmContext;
-use super::outbox::{Outbox, WaitingOutbox};
+use super::outbox::{Outbox, WaitingBox};
 use crate::sys::host;
 use crate::sys::memfd::MemfdId;
 use crate::wire::le_struct::packed;
@@ -66,7 +66,7 @@ impl InboxLocator {
 
     /// Maps the inbox before the first message. `None` after a failure: the message tries again. Not where the address
     /// space is limited: endpoints that are not used need no mapping.
-    pub fn map_ahead(self) -> Option<Box<WaitingOutbox>> {
+    pub fn map_ahead(self) -> Option<WaitingBox> {
         if host::address_space_is_limited() {
             return None;
         }

@@ -1,7 +1,7 @@
 //! What this side has of a peer on this host besides the lane to it.
 
 use super::close::CloseAnswer;
-use super::outbox::{Outbox, WaitingOutbox};
+use super::outbox::{Outbox, WaitingBox};
 use super::{InboxLocator, RingOwner};
 use crate::tl::Lane;
 use std::io;
@@ -10,7 +10,7 @@ use std::io;
 #[derive(Default)]
 pub struct HostLink {
     /// The peer's inbox, mapped when an endpoint was created, or by an operation that found no free ring there.
-    waiting: Option<Box<WaitingOutbox>>,
+    waiting: Option<WaitingBox>,
     /// The unused ring that we have offered to close.
     closing: Option<Box<Outbox>>,
 }
@@ -28,8 +28,7 @@ impl HostLink {
     /// # Errors
     /// Those of [`Outbox::open`]; after `WouldBlock` the next call tries again.
     pub fn open(&mut self, inbox: InboxLocator, me: &RingOwner) -> io::Result<Lane> {
-        let outbox = Outbox::open_in_place(inbox, me, &mut self.waiting)?;
-        Ok(Lane::Shm(outbox))
+        Outbox::open(inbox, me, &mut self.waiting).map(Lane::Shm)
     }
 
     /// Whether the peer had no memory for more rings when a ring was last searched for: one is free only after another

@@ -11,8 +11,9 @@ use super::{InboxLocator, RingOwner};
 use crate::sys::host;
 use crate::sys::sync::Ordering;
 use std::io;
-use std::mem::MaybeUninit;
-use std::ptr::NonNull;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
 
 /// The sending end of a ring: its producer, the mappings of its memory, and the wakeup of its receiver.
 pub struct Outbox {
@@ -42,8 +43,57 @@ pub struct WaitingOutbox {
     tries: u32,
     /// The receiver has failed to create more rings.
     receiver_full: bool,
-    /// Memory of the outbox: the first message allocates none.
-    place: Option<Box<MaybeUninit<Outbox>>>,
+}
+
+/// A [`WaitingOutbox`] in memory that has room for the [`Outbox`] that follows: the first message allocates none.
+pub struct WaitingBox(Box<MaybeUninit<Outbox>>);
+
+const _: () = assert!(
+    size_of::<WaitingOutbox>() <= size_of::<Outbox>()
+        && align_of::<WaitingOutbox>() <= align_of::<Outbox>()
+);
+
+impl WaitingBox {
+    fn new(waits: WaitingOutbox) -> Self {
+        let mut place = Box::<Outbox>::new_uninit();
+        // SAFETY: the memory has room for it, by the assertion.
+        unsafe { place.as_mut_ptr().cast::<WaitingOutbox>().write(waits) };
+        Self(place)
+    }
+
+    /// The waiting outbox, and the memory that it was in.
+    fn into_parts(self) -> (WaitingOutbox, Box<MaybeUninit<Outbox>>) {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not used afterwards, and not dropped; `new` wrote the value.
+        unsafe {
+            let place = ptr::read(&raw const this.0);
+            let waits = place.as_ptr().cast::<WaitingOutbox>().read();
+            (waits, place)
+        }
+    }
+}
+
+impl Deref for WaitingBox {
+    type Target = WaitingOutbox;
+
+    fn deref(&self) -> &WaitingOutbox {
+        // SAFETY: `new` wrote it.
+        unsafe { &*self.0.as_ptr().cast::<WaitingOutbox>() }
+    }
+}
+
+impl DerefMut for WaitingBox {
+    fn deref_mut(&mut self) -> &mut WaitingOutbox {
+        // SAFETY: `new` wrote it.
+        unsafe { &mut *self.0.as_mut_ptr().cast::<WaitingOutbox>() }
+    }
+}
+
+impl Drop for WaitingBox {
+    fn drop(&mut self) {
+        // SAFETY: `new` wrote it, and it is not used afterwards.
+        unsafe { self.0.as_mut_ptr().cast::<WaitingOutbox>().drop_in_place() };
+    }
 }
 
 /// While no ring is created, one of this many tries searches for a ring that was freed.
@@ -88,35 +138,17 @@ impl Outbox {
     ///
     /// # Errors
     /// `NotFound`: the peer is gone. Else errors of the system.
-    pub fn prepare(peer: InboxLocator) -> io::Result<Box<WaitingOutbox>> {
+    pub fn prepare(peer: InboxLocator) -> io::Result<WaitingBox> {
         let memory = Theirs::open(peer)?;
         let search = memory.table().begin_search();
         memory.touch(search);
-        Ok(Box::new(WaitingOutbox {
+        Ok(WaitingBox::new(WaitingOutbox {
             memory,
             search,
             rings: 0,
             receiver_full: false,
             tries: 0,
-            place: Some(Box::new_uninit()),
         }))
-    }
-
-    /// [`open`](Self::open) in the memory that [`prepare`](Self::prepare) has allocated, if it was called.
-    ///
-    /// # Errors
-    /// Those of `open`.
-    pub fn open_in_place(
-        peer: InboxLocator,
-        me: &RingOwner,
-        waiting: &mut Option<Box<WaitingOutbox>>,
-    ) -> io::Result<Box<Self>> {
-        let place = waiting.as_mut().and_then(|waits| waits.place.take());
-        let outbox = Self::open(peer, me, waiting)?;
-        let mut place = place.unwrap_or_else(Box::new_uninit);
-        place.write(outbox);
-        // SAFETY: written just now.
-        Ok(unsafe { place.assume_init() })
     }
 
     /// Opens the peer's inbox and claims a ring there for `me`.
@@ -127,20 +159,22 @@ impl Outbox {
     pub fn open(
         peer: InboxLocator,
         me: &RingOwner,
-        waiting: &mut Option<Box<WaitingOutbox>>,
-    ) -> io::Result<Self> {
-        let (mut memory, search, is_limited) = match waiting.take() {
+        waiting: &mut Option<WaitingBox>,
+    ) -> io::Result<Box<Self>> {
+        let (mut memory, search, is_limited, place) = match waiting.take() {
             None => {
                 let memory = Theirs::open(peer)?;
                 let search = memory.table().begin_search();
-                (memory, search, host::address_space_is_limited())
+                let is_limited = host::address_space_is_limited();
+                (memory, search, is_limited, Box::new_uninit())
             }
             Some(mut waits) => {
                 waits.memory.table().prefetch_for_sender(waits.search);
                 if waits.is_due()? {
+                    let (waits, place) = waits.into_parts();
                     // The limit may have been set since the inbox was mapped.
                     let is_limited = host::address_space_was_limited();
-                    (waits.memory, waits.search, is_limited)
+                    (waits.memory, waits.search, is_limited, place)
                 } else {
                     waits.tries += 1;
                     *waiting = Some(waits);
@@ -158,13 +192,12 @@ impl Outbox {
             }
             let receiver_full = cannot_add_rings(table.front(), rings as usize);
             let tries = 1;
-            *waiting = Some(Box::new(WaitingOutbox {
+            *waiting = Some(WaitingBox::new(WaitingOutbox {
                 memory,
                 search,
                 rings,
                 tries,
                 receiver_full,
-                place: None,
             }));
             return Err(io::ErrorKind::WouldBlock.into());
         };
@@ -181,7 +214,7 @@ impl Outbox {
             let epoch = Epoch::new(memory.epochs(), !wakes);
             Producer::starting(start, memory.body(), epoch).with_big_bufs(memory.big_bufs(index))
         };
-        Ok(Self {
+        let outbox = Self {
             ring,
             front,
             wakes,
@@ -190,7 +223,8 @@ impl Outbox {
             memory,
             index,
             chunk_states: OpenBoards::default(),
-        })
+        };
+        Ok(boxed_in(place, outbox))
     }
 
     /// [`Producer::send_tiny`] to a receiver that never sleeps; false also if the receiver may sleep.
@@ -377,6 +411,13 @@ impl From<BodyError> for io::Error {
             BodyError::Unmapped => io::Error::other("its ring cannot be mapped"),
         }
     }
+}
+
+/// A box in this memory.
+fn boxed_in<T>(mut place: Box<MaybeUninit<T>>, value: T) -> Box<T> {
+    place.write(value);
+    // SAFETY: written just now.
+    unsafe { place.assume_init() }
 }
 
 /// Wakes the receiver of an inbox if it sleeps.

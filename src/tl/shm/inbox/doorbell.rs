@@ -48,6 +48,12 @@ impl Doorbell {
         self.expected.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Number of senders that may claim a ring, as far as the receiver can predict.
+    pub fn expected(&self) -> usize {
+        // Relaxed: a hint.
+        self.expected.load(Ordering::Relaxed) as usize
+    }
+
     /// The view of this word, at its value 0 and with no sender expected. `rung` must outlive the doorbell.
     pub(super) fn of(rung: &AtomicU32) -> Self {
         Self {
