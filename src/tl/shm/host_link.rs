@@ -98,3 +98,34 @@ impl HostLink {
         Some(Lane::Shm(outbox))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::tl::shm::inbox::Inbox;
+
+    /// The inbox of an endpoint that is never used is unmapped; one that is used becomes the lane.
+    #[test]
+    fn an_inbox_that_was_mapped_ahead_is_unmapped_or_used() {
+        let mut inbox = Inbox::create(false).unwrap();
+        let me = RingOwner {
+            uid: 7,
+            inbox: inbox.locator(),
+        };
+        let mut link = HostLink::default();
+        for _ in 0..2 {
+            link.map_ahead(inbox.locator());
+            assert!(link.is_mapped());
+            link.unmap();
+            assert!(!link.is_mapped());
+        }
+        link.map_ahead(inbox.locator());
+        let Ok(Lane::Shm(mut outbox)) = link.open(inbox.locator(), &me) else {
+            panic!("no ring");
+        };
+        assert!(!link.is_mapped());
+        assert_eq!(outbox.send(1, 0, 5, 8, |_| ()), Ok(true));
+        let doorbell = inbox.doorbell();
+        assert_eq!(inbox.accept(&doorbell).len(), 1);
+    }
+}

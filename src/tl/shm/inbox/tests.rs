@@ -29,6 +29,34 @@ fn rings_are_made_when_a_sender_finds_none_free() {
     }
 }
 
+/// More senders than there are entries announce their rings before the receiver looks once, and none is missed.
+#[test]
+fn all_rings_of_many_senders_are_accepted_at_once() {
+    const SENDERS: usize = STARTS + 70;
+    let mut inbox = Inbox::create(false).unwrap();
+    let doorbell = inbox.doorbell();
+    (0..SENDERS).for_each(|_| doorbell.expect_one());
+    assert_eq!(doorbell.expected(), SENDERS);
+    assert_eq!(inbox.accept(&doorbell), []);
+    assert!(inbox.memory.rings() >= SENDERS);
+    let owner = |uid| RingOwner {
+        uid,
+        inbox: inbox.locator(),
+    };
+    for uid in 0..SENDERS as u64 {
+        let search = inbox.table.begin_search();
+        inbox.table.prefetch_for_sender(search);
+        let index = inbox.table.claim(&owner(uid), search).unwrap();
+        assert_eq!(index as u64, uid);
+        inbox.table.announce(index);
+    }
+    let accepted = inbox.accept(&doorbell);
+    let uids = (accepted.iter()).map(|(index, sender)| (*index as u64, sender.uid));
+    assert!(uids.eq((0..SENDERS as u64).map(|uid| (uid, uid))));
+    assert!(!doorbell.has_new_ring());
+    assert_eq!(inbox.accept(&doorbell), []);
+}
+
 #[test]
 fn a_ring_that_there_is_not_is_not_accepted() {
     let mut inbox = Inbox::create(false).unwrap();

@@ -112,6 +112,29 @@ proptest! {
     }
 }
 
+/// A call for few messages leaves the later ones of many rings, whatever their numbers, and the next calls find them.
+#[test]
+fn few_messages_of_many_rings_are_the_earliest() {
+    const RINGS: usize = 40;
+    let scene = Scene::new(RINGS);
+    let (mut senders, mut rings) = (scene.senders(), scene.receiver());
+    let turns = (0..2 * RINGS).map(|turn| turn * 27 % RINGS);
+    for (number, sender) in turns.enumerate() {
+        assert!(send(&mut senders[sender], number as u64, 8));
+    }
+    let (mut merge, mut got) = (Merge::default(), Vec::new());
+    for most in [1, 2, 4, 8, 64] {
+        let before = got.len();
+        take(&mut merge, &mut rings, RINGS, most, &mut got);
+        assert!(got.len() > before);
+    }
+    assert!(got.iter().copied().eq(0..got.len() as u64), "{got:?}");
+    while got.len() < 2 * RINGS {
+        take(&mut merge, &mut rings, RINGS, 64, &mut got);
+    }
+    assert!(got.iter().copied().eq(0..2 * RINGS as u64));
+}
+
 /// A sender without other senders in between has one epoch for all its messages, also tiny ones.
 #[test]
 fn a_lone_sender_keeps_its_epoch() {
