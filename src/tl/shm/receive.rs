@@ -10,7 +10,7 @@ use super::order::RingSet;
 use super::ring::Consumer;
 use super::worker::ShmRx;
 
-impl<P> RingSet for Vec<ShmRx<P>> {
+impl<P> RingSet for Vec<Box<ShmRx<P>>> {
     fn count(&self) -> usize {
         self.len()
     }

@@ -35,7 +35,7 @@ impl<P> ShmRx<P> {
 pub struct ShmWorker<P> {
     /// `None` where shared memory is not used.
     pub(super) inbox: Option<Inbox>,
-    pub(super) rings: Vec<ShmRx<P>>,
+    pub(super) rings: Vec<Box<ShmRx<P>>>,
     /// Most messages of a ring that the next progress call handles: 1 after an idle call, at most 16.
     pub(super) budget: u32,
     pub(super) merge: Merge,
@@ -173,9 +173,8 @@ impl<P: Copy + Eq> ShmWorker<P> {
 
     /// The rings that their senders offer to close. All messages of these were taken.
     pub fn offered(&mut self) -> impl Iterator<Item = &mut ShmRx<P>> {
-        self.rings
-            .iter_mut()
-            .filter_map(|ring| ring.consumer.is_close_offered().then_some(ring))
+        let rings = self.rings.iter_mut().map(|ring| &mut **ring);
+        rings.filter_map(|ring| ring.consumer.is_close_offered().then_some(ring))
     }
 
     /// Requests that senders wake this worker, which is about to sleep: [`Inbox::arm`].
