@@ -29,5 +29,6 @@ step 600 "documentation of the source, without a warning" env RUSTDOCFLAGS="-D w
 step 60  "words, line lengths, type names, doc comments" scripts/check-words
 step 60  "NOTICE has the licences of what is linked" scripts/notice --check
 step 60  "types of libibverbs and librdmacm are Debian's" scripts/gen-verbs --check
+step 60  "types of libfabric are Debian's" scripts/gen-libfabric --check
 step 60  "hot path: no allocation, lock or system call" scripts/check-hot-path
 step 60  "release build: no path of the machine" scripts/check-paths
