@@ -99,6 +99,11 @@ impl TlsFilter {
         self.list.mode != Mode::All && self.list.names.is_empty()
     }
 
+    /// Whether the list names the transports that it permits: all others are excluded.
+    pub fn is_selection(&self) -> bool {
+        self.list.mode == Mode::Only
+    }
+
     /// Whether the list names excluded transports.
     pub fn is_negated(&self) -> bool {
         self.list.mode == Mode::Except

@@ -7,6 +7,7 @@ use super::filter::{DeviceFilter, TlsFilter};
 use super::number::{Count, Interval, Size};
 use super::table::rows_cm::CmOptions;
 use super::table::rows_ib::IbOptions;
+use super::table::rows_ofi::OfiOptions;
 use super::table::rows_shm::ShmOptions;
 use super::table::rows_tcp::TcpOptions;
 use super::table::rows_tofu::TofuOptions;
@@ -56,6 +57,7 @@ option_fields! {
         shm: ShmOptions,
         ib: IbOptions,
         tofu: TofuOptions,
+        ofi: OfiOptions,
         tcp: TcpOptions,
         cm: CmOptions,
     }

@@ -17,6 +17,8 @@ pub(super) mod rows_ib;
 mod rows_ib_device;
 #[path = "../tl/ib/rows_iface.rs"]
 mod rows_ib_iface;
+#[path = "../tl/ofi/rows.rs"]
+pub(super) mod rows_ofi;
 #[path = "../tl/shm/rows.rs"]
 pub(super) mod rows_shm;
 #[path = "../tl/tcp/rows.rs"]
@@ -66,6 +68,7 @@ pub static SECTIONS: &[&Section] = &[
     &rows_shm::SELF,
     &rows_tcp::TCP,
     &rows_tofu::TOFU,
+    &rows_ofi::OFI,
     &rows_cm::TCP_CM,
     &rows_cm::RDMA_CM,
     &rows_shm::SYSV,

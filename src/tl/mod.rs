@@ -33,6 +33,7 @@ mod message;
 mod network;
 mod network_info;
 mod networks;
+pub mod ofi;
 pub mod oob;
 pub mod payload;
 mod program;

@@ -8,6 +8,7 @@ macro_rules! networks {
         $then! {
             Tofu tofu TofuContext;
             Ib ib IbContext;
+            Ofi ofi OfiContext;
             Tcp tcp TcpContext;
             #[cfg(feature = "shmtest")] Shmtest shmtest ShmtestContext;
             @ $($more)*

@@ -14,6 +14,7 @@ use ucp::tl::rkey::{RkeyMemory, UnpackedRkey};
 use ucp::tl::shm::address::ShmLocator;
 use ucp::tl::shm::rkey::ShmRkey;
 use ucp::tl::tcp::address::{NetAddress, TcpLocator, TcpUsage};
+use ucp::tl::ofi::address::{Liveness, OfiLocator};
 use ucp::tl::tofu::address::TofuLocator;
 use ucp::tl::tofu::rkey::TofuRkey;
 use ucp::wire::ib_port::{PortFlags, PortLocator};
@@ -158,6 +159,16 @@ fn address() -> WorkerAddress {
             secret: 9,
             network: 10,
             addresses: vec![net("10.0.0.1", 1000), net("fe80::1", 25_000)],
+        }),
+        ofi: Some(OfiLocator {
+            fabric: 21,
+            secret: 22,
+            liveness: Liveness {
+                host: 23,
+                locks: 24,
+                lock: 25,
+            },
+            name: vec![2, 0, 0, 1, 192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0],
         }),
         tofu: Some(TofuLocator {
             secret: 15,

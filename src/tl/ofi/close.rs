@@ -1,0 +1,153 @@
+//! Closes all connections of a worker that is destroyed.
+//!
+//! The provider drops what it has not sent when the endpoint is closed, and TCP under it what the peer has not read. So
+//! each peer acknowledges the end of its connection, or ends it too.
+
+use super::bindings::fi_cq_msg_entry;
+use super::buffers::BufferRef;
+use super::endpoint::{BATCH, Completed};
+use super::packet::{BYE, BYE_ACK, Grant, PacketHdr, RESET, bare};
+use super::sender::OfiSender;
+use super::tx_link::OfiTxLink;
+use super::worker::{OfiWorker, with_sender};
+use crate::sys::clock;
+use crate::tl::Lane;
+use crate::tl::interface::LINGER_MS;
+use crate::tl::sink::Sink;
+use std::sync::Arc;
+
+/// Interval at which the locks of peers are looked at, milliseconds.
+const LOOK_MS: u64 = 20;
+
+/// Closes all connections: waits, for a time, until the peers have acknowledged it.
+pub fn close<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
+    if sink.is_inherited() {
+        return;
+    }
+    let until = clock::coarse_ms() + LINGER_MS;
+    let mut look_at = 0;
+    loop {
+        let now = clock::coarse_ms();
+        if now >= look_at {
+            look_at = now + LOOK_MS;
+            for (_, conn) in &mut worker.conns {
+                conn.is_broken |= conn.is_dead();
+            }
+        }
+        flush(worker, sink);
+        while settle(worker) {}
+        let waits = worker.conns.iter().any(|(_, conn)| {
+            let is_open = conn.remote.is_some() && !conn.is_broken;
+            is_open && !(conn.has_ended && conn.link.outstanding() == 0)
+        });
+        if !waits {
+            break;
+        }
+        if now >= until {
+            keep_memory(worker);
+            break;
+        }
+        std::thread::yield_now();
+    }
+    let peers: Vec<S::Peer> = worker.peers().collect();
+    for peer in peers {
+        drop_lane(sink, peer);
+    }
+    worker.control.clear();
+}
+
+/// A peer has not acknowledged the end of its connection. Where it uses memory of this endpoint, as a peer in this
+/// process does, the endpoint stays open.
+fn keep_memory<P>(worker: &OfiWorker<P>) {
+    if worker.in_memory {
+        std::mem::forget(worker.iface.clone());
+    }
+}
+
+fn drop_lane<S: Sink>(sink: S, peer: S::Peer) {
+    drop(sink.take_lane(peer, |lane| matches!(lane, Lane::Ofi(_))));
+}
+
+/// Sends what waits for room, and ends the connections for which nothing waits any more.
+fn flush<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
+    worker.flush_control();
+    worker.iface.take_blocked();
+    for (link, _) in worker.iface.take_failed() {
+        if let Some(conn) = worker.of_link(&link) {
+            conn.is_broken = true;
+        }
+    }
+    let mut ended = Vec::new();
+    for (_, conn) in &mut worker.conns {
+        let Some(peer) = conn.peer else { continue };
+        let is_flushed = sink.has_failed(peer)
+            || conn.is_broken
+            || conn.has_ended
+            || with_sender(sink, peer, OfiSender::flush) != Some(false);
+        if is_flushed {
+            conn.peer = None;
+            ended.push((peer, conn.link.clone(), conn.remote));
+        }
+    }
+    for (peer, link, remote) in ended {
+        drop_lane(sink, peer);
+        if let Some(to) = remote.filter(|_| !is_broken(worker, &link)) {
+            let packet = bare(to, BYE, link.next_seq());
+            worker.send_control(&link, packet);
+        }
+    }
+}
+
+fn is_broken<P: Copy + Eq>(worker: &mut OfiWorker<P>, link: &Arc<OfiTxLink>) -> bool {
+    worker.of_link(link).is_none_or(|conn| conn.is_broken)
+}
+
+/// Handles completions: of what arrives only the ends of connections. Returns whether there were any.
+fn settle<P: Copy + Eq>(worker: &mut OfiWorker<P>) -> bool {
+    let mut entries = [fi_cq_msg_entry::default(); BATCH];
+    let (contexts, failed): (Vec<_>, bool) = match worker.iface.poll(&mut entries) {
+        Completed::Nothing => return false,
+        Completed::Some(n) => {
+            let of = |entry: &fi_cq_msg_entry| (entry.op_context, entry.len);
+            (entries[..n].iter().map(of).collect(), false)
+        }
+        Completed::Failed(failed) => (vec![(failed.context, 0)], true),
+    };
+    for (context, len) in contexts {
+        let Some(buffer) = BufferRef::of_context(context) else {
+            continue;
+        };
+        // SAFETY: the queue reports each operation once, by its buffer.
+        match unsafe { worker.iface.sent(buffer) } {
+            Some(link) if failed => {
+                if let Some(conn) = worker.of_link(&link) {
+                    conn.is_broken = true;
+                }
+            }
+            Some(_) => {}
+            None if failed => {}
+            None => {
+                // SAFETY: the receive is complete, and the buffer is posted again behind the last use of the bytes.
+                on_packet(worker, unsafe { buffer.packet(len) });
+                worker.iface.post_receive(buffer);
+            }
+        }
+    }
+    true
+}
+
+fn on_packet<P: Copy + Eq>(worker: &mut OfiWorker<P>, packet: &[u8]) {
+    let Some(hdr) = PacketHdr::decode(packet) else {
+        return;
+    };
+    let own = Grant {
+        conn: hdr.conn,
+        key: hdr.key,
+    };
+    if let Some(conn) = worker.granted(own)
+        && matches!(hdr.kind, BYE | BYE_ACK | RESET)
+    {
+        // This side's own end, which was sent or will be, is the answer.
+        conn.has_ended = true;
+    }
+}

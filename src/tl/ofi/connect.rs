@@ -1,0 +1,172 @@
+//! Connections: the hello of one worker, and the answer of the other.
+//!
+//! Either worker begins. A hello grants the other an end, and the answer, or the other's own hello if both begin at
+//! once, grants one in return.
+
+use super::OfiLocator;
+use super::packet::{self, Grant, PacketHdr, RESET, bare};
+use super::tx_link::OfiTxLink;
+use super::worker::{OfiConn, OfiWorker, lane_up};
+use crate::ctypes::*;
+use crate::sys::log;
+use crate::tl::LaneTarget;
+use crate::tl::sink::Sink;
+use std::sync::Arc;
+
+/// Connects to a peer, unless there is a lane to it.
+pub fn connect<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, peer: S::Peer) {
+    if sink.has_failed(peer) || sink.state(peer).has_lane {
+        return;
+    }
+    let contact = sink.contact(peer);
+    let uid = contact.uid;
+    match worker.of_uid(uid).map(|conn| (conn.peer, conn.link.conn)) {
+        // Open, or to be opened by the answer.
+        Some((Some(of), number)) if of == peer => return lane_up(worker, sink, number),
+        Some(_) => end(worker, uid),
+        None => {}
+    }
+    let Some(LaneTarget::Ofi(to)) = contact.target else {
+        return sink.lane_down(peer, UCS_ERR_UNREACHABLE);
+    };
+    let addr = match worker.iface.insert(&to.name) {
+        Ok(addr) => addr,
+        Err(e) => {
+            log::error!("worker {uid:#x} cannot be reached by libfabric: {e}");
+            return sink.lane_down(peer, UCS_ERR_UNREACHABLE);
+        }
+    };
+    let (from, own) = (worker.uid, worker.own.clone());
+    let conn = worker.add(peer, uid, &to, addr);
+    let link = conn.link.clone();
+    if conn.is_dead() {
+        log::diag!("worker {uid:#x} cannot be reached by libfabric: it has ended");
+        return worker.fail_conn(&link, UCS_ERR_UNREACHABLE);
+    }
+    let hello = packet::hello((from, &own, conn.grant()), (uid, &to));
+    worker.send_control(&link, hello);
+}
+
+/// Ends the connection with the worker `uid`, of which this side needs nothing any more, and resets it for the peer.
+pub fn end<P: Copy + Eq>(worker: &mut OfiWorker<P>, uid: u64) {
+    if let Some(conn) = worker.of_uid(uid) {
+        conn.peer = None;
+        disconnect(worker, uid);
+    }
+    worker.by_uid.remove(&uid);
+}
+
+/// Resets the connection of a peer, by its uid, for the peer. One that the peer has not answered is reset when it
+/// does.
+fn disconnect<P: Copy + Eq>(worker: &mut OfiWorker<P>, uid: u64) {
+    let number = worker.by_uid.get(&uid).copied();
+    let conn = number.and_then(|number| worker.conns.get(number as usize));
+    if let Some((link, packet)) = conn.and_then(reset) {
+        worker.send_control(&link, packet);
+    }
+}
+
+/// The packet that resets an open connection, and its way. `None`: the peer has not answered, or does not any more.
+pub fn reset<P>(conn: &OfiConn<P>) -> Option<(Arc<OfiTxLink>, Vec<u8>)> {
+    let to = conn.remote.filter(|_| !conn.is_broken && !conn.has_ended)?;
+    // A provider may wait for ever for a lock that the dead process has held.
+    (!conn.is_dead()).then(|| (conn.link.clone(), bare(to, RESET, 0)))
+}
+
+/// Handles the hello of a peer.
+pub fn on_hello<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, body: &[u8]) {
+    let Some((hello, from)) = packet::parse_hello(body, worker.uid, &worker.own) else {
+        return log::diag!("a packet by libfabric is dropped: its hello is not for this worker");
+    };
+    let uid = hello.from;
+    let to = Grant {
+        conn: hello.conn,
+        key: hello.key,
+    };
+    let known = worker.of_uid(uid).map(|conn| (conn.remote, conn.peer));
+    match known {
+        Some((Some(remote), _)) if remote == to => return,
+        // The peer has lost the former connection, and begins again.
+        Some((Some(_), Some(peer))) => {
+            log::debug!("worker {uid:#x} connects again: the former connection is ended");
+            if let Some(conn) = worker.of_uid(uid) {
+                conn.peer = None;
+            }
+            worker.by_uid.remove(&uid);
+            sink.lane_down(peer, UCS_ERR_CONNECTION_RESET);
+        }
+        Some((None, Some(peer))) if sink.has_failed(peer) => end(worker, uid),
+        // Both have begun.
+        Some((None, _)) => return open(worker, sink, uid, to, true),
+        _ => {}
+    }
+    accept(worker, sink, uid, &from, to);
+}
+
+/// Makes a connection of a peer's, and answers.
+fn accept<S: Sink>(
+    worker: &mut OfiWorker<S::Peer>,
+    sink: S,
+    uid: u64,
+    from: &OfiLocator,
+    to: Grant,
+) {
+    let Some(peer) = sink.peer(uid, LaneTarget::Ofi(from.clone())) else {
+        return;
+    };
+    let addr = match worker.iface.insert(&from.name) {
+        Ok(addr) => addr,
+        Err(e) => {
+            log::diag!("the hello of worker {uid:#x} is dropped: {e}");
+            return sink.incoming_refused(peer);
+        }
+    };
+    worker.add(peer, uid, from, addr);
+    sink.incoming_up(peer);
+    open(worker, sink, uid, to, false);
+}
+
+/// Opens the connection with the worker `uid`, whose end is `to`, and answers. `begun`: this side has begun, and wants
+/// a lane.
+fn open<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, uid: u64, to: Grant, begun: bool) {
+    let Some(conn) = worker.of_uid(uid) else {
+        return;
+    };
+    conn.remote = Some(to);
+    let (link, answer, peer) = (
+        conn.link.clone(),
+        packet::accept(to, conn.grant()),
+        conn.peer,
+    );
+    worker.send_control(&link, answer);
+    if begun || peer.is_some_and(|peer| sink.state(peer).is_connecting) {
+        lane_up(worker, sink, link.conn);
+    }
+}
+
+/// Handles a peer's answer to a hello.
+pub fn on_accept<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, hdr: &PacketHdr, body: &[u8]) {
+    let Some(accept) = packet::Accept::decode(body) else {
+        return;
+    };
+    let own = Grant {
+        conn: hdr.conn,
+        key: hdr.key,
+    };
+    let Some(conn) = worker.granted(own).filter(|conn| conn.remote.is_none()) else {
+        return;
+    };
+    conn.remote = Some(Grant {
+        conn: accept.conn,
+        key: accept.key,
+    });
+    if conn.peer.is_some() {
+        if let Some(peer) = conn.peer {
+            sink.incoming_up(peer);
+        }
+        lane_up(worker, sink, own.conn);
+    } else if let Some((link, packet)) = reset(conn) {
+        // The peer has failed here meanwhile.
+        worker.send_control(&link, packet);
+    }
+}

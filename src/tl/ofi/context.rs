@@ -1,0 +1,99 @@
+//! What a context knows of libfabric: the devices that its workers may use.
+
+use super::choice::{self, NAMED};
+use super::device::OfiDevice;
+use super::worker::OfiWorker;
+use crate::options::Options;
+use crate::sys::log;
+use crate::tl::iface_params::IfaceParams;
+use std::io;
+
+/// Settings of workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OfiTuning {
+    /// Receive buffers.
+    pub receives: u32,
+    /// Sends to one peer that are not complete.
+    pub window: u32,
+    /// Time to answer a request to connect, milliseconds.
+    pub timeout_ms: u64,
+}
+
+impl OfiTuning {
+    /// The settings of these options.
+    pub fn new(options: &Options) -> OfiTuning {
+        let timeout = options.ofi.timeout.duration();
+        OfiTuning {
+            receives: options.ofi.rx_queue_len.clamp(8, 4096),
+            window: options.ofi.tx_window.max(1),
+            timeout_ms: timeout.map_or(u64::MAX, |d| d.as_millis() as u64),
+        }
+    }
+}
+
+/// libfabric, as far as a context uses it.
+pub struct OfiContext {
+    /// Devices that may be used, preferred first.
+    devices: Vec<OfiDevice>,
+    tuning: OfiTuning,
+    /// The transports of [`NAMED`] and `ofi` that `UCX_TLS` allows.
+    allowed: Vec<&'static str>,
+}
+
+/// The name by which the transport is chosen, whatever the provider.
+pub const OFI: &str = "ofi";
+
+impl OfiContext {
+    /// Finds the devices that the options allow. There are none where the library or a provider is missing, which is no
+    /// error.
+    pub fn new(options: &Options) -> OfiContext {
+        let named = NAMED.into_iter().chain([OFI]);
+        OfiContext {
+            devices: choice::usable(options),
+            tuning: OfiTuning::new(options),
+            allowed: named.filter(|name| options.tls.allows(name)).collect(),
+        }
+    }
+
+    /// Whether there is a device to use.
+    pub fn is_used(&self) -> bool {
+        !self.devices.is_empty()
+    }
+
+    /// The device that workers use, if they can.
+    pub fn device(&self) -> Option<&OfiDevice> {
+        self.devices.first()
+    }
+
+    /// Whether this transport is allowed, and has no device.
+    pub fn lacks_devices(&self, transport: &str) -> bool {
+        let has = |device: &OfiDevice| transport == OFI || device.core_provider() == transport;
+        self.allowed.contains(&transport) && !self.devices.iter().any(has)
+    }
+
+    /// The interface of a new worker, if there is a device. `reaches_others`: peers are reached by other transports,
+    /// too.
+    ///
+    /// # Errors
+    /// The provider's, if the worker reaches no peers without the interface.
+    pub fn open_iface<P: Copy + Eq>(
+        &self,
+        params: &IfaceParams,
+        reaches_others: bool,
+    ) -> io::Result<Option<Box<OfiWorker<P>>>> {
+        let Some(device) = self.device() else {
+            return Ok(None);
+        };
+        match OfiWorker::new(device, params, self.tuning) {
+            Ok(worker) => Ok(Some(Box::new(worker))),
+            Err(e) => {
+                let why = format!("{} on {} by libfabric: {e}", device.provider, device.domain);
+                if reaches_others {
+                    log::warn!("a worker does not use {why}");
+                    return Ok(None);
+                }
+                Err(io::Error::new(e.kind(), format!("no endpoint of {why}")))
+            }
+        }
+    }
+}

@@ -1,0 +1,486 @@
+//! The objects of libfabric that a worker has: a domain with an endpoint, its completion queue and its address vector.
+//!
+//! The inline functions of libfabric's headers are methods here: they call the tables inside of the objects.
+
+use super::bindings::*;
+use super::device::OfiDevice;
+use super::fabric::{Libfabric, error, text};
+use crate::sys::fork::Origin;
+use std::ffi::{c_int, c_void};
+use std::io::{self, ErrorKind};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr::null_mut;
+
+/// Completions read at once.
+pub const BATCH: usize = 16;
+/// Longest address of an endpoint, bytes.
+pub const MAX_NAME: usize = 128;
+/// Sends to, and receives from, peers of any name.
+const ANY_PEER: fi_addr_t = u64::MAX;
+
+/// A member of a table of functions, which a provider has to have.
+macro_rules! entry {
+    ($table:expr, $name:ident) => {
+        (*$table).$name.ok_or(ErrorKind::Unsupported)?
+    };
+}
+
+/// An object, closed when it is dropped. A forked child does not close what its parent has opened.
+struct Closed(*mut fid, Origin);
+
+impl Closed {
+    fn new(object: *mut fid) -> Closed {
+        Closed(object, Origin::here())
+    }
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        if self.0.is_null() || self.1.is_inherited() {
+            return;
+        }
+        // SAFETY: the object is open, and nothing uses it any more: those that it has made are closed before.
+        unsafe {
+            if let Some(close) = (*(*self.0).ops).close {
+                close(self.0);
+            }
+        }
+    }
+}
+
+/// Objects, each made by those before it: they are closed from the last on.
+struct Opened(Vec<Closed>);
+
+impl Opened {
+    fn push(&mut self, object: *mut fid) {
+        self.0.push(Closed::new(object));
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        while self.0.pop().is_some() {}
+    }
+}
+
+/// Why an operation was not posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostError {
+    /// There is no room now: it is to be posted again after progress.
+    Again,
+    /// It fails with this number of an error.
+    Failed(c_int),
+}
+
+fn posted(answer: isize) -> Result<(), PostError> {
+    match answer {
+        0 => Ok(()),
+        n if n == -(FI_EAGAIN as isize) => Err(PostError::Again),
+        n => Err(PostError::Failed(n.unsigned_abs() as c_int)),
+    }
+}
+
+/// An operation that has ended with an error.
+#[derive(Clone, Debug)]
+pub struct FailedOp {
+    /// The operation's context; null where the provider does not say which one.
+    pub context: *mut c_void,
+    /// Number of the error.
+    pub error: c_int,
+    pub is_send: bool,
+    /// The provider's own words.
+    pub detail: String,
+}
+
+/// What a completion queue had.
+pub enum Completed {
+    Nothing,
+    /// The first entries of the array were written.
+    Some(usize),
+    Failed(FailedOp),
+}
+
+/// One thread at a time calls its functions (`FI_THREAD_DOMAIN`): a worker's lock holds it.
+pub struct OfiEndpoint {
+    ep: *mut fid_ep,
+    cq: *mut fid_cq,
+    av: *mut fid_av,
+    domain: *mut fid_domain,
+    fabric: *mut fid_fabric,
+    /// Registrations are bound to the endpoint, and so closed before it; others after it, because receives use them.
+    binds_mr: bool,
+    mrs: Vec<Closed>,
+    opened: Opened,
+    /// The description from which they were made.
+    pub device: OfiDevice,
+}
+
+// SAFETY: libfabric's objects are bound to no thread; the lock of the worker that holds them orders the calls.
+unsafe impl Send for OfiEndpoint {}
+
+impl OfiEndpoint {
+    /// Opens an endpoint of the device. `waits`: its completion queue has a descriptor; `depth`: completions that may
+    /// be outstanding.
+    ///
+    /// # Errors
+    /// The provider's error.
+    pub fn open(device: &OfiDevice, waits: bool, depth: usize) -> io::Result<OfiEndpoint> {
+        let (mut opened, made) = (Opened(Vec::new()), check);
+        let info = device.info();
+        let library = Libfabric::get().ok_or(ErrorKind::NotFound)?;
+        let (mut fabric, mut domain) = (null_mut::<fid_fabric>(), null_mut::<fid_domain>());
+        let (mut cq, mut ep) = (null_mut::<fid_cq>(), null_mut::<fid_ep>());
+        let av;
+        // SAFETY: the description stays as long as the device; each object is made by the one before it, which is open.
+        unsafe {
+            made((library.fabric)(
+                (*info).fabric_attr,
+                &mut fabric,
+                null_mut(),
+            ))?;
+            opened.push(&raw mut (*fabric).fid);
+            made(entry!((*fabric).ops, domain)(
+                fabric,
+                info,
+                &mut domain,
+                null_mut(),
+            ))?;
+            opened.push(&raw mut (*domain).fid);
+            let mut attr = fi_cq_attr {
+                size: depth,
+                format: FI_CQ_FORMAT_MSG,
+                wait_obj: if waits { FI_WAIT_FD } else { FI_WAIT_NONE },
+                ..fi_cq_attr::default()
+            };
+            made(entry!((*domain).ops, cq_open)(
+                domain,
+                &mut attr,
+                &mut cq,
+                null_mut(),
+            ))?;
+            opened.push(&raw mut (*cq).fid);
+            av = open_av(domain)?;
+            opened.push(&raw mut (*av).fid);
+            made(entry!((*domain).ops, endpoint)(
+                domain,
+                info,
+                &mut ep,
+                null_mut(),
+            ))?;
+            opened.push(&raw mut (*ep).fid);
+            let bind = entry!((*ep).fid.ops, bind);
+            let queue = u64::from(FI_SEND | FI_RECV);
+            made(bind(&raw mut (*ep).fid, &raw mut (*cq).fid, queue))?;
+            made(bind(&raw mut (*ep).fid, &raw mut (*av).fid, 0))?;
+            let control = entry!((*ep).fid.ops, control);
+            made(control(&raw mut (*ep).fid, FI_ENABLE as c_int, null_mut()))?;
+        }
+        Ok(OfiEndpoint {
+            ep,
+            cq,
+            av,
+            domain,
+            fabric,
+            binds_mr: device.needs(FI_MR_ENDPOINT),
+            mrs: Vec::new(),
+            opened,
+            device: device.clone(),
+        })
+    }
+
+    /// The endpoint's address, which peers insert.
+    ///
+    /// # Errors
+    /// The provider's error; `FileTooLarge` if it is longer than [`MAX_NAME`].
+    pub fn name(&self) -> io::Result<Vec<u8>> {
+        let mut name = vec![0; MAX_NAME];
+        let mut len = name.len();
+        // SAFETY: the endpoint is open, and `len` bytes are writable.
+        unsafe {
+            let getname = entry!((*self.ep).cm, getname);
+            check(getname(
+                &raw mut (*self.ep).fid,
+                name.as_mut_ptr().cast(),
+                &mut len,
+            ))?;
+        }
+        if len > name.len() {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
+        name.truncate(len);
+        Ok(name)
+    }
+
+    /// The descriptor that is readable while there may be completions. Only of an endpoint that waits.
+    ///
+    /// # Errors
+    /// The provider's error.
+    pub fn descriptor(&self) -> io::Result<RawFd> {
+        let mut fd: RawFd = -1;
+        // SAFETY: the queue is open, and the command writes a descriptor.
+        unsafe {
+            let control = entry!((*self.cq).fid.ops, control);
+            check(control(
+                &raw mut (*self.cq).fid,
+                FI_GETWAIT as c_int,
+                (&raw mut fd).cast(),
+            ))?;
+        }
+        if fd < 0 {
+            Err(ErrorKind::Unsupported.into())
+        } else {
+            Ok(fd)
+        }
+    }
+
+    /// Whether a thread may sleep until the descriptor is readable: there is no completion.
+    pub fn may_wait(&self) -> bool {
+        // SAFETY: the objects are open.
+        unsafe {
+            let mut fids = [&raw mut (*self.cq).fid];
+            let trywait = (*(*self.fabric).ops).trywait;
+            trywait.is_some_and(|trywait| trywait(self.fabric, fids.as_mut_ptr(), 1) == 0)
+        }
+    }
+
+    /// The number by which operations name the peer at this address.
+    ///
+    /// # Errors
+    /// The provider's error.
+    pub fn insert(&mut self, name: &[u8]) -> io::Result<fi_addr_t> {
+        let mut addr = ANY_PEER;
+        // SAFETY: the vector is open; the address has the length that the provider's addresses have, which the caller
+        // has checked, or is one of its own strings, with the zero at its end.
+        let inserted = unsafe {
+            let insert = entry!((*self.av).ops, insert);
+            insert(self.av, name.as_ptr().cast(), 1, &mut addr, 0, null_mut())
+        };
+        match inserted {
+            1 if addr != ANY_PEER => Ok(addr),
+            n if n < 0 => Err(error(n)),
+            _ => Err(ErrorKind::AddrNotAvailable.into()),
+        }
+    }
+
+    /// Removes a peer, to which no operation is outstanding.
+    pub fn remove(&mut self, mut addr: fi_addr_t) {
+        // SAFETY: the vector is open, and the number is of a peer that was inserted.
+        unsafe {
+            if let Some(remove) = (*(*self.av).ops).remove {
+                remove(self.av, &mut addr, 1, 0);
+            }
+        }
+    }
+
+    /// Registers memory for sends and receives, until the endpoint is dropped. Returns what operations on it have to
+    /// pass.
+    ///
+    /// # Errors
+    /// The provider's error.
+    ///
+    /// # Safety
+    /// `len` bytes at `base` stay mapped as long as the endpoint.
+    pub unsafe fn register(&mut self, base: *mut u8, len: usize) -> io::Result<*mut c_void> {
+        let mut mr = null_mut::<fid_mr>();
+        // Where the provider does not choose keys, no two registrations of a domain have the same.
+        let key = self.mrs.len() as u64;
+        // SAFETY: the domain is open; the memory is the caller's.
+        unsafe {
+            let reg = entry!((*self.domain).mr, reg);
+            let access = u64::from(FI_SEND | FI_RECV);
+            let domain = &raw mut (*self.domain).fid;
+            check(reg(
+                domain,
+                base.cast(),
+                len,
+                access,
+                0,
+                key,
+                0,
+                &mut mr,
+                null_mut(),
+            ))?;
+            self.mrs.push(Closed::new(&raw mut (*mr).fid));
+            if self.binds_mr {
+                let object = &raw mut (*mr).fid;
+                check(entry!((*object).ops, bind)(
+                    object,
+                    &raw mut (*self.ep).fid,
+                    0,
+                ))?;
+                check(entry!((*object).ops, control)(
+                    object,
+                    FI_ENABLE as c_int,
+                    null_mut(),
+                ))?;
+            }
+            Ok((*mr).mem_desc)
+        }
+    }
+
+    /// Sends a message of up to the provider's `inject_size`, which is copied: no completion reports it.
+    ///
+    /// # Errors
+    /// It was not posted.
+    ///
+    /// # Safety
+    /// `len` bytes at `data` are readable.
+    pub unsafe fn inject(
+        &mut self,
+        data: *const u8,
+        len: usize,
+        to: fi_addr_t,
+    ) -> Result<(), PostError> {
+        // SAFETY: the endpoint is open, and the memory is the caller's.
+        unsafe {
+            let inject = (*(*self.ep).msg).inject.ok_or(UNSUPPORTED)?;
+            posted(inject(self.ep, data.cast(), len, to))
+        }
+    }
+
+    /// Sends a message, which a completion with this context reports.
+    ///
+    /// # Errors
+    /// It was not posted.
+    ///
+    /// # Safety
+    /// `len` bytes at `data` are readable until the completion, and registered with `desc` where the provider wants
+    /// that; `context` is the provider's until then.
+    pub unsafe fn send(
+        &mut self,
+        data: *const u8,
+        len: usize,
+        desc: *mut c_void,
+        to: fi_addr_t,
+        context: *mut c_void,
+    ) -> Result<(), PostError> {
+        // SAFETY: the endpoint is open, and the memory is the caller's.
+        unsafe {
+            let send = (*(*self.ep).msg).send.ok_or(UNSUPPORTED)?;
+            posted(send(self.ep, data.cast(), len, desc, to, context))
+        }
+    }
+
+    /// Posts a receive of a message from any peer.
+    ///
+    /// # Errors
+    /// It was not posted.
+    ///
+    /// # Safety
+    /// `len` bytes at `memory` are writable until the completion, and registered with `desc` where the provider wants
+    /// that; `context` is the provider's until then.
+    pub unsafe fn receive(
+        &mut self,
+        memory: *mut u8,
+        len: usize,
+        desc: *mut c_void,
+        context: *mut c_void,
+    ) -> Result<(), PostError> {
+        // SAFETY: the endpoint is open, and the memory is the caller's.
+        unsafe {
+            let recv = (*(*self.ep).msg).recv.ok_or(UNSUPPORTED)?;
+            posted(recv(self.ep, memory.cast(), len, desc, ANY_PEER, context))
+        }
+    }
+
+    /// Reads completions. Progresses the provider.
+    pub fn poll(&mut self, entries: &mut [fi_cq_msg_entry; BATCH]) -> Completed {
+        // SAFETY: the queue is open, and its entries have the format of `entries`.
+        let read = unsafe {
+            match (*(*self.cq).ops).read {
+                Some(read) => read(self.cq, entries.as_mut_ptr().cast(), BATCH),
+                None => 0,
+            }
+        };
+        match read {
+            n if n > 0 => Completed::Some(n as usize),
+            n if n == -(FI_EAVAIL as isize) => self.read_error(),
+            _ => Completed::Nothing,
+        }
+    }
+
+    #[cold]
+    fn read_error(&mut self) -> Completed {
+        let mut entry = fi_cq_err_entry::default();
+        // SAFETY: the queue is open; the entry has the size of API 1.15, and no buffer for the provider's data.
+        unsafe {
+            let Some(readerr) = (*(*self.cq).ops).readerr else {
+                return Completed::Nothing;
+            };
+            if readerr(self.cq, &mut entry, 0) <= 0 {
+                return Completed::Nothing;
+            }
+            let detail = (*(*self.cq).ops).strerror.map(|strerror| {
+                text(strerror(
+                    self.cq,
+                    entry.prov_errno,
+                    entry.err_data,
+                    null_mut(),
+                    0,
+                ))
+            });
+            Completed::Failed(FailedOp {
+                context: entry.op_context,
+                error: entry.err,
+                is_send: entry.flags & u64::from(FI_SEND) != 0,
+                detail: detail.unwrap_or_default(),
+            })
+        }
+    }
+}
+
+impl Drop for OfiEndpoint {
+    fn drop(&mut self) {
+        if self.binds_mr {
+            self.mrs.clear();
+        }
+        // The endpoint itself, which was opened last.
+        drop(self.opened.0.pop());
+        self.mrs.clear();
+    }
+}
+
+/// The error of an operation that a provider does not have.
+const UNSUPPORTED: PostError = PostError::Failed(FI_ENOSYS as c_int);
+
+/// An address vector whose numbers are indices, or else whatever the provider makes them.
+///
+/// # Safety
+/// The domain is open.
+unsafe fn open_av(domain: *mut fid_domain) -> io::Result<*mut fid_av> {
+    let mut last = Err(ErrorKind::Unsupported.into());
+    for type_ in [FI_AV_TABLE, FI_AV_MAP] {
+        let (mut av, mut attr) = (
+            null_mut(),
+            fi_av_attr {
+                type_,
+                ..fi_av_attr::default()
+            },
+        );
+        // SAFETY: the domain is open.
+        last = unsafe {
+            let open = entry!((*domain).ops, av_open);
+            check(open(domain, &mut attr, &mut av, null_mut())).map(|()| av)
+        };
+        if last.is_ok() {
+            break;
+        }
+    }
+    last
+}
+
+fn check(answer: c_int) -> io::Result<()> {
+    match answer {
+        0 => Ok(()),
+        n => Err(error(n)),
+    }
+}
+
+/// A descriptor of the provider's.
+///
+/// # Safety
+/// It is open as long as the endpoint, which outlives `'a`.
+pub unsafe fn borrowed<'a>(fd: RawFd) -> BorrowedFd<'a> {
+    // SAFETY: the caller's promise.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}

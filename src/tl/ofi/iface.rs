@@ -1,0 +1,256 @@
+//! The endpoint of a worker with its buffers, as the threads of the worker use it.
+
+use super::bindings::fi_cq_msg_entry;
+use super::buffers::{BufferRef, MAX_PACKET, OfiBufferPool};
+use super::device::OfiDevice;
+use super::endpoint::{BATCH, Completed, OfiEndpoint, PostError};
+use super::fabric::error;
+use super::tx_link::OfiTxLink;
+use crate::sys::lock::MtLock;
+use crate::sys::log;
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+/// There is no room for a packet now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+/// What the lock holds. The endpoint is closed before the buffers are freed that it uses.
+struct OfiQueues {
+    ep: OfiEndpoint,
+    buffers: OfiBufferPool,
+    /// Receive buffers for which there was no room.
+    unposted: Vec<BufferRef>,
+    /// Connections whose sender has a packet for which there was no room.
+    blocked: Vec<Arc<OfiTxLink>>,
+    /// Connections to which a packet could not be sent, with the number of the error.
+    failed: Vec<(Arc<OfiTxLink>, c_int)>,
+}
+
+/// Used by all threads of a worker.
+pub struct OfiIface {
+    queues: MtLock<OfiQueues>,
+    /// Longest packet that is sent without a completion, bytes; 0: none is, because a later completion would not report
+    /// it.
+    max_inject: usize,
+    /// Sends to one peer that are not complete.
+    pub window: u32,
+    /// The completion queue has a descriptor.
+    pub has_event: bool,
+}
+
+impl OfiIface {
+    /// Opens an endpoint of a device with `receives` receive buffers. `mt`: threads use it concurrently; `waits`: its
+    /// completion queue has a descriptor.
+    ///
+    /// # Errors
+    /// The provider's error.
+    pub fn open(
+        device: &OfiDevice,
+        mt: bool,
+        waits: bool,
+        receives: u32,
+        window: u32,
+    ) -> io::Result<OfiIface> {
+        let receives = receives.min(device.rx().size.clamp(8, 4096) as u32);
+        let depth = device.tx().size.clamp(BATCH, 4096) + receives as usize;
+        let ep = OfiEndpoint::open(device, waits, depth)?;
+        let iface = OfiIface {
+            max_inject: if device.is_ordered() {
+                device.tx().inject_size
+            } else {
+                0
+            },
+            queues: MtLock::new(
+                mt,
+                OfiQueues {
+                    ep,
+                    buffers: OfiBufferPool::default(),
+                    unposted: Vec::new(),
+                    blocked: Vec::new(),
+                    failed: Vec::new(),
+                },
+            ),
+            window,
+            has_event: waits,
+        };
+        for _ in 0..receives {
+            let buffer = iface.take_buffer().ok_or(io::ErrorKind::OutOfMemory)?;
+            iface.post_receive(buffer);
+        }
+        Ok(iface)
+    }
+
+    /// The endpoint's address.
+    ///
+    /// # Errors
+    /// The provider's error.
+    pub fn name(&self) -> io::Result<Vec<u8>> {
+        self.queues.lock().ep.name()
+    }
+
+    /// The descriptor of the completion queue, open as long as `self`.
+    ///
+    /// # Errors
+    /// The provider's error.
+    pub fn descriptor(&self) -> io::Result<RawFd> {
+        self.queues.lock().ep.descriptor()
+    }
+
+    /// Whether the progress thread may sleep until the descriptor is readable.
+    pub fn may_wait(&self) -> bool {
+        let queues = self.queues.lock();
+        queues.failed.is_empty() && queues.ep.may_wait()
+    }
+
+    /// Whether senders wait for room.
+    pub fn is_blocked(&self) -> bool {
+        !self.queues.lock().blocked.is_empty()
+    }
+
+    /// The number of the peer at this address, which has the form of this endpoint's own.
+    ///
+    /// # Errors
+    /// The provider's error.
+    pub fn insert(&self, name: &[u8]) -> io::Result<u64> {
+        self.queues.lock().ep.insert(name)
+    }
+
+    /// Removes a peer, to which nothing is outstanding.
+    pub fn remove(&self, link: &OfiTxLink) {
+        self.queues.lock().ep.remove(link.addr);
+    }
+
+    /// A buffer for a packet. `None`: there is no memory.
+    pub fn take_buffer(&self) -> Option<BufferRef> {
+        let mut queues = self.queues.lock();
+        let OfiQueues { ep, buffers, .. } = &mut *queues;
+        buffers.take(ep).ok()
+    }
+
+    /// Gives a buffer back that was taken, and not posted.
+    pub fn give_back(&self, buffer: BufferRef) {
+        self.queues.lock().buffers.give_back(buffer);
+    }
+
+    /// Sends the packet of `len` bytes in a buffer that was taken. `signal`: a completion is to report it. If it cannot
+    /// be sent at all the interface fails the connection.
+    ///
+    /// # Errors
+    /// There is no room; the buffer is still the caller's.
+    pub fn post(
+        &self,
+        buffer: BufferRef,
+        len: usize,
+        link: &Arc<OfiTxLink>,
+        signal: bool,
+    ) -> Result<(), NoRoom> {
+        debug_assert!(len <= MAX_PACKET);
+        let mut queues = self.queues.lock();
+        let OfiQueues {
+            ep,
+            buffers,
+            failed,
+            ..
+        } = &mut *queues;
+        let signal = signal || len > self.max_inject;
+        let posted = if signal {
+            buffers.post_send(ep, buffer, len, link)
+        } else {
+            // SAFETY: the buffer is the caller's, which has written `len` bytes.
+            unsafe { ep.inject(buffer.data(), len, link.addr) }
+        };
+        match posted {
+            Ok(()) => link.posted(signal),
+            Err(PostError::Again) => return Err(NoRoom),
+            Err(PostError::Failed(error)) => failed.push((link.clone(), error)),
+        }
+        if !signal || posted.is_err() {
+            buffers.give_back(buffer);
+        }
+        Ok(())
+    }
+
+    /// Sends a packet, which a completion reports.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn send(&self, packet: &[u8], link: &Arc<OfiTxLink>) -> Result<(), NoRoom> {
+        debug_assert!(packet.len() <= MAX_PACKET);
+        let buffer = self.take_buffer().ok_or(NoRoom)?;
+        // SAFETY: the buffer was taken, and is longer than any packet.
+        unsafe { std::ptr::copy_nonoverlapping(packet.as_ptr(), buffer.data(), packet.len()) };
+        self.post(buffer, packet.len(), link, true)
+            .inspect_err(|_| self.give_back(buffer))
+    }
+
+    /// The sender of a connection has a packet for which there was no room: [`take_blocked`](Self::take_blocked)
+    /// returns the connection.
+    pub fn block(&self, link: &Arc<OfiTxLink>) {
+        if !link.set_blocked(true) {
+            self.queues.lock().blocked.push(link.clone());
+        }
+    }
+
+    /// Takes the connections whose senders wait for room.
+    pub fn take_blocked(&self) -> Vec<Arc<OfiTxLink>> {
+        let blocked = std::mem::take(&mut self.queues.lock().blocked);
+        for link in &blocked {
+            link.set_blocked(false);
+        }
+        blocked
+    }
+
+    /// Takes the connections to which packets could not be sent, with the numbers of the errors.
+    pub fn take_failed(&self) -> Vec<(Arc<OfiTxLink>, c_int)> {
+        std::mem::take(&mut self.queues.lock().failed)
+    }
+
+    /// Reads completions, and posts the receive buffers for which there was no room before.
+    pub fn poll(&self, entries: &mut [fi_cq_msg_entry; BATCH]) -> Completed {
+        let mut queues = self.queues.lock();
+        let completed = queues.ep.poll(entries);
+        if !queues.unposted.is_empty() {
+            let unposted = std::mem::take(&mut queues.unposted);
+            unposted
+                .into_iter()
+                .for_each(|buffer| queues.post_receive(buffer));
+        }
+        completed
+    }
+
+    /// Takes the connection of a send that has completed, with or without an error, and returns its buffer. `None`: it
+    /// was a receive, whose buffer is the caller's.
+    ///
+    /// # Safety
+    /// A completion has reported the buffer, and this call is the first for it.
+    pub unsafe fn sent(&self, buffer: BufferRef) -> Option<Arc<OfiTxLink>> {
+        let mut queues = self.queues.lock();
+        // SAFETY: the operation has ended, and the lock is held.
+        let link = unsafe { buffer.take_link() }?;
+        link.completed();
+        queues.buffers.give_back(buffer);
+        Some(link)
+    }
+
+    /// Posts a receive buffer, now or when there is room.
+    pub fn post_receive(&self, buffer: BufferRef) {
+        self.queues.lock().post_receive(buffer);
+    }
+}
+
+impl OfiQueues {
+    fn post_receive(&mut self, buffer: BufferRef) {
+        let OfiQueues { ep, buffers, .. } = self;
+        match buffers.post_receive(ep, buffer) {
+            Ok(()) => {}
+            Err(PostError::Again) => self.unposted.push(buffer),
+            Err(PostError::Failed(e)) => {
+                log::error!("libfabric takes no receive buffer: {}", error(e));
+                buffers.give_back(buffer);
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Packets: what workers send each other by libfabric's messages.
+//!
+//! A packet is a [`PacketHdr`] and, by its kind, a [`Hello`], an [`Accept`], or a frame of `wire::frame` with its
+//! record.
+#![forbid(unsafe_code)]
+
+use super::address::OfiLocator;
+use crate::wire::frame;
+use crate::wire::le_struct::packed;
+
+/// Begins a connection: a [`Hello`] and the sender's section of a worker address. It names no connection.
+pub const HELLO: u32 = 1;
+/// The answer to it: an [`Accept`].
+pub const ACCEPT: u32 = 2;
+/// A record.
+pub const RECORD: u32 = 3;
+/// The sender ends the connection: it has sent everything, and receives nothing any more.
+pub const BYE: u32 = 4;
+/// The answer to it.
+pub const BYE_ACK: u32 = 5;
+/// The sender has lost the connection, or has ended it before everything was sent. It has no number.
+pub const RESET: u32 = 6;
+/// Nothing: its completion reports that what was sent before has left, and that the peer is there.
+pub const PROBE: u32 = 7;
+
+packed! {
+    /// The begin of a packet. The receiver has granted number and key of its connection to the sender.
+    PacketHdr, 20 {
+        key: u64,
+        /// Number of the receiver's connection.
+        conn: u32,
+        /// Number of the packet, if it is a [`RECORD`] or [`BYE`]: these are handled in order.
+        seq: u32,
+        kind: u32,
+    } valid when |hdr| (HELLO..=PROBE).contains(&hdr.kind)
+}
+
+/// Bytes in front of a record.
+pub const RECORD_HEADER: usize = PacketHdr::SIZE + frame::HEADER;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"rucpofi\0");
+/// Incremented when the format of packets changes.
+pub const VERSION: u32 = 1;
+
+packed! {
+    /// The sender of a connection, and which worker it expects.
+    Hello, 48 {
+        magic: u64,
+        version: u32,
+        /// Uids of both workers.
+        from: u64,
+        to: u64,
+        /// The secret of the receiver's address.
+        secret: u64,
+        /// Number and key of the sender's connection, granted to the receiver.
+        conn: u32,
+        key: u64,
+    } valid when |hello| hello.magic == MAGIC && hello.version == VERSION
+}
+
+packed! {
+    /// The answer to a [`Hello`].
+    Accept, 12 {
+        /// Number and key of the sender's connection, granted to the receiver.
+        conn: u32,
+        key: u64,
+    }
+}
+
+/// A connection, as the worker that has it grants it to the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub conn: u32,
+    pub key: u64,
+}
+
+impl Grant {
+    /// The header of a packet for the connection.
+    pub fn header(self, kind: u32, seq: u32) -> [u8; PacketHdr::SIZE] {
+        let Grant { conn, key } = self;
+        PacketHdr {
+            key,
+            conn,
+            seq,
+            kind,
+        }
+        .encode()
+    }
+}
+
+/// The packet that begins a connection of the worker `from`, which is at `own`, to the worker `uid` at `to`.
+pub fn hello(
+    (from, own, grant): (u64, &OfiLocator, Grant),
+    (uid, to): (u64, &OfiLocator),
+) -> Vec<u8> {
+    let hello = Hello {
+        magic: MAGIC,
+        version: VERSION,
+        from,
+        to: uid,
+        secret: to.secret,
+        conn: grant.conn,
+        key: grant.key,
+    };
+    let no_conn = Grant { conn: 0, key: 0 };
+    [
+        &no_conn.header(HELLO, 0)[..],
+        &hello.encode(),
+        &own.encode(),
+    ]
+    .concat()
+}
+
+/// A [`Hello`] to the worker `uid` at `own`, and where its sender is. `None`: it is malformed, or for another worker.
+pub fn parse_hello(body: &[u8], uid: u64, own: &OfiLocator) -> Option<(Hello, OfiLocator)> {
+    let hello = Hello::decode(body)?;
+    let from = OfiLocator::decode(&body[Hello::SIZE..])?;
+    let is_own = hello.to == uid && hello.secret == own.secret && hello.from != 0;
+    (is_own && from.fits(own)).then_some((hello, from))
+}
+
+/// The packet that accepts the connection `to`, of which the own one is `grant`.
+pub fn accept(to: Grant, grant: Grant) -> Vec<u8> {
+    let accept = Accept {
+        conn: grant.conn,
+        key: grant.key,
+    };
+    [&to.header(ACCEPT, 0)[..], &accept.encode()].concat()
+}
+
+/// What a header and nothing else says.
+pub fn bare(to: Grant, kind: u32, seq: u32) -> Vec<u8> {
+    to.header(kind, seq).to_vec()
+}

@@ -1,0 +1,78 @@
+//! The order of packets, where a provider does not promise it.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+
+/// Packets that are kept ahead of a missing one; a peer that sends more of them fails.
+const MAX_EARLY: u32 = 4096;
+
+/// The packets of one peer. Numbers are modulo 2^32.
+#[derive(Debug, Default)]
+pub struct OfiReorder {
+    /// Number of the next packet.
+    next: u32,
+    /// Packets that arrived early, by their number.
+    early: BTreeMap<u32, Box<[u8]>>,
+}
+
+/// What the caller does with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeqArrival {
+    /// It is the next one: handle it, and then those that [`OfiReorder::pop`] returns.
+    Now,
+    /// It is kept until those before it have arrived, or has arrived before.
+    Later,
+    /// The peer is too far ahead: no provider loses so many packets.
+    TooFar,
+}
+
+impl OfiReorder {
+    /// A packet with this number has arrived.
+    pub fn arrive(&mut self, number: u32, packet: &[u8]) -> SeqArrival {
+        let ahead = number.wrapping_sub(self.next);
+        match ahead {
+            0 => {
+                self.next = self.next.wrapping_add(1);
+                SeqArrival::Now
+            }
+            1..=MAX_EARLY => {
+                self.early.entry(number).or_insert_with(|| packet.into());
+                SeqArrival::Later
+            }
+            _ if ahead > u32::MAX / 2 => SeqArrival::Later,
+            _ => SeqArrival::TooFar,
+        }
+    }
+
+    /// The next packet, if it has arrived early.
+    pub fn pop(&mut self) -> Option<Box<[u8]>> {
+        let packet = self.early.remove(&self.next)?;
+        self.next = self.next.wrapping_add(1);
+        Some(packet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_handled_in_the_order_of_their_numbers_each_once() {
+        let mut order = OfiReorder {
+            next: u32::MAX,
+            ..OfiReorder::default()
+        };
+        assert_eq!(order.arrive(1, b"1"), SeqArrival::Later);
+        assert_eq!(order.arrive(0, b"0"), SeqArrival::Later);
+        assert_eq!(order.arrive(0, b"x"), SeqArrival::Later);
+        assert!(order.pop().is_none());
+        assert_eq!(order.arrive(u32::MAX, b"m"), SeqArrival::Now);
+        assert_eq!(order.pop().as_deref(), Some(&b"0"[..]));
+        assert_eq!(order.pop().as_deref(), Some(&b"1"[..]));
+        assert!(order.pop().is_none());
+        assert_eq!(order.arrive(0, b"again"), SeqArrival::Later);
+        assert_eq!(order.arrive(2 + MAX_EARLY + 1, b""), SeqArrival::TooFar);
+        assert_eq!(order.arrive(2, b"2"), SeqArrival::Now);
+        assert!(order.pop().is_none(), "what was refused is not kept");
+    }
+}

@@ -1,0 +1,160 @@
+//! Bytes from other processes: the section of a worker address, hellos, packets.
+
+use super::OfiLocator;
+use super::address::{Liveness, OfiSection};
+use super::endpoint::MAX_NAME;
+use super::packet::{self, Accept, Grant, HELLO, Hello, PROBE, PacketHdr, RECORD, bare};
+use super::receive;
+use crate::wire::frame;
+use crate::wire::header::Kind;
+use proptest::prelude::*;
+
+fn locator(name: &[u8], secret: u64) -> OfiLocator {
+    OfiLocator {
+        fabric: 1,
+        secret,
+        liveness: Liveness {
+            host: 2,
+            locks: 3,
+            lock: 4,
+        },
+        name: name.to_vec(),
+    }
+}
+
+#[test]
+fn an_address_leads_to_a_worker_of_the_same_fabric() {
+    let (own, to) = (locator(&[7; 16], 5), locator(&[8; 16], 6));
+    let decoded = OfiLocator::decode(&to.encode()).unwrap();
+    let between = |to: &OfiLocator| OfiLocator::between(Some(&own), Some(to));
+    assert_eq!(between(&decoded), Some(to.clone()));
+    let other = OfiLocator {
+        fabric: 9,
+        ..to.clone()
+    };
+    assert_eq!(between(&other), None);
+    assert_eq!(OfiLocator::between(None, Some(&to)), None);
+    assert_eq!(OfiLocator::between(Some(&own), None), None);
+    for len in [1, 15, 17, 28] {
+        assert_eq!(between(&locator(&vec![8; len], 6)), None, "another length");
+    }
+}
+
+#[test]
+fn strings_end_with_their_only_zero() {
+    let own = locator(b"fi_shm://1:0:0\0", 5);
+    let between = |name: &[u8]| OfiLocator::between(Some(&own), Some(&locator(name, 6)));
+    assert!(between(b"fi_shm://12345:0:0\0").is_some());
+    for name in [
+        &b"fi_shm://12345:0:0"[..],
+        b"fi_shm\0//1\0",
+        b"\0",
+        b"shm\0",
+    ] {
+        assert!(between(name).is_none(), "{name:?}");
+    }
+}
+
+#[test]
+fn malformed_sections_are_refused() {
+    let bytes = locator(&[7; 16], 5).encode();
+    for len in 0..=OfiSection::SIZE {
+        assert_eq!(OfiLocator::decode(&bytes[..len]), None, "{len} bytes");
+    }
+    assert!(OfiLocator::decode(&locator(&[7; MAX_NAME], 5).encode()).is_some());
+    assert_eq!(
+        OfiLocator::decode(&locator(&[7; MAX_NAME + 1], 5).encode()),
+        None
+    );
+    assert_eq!(OfiLocator::decode(&locator(&[7; 16], 0).encode()), None);
+}
+
+#[test]
+fn a_lock_is_seen_where_it_is() {
+    let own = locator(&[7; 16], 5).liveness;
+    assert_eq!(own.key_here(&own), Some(4));
+    assert_eq!(Liveness { lock: 0, ..own }.key_here(&own), None);
+    assert_eq!(Liveness { host: 9, ..own }.key_here(&own), None);
+    assert_eq!(Liveness { locks: 9, ..own }.key_here(&own), None);
+}
+
+#[test]
+fn a_hello_is_for_one_worker() {
+    let (client, server) = (locator(&[7; 16], 5), locator(&[8; 16], 6));
+    let grant = Grant { conn: 3, key: 4 };
+    let packet = packet::hello((10, &client, grant), (11, &server));
+    assert_eq!(PacketHdr::decode(&packet).unwrap().kind, HELLO);
+    let body = &packet[PacketHdr::SIZE..];
+    let (hello, from) = packet::parse_hello(body, 11, &server).unwrap();
+    assert_eq!((hello.from, hello.conn, hello.key), (10, 3, 4));
+    assert_eq!(from, client);
+    assert!(
+        packet::parse_hello(body, 12, &server).is_none(),
+        "another worker"
+    );
+    assert!(
+        packet::parse_hello(body, 11, &client).is_none(),
+        "another secret"
+    );
+    for short in 0..body.len() {
+        assert!(packet::parse_hello(&body[..short], 11, &server).is_none());
+    }
+    let long = [body, &[0]].concat();
+    assert!(
+        packet::parse_hello(&long, 11, &server).is_none(),
+        "another length of addresses"
+    );
+    // Magic, version, the receiver's uid and secret, and the fabric of the sender.
+    for at in (0..12).chain(20..36).chain(Hello::SIZE..Hello::SIZE + 8) {
+        let mut wrong = body.to_vec();
+        wrong[at] ^= 1;
+        assert!(
+            packet::parse_hello(&wrong, 11, &server).is_none(),
+            "byte {at}"
+        );
+    }
+}
+
+#[test]
+fn packets_name_the_connection_of_the_receiver() {
+    let (to, own) = (Grant { conn: 1, key: 2 }, Grant { conn: 3, key: 4 });
+    let packet = packet::accept(to, own);
+    let hdr = PacketHdr::decode(&packet).unwrap();
+    assert_eq!((hdr.conn, hdr.key), (1, 2));
+    let accept = Accept::decode(&packet[PacketHdr::SIZE..]).unwrap();
+    assert_eq!((accept.conn, accept.key), (3, 4));
+    assert_eq!(PacketHdr::decode(&bare(to, PROBE, 0)).unwrap().kind, PROBE);
+    for kind in [0, PROBE + 1, u32::MAX] {
+        assert!(PacketHdr::decode(&bare(to, kind, 0)).is_none());
+    }
+    assert!(PacketHdr::decode(&bare(to, RECORD, 0)[..PacketHdr::SIZE - 1]).is_none());
+}
+
+#[test]
+fn malformed_records_are_no_messages() {
+    let head = |kind, len| frame::encode(kind, 0, 0, len).to_vec();
+    let eager = Kind::TagEager as u8;
+    assert!(receive::message(&[head(eager, 8), vec![0; 8]].concat()).is_some());
+    for wrong in [
+        vec![],
+        head(eager, 8)[..frame::HEADER - 1].to_vec(),
+        head(eager, 8),
+        [head(eager, 8), vec![0; 7]].concat(),
+        [head(eager, 8), vec![0; 9]].concat(),
+        [head(200, 8), vec![0; 8]].concat(),
+    ] {
+        assert!(receive::message(&wrong).is_none(), "{wrong:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_parsed(bytes in prop::collection::vec(any::<u8>(), 0..256)) {
+        let own = locator(&[7; 16], 5);
+        if let Some(decoded) = OfiLocator::decode(&bytes) {
+            prop_assert_eq!(decoded.encode(), &bytes[..]);
+        }
+        let _ = packet::parse_hello(&bytes, 11, &own);
+        let _ = receive::message(&bytes);
+    }
+}

@@ -1,0 +1,72 @@
+//! What the sender of a connection, the interface and sends in flight share.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// The way to a peer.
+///
+/// Relaxed everywhere: the counters are changed under the lock of the worker's queues, and read by the thread that
+/// holds the peer's lock, which calls again if it finds them too large.
+#[derive(Debug)]
+pub struct OfiTxLink {
+    /// Number of the connection.
+    pub conn: u32,
+    /// The peer, as libfabric's operations name it.
+    pub addr: u64,
+    /// Sends that a completion will report.
+    outstanding: AtomicU32,
+    /// Packets were sent since the last one that a completion reports.
+    has_unsignaled: AtomicBool,
+    /// The sender has a packet for which there was no room.
+    is_blocked: AtomicBool,
+    /// Number of the next packet.
+    seq: AtomicU32,
+}
+
+impl OfiTxLink {
+    /// The way to the peer that libfabric knows by `addr`, of a connection with this number.
+    pub fn new(conn: u32, addr: u64) -> OfiTxLink {
+        OfiTxLink {
+            conn,
+            addr,
+            outstanding: AtomicU32::new(0),
+            has_unsignaled: AtomicBool::new(false),
+            is_blocked: AtomicBool::new(false),
+            seq: AtomicU32::new(0),
+        }
+    }
+
+    /// Sends that a completion will report.
+    pub fn outstanding(&self) -> u32 {
+        self.outstanding.load(Ordering::Relaxed)
+    }
+
+    /// A send was posted. `signaled`: a completion reports it, and all before it.
+    pub fn posted(&self, signaled: bool) {
+        if signaled {
+            self.outstanding.fetch_add(1, Ordering::Relaxed);
+        }
+        self.has_unsignaled.store(!signaled, Ordering::Relaxed);
+    }
+
+    /// A completion has reported a send.
+    pub fn completed(&self) {
+        self.outstanding.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether packets were sent since the last one that a completion reports.
+    pub fn has_unsignaled(&self) -> bool {
+        self.has_unsignaled.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether the sender has a packet for which there was no room. Returns whether it had one before.
+    pub fn set_blocked(&self, is_blocked: bool) -> bool {
+        self.is_blocked.swap(is_blocked, Ordering::Relaxed)
+    }
+
+    /// The number of the next packet, which the caller sends: the holder of the peer's lock, or the interface if there
+    /// is no lane.
+    pub fn next_seq(&self) -> u32 {
+        self.seq.fetch_add(1, Ordering::Relaxed)
+    }
+}

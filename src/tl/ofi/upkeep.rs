@@ -1,0 +1,124 @@
+//! What is due at a clock tick: failed peers, peers that do not answer, probes.
+
+use super::connect::{end, reset};
+use super::packet::{PROBE, bare};
+use super::tx_link::OfiTxLink;
+use super::worker::OfiWorker;
+use crate::ctypes::*;
+use crate::sys::log;
+use crate::tl::sink::Sink;
+use std::sync::Arc;
+
+/// Interval at which connections are looked at, milliseconds.
+const LOOK_MS: u64 = 20;
+/// Interval at which the lock of a peer is looked at that has not answered, milliseconds.
+const CONNECTING_LOOK_MS: u64 = 100;
+
+/// Ends the connections of failed peers, and probes others.
+pub fn tick<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, now: u64) {
+    if now < worker.next_look {
+        return;
+    }
+    let elapsed_connecting = now / CONNECTING_LOOK_MS != worker.next_look / CONNECTING_LOOK_MS;
+    worker.next_look = now + LOOK_MS;
+    drop_failed(worker, sink);
+    if elapsed_connecting {
+        expire(worker, now);
+    }
+    if now >= worker.next_probe {
+        worker.next_probe = now.saturating_add(worker.keepalive_ms);
+        probe(worker, sink);
+    }
+    worker.remove_ended();
+}
+
+/// Ends the connections of peers that have failed in the layer above.
+fn drop_failed<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
+    let mut ended = Vec::new();
+    for (_, conn) in &mut worker.conns {
+        if conn.peer.is_some_and(|peer| sink.has_failed(peer)) {
+            conn.peer = None;
+            ended.push((conn.uid, conn.link.clone()));
+        }
+    }
+    for (uid, link) in ended {
+        if let Some((link, packet)) = worker.of_link(&link).and_then(|conn| reset(conn)) {
+            worker.send_control(&link, packet);
+        }
+        if worker.by_uid.get(&uid) == Some(&link.conn) {
+            end(worker, uid);
+        }
+    }
+}
+
+/// Fails the peers that have ended before they answered, or do not answer in time, a request to connect or the end of a
+/// connection.
+fn expire<P: Copy + Eq>(worker: &mut OfiWorker<P>, now: u64) {
+    let mut late = Vec::new();
+    for (_, conn) in &worker.conns {
+        let awaits = conn.remote.is_none() || conn.peer.is_none() && !conn.has_ended;
+        if !awaits || conn.is_broken {
+            continue;
+        }
+        if conn.is_dead() {
+            late.push((conn.link.clone(), UCS_ERR_UNREACHABLE));
+        } else if conn.remote.is_none() && now >= conn.begun.saturating_add(worker.timeout_ms) {
+            log::diag!(
+                "worker {:#x} does not answer by libfabric (UCX_OFI_TIMEOUT)",
+                conn.uid
+            );
+            late.push((conn.link.clone(), UCS_ERR_ENDPOINT_TIMEOUT));
+        }
+    }
+    for (link, status) in late {
+        worker.fail_conn(&link, status);
+    }
+}
+
+/// Fails the peers whose processes have ended, and probes those that endpoints watch.
+fn probe<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
+    let mut probes = Vec::new();
+    let mut dead = Vec::new();
+    for (_, conn) in &worker.conns {
+        let watches = conn.peer.is_some_and(|peer| sink.watches_death(peer));
+        if !watches || conn.is_broken {
+            continue;
+        }
+        if conn.is_dead() {
+            dead.push(conn.link.clone());
+        } else if conn.link.outstanding() == 0 {
+            probes.extend(conn.remote.map(|to| (conn.link.clone(), to)));
+        }
+    }
+    for link in dead {
+        log::diag!("the process of a peer has ended");
+        worker.fail_conn(&link, UCS_ERR_CONNECTION_RESET);
+    }
+    for (link, to) in probes {
+        send_probe(worker, &link, bare(to, PROBE, 0));
+    }
+}
+
+/// Probes every open connection.
+#[cold]
+pub fn probe_all<P: Copy + Eq>(worker: &mut OfiWorker<P>) {
+    let open = |(_, conn): (usize, &super::worker::OfiConn<P>)| {
+        let to = conn.remote.filter(|_| !conn.is_broken)?;
+        Some((conn.link.clone(), bare(to, PROBE, 0)))
+    };
+    let probes: Vec<_> = worker.conns.iter().filter_map(open).collect();
+    for (link, packet) in probes {
+        send_probe(worker, &link, packet);
+    }
+}
+
+/// Sends a probe, unless packets to the peer wait for room: their completions report as much.
+fn send_probe<P: Copy + Eq>(worker: &mut OfiWorker<P>, link: &Arc<OfiTxLink>, packet: Vec<u8>) {
+    let is_queued = worker
+        .control
+        .iter()
+        .any(|(other, _)| Arc::ptr_eq(other, link));
+    if !is_queued {
+        worker.send_control(link, packet);
+    }
+}

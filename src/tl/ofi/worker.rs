@@ -1,0 +1,318 @@
+//! The endpoint of a worker, and its connections.
+
+use super::address::{Liveness, OfiLocator};
+use super::context::OfiTuning;
+use super::device::{OfiDevice, OfiScope};
+use super::iface::OfiIface;
+use super::packet::{self, Grant};
+use super::reorder::OfiReorder;
+use super::sender::OfiSender;
+use super::tx_link::OfiTxLink;
+use crate::ctypes::ucs_status_t;
+use crate::sys::liveness_lock::{self, LivenessLock};
+use crate::sys::timer::Timer;
+use crate::sys::{clock, host, log};
+use crate::tl::Lane;
+use crate::tl::iface_params::IfaceParams;
+use crate::tl::sink::Sink;
+use slab::Slab;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+/// A connection with a peer, in both directions.
+pub struct OfiConn<P> {
+    /// `None`: the peer has failed or closed; the connection waits for the end of what it has sent.
+    pub peer: Option<P>,
+    pub uid: u64,
+    pub link: Arc<OfiTxLink>,
+    /// Key that packets to this end have to carry.
+    pub key: u64,
+    /// The peer's end; `None` until the peer has answered.
+    pub remote: Option<Grant>,
+    /// When it was begun, coarse milliseconds.
+    pub begun: u64,
+    /// Key of the lock that the peer holds as long as it lives, if this process sees it.
+    pub lock: Option<u64>,
+    pub order: OfiReorder,
+    /// It is listed in [`OfiWorker::broken`], or was.
+    pub is_broken: bool,
+    /// The peer has ended the connection, or has acknowledged its end.
+    pub has_ended: bool,
+}
+
+impl<P> OfiConn<P> {
+    /// This end, as the peer may use it.
+    pub fn grant(&self) -> Grant {
+        Grant {
+            conn: self.link.conn,
+            key: self.key,
+        }
+    }
+
+    /// Whether the peer's process has ended, as far as its lock shows it.
+    pub fn is_dead(&self) -> bool {
+        self.lock.is_some_and(|key| !liveness_lock::is_held(key))
+    }
+}
+
+/// Used by the progress thread only. `P` names a peer.
+pub struct OfiWorker<P> {
+    /// Released before the endpoint is closed.
+    _alive: Option<LivenessLock>,
+    /// The worker's own.
+    pub uid: u64,
+    pub own: OfiLocator,
+    pub iface: Arc<OfiIface>,
+    pub conns: Slab<OfiConn<P>>,
+    /// The connection of each peer, by its uid.
+    pub by_uid: HashMap<u64, u32>,
+    /// Packets of the transport's own for which there was no room.
+    pub control: Vec<(Arc<OfiTxLink>, Vec<u8>)>,
+    /// Connections that have failed, to end when everything that has arrived was handled.
+    pub broken: Vec<(Arc<OfiTxLink>, ucs_status_t)>,
+    /// Interval of liveness probes, and time to answer a request to connect, milliseconds.
+    pub keepalive_ms: u64,
+    pub timeout_ms: u64,
+    /// When connections are looked at next, and peers are probed next, coarse milliseconds.
+    pub next_look: u64,
+    pub next_probe: u64,
+    /// The descriptor of the completion queue, if the worker may sleep.
+    pub fd: Option<RawFd>,
+    /// Wakes a sleeping worker to probe peers.
+    pub timer: Option<Timer>,
+    /// The timer is set.
+    pub is_timed: bool,
+    /// Peers access memory of the endpoint by themselves.
+    pub in_memory: bool,
+}
+
+impl<P: Copy + Eq> OfiWorker<P> {
+    /// The state of a worker: an endpoint of the device.
+    ///
+    /// # Errors
+    /// The provider's error, or the system's.
+    pub fn new(
+        device: &OfiDevice,
+        params: &IfaceParams,
+        tuning: OfiTuning,
+    ) -> io::Result<OfiWorker<P>> {
+        let OfiTuning {
+            receives, window, ..
+        } = tuning;
+        let open = |waits| OfiIface::open(device, params.mt, waits, receives, window);
+        // Without a descriptor a sleeping worker polls from time to time.
+        let (iface, fd) = match params.wakes.then(|| open(true).and_then(waiting)) {
+            Some(Ok((iface, fd))) => (iface, Some(fd)),
+            _ => (open(false)?, None),
+        };
+        let lock = host::random_u64() >> 1 | 1;
+        let alive = LivenessLock::hold(lock);
+        let own = OfiLocator {
+            fabric: fabric(device),
+            secret: host::random_u64() | 1,
+            liveness: Liveness {
+                host: host::place().host,
+                locks: liveness_lock::place(),
+                lock: if alive.is_ok() { lock } else { 0 },
+            },
+            name: iface.name()?,
+        };
+        let now = clock::coarse_ms();
+        Ok(OfiWorker {
+            uid: params.uid,
+            own,
+            fd,
+            timer: params.wakes.then(Timer::new).transpose()?,
+            is_timed: false,
+            iface: Arc::new(iface),
+            conns: Slab::new(),
+            by_uid: HashMap::new(),
+            control: Vec::new(),
+            broken: Vec::new(),
+            keepalive_ms: params.keepalive_ms,
+            timeout_ms: tuning.timeout_ms,
+            next_look: now,
+            next_probe: now.saturating_add(params.keepalive_ms),
+            _alive: alive.ok(),
+            in_memory: device.scope() == OfiScope::Memory,
+        })
+    }
+
+    /// Stops the timer: the worker is awake.
+    pub fn stop_timer(&mut self) {
+        if std::mem::take(&mut self.is_timed)
+            && let Some(timer) = &self.timer
+        {
+            timer.set(None, None);
+            timer.drain();
+        }
+    }
+
+    /// Adds a connection with the worker `uid` at `to`, which libfabric knows by `addr`.
+    pub fn add(&mut self, peer: P, uid: u64, to: &OfiLocator, addr: u64) -> &mut OfiConn<P> {
+        let entry = self.conns.vacant_entry();
+        let conn = entry.key() as u32;
+        self.by_uid.insert(uid, conn);
+        entry.insert(OfiConn {
+            peer: Some(peer),
+            uid,
+            link: Arc::new(OfiTxLink::new(conn, addr)),
+            key: host::random_u64(),
+            remote: None,
+            begun: clock::coarse_ms(),
+            lock: to.liveness.key_here(&self.own.liveness),
+            order: OfiReorder::default(),
+            is_broken: false,
+            has_ended: false,
+        })
+    }
+
+    /// The connection that was granted so.
+    pub fn granted(&mut self, grant: Grant) -> Option<&mut OfiConn<P>> {
+        let conn = self.conns.get_mut(grant.conn as usize)?;
+        (conn.key == grant.key).then_some(conn)
+    }
+
+    /// The connection of a send.
+    pub fn of_link(&mut self, link: &Arc<OfiTxLink>) -> Option<&mut OfiConn<P>> {
+        let conn = self.conns.get_mut(link.conn as usize)?;
+        Arc::ptr_eq(&conn.link, link).then_some(conn)
+    }
+
+    /// The connection with the worker of this uid.
+    pub fn of_uid(&mut self, uid: u64) -> Option<&mut OfiConn<P>> {
+        let conn = *self.by_uid.get(&uid)?;
+        let conn = self.conns.get_mut(conn as usize)?;
+        (conn.uid == uid && conn.peer.is_some()).then_some(conn)
+    }
+
+    /// The peers of all connections.
+    pub fn peers(&self) -> impl Iterator<Item = P> {
+        self.conns.iter().filter_map(|(_, conn)| conn.peer)
+    }
+
+    /// Sends a packet of the transport's own, now or when there is room.
+    pub fn send_control(&mut self, link: &Arc<OfiTxLink>, packet: Vec<u8>) {
+        if self.iface.send(&packet, link).is_err() {
+            self.control.push((link.clone(), packet));
+        }
+    }
+
+    /// Sends the packets of the transport's own that wait for room.
+    pub fn flush_control(&mut self) {
+        if !self.control.is_empty() {
+            let iface = &self.iface;
+            self.control
+                .retain(|(link, packet)| iface.send(packet, link).is_err());
+        }
+    }
+
+    /// Has a connection end with `status` when everything that has arrived was handled.
+    pub fn fail_conn(&mut self, link: &Arc<OfiTxLink>, status: ucs_status_t) {
+        if let Some(conn) = self.of_link(link)
+            && !conn.is_broken
+        {
+            conn.is_broken = true;
+            self.control.retain(|(other, _)| !Arc::ptr_eq(other, link));
+            self.broken.push((link.clone(), status));
+        }
+    }
+
+    /// Removes connections without a peer, on which neither side sends any more.
+    pub fn remove_ended(&mut self) {
+        let OfiWorker {
+            conns,
+            by_uid,
+            iface,
+            control,
+            ..
+        } = self;
+        conns.retain(|number, conn| {
+            // A provider may not expect packets of a peer that was removed: the peer has sent its last one.
+            let is_over = conn.has_ended || conn.is_broken;
+            let waits = || {
+                let is_queued = control
+                    .iter()
+                    .any(|(link, _)| Arc::ptr_eq(link, &conn.link));
+                conn.link.outstanding() > 0 || is_queued
+            };
+            if conn.peer.is_some() || !is_over || waits() {
+                return true;
+            }
+            iface.remove(&conn.link);
+            if by_uid.get(&conn.uid) == Some(&(number as u32)) {
+                by_uid.remove(&conn.uid);
+            }
+            false
+        });
+    }
+}
+
+/// An interface that can wait, and its descriptor.
+///
+/// # Errors
+/// The provider has none.
+fn waiting(iface: OfiIface) -> io::Result<(OfiIface, RawFd)> {
+    let fd = iface.descriptor()?;
+    Ok((iface, fd))
+}
+
+/// Makes an open connection the lane to its peer, unless there is one.
+pub fn lane_up<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, number: u32) {
+    let Some(conn) = worker.conns.get(number as usize) else {
+        return;
+    };
+    let (Some(peer), Some(to)) = (conn.peer, conn.remote) else {
+        return;
+    };
+    let sender = OfiSender::new(worker.iface.clone(), conn.link.clone(), to);
+    if sink
+        .lane_up(peer, Lane::Ofi(Box::new(sender)), None)
+        .is_err()
+    {
+        log::trace!("worker {:#x} has a lane already", conn.uid);
+    }
+}
+
+/// Calls `act` with the sender to a peer, under the peer's lock. `None`: there is none.
+pub fn with_sender<S: Sink, R>(
+    sink: S,
+    peer: S::Peer,
+    act: impl FnOnce(&mut OfiSender) -> R,
+) -> Option<R> {
+    let called = sink.with_lane(peer, |lane| match lane {
+        Lane::Ofi(sender) => Some(act(sender)),
+        _ => None,
+    });
+    called.flatten()
+}
+
+/// Hash of what two workers have in common that reach each other by this device (FNV-1a).
+fn fabric(device: &OfiDevice) -> u64 {
+    let place = host::place();
+    let where_valid = match device.scope() {
+        OfiScope::Memory => [
+            place.host,
+            place.pid_ns.into(),
+            liveness_lock::place().into(),
+        ],
+        OfiScope::Loopback | OfiScope::Link => [place.host, place.net_ns.into(), 0],
+        OfiScope::Fabric => [0; 3],
+    };
+    let ep = device.ep();
+    let numbers = [
+        packet::VERSION.into(),
+        ep.protocol.into(),
+        device.address_format().into(),
+        where_valid[0],
+        where_valid[1],
+        where_valid[2],
+    ];
+    let bytes = numbers.iter().flat_map(|n: &u64| n.to_le_bytes());
+    let all = device.provider.bytes().chain(bytes);
+    all.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
