@@ -14,6 +14,9 @@ export -f with_shmtest
 export top
 step 700 "conformance of the transport with the least" env "RUCP_LIB=$top/build/shmtest/lib" \
     "UCX_WHEEL=$top/build/ucx-1.22" bash -c "with_shmtest c_tests/conformance/transports --only shmtest"
+# Over libfabric, whose providers take a third of a second to load in each process.
+step 700 "conformance of the transport over libfabric" "${libraries[@]}" c_tests/conformance/transports --only ofi_tcp \
+    --only ofi_shm
 step 20 "rules: each has a test" c_tests/diff/rules --ran
 # Alone, because it inspects /dev/shm.
 step 500 "conformance of shared memory" scripts/leaves-nothing "${libraries[@]}" c_tests/conformance/run

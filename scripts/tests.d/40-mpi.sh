@@ -27,6 +27,14 @@ for mpi in openmpi mpich; do
     done
 done
 
+# Over libfabric, by a provider in software.
+for mpi in openmpi mpich; do
+    for program in matching collectives onesided; do
+        step 240 "$mpi, 4 ranks, ofi: $program" env UCX_TLS=ofi,self FI_PROVIDER=tcp scripts/mpirun-on "$mpi" rucp 4 \
+            "build/mpi/$mpi/$program"
+    done
+done
+
 # As under a batch system that limits address space (h_vmem).
 in_400_mb() { # MPI
     scripts/mpirun-on "$1" rucp 8 "$BASH" -c 'ulimit -v 400000; exec "$0"' "build/mpi/$1/collectives"
