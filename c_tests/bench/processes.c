@@ -1,12 +1,11 @@
 //! Many processes of one host: the time to start, to connect all with all, of the first all-to-all and of
 //! later ones, and the memory of each then.
 //!
-//! ucpbench processes [--loaded] [--usage] NUMBER. Each phase lasts until the last process has finished it. In an all-to-all
-//! each process sends 8 bytes to each other one, and compares what it receives. --loaded: two processes for each core
-//! compute all the while. Start is the context and the worker; memory is the proportional share (PSS) of what is
-//! resident, its mean. --usage: also what the phases took of each process, its mean: time in user and kernel mode
-//! (with that of waiting for the last process), page faults,
-//! context switches.
+//! ucpbench processes [--loaded] [--usage] NUMBER. Each phase lasts until the last process has finished it. In an
+//! all-to-all each process sends 8 bytes to each other one, and compares what it receives. --loaded: two processes for
+//! each core compute all the while. Start is the context and the worker; memory is the proportional share (PSS) of what
+//! is resident, its mean. --usage: also what the phases took of each process, its mean: time in user and kernel mode
+//! (with that of waiting for the last process), page faults, context switches.
 #define _GNU_SOURCE
 #include "figure.h"
 #include "stage.h"

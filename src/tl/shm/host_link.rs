@@ -34,7 +34,7 @@ impl HostLink {
     /// Whether the peer had no memory for more rings when a ring was last searched for: one is free only after another
     /// sender has released its ring.
     pub fn is_receiver_full(&self) -> bool {
-        (self.waiting.as_ref()).is_some_and(|waiting| waiting.is_receiver_full())
+        (self.waiting.as_ref()).is_some_and(|waiting| waiting.get().is_receiver_full())
     }
 
     /// Whether the peer's inbox is mapped, where no ring of ours is.
@@ -49,7 +49,7 @@ impl HostLink {
 
     /// [`unmap`](Self::unmap) if the peer has destroyed it.
     pub fn unmap_abandoned(&mut self) {
-        self.waiting.take_if(|waiting| waiting.is_abandoned());
+        self.waiting.take_if(|waiting| waiting.get().is_abandoned());
     }
 
     /// Sets the lane to a peer aside and offers to close its ring. False, and the lane stays: the peer has not handled

@@ -12,7 +12,6 @@ use crate::sys::host;
 use crate::sys::sync::Ordering;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 
 /// The sending end of a ring: its producer, the mappings of its memory, and the wakeup of its receiver.
@@ -61,6 +60,17 @@ impl WaitingBox {
         Self(place)
     }
 
+    /// The waiting outbox.
+    pub fn get(&self) -> &WaitingOutbox {
+        // SAFETY: `new` wrote it.
+        unsafe { &*self.0.as_ptr().cast::<WaitingOutbox>() }
+    }
+
+    fn get_mut(&mut self) -> &mut WaitingOutbox {
+        // SAFETY: `new` wrote it.
+        unsafe { &mut *self.0.as_mut_ptr().cast::<WaitingOutbox>() }
+    }
+
     /// The waiting outbox, and the memory that it was in.
     fn into_parts(self) -> (WaitingOutbox, Box<MaybeUninit<Outbox>>) {
         let this = ManuallyDrop::new(self);
@@ -70,22 +80,6 @@ impl WaitingBox {
             let waits = place.as_ptr().cast::<WaitingOutbox>().read();
             (waits, place)
         }
-    }
-}
-
-impl Deref for WaitingBox {
-    type Target = WaitingOutbox;
-
-    fn deref(&self) -> &WaitingOutbox {
-        // SAFETY: `new` wrote it.
-        unsafe { &*self.0.as_ptr().cast::<WaitingOutbox>() }
-    }
-}
-
-impl DerefMut for WaitingBox {
-    fn deref_mut(&mut self) -> &mut WaitingOutbox {
-        // SAFETY: `new` wrote it.
-        unsafe { &mut *self.0.as_mut_ptr().cast::<WaitingOutbox>() }
     }
 }
 
@@ -168,16 +162,17 @@ impl Outbox {
                 let is_limited = host::address_space_is_limited();
                 (memory, search, is_limited, Box::new_uninit())
             }
-            Some(mut waits) => {
+            Some(mut known) => {
+                let waits = known.get_mut();
                 waits.memory.table().prefetch_for_sender(waits.search);
                 if waits.is_due()? {
-                    let (waits, place) = waits.into_parts();
+                    let (waits, place) = known.into_parts();
                     // The limit may have been set since the inbox was mapped.
                     let is_limited = host::address_space_was_limited();
                     (waits.memory, waits.search, is_limited, place)
                 } else {
                     waits.tries += 1;
-                    *waiting = Some(waits);
+                    *waiting = Some(known);
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
             }
