@@ -84,13 +84,29 @@ pub unsafe extern "C" fn ucpx_cq_poll(
         let out = entries.cast::<MaybeUninit<ucpx_cq_entry_t>>();
         (cq_of(cq), std::slice::from_raw_parts_mut(out, count))
     };
+    if !cq.is_empty_alone() {
+        return poll_slow(cq, out);
+    }
+    match progress::take_signals(cq.worker(), cq.id(), out) {
+        Some(n) => n,
+        None => poll_empty(cq, out),
+    }
+}
+
+/// [`ucpx_cq_poll`] of a queue that may have entries.
+#[inline(never)]
+fn poll_slow(cq: &Cq, out: &mut [MaybeUninit<ucpx_cq_entry_t>]) -> usize {
     match cq.take(out) {
-        0 => {
-            progress::progress(cq.worker());
-            cq.take(out)
-        }
+        0 => poll_empty(cq, out),
         n => n,
     }
+}
+
+/// [`ucpx_cq_poll`] of a queue without entries.
+#[inline(never)]
+fn poll_empty(cq: &Cq, out: &mut [MaybeUninit<ucpx_cq_entry_t>]) -> usize {
+    progress::progress(cq.worker());
+    cq.take(out)
 }
 
 /// Destroys a queue, with its entries. No outstanding operation may have it as its target.

@@ -4,10 +4,12 @@ use super::endpoint::endpoint_of;
 use super::output::invalid_request;
 use crate::ctypes::*;
 use crate::engine::rkey::Rkey;
-use crate::fast::signals;
+use crate::fast::signals::{self, PlainSignal};
 use crate::op::param::Param;
 use crate::op::signal::{self, Signal, SignalAim};
 use std::ffi::c_void;
+
+const NAME: &str = "ucpx_put_signal_nbx";
 
 /// Reads the parameters of a signal. `rkey`: that of the data.
 ///
@@ -52,6 +54,48 @@ unsafe fn read<'a>(
     }
 }
 
+/// Whether the data can be stored by this process.
+///
+/// # Safety
+/// A live key, or null.
+#[inline(always)]
+unsafe fn is_mapped(rkey: ucp_rkey_h) -> bool {
+    // SAFETY: the caller's key.
+    unsafe { rkey.cast::<Rkey>().as_ref() }.is_some_and(Rkey::is_mapped)
+}
+
+/// The signal, if it is an entry of a completion queue.
+///
+/// # Safety
+/// Valid in the fields that its mask names.
+#[inline(always)]
+unsafe fn plain(signal: *const ucpx_signal_t) -> Option<PlainSignal> {
+    const FIELDS: u64 = UCPX_SIGNAL_FIELD_OP as u64
+        | UCPX_SIGNAL_FIELD_CQ_ID as u64
+        | UCPX_SIGNAL_FIELD_VALUE as u64;
+    // SAFETY: each field is read only if its bit is set.
+    unsafe {
+        let mask = (*signal).field_mask;
+        let has = |bit: ucpx_signal_field| mask & bit as u64 != 0;
+        let is_notify = || enum_raw((*signal).op) == UCPX_SIGNAL_OP_NOTIFY as _;
+        if mask & !FIELDS != 0 || has(UCPX_SIGNAL_FIELD_OP) && !is_notify() {
+            return None;
+        }
+        Some(PlainSignal {
+            cq: if has(UCPX_SIGNAL_FIELD_CQ_ID) {
+                (*signal).cq_id
+            } else {
+                0
+            },
+            value: if has(UCPX_SIGNAL_FIELD_VALUE) {
+                (*signal).value
+            } else {
+                0
+            },
+        })
+    }
+}
+
 /// As `ucp_put_nbx`, with a signal that is visible at the target only behind the data. No data: the signal alone.
 ///
 /// # Safety
@@ -67,21 +111,58 @@ pub unsafe extern "C" fn ucpx_put_signal_nbx(
     signal: *const ucpx_signal_t,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    const NAME: &str = "ucpx_put_signal_nbx";
     if ep.is_null() || signal.is_null() || param.is_null() {
         return invalid_request(NAME, "ep, signal or param is null");
     }
     // SAFETY: the caller's promises.
     unsafe {
-        let signal = match read(signal, rkey) {
-            Ok(signal) => signal,
-            Err(what) => return invalid_request(NAME, what),
-        };
-        let (ep, rkey) = (endpoint_of(ep), rkey.cast::<Rkey>());
-        if let Some(done) = signals::put(ep, buffer, count, remote_addr, rkey, signal, param) {
+        if is_mapped(rkey)
+            && let Some(signal) = plain(signal)
+            && let (ep, rkey) = (endpoint_of(ep), rkey.cast())
+            && let Some(done) =
+                signals::put_word(ep, buffer, count, remote_addr, rkey, signal, param)
+        {
             return done;
         }
+        put_slow(ep, buffer, count, remote_addr, rkey, signal, param)
+    }
+}
+
+/// [`ucpx_put_signal_nbx`] in all cases.
+///
+/// # Safety
+/// The promises of the caller of `ucpx_put_signal_nbx`; no pointer is null but the buffer and the key.
+#[inline(never)]
+unsafe fn put_slow(
+    ep: ucp_ep_h,
+    buffer: *const c_void,
+    count: usize,
+    addr: u64,
+    rkey: ucp_rkey_h,
+    signal: *const ucpx_signal_t,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let ep = endpoint_of(ep);
+        let signal = match plain(signal) {
+            Some(signal) => {
+                if is_mapped(rkey)
+                    && let Some(done) =
+                        signals::put_bytes(ep, buffer, count, addr, rkey.cast(), signal, param)
+                {
+                    return done;
+                }
+                let PlainSignal { cq, value } = signal;
+                let aim = SignalAim::Queue(cq);
+                Signal { value, aim }
+            }
+            None => match read(signal, rkey) {
+                Ok(signal) => signal,
+                Err(what) => return invalid_request(NAME, what),
+            },
+        };
         let p = &Param::new(param, (*ep).worker.get().extra_op_flags());
-        signal::put(ep, (buffer, count), remote_addr, rkey, signal, p)
+        signal::put(ep, (buffer, count), addr, rkey.cast(), signal, p)
     }
 }

@@ -14,6 +14,7 @@ use std::ptr;
 /// Handed out as `ucpx_cq_h`. Its address is stable until the worker is destroyed.
 pub struct Cq {
     worker: WorkerRef,
+    id: u8,
     state: MtLock<State>,
 }
 
@@ -38,6 +39,24 @@ pub struct CqNotice {
     /// Bytes in front of the signal.
     pub len: usize,
     pub addr: Option<u64>,
+}
+
+impl CqNotice {
+    /// The whole entry.
+    #[inline(always)]
+    pub fn entry(self) -> ucpx_cq_entry_t {
+        ucpx_cq_entry_t {
+            field_mask: match self.addr {
+                Some(_) => UCPX_CQ_ENTRY_FIELD_ADDRESS as u64,
+                None => 0,
+            },
+            value: self.value,
+            length: self.len,
+            address: self.addr.unwrap_or(0),
+            peer_uid: self.peer_uid,
+            ..BLANK
+        }
+    }
 }
 
 /// An entry with no field set.
@@ -96,17 +115,23 @@ impl Cqs {
     /// The worker is the one whose queues these are.
     pub(super) unsafe fn notify(&self, worker: WorkerRef, id: u8, notice: CqNotice) {
         // SAFETY: the caller's promise.
-        unsafe { self.of(worker, id) }.push(ucpx_cq_entry_t {
-            field_mask: match notice.addr {
-                Some(_) => UCPX_CQ_ENTRY_FIELD_ADDRESS as u64,
-                None => 0,
-            },
-            value: notice.value,
-            length: notice.len,
-            address: notice.addr.unwrap_or(0),
-            peer_uid: notice.peer_uid,
-            ..BLANK
-        });
+        unsafe { self.of(worker, id) }.push(notice.entry());
+    }
+
+    /// [`notify`](Self::notify) in single-thread mode.
+    ///
+    /// # Safety
+    /// That of `notify`; the worker is in single-thread mode, and no reference to a queue's entries lives.
+    #[inline(always)]
+    pub(super) unsafe fn notify_alone(&self, worker: WorkerRef, id: u8, notice: CqNotice) {
+        // SAFETY: the caller's promise. A queue is boxed, and dropped with the worker only.
+        unsafe {
+            let all = self.all.alone();
+            let Some(Some(cq)) = all.get(usize::from(id)) else {
+                return self.notify(worker, id, notice);
+            };
+            cq.state.alone().entries.push_back(notice.entry());
+        }
     }
 
     /// Whether an open queue has an entry.
@@ -123,6 +148,7 @@ fn add(all: &mut Vec<Option<Box<Cq>>>, worker: WorkerRef, mt: bool, index: usize
     }
     all[index].insert(Box::new(Cq {
         worker,
+        id: index as u8,
         state: MtLock::new(mt, State::default()),
     }))
 }
@@ -159,6 +185,19 @@ impl Cq {
             user_data,
             ..BLANK
         });
+    }
+
+    /// Its number in the worker.
+    #[inline(always)]
+    pub fn id(&self) -> u8 {
+        self.id
+    }
+
+    /// Whether it has no entry. True only in single-thread mode.
+    #[inline(always)]
+    pub fn is_empty_alone(&self) -> bool {
+        // SAFETY: single-thread mode; references to the entries live no longer than a function of this file.
+        !self.state.is_shared() && unsafe { self.state.alone() }.entries.is_empty()
     }
 
     /// Moves the oldest entries to `out` and returns their number.

@@ -102,6 +102,8 @@ pub struct PeerTx {
     pub flushes: Vec<AwaitedFlush>,
     /// This peer is in the worker's list of peers with pending requests.
     pub in_pending_list: bool,
+    /// Flushes wait for the peer's position in the ring, which progress reads: it counts as a pending request.
+    pub polls_position: bool,
     /// The peer may know the number of endpoints between the two workers.
     pub is_known: bool,
 }
@@ -121,6 +123,10 @@ pub struct AwaitedFlush {
     pub sent_before: u64,
     /// It completes when `rma.done()` reaches this: `sent_before`, and the gets among them that were cancelled.
     pub target: u64,
+    /// Signals without an answer that were sent before it, ever: the peer has handled them when its position in the
+    /// ring is this one.
+    pub signals: u64,
+    pub signaled: u64,
 }
 
 /// One of a worker's peers.
@@ -186,6 +192,7 @@ impl Peer {
                     unfenced_gets: false,
                     flushes: Vec::new(),
                     in_pending_list: false,
+                    polls_position: false,
                     is_known: false,
                 },
             ),

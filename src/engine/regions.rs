@@ -148,6 +148,7 @@ impl RegionTable {
 
     /// Whether a peer may access these bytes. Called by the progress thread of the worker that owns `last`, always with
     /// the same table.
+    #[inline]
     pub fn permits(&self, last: &LastRegion, addr: u64, len: u64) -> bool {
         // Acquire: pairs with the Release in `remove`. A search that begins after it waits for the lock that the
         // removal holds, and so does not find the removed region.
@@ -155,9 +156,21 @@ impl RegionTable {
         let Some(end) = addr.checked_add(len) else {
             return false;
         };
-        if last.contains(addr, end, removals) {
-            return true;
-        }
+        last.contains(addr, end, removals) || self.search(last, addr, end, removals)
+    }
+
+    /// Whether the region that the last search found contains these bytes. Called as [`permits`](Self::permits) is.
+    #[inline(always)]
+    pub fn permits_again(&self, last: &LastRegion, addr: u64, len: u64) -> bool {
+        // Acquire: pairs with the Release in `remove`.
+        let removals = self.removals.load(Ordering::Acquire);
+        (addr.checked_add(len)).is_some_and(|end| last.contains(addr, end, removals))
+    }
+
+    /// Whether a region contains the bytes from `addr` to before `end`, which becomes the last one then. `removals`: as
+    /// many regions had been removed before the call.
+    #[inline(never)]
+    fn search(&self, last: &LastRegion, addr: u64, end: u64, removals: u64) -> bool {
         let found = self
             .table
             .read()

@@ -252,6 +252,12 @@ impl Worker {
         is_new
     }
 
+    /// Whether the user may sleep until an event of this worker.
+    #[inline(always)]
+    pub fn may_sleep(&self) -> bool {
+        self.wakeup.is_some()
+    }
+
     /// Wakes progress, which may sleep in another thread, because there is work.
     #[inline]
     pub fn wake(&self) {

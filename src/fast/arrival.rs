@@ -5,14 +5,15 @@ use crate::engine::am::AmFunction;
 use crate::engine::completion;
 use crate::engine::datatype::Data;
 use crate::engine::matcher::PostedRecv;
+use crate::engine::peer::Peer;
 use crate::engine::request::Request;
 use crate::engine::worker::Worker;
 use crate::op::sink::{ShortMessages, ShortRings};
-use crate::op::tag;
+use crate::op::{signal, tag};
 use crate::sys::copy;
 use crate::tl::Message;
 use crate::tl::ring_sink::BATCH;
-use crate::wire::header::{AmImm, Kind};
+use crate::wire::header::{AmImm, Kind, NoteHdr};
 use std::mem::MaybeUninit;
 
 /// Handles a message that has arrived. False: it is of another kind than the most frequent ones, and nothing was done.
@@ -51,6 +52,19 @@ impl<const MT: bool> ShortRings for Inlined<MT> {
     #[inline(always)]
     fn handle_am(self, worker: &Worker, m: Message) -> bool {
         on_am::<MT>(worker, m)
+    }
+
+    #[inline(always)]
+    fn handle_signal(
+        self,
+        worker: &Worker,
+        peer: &Peer,
+        cq: u8,
+        value: u64,
+        head: NoteHdr,
+    ) -> bool {
+        // SAFETY: `MT` is the worker's mode.
+        unsafe { signal::on_stored::<MT>(worker, peer, cq, value, head) }
     }
 
     #[inline(always)]

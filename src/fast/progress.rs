@@ -1,15 +1,19 @@
 //! Hot path of `ucp_worker_progress`: an idle worker polls its rings, or its only other transport, and returns.
 
 use super::arrival::{Called, Inlined};
+use crate::ctypes::*;
 use crate::engine::cm::CmState;
 use crate::engine::core_yield::{is_polled_in_vain, yield_core};
 use crate::engine::pointers::PeerRef;
 use crate::engine::worker::{Rx, Worker};
 use crate::op::sink::WorkerSink;
-use crate::op::{deferred, listener, sink, tick};
+use crate::op::{deferred, listener, signal, sink, tick};
 use crate::proto::tx;
 use crate::tl::held::Held;
-use crate::tl::{PolledRings, SoleIface, TlRx};
+use crate::tl::ring_sink::BATCH;
+use crate::tl::{PolledRings, PolledSignal, SoleIface, TlRx};
+use crate::wire::header::NoteHdr;
+use std::mem::MaybeUninit;
 
 /// `ucp_worker_progress`: returns the number of events. Returns 0 at once in a callback of progress, and while another
 /// thread progresses the worker.
@@ -29,6 +33,61 @@ pub fn progress(worker: &Worker) -> u32 {
         return unsafe { progress_sole(worker) };
     }
     poll_rings(worker, rx)
+}
+
+/// Progress of `ucpx_cq_poll` for completion queue `cq`, which is empty: takes signals straight from the ring of a
+/// worker that polls only one ring. Returns their number, 0 if no message has arrived. `None`: nothing was done,
+/// because there may be more to do.
+#[inline(always)]
+pub fn take_signals(
+    worker: &Worker,
+    cq: u8,
+    out: &mut [MaybeUninit<ucpx_cq_entry_t>],
+) -> Option<usize> {
+    let (first, rest) = out.split_first_mut()?;
+    match take_signal(worker, cq, first) {
+        PolledSignal::Signal if rest.is_empty() => Some(1),
+        PolledSignal::Signal => Some(1 + take_more(worker, cq, rest)),
+        PolledSignal::Idle => Some(0),
+        PolledSignal::Other => None,
+    }
+}
+
+/// Takes the signals that follow one.
+#[inline(never)]
+fn take_more(worker: &Worker, cq: u8, out: &mut [MaybeUninit<ucpx_cq_entry_t>]) -> usize {
+    let taken = |entry| matches!(take_signal(worker, cq, entry), PolledSignal::Signal);
+    // The sender gets credit at once: there are as many as it sends.
+    let most = out.len().min(BATCH as usize - 1);
+    let end = out[..most].iter_mut().map(taken).position(|taken| !taken);
+    end.unwrap_or(most)
+}
+
+/// Takes the next message of the only ring, if that is a signal for completion queue `cq`.
+#[inline(always)]
+fn take_signal(worker: &Worker, cq: u8, entry: &mut MaybeUninit<ucpx_cq_entry_t>) -> PolledSignal {
+    if worker.rx.is_held() || !worker.progress_flags.none() {
+        return PolledSignal::Other;
+    }
+    // SAFETY: single-thread mode, and `is_held` is false: no progress call up the stack borrows `rx`.
+    let rx = unsafe { worker.rx.alone() };
+    // The clock is due in the next call.
+    if rx.calls == 1 {
+        return PolledSignal::Other;
+    }
+    // Memory in another region than that of the last access is searched for by progress.
+    let permits = |to: &NoteHdr| {
+        let regions = &worker.ctx.regions;
+        regions.permits_again(&worker.last_region, to.addr, to.len)
+    };
+    let taken = |peer: PeerRef, value, behind: NoteHdr| {
+        entry.write(signal::entry(peer.get(), value, &behind));
+    };
+    let polled = (rx.tl).take_signal(inlined(worker), cq, permits, taken);
+    if !matches!(polled, PolledSignal::Other) {
+        rx.calls -= 1;
+    }
+    polled
 }
 
 /// Whether the clock is due, or there are more rings than [`poll_rings`] polls.

@@ -40,7 +40,8 @@ pub(super) fn goes_by_message(peer: &Peer, path: &RmaPath, access: ShortAccess, 
     let Some(progressed_at) = tx.lane.as_ref().and_then(Lane::progressed_at) else {
         return false;
     };
+    let is_idle = answers::is_idle(peer, &mut tx);
     drop(tx);
     let done = peer.rma.done();
-    peer.rma.is_idle() && peer.short_rma.choose(access, progressed_at, done)
+    is_idle && peer.short_rma.choose(access, progressed_at, done)
 }

@@ -310,6 +310,56 @@ pub(super) fn on_imm(worker: &Worker, peer: &Peer, word: SignalWord, len: usize)
     notify(worker, peer, word.cq, word.value.into(), len, None);
 }
 
+/// Handles the signal that follows a put of the peer's TNI. If the put was refused, its connection fails.
+pub(super) fn on_note(worker: &Worker, peer: &Peer, cq: u8, value: u64, h: NoteHdr) {
+    if rx_dispatch::allowed(worker, peer, h.addr, h.len, "signal behind") {
+        notify(worker, peer, cq, value, h.len as usize, Some(h.addr));
+    }
+}
+
+/// Handles the signal that follows data which the peer has stored into memory of this process. False: it is refused.
+///
+/// # Safety
+/// `MT` says whether threads may share the worker.
+#[inline(never)]
+pub unsafe fn on_stored<const MT: bool>(
+    worker: &Worker,
+    peer: &Peer,
+    cq: u8,
+    value: u64,
+    behind: NoteHdr,
+) -> bool {
+    if !(worker.ctx.regions).permits(&worker.last_region, behind.addr, behind.len) {
+        return refuse(worker, peer, behind);
+    }
+    // SAFETY: the caller's promise about the mode.
+    unsafe { worker.notify_cq_in::<MT>(cq, notice(peer, value, &behind)) };
+    true
+}
+
+/// The entry of a signal of `peer` behind data that are in place.
+#[inline(always)]
+pub fn entry(peer: &Peer, value: u64, behind: &NoteHdr) -> ucpx_cq_entry_t {
+    notice(peer, value, behind).entry()
+}
+
+#[inline(always)]
+fn notice(peer: &Peer, value: u64, behind: &NoteHdr) -> CqNotice {
+    CqNotice {
+        peer_uid: peer.uid,
+        value,
+        len: behind.len as usize,
+        addr: Some(behind.addr),
+    }
+}
+
+/// Logs the refusal of a signal behind data in memory that is not registered. Returns false.
+#[cold]
+#[inline(never)]
+fn refuse(worker: &Worker, peer: &Peer, behind: NoteHdr) -> bool {
+    rx_dispatch::allowed(worker, peer, behind.addr, behind.len, "signal behind")
+}
+
 fn notify(worker: &Worker, peer: &Peer, cq: u8, value: u64, len: usize, addr: Option<u64>) {
     let notice = CqNotice {
         peer_uid: peer.uid,
@@ -318,13 +368,6 @@ fn notify(worker: &Worker, peer: &Peer, cq: u8, value: u64, len: usize, addr: Op
         addr,
     };
     worker.notify_cq(cq, notice);
-}
-
-/// Handles the signal that follows a put of the peer's TNI. If the put was refused, its connection fails.
-pub(super) fn on_note(worker: &Worker, peer: &Peer, cq: u8, value: u64, h: NoteHdr) {
-    if rx_dispatch::allowed(worker, peer, h.addr, h.len, "signal behind") {
-        notify(worker, peer, cq, value, h.len as usize, Some(h.addr));
-    }
 }
 
 /// Handles a signal message. The data before it are in place, unless their write was refused.

@@ -19,7 +19,7 @@ use crate::tl::rail_event::RailEvent;
 use crate::tl::ring_sink::RingSink;
 use crate::tl::sink::{LostPart, PeerContact, PeerState, Sink};
 use crate::tl::{CmaPeer, IfaceKind, InboxLocator, Lane, LaneTarget, Message, TlWorker, Token};
-use crate::wire::header::{Kind, SignalWord};
+use crate::wire::header::{Kind, NoteHdr, SignalWord};
 
 /// Handles the most frequent messages: the hot path's part of a sink.
 pub trait ShortMessages: Copy {
@@ -32,6 +32,8 @@ pub trait ShortRings: ShortMessages {
     const BATCHES: bool;
     fn handle_eager(self, worker: &Worker, m: Message);
     fn handle_am(self, worker: &Worker, m: Message) -> bool;
+    fn handle_signal(self, worker: &Worker, peer: &Peer, cq: u8, value: u64, head: NoteHdr)
+    -> bool;
     fn handle_batch(self, worker: &Worker, first: Message, next: impl FnMut() -> Option<Message>);
 }
 
@@ -368,6 +370,11 @@ impl<'a, H: ShortRings> RingSink for WorkerSink<'a, H> {
     #[inline(always)]
     fn handle_am(self, m: Message) -> bool {
         self.short.handle_am(self.worker, m)
+    }
+
+    #[inline(always)]
+    fn handle_signal(self, peer: PeerRef, cq: u8, value: u64, head: NoteHdr) -> bool {
+        (self.short).handle_signal(self.worker, peer.get(), cq, value, head)
     }
 
     #[inline(always)]

@@ -11,7 +11,7 @@
 //! Serial numbers are assigned under the lock of `tx`, under which the offer and its answer are handled too: an
 //! endpoint is numbered before or after both sides have reset the count.
 
-use super::release;
+use super::{answers, release};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerSet, PeerTx};
 use crate::engine::worker::{Rx, Worker};
@@ -60,12 +60,12 @@ fn forget(peer: &Peer, tx: &mut PeerTx) {
 
 /// Whether nothing is pending or outstanding to a peer, in either direction. `named`: peers that lists of progress
 /// name.
-fn is_quiet(peer: &Peer, tx: &PeerTx, named: &PeerSet) -> bool {
+fn is_quiet(peer: &Peer, tx: &mut PeerTx, named: &PeerSet) -> bool {
     tx.pending.is_empty()
         && tx.flushes.is_empty()
         && !tx.in_pending_list
         && !tx.connecting
-        && peer.rma.is_idle()
+        && answers::is_idle(peer, tx)
         // Relaxed: a flush that has to report a refused access has an endpoint, or reads this later.
         && !peer.is_rma_refused()
         && !peer.has_replies_in_place()
@@ -78,7 +78,7 @@ fn reply_to_offers(worker: &Worker, rx: &mut Rx, named: &PeerSet) {
         let peer = ring.peer.get();
         let mut tx = peer.tx.lock();
         let agrees = peer.is_connected()
-            && is_quiet(peer, &tx, named)
+            && is_quiet(peer, &mut tx, named)
             && peer.eps.lock().all().is_empty()
             && tx.offer_close();
         if !agrees {
@@ -158,12 +158,12 @@ fn step(peer: &Peer, named: &PeerSet, senders: &PeerSet) -> DetachStep {
         return DetachStep::Drop;
     }
     if tx.lane.is_some() {
-        if is_quiet(peer, &tx, named) {
+        if is_quiet(peer, &mut tx, named) {
             tx.offer_close();
         }
         return DetachStep::Keep;
     }
-    let is_unused = !tx.is_known && is_quiet(peer, &tx, named);
+    let is_unused = !tx.is_known && is_quiet(peer, &mut tx, named);
     drop(tx);
     if senders.contains(peer) {
         // The end of that ring lists the peer again.

@@ -8,7 +8,7 @@ use super::answers;
 use super::tx::{self, peer_requests};
 use crate::ctypes::*;
 use crate::engine::completion;
-use crate::engine::peer::{AwaitedFlush, Peer, PeerTx};
+use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::pointers::PeerRef;
 use crate::engine::request::{self, Callback, ChildOps, Op, Request, TxState};
 use crate::engine::request_alloc;
@@ -17,7 +17,7 @@ use crate::tl::Lane;
 
 /// Whether a flush of this peer would complete at once with `UCS_OK`.
 pub fn is_clean(peer: &Peer) -> bool {
-    answers::is_answered_well(peer) && {
+    answers::is_idle_unlocked(peer) && !peer.is_rma_refused() && {
         let tx = peer.tx.lock();
         // A stub peer has no connection.
         let drained = (tx.lane.as_ref()).map_or_else(|| !peer.awaits_server(), Lane::is_drained);
@@ -28,12 +28,29 @@ pub fn is_clean(peer: &Peer) -> bool {
 /// Whether every message to this peer has been sent, and RMA among them answered: operations without messages now
 /// overtake none. Queued CMA copies do not count; a fence executes those that it orders.
 pub fn is_settled(peer: &Peer) -> bool {
+    // Under the lock, which another thread holds while it sends pending requests and counts them.
+    let tx = peer.tx.lock();
+    if peer.rma.is_idle() {
+        return is_sent(&tx);
+    }
+    drop(tx);
+    is_settled_slow(peer)
+}
+
+/// [`is_settled`] where signals may have been handled that are not known to be.
+#[cold]
+#[inline(never)]
+fn is_settled_slow(peer: &Peer) -> bool {
+    let mut tx = peer.tx.lock();
+    answers::is_idle(peer, &mut tx) && is_sent(&tx)
+}
+
+/// Whether every message was sent.
+fn is_sent(tx: &PeerTx) -> bool {
     // SAFETY: queued requests are not freed.
     let is_message =
         |&r: &*mut Request| !matches!(unsafe { (*r).sent }, TxState::Cma | TxState::FlushMarker);
-    // Under the lock, which another thread holds while it sends pending requests and counts them.
-    let tx = peer.tx.lock();
-    peer.rma.is_idle() && !tx.pending.iter().any(is_message) && is_drained(&tx)
+    !tx.pending.iter().any(is_message) && is_drained(tx)
 }
 
 fn is_drained(tx: &PeerTx) -> bool {
@@ -113,10 +130,10 @@ pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
         unsafe { tx::enqueue(peer, &mut tx, req) };
         return None;
     }
-    if peer.rma.is_idle() {
+    if answers::is_idle(peer, &mut tx) {
         return Some(answers::outcome(peer));
     }
-    wait(peer, &mut tx, req);
+    answers::await_all(peer, &mut tx, req);
     None
 }
 
@@ -141,25 +158,15 @@ pub unsafe fn marker_sent(req: *mut Request) {
 unsafe fn await_answers(peer: &Peer, req: *mut Request) {
     let mut tx = peer.tx.lock();
     // Read again under the lock, under which `answered` searches the list.
-    if peer.rma.is_idle() {
+    if answers::is_idle(peer, &mut tx) {
         drop(tx);
         // SAFETY: the request is in no queue.
         return unsafe { completion::complete(req, answers::outcome(peer)) };
     }
-    wait(peer, &mut tx, req);
+    answers::await_all(peer, &mut tx, req);
     drop(tx);
     // A forced close by another thread could not find the request while it was in no list: checked again.
     abandon(peer.worker(), peer);
-}
-
-/// Lists a flush that waits for the answers to all RMA sent until now.
-fn wait(peer: &Peer, tx: &mut PeerTx, req: *mut Request) {
-    let sent_before = peer.rma.sent();
-    tx.flushes.push(AwaitedFlush {
-        req,
-        sent_before,
-        target: sent_before,
-    });
 }
 
 /// Starts a flush of all peers: children of `parent`, one for each peer with something to flush. Returns the status if

@@ -2,7 +2,7 @@
 
 mod open;
 
-pub use rings::PolledRings;
+pub use rings::{PolledRings, PolledSignal};
 
 use super::held::{Held, IfaceSlot};
 use super::ib::receive::short::{self, SoleIface};
@@ -17,6 +17,7 @@ use super::sink::Sink;
 use super::tcp::interface::Sockets;
 use super::tofu::worker::TofuWorker;
 use super::{IfaceKind, TlContext, TlWorker, shm, tofu};
+use crate::wire::header::NoteHdr;
 use std::os::fd::BorrowedFd;
 
 macro_rules! interfaces {
@@ -121,6 +122,19 @@ impl<P: Copy + Eq> TlRx<P> {
     #[inline(always)]
     pub fn look_at_rings(&mut self, worker: &TlWorker) -> PolledRings {
         rings::poll_few(&mut self.shm, &worker.shm.doorbell)
+    }
+
+    /// Takes the next message of the only ring, if that is a signal for completion queue `cq` behind data that
+    /// `permits` allows: `taken` gets its sender, its value, and the place of the data. Single-thread mode.
+    #[inline(always)]
+    pub fn take_signal<S: RingSink<Peer = P>>(
+        &mut self,
+        sink: S,
+        cq: u8,
+        permits: impl FnOnce(&NoteHdr) -> bool,
+        taken: impl FnOnce(P, u64, NoteHdr),
+    ) -> PolledSignal {
+        rings::take_signal(sink, &mut self.shm, cq, permits, taken)
     }
 
     /// Handles messages of the ring that [`look_at_rings`](Self::look_at_rings) has found. Returns their number.

@@ -60,7 +60,7 @@ mod token;
 pub use ib::receive::short::SoleIface;
 pub use iface_kind::IfaceKind;
 pub use iface_params::IfaceParams;
-pub use interfaces::{PolledRings, TlRx};
+pub use interfaces::{PolledRings, PolledSignal, TlRx};
 pub(crate) use lane::with_sender;
 pub use lane::{Lane, LaneSender};
 pub use lane_short::RingSender;

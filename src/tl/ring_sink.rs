@@ -2,6 +2,7 @@
 
 use super::sink::Sink;
 use super::{Message, TlWorker};
+use crate::wire::header::NoteHdr;
 
 /// Maximum number of messages taken from one ring before its sender gets credit for them.
 pub const BATCH: u32 = 16;
@@ -28,6 +29,10 @@ pub trait RingSink: Sink {
 
     /// Handles an eager active message. False: it is not one of the frequent ones, and nothing was done.
     fn handle_am(self, m: Message) -> bool;
+
+    /// Handles a signal behind data that are in place: adds an entry with `value` to completion queue `cq`. `head`: its
+    /// header. False: it is refused.
+    fn handle_signal(self, peer: Self::Peer, cq: u8, value: u64, head: NoteHdr) -> bool;
 
     /// Handles consecutive eager tagged messages: `first`, and those that `next` returns, which is called after each,
     /// until it returns `None`. There are [`BATCH`] at most; their records are readable during the call.

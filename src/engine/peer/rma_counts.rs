@@ -9,8 +9,12 @@ pub struct RmaCounts {
     /// Changed under the lock of the peer's `tx`.
     sent: AtomicU64,
     done: AtomicU64,
-    /// The endpoint that made the accesses up to this number was closed by force: no flush reports their refusal. Under
-    /// the lock of `tx`.
+    /// Of both, signals whose handling is seen by the peer's position in its ring, not by an answer. Changed in
+    /// single-thread mode only.
+    signals_sent: AtomicU64,
+    signals_done: AtomicU64,
+    /// The endpoint that made the accesses up to this number, signals not counted, was closed by force: no flush
+    /// reports their refusal. Under the lock of `tx`.
     discounted: AtomicU64,
 }
 
@@ -47,20 +51,35 @@ impl RmaCounts {
         self.sent.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// [`add_sent`](Self::add_sent) without a read-modify-write.
+    /// Counts a signal that was sent and is not answered. In single-thread mode.
     #[inline(always)]
-    pub fn add_sent_plain(&self) {
-        // Relaxed: only the thread that has the lock of `tx` changes the counter.
-        let before = self.sent.load(Ordering::Relaxed);
-        self.sent.store(before + 1, Ordering::Relaxed);
+    pub fn add_signal(&self) {
+        // Relaxed: only this thread changes the counters.
+        for counter in [&self.sent, &self.signals_sent] {
+            let before = counter.load(Ordering::Relaxed);
+            counter.store(before + 1, Ordering::Relaxed);
+        }
     }
 
-    /// [`cut_sent`](Self::cut_sent) without a read-modify-write.
-    #[inline(always)]
-    pub fn cut_sent_plain(&self) {
-        // Relaxed: only the thread that has the lock of `tx` changes the counter.
-        let before = self.sent.load(Ordering::Relaxed);
-        self.sent.store(before - 1, Ordering::Relaxed);
+    /// Signals that were sent and are not answered, ever.
+    pub fn signals_sent(&self) -> u64 {
+        // Relaxed: only this thread changes the counter.
+        self.signals_sent.load(Ordering::Relaxed)
+    }
+
+    /// Of them, those that the peer is known to have handled.
+    pub fn signals_done(&self) -> u64 {
+        // Relaxed: only this thread changes the counter.
+        self.signals_done.load(Ordering::Relaxed)
+    }
+
+    /// The peer has handled as many signals: counts those among them that are not counted yet as answered.
+    pub fn set_signals_done(&self, signals: u64) {
+        let new = signals.saturating_sub(self.signals_done());
+        // Relaxed: only this thread changes the counter.
+        self.signals_done.fetch_add(new, Ordering::Relaxed);
+        // Release: pairs with the Acquire load in `is_idle`.
+        self.done.fetch_add(new, Ordering::Release);
     }
 
     /// Counts an answer; returns how many there are.
@@ -80,18 +99,26 @@ impl Peer {
 
     /// The peer refuses the access whose answer is counted next. The caller has the lock of `tx`.
     pub fn refuse_rma(&self) {
-        // Relaxed: the lock orders it, and only this thread counts answers.
-        let turn = self.rma.done.load(Ordering::Relaxed) + 1;
+        // Relaxed: the lock orders it, and only this thread counts answers. A signal may be counted after an answer to
+        // a later access: the number is that among the other accesses.
+        let turn = self.rma.done.load(Ordering::Relaxed) - self.rma.signals_done() + 1;
         if turn > self.rma.discounted.load(Ordering::Relaxed) {
             // Relaxed: `add_done` publishes it.
             self.notes.rma_refused.store(true, Ordering::Relaxed);
         }
     }
 
-    /// No flush reports a refusal of accesses until now. The caller has the lock of `tx`.
+    /// The peer has refused a signal that is not answered. The caller has the lock of `tx`.
+    pub fn refuse_signal(&self) {
+        // Relaxed: `set_signals_done` publishes it.
+        self.notes.rma_refused.store(true, Ordering::Relaxed);
+    }
+
+    /// No flush reports a refusal of accesses until now, signals that are not answered excepted. The caller has the
+    /// lock of `tx`.
     pub fn discount_rma(&self) {
         // Relaxed: the lock orders it.
-        let sent = self.rma.sent.load(Ordering::Relaxed);
+        let sent = self.rma.sent.load(Ordering::Relaxed) - self.rma.signals_sent();
         self.rma.discounted.store(sent, Ordering::Relaxed);
         self.notes.rma_refused.store(false, Ordering::Relaxed);
     }
@@ -114,10 +141,24 @@ mod tests {
             (rma.is_idle(), rma.add_sent(), rma.add_sent()),
             (true, 1, 2)
         );
-        rma.add_sent_plain();
-        rma.cut_sent_plain();
         assert_eq!((rma.sent(), rma.add_done(), rma.is_idle()), (2, 1, false));
         rma.cut_sent();
+        assert!(rma.is_idle());
+    }
+
+    #[test]
+    fn a_signal_counts_once_however_often_it_is_seen_to_be_handled() {
+        let rma = RmaCounts::default();
+        rma.add_signal();
+        rma.add_sent();
+        rma.add_signal();
+        assert_eq!((rma.sent(), rma.signals_sent()), (3, 2));
+        for (handled, done) in [(0, 0), (1, 1), (1, 1), (0, 1), (2, 2), (1, 2)] {
+            rma.set_signals_done(handled);
+            assert_eq!(rma.done(), done, "{handled} handled");
+        }
+        assert!(!rma.is_idle());
+        rma.add_done();
         assert!(rma.is_idle());
     }
 }

@@ -22,6 +22,21 @@ impl Worker {
         self.wake();
     }
 
+    /// [`notify_cq`](Self::notify_cq) for callers that are compiled for each mode.
+    ///
+    /// # Safety
+    /// `MT` says whether threads may share the worker.
+    #[inline(always)]
+    pub unsafe fn notify_cq_in<const MT: bool>(&self, id: u8, notice: CqNotice) {
+        if MT {
+            return self.notify_cq(id, notice);
+        }
+        // SAFETY: single-thread mode; queues are dropped with their worker, and nothing keeps a reference to entries.
+        unsafe { self.cqs.notify_alone(WorkerRef::new(self), id, notice) };
+        // As in `notify_cq`: calls of several threads follow each other.
+        self.wake();
+    }
+
     /// Adds the completion of an operation of this process to one of the queues.
     pub fn complete_in_cq(
         &self,

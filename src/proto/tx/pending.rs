@@ -6,7 +6,7 @@ use crate::engine::completion;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::request::{Request, TxState};
 use crate::engine::worker::Worker;
-use crate::proto::flush;
+use crate::proto::{answers, flush};
 use crate::sys::cma::MAX_SPANS;
 
 /// Maximum number of requests of one peer that are sent under one lock.
@@ -15,7 +15,8 @@ const BATCH: usize = 16;
 /// Requests that were sent under one lock, or copied.
 type SentRequests = [*mut Request; MAX_SPANS];
 
-/// Sends what waits for room, and completes what was sent. Returns the number of requests that were sent.
+/// Sends what waits for room, and completes what was sent, and flushes that waited for a peer's position in its ring.
+/// Returns the number of requests that were sent, and of those flushes.
 #[cold]
 pub fn progress_backlog(worker: &Worker) -> u32 {
     let mut count = 0;
@@ -81,6 +82,13 @@ pub fn end_moved(worker: &Worker) {
 
 fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
     let mut count = 0;
+    if peer.tx.lock().polls_position {
+        count += answers::progress_position(peer);
+        // A callback may have forked.
+        if worker.progress_flags.is_inherited() {
+            return count;
+        }
+    }
     let mut tx = peer.tx.lock();
     // Requests that callbacks queue meanwhile wait for the next call, or this one might not end.
     let mut left = tx.pending.len();
@@ -94,9 +102,12 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
         let go_on = verdict == Ok(true) && left > 0 && !tx.pending.is_empty();
         if verdict.is_err() {
             tx.in_pending_list = false;
+            if std::mem::take(&mut tx.polls_position) {
+                worker.progress_flags.dequeued(1);
+            }
         } else if !go_on {
             batch(&mut tx, false);
-            tx.in_pending_list = !tx.pending.is_empty();
+            tx.in_pending_list = !tx.pending.is_empty() || tx.polls_position;
             if tx.in_pending_list {
                 worker.peer_lists.pending.lock().push(peer);
             }

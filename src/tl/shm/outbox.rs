@@ -8,8 +8,9 @@ use super::order::Epoch;
 use super::ring::{BodyError, CancelCounter, Producer, Unusable};
 use super::split_copy::{SplitCopy, SplitCopyId};
 use super::{InboxLocator, RingOwner};
-use crate::sys::host;
 use crate::sys::sync::Ordering;
+use crate::sys::{copy, host};
+use crate::wire::header::{Kind, NoteHdr};
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
@@ -22,6 +23,10 @@ pub struct Outbox {
     wakes: bool,
     /// Messages that had arrived from the peer when the last one was sent.
     arrived: u64,
+    /// Number of the message behind the last signal; 0: none was sent.
+    signaled: u64,
+    /// Refusals of signals in front of the message of this number were reported, or are not to be reported.
+    refusals_seen: u64,
     peer: InboxLocator,
     /// Keeps ring and front page mapped.
     memory: Theirs,
@@ -214,6 +219,8 @@ impl Outbox {
             front,
             wakes,
             arrived: 0,
+            signaled: 0,
+            refusals_seen: 0,
             peer,
             memory,
             index,
@@ -297,6 +304,53 @@ impl Outbox {
             self.kick();
         }
         Ok(sent)
+    }
+
+    /// Sends a signal behind data that are in place: an entry of the receiver's completion queue `cq`, which the
+    /// receiver does not answer. That it is handled is seen by the receiver's position ([`handled`](Self::handled)).
+    /// Calls nothing. False: [`send_signal_in_turn`](Self::send_signal_in_turn) may send it.
+    #[inline(always)]
+    pub fn send_signal(&mut self, cq: u8, value: u64, behind: NoteHdr) -> bool {
+        let words = [behind.addr.to_le(), behind.len.to_le()];
+        let sent = self.ring.send_words(Kind::Note as u8, cq, value, words);
+        if sent {
+            self.signaled = self.ring.sent();
+        }
+        sent
+    }
+
+    /// [`send_signal`](Self::send_signal) where the signal begins an epoch, where the receiver's position has to be
+    /// read first, or where the receiver may sleep. False: there is no room now, or the ring can send nothing any more.
+    pub fn send_signal_in_turn(&mut self, cq: u8, value: u64, behind: NoteHdr) -> bool {
+        let head = behind.encode();
+        let sent = self.send(Kind::Note as u8, cq, value, NoteHdr::SIZE, |record| {
+            // SAFETY: the record has room for the header.
+            unsafe { copy::to_shared(record, head.as_ptr(), NoteHdr::SIZE) };
+        });
+        let sent = sent == Ok(true);
+        if sent {
+            self.signaled = self.ring.sent();
+        }
+        sent
+    }
+
+    /// Number of the message behind the last signal; 0: none was sent.
+    pub fn signaled(&self) -> u64 {
+        self.signaled
+    }
+
+    /// Number of the first message that the receiver has not handled, and whether it has refused signals since the last
+    /// call. `None`: the receiver's position is impossible.
+    pub fn handled(&mut self) -> Option<(u64, bool)> {
+        let (handled, refused) = self.ring.handled()?;
+        let is_new = refused > self.refusals_seen;
+        self.refusals_seen = self.refusals_seen.max(refused);
+        Some((handled, is_new))
+    }
+
+    /// Refusals of the signals that were sent until now are not reported.
+    pub fn discount_refusals(&mut self) {
+        self.refusals_seen = self.refusals_seen.max(self.signaled);
     }
 
     /// Whether a record of `len` bytes, or any shorter one, can be sent now.

@@ -88,6 +88,9 @@ struct Tails {
     slots: AtomicU64,
     /// Bytes freed since the beginning: [`SpaceCounts`].
     data: AtomicU64,
+    /// Number of the slot behind the last signal that the consumer has refused; 0: it has refused none. Written before
+    /// `slots` counts that signal.
+    refused: AtomicU64,
 }
 
 /// Bytes freed in the two spaces since the beginning, each modulo 2^32.

@@ -7,7 +7,7 @@ use crate::tl::shm::accept::accept;
 use crate::tl::shm::inbox::Doorbell;
 use crate::tl::shm::order;
 use crate::tl::shm::worker::{HOT_RINGS, ShmRx, ShmWorker};
-use crate::wire::header::Kind;
+use crate::wire::header::{Kind, NoteHdr};
 use std::ops::Range;
 
 /// Maximum number of messages that one progress call handles where several rings have some, or half as many as there
@@ -29,6 +29,56 @@ pub enum PolledRings {
     New,
     /// The first ring that has a message: [`handle`] handles it.
     Ready(usize),
+}
+
+/// What [`take_signal`] has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolledSignal {
+    /// No message.
+    Idle,
+    /// A signal, which was removed.
+    Signal,
+    /// Another message, or another ring: progress handles it.
+    Other,
+}
+
+/// Takes the next message of the only ring, if that is a signal for completion queue `cq` behind data that `permits`
+/// allows: `taken` gets its sender, its value, and the place of the data. Single-thread mode.
+#[inline(always)]
+pub fn take_signal<S: RingSink>(
+    sink: S,
+    shm: &mut ShmWorker<S::Peer>,
+    cq: u8,
+    permits: impl FnOnce(&NoteHdr) -> bool,
+    taken: impl FnOnce(S::Peer, u64, NoteHdr),
+) -> PolledSignal {
+    let [ring] = &mut shm.rings[..] else {
+        return PolledSignal::Other;
+    };
+    let is_empty = ring.consumer.is_empty();
+    // Messages of a new sender can precede the message that was found.
+    if sink.shared().shm.doorbell.has_new_ring() {
+        return PolledSignal::Other;
+    }
+    if is_empty {
+        shm.budget = 1;
+        return PolledSignal::Idle;
+    }
+    let Some((value, [addr, len])) = ring.consumer.peek_words(Kind::Note as u8, cq) else {
+        return PolledSignal::Other;
+    };
+    let behind = NoteHdr {
+        addr: u64::from_le(addr),
+        len: u64::from_le(len),
+    };
+    if !permits(&behind) {
+        return PolledSignal::Other;
+    }
+    sink.count(sink.counter(ring.peer), 1, NoteHdr::SIZE as u64);
+    taken(ring.peer, value, behind);
+    ring.consumer.advance();
+    ring.consumer.release();
+    PolledSignal::Signal
 }
 
 /// Looks at [`HOT_RINGS`] rings at most: there are no more.
@@ -291,6 +341,16 @@ fn take_batch<S: RingSink>(
     (count, bytes)
 }
 
+/// Handles a signal behind data that its sender has stored into memory of this process. A refusal is published beside
+/// the position of this end; there is no other answer. `head`: bytes of a [`NoteHdr`].
+fn signal<S: RingSink>(sink: S, ring: &mut ShmRx<S::Peer>, cq: u8, value: u64, head: *const u8) {
+    // SAFETY: the record is readable until `advance`. Read once: the sender could change it.
+    let [addr, len] = unsafe { head.cast::<[u64; 2]>().read_unaligned() }.map(u64::from_le);
+    if !sink.handle_signal(ring.peer, cq, value, NoteHdr { addr, len }) {
+        ring.consumer.refuse();
+    }
+}
+
 /// Handles a message of any other kind.
 #[inline(never)]
 fn other<S: RingSink>(
@@ -301,6 +361,9 @@ fn other<S: RingSink>(
     record: *const u8,
     len: usize,
 ) {
+    if kind == Kind::Note as u8 && len == NoteHdr::SIZE {
+        return signal(sink, ring, aux, imm, record);
+    }
     let m = Message {
         kind,
         aux,

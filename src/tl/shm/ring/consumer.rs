@@ -155,6 +155,30 @@ impl Consumer {
         }))
     }
 
+    /// The immediate and the record of the oldest message, if that is of this kind with this `aux`, of two words, and
+    /// begins no epoch. It stays until [`advance`](Self::advance).
+    #[inline(always)]
+    pub fn peek_words(&self, kind: u8, aux: u8) -> Option<(u64, [u64; 2])> {
+        // SAFETY: the ring outlives the consumer.
+        let slot = unsafe { self.tail.slot.as_ref() };
+        // Acquire: pairs with the Release store in `Producer::publish`.
+        let word = slot.word.load(Ordering::Acquire);
+        let len = size_of::<[u64; 2]>();
+        let wanted = u64::from(kind) | u64::from(aux) << 8 | (len as u64) << 16;
+        // Compared by parts: no word has the lap of a consumer that was stopped.
+        if word & 0xFFFF != self.tail.lap || word >> 16 != wanted {
+            return None;
+        }
+        // SAFETY: inside of the slot. Read once: a hostile producer can change the bytes meanwhile.
+        let words = unsafe {
+            slot.inline
+                .to_read(0, len)
+                .cast::<[u64; 2]>()
+                .read_unaligned()
+        };
+        Some((slot.imm.load(Ordering::Relaxed), words))
+    }
+
     /// How many of the next `most` messages have arrived. All of them were sent before the return.
     pub fn visible(&self, most: u32) -> u32 {
         self.count(0, most, |_| true)
@@ -232,13 +256,23 @@ impl Consumer {
         self.given_back = self.given_back_next;
     }
 
+    /// Publishes that the oldest message, a signal, is refused. Called before [`advance`](Self::advance): the producer
+    /// sees it no later than the position behind the signal.
+    #[cold]
+    pub fn refuse(&self) {
+        // SAFETY: the ring outlives the consumer.
+        let tails = unsafe { self.start.as_ref() }.tails();
+        // Relaxed: the Release store of `slots` in `release` publishes it.
+        tails.refused.store(self.tail.n + 1, Ordering::Relaxed);
+    }
+
     /// Publishes to the producer how far it may write: called at the end of a batch.
     #[inline(always)]
     pub fn release(&mut self) {
         // SAFETY: the ring outlives the consumer.
         let tails = unsafe { self.start.as_ref() }.tails();
-        // Release: pairs with the Acquire loads in `Producer::refill` and `Producer::drained`; the reads of the records
-        // come before.
+        // Release: pairs with the Acquire loads in `Producer::refill`, `Producer::drained` and `Producer::handled`; the
+        // reads of the records, and what was done with them, come before.
         tails
             .data
             .store(self.given_back.to_word(), Ordering::Release);

@@ -27,6 +27,7 @@ pub(in crate::tl::shm) fn empty_start() -> Start {
     let tails = Tails {
         slots: AtomicU64::new(0),
         data: AtomicU64::new(0),
+        refused: AtomicU64::new(0),
     };
     let slots = std::array::from_fn(|_| empty_slot());
     Start::of(tails, CloseWord::new(), no_withdrawals(), slots)

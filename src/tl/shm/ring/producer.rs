@@ -149,6 +149,21 @@ impl Producer {
         true
     }
 
+    /// Sends a record of two words, if there is room by the last values read and the present epoch is this producer's:
+    /// calls nothing.
+    #[inline(always)]
+    pub fn send_words(&mut self, kind: u8, aux: u8, imm: u64, words: [u64; 2]) -> bool {
+        if !self.epoch.lasts_for_tiny() || self.head.n == self.limit {
+            return false;
+        }
+        let place = self.slot().inline.to_write(0, size_of_val(&words));
+        // SAFETY: the ring outlives the producer, and only the producer writes the slot (below `limit`), whose inline
+        // bytes have room for two words.
+        unsafe { place.cast::<[u64; 2]>().write_unaligned(words) };
+        self.publish(kind, aux, imm, size_of_val(&words) as u64);
+        true
+    }
+
     /// Sends a record of at most [`TINY`] bytes that begins an epoch, because another sender has sent a message in
     /// between.
     ///
@@ -393,6 +408,25 @@ impl Producer {
         let tails = unsafe { self.start.as_ref() }.tails();
         // Acquire: pairs with the Release store in `Consumer::release`. The tail is 0 before the first release.
         tails.slots.load(Ordering::Acquire).max(FIRST) == self.head.n
+    }
+
+    /// Number of the next message: the messages that were sent, plus [`FIRST`].
+    #[inline(always)]
+    pub fn sent(&self) -> u64 {
+        self.head.n
+    }
+
+    /// Number of the first message that the consumer has not handled, and of the message behind the last signal that it
+    /// has refused (0: it has refused none). `None`: the consumer counts more messages than were sent.
+    pub fn handled(&self) -> Option<(u64, u64)> {
+        // SAFETY: the ring outlives the producer.
+        let tails = unsafe { self.start.as_ref() }.tails();
+        // Acquire: pairs with the Release store in `Consumer::release`: what the consumer did with the messages comes
+        // before. The tail is 0 before the first release.
+        let handled = tails.slots.load(Ordering::Acquire).max(FIRST);
+        // Relaxed: stored before the tail that was loaded, or for a later signal.
+        let refused = tails.refused.load(Ordering::Relaxed);
+        (handled <= self.head.n).then_some((handled, refused))
     }
 
     /// The slot of the next message. It may be written only if the consumer has freed it: the message's number is below
