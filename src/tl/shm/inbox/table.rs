@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 /// First word of a complete inbox, with the version of its layout: senders of another version do not use it.
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"rucpbo10");
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"rucpbo11");
 
 const FREE: u32 = 0;
 const CLAIMED: u32 = 1;
