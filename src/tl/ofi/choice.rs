@@ -92,7 +92,14 @@ fn is_hfi(name: &str) -> bool {
     name.starts_with("hfi1_")
 }
 
-/// The devices that the options allow, preferred first: those that reach other hosts before others.
+/// Whether the domain is a bridge of this host, of which another host may have one with the same address.
+fn is_bridge(device: &OfiDevice) -> bool {
+    let device = Path::new("/sys/class/net").join(&device.domain);
+    device.join("bridge").exists()
+}
+
+/// The devices that the options allow, preferred first: those that reach other hosts before others, and bridges of this
+/// host behind them.
 pub fn usable(options: &Options) -> Vec<OfiDevice> {
     let asked = std::env::var("FI_PROVIDER").ok();
     let providers = OfiProviders::new(options, asked.as_deref(), has_hardware);
@@ -106,7 +113,7 @@ pub fn usable(options: &Options) -> Vec<OfiDevice> {
             && device.ep().max_msg_size >= MAX_PACKET
     };
     let mut devices: Vec<OfiDevice> = device::all().iter().filter(allowed).cloned().collect();
-    devices.sort_by_key(|device| device.scope() == OfiScope::Loopback);
+    devices.sort_by_key(|device| (device.scope() == OfiScope::Loopback, is_bridge(device)));
     devices.dedup_by(|a, b| (&a.provider, &a.domain) == (&b.provider, &b.domain));
     devices
 }
