@@ -73,23 +73,17 @@ impl OfiProviders {
 
 /// Whether the host has a device that this provider drives, as the kernel lists it: nothing is loaded for that.
 fn has_hardware(provider: &str) -> bool {
-    let any_of = |directory: &str, is: &dyn Fn(&str) -> bool| {
-        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-        entries
-            .into_iter()
-            .any(|entry| entry.file_name().to_str().is_some_and(is))
-    };
     match provider {
         "cxi" => Path::new("/sys/class/cxi").exists(),
-        "opx" => Path::new("/sys/class/hfi1").exists() || any_of("/dev", &is_hfi),
-        "efa" => any_of("/sys/class/infiniband", &|name| name.starts_with("efa_")),
+        "opx" => Path::new("/dev/hfi1_0").exists(),
+        "efa" => {
+            let devices = std::fs::read_dir("/sys/class/infiniband");
+            let mut names = devices.into_iter().flatten().flatten();
+            names.any(|entry| entry.file_name().as_encoded_bytes().starts_with(b"efa_"))
+        }
         // Drives any network device: only if it is named.
         _ => false,
     }
-}
-
-fn is_hfi(name: &str) -> bool {
-    name.starts_with("hfi1_")
 }
 
 /// Whether the domain is a bridge of this host, of which another host may have one with the same address.
