@@ -111,13 +111,66 @@ pub unsafe extern "C" fn ucpx_put_signal_nbx(
     signal: *const ucpx_signal_t,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
+    // SAFETY: the caller's promises.
+    unsafe {
+        // Two jumps: neither function has the other's stack frame.
+        if is_mapped(rkey) {
+            put_mapped(ep, buffer, count, remote_addr, rkey, signal, param)
+        } else {
+            put_unmapped(ep, buffer, count, remote_addr, rkey, signal, param)
+        }
+    }
+}
+
+/// [`ucpx_put_signal_nbx`] with any key, or without one.
+///
+/// # Safety
+/// The promises of the caller of `ucpx_put_signal_nbx`.
+#[inline(never)]
+unsafe extern "C" fn put_unmapped(
+    ep: ucp_ep_h,
+    buffer: *const c_void,
+    count: usize,
+    remote_addr: u64,
+    rkey: ucp_rkey_h,
+    signal: *const ucpx_signal_t,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's promises.
+    unsafe {
+        if ep.is_null() || signal.is_null() || param.is_null() {
+            return invalid_request(NAME, "ep, signal or param is null");
+        }
+        let signal = match read(signal, rkey) {
+            Ok(signal) => signal,
+            Err(what) => return invalid_request(NAME, what),
+        };
+        let (ep, rkey) = (endpoint_of(ep), rkey.cast());
+        let p = &Param::new(param, (*ep).worker.get().extra_op_flags());
+        signal::put(ep, (buffer, count), remote_addr, rkey, signal, p)
+    }
+}
+
+/// [`ucpx_put_signal_nbx`] to mapped memory.
+///
+/// # Safety
+/// The promises of the caller of `ucpx_put_signal_nbx`; the key is one of mapped memory.
+#[inline(never)]
+unsafe extern "C" fn put_mapped(
+    ep: ucp_ep_h,
+    buffer: *const c_void,
+    count: usize,
+    remote_addr: u64,
+    rkey: ucp_rkey_h,
+    signal: *const ucpx_signal_t,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
     if ep.is_null() || signal.is_null() || param.is_null() {
         return invalid_request(NAME, "ep, signal or param is null");
     }
     // SAFETY: the caller's promises.
     unsafe {
-        if is_mapped(rkey)
-            && let Some(signal) = plain(signal)
+        if let Some(signal) = plain(signal)
             && let (ep, rkey) = (endpoint_of(ep), rkey.cast())
             && let Some(done) =
                 signals::put_word(ep, buffer, count, remote_addr, rkey, signal, param)
@@ -128,10 +181,10 @@ pub unsafe extern "C" fn ucpx_put_signal_nbx(
     }
 }
 
-/// [`ucpx_put_signal_nbx`] in all cases.
+/// [`put_mapped`] of any length, and of any signal.
 ///
 /// # Safety
-/// The promises of the caller of `ucpx_put_signal_nbx`; no pointer is null but the buffer and the key.
+/// The promises of the caller of `put_mapped`; no pointer is null but the buffer.
 #[inline(never)]
 unsafe fn put_slow(
     ep: ucp_ep_h,
@@ -147,9 +200,8 @@ unsafe fn put_slow(
         let ep = endpoint_of(ep);
         let signal = match plain(signal) {
             Some(signal) => {
-                if is_mapped(rkey)
-                    && let Some(done) =
-                        signals::put_bytes(ep, buffer, count, addr, rkey.cast(), signal, param)
+                if let Some(done) =
+                    signals::put_bytes(ep, buffer, count, addr, rkey.cast(), signal, param)
                 {
                     return done;
                 }

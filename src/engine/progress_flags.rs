@@ -30,6 +30,18 @@ const fn connecting(kind: IfaceKind) -> u64 {
 #[derive(Default)]
 pub struct ProgressFlags(AtomicU64);
 
+/// The bits of [`ProgressFlags`] at one moment.
+#[derive(Clone, Copy)]
+pub struct ProgressBits(u64);
+
+impl ProgressBits {
+    /// Whether the interface is to be polled.
+    #[inline]
+    pub fn polls(self, kind: IfaceKind) -> bool {
+        self.0 & (polled(kind) | connecting(kind)) != 0
+    }
+}
+
 impl ProgressFlags {
     /// Whether no bit is set. Relaxed: the code that handles the bits loads them again.
     #[inline(always)]
@@ -74,7 +86,7 @@ impl ProgressFlags {
 
     /// The next progress call and all further ones have to poll an interface.
     pub fn raise(&self, kind: IfaceKind) {
-        // Release: pairs with the Acquire load in `has`; publishes what is to be polled.
+        // Release: pairs with the Acquire load in `now`; publishes what is to be polled.
         self.0.fetch_or(polled(kind), Ordering::Release);
     }
 
@@ -107,8 +119,14 @@ impl ProgressFlags {
     /// Whether the interface is to be polled.
     #[inline]
     pub fn has(&self, kind: IfaceKind) -> bool {
+        self.now().polls(kind)
+    }
+
+    /// All bits, at one moment.
+    #[inline]
+    pub fn now(&self) -> ProgressBits {
         // Acquire: pairs with the Release in `raise` and `raise_connect`.
-        self.0.load(Ordering::Acquire) & (polled(kind) | connecting(kind)) != 0
+        ProgressBits(self.0.load(Ordering::Acquire))
     }
 
     /// Whether polling the interface is the only work. Relaxed: the code that handles the bits loads them again.

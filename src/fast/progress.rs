@@ -5,6 +5,7 @@ use crate::ctypes::*;
 use crate::engine::cm::CmState;
 use crate::engine::core_yield::{is_polled_in_vain, yield_core};
 use crate::engine::pointers::PeerRef;
+use crate::engine::progress_flags::ProgressBits;
 use crate::engine::worker::{Rx, Worker};
 use crate::op::sink::WorkerSink;
 use crate::op::{deferred, listener, signal, sink, tick};
@@ -286,7 +287,7 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
         count += listener::progress(worker);
     }
     let sink = WorkerSink::new(worker, Called::<MT>);
-    count += rx.tl.progress(sink, |kind| flags.has(kind));
+    count += rx.tl.progress(sink, || flags.now(), ProgressBits::polls);
     // Also sends requests that callbacks have queued in this call.
     if flags.backlog() != 0 {
         count += tx::progress_backlog(worker);

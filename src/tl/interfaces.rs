@@ -77,17 +77,19 @@ macro_rules! each_arms {
 macro_rules! progress_polled {
     ($($(#[$cfg:meta])* $Kind:ident $net:ident $Context:ident;)* @) => {
         impl<P: Copy + Eq> TlRx<P> {
-            /// Progresses the interfaces for which `polled` is true. Returns the number of events.
+            /// Progresses the interfaces for which `polls` is true of the bits that `now` returns: it is called again
+            /// behind each, because a callback may have changed them. Returns the number of events.
             #[inline(always)]
-            pub fn progress<S: Sink<Peer = P>>(
+            pub fn progress<S: Sink<Peer = P>, B: Copy>(
                 &mut self,
                 sink: S,
-                polled: impl Fn(IfaceKind) -> bool,
+                now: impl Fn() -> B,
+                polls: impl Fn(B, IfaceKind) -> bool,
             ) -> u32 {
-                let mut count = 0;
+                let (mut count, mut bits) = (0, now());
                 $(
                     $(#[$cfg])*
-                    if polled(IfaceKind::$Kind) {
+                    if polls(bits, IfaceKind::$Kind) {
                         #[inline(never)]
                         fn call<P: Copy + Eq, S: Sink<Peer = P>>(rx: &mut TlRx<P>, sink: S) -> u32 {
                             progress(iface!(rx, $net), sink, IfaceKind::$Kind)
@@ -97,6 +99,7 @@ macro_rules! progress_polled {
                             ProgressBy::Call => call(self, sink),
                             ProgressBy::ColdCall => call(self, sink.cold()),
                         };
+                        bits = now();
                     }
                 )*
                 count

@@ -32,6 +32,8 @@ const TAG_FRAGMENT: u8 = Kind::TagFragment as u8;
 ///
 /// # Safety
 /// The memory of the request's data and tail is readable.
+// Inlined in its only caller however many kinds of lanes there are: a call took 20 instructions more over TCP.
+#[inline(always)]
 pub(super) unsafe fn send(
     peer: &Peer,
     lane: &mut Lane,
