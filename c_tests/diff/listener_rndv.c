@@ -78,6 +78,12 @@ static void rndv_rules(bed_t *bed, int closed_first, const char *what)
     }
     whole = announced = 0; /* before the other end sends again, which this end may receive while it waits here */
     bed_sync(bed);
+    /* The second side is out of bed_sync(), where it progresses: what the first one sends waits for the second step. */
+    if ((closed_first ? bed->a : bed->b) != NULL) {
+        go_on(bed);
+    } else {
+        wait_without_progress(bed);
+    }
     for (int step = 0; step < 2; step++) {
         side_t *side = step == closed_first ? bed->a : bed->b;
         if (side == NULL) {
