@@ -13,7 +13,6 @@ use crate::ctypes::*;
 use crate::sys::log;
 use crate::tl::Message;
 use crate::tl::sink::Sink;
-use crate::wire::frame::{self, HEADER};
 use std::ffi::c_int;
 
 /// Most batches of completions that one progress call handles.
@@ -152,7 +151,7 @@ fn numbered<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, own: Grant, kind:
         return on_end(worker, sink, own);
     }
     debug_assert_eq!(kind, RECORD);
-    match message(body) {
+    match Message::in_packet(body) {
         // A failure was reported by the layer above: the connection ends with the next look at it.
         // SAFETY: the record is in the packet, which is readable during the call.
         Some(m) => unsafe {
@@ -186,19 +185,6 @@ fn malformed<S: Sink>(conn: &OfiConn<S::Peer>, sink: S) {
     if let Some(peer) = conn.peer {
         sink.malformed(peer, "a malformed packet");
     }
-}
-
-/// The message in the body of a packet. `None`: it is malformed.
-pub(super) fn message(body: &[u8]) -> Option<Message> {
-    let (head, record) = body.split_first_chunk::<HEADER>()?;
-    let frame = frame::decode(head).filter(|frame| frame.len == record.len())?;
-    Some(Message {
-        kind: frame.kind as u8,
-        aux: frame.aux,
-        imm: frame.imm,
-        len: frame.len,
-        record: record.as_ptr(),
-    })
 }
 
 /// Handles an operation that has ended with an error.

@@ -4,9 +4,7 @@ use super::OfiLocator;
 use super::address::{Liveness, OfiSection};
 use super::endpoint::MAX_NAME;
 use super::packet::{self, Accept, Grant, HELLO, Hello, PROBE, PacketHdr, RECORD, bare};
-use super::receive;
-use crate::wire::frame;
-use crate::wire::header::Kind;
+use crate::tl::Message;
 use proptest::prelude::*;
 
 fn locator(name: &[u8], secret: u64) -> OfiLocator {
@@ -130,23 +128,6 @@ fn packets_name_the_connection_of_the_receiver() {
     assert!(PacketHdr::decode(&bare(to, RECORD, 0)[..PacketHdr::SIZE - 1]).is_none());
 }
 
-#[test]
-fn malformed_records_are_no_messages() {
-    let head = |kind, len| frame::encode(kind, 0, 0, len).to_vec();
-    let eager = Kind::TagEager as u8;
-    assert!(receive::message(&[head(eager, 8), vec![0; 8]].concat()).is_some());
-    for wrong in [
-        vec![],
-        head(eager, 8)[..frame::HEADER - 1].to_vec(),
-        head(eager, 8),
-        [head(eager, 8), vec![0; 7]].concat(),
-        [head(eager, 8), vec![0; 9]].concat(),
-        [head(200, 8), vec![0; 8]].concat(),
-    ] {
-        assert!(receive::message(&wrong).is_none(), "{wrong:?}");
-    }
-}
-
 proptest! {
     #[test]
     fn any_bytes_are_parsed(bytes in prop::collection::vec(any::<u8>(), 0..256)) {
@@ -155,6 +136,6 @@ proptest! {
             prop_assert_eq!(decoded.encode(), &bytes[..]);
         }
         let _ = packet::parse_hello(&bytes, 11, &own);
-        let _ = receive::message(&bytes);
+        let _ = Message::in_packet(&bytes);
     }
 }

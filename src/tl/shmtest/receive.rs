@@ -6,7 +6,6 @@ use super::worker::ShmtestWorker;
 use crate::ctypes::*;
 use crate::tl::Message;
 use crate::tl::sink::Sink;
-use crate::wire::frame::{self, HEADER};
 
 /// Packets that are read of one connection before the next one.
 const BATCH: usize = 16;
@@ -67,24 +66,11 @@ fn read<S: Sink>(
 }
 
 fn deliver<S: Sink>(sink: S, peer: S::Peer, packet: &[u8]) -> Result<(), Ended> {
-    let Some(m) = message(packet) else {
+    let Some(m) = Message::in_packet(packet) else {
         sink.malformed(peer, "a malformed packet");
         return Err(Ended);
     };
     // SAFETY: the record is in the packet, which is readable during the call.
     let is_well = unsafe { sink.deliver(peer, &m) };
     is_well.then_some(()).ok_or(Ended)
-}
-
-/// The message in a packet. `None`: it is malformed.
-pub(super) fn message(packet: &[u8]) -> Option<Message> {
-    let (head, record) = packet.split_first_chunk::<HEADER>()?;
-    let frame = frame::decode(head).filter(|frame| frame.len == record.len())?;
-    Some(Message {
-        kind: frame.kind as u8,
-        aux: frame.aux,
-        imm: frame.imm,
-        len: frame.len,
-        record: record.as_ptr(),
-    })
 }

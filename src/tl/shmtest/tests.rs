@@ -3,8 +3,9 @@
 use super::hello::Hello;
 use super::sender::{ShmtestSender, TxLink};
 use super::socket::{self, Received, Socket};
-use super::{MAX_PACKET, ShmtestLocator, receive};
+use super::{MAX_PACKET, ShmtestLocator};
 use crate::sys::host;
+use crate::tl::Message;
 use crate::tl::contract::MAX_BCOPY;
 use crate::wire::frame;
 use crate::wire::header::Kind;
@@ -28,7 +29,7 @@ fn next(socket: &Socket, len: usize) -> Option<u64> {
     let mut buffer = vec![0; MAX_PACKET];
     match socket::receive(socket, &mut buffer) {
         Received::Packet(packet) => {
-            let m = receive::message(packet).unwrap();
+            let m = Message::in_packet(packet).unwrap();
             assert_eq!((m.kind, m.aux, m.len), (Kind::TagEager as u8, 3, len));
             let expected = vec![m.imm as u8; len];
             assert_eq!(packet[frame::HEADER..], expected);
@@ -83,23 +84,6 @@ fn a_hello_is_for_one_worker() {
         let mut wrong = bytes;
         wrong[at] ^= 1;
         assert!(Hello::parse(&wrong, 6, &server).is_none(), "byte {at}");
-    }
-}
-
-#[test]
-fn malformed_packets_are_no_messages() {
-    let head = |kind, len| frame::encode(kind, 0, 0, len).to_vec();
-    let eager = Kind::TagEager as u8;
-    assert!(receive::message(&[head(eager, 8), vec![0; 8]].concat()).is_some());
-    for wrong in [
-        vec![],
-        head(eager, 8)[..frame::HEADER - 1].to_vec(),
-        head(eager, 8),
-        [head(eager, 8), vec![0; 7]].concat(),
-        [head(eager, 8), vec![0; 9]].concat(),
-        [head(200, 8), vec![0; 8]].concat(),
-    ] {
-        assert!(receive::message(&wrong).is_none(), "{wrong:?}");
     }
 }
 
