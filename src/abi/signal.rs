@@ -117,17 +117,17 @@ pub unsafe extern "C" fn ucpx_put_signal_nbx(
         if is_mapped(rkey) {
             put_mapped(ep, buffer, count, remote_addr, rkey, signal, param)
         } else {
-            put_unmapped(ep, buffer, count, remote_addr, rkey, signal, param)
+            put_any(ep, buffer, count, remote_addr, rkey, signal, param)
         }
     }
 }
 
-/// [`ucpx_put_signal_nbx`] with any key, or without one.
+/// [`ucpx_put_signal_nbx`] in all cases.
 ///
 /// # Safety
 /// The promises of the caller of `ucpx_put_signal_nbx`.
 #[inline(never)]
-unsafe extern "C" fn put_unmapped(
+unsafe extern "C" fn put_any(
     ep: ucp_ep_h,
     buffer: *const c_void,
     count: usize,
@@ -165,11 +165,11 @@ unsafe extern "C" fn put_mapped(
     signal: *const ucpx_signal_t,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    if ep.is_null() || signal.is_null() || param.is_null() {
-        return invalid_request(NAME, "ep, signal or param is null");
-    }
     // SAFETY: the caller's promises.
     unsafe {
+        if ep.is_null() || signal.is_null() || param.is_null() {
+            return put_any(ep, buffer, count, remote_addr, rkey, signal, param);
+        }
         if let Some(signal) = plain(signal)
             && let (ep, rkey) = (endpoint_of(ep), rkey.cast())
             && let Some(done) =
@@ -197,24 +197,12 @@ unsafe fn put_slow(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's promises.
     unsafe {
-        let ep = endpoint_of(ep);
-        let signal = match plain(signal) {
-            Some(signal) => {
-                if let Some(done) =
-                    signals::put_bytes(ep, buffer, count, addr, rkey.cast(), signal, param)
-                {
-                    return done;
-                }
-                let PlainSignal { cq, value } = signal;
-                let aim = SignalAim::Queue(cq);
-                Signal { value, aim }
-            }
-            None => match read(signal, rkey) {
-                Ok(signal) => signal,
-                Err(what) => return invalid_request(NAME, what),
-            },
-        };
-        let p = &Param::new(param, (*ep).worker.get().extra_op_flags());
-        signal::put(ep, (buffer, count), addr, rkey.cast(), signal, p)
+        if let Some(signal) = plain(signal)
+            && let (ep, rkey) = (endpoint_of(ep), rkey.cast())
+            && let Some(done) = signals::put_bytes(ep, buffer, count, addr, rkey, signal, param)
+        {
+            return done;
+        }
+        put_any(ep, buffer, count, addr, rkey, signal, param)
     }
 }
