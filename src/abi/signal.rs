@@ -165,11 +165,11 @@ unsafe extern "C" fn put_mapped(
     signal: *const ucpx_signal_t,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
+    if ep.is_null() || signal.is_null() || param.is_null() {
+        return invalid_request(NAME, "ep, signal or param is null");
+    }
     // SAFETY: the caller's promises.
     unsafe {
-        if ep.is_null() || signal.is_null() || param.is_null() {
-            return put_any(ep, buffer, count, remote_addr, rkey, signal, param);
-        }
         if let Some(signal) = plain(signal)
             && let (ep, rkey) = (endpoint_of(ep), rkey.cast())
             && let Some(done) =
