@@ -2,9 +2,9 @@
 //! held: the layer above gives the place of each.
 
 use super::receiver::TcpReceiver;
+use super::stream::ReadError;
 use crate::tl::payload::PayloadPlace;
 use crate::tl::sink::Sink;
-use std::io;
 
 /// Whether pieces of the payload that are in the buffer have to be as long as packing functions expect.
 pub(super) fn is_in_pieces<S: Sink>(sink: S, peer: S::Peer, receiver: &TcpReceiver) -> bool {
@@ -25,7 +25,7 @@ pub(super) fn read<S: Sink>(
     sink: S,
     peer: S::Peer,
     receiver: &mut TcpReceiver,
-) -> Option<io::Result<bool>> {
+) -> Option<Result<bool, ReadError>> {
     let PayloadPlace::Memory(mut memory) = sink.place(peer, receiver.bulk()?) else {
         return None;
     };

@@ -7,13 +7,13 @@
 
 use super::conn::{TcpConn, TcpConnPhase};
 use super::receiver::TcpReceiver;
+use super::stream::ReadError;
 use super::worker::TcpWorker;
 use crate::sys::clock;
 use crate::sys::poll::wait_readable;
 use crate::tl::Lane;
 use crate::tl::interface::LINGER_MS;
 use crate::tl::sink::Sink;
-use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ fn drop_incoming(receiver: &mut TcpReceiver) -> bool {
         receiver.take(receiver.buffered().len());
         match receiver.read(usize::MAX) {
             Ok(_) => {}
-            Err(e) => return e.kind() == ErrorKind::WouldBlock,
+            Err(e) => return e == ReadError::WouldBlock,
         }
     }
     true

@@ -6,6 +6,7 @@
 use super::accept::{on_hello, reject};
 use super::conn::{ConnectAttempt, TcpConn, TcpConnPhase};
 use super::sender::TcpSender;
+use super::stream::ReadError;
 use super::worker::{ConnectRetry, TcpWorker};
 use super::{SharedSocket, device, oob, socket};
 use crate::ctypes::*;
@@ -183,8 +184,8 @@ pub(super) fn recv_hello<P>(
     // A read of 0 bytes would look like the end of the stream.
     if missing > 0 {
         match c.receiver.read(missing) {
-            Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
-            _ => {}
+            Ok(_) | Err(ReadError::WouldBlock) => {}
+            Err(e) => return Err(e.into()),
         }
     }
     Ok(c.receiver.buffered().get(..size))

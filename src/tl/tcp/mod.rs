@@ -31,6 +31,7 @@ mod receiver;
 pub mod route;
 pub mod sender;
 pub mod socket;
+mod stream;
 pub mod worker;
 
 use crate::sys::descriptor::OwnedDescriptor;

@@ -2,6 +2,7 @@
 
 use super::accept::reject;
 use super::conn::TcpConnPhase;
+use super::stream::ReadError;
 use super::worker::TcpWorker;
 use super::{TcpTarget, socket};
 use crate::sys::log;
@@ -112,11 +113,11 @@ fn on_connected<P: Copy>(
 fn read<P: Copy>(sockets: &mut TcpWorker<P>, oob: &mut impl OobSink, token: u64) {
     let Some(c) = sockets.get(token) else { return };
     match c.receiver.read(usize::MAX) {
-        Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+        Err(ReadError::WouldBlock) => {}
         Err(e) => {
             let conn = OobConn(c.link.clone());
             if c.receiver.buffered().is_empty() {
-                log::debug!("wireup connection closed: {e}");
+                log::debug!("wireup connection closed: {}", io::Error::from(e));
                 sockets.remove(token);
             } else {
                 reject(sockets, token, "it was closed in the middle of a message");

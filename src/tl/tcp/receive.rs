@@ -2,6 +2,7 @@
 
 use super::conn::TcpConnPhase;
 use super::receiver::{Buffered, PIECE, TcpReceiver};
+use super::stream::ReadError;
 use super::worker::{LISTENER, TIMER, TcpWorker};
 use super::{accept, bulk, connect};
 use crate::sys::epoll::SocketEvent;
@@ -9,7 +10,6 @@ use crate::sys::log;
 use crate::tl::Lane;
 use crate::tl::oob::OobSink;
 use crate::tl::sink::Sink;
-use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 
 /// Up to this number of open connections are read without `epoll_wait`.
@@ -294,7 +294,7 @@ impl<S: Sink> Batch<S> {
             match more {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(Unread::Nothing),
+                Err(ReadError::WouldBlock) => return Ok(Unread::Nothing),
                 Err(_) => return Err(ReadEnd::Closed),
             }
         }

@@ -4,10 +4,10 @@
 //! from the socket directly into its place.
 
 use super::SharedSocket;
+use super::stream::{self, ReadError};
 use crate::tl::Message;
 use crate::tl::payload::{PartialRecord, PayloadMem};
 use crate::wire::frame::{self, HEADER};
-use std::io::{self, Error, ErrorKind};
 use std::sync::Arc;
 
 /// Minimum bytes of the buffer: it holds a whole record, a piece, or the bytes read beyond a payload.
@@ -172,8 +172,8 @@ impl TcpReceiver {
     /// Reads what has arrived, at most `limit` bytes, into the buffer. Returns whether there may be more.
     ///
     /// # Errors
-    /// `WouldBlock` if nothing has arrived, `UnexpectedEof` at the end of the stream, else errors of the system.
-    pub fn read(&mut self, limit: usize) -> io::Result<bool> {
+    /// [`ReadError`].
+    pub fn read(&mut self, limit: usize) -> Result<bool, ReadError> {
         self.compact();
         let room = (self.buffer.len() - self.end).min(limit);
         let target = libc::iovec {
@@ -181,7 +181,7 @@ impl TcpReceiver {
             iov_len: room,
         };
         // SAFETY: `target` is the unused part of the buffer, writable for `room` bytes.
-        let n = unsafe { scatter(self.link.fd(), &mut [target]) }?;
+        let n = unsafe { stream::read(self.link.fd(), &mut [target]) }?;
         self.end += n;
         self.emptied = n < room;
         Ok(!self.emptied)
@@ -191,8 +191,8 @@ impl TcpReceiver {
     /// Returns what went to the place.
     ///
     /// # Errors
-    /// `WouldBlock` if nothing has arrived, `UnexpectedEof` at the end of the stream, else errors of the system.
-    pub fn read_to<H>(&mut self, memory: &mut PayloadMem<H>) -> io::Result<DirectRead> {
+    /// [`ReadError`].
+    pub fn read_to<H>(&mut self, memory: &mut PayloadMem<H>) -> Result<DirectRead, ReadError> {
         let (target, len) = memory.bytes();
         debug_assert!(self.start == self.end);
         self.compact();
@@ -208,7 +208,7 @@ impl TcpReceiver {
         ];
         // SAFETY: `target` is writable for `len` bytes as long as `memory` exists; the buffer has at least `BEYOND`
         // bytes.
-        let n = unsafe { scatter(self.link.fd(), &mut parts) }?;
+        let n = unsafe { stream::read(self.link.fd(), &mut parts) }?;
         self.end = n.saturating_sub(len);
         self.emptied = n < len + BEYOND;
         Ok(DirectRead {
@@ -229,35 +229,6 @@ impl TcpReceiver {
             self.buffer = vec![0; self.size];
         } else if self.buffer.len() < self.size {
             self.buffer.resize(self.size, 0);
-        }
-    }
-}
-
-/// Reads into several pieces with one call.
-unsafe fn scatter(fd: i32, parts: &mut [libc::iovec]) -> io::Result<usize> {
-    // SAFETY: all zero is a valid msghdr.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = parts.as_mut_ptr();
-    message.msg_iovlen = parts.len();
-    loop {
-        // SAFETY: the caller's pieces are writable; `message` points to them and is valid during the call.
-        let n = unsafe {
-            match parts {
-                // `recv` spares the kernel the copy of the list.
-                [one] => libc::recv(fd, one.iov_base, one.iov_len, 0),
-                // Not `readv`, which reads any descriptor that has replaced a socket that the program closed.
-                _ => libc::recvmsg(fd, &mut message, 0),
-            }
-        };
-        match n {
-            0 => return Err(ErrorKind::UnexpectedEof.into()),
-            1.. => return Ok(n as usize),
-            _ => {
-                let e = Error::last_os_error();
-                if e.kind() != ErrorKind::Interrupted {
-                    return Err(e);
-                }
-            }
         }
     }
 }

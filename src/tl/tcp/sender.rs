@@ -4,9 +4,8 @@
 //! there and are written together as soon as there is room. Long payloads are written from the user's memory; the
 //! sender keeps a reference to the rest until the socket has taken it.
 
-use super::{SharedSocket, socket};
+use super::{SharedSocket, socket, stream};
 use crate::wire::frame::{self, HEADER, MAX_RECORD};
-use std::io::{self, Error, ErrorKind};
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -217,19 +216,12 @@ impl TcpSender {
     fn write(&mut self, extra: &[&[u8]]) -> usize {
         self.written = self.link.epoll.turn.load(Ordering::Relaxed);
         let out = &self.out[self.start..];
-        let mut parts = [(&[][..]); 5];
-        parts[0] = out;
-        parts[1] = self.rest;
-        parts[2..2 + extra.len()].copy_from_slice(extra);
-        let total: usize = parts.iter().map(|p| p.len()).sum();
-        let sent = gather(self.link.fd(), &parts);
-        let mut left = match sent {
-            Ok(n) => n,
-            Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
-            Err(_) => {
-                self.broken = true;
-                return 0;
-            }
+        let mut others = [self.rest, &[], &[], &[]];
+        others[1..=extra.len()].copy_from_slice(extra);
+        let total = out.len() + others.iter().map(|p| p.len()).sum::<usize>();
+        let Ok(mut left) = stream::write(self.link.fd(), out, &others) else {
+            self.broken = true;
+            return 0;
         };
         if left < total {
             self.blocked = true;
@@ -290,39 +282,6 @@ impl Drop for TcpSender {
             self.link
                 .epoll
                 .watch_room(&self.link.socket, self.link.token, false);
-        }
-    }
-}
-
-/// Writes several pieces with one call.
-fn gather(fd: i32, parts: &[&[u8]; 5]) -> io::Result<usize> {
-    let mut iov = parts.map(|p| libc::iovec {
-        iov_base: p.as_ptr().cast_mut().cast(),
-        iov_len: p.len(),
-    });
-    // SAFETY: all zero is a valid msghdr.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = iov.as_mut_ptr();
-    message.msg_iovlen = iov.len();
-    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    // Almost always only the first piece has bytes: `send` spares the kernel the copy of the list.
-    let alone = parts[1..].iter().all(|p| p.is_empty());
-    loop {
-        // SAFETY: the pieces are readable, and `message` points to them. With MSG_NOSIGNAL a broken connection returns
-        // an error.
-        let sent = unsafe {
-            if alone {
-                libc::send(fd, iov[0].iov_base, iov[0].iov_len, flags)
-            } else {
-                libc::sendmsg(fd, &message, flags)
-            }
-        };
-        if let Ok(n) = usize::try_from(sent) {
-            return Ok(n);
-        }
-        let e = Error::last_os_error();
-        if e.kind() != ErrorKind::Interrupted {
-            return Err(e);
         }
     }
 }
