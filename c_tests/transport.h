@@ -16,7 +16,7 @@ static inline const char *transport_lacks_by_name(void)
         {"rc", "memory rndv_get refusal"},
         {"ud", "memory put get atomics rndv_get delivery refusal"},
         {"tofu", "memory wakeup room_event refusal"},
-        {"ofi", "memory put get atomics rndv_get"},
+        {"ofi", "memory put get atomics rndv_get cancel"},
         {"shmtest", "memory wakeup room_event put get atomics rndv_get"},
     };
     const char *transports = getenv("UCX_TLS");

@@ -1,6 +1,7 @@
 //! The bytes of packed remote keys: processes of different builds exchange them, so a change needs a new version.
 
 use ucp::tl::ib::rkey::{IbRkey, RkeyAtomics};
+use ucp::tl::ofi::rkey::OfiRkey;
 use ucp::tl::rkey::{self, RkeyMemory, UnpackedRkey};
 use ucp::tl::shm::rkey::ShmRkey;
 use ucp::tl::tofu::rkey::TofuRkey;
@@ -21,6 +22,9 @@ const STADDS: &str = "0200 fdff 0807060504030201 1817161514131211 \
                       b2b1 28272625242322c1 b4b3 38373635343332c1";
 /// The same without workers; adapters execute atomic operations.
 const TOFU_ATOMICS: &str = "0080 ff7f 0807060504030201 1817161514131211";
+/// Count, count inverted, fabric, base, length, then number and key for each worker.
+const OFI: &str =
+    "0140 febf c8c7c6c5c4c3c2c1 0807060504030201 1817161514131211 b2b1 e8e7e6e5e4e3e2e1";
 
 fn bytes(hex: &[&str]) -> Vec<u8> {
     let digits = hex.concat().replace(' ', "");
@@ -121,8 +125,34 @@ fn all() -> Vec<(UnpackedRkey, Vec<u8>)> {
             bytes(&["6b 08", STADDS, "90 c2", ATOMIC_PORTS, SEGMENT_BODY]),
         ),
     ];
-    let key = |((memory, ib, tofu), bytes)| (UnpackedRkey { memory, ib, tofu }, bytes);
-    keys.into_iter().map(key).collect()
+    let key = |((memory, ib, tofu), bytes)| {
+        let key = UnpackedRkey {
+            memory,
+            ib,
+            tofu,
+            ofi: None,
+        };
+        (key, bytes)
+    };
+    let mut keys: Vec<_> = keys.into_iter().map(key).collect();
+    let ofi = OfiRkey {
+        fabric: 0xC1C2_C3C4_C5C6_C7C8,
+        base: 0x0102_0304_0506_0708,
+        len: 0x1112_1314_1516_1718,
+        atomics: false,
+        is_virtual: true,
+        keys: vec![(0xB1B2, 0xE1E2_E3E4_E5E6_E7E8)],
+    };
+    let key = |memory, tofu| UnpackedRkey {
+        memory,
+        ib: None,
+        tofu,
+        ofi: Some(ofi.clone()),
+    };
+    keys.push((key(plain(), None), bytes(&["66 cc", OFI, PLAIN[0]])));
+    let both = bytes(&["66 1d", OFI, "6b a1", STADDS, PLAIN[0]]);
+    keys.push((key(plain(), Some(stadds())), both));
+    keys
 }
 
 /// Length of the key that begins with these bytes. Those behind the bytes are 0.
@@ -184,6 +214,7 @@ fn fields_that_do_not_fit_are_left_out() {
             memory: plain(),
             ib: Some(ib),
             tofu: None,
+            ofi: None,
         };
         assert_eq!(key.encode(), bytes(PLAIN), "{ib:?}");
     }
@@ -195,6 +226,7 @@ fn fields_that_do_not_fit_are_left_out() {
         }),
         ib: None,
         tofu: None,
+        ofi: None,
     };
     assert_eq!(key.encode(), bytes(PLAIN));
 }

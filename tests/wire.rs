@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ucp::tl::address::WorkerAddress;
 use ucp::tl::ib::address::IbLocator;
 use ucp::tl::ib::rkey::{IbRkey, RkeyAtomics};
+use ucp::tl::ofi::rkey::OfiRkey;
 use ucp::tl::rkey::{self, RkeyMemory, UnpackedRkey};
 use ucp::tl::shm::address::ShmLocator;
 use ucp::tl::shm::rkey::ShmRkey;
@@ -150,9 +151,32 @@ fn tofu_rkey() -> impl Strategy<Value = TofuRkey> {
     })
 }
 
+fn ofi_rkey() -> impl Strategy<Value = OfiRkey> {
+    let keys = prop::collection::vec(any::<(u16, u64)>(), 0..4);
+    (any::<(u64, u64, u64, bool, bool)>(), keys).prop_map(
+        |((fabric, base, len, atomics, is_virtual), keys)| OfiRkey {
+            fabric,
+            base,
+            len,
+            atomics,
+            is_virtual,
+            keys,
+        },
+    )
+}
+
 fn rkey() -> impl Strategy<Value = UnpackedRkey> {
-    let networks = (prop::option::of(ib_rkey()), prop::option::of(tofu_rkey()));
-    (rkey_memory(), networks).prop_map(|(memory, (ib, tofu))| UnpackedRkey { memory, ib, tofu })
+    let networks = (
+        prop::option::of(ib_rkey()),
+        prop::option::of(tofu_rkey()),
+        prop::option::of(ofi_rkey()),
+    );
+    (rkey_memory(), networks).prop_map(|(memory, (ib, tofu, ofi))| UnpackedRkey {
+        memory,
+        ib,
+        tofu,
+        ofi,
+    })
 }
 
 /// The address as `ucp_ep_create` takes it: the length from the prefix, then the whole.

@@ -131,6 +131,7 @@ impl<'a> Program<'a> {
                 memory: RkeyMemory::Plain,
                 ib: None,
                 tofu: None,
+                ofi: None,
             };
             let plain = plain.encode();
             // SAFETY: a zeroed structure with a mask that names what is set; an address and a key of the right form.

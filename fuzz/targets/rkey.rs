@@ -4,10 +4,11 @@
 use crc::{CRC_8_SMBUS, Crc};
 use libfuzzer_sys::fuzz_target;
 use ucp::tl::ib::rkey::IbRkey;
+use ucp::tl::ofi::rkey::OfiRkey;
 use ucp::tl::rkey::{UnpackedRkey, total_len};
 use ucp::tl::shm::rkey::ShmRkey;
 use ucp::tl::tofu::rkey::TofuRkey;
-use ucp::wire::rkey::{MAX_LEN, OUTER, RkeyKind};
+use ucp::wire::rkey::{FABRIC, MAX_LEN, OUTER, RkeyKind};
 
 fn at(bytes: &[u8]) -> impl Fn(usize) -> u8 + '_ {
     |i| bytes.get(i).copied().unwrap_or(0)
@@ -19,7 +20,8 @@ fn check(bytes: &[u8]) -> bool {
         return false;
     };
     let len = total_len(at(bytes)).expect("it was read");
-    assert!(len <= MAX_LEN || rkey.ib.is_some() || rkey.tofu.is_some());
+    let has_section = rkey.ib.is_some() || rkey.tofu.is_some() || rkey.ofi.is_some();
+    assert!(len <= MAX_LEN || has_section);
     assert_eq!(rkey.encode(), bytes[..len]);
     true
 }
@@ -33,6 +35,10 @@ fn check_sections(bytes: &[u8]) {
     if let Some(tofu) = TofuRkey::decode(bytes) {
         assert_eq!(tofu.encode(), bytes);
         assert_eq!(TofuRkey::section_len(&at(bytes)), Some(bytes.len()));
+    }
+    if let Some(ofi) = OfiRkey::decode(bytes) {
+        assert_eq!(ofi.encode(), bytes);
+        assert_eq!(OfiRkey::section_len(&at(bytes)), Some(bytes.len()));
     }
     for kind in [RkeyKind::Segment, RkeyKind::Block] {
         if let Some(body) = bytes.get(..kind.body_len())
@@ -49,15 +55,23 @@ fn seal(key: &mut [u8]) {
     key[1] = Crc::<u8>::new(&CRC_8_SMBUS).checksum(&covered);
 }
 
-/// The key with right checksums, and the number of bytes of its outer section; `None` if its length is none.
+/// The key with right checksums, and the number of bytes of its outer sections; `None` if its length is none.
 fn sealed(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let mut key = bytes.get(..total_len(at(bytes))?)?.to_vec();
-    let outer = match key[0] {
-        OUTER => 2 + TofuRkey::section_len(&at(&key[2..]))?,
+    let fabric = match key[0] {
+        FABRIC => 2 + OfiRkey::section_len(&at(&key[2..]))?,
         _ => 0,
     };
+    let outer = match key[fabric] {
+        OUTER => fabric + 2 + TofuRkey::section_len(&at(&key[fabric + 2..]))?,
+        _ => fabric,
+    };
+    // From the inside out.
     seal(&mut key[outer..]);
-    if outer > 0 {
+    if outer > fabric {
+        seal(&mut key[fabric..]);
+    }
+    if fabric > 0 {
         seal(&mut key);
     }
     Some((key, outer))

@@ -20,6 +20,7 @@ use crate::ctypes::*;
 use crate::sys::fork::DisabledInChild;
 use crate::sys::lock::MtLock;
 use crate::tl::contract::QpTransport;
+use crate::tl::rma::RmaDevice;
 use crate::tl::{CmaPeer, CmaState, FallbackTarget, HostLink, InboxLocator, Lane, LaneTarget};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI8, AtomicPtr, AtomicU8, AtomicU32, Ordering};
@@ -267,6 +268,13 @@ impl Peer {
     #[inline]
     pub fn has_rings(&self) -> bool {
         self.target.as_deref().is_some_and(LaneTarget::has_ring)
+    }
+
+    /// The adapter for which keys of the peer's memory are resolved; `None`: keys are for ports, or its memory is
+    /// accessed by message.
+    pub fn resolves_keys(&self) -> Option<RmaDevice> {
+        let target = self.target.as_deref()?;
+        self.worker().tl.resolves_keys(target)
     }
 
     /// Whether TCP was selected when the peer was made. Messages by a fallback connection keep the size limits of a

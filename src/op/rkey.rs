@@ -20,6 +20,7 @@ pub fn pack(memory: &MemHandle) -> Vec<u8> {
         },
         ib: None,
         tofu: None,
+        ofi: None,
     };
     if memory.len > 0 {
         memory.tl.pack(&mut key);

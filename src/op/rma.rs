@@ -41,7 +41,7 @@ pub fn path(
     // order: RMA after the fence is sent by message too.
     let keyed =
         || rkey.tl.device_keys(addr, len).is_some() && select::ib_reaches(worker, peer, len);
-    let adapter = select::adapter(keyed, || rkey.tl.has_stadd(addr, len));
+    let adapter = select::adapter(keyed, || rkey.tl.resolved_for(addr, len));
     if !rkey.empty && worker.is_fenced() {
         let settled = match adapter {
             Some(_) => answers::is_answered(peer),

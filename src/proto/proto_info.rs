@@ -6,7 +6,7 @@ use super::lane_info;
 use super::select::amo::{self, AmoPath};
 use super::select::message::{self, Eager, MAX_EAGER, Protocol};
 use super::select::rma::{self, RmaPath};
-use super::select::rndv::{self, RndvScheme, SentData};
+use super::select::rndv::{self, RndvOffer, RndvScheme, SentData};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::rkey::AmoExecutor;
@@ -163,7 +163,7 @@ fn rendezvous(worker: &Worker, peer: &Peer, len: usize, zcopy: bool) -> Served {
         RndvScheme::Cma if len < rndv::MIN_SPLIT => copied("rendezvous zero-copy read from remote"),
         RndvScheme::Cma => copied("rendezvous zero-copy by both sides"),
         // Before a queue pair of its own leads to the peer, messages carry the data.
-        RndvScheme::GetZcopy if peer.has_rings() || by_queue(worker, peer) => {
+        RndvScheme::GetZcopy if offer != RndvOffer::Rkeys || by_queue(worker, peer) => {
             copied("rendezvous zero-copy read from remote")
         }
         RndvScheme::PutZcopy => copied("rendezvous zero-copy write to remote"),
@@ -205,7 +205,7 @@ fn access(worker: &Worker, peer: &Peer, mapped: Option<*mut u8>, len: usize) -> 
                 _ => true,
             }
     };
-    let adapter = rma::adapter(keyed, || peer.has_rings());
+    let adapter = rma::adapter(keyed, || peer.resolves_keys());
     rma::path(mapped, adapter, || peer.cma().is_usable())
 }
 

@@ -4,6 +4,7 @@ use super::ib::desc::IbZcopy;
 use super::ib::mr::IbMr;
 use super::ib::registration::IbRegistrar;
 use super::mapped::MappedRegions;
+use super::ofi::mr::OfiRegistrar;
 use super::rma::RmaDevice;
 use super::shared::{TlContext, TlRkey, TlWorker, TlZcopy};
 use super::tofu::registration::TofuRegistrar;
@@ -53,12 +54,18 @@ impl<M: MappedRegions> TlRegistrar<'_, M> {
         })
     }
 
+    #[inline(always)]
+    fn ofi(&self) -> Option<OfiRegistrar<'_>> {
+        Some(self.worker.ofi.as_ref()?.registrar(self.options))
+    }
+
     /// Whether a put or get of this length is better done in place.
     #[inline(always)]
     pub fn is_in_place(&self, device: RmaDevice, len: usize) -> bool {
         match device {
             RmaDevice::Ib => self.context.ib.is_in_place(len),
             RmaDevice::Tofu => self.worker.tofu.is_some() && len > super::tofu::tni::PIGGYBACK,
+            RmaDevice::Ofi => self.worker.ofi.as_ref().is_some_and(|ofi| len >= ofi.zcopy),
         }
     }
 
@@ -81,6 +88,7 @@ impl<M: MappedRegions> TlRegistrar<'_, M> {
                 let tofu = self.tofu()?.for_access(memory, reads, (key, addr))?;
                 Some(TlZcopy::Tofu(tofu))
             }
+            RmaDevice::Ofi => self.ofi()?.for_own(memory, reads).map(TlZcopy::Ofi),
         }
     }
 
@@ -131,6 +139,14 @@ impl<M: MappedRegions> TlRegistrar<'_, M> {
                     tl: TlZcopy::Tofu(zcopy),
                 })
             }
+            RmaDevice::Ofi => {
+                let (zcopy, key) = self.ofi()?.for_peer(memory, false)?;
+                Some(OfferedMem {
+                    keys: key.words().into_iter().flat_map(u32::to_le_bytes).collect(),
+                    stadd: None,
+                    tl: TlZcopy::Ofi(zcopy),
+                })
+            }
         }
     }
 
@@ -147,11 +163,26 @@ impl<M: MappedRegions> TlRegistrar<'_, M> {
                 let zcopy = self.tofu()?.for_fetch((memory.0, memory.1), there)?;
                 Some(TlZcopy::Tofu(zcopy))
             }
+            RmaDevice::Ofi => self.ofi()?.for_own(memory, true).map(TlZcopy::Ofi),
         }
     }
 
-    /// Registers memory into which the sender's device writes a message. Returns the rkeys, too.
-    pub fn invite(&self, memory: (*mut u8, usize)) -> Option<(TlZcopy, [u32; MAX_PORTS])> {
+    /// Registers contiguous memory from which a provider of libfabric on this side writes a message.
+    pub fn for_deliver(&self, memory: (*mut u8, usize)) -> Option<TlZcopy> {
+        self.ofi()?.for_own(memory, false).map(TlZcopy::Ofi)
+    }
+
+    /// Registers memory into which the sender's device writes a message. Returns the words of its key, too: the rkeys,
+    /// or those of a [`MrKey`](super::rma::MrKey).
+    pub fn invite(
+        &self,
+        device: RmaDevice,
+        memory: (*mut u8, usize),
+    ) -> Option<(TlZcopy, [u32; MAX_PORTS])> {
+        if device == RmaDevice::Ofi {
+            let (zcopy, key) = self.ofi()?.for_peer(memory, true)?;
+            return Some((TlZcopy::Ofi(zcopy), key.words()));
+        }
         let memory = self.one(memory, MrUse::WriteByPeer)?;
         let rkeys = memory.region().remote_keys();
         Some((in_one(memory), rkeys))

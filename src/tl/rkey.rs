@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 use super::ib::rkey::IbRkey;
+use super::ofi::rkey::OfiRkey;
 use super::shm::rkey::ShmRkey;
 use super::tofu::rkey::TofuRkey;
 use crate::sys::shm::ShmId;
@@ -13,6 +14,7 @@ use std::borrow::Cow;
 const LENS: SectionLens = SectionLens {
     inner: IbRkey::section_len,
     outer: TofuRkey::section_len,
+    fabric: OfiRkey::section_len,
 };
 
 /// A decoded remote key: the ways to access a region.
@@ -23,6 +25,8 @@ pub struct UnpackedRkey {
     pub ib: Option<IbRkey>,
     /// Present if the Tofu interconnect accesses it.
     pub tofu: Option<TofuRkey>,
+    /// Present if a provider of libfabric accesses it.
+    pub ofi: Option<OfiRkey>,
 }
 
 /// The memory of a region, as peers on the same host see it.
@@ -79,6 +83,7 @@ impl UnpackedRkey {
             body: body.into(),
             inner: (self.ib.as_ref()).and_then(|ib| Some(Cow::Owned(ib.encode()?))),
             outer: self.tofu.as_ref().map(|tofu| Cow::Owned(tofu.encode())),
+            fabric: self.ofi.as_ref().map(|ofi| Cow::Owned(ofi.encode())),
         };
         packed.encode()
     }
@@ -94,6 +99,10 @@ impl UnpackedRkey {
             },
             tofu: match packed.outer {
                 Some(section) => Some(TofuRkey::decode(&section)?),
+                None => None,
+            },
+            ofi: match packed.fabric {
+                Some(section) => Some(OfiRkey::decode(&section)?),
                 None => None,
             },
         })

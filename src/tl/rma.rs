@@ -11,6 +11,8 @@ use crate::wire::ib_port::MAX_PORTS;
 pub enum RmaDevice {
     Ib,
     Tofu,
+    /// A provider of libfabric.
+    Ofi,
 }
 
 impl RmaDevice {
@@ -29,31 +31,80 @@ pub enum RmaKey {
     Rkeys([u32; MAX_PORTS]),
     /// The STADD of its first byte, in place of the address.
     Stadd(u64),
+    /// The key of the memory's registration.
+    Mr(MrKey),
+}
+
+/// The key of a memory registration of libfabric, `fi_mr_key`, and how memory is addressed by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MrKey {
+    pub key: u64,
+    /// Subtracted from an address of the owner's process: where the registration begins, or 0 if the provider takes
+    /// addresses of the process (`FI_MR_VIRT_ADDR`).
+    pub base: u64,
+}
+
+/// The kind of a packed [`RmaKey`].
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RmaKeyKind {
+    /// Rkeys, or none.
+    Rkeys,
+    Stadd,
+    Mr,
+}
+
+impl MrKey {
+    /// The key in words: those of `key`, then those of `base`.
+    #[inline(always)]
+    pub fn words(self) -> [u32; 4] {
+        let MrKey { key, base } = self;
+        [key, key >> u32::BITS, base, base >> u32::BITS].map(|word| word as u32)
+    }
+
+    /// The key with these [words](Self::words).
+    #[inline(always)]
+    pub fn of_words(words: [u32; 4]) -> MrKey {
+        let [key, key_high, base, base_high] = words.map(u64::from);
+        MrKey {
+            key: key | key_high << u32::BITS,
+            base: base | base_high << u32::BITS,
+        }
+    }
+
+    /// What an operation on this address of the owner's process passes to the provider.
+    #[inline(always)]
+    pub fn offset(self, addr: u64) -> u64 {
+        addr.wrapping_sub(self.base)
+    }
 }
 
 impl RmaKey {
-    /// The key in fewer bytes, for a request: whether it is a STADD, and its words. [`unpack`](Self::unpack) gets them.
+    /// The key in fewer bytes, for a request: its kind, and its words. [`unpack`](Self::unpack) gets them.
     #[inline(always)]
-    pub fn pack(self) -> (bool, [u32; MAX_PORTS]) {
+    pub fn pack(self) -> (RmaKeyKind, [u32; MAX_PORTS]) {
         match self {
-            RmaKey::None => (false, [0; MAX_PORTS]),
-            RmaKey::Rkeys(rkeys) => (false, rkeys),
+            RmaKey::None => (RmaKeyKind::Rkeys, [0; MAX_PORTS]),
+            RmaKey::Rkeys(rkeys) => (RmaKeyKind::Rkeys, rkeys),
             RmaKey::Stadd(stadd) => {
                 let mut words = [0; MAX_PORTS];
                 (words[0], words[1]) = (stadd as u32, (stadd >> u32::BITS) as u32);
-                (true, words)
+                (RmaKeyKind::Stadd, words)
             }
+            RmaKey::Mr(key) => (RmaKeyKind::Mr, key.words()),
         }
     }
 
     /// The key that was packed; rkeys of 0 if it was none.
     #[inline(always)]
-    pub fn unpack(is_stadd: bool, words: [u32; MAX_PORTS]) -> RmaKey {
-        if is_stadd {
-            let (low, high) = (u64::from(words[0]), u64::from(words[1]));
-            RmaKey::Stadd(low | high << u32::BITS)
-        } else {
-            RmaKey::Rkeys(words)
+    pub fn unpack(kind: RmaKeyKind, words: [u32; MAX_PORTS]) -> RmaKey {
+        match kind {
+            RmaKeyKind::Rkeys => RmaKey::Rkeys(words),
+            RmaKeyKind::Stadd => {
+                let (low, high) = (u64::from(words[0]), u64::from(words[1]));
+                RmaKey::Stadd(low | high << u32::BITS)
+            }
+            RmaKeyKind::Mr => RmaKey::Mr(MrKey::of_words(words)),
         }
     }
 
@@ -62,7 +113,16 @@ impl RmaKey {
     pub(super) fn of_port(&self, port: usize) -> Option<u32> {
         match self {
             RmaKey::Rkeys(rkeys) => rkeys.get(port).copied().filter(|&rkey| rkey != 0),
-            RmaKey::None | RmaKey::Stadd(_) => None,
+            RmaKey::None | RmaKey::Stadd(_) | RmaKey::Mr(_) => None,
+        }
+    }
+
+    /// The key of the memory's registration.
+    #[inline(always)]
+    pub(super) fn mr(&self) -> Option<MrKey> {
+        match self {
+            RmaKey::Mr(key) => Some(*key),
+            RmaKey::None | RmaKey::Rkeys(_) | RmaKey::Stadd(_) => None,
         }
     }
 
@@ -71,7 +131,7 @@ impl RmaKey {
     pub(super) fn stadd(&self) -> Option<u64> {
         match self {
             RmaKey::Stadd(stadd) => Some(*stadd),
-            RmaKey::None | RmaKey::Rkeys(_) => None,
+            RmaKey::None | RmaKey::Rkeys(_) | RmaKey::Mr(_) => None,
         }
     }
 }
@@ -83,6 +143,8 @@ pub enum AmoKey {
     Rkey { rkey: u32, port_mask: u8 },
     /// The STADD of the word, in place of the address.
     Stadd(u64),
+    /// The key of the memory's registration.
+    Mr(MrKey),
 }
 
 /// An atomic operation on a word of the peer's memory.

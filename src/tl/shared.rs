@@ -9,6 +9,10 @@ use super::ib::region::IbRegion;
 use super::ib::rkey::IbRkey;
 use super::network::{FoundDevices, Network};
 use super::networks::networks;
+use super::ofi::context::OfiShared;
+use super::ofi::mr::OfiZcopy;
+use super::ofi::region::OfiRegion;
+use super::ofi::rkey::OfiRemoteRegion;
 use super::program::Program;
 use super::rma::{AmoKey, RmaDevice, RmaKey, Striping};
 use super::shm::context::ShmContext;
@@ -88,6 +92,7 @@ impl TlContext {
     pub fn has_amo(&self, device: RmaDevice, amo: AmoOp) -> bool {
         match device {
             RmaDevice::Ib => AmoDesc::new(amo).is_some(),
+            RmaDevice::Ofi => false,
             RmaDevice::Tofu => TofuAmo::new(amo).is_some_and(|amo| self.tofu.offered.has(amo.verb)),
         }
     }
@@ -105,9 +110,12 @@ impl TlContext {
     pub unsafe fn region(&self, base: u64, len: u64) -> TlRegion {
         // SAFETY: the caller's memory.
         let (ib, tofu) = unsafe { (self.ib.region(base, len), self.tofu.region(base, len)) };
+        // SAFETY: the caller's memory.
+        let ofi = unsafe { self.ofi.region(base, len) };
         TlRegion {
             ib: ib.map(Arc::new),
             tofu: tofu.map(Arc::new),
+            ofi: ofi.map(Arc::new),
         }
     }
 }
@@ -117,6 +125,7 @@ pub struct TlWorker {
     pub shm: ShmShared,
     pub ib: IbShared,
     pub tofu: Option<TofuShared>,
+    pub ofi: Option<OfiShared>,
     /// The worker's address, without its name: where its interfaces are reached.
     pub own: WorkerAddress,
 }
@@ -130,6 +139,16 @@ impl TlWorker {
     /// The opposite of [`expect_sender`](Self::expect_sender).
     pub fn expect_sender_less(&self) {
         self.shm.doorbell.expect_one_less();
+    }
+
+    /// The adapter of this worker for which keys are resolved for a peer at `target`. `None`: keys are for ports, or
+    /// memory there is accessed by message.
+    pub fn resolves_keys(&self, target: &LaneTarget) -> Option<RmaDevice> {
+        match target {
+            LaneTarget::Tofu(_) => Some(RmaDevice::Tofu),
+            LaneTarget::Ofi(to) if to.number != 0 && self.ofi.is_some() => Some(RmaDevice::Ofi),
+            _ => None,
+        }
     }
 
     /// Whether a peer may have taken a ring that is not polled yet. One load.
@@ -150,6 +169,7 @@ pub trait TlRegions {
 pub struct TlRegion {
     pub ib: Option<Arc<IbRegion>>,
     pub tofu: Option<Arc<TofuRegion>>,
+    pub ofi: Option<Arc<OfiRegion>>,
 }
 
 impl TlRegion {
@@ -158,6 +178,7 @@ impl TlRegion {
     pub fn pack(&self, key: &mut UnpackedRkey) {
         key.ib = self.ib.as_ref().and_then(|ib| ib.keys());
         key.tofu = self.tofu.as_ref().and_then(|tofu| tofu.rkey());
+        key.ofi = self.ofi.as_ref().and_then(|ofi| ofi.rkey());
     }
 }
 
@@ -167,6 +188,7 @@ pub struct TlRkey {
     /// Keys for InfiniBand devices, if there are any.
     pub ib: Option<IbRkey>,
     pub tofu: StaddRegion,
+    pub ofi: OfiRemoteRegion,
 }
 
 impl TlRkey {
@@ -176,9 +198,14 @@ impl TlRkey {
             (Some(key), Some(LaneTarget::Tofu(to))) => StaddRegion::new(key, &to.locator, alone),
             _ => None,
         };
+        let ofi = match (&key.ofi, target) {
+            (Some(key), Some(LaneTarget::Ofi(to))) => OfiRemoteRegion::new(key, to),
+            _ => None,
+        };
         TlRkey {
             ib: key.ib,
             tofu: tofu.unwrap_or_default(),
+            ofi: ofi.unwrap_or_default(),
         }
     }
 
@@ -203,12 +230,22 @@ impl TlRkey {
         self.tofu.stadd(addr, len).is_some()
     }
 
+    /// The adapter that accesses all of these bytes by a key that was resolved for the peer.
+    #[inline]
+    pub fn resolved_for(&self, addr: u64, len: usize) -> Option<RmaDevice> {
+        if self.has_stadd(addr, len) {
+            return Some(RmaDevice::Tofu);
+        }
+        self.ofi.key(addr, len).map(|_| RmaDevice::Ofi)
+    }
+
     /// What an adapter needs to access `len` bytes. `None`: it has no key, or not for all of them.
     #[inline(always)]
     pub fn rma_key(&self, device: RmaDevice, addr: u64, len: usize) -> Option<RmaKey> {
         match device {
             RmaDevice::Ib => Some(RmaKey::Rkeys(self.device_keys(addr, len)?.keys)),
             RmaDevice::Tofu => self.tofu.stadd(addr, len).map(RmaKey::Stadd),
+            RmaDevice::Ofi => self.ofi.key(addr, len).map(RmaKey::Mr),
         }
     }
 
@@ -223,6 +260,10 @@ impl TlRkey {
             }
             (RmaDevice::Ib, _) => None,
             (RmaDevice::Tofu, _) => self.tofu.stadd(addr, size.into()).map(AmoKey::Stadd),
+            (RmaDevice::Ofi, _) => {
+                let key = self.ofi.key(addr, size.into());
+                key.filter(|_| self.ofi.atomics).map(AmoKey::Mr)
+            }
         }
     }
 
@@ -239,13 +280,14 @@ impl TlRkey {
         };
         TlRkey {
             ib: Some(ib),
-            tofu: StaddRegion::default(),
+            ..TlRkey::default()
         }
     }
 
-    /// Whether an InfiniBand device alone executes atomic operations on words of `size` bytes of the region.
+    /// Whether an InfiniBand device, or a provider of libfabric, alone executes atomic operations on words of `size`
+    /// bytes of the region.
     pub fn is_amo_alone(&self, size: u8) -> bool {
-        size == 8 && self.ib.is_some_and(|keys| keys.atomics.alone)
+        size == 8 && self.ib.is_some_and(|keys| keys.atomics.alone) || self.ofi.atomics
     }
 }
 
@@ -254,12 +296,13 @@ impl TlRkey {
 pub enum TlZcopy {
     Ib(IbZcopy),
     Tofu(TofuZcopy),
+    Ofi(OfiZcopy),
 }
 
 impl TlZcopy {
     /// Whether a put or get that has ended early keeps its status, because its device reports each operation.
     pub fn keeps_status(&self) -> bool {
-        matches!(self, TlZcopy::Tofu(_))
+        matches!(self, TlZcopy::Tofu(_) | TlZcopy::Ofi(_))
     }
 
     /// Records that a rail that was closed has not moved `len` bytes from `offset` on: they are to be posted again.

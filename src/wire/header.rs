@@ -211,7 +211,8 @@ packed! {
         recv: u64,
         /// Address of the receive buffer in the receiver's address space.
         addr: u64,
-        /// The key for each of the receiver's ports, 32 bits each from the lowest on; 0 where there is no port.
+        /// The key for each of the receiver's ports, 32 bits each from the lowest on, 0 where there is no port; or the
+        /// words of the key of a registration with libfabric.
         keys: u128,
     }
 }

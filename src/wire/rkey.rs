@@ -1,8 +1,9 @@
 //! The packed remote key, by which a peer accesses a memory region: 2 or 16 bytes, and more with sections of networks.
 //!
 //! `kind (1) | CRC-8 (1) | body`. An inner section lies between checksum and body, and changes the kind; an outer one
-//! lies around the key: `k (1) | CRC-8 (1) | section | key`. The frame knows where body and sections begin and end;
-//! their bytes are encoded and decoded by the transports ([`crate::tl::rkey`]).
+//! lies around the key: `k (1) | CRC-8 (1) | section | key`; that of fabrics around both, with `f` in place of `k`. The
+//! frame knows where body and sections begin and end; their bytes are encoded and decoded by the transports
+//! ([`crate::tl::rkey`]).
 //!
 //! `ucp_ep_rkey_unpack` gets a pointer without a length, so that the kind, and the first bytes of a section, give the
 //! length of the key. Any two kinds differ in two bits or more: one flipped bit makes no other.
@@ -25,6 +26,8 @@ const FRONT: usize = 2;
 const WITH_INNER: u8 = 0xC3;
 /// Kind of an outer section.
 pub const OUTER: u8 = b'k';
+/// Kind of the section of fabrics, around an outer one.
+pub const FABRIC: u8 = b'f';
 
 const PAGE_BITS: u32 = 12;
 const BASE_PAGES_BITS: u32 = 36;
@@ -69,6 +72,7 @@ pub type SectionLen = fn(&dyn Fn(usize) -> u8) -> Option<usize>;
 pub struct SectionLens {
     pub inner: SectionLen,
     pub outer: SectionLen,
+    pub fabric: SectionLen,
 }
 
 /// A key as body and sections. The transports encode and decode them.
@@ -79,17 +83,20 @@ pub struct PackedRkey<'a> {
     pub body: Cow<'a, [u8]>,
     pub inner: Option<Cow<'a, [u8]>>,
     pub outer: Option<Cow<'a, [u8]>>,
+    pub fabric: Option<Cow<'a, [u8]>>,
 }
 
 /// Length of the key that begins here; `None` if it is not a key. `at` returns its bytes, no more of them than the
 /// previous ones say that there are.
 pub fn total_len(at: impl Fn(usize) -> u8, lens: SectionLens) -> Option<usize> {
-    let outer = match at(0) {
-        OUTER => FRONT + (lens.outer)(&|i| at(FRONT + i))?,
-        _ => 0,
+    let around = |kind: u8, begin: usize, len: SectionLen| match at(begin) == kind {
+        true => Some(begin + FRONT + len(&|i| at(begin + FRONT + i))?),
+        false => Some(begin),
     };
-    let inside = outer + FRONT;
-    let (kind, has_inner) = kind_of(at(outer))?;
+    let outer = around(FABRIC, 0, lens.fabric)?;
+    let key = around(OUTER, outer, lens.outer)?;
+    let inside = key + FRONT;
+    let (kind, has_inner) = kind_of(at(key))?;
     let inner = match has_inner {
         true => (lens.inner)(&|i| at(inside + i))?,
         false => 0,
@@ -113,18 +120,23 @@ impl<'a> PackedRkey<'a> {
             Some(inner) => seal(self.kind as u8 ^ WITH_INNER, inner, &self.body),
             None => seal(self.kind as u8, &[], &self.body),
         };
-        match &self.outer {
-            Some(outer) => seal(OUTER, outer, &key),
+        let around = |kind, section: &Option<Cow<[u8]>>, key: Vec<u8>| match section {
+            Some(section) => seal(kind, section, &key),
             None => key,
-        }
+        };
+        around(FABRIC, &self.fabric, around(OUTER, &self.outer, key))
     }
 
     /// Decodes the key at the begin of `bytes`; bytes behind it are ignored. `None` if it is damaged.
     pub fn decode(bytes: &'a [u8], lens: SectionLens) -> Option<PackedRkey<'a>> {
         let bytes = bytes.get(..total_len(byte_of(bytes), lens)?)?;
-        let (outer, key) = match open(bytes)? {
-            (OUTER, rest) => split_section(rest, lens.outer)?,
+        let (fabric, key) = match open(bytes)? {
+            (FABRIC, rest) => split_section(rest, lens.fabric)?,
             _ => (None, bytes),
+        };
+        let (outer, key) = match open(key)? {
+            (OUTER, rest) => split_section(rest, lens.outer)?,
+            _ => (None, key),
         };
         let (kind, rest) = open(key)?;
         let (kind, has_inner) = kind_of(kind)?;
@@ -137,6 +149,7 @@ impl<'a> PackedRkey<'a> {
             body: body.into(),
             inner: inner.map(Cow::Borrowed),
             outer: outer.map(Cow::Borrowed),
+            fabric: fabric.map(Cow::Borrowed),
         })
     }
 }
@@ -201,6 +214,7 @@ mod tests {
     const LENS: SectionLens = SectionLens {
         inner: |at| Some(at(0).into()),
         outer: |at| Some(at(0).into()),
+        fabric: |at| Some(at(0).into()),
     };
 
     #[test]
@@ -212,7 +226,7 @@ mod tests {
             RkeyKind::Block,
         ];
         let inner = plain.map(|kind| kind as u8 ^ WITH_INNER);
-        let all = [&plain.map(|kind| kind as u8)[..], &inner, &[OUTER]].concat();
+        let all = [&plain.map(|kind| kind as u8)[..], &inner, &[OUTER, FABRIC]].concat();
         for (i, a) in all.iter().enumerate() {
             assert!(all[..i].iter().all(|b| (a ^ b).count_ones() >= 2), "{a:#x}");
         }
@@ -224,13 +238,22 @@ mod tests {
             (RkeyKind::Plain, &[][..]),
             (RkeyKind::Block, &[7; MAX_BODY]),
         ] {
-            for (inner, outer) in [(0, 0), (1, 0), (9, 0), (0, 200), (255, 255)] {
+            let sections = [
+                (0, 0, 0),
+                (1, 0, 0),
+                (9, 0, 7),
+                (0, 200, 0),
+                (255, 255, 1),
+                (0, 0, 255),
+            ];
+            for (inner, outer, fabric) in sections {
                 let section = |len: u8| (len > 0).then(|| vec![len; len.into()].into());
                 let key = PackedRkey {
                     kind,
                     body: body.into(),
                     inner: section(inner),
                     outer: section(outer),
+                    fabric: section(fabric),
                 };
                 let mut bytes = key.encode();
                 assert_eq!(PackedRkey::decode(&bytes, LENS), Some(key));

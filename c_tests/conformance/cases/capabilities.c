@@ -197,6 +197,29 @@ static int atomics_work(void)
     return flushed;
 }
 
+/* Accesses that are canceled end while the peer does not progress. */
+static int cancel(void)
+{
+    party_t             self;
+    ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    ucp_rkey_h          rkey  = open_memory(&self, SIZE, register_memory);
+    ucs_status_ptr_t    requests[2];
+    int                 ended = 1;
+
+    WANT_TRUE(wait_notified(&self));
+    requests[0] = put(&self, malloc(SIZE), SIZE, 0, rkey);
+    requests[1] = get(&self, malloc(SIZE), SIZE, 0, rkey);
+    for (int i = 0; i < 1000; i++) {
+        ucp_worker_progress(self.worker);
+    }
+    ucp_rkey_destroy(rkey);
+    WANT_TRUE(!UCS_PTR_IS_ERR(ucp_ep_close_nbx(self.ep, &force)));
+    for (int i = 0; i < 2; i++) {
+        ended &= finish_on(self.worker, requests[i], SECONDS) != UCS_INPROGRESS;
+    }
+    return ended;
+}
+
 static int delivery(void)
 {
     party_t  self;
@@ -391,6 +414,7 @@ int main(void)
     probe("put", put_works);
     probe("get", get_works);
     probe("atomics", atomics_work);
+    probe("cancel", cancel);
     probe("delivery", delivery);
     probe("rndv_get", rndv_get);
     probe("refusal", refusal);

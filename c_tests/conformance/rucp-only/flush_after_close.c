@@ -88,12 +88,17 @@ static void close_first(twin_eps_t *a)
 
 /*
  * Closes an endpoint with an access in flight: it is canceled. A device needs no peer for one, so it may also have
- * ended.
+ * ended; so it may where it ends only when the peer progresses.
  */
 static void cut_short(twin_eps_t *a, ucs_status_ptr_t access)
 {
-    int          by_device = !transport_has("memory") && transport_has("get") && transport_has("atomics");
-    ucs_status_t status    = finish(&a->self, access);
+    int by_device = !transport_has("memory") && transport_has("get") && transport_has("atomics");
+
+    if (!transport_has("cancel")) {
+        notify_peer(&a->self);
+        by_device = 1;
+    }
+    ucs_status_t status = finish(&a->self, access);
 
     WANT_TRUE(status == UCS_ERR_CANCELED || (by_device && status == UCS_OK));
 }

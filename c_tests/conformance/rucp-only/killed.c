@@ -28,10 +28,11 @@ static int over_datagrams(void)
     return !transport_has("delivery");
 }
 
-/* The peer executes a put, and the room that it waits for until the peer progresses is not reported. */
+/* The peer executes a put, and the room that it waits for until the peer progresses is not reported; or its end is the
+ * peer's progress. */
 static int waits_for_room(void)
 {
-    return !transport_has("put") && !transport_has("room_event");
+    return !transport_has("put") && (!transport_has("room_event") || !transport_has("cancel"));
 }
 
 static void nothing(party_t *self)

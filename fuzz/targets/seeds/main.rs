@@ -15,6 +15,7 @@ use ucp::tl::shm::address::ShmLocator;
 use ucp::tl::shm::rkey::ShmRkey;
 use ucp::tl::tcp::address::{NetAddress, TcpLocator, TcpUsage};
 use ucp::tl::ofi::address::{Liveness, OfiLocator};
+use ucp::tl::ofi::rkey::OfiRkey;
 use ucp::tl::tofu::address::TofuLocator;
 use ucp::tl::tofu::rkey::TofuRkey;
 use ucp::wire::ib_port::{PortFlags, PortLocator};
@@ -168,6 +169,7 @@ fn address() -> WorkerAddress {
                 locks: 24,
                 lock: 25,
             },
+            number: 26,
             name: vec![2, 0, 0, 1, 192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0],
         }),
         tofu: Some(TofuLocator {
@@ -239,16 +241,32 @@ fn keys() -> Vec<Vec<u8>> {
         atomics: true,
         addresses: vec![(0, 1 << 40), (1, 2 << 40)],
     };
+    let ofi = OfiRkey {
+        fabric: 1,
+        base,
+        len,
+        atomics: true,
+        is_virtual: false,
+        keys: vec![(1, 1 << 40), (2, 2 << 40)],
+    };
     let networks = [
-        (None, None),
-        (Some(ib), None),
-        (None, Some(&tofu)),
-        (Some(ib), Some(&tofu)),
+        (None, None, None),
+        (Some(ib), None, None),
+        (None, Some(&tofu), None),
+        (Some(ib), Some(&tofu), None),
+        (None, None, Some(&ofi)),
+        (Some(ib), Some(&tofu), Some(&ofi)),
     ];
     let key = |memory| {
-        networks.map(|(ib, tofu)| {
-            let tofu = tofu.cloned();
-            UnpackedRkey { memory, ib, tofu }.encode()
+        networks.map(|(ib, tofu, ofi)| {
+            let (tofu, ofi) = (tofu.cloned(), ofi.cloned());
+            let key = UnpackedRkey {
+                memory,
+                ib,
+                tofu,
+                ofi,
+            };
+            key.encode()
         })
     };
     all_memory.into_iter().flat_map(key).collect()

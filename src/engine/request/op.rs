@@ -4,7 +4,7 @@ use super::Request;
 use super::rndv_recv::RndvRecv;
 use crate::ctypes::*;
 use crate::sys::cma::CmaDirection;
-use crate::tl::rma::{AmoKey, RmaKey};
+use crate::tl::rma::{AmoKey, RmaKey, RmaKeyKind};
 use crate::wire::ib_port::MAX_PORTS;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI8, AtomicU64, Ordering};
@@ -55,8 +55,8 @@ pub struct Rma {
     /// Gets that are posted and have not completed, of data that are copied through registered buffers.
     pub outstanding: u32,
     pub direction: CmaDirection,
-    /// The adapter's key is a STADD.
-    is_stadd: bool,
+    /// The kind of the adapter's key.
+    kind: RmaKeyKind,
     /// Address in the peer's address space.
     pub remote_addr: u64,
     /// The adapter's key, packed.
@@ -66,11 +66,11 @@ pub struct Rma {
 impl Rma {
     /// An operation of which nothing is posted.
     pub fn new(direction: CmaDirection, remote_addr: u64, key: RmaKey) -> Rma {
-        let (is_stadd, words) = key.pack();
+        let (kind, words) = key.pack();
         Rma {
             outstanding: 0,
             direction,
-            is_stadd,
+            kind,
             remote_addr,
             words,
         }
@@ -79,7 +79,7 @@ impl Rma {
     /// What the adapter needs to access the memory.
     #[inline(always)]
     pub fn key(&self) -> RmaKey {
-        RmaKey::unpack(self.is_stadd, self.words)
+        RmaKey::unpack(self.kind, self.words)
     }
 }
 

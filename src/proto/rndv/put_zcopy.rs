@@ -13,7 +13,7 @@ use crate::engine::worker::Worker;
 use crate::proto::tx::zcopy;
 use crate::proto::{req_lookup, tx};
 use crate::tl::registrar::MrUse;
-use crate::tl::rma::RmaKey;
+use crate::tl::rma::{MrKey, RmaDevice, RmaKey};
 use crate::wire::header::{Kind, RtrDeviceHdr};
 use crate::wire::ib_port::MAX_PORTS;
 
@@ -30,7 +30,8 @@ pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> 
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     let target = r.data.as_contig()?;
-    let (memory, keys) = worker.registrar().invite((target, r.info.length))?;
+    let memory = (target, r.info.length);
+    let (memory, keys) = worker.registrar().invite(writer(peer), memory)?;
     let offer = r.rndv_recv().rts_id;
     let transfer = Zcopy::by_peer(memory, ZcopyRole::Receive);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
@@ -44,6 +45,14 @@ pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> 
     tx::control(peer, Kind::RtrDevice, 0, offer, &head.encode());
     recheck_lost(peer);
     Some(GetStep::Asked)
+}
+
+/// The kind of adapter by which the sender writes.
+fn writer(peer: &Peer) -> RmaDevice {
+    match peer.resolves_keys() {
+        Some(RmaDevice::Ofi) => RmaDevice::Ofi,
+        _ => RmaDevice::Ib,
+    }
 }
 
 fn packed(keys: [u32; MAX_PORTS]) -> u128 {
@@ -68,10 +77,24 @@ pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, to: RtrDeviceHdr) {
     // SAFETY: the request was removed from the table: this thread owns it.
     unsafe {
         let r = &mut *req;
-        let memory = worker.register_data(&r.data, MrUse::Read);
+        let words = unpacked(to.keys);
+        let (memory, key) = match writer(peer) {
+            RmaDevice::Ofi => {
+                let memory = r.data.as_contig().map(|ptr| (ptr, r.data.len()));
+                let register = |memory| worker.registrar().for_deliver(memory);
+                (
+                    memory.and_then(register),
+                    RmaKey::Mr(MrKey::of_words(words)),
+                )
+            }
+            RmaDevice::Ib | RmaDevice::Tofu => {
+                let memory = worker.register_data(&r.data, MrUse::Read);
+                (memory, RmaKey::Rkeys(words))
+            }
+        };
         let by_device = memory.is_some();
         match memory {
-            Some(memory) => zcopy::start_put(r, &to, RmaKey::Rkeys(unpacked(to.keys)), memory),
+            Some(memory) => zcopy::start_put(r, &to, key, memory),
             None => zcopy::fall_back_to_am(r, to.recv),
         }
         post(req, by_device);

@@ -66,14 +66,17 @@ pub fn path(
     }
 }
 
-/// The adapter that accesses a peer's memory. `keyed`: the key has rkeys, and an HCA reaches the peer; `steered`: it
-/// has a STADD. Not both: a STADD is for a peer whose target is a VCQ, to which no queue pair leads.
+/// The adapter that accesses a peer's memory. `keyed`: the key has rkeys, and an HCA reaches the peer; `resolved`: the
+/// adapter for which the key was resolved for the peer. Not both: a key is resolved for a peer whose target is a VCQ or
+/// an endpoint of libfabric, to which no queue pair leads.
 #[inline(always)]
-pub fn adapter(keyed: impl FnOnce() -> bool, steered: impl FnOnce() -> bool) -> Option<RmaDevice> {
-    match () {
-        () if keyed() => Some(RmaDevice::Ib),
-        () if steered() => Some(RmaDevice::Tofu),
-        () => None,
+pub fn adapter(
+    keyed: impl FnOnce() -> bool,
+    resolved: impl FnOnce() -> Option<RmaDevice>,
+) -> Option<RmaDevice> {
+    match keyed() {
+        true => Some(RmaDevice::Ib),
+        false => resolved(),
     }
 }
 
@@ -81,7 +84,8 @@ pub fn adapter(keyed: impl FnOnce() -> bool, steered: impl FnOnce() -> bool) -> 
 /// be waited for. [`RmaPath::Message`]: the peer decides it too.
 #[inline(always)]
 pub fn by_key(rkey: &Rkey, addr: u64, len: usize) -> RmaPath {
-    let steered = || rkey.tl.has_stadd(addr, len);
+    // The hot path posts nothing by libfabric.
+    let steered = || rkey.tl.has_stadd(addr, len).then_some(RmaDevice::Tofu);
     path(rkey.local(addr, len), adapter(|| false, steered), || false)
 }
 
@@ -133,10 +137,12 @@ mod tests {
 
     #[test]
     fn an_adapter_needs_a_key() {
-        let by = |keyed, steered| adapter(|| keyed, || steered);
-        assert_eq!(by(false, false), None);
-        assert_eq!(by(true, false), Some(RmaDevice::Ib));
-        assert_eq!(by(false, true), Some(RmaDevice::Tofu));
+        let by = |keyed, resolved| adapter(|| keyed, || resolved);
+        assert_eq!(by(false, None), None);
+        assert_eq!(by(true, None), Some(RmaDevice::Ib));
+        for device in [RmaDevice::Tofu, RmaDevice::Ofi] {
+            assert_eq!(by(false, Some(device)), Some(device));
+        }
         let reach = |transport| [true, false].map(|rail| queues_reach(transport, || rail));
         assert_eq!(reach(QpTransport::None), [false, false]);
         assert_eq!(reach(QpTransport::Unknown), [true, true]);
@@ -146,7 +152,7 @@ mod tests {
 
     #[test]
     fn adapters_access_only_contiguous_or_registered_data() {
-        for path in [RmaDevice::Ib, RmaDevice::Tofu].map(RmaPath::Adapter) {
+        for path in [RmaDevice::Ib, RmaDevice::Tofu, RmaDevice::Ofi].map(RmaPath::Adapter) {
             assert_eq!(path.for_data(true, false), path);
             assert_eq!(path.for_data(false, true), path);
             assert_eq!(path.for_data(false, false), RmaPath::Message);

@@ -32,7 +32,7 @@ impl IbContext {
 pub fn one_suffices(part: &ZcopyPart<'_>) -> bool {
     let theirs = match part.rma.key {
         RmaKey::Rkeys(rkeys) => rkeys.iter().filter(|&&rkey| rkey != 0).count(),
-        RmaKey::None | RmaKey::Stadd(_) => 0,
+        RmaKey::None | RmaKey::Stadd(_) | RmaKey::Mr(_) => 0,
     };
     let most = || part.host.context().ib.most_rails(part.striping);
     part.rma.len < SHARED || theirs < 2 || most() < 2

@@ -6,7 +6,7 @@ use crate::wire::le_struct::packed;
 
 packed! {
     /// The begin of the section.
-    OfiSection, 36 {
+    OfiSection, 38 {
         /// Hash of provider, protocol and format of addresses, and of what is equal where these are valid.
         fabric: u64,
         /// Secret that a hello has to carry, which is not 0.
@@ -17,6 +17,8 @@ packed! {
         locks: u32,
         /// Key of the lock; 0: there is none.
         lock: u64,
+        /// Number of the worker in remote keys of its context; 0: no memory is accessed by its endpoint.
+        number: u16,
     } valid when |section| section.secret != 0
 }
 
@@ -29,6 +31,8 @@ pub struct OfiLocator {
     pub secret: u64,
     /// The lock that the worker holds as long as it lives.
     pub liveness: Liveness,
+    /// Number of the worker in remote keys of its context; 0: no memory is accessed by its endpoint.
+    pub number: u16,
     /// Address of the endpoint, at most [`MAX_NAME`] bytes.
     pub name: Vec<u8>,
 }
@@ -61,6 +65,7 @@ impl OfiLocator {
             host: self.liveness.host,
             locks: self.liveness.locks,
             lock: self.liveness.lock,
+            number: self.number,
         };
         [&section.encode()[..], &self.name].concat()
     }
@@ -77,6 +82,7 @@ impl OfiLocator {
                 locks: section.locks,
                 lock: section.lock,
             },
+            number: section.number,
             name: name.to_vec(),
         })
     }

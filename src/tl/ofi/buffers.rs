@@ -1,7 +1,8 @@
 //! Buffers of a worker for packets: those that are sent, and those in which packets arrive.
 
-use super::bindings::{FI_MR_LOCAL, fi_context2};
+use super::bindings::FI_MR_LOCAL;
 use super::endpoint::{OfiEndpoint, PostError};
+use super::op_context::{ContextKind, OpContext};
 use super::packet::RECORD_HEADER;
 use super::tx_link::OfiTxLink;
 use crate::sys::mapping::Mapping;
@@ -24,7 +25,7 @@ const CHUNK: usize = 32;
 /// `context` is the first member: an operation's context is the address of its buffer.
 #[repr(C)]
 struct Buffer {
-    context: fi_context2,
+    context: OpContext,
     data: *mut u8,
     desc: *mut c_void,
     /// The connection to which it is sent, until the completion; `None` for a receive.
@@ -57,6 +58,12 @@ impl BufferRef {
     pub unsafe fn packet<'a>(self, len: usize) -> &'a [u8] {
         // SAFETY: the caller's promise; the length is limited to that of the memory.
         unsafe { std::slice::from_raw_parts(self.data(), len.min(MAX_PACKET)) }
+    }
+
+    /// What operations on the memory have to pass.
+    pub fn desc(self) -> *mut c_void {
+        // SAFETY: the pool keeps the buffer; `desc` does not change.
+        unsafe { (*self.0.as_ptr()).desc }
     }
 
     /// Takes the connection of a send that has ended. `None`: it was a receive.
@@ -118,7 +125,7 @@ impl OfiBufferPool {
             desc = unsafe { ep.register(memory.ptr(), memory.len())? };
         }
         let buffer = |i: usize| Buffer {
-            context: fi_context2::default(),
+            context: OpContext::new(ContextKind::Packet),
             // SAFETY: the mapping has `CHUNK` buffers of this length.
             data: unsafe { memory.ptr().add(i * STRIDE) },
             desc,

@@ -4,7 +4,7 @@
 //! each peer acknowledges the end of its connection, or ends it too.
 
 use super::bindings::fi_cq_msg_entry;
-use super::buffers::BufferRef;
+use super::ended_context::EndedContext;
 use super::endpoint::{BATCH, Completed};
 use super::packet::{BYE, BYE_ACK, Grant, PacketHdr, RESET, bare};
 use super::sender::OfiSender;
@@ -38,7 +38,7 @@ pub fn close<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
         while settle(worker) {}
         let waits = worker.conns.iter().any(|(_, conn)| {
             let is_open = conn.remote.is_some() && !conn.is_broken;
-            is_open && !(conn.has_ended && conn.link.outstanding() == 0)
+            is_open && !(conn.has_ended && conn.link.is_idle())
         });
         if !waits {
             break;
@@ -114,8 +114,15 @@ fn settle<P: Copy + Eq>(worker: &mut OfiWorker<P>) -> bool {
         Completed::Failed(failed) => (vec![(failed.context, 0)], true),
     };
     for (context, len) in contexts {
-        let Some(buffer) = BufferRef::of_context(context) else {
-            continue;
+        // SAFETY: the context is that of an operation of the endpoint.
+        let buffer = match unsafe { EndedContext::of(context) } {
+            Some(EndedContext::Packet(buffer)) => buffer,
+            Some(EndedContext::Rma(op)) => {
+                // SAFETY: the queue reports each operation once. The caller of the close completes the requests.
+                unsafe { worker.iface.end_op(op, !failed) };
+                continue;
+            }
+            None => continue,
         };
         // SAFETY: the queue reports each operation once, by its buffer.
         match unsafe { worker.iface.sent(buffer) } {

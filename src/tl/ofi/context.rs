@@ -2,11 +2,15 @@
 
 use super::choice::{self, NAMED};
 use super::device::OfiDevice;
+use super::iface::OfiIface;
+use super::mr::{OfiMrCache, OfiRegistrar};
+use super::registry::OfiRegistry;
 use super::worker::OfiWorker;
 use crate::options::Options;
 use crate::sys::log;
 use crate::tl::iface_params::IfaceParams;
 use std::io;
+use std::sync::Arc;
 
 /// Settings of workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +21,8 @@ pub struct OfiTuning {
     pub window: u32,
     /// Time to answer a request to connect, milliseconds.
     pub timeout_ms: u64,
+    /// Bytes of the shortest memory that is accessed in place.
+    pub zcopy: usize,
 }
 
 impl OfiTuning {
@@ -27,6 +33,7 @@ impl OfiTuning {
             receives: options.ofi.rx_queue_len.clamp(8, 4096),
             window: options.ofi.tx_window.max(1),
             timeout_ms: timeout.map_or(u64::MAX, |d| d.as_millis() as u64),
+            zcopy: options.ofi.zcopy_thresh.bytes().unwrap_or(usize::MAX),
         }
     }
 }
@@ -38,6 +45,41 @@ pub struct OfiContext {
     tuning: OfiTuning,
     /// The transports of [`NAMED`] and `ofi` that `UCX_TLS` allows.
     allowed: Vec<&'static str>,
+    /// The endpoints of workers.
+    pub(super) registry: Arc<OfiRegistry>,
+}
+
+/// What all threads of a worker use to register memory. Does not keep the endpoint open.
+pub struct OfiShared {
+    mrs: Arc<OfiMrCache>,
+    /// Operations of this side pass a registration of their memory (`FI_MR_LOCAL`).
+    needs_local: bool,
+    /// Operations of peers pass addresses of this process (`FI_MR_VIRT_ADDR`).
+    is_virtual: bool,
+    /// Bytes of the shortest memory that is accessed in place.
+    pub zcopy: usize,
+}
+
+impl OfiShared {
+    /// For the threads of a worker with this endpoint.
+    pub fn new(iface: &OfiIface, mrs: Arc<OfiMrCache>, zcopy: usize) -> OfiShared {
+        OfiShared {
+            mrs,
+            needs_local: iface.needs_local,
+            is_virtual: iface.is_virtual,
+            zcopy,
+        }
+    }
+
+    /// What registers user memory.
+    pub fn registrar<'a>(&'a self, options: &'a Options) -> OfiRegistrar<'a> {
+        OfiRegistrar {
+            mrs: &self.mrs,
+            options,
+            needs_local: self.needs_local,
+            is_virtual: self.is_virtual,
+        }
+    }
 }
 
 /// The name by which the transport is chosen, whatever the provider.
@@ -48,8 +90,13 @@ impl OfiContext {
     /// error.
     pub fn new(options: &Options) -> OfiContext {
         let named = NAMED.into_iter().chain([OFI]);
+        let mut devices = choice::usable(options);
+        if let Some(first) = devices.first_mut() {
+            *first = first.clone().with_rma();
+        }
         OfiContext {
-            devices: choice::usable(options),
+            devices,
+            registry: Arc::default(),
             tuning: OfiTuning::new(options),
             allowed: named.filter(|name| options.tls.allows(name)).collect(),
         }
@@ -84,7 +131,7 @@ impl OfiContext {
         let Some(device) = self.device() else {
             return Ok(None);
         };
-        match OfiWorker::new(device, params, self.tuning) {
+        match OfiWorker::new(device, params, self.tuning, &self.registry) {
             Ok(worker) => Ok(Some(Box::new(worker))),
             Err(e) => {
                 let why = format!("{} on {} by libfabric: {e}", device.provider, device.domain);

@@ -4,6 +4,7 @@ use super::bindings::*;
 use super::fabric::{API, Libfabric, text};
 use crate::sys::log;
 use crate::sys::sync::OnceLock;
+use std::ffi::{CString, c_int};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -36,6 +37,20 @@ pub struct OfiDevice {
     pub fabric: String,
     /// Bits per second; 0: unknown.
     pub speed: u64,
+    /// A completion may say that data are in the peer's memory (`FI_DELIVERY_COMPLETE`). Known only of a device that
+    /// was returned by [`with_rma`](Self::with_rma).
+    delivers: bool,
+}
+
+/// How this side finds out that the data of a write are in the peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OfiDelivery {
+    /// The completion of the write says so (`FI_DELIVERY_COMPLETE`).
+    Completion,
+    /// A message behind the write is answered: the peer gets it when the data are there (`FI_ORDER_SAW`).
+    Answer,
+    /// There is no way.
+    Unknown,
 }
 
 /// Where addresses of a device are valid.
@@ -96,6 +111,87 @@ impl OfiDevice {
     pub fn is_ordered(&self) -> bool {
         let order = u64::from(FI_ORDER_SAS);
         self.tx().msg_order & self.rx().msg_order & order != 0
+    }
+
+    /// Whether its endpoints access memory of peers, and peers that of this process.
+    pub fn has_rma(&self) -> bool {
+        let all = FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+        // A description without the modifiers has all of them.
+        let (caps, modifiers) = (self.attributes().caps, u64::from(all & !FI_RMA));
+        caps & u64::from(FI_RMA) != 0
+            && (caps & modifiers == modifiers || caps & modifiers == 0)
+            && !self.needs(FI_MR_RAW | FI_MR_RMA_EVENT)
+    }
+
+    /// How this side finds out that the data of a write are in the peer's memory.
+    pub fn delivery(&self) -> OfiDelivery {
+        let order = self.tx().msg_order & self.rx().msg_order;
+        match (self.delivers, order & u64::from(FI_ORDER_SAW) != 0) {
+            (true, _) => OfiDelivery::Completion,
+            (false, true) => OfiDelivery::Answer,
+            (false, false) => OfiDelivery::Unknown,
+        }
+    }
+
+    /// Bytes of a key of registered memory.
+    pub fn key_bytes(&self) -> usize {
+        // SAFETY: a returned description has all of its attributes.
+        unsafe { (*self.attributes().domain_attr).mr_key_size }
+    }
+
+    /// The device with access to memory of peers, if its provider has that; else the device itself. Asks the provider
+    /// alone.
+    pub fn with_rma(self) -> OfiDevice {
+        let Some(fabric) = Libfabric::get() else {
+            return self;
+        };
+        let found = [true, false].into_iter().find_map(|delivers| {
+            let hints = self.hints_with_rma(fabric, delivers)?;
+            let devices = list(fabric, &hints).ok()?;
+            let same = |device: &OfiDevice| {
+                let names = |device: &OfiDevice| {
+                    let OfiDevice {
+                        provider,
+                        domain,
+                        fabric,
+                        ..
+                    } = device;
+                    [provider, domain, fabric].map(String::clone)
+                };
+                let numbers = |device: &OfiDevice| (device.ep().protocol, device.address_format());
+                names(device) == names(&self) && numbers(device) == numbers(&self)
+            };
+            let found = devices
+                .into_iter()
+                .find(|device| same(device) && device.has_rma())?;
+            Some((found, delivers))
+        });
+        let Some((mut found, delivers)) = found else {
+            return self;
+        };
+        found.delivers = delivers;
+        found
+    }
+
+    /// A description of the device with access to memory of peers. `None`: there is no memory for it.
+    fn hints_with_rma(&self, fabric: &Libfabric, delivers: bool) -> Option<Info> {
+        let hints = hints(fabric)?;
+        // SAFETY: the description was made with all of its attributes, and nothing else has it; it frees its strings,
+        // of which it has none yet.
+        unsafe {
+            let info = &mut *hints.0;
+            info.caps |= u64::from(FI_RMA);
+            if delivers {
+                (*info.tx_attr).op_flags = FI_DELIVERY_COMPLETE.into();
+            }
+            let copy = |text: &str| {
+                let text = CString::new(text).unwrap_or_default();
+                libc::strdup(text.as_ptr())
+            };
+            (*info.fabric_attr).prov_name = copy(&self.provider);
+            (*info.domain_attr).name = copy(&self.domain);
+        }
+        Some(hints)
     }
 
     /// Format of addresses (`FI_SOCKADDR_IN` and others).
@@ -164,13 +260,33 @@ fn find() -> Vec<OfiDevice> {
         log::diag!("libfabric.so.1 of version 1.15 or later was not found");
         return Vec::new();
     };
+    let Some(hints) = hints(fabric) else {
+        return Vec::new();
+    };
+    list(fabric, &hints).unwrap_or_else(|answer| {
+        let why = fabric.error_text(answer);
+        log::diag!("libfabric has no provider with reliable endpoints for messages: {why}");
+        Vec::new()
+    })
+}
+
+/// What is asked of a provider, at least. `None`: there is no memory for it.
+fn hints(fabric: &Libfabric) -> Option<Info> {
     // SAFETY: null asks for an empty description.
     let hints = Info(unsafe { (fabric.dupinfo)(std::ptr::null()) });
     if hints.0.is_null() {
-        return Vec::new();
+        return None;
     }
     // SAFETY: the description was made with all of its attributes, and nothing else has it.
     unsafe { want(&mut *hints.0) };
+    Some(hints)
+}
+
+/// The devices that are as `hints` says, as the providers prefer them.
+///
+/// # Errors
+/// The number of libfabric's error: there are none.
+fn list(fabric: &Libfabric, hints: &Info) -> Result<Vec<OfiDevice>, c_int> {
     let mut first = null_mut();
     // SAFETY: the hints are a complete description; the list is returned through `first`.
     let answer = unsafe {
@@ -184,9 +300,7 @@ fn find() -> Vec<OfiDevice> {
         )
     };
     if answer != 0 {
-        let why = fabric.error_text(answer);
-        log::diag!("libfabric has no provider with reliable endpoints for messages: {why}");
-        return Vec::new();
+        return Err(answer);
     }
     let all = Info(first);
     let mut devices = Vec::new();
@@ -198,7 +312,7 @@ fn find() -> Vec<OfiDevice> {
             at = (*at).next;
         }
     }
-    devices
+    Ok(devices)
 }
 
 /// What is asked of a provider.
@@ -235,12 +349,18 @@ unsafe fn device(fabric: &Libfabric, info: *mut fi_info) -> Option<OfiDevice> {
         }
         let link = (*info).nic.as_ref().and_then(|nic| nic.link_attr.as_ref());
         let copy = (fabric.dupinfo)(info);
-        (!copy.is_null()).then(|| OfiDevice {
+        if copy.is_null() {
+            return None;
+        }
+        // Operations say by themselves what their completions mean.
+        (*(*copy).tx_attr).op_flags &= !u64::from(FI_DELIVERY_COMPLETE);
+        Some(OfiDevice {
             info: Arc::new(Info(copy)),
             provider: text(attr.prov_name),
             domain: text(domain.name),
             fabric: text(attr.name),
             speed: link.map_or(0, |link| link.speed as u64),
+            delivers: false,
         })
     }
 }

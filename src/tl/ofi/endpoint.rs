@@ -5,7 +5,7 @@
 use super::bindings::*;
 use super::device::OfiDevice;
 use super::fabric::{Libfabric, error, text};
-use crate::sys::fork::Origin;
+use super::object::{Closed, UserMrs};
 use std::ffi::{c_int, c_void};
 use std::io::{self, ErrorKind};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -21,32 +21,10 @@ const ANY_PEER: fi_addr_t = u64::MAX;
 /// A member of a table of functions, which a provider has to have.
 macro_rules! entry {
     ($table:expr, $name:ident) => {
-        (*$table).$name.ok_or(ErrorKind::Unsupported)?
+        (*$table).$name.ok_or(std::io::ErrorKind::Unsupported)?
     };
 }
-
-/// An object, closed when it is dropped. A forked child does not close what its parent has opened.
-struct Closed(*mut fid, Origin);
-
-impl Closed {
-    fn new(object: *mut fid) -> Closed {
-        Closed(object, Origin::here())
-    }
-}
-
-impl Drop for Closed {
-    fn drop(&mut self) {
-        if self.0.is_null() || self.1.is_inherited() {
-            return;
-        }
-        // SAFETY: the object is open, and nothing uses it any more: those that it has made are closed before.
-        unsafe {
-            if let Some(close) = (*(*self.0).ops).close {
-                close(self.0);
-            }
-        }
-    }
-}
+pub(super) use entry;
 
 /// Objects, each made by those before it: they are closed from the last on.
 struct Opened(Vec<Closed>);
@@ -72,7 +50,8 @@ pub enum PostError {
     Failed(c_int),
 }
 
-fn posted(answer: isize) -> Result<(), PostError> {
+/// The result of a post, from what libfabric returns.
+pub(super) fn posted(answer: isize) -> Result<(), PostError> {
     match answer {
         0 => Ok(()),
         n if n == -(FI_EAGAIN as isize) => Err(PostError::Again),
@@ -102,14 +81,16 @@ pub enum Completed {
 
 /// One thread at a time calls its functions (`FI_THREAD_DOMAIN`): a worker's lock holds it.
 pub struct OfiEndpoint {
-    ep: *mut fid_ep,
+    pub(super) ep: *mut fid_ep,
     cq: *mut fid_cq,
     av: *mut fid_av,
-    domain: *mut fid_domain,
+    pub(super) domain: *mut fid_domain,
     fabric: *mut fid_fabric,
     /// Registrations are bound to the endpoint, and so closed before it; others after it, because receives use them.
-    binds_mr: bool,
+    pub(super) binds_mr: bool,
     mrs: Vec<Closed>,
+    /// Registrations of user memory.
+    pub(super) user_mrs: UserMrs,
     opened: Opened,
     /// The description from which they were made.
     pub device: OfiDevice,
@@ -183,6 +164,7 @@ impl OfiEndpoint {
             fabric,
             binds_mr: device.needs(FI_MR_ENDPOINT),
             mrs: Vec::new(),
+            user_mrs: UserMrs::default(),
             opened,
             device: device.clone(),
         })
@@ -272,8 +254,7 @@ impl OfiEndpoint {
         }
     }
 
-    /// Registers memory for sends and receives, until the endpoint is dropped. Returns what operations on it have to
-    /// pass.
+    /// Registers memory for operations of this side, until the endpoint is dropped. Returns what they have to pass.
     ///
     /// # Errors
     /// The provider's error.
@@ -281,41 +262,17 @@ impl OfiEndpoint {
     /// # Safety
     /// `len` bytes at `base` stay mapped as long as the endpoint.
     pub unsafe fn register(&mut self, base: *mut u8, len: usize) -> io::Result<*mut c_void> {
-        let mut mr = null_mut::<fid_mr>();
-        // Where the provider does not choose keys, no two registrations of a domain have the same.
-        let key = self.mrs.len() as u64;
-        // SAFETY: the domain is open; the memory is the caller's.
-        unsafe {
-            let reg = entry!((*self.domain).mr, reg);
-            let access = u64::from(FI_SEND | FI_RECV);
-            let domain = &raw mut (*self.domain).fid;
-            check(reg(
-                domain,
-                base.cast(),
-                len,
-                access,
-                0,
-                key,
-                0,
-                &mut mr,
-                null_mut(),
-            ))?;
-            self.mrs.push(Closed::new(&raw mut (*mr).fid));
-            if self.binds_mr {
-                let object = &raw mut (*mr).fid;
-                check(entry!((*object).ops, bind)(
-                    object,
-                    &raw mut (*self.ep).fid,
-                    0,
-                ))?;
-                check(entry!((*object).ops, control)(
-                    object,
-                    FI_ENABLE as c_int,
-                    null_mut(),
-                ))?;
-            }
-            Ok((*mr).mem_desc)
-        }
+        let rma = if self.device.has_rma() {
+            FI_READ | FI_WRITE
+        } else {
+            0
+        };
+        let access = u64::from(FI_SEND | FI_RECV | rma);
+        // SAFETY: the caller's memory.
+        let (object, mr) = unsafe { self.open_mr(base, len, access)? };
+        self.mrs.push(object);
+        // SAFETY: the registration is open.
+        Ok(unsafe { (*mr).mem_desc })
     }
 
     /// Sends a message of up to the provider's `inject_size`, which is copied: no completion reports it.
@@ -433,15 +390,17 @@ impl Drop for OfiEndpoint {
     fn drop(&mut self) {
         if self.binds_mr {
             self.mrs.clear();
+            self.user_mrs.clear();
         }
         // The endpoint itself, which was opened last.
         drop(self.opened.0.pop());
         self.mrs.clear();
+        self.user_mrs.clear();
     }
 }
 
 /// The error of an operation that a provider does not have.
-const UNSUPPORTED: PostError = PostError::Failed(FI_ENOSYS as c_int);
+pub(super) const UNSUPPORTED: PostError = PostError::Failed(FI_ENOSYS as c_int);
 
 /// An address vector whose numbers are indices, or else whatever the provider makes them.
 ///
@@ -469,7 +428,8 @@ unsafe fn open_av(domain: *mut fid_domain) -> io::Result<*mut fid_av> {
     last
 }
 
-fn check(answer: c_int) -> io::Result<()> {
+/// The result of a call, from what libfabric returns.
+pub(super) fn check(answer: c_int) -> io::Result<()> {
     match answer {
         0 => Ok(()),
         n => Err(error(n)),

@@ -1,10 +1,13 @@
 //! The endpoint of a worker with its buffers, as the threads of the worker use it.
 
-use super::bindings::fi_cq_msg_entry;
+use super::bindings::{FI_MR_LOCAL, FI_MR_VIRT_ADDR, fi_cq_msg_entry};
 use super::buffers::{BufferRef, MAX_PACKET, OfiBufferPool};
 use super::device::OfiDevice;
 use super::endpoint::{BATCH, Completed, OfiEndpoint, PostError};
 use super::fabric::error;
+use super::object::{OfiAccess, OfiRegistered};
+use super::rma_limits::RmaLimits;
+use super::rma_pool::RmaOpPool;
 use super::tx_link::OfiTxLink;
 use crate::sys::lock::MtLock;
 use crate::sys::log;
@@ -18,20 +21,24 @@ use std::sync::Arc;
 pub struct NoRoom;
 
 /// What the lock holds. The endpoint is closed before the buffers are freed that it uses.
-struct OfiQueues {
-    ep: OfiEndpoint,
-    buffers: OfiBufferPool,
+pub(super) struct OfiQueues {
+    pub(super) ep: OfiEndpoint,
+    pub(super) buffers: OfiBufferPool,
     /// Receive buffers for which there was no room.
     unposted: Vec<BufferRef>,
     /// Connections whose sender has a packet for which there was no room.
-    blocked: Vec<Arc<OfiTxLink>>,
+    pub(super) blocked: Vec<Arc<OfiTxLink>>,
     /// Connections to which a packet could not be sent, with the number of the error.
-    failed: Vec<(Arc<OfiTxLink>, c_int)>,
+    pub(super) failed: Vec<(Arc<OfiTxLink>, c_int)>,
+    /// Operations on memory of peers.
+    pub(super) ops: RmaOpPool,
+    /// Bytes of the longest write that the provider copies; 0: it copies none.
+    pub(super) max_inject_write: usize,
 }
 
 /// Used by all threads of a worker.
 pub struct OfiIface {
-    queues: MtLock<OfiQueues>,
+    pub(super) queues: MtLock<OfiQueues>,
     /// Longest packet that is sent without a completion, bytes; 0: none is, because a later completion would not report
     /// it.
     max_inject: usize,
@@ -39,11 +46,20 @@ pub struct OfiIface {
     pub window: u32,
     /// The completion queue has a descriptor.
     pub has_event: bool,
+    /// How memory of peers is accessed; `None`: it is not.
+    pub(super) rma: Option<RmaLimits>,
+    /// Hash of what workers have in common that reach each other, as in their addresses.
+    pub fabric: u64,
+    /// Operations pass a registration of their memory (`FI_MR_LOCAL`).
+    pub needs_local: bool,
+    /// Operations on memory of peers pass addresses of their processes (`FI_MR_VIRT_ADDR`).
+    pub is_virtual: bool,
 }
 
 impl OfiIface {
-    /// Opens an endpoint of a device with `receives` receive buffers. `mt`: threads use it concurrently; `waits`: its
-    /// completion queue has a descriptor.
+    /// Opens an endpoint of a device with `receives` receive buffers and, to one peer, `window` sends that are not
+    /// complete. `mt`: threads use it concurrently; `waits`: its completion queue has a descriptor; `fabric`: hash of
+    /// what workers have in common that reach each other.
     ///
     /// # Errors
     /// The provider's error.
@@ -51,26 +67,33 @@ impl OfiIface {
         device: &OfiDevice,
         mt: bool,
         waits: bool,
-        receives: u32,
-        window: u32,
+        (receives, window): (u32, u32),
+        fabric: u64,
     ) -> io::Result<OfiIface> {
         let receives = receives.min(device.rx().size.clamp(8, 4096) as u32);
         let depth = device.tx().size.clamp(BATCH, 4096) + receives as usize;
         let ep = OfiEndpoint::open(device, waits, depth)?;
         let iface = OfiIface {
+            rma: RmaLimits::new(device, window),
             max_inject: if device.is_ordered() {
                 device.tx().inject_size
             } else {
                 0
             },
+            fabric,
+            needs_local: device.needs(FI_MR_LOCAL),
+            is_virtual: device.needs(FI_MR_VIRT_ADDR),
+            // Threads of other workers register memory in this domain.
             queues: MtLock::new(
-                mt,
+                mt || device.has_rma(),
                 OfiQueues {
                     ep,
                     buffers: OfiBufferPool::default(),
                     unposted: Vec::new(),
                     blocked: Vec::new(),
                     failed: Vec::new(),
+                    ops: RmaOpPool::default(),
+                    max_inject_write: device.tx().inject_size.min(MAX_PACKET),
                 },
             ),
             window,
@@ -233,6 +256,28 @@ impl OfiIface {
         link.completed();
         queues.buffers.give_back(buffer);
         Some(link)
+    }
+
+    /// Registers user memory.
+    ///
+    /// # Errors
+    /// The provider's error.
+    ///
+    /// # Safety
+    /// `len` bytes at `base` stay mapped until the registration ends, or no operation uses it any more.
+    pub unsafe fn register(
+        &self,
+        base: *mut u8,
+        len: usize,
+        access: OfiAccess,
+    ) -> io::Result<OfiRegistered> {
+        // SAFETY: the caller's memory.
+        unsafe { (self.queues.lock().ep).register_user(base, len, access.bits()) }
+    }
+
+    /// Ends a registration of user memory.
+    pub fn deregister(&self, index: usize) {
+        self.queues.lock().ep.deregister(index);
     }
 
     /// Posts a receive buffer, now or when there is room.

@@ -2,7 +2,7 @@
 
 use super::choice::{self, NAMED};
 use super::context::OFI;
-use super::device::OfiDevice;
+use super::device::{OfiDelivery, OfiDevice};
 use super::packet::RECORD_HEADER;
 use crate::options::Options;
 use crate::tl::Resource;
@@ -53,6 +53,16 @@ pub fn resources(options: &Options, max_eager: usize) -> Vec<Resource> {
     devices.into_iter().map(resource).collect()
 }
 
+/// What moves the data of puts and gets.
+fn rma(device: &OfiDevice) -> String {
+    let device = device.clone().with_rma();
+    match (device.has_rma(), device.delivery()) {
+        (false, _) => "executed by the peer".into(),
+        (true, OfiDelivery::Unknown) => "gets by the provider, puts executed by the peer".into(),
+        (true, _) => "by the provider".into(),
+    }
+}
+
 fn resource(device: &OfiDevice, max_eager: usize) -> Resource {
     let speed = match device.speed {
         0 => format!("unknown, taken for {} Mb/s", UNKNOWN_SPEED / 1_000_000),
@@ -70,6 +80,7 @@ fn resource(device: &OfiDevice, max_eager: usize) -> Resource {
             ("am_short", format!("<= {max_short}")),
             ("am_bcopy", format!("<= {}K", max_eager >> 10)),
             ("fragments", format!("<= {}K", FRAGMENT >> 10)),
+            ("put and get", rma(device)),
             ("atomics", "executed by the peer".into()),
             ("connection", "on demand, to worker".into()),
             ("error handling", "peer failure, keepalive".into()),

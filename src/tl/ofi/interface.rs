@@ -16,7 +16,7 @@ impl<P: Copy + Eq> Interface for OfiWorker<P> {
     const KIND: IfaceKind = IfaceKind::Ofi;
     /// Messages arrive, and the provider progresses, only while its completion queue is read.
     const IS_ALWAYS_POLLED: bool = true;
-    const USES_USER_MEMORY: bool = false;
+    const USES_USER_MEMORY: bool = true;
     type Peer = P;
 
     fn poll<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
@@ -77,7 +77,7 @@ impl<P: Copy + Eq> Interface for OfiWorker<P> {
     }
 
     fn each_peer(&mut self, act: &mut dyn FnMut(P)) {
-        self.peers().for_each(act);
+        self.named_peers().for_each(act);
     }
 
     fn close<S: Sink<Peer = P>>(&mut self, sink: S, _context: &TlContext) {

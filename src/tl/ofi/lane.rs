@@ -1,9 +1,9 @@
-//! The contract of a lane, for a connection by libfabric's messages.
+//! The contract of a lane, for a connection by libfabric.
 
 use super::sender::OfiSender;
+use crate::tl::Token;
 use crate::tl::contract::{LaneError, LaneOps, RecordHdr, Teardown};
 use crate::tl::lane::sends_records;
-use crate::tl::rma_ops::RmaOps;
 
 impl LaneOps for OfiSender {
     sends_records!(LaneError::Refused, Ok);
@@ -20,10 +20,36 @@ impl LaneOps for OfiSender {
         self.drain()
     }
 
-    /// Sends that are outstanding have buffers of the interface.
+    /// Nothing is ordered by the provider: what was posted has to take effect.
+    fn pass_fence(&mut self) -> bool {
+        self.drain()
+    }
+
+    /// A message could overtake puts.
+    fn are_rails_drained(&mut self) -> bool {
+        self.drain_rma()
+    }
+
+    fn for_each_token(&self, act: &mut dyn FnMut(Token)) {
+        self.iface.each_token(&self.link, false, act);
+    }
+
+    fn detach(&mut self, wanted: &dyn Fn(Token) -> bool) -> Vec<Token> {
+        self.iface.detach(&self.link, wanted)
+    }
+
+    fn zcopy_tokens(&self) -> Vec<Token> {
+        let mut tokens = Vec::new();
+        (self.iface).each_token(&self.link, true, |token| tokens.push(token));
+        tokens
+    }
+
+    fn can_put_zcopy(&self) -> bool {
+        self.can_put()
+    }
+
+    /// Sends that are outstanding have buffers of the interface; operations on memory of the peer are reported by it.
     fn teardown(&mut self, _is_dead: bool) -> Teardown {
         Teardown::Drop
     }
 }
-
-impl RmaOps for OfiSender {}

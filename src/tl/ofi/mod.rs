@@ -1,4 +1,5 @@
-//! A transport over libfabric: messages of reliable endpoints (`FI_EP_RDM`, `FI_MSG`) of any of its providers.
+//! A transport over libfabric: messages of reliable endpoints (`FI_EP_RDM`, `FI_MSG`) of any of its providers, and
+//! reads and writes (`FI_RMA`) of those that have them.
 //!
 //! `bindings`: libfabric's types; `fabric`: the library, opened at run time; `device`: the domains that its providers
 //! have; `choice`: those that options allow, whose rows are in `rows`. `endpoint` has the objects of a worker, with
@@ -7,6 +8,13 @@
 //!
 //! `worker` has the connections of a worker, each with the order of its packets (`reorder`), as `interface` has
 //! progress call them: `connect` makes them, `receive` handles completions, `upkeep` what is due, `close` ends them.
+//!
+//! Memory of peers: `endpoint_mr` and `endpoint_rma` are libfabric's functions, `object` what they open; `mr` registers
+//! user memory, `region` that of `ucp_mem_map`, in the domain of each endpoint in the `registry`; `rkey` is the section
+//! of a remote key. `rma` posts puts and gets by `iface_rma`; `rma_limits` bounds them, `rma_pool` has those that are
+//! outstanding, `rma_count` counts them, `rma_completion` handles their ends. `op_context`: what the context of an
+//! operation begins with; `ended_context`: what it leads to.
+//!
 //! `tx_link`: what the threads share of a connection; `sender` and `lane`: the sending half. `context` and `network`:
 //! what a context knows of the transport; `info`: what queries print.
 
@@ -14,6 +22,7 @@ pub mod address;
 #[expect(
     non_camel_case_types,
     dead_code,
+    clippy::type_complexity,
     clippy::undocumented_unsafe_blocks,
     reason = "as bindgen writes it"
 )]
@@ -24,16 +33,31 @@ mod close;
 mod connect;
 pub mod context;
 mod device;
+mod ended_context;
 mod endpoint;
+mod endpoint_mr;
+mod endpoint_rma;
 mod fabric;
 mod iface;
+mod iface_rma;
 pub mod info;
 pub mod interface;
 mod lane;
+pub mod mr;
 mod network;
+mod object;
+mod op_context;
 mod packet;
 mod receive;
+pub mod region;
+mod registry;
 mod reorder;
+pub mod rkey;
+mod rma;
+mod rma_completion;
+mod rma_count;
+mod rma_limits;
+mod rma_pool;
 pub mod sender;
 #[cfg(test)]
 mod tests;

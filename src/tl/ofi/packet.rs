@@ -22,6 +22,11 @@ pub const BYE_ACK: u32 = 5;
 pub const RESET: u32 = 6;
 /// Nothing: its completion reports that what was sent before has left, and that the peer is there.
 pub const PROBE: u32 = 7;
+/// The sender has written into memory of the receiver: the receiver answers when it gets this, behind the data. The
+/// number is that of the writes.
+pub const FLUSH: u32 = 8;
+/// The answer to it, with its number.
+pub const FLUSHED: u32 = 9;
 
 packed! {
     /// The begin of a packet. The receiver has granted number and key of its connection to the sender.
@@ -29,10 +34,11 @@ packed! {
         key: u64,
         /// Number of the receiver's connection.
         conn: u32,
-        /// Number of the packet, if it is a [`RECORD`] or [`BYE`]: these are handled in order.
+        /// Number of the packet, if it is a [`RECORD`] or [`BYE`]: these are handled in order. Of a [`FLUSH`] and
+        /// [`FLUSHED`] that of the writes.
         seq: u32,
         kind: u32,
-    } valid when |hdr| (HELLO..=PROBE).contains(&hdr.kind)
+    } valid when |hdr| (HELLO..=FLUSHED).contains(&hdr.kind)
 }
 
 /// Bytes in front of a record.
@@ -40,7 +46,7 @@ pub const RECORD_HEADER: usize = PacketHdr::SIZE + frame::HEADER;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"rucpofi\0");
 /// Incremented when the format of packets changes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 packed! {
     /// The sender of a connection, and which worker it expects.

@@ -1,14 +1,16 @@
 //! Completions: packets that have arrived, and sends that have ended.
 
 use super::bindings::*;
-use super::buffers::BufferRef;
+use super::ended_context::EndedContext;
 use super::endpoint::{BATCH, Completed, FailedOp};
 use super::fabric;
-use super::packet::{ACCEPT, BYE, BYE_ACK, Grant, HELLO, PROBE, PacketHdr, RECORD, RESET, bare};
+use super::packet::{
+    ACCEPT, BYE, BYE_ACK, FLUSH, FLUSHED, Grant, HELLO, PROBE, PacketHdr, RECORD, RESET, bare,
+};
 use super::reorder::SeqArrival;
 use super::sender::OfiSender;
 use super::worker::{OfiConn, OfiWorker, with_sender};
-use super::{connect, upkeep};
+use super::{connect, rma_completion, upkeep};
 use crate::ctypes::*;
 use crate::sys::log;
 use crate::tl::Message;
@@ -38,11 +40,11 @@ pub fn poll<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
     for _ in 0..BATCHES {
         match worker.iface.poll(&mut entries) {
             Completed::Nothing => {
-                count += end_broken(worker, sink);
+                count += end_broken(worker, sink) + rma_completion::end_failed(worker, sink);
                 break;
             }
             Completed::Some(n) => count += take(worker, sink, &entries[..n]),
-            Completed::Failed(failed) => on_failed(worker, &failed),
+            Completed::Failed(failed) => on_failed(worker, sink, &failed),
         }
         // A callback has forked, and this is the child: the endpoint is the parent's.
         if sink.is_inherited() {
@@ -56,8 +58,15 @@ pub fn poll<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
 fn take<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, entries: &[fi_cq_msg_entry]) -> u32 {
     let mut count = 0;
     for entry in entries {
-        let Some(buffer) = BufferRef::of_context(entry.op_context) else {
-            continue;
+        // SAFETY: the context is that of an operation of the endpoint.
+        let buffer = match unsafe { EndedContext::of(entry.op_context) } {
+            Some(EndedContext::Packet(buffer)) => buffer,
+            Some(EndedContext::Rma(op)) => {
+                // SAFETY: the queue reports each operation once.
+                count += unsafe { rma_completion::on_ended(worker, sink, op, None) };
+                continue;
+            }
+            None => continue,
         };
         // SAFETY: the queue reports each operation once, by its buffer.
         if unsafe { worker.iface.sent(buffer) }.is_some() {
@@ -99,6 +108,13 @@ fn on_packet<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, packet: &[u8]) -
     match hdr.kind {
         ACCEPT => connect::on_accept(worker, sink, &hdr, body),
         BYE_ACK => conn.has_ended = true,
+        FLUSHED => conn.link.rma.set_answered(hdr.seq),
+        FLUSH => {
+            let (to, link) = (conn.remote, conn.link.clone());
+            if let Some(to) = to {
+                worker.send_control(&link, bare(to, FLUSHED, hdr.seq));
+            }
+        }
         RESET => on_end(worker, sink, own),
         PROBE => return 0,
         _ => return in_order(worker, sink, own, &hdr, packet),
@@ -189,12 +205,21 @@ fn malformed<S: Sink>(conn: &OfiConn<S::Peer>, sink: S) {
 
 /// Handles an operation that has ended with an error.
 #[cold]
-fn on_failed<P: Copy + Eq>(worker: &mut OfiWorker<P>, failed: &FailedOp) {
+fn on_failed<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, failed: &FailedOp) {
     let FailedOp { error, detail, .. } = failed;
-    let Some(buffer) = BufferRef::of_context(failed.context) else {
-        log::debug!("libfabric reports {}: {detail}", fabric::error(*error));
-        // A message without a completion was lost: a probe shows of which connection.
-        return upkeep::probe_all(worker);
+    // SAFETY: the context is that of an operation of the endpoint.
+    let buffer = match unsafe { EndedContext::of(failed.context) } {
+        Some(EndedContext::Packet(buffer)) => buffer,
+        Some(EndedContext::Rma(op)) => {
+            // SAFETY: the queue reports each operation once.
+            unsafe { rma_completion::on_ended(worker, sink, op, Some(failed)) };
+            return;
+        }
+        None => {
+            log::debug!("libfabric reports {}: {detail}", fabric::error(*error));
+            // A message without a completion was lost: a probe shows of which connection.
+            return upkeep::probe_all(worker);
+        }
     };
     // SAFETY: the queue reports each operation once, by its buffer.
     match unsafe { worker.iface.sent(buffer) } {
@@ -214,14 +239,15 @@ fn on_failed<P: Copy + Eq>(worker: &mut OfiWorker<P>, failed: &FailedOp) {
     }
 }
 
-fn log_failure<P>(worker: &OfiWorker<P>, conn: u32, error: c_int, detail: &str) {
+/// Logs that an operation on a connection, by its number, has failed.
+pub(super) fn log_failure<P>(worker: &OfiWorker<P>, conn: u32, error: c_int, detail: &str) {
     let uid = worker.conns.get(conn as usize).map_or(0, |conn| conn.uid);
     let error = fabric::error(error);
     log::diag!("libfabric cannot send to worker {uid:#x}: {error} ({detail})");
 }
 
 /// The status of a peer to which a send has failed.
-fn status_of(error: c_int) -> ucs_status_t {
+pub(super) fn status_of(error: c_int) -> ucs_status_t {
     match u32::try_from(error).unwrap_or(0) {
         FI_ETIMEDOUT => UCS_ERR_ENDPOINT_TIMEOUT,
         FI_ECONNREFUSED | FI_EHOSTUNREACH | FI_ENETUNREACH | FI_EHOSTDOWN | FI_ENETDOWN => {

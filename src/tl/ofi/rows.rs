@@ -14,6 +14,7 @@ option_fields! {
         rx_queue_len: u32 = "OFI_RX_QUEUE_LEN",
         tx_window: u32 = "OFI_TX_WINDOW",
         timeout: number::Interval = "OFI_TIMEOUT",
+        zcopy_thresh: number::Size = "OFI_ZCOPY_THRESH",
     }
 }
 
@@ -50,6 +51,13 @@ pub static OFI: Section = Section {
                     Interval,
                     "300000000.00us",
                     "Time within which a peer has to answer a request to connect.",
+                ),
+                row(
+                    "ZCOPY_THRESH",
+                    Size,
+                    "16K",
+                    "From this size on puts and gets access user memory in place; it is registered where the provider \
+                     wants that.",
                 ),
             ],
         },

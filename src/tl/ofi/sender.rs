@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 /// Used by the thread that holds the peer's lock.
 pub struct OfiSender {
-    iface: Arc<OfiIface>,
-    link: Arc<OfiTxLink>,
+    pub(super) iface: Arc<OfiIface>,
+    pub(super) link: Arc<OfiTxLink>,
     /// The peer's end.
-    to: Grant,
+    pub(super) to: Grant,
     /// A packet that was accepted, and that the provider has not taken; empty if there is none.
     waiting: Vec<u8>,
 }
@@ -34,9 +34,11 @@ impl OfiSender {
         self.iface.has_event
     }
 
-    /// Whether everything that was accepted has left this process.
+    /// Whether everything that was accepted has left this process, and operations on memory of the peer have taken
+    /// effect.
     pub fn is_drained(&self) -> bool {
-        self.waiting.is_empty() && self.link.outstanding() == 0 && !self.link.has_unsignaled()
+        let sent = self.link.outstanding() == 0 && !self.link.has_unsignaled();
+        self.waiting.is_empty() && sent && self.is_rma_drained()
     }
 
     /// [`is_drained`](Self::is_drained) for a caller that waits for it: has a completion report what was sent without.
@@ -45,6 +47,7 @@ impl OfiSender {
             // Without room the next call tries again.
             let _ = self.iface.send(&bare(self.to, PROBE, 0), &self.link);
         }
+        self.drain_rma();
         self.is_drained()
     }
 

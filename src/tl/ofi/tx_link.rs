@@ -1,6 +1,7 @@
 //! What the sender of a connection, the interface and sends in flight share.
 #![forbid(unsafe_code)]
 
+use super::rma_count::RmaCount;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The way to a peer.
@@ -21,6 +22,8 @@ pub struct OfiTxLink {
     is_blocked: AtomicBool,
     /// Number of the next packet.
     seq: AtomicU32,
+    /// Operations on the peer's memory.
+    pub rma: RmaCount,
 }
 
 impl OfiTxLink {
@@ -33,12 +36,18 @@ impl OfiTxLink {
             has_unsignaled: AtomicBool::new(false),
             is_blocked: AtomicBool::new(false),
             seq: AtomicU32::new(0),
+            rma: RmaCount::default(),
         }
     }
 
     /// Sends that a completion will report.
     pub fn outstanding(&self) -> u32 {
         self.outstanding.load(Ordering::Relaxed)
+    }
+
+    /// Whether no completion is waited for.
+    pub fn is_idle(&self) -> bool {
+        self.outstanding() == 0 && self.rma.outstanding() == 0
     }
 
     /// A send was posted. `signaled`: a completion reports it, and all before it.

@@ -2,6 +2,7 @@
 
 use super::connect::{end, reset};
 use super::packet::{PROBE, bare};
+use super::rma_completion;
 use super::tx_link::OfiTxLink;
 use super::worker::OfiWorker;
 use crate::ctypes::*;
@@ -24,6 +25,10 @@ pub fn tick<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, now: u64) {
     drop_failed(worker, sink);
     if elapsed_connecting {
         expire(worker, now);
+        rma_completion::end_dead(worker, sink);
+        if let Some(mrs) = &worker.mrs {
+            mrs.trim();
+        }
     }
     if now >= worker.next_probe {
         worker.next_probe = now.saturating_add(worker.keepalive_ms);

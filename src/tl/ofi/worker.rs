@@ -1,10 +1,12 @@
 //! The endpoint of a worker, and its connections.
 
 use super::address::{Liveness, OfiLocator};
-use super::context::OfiTuning;
+use super::context::{OfiShared, OfiTuning};
 use super::device::{OfiDevice, OfiScope};
 use super::iface::OfiIface;
+use super::mr::OfiMrCache;
 use super::packet::{self, Grant};
+use super::registry::OfiRegistry;
 use super::reorder::OfiReorder;
 use super::sender::OfiSender;
 use super::tx_link::OfiTxLink;
@@ -12,9 +14,9 @@ use crate::ctypes::ucs_status_t;
 use crate::sys::liveness_lock::{self, LivenessLock};
 use crate::sys::timer::Timer;
 use crate::sys::{clock, host, log};
-use crate::tl::Lane;
 use crate::tl::iface_params::IfaceParams;
 use crate::tl::sink::Sink;
+use crate::tl::{Lane, Token};
 use slab::Slab;
 use std::collections::HashMap;
 use std::io;
@@ -25,6 +27,8 @@ use std::sync::Arc;
 pub struct OfiConn<P> {
     /// `None`: the peer has failed or closed; the connection waits for the end of what it has sent.
     pub peer: Option<P>,
+    /// The peer, failed or not, as long as operations on its memory are outstanding.
+    pub of: P,
     pub uid: u64,
     pub link: Arc<OfiTxLink>,
     /// Key that packets to this end have to carry.
@@ -65,6 +69,9 @@ pub struct OfiWorker<P> {
     pub uid: u64,
     pub own: OfiLocator,
     pub iface: Arc<OfiIface>,
+    /// Registrations of user memory, if memory of peers is accessed, and the shortest that is accessed in place.
+    pub mrs: Option<Arc<OfiMrCache>>,
+    zcopy: usize,
     pub conns: Slab<OfiConn<P>>,
     /// The connection of each peer, by its uid.
     pub by_uid: HashMap<u64, u32>,
@@ -72,6 +79,8 @@ pub struct OfiWorker<P> {
     pub control: Vec<(Arc<OfiTxLink>, Vec<u8>)>,
     /// Connections that have failed, to end when everything that has arrived was handled.
     pub broken: Vec<(Arc<OfiTxLink>, ucs_status_t)>,
+    /// Requests of operations on memory of peers that have failed.
+    pub failed_ops: Vec<Token>,
     /// Interval of liveness probes, and time to answer a request to connect, milliseconds.
     pub keepalive_ms: u64,
     pub timeout_ms: u64,
@@ -97,26 +106,35 @@ impl<P: Copy + Eq> OfiWorker<P> {
         device: &OfiDevice,
         params: &IfaceParams,
         tuning: OfiTuning,
+        registry: &OfiRegistry,
     ) -> io::Result<OfiWorker<P>> {
         let OfiTuning {
             receives, window, ..
         } = tuning;
-        let open = |waits| OfiIface::open(device, params.mt, waits, receives, window);
+        let hash = fabric(device);
+        let open = |waits| OfiIface::open(device, params.mt, waits, (receives, window), hash);
         // Without a descriptor a sleeping worker polls from time to time.
         let (iface, fd) = match params.wakes.then(|| open(true).and_then(waiting)) {
             Some(Ok((iface, fd))) => (iface, Some(fd)),
             _ => (open(false)?, None),
         };
+        let iface = Arc::new(iface);
+        let number = if device.has_rma() {
+            registry.enter(&iface)
+        } else {
+            0
+        };
         let lock = host::random_u64() >> 1 | 1;
         let alive = LivenessLock::hold(lock);
         let own = OfiLocator {
-            fabric: fabric(device),
+            fabric: hash,
             secret: host::random_u64() | 1,
             liveness: Liveness {
                 host: host::place().host,
                 locks: liveness_lock::place(),
                 lock: if alive.is_ok() { lock } else { 0 },
             },
+            number,
             name: iface.name()?,
         };
         let now = clock::coarse_ms();
@@ -126,11 +144,14 @@ impl<P: Copy + Eq> OfiWorker<P> {
             fd,
             timer: params.wakes.then(Timer::new).transpose()?,
             is_timed: false,
-            iface: Arc::new(iface),
+            mrs: (number != 0).then(|| Arc::new(OfiMrCache::new(&iface, params.mt))),
+            zcopy: tuning.zcopy,
+            iface,
             conns: Slab::new(),
             by_uid: HashMap::new(),
             control: Vec::new(),
             broken: Vec::new(),
+            failed_ops: Vec::new(),
             keepalive_ms: params.keepalive_ms,
             timeout_ms: tuning.timeout_ms,
             next_look: now,
@@ -138,6 +159,12 @@ impl<P: Copy + Eq> OfiWorker<P> {
             _alive: alive.ok(),
             in_memory: device.scope() == OfiScope::Memory,
         })
+    }
+
+    /// What all threads of the worker use to register memory; `None`: no memory of peers is accessed.
+    pub fn shared(&self) -> Option<OfiShared> {
+        let mrs = self.mrs.clone()?;
+        Some(OfiShared::new(&self.iface, mrs, self.zcopy))
     }
 
     /// Stops the timer: the worker is awake.
@@ -157,6 +184,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
         self.by_uid.insert(uid, conn);
         entry.insert(OfiConn {
             peer: Some(peer),
+            of: peer,
             uid,
             link: Arc::new(OfiTxLink::new(conn, addr)),
             key: host::random_u64(),
@@ -191,6 +219,15 @@ impl<P: Copy + Eq> OfiWorker<P> {
     /// The peers of all connections.
     pub fn peers(&self) -> impl Iterator<Item = P> {
         self.conns.iter().filter_map(|(_, conn)| conn.peer)
+    }
+
+    /// The peers of all connections, and those that have failed while operations on their memory are outstanding.
+    pub fn named_peers(&self) -> impl Iterator<Item = P> {
+        let named = |(_, conn): (usize, &OfiConn<P>)| {
+            let is_named = conn.peer.is_some() || conn.link.rma.outstanding() > 0;
+            is_named.then_some(conn.of)
+        };
+        self.conns.iter().filter_map(named)
     }
 
     /// Sends a packet of the transport's own, now or when there is room.
@@ -236,7 +273,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
                 let is_queued = control
                     .iter()
                     .any(|(link, _)| Arc::ptr_eq(link, &conn.link));
-                conn.link.outstanding() > 0 || is_queued
+                !conn.link.is_idle() || is_queued
             };
             if conn.peer.is_some() || !is_over || waits() {
                 return true;

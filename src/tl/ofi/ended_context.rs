@@ -1,0 +1,27 @@
+//! What the context of a completion leads to.
+
+use super::buffers::BufferRef;
+use super::op_context::{ContextKind, OpContext};
+use super::rma_pool::RmaOpRef;
+use std::ffi::c_void;
+
+/// An operation that has ended.
+#[derive(Clone, Copy, Debug)]
+pub enum EndedContext {
+    Packet(BufferRef),
+    Rma(RmaOpRef),
+}
+
+impl EndedContext {
+    /// The operation with this context. `None`: the provider does not say which one it was.
+    ///
+    /// # Safety
+    /// The context is null, or that of an operation of the endpoint.
+    pub unsafe fn of(context: *mut c_void) -> Option<EndedContext> {
+        // SAFETY: the values of operations begin with their contexts, and are not freed before the endpoint.
+        match unsafe { OpContext::kind(context) }? {
+            ContextKind::Packet => BufferRef::of_context(context).map(EndedContext::Packet),
+            ContextKind::Rma => RmaOpRef::of_context(context).map(EndedContext::Rma),
+        }
+    }
+}

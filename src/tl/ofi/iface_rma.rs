@@ -1,0 +1,234 @@
+//! Puts and gets, as the threads of a worker post them.
+
+use super::bindings::*;
+use super::buffers::MAX_PACKET;
+use super::endpoint::{OfiEndpoint, PostError};
+use super::endpoint_rma::{OfiLocalMem, OfiRemoteMem};
+use super::iface::{OfiIface, OfiQueues};
+use super::rma_limits::RmaLimits;
+use super::rma_pool::{RmaAccess, RmaOpRef};
+use super::tx_link::OfiTxLink;
+use crate::tl::Token;
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+impl OfiIface {
+    /// How memory of peers is accessed; `None`: it is not.
+    pub fn rma(&self) -> Option<&RmaLimits> {
+        self.rma.as_ref()
+    }
+
+    /// Posts a put of the first bytes of `left`, which are copied. Returns their number; 0: there is no room now.
+    ///
+    /// # Safety
+    /// `left` bytes at `data` are readable.
+    pub unsafe fn put(
+        &self,
+        link: &Arc<OfiTxLink>,
+        there: OfiRemoteMem,
+        data: *const u8,
+        left: usize,
+    ) -> usize {
+        let Some(rma) = self.rma.filter(|rma| link.rma.outstanding() < rma.window) else {
+            return 0;
+        };
+        let mut queues = self.queues.lock();
+        let n = left.min(MAX_PACKET).min(rma.max);
+        if n <= queues.max_inject_write {
+            let here = OfiLocalMem {
+                ptr: data.cast_mut(),
+                len: n,
+                desc: null_mut(),
+            };
+            let flags = rma.flags() | u64::from(FI_INJECT);
+            // SAFETY: the caller's bytes, which the provider copies.
+            let post =
+                |ep: &mut OfiEndpoint, context| unsafe { ep.write(here, there, flags, context) };
+            let posted = queues.post_op(link, RmaAccess::Put, Token::NONE, false, post);
+            match posted {
+                // Not every provider combines the flags: a buffer is as good.
+                Err(PostError::Failed(error)) if is_unsupported(error) => {
+                    queues.max_inject_write = 0;
+                }
+                posted => return queues.bytes(posted, link, n),
+            }
+        }
+        let post = |ep: &mut OfiEndpoint, here: OfiLocalMem, context| {
+            let here = OfiLocalMem { len: n, ..here };
+            // SAFETY: the buffer has room for `n` bytes, the caller has as many, and the operation keeps the buffer.
+            unsafe {
+                here.ptr.copy_from_nonoverlapping(data, n);
+                ep.write(here, there, rma.flags(), context)
+            }
+        };
+        let posted = queues.post_buffered(link, RmaAccess::Put, Token::NONE, post);
+        queues.bytes(posted, link, n)
+    }
+
+    /// Posts a get of the first bytes of `left`, through a buffer. Returns their number; 0: there is no room now.
+    ///
+    /// # Safety
+    /// `left` bytes at `into` are writable until the request of the token is complete, or detached.
+    pub unsafe fn get(
+        &self,
+        link: &Arc<OfiTxLink>,
+        there: OfiRemoteMem,
+        (into, left): (*mut u8, usize),
+        token: Token,
+    ) -> usize {
+        let Some(rma) = self.rma.filter(|rma| link.rma.outstanding() < rma.window) else {
+            return 0;
+        };
+        let n = left.min(MAX_PACKET).min(rma.max);
+        let post = |ep: &mut OfiEndpoint, here: OfiLocalMem, context| {
+            let here = OfiLocalMem { len: n, ..here };
+            // SAFETY: the buffer has room for `n` bytes, and the operation keeps it.
+            unsafe { ep.read(here, there, context) }
+        };
+        let mut queues = self.queues.lock();
+        let posted = queues.post_buffered(link, RmaAccess::Get(into, n), token, post);
+        queues.bytes(posted, link, n)
+    }
+
+    /// Posts a put (`writes`) or get of the first bytes of the memory of a request. Returns their number; 0: there is
+    /// no room now.
+    ///
+    /// # Safety
+    /// The local memory is valid until the request is complete, and registered where the provider wants that.
+    pub unsafe fn zcopy(
+        &self,
+        link: &Arc<OfiTxLink>,
+        there: OfiRemoteMem,
+        here: OfiLocalMem,
+        writes: bool,
+        token: Token,
+    ) -> usize {
+        let Some(rma) = self.rma.filter(|rma| link.rma.outstanding() < rma.window) else {
+            return 0;
+        };
+        let here = OfiLocalMem {
+            len: here.len.min(rma.max),
+            ..here
+        };
+        let post = |ep: &mut OfiEndpoint, context| {
+            // SAFETY: the caller's memory.
+            unsafe {
+                if writes {
+                    ep.write(here, there, rma.flags(), context)
+                } else {
+                    ep.read(here, there, context)
+                }
+            }
+        };
+        let mut queues = self.queues.lock();
+        let posted = queues.post_op(link, RmaAccess::Zcopy, token, writes, post);
+        queues.bytes(posted, link, here.len)
+    }
+
+    /// The connection of an operation that has ended.
+    pub fn link_of(&self, op: RmaOpRef) -> Option<Arc<OfiTxLink>> {
+        self.queues.lock().ops.link(op)
+    }
+
+    /// Handles the end of an operation, with or without an error (`well`). Returns the request that is to be completed.
+    ///
+    /// # Safety
+    /// A completion has reported the operation, and this call is the first for it. The request of a get, if there is
+    /// one, is not freed.
+    pub unsafe fn end_op(&self, op: RmaOpRef, well: bool) -> Option<Token> {
+        let mut queues = self.queues.lock();
+        let OfiQueues { ops, buffers, .. } = &mut *queues;
+        // SAFETY: the caller's promise.
+        unsafe { ops.end(op, well, buffers) }
+    }
+
+    /// Calls `act` with the requests that wait for operations of a connection. `in_place`: of operations that access
+    /// the memory of the request alone. `act` does not use the interface.
+    pub fn each_token(&self, link: &Arc<OfiTxLink>, in_place: bool, act: impl FnMut(Token)) {
+        self.queues.lock().ops.each_token(link, in_place, act);
+    }
+
+    /// Takes the requests that `wanted` selects of gets through buffers of a connection: their ends are not reported any more.
+    pub fn detach(&self, link: &Arc<OfiTxLink>, wanted: &dyn Fn(Token) -> bool) -> Vec<Token> {
+        self.queues.lock().ops.detach(link, wanted)
+    }
+
+    /// Takes the requests of all operations of a connection whose peer has ended: no completion is waited for.
+    pub fn abandon(&self, link: &Arc<OfiTxLink>) -> Vec<Token> {
+        self.queues.lock().ops.abandon(link)
+    }
+}
+
+impl OfiQueues {
+    /// Posts an operation by `post`, which gets its context.
+    fn post_op(
+        &mut self,
+        link: &Arc<OfiTxLink>,
+        access: RmaAccess,
+        token: Token,
+        writes: bool,
+        post: impl FnOnce(&mut OfiEndpoint, *mut c_void) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        let Some(op) = self.ops.take(link, access, None, token) else {
+            return Err(PostError::Again);
+        };
+        let posted = post(&mut self.ep, op.context());
+        match posted {
+            Ok(()) => link.rma.posted(writes || access == RmaAccess::Put),
+            Err(_) => drop(self.ops.give_back(op)),
+        }
+        posted
+    }
+
+    /// Posts an operation through a buffer by `post`, which gets its memory and the context.
+    fn post_buffered(
+        &mut self,
+        link: &Arc<OfiTxLink>,
+        access: RmaAccess,
+        token: Token,
+        post: impl FnOnce(&mut OfiEndpoint, OfiLocalMem, *mut c_void) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        let OfiQueues {
+            ep, buffers, ops, ..
+        } = self;
+        let Ok(buffer) = buffers.take(ep) else {
+            return Err(PostError::Again);
+        };
+        let Some(op) = ops.take(link, access, Some(buffer), token) else {
+            buffers.give_back(buffer);
+            return Err(PostError::Again);
+        };
+        let here = OfiLocalMem {
+            ptr: buffer.data(),
+            len: MAX_PACKET,
+            desc: buffer.desc(),
+        };
+        let posted = post(ep, here, op.context());
+        match posted {
+            Ok(()) => link.rma.posted(access == RmaAccess::Put),
+            Err(_) => ops
+                .give_back(op)
+                .into_iter()
+                .for_each(|buffer| buffers.give_back(buffer)),
+        }
+        posted
+    }
+
+    /// The bytes that are posted. Without room progress tries again; a connection on which operations fail ends.
+    fn bytes(&mut self, posted: Result<(), PostError>, link: &Arc<OfiTxLink>, len: usize) -> usize {
+        match posted {
+            Ok(()) => return len,
+            Err(PostError::Again) if !link.set_blocked(true) => self.blocked.push(link.clone()),
+            Err(PostError::Again) => {}
+            Err(PostError::Failed(error)) => self.failed.push((link.clone(), error)),
+        }
+        0
+    }
+}
+
+/// Whether the error of a post says that the provider does not have the operation, or not with these flags.
+fn is_unsupported(error: c_int) -> bool {
+    let error = u32::try_from(error).unwrap_or(0);
+    matches!(error, FI_EOPNOTSUPP | FI_ENOSYS | FI_EINVAL | FI_EBADFLAGS)
+}

@@ -1,0 +1,204 @@
+//! Registration of user memory that a provider accesses in place (zcopy), at either end: a registration cache for the
+//! domain of a worker.
+
+use super::iface::OfiIface;
+use super::object::{OfiAccess, OfiRegistered};
+use crate::options::Options;
+use crate::sys::lock::MtLock;
+use crate::sys::log;
+use crate::sys::mem_monitor;
+use crate::sys::regcache::{self, CachePolicy, Handle, LocalCache, RegCache};
+use crate::sys::sync::OnceLock;
+use crate::tl::rma::MrKey;
+use std::ffi::c_void;
+use std::io;
+use std::ptr::null_mut;
+use std::sync::{Arc, Weak};
+
+/// Registered user memory. Deregistered when it is dropped, or with the domain, by any thread that does not hold the
+/// lock of the interface.
+pub struct OfiMr {
+    iface: Weak<OfiIface>,
+    registered: OfiRegistered,
+    access: OfiAccess,
+}
+
+impl OfiMr {
+    /// Registers memory in the domain of an endpoint.
+    ///
+    /// # Errors
+    /// The provider's error.
+    ///
+    /// # Safety
+    /// `len` bytes at `base` stay mapped as long as the value, or no operation uses the registration after that.
+    pub unsafe fn new(
+        iface: &Arc<OfiIface>,
+        base: *mut u8,
+        len: usize,
+        access: OfiAccess,
+    ) -> io::Result<OfiMr> {
+        Ok(OfiMr {
+            // SAFETY: the caller's memory.
+            registered: unsafe { iface.register(base, len, access)? },
+            iface: Arc::downgrade(iface),
+            access,
+        })
+    }
+
+    /// The key by which peers access the memory.
+    pub fn key(&self) -> u64 {
+        self.registered.key
+    }
+
+    /// What operations on the memory have to pass.
+    pub fn desc(&self) -> *mut c_void {
+        self.registered.desc
+    }
+}
+
+impl Drop for OfiMr {
+    fn drop(&mut self) {
+        if let Some(iface) = self.iface.upgrade() {
+            iface.deregister(self.registered.index);
+        }
+    }
+}
+
+/// Registers memory in the domain of an endpoint.
+pub struct DomainRegistrar(Weak<OfiIface>);
+
+impl regcache::Registrar for DomainRegistrar {
+    type Region = OfiMr;
+
+    fn register(&self, addr: usize, len: usize) -> io::Result<OfiMr> {
+        let iface = self.0.upgrade().ok_or(io::ErrorKind::NotFound)?;
+        let register = |access| {
+            // SAFETY: the holder of a handle keeps the memory mapped, or ensures that nothing uses the registration any
+            // more.
+            unsafe { OfiMr::new(&iface, addr as *mut u8, len, access) }
+        };
+        // Read-only memory, such as constants, can be sent, too.
+        match register(OfiAccess::All) {
+            Err(e) if is_refused(&e) => register(OfiAccess::ReadOnly),
+            registered => registered,
+        }
+    }
+}
+
+/// Whether the error means that the memory does not allow the access, as for pages that are not writable.
+fn is_refused(e: &io::Error) -> bool {
+    matches!(
+        e.raw_os_error(),
+        Some(libc::EFAULT | libc::EACCES | libc::EPERM | libc::EINVAL)
+    )
+}
+
+/// The registration cache of a domain, created on first use.
+pub struct OfiMrCache {
+    iface: Weak<OfiIface>,
+    cache: OnceLock<Option<Arc<RegCache<DomainRegistrar>>>>,
+    local: MtLock<Option<LocalCache<DomainRegistrar>>>,
+}
+
+impl OfiMrCache {
+    /// `mt`: calls of several threads may overlap.
+    pub fn new(iface: &Arc<OfiIface>, mt: bool) -> OfiMrCache {
+        OfiMrCache {
+            iface: Arc::downgrade(iface),
+            cache: OnceLock::new(),
+            local: MtLock::new(mt, None),
+        }
+    }
+
+    /// The registration of user memory. `writes`: operations write the memory. `None`: it cannot be registered, and its
+    /// data are copied.
+    pub fn register(
+        &self,
+        (ptr, len): (*mut u8, usize),
+        writes: bool,
+        options: &Options,
+    ) -> Option<Handle<OfiMr>> {
+        if len == 0 {
+            return None;
+        }
+        let make = || {
+            let mut policy = CachePolicy::of_all(options);
+            // Memory that cannot be registered is copied: that is not logged.
+            policy.spared = usize::MAX;
+            let watch = mem_monitor::watch(options).clone();
+            RegCache::new(DomainRegistrar(self.iface.clone()), policy, watch)
+                .inspect_err(|e| log::error!("memory cannot be kept registered: {e}"))
+                .ok()
+        };
+        let cache = self.cache.get_or_init(make).as_ref()?;
+        let mut local = self.local.lock();
+        let local = local.get_or_insert_with(|| cache.lookaside());
+        let refused = match local.get(ptr as usize, len) {
+            Ok(memory) if !writes || memory.region().access == OfiAccess::All => {
+                return Some(memory);
+            }
+            Ok(_) => "it cannot be written".to_owned(),
+            Err(e) => e.to_string(),
+        };
+        log::diag!("{len} bytes at {ptr:p} are not registered, and are copied: {refused}");
+        None
+    }
+
+    /// Deregisters unmapped memory. Called periodically.
+    pub fn trim(&self) {
+        if let Some(cache) = self.cache.get().and_then(Option::as_ref) {
+            cache.tidy();
+        }
+    }
+}
+
+/// The memory of a transfer in place.
+pub struct OfiZcopy {
+    /// `None`: operations of this side need no registration of their memory.
+    memory: Option<Handle<OfiMr>>,
+}
+
+impl OfiZcopy {
+    /// What operations on the memory have to pass.
+    pub fn desc(&self) -> *mut c_void {
+        let memory = self.memory.as_ref();
+        memory.map_or(null_mut(), |memory| memory.region().desc())
+    }
+}
+
+/// Registers user memory for the endpoint of a worker. `None` of its functions: its data go by message.
+pub struct OfiRegistrar<'a> {
+    pub mrs: &'a OfiMrCache,
+    pub options: &'a Options,
+    /// Operations of this side pass a registration of their memory (`FI_MR_LOCAL`).
+    pub needs_local: bool,
+    /// Operations of peers pass addresses of this process (`FI_MR_VIRT_ADDR`).
+    pub is_virtual: bool,
+}
+
+impl OfiRegistrar<'_> {
+    /// Memory for operations of this side. `writes`: they write it.
+    pub fn for_own(&self, memory: (*mut u8, usize), writes: bool) -> Option<OfiZcopy> {
+        let memory = if self.needs_local {
+            Some(self.mrs.register(memory, writes, self.options)?)
+        } else {
+            None
+        };
+        Some(OfiZcopy { memory })
+    }
+
+    /// Memory for an operation of the peer, and the key for that. `writes`: it writes the memory.
+    pub fn for_peer(&self, memory: (*mut u8, usize), writes: bool) -> Option<(OfiZcopy, MrKey)> {
+        let memory = self.mrs.register(memory, writes, self.options)?;
+        let key = MrKey {
+            key: memory.region().key(),
+            base: if self.is_virtual {
+                0
+            } else {
+                memory.extent().start as u64
+            },
+        };
+        let memory = Some(memory);
+        Some((OfiZcopy { memory }, key))
+    }
+}

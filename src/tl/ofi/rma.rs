@@ -1,0 +1,121 @@
+//! Puts and gets of a lane: as much is posted at a time as there is room for.
+//!
+//! Short data are copied, by the provider or through buffers: a put completes when its data are copied, a get when they
+//! have arrived. Longer data are transferred in place. Every operation is reported by a completion. Nothing is ordered
+//! by the provider: a fence, and a message that has to come behind a put, wait until all operations have taken effect.
+
+use super::device::OfiDelivery;
+use super::endpoint_rma::{OfiLocalMem, OfiRemoteMem};
+use super::packet::{FLUSH, bare};
+use super::sender::OfiSender;
+use crate::tl::rma::{MrKey, RmaPart};
+use crate::tl::rma_ops::{RmaOps, ZcopyPart};
+use crate::tl::{TlContext, TlZcopy};
+
+impl OfiSender {
+    /// Whether all operations on memory of the peer have taken effect.
+    pub fn is_rma_drained(&self) -> bool {
+        let rma = &self.link.rma;
+        rma.outstanding() == 0 && !(self.awaits_answer() && rma.has_unanswered())
+    }
+
+    /// [`is_rma_drained`](Self::is_rma_drained) for a caller that waits for it: asks the peer for an answer behind
+    /// writes whose completions do not say that they have arrived.
+    pub fn drain_rma(&mut self) -> bool {
+        let rma = &self.link.rma;
+        if rma.outstanding() == 0
+            && self.awaits_answer()
+            && let Some(writes) = rma.to_flush()
+        {
+            match self.iface.send(&bare(self.to, FLUSH, writes), &self.link) {
+                Ok(()) => rma.set_asked(writes),
+                // The next call tries again.
+                Err(_) => self.iface.block(&self.link),
+            }
+        }
+        self.is_rma_drained()
+    }
+
+    fn awaits_answer(&self) -> bool {
+        let rma = self.iface.rma();
+        rma.is_some_and(|rma| rma.delivery == OfiDelivery::Answer)
+    }
+
+    /// Whether the lane puts (`writes`), or gets.
+    fn has_rma(&self, writes: bool) -> bool {
+        let rma = self.iface.rma();
+        rma.is_some_and(|rma| !writes || rma.writes())
+    }
+
+    /// Whether the lane puts registered memory.
+    pub fn can_put(&self) -> bool {
+        self.has_rma(true)
+    }
+
+    fn remote(&self, key: MrKey, addr: u64) -> OfiRemoteMem {
+        OfiRemoteMem {
+            peer: self.link.addr,
+            offset: key.offset(addr),
+            key: key.key,
+        }
+    }
+}
+
+impl RmaOps for OfiSender {
+    unsafe fn rma_bcopy(&mut self, part: RmaPart<'_>) -> Option<bool> {
+        let key = part.key.mr()?;
+        let RmaPart {
+            addr,
+            writes,
+            token,
+            ..
+        } = part;
+        self.has_rma(writes).then_some(())?;
+        let post = |offset, here: *mut u8, left| {
+            let there = self.remote(key, addr.wrapping_add(offset));
+            // SAFETY: `left` bytes of the caller's memory are at `here`.
+            unsafe {
+                if writes {
+                    self.iface.put(&self.link, there, here, left)
+                } else {
+                    self.iface.get(&self.link, there, (here, left), token)
+                }
+            }
+        };
+        // SAFETY: the caller's memory.
+        Some(unsafe { part.by_copies(post) })
+    }
+
+    unsafe fn rma_zcopy(&mut self, part: ZcopyPart<'_>) -> Option<bool> {
+        let TlZcopy::Ofi(zcopy) = part.tl else {
+            return None;
+        };
+        let rma = part.rma;
+        let key = rma.key.mr()?;
+        (self.has_rma(rma.writes) && !rma.data.is_null()).then_some(())?;
+        // A message that is sent now could overtake a put.
+        *part.on_rails = rma.writes;
+        while (*rma.offset as usize) < rma.len {
+            let at = *rma.offset as usize;
+            let here = OfiLocalMem {
+                ptr: rma.data.wrapping_add(at),
+                len: rma.len - at,
+                desc: zcopy.desc(),
+            };
+            let there = self.remote(key, rma.addr.wrapping_add(*rma.offset));
+            // SAFETY: the caller's memory, which `zcopy` keeps registered.
+            let n = unsafe { (self.iface).zcopy(&self.link, there, here, rma.writes, rma.token) };
+            if n == 0 {
+                return Some(false);
+            }
+            *rma.offset += n as u64;
+            *rma.outstanding += 1;
+        }
+        Some(true)
+    }
+
+    /// Nothing is ordered by the provider.
+    fn queues_fence(&self, _context: &TlContext, is_pending: bool) -> bool {
+        is_pending || !self.is_drained()
+    }
+}
