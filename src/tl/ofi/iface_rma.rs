@@ -149,7 +149,8 @@ impl OfiIface {
         self.queues.lock().ops.each_token(link, in_place, act);
     }
 
-    /// Takes the requests that `wanted` selects of gets through buffers of a connection: their ends are not reported any more.
+    /// Takes the requests that `wanted` selects of gets through buffers of a connection: their ends are not
+    /// reported any more.
     pub fn detach(&self, link: &Arc<OfiTxLink>, wanted: &dyn Fn(Token) -> bool) -> Vec<Token> {
         self.queues.lock().ops.detach(link, wanted)
     }

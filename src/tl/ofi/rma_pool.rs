@@ -185,7 +185,8 @@ impl RmaOpPool {
         }
     }
 
-    /// Takes the requests that `wanted` selects of gets through buffers of a connection: their ends are not reported any more.
+    /// Takes the requests that `wanted` selects of gets through buffers of a connection: their ends are not
+    /// reported any more.
     pub fn detach(&mut self, link: &Arc<OfiTxLink>, wanted: impl Fn(Token) -> bool) -> Vec<Token> {
         let mut found = Vec::new();
         let ops: Vec<RmaOpRef> = self.of_link(link).collect();
