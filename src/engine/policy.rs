@@ -45,6 +45,8 @@ pub struct Policy {
     pub rndv_by_messages: bool,
     /// Between devices: get_zcopy (`get_zcopy`, `get_ppln`); else put_zcopy.
     pub rndv_reads: bool,
+    /// The sender of a rendezvous writes into the memory of the receiver, even where the receiver reads by default.
+    pub rndv_writes: bool,
     /// The scheme is selected by size (`UCX_RNDV_SCHEME=auto`).
     pub rndv_by_size: bool,
     /// From this length on a transport that can sends from the user's buffer, bytes. Never 0: an empty message has no
@@ -124,6 +126,10 @@ impl Policy {
             rndv_reads: matches!(
                 options.rndv_scheme,
                 RndvScheme::GetZcopy | RndvScheme::GetPpln
+            ),
+            rndv_writes: matches!(
+                options.rndv_scheme,
+                RndvScheme::PutZcopy | RndvScheme::PutPpln
             ),
             rndv_by_size: options.rndv_scheme == RndvScheme::Auto,
             zcopy_thresh: options.zcopy_thresh.bytes_or(DEFAULT_ZCOPY_THRESH).max(1),

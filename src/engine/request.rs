@@ -16,6 +16,7 @@ use crate::sys::cma::IoSpan;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
 use crate::tl::Token;
+use crate::tl::rma::MrKey;
 use crate::wire::rts_keys::RailStadds;
 use std::ffi::c_void;
 use std::fmt;
@@ -110,13 +111,15 @@ pub struct Request {
     pub id: u64,
 }
 
-/// State of rare operations, which a request owns. Each replaces the one before: a receive has the `Rails` of its RTS
-/// until its device begins, and a `Transfer` from then on.
+/// State of rare operations, which a request owns. Each replaces the one before: a receive has the `Rails` or the
+/// `MrKey` of its RTS until its device begins, and a `Transfer` from then on.
 pub enum Extra {
     /// The sender's list of pieces.
     Pieces(Box<[IoSpan]>),
     /// STADDs of a message at the sender's rails.
     Rails(RailStadds),
+    /// The key by which a message is read.
+    MrKey(MrKey),
     /// A transfer by a device.
     Transfer(Zcopy),
 }
@@ -161,6 +164,14 @@ impl Request {
         match self.extra.as_deref() {
             Some(Extra::Rails(addresses)) => *addresses,
             _ => RailStadds::default(),
+        }
+    }
+
+    /// The key by which the message is read, if there is one.
+    pub fn mr_key(&self) -> Option<MrKey> {
+        match self.extra.as_deref() {
+            Some(Extra::MrKey(key)) => Some(*key),
+            _ => None,
         }
     }
 

@@ -3,6 +3,8 @@
 use crate::wire::header::RtsHdr;
 use crate::wire::rts_keys;
 
+/// Bytes of the key of a registration with libfabric.
+pub const MR_KEY: usize = 4 * size_of::<u32>();
 /// Longest message: the user part of an address space.
 const MAX_MESSAGE: u64 = 1 << 47;
 
@@ -40,6 +42,9 @@ pub enum RtsSource {
     /// Registered with the sender's VCQ: the receiver's TNI reads it. `rails`: a bit for each of the sender's rails
     /// that have STADDs of it, too, which are kept beside the [`RtsInfo`] ([`rts_keys`]).
     Stadd { stadd: Unaligned<u64>, rails: u8 },
+    /// At this address, and registered with libfabric: the receiver's provider reads it, by a key that is kept beside
+    /// the [`RtsInfo`] (the words of a [`MrKey`](crate::tl::rma::MrKey)).
+    MrKey { addr: Unaligned<u64> },
 }
 
 const _: () = assert!(size_of::<RtsInfo>() == 32 && size_of::<RtsSource>() == 13);
@@ -82,10 +87,11 @@ impl From<RtsHdr> for RtsInfo {
 }
 
 impl RtsInfo {
-    /// Bytes of the STADDs that are kept beside it.
+    /// Bytes of the STADDs, or of the key, that are kept beside it.
     pub fn beside(&self) -> usize {
         match self.source {
             RtsSource::Stadd { rails, .. } => rts_keys::len(rails),
+            RtsSource::MrKey { .. } => MR_KEY,
             _ => 0,
         }
     }
@@ -97,7 +103,7 @@ impl RtsSource {
         match self {
             RtsSource::Contiguous(addr) | RtsSource::Rkey { addr, .. } => Some(addr.get()),
             RtsSource::Pieces { list, .. } => Some(list.get()),
-            RtsSource::SenderOnly | RtsSource::Stadd { .. } => None,
+            RtsSource::SenderOnly | RtsSource::Stadd { .. } | RtsSource::MrKey { .. } => None,
         }
     }
 }
@@ -137,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn only_stadds_are_kept_beside_an_rts() {
+    fn only_stadds_and_keys_are_kept_beside_an_rts() {
         let (stadd, rails) = (5.into(), 3);
         let source = RtsSource::Stadd { stadd, rails };
         let steered = RtsInfo {
@@ -145,5 +151,11 @@ mod tests {
             ..info(3, 0)
         };
         assert_eq!((steered.beside(), info(3, 0).beside()), (16, 0));
+        let source = RtsSource::MrKey { addr: stadd };
+        let registered = RtsInfo {
+            source,
+            ..info(3, 0)
+        };
+        assert_eq!((registered.beside(), source.cma_addr()), (16, None));
     }
 }

@@ -60,7 +60,7 @@ pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) 
     let offer = select::rndv::offer(worker, r.peer(), data);
     let (addr, pieces) = match offer {
         RndvOffer::Messages => (0, 0),
-        RndvOffer::Address | RndvOffer::Rkeys | RndvOffer::Stadd => (addr, pieces),
+        _ => (addr, pieces),
     };
     (r.sent, r.payload) = (TxState::AwaitReply, TxPayload::HeaderOnly);
     // SAFETY: the caller's request, whose peer is set.
@@ -79,7 +79,7 @@ pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) 
 /// request.
 ///
 /// # Safety
-/// The request is new or removed from the matcher. The STADDs of the RTS are readable at `beside`.
+/// The request is new or removed from the matcher. What the RTS has beside its header is readable at `beside`.
 pub unsafe fn receive(
     worker: &Worker,
     req: *mut Request,
@@ -127,8 +127,8 @@ unsafe fn fill_rndv(r: &mut Request, peer: &Peer, offer: RtsInfo, beside: *const
     // SAFETY: the peer of a request that is about to be posted.
     r.peer = Some(unsafe { PeerRef::new(peer) });
     r.op = Op::RndvRecv(RndvRecv::new(&offer));
-    // SAFETY: the STADDs of the RTS are readable at `beside`.
-    unsafe { get_zcopy::keep_rails(r, offer, beside) };
+    // SAFETY: what the RTS has beside its header is readable at `beside`.
+    unsafe { get_zcopy::keep_beside(r, offer, beside) };
 }
 
 /// Requests the data in messages: in any case, or only if the sender claims the chunk of `race` before this side does.

@@ -88,7 +88,8 @@ unsafe fn cancel_remote(peer: &Peer, req: *mut Request, status: ucs_status_t) ->
     let r = unsafe { &mut *req };
     let offered = r.id;
     // Without an id it was not announced; without such a lane no device reads it.
-    let may_be_read = offered != 0 && (peer.has_rings() || tx::zcopy::is_possible(peer));
+    let by_key = || peer.resolves_keys().is_some();
+    let may_be_read = offered != 0 && (by_key() || tx::zcopy::is_possible(peer));
     let Some(t) = r.transfer_mut() else {
         return false;
     };

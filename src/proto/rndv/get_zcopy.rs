@@ -3,17 +3,18 @@
 //!
 //! Where memory cannot be registered, or no queue pair leads to the sender, the receiver answers as without keys. Over
 //! Tofu the RTS has the STADD of the memory for the sender's VCQ, and in place of keys a mark for that and the STADDs
-//! for the sender's rails (`wire::rts_keys`), which are kept with the RTS until a receive matches.
+//! for the sender's rails (`wire::rts_keys`), which are kept with the RTS until a receive matches. Over libfabric it
+//! has the words of one key, which are kept so, too.
 
 use super::get_cma::GetStep;
 use crate::engine::peer::Peer;
 use crate::engine::request::{Extra, Request, Zcopy, ZcopyRole};
-use crate::engine::rndv_rts::{RtsInfo, RtsSource};
+use crate::engine::rndv_rts::{MR_KEY, RtsInfo, RtsSource};
 use crate::engine::worker::Worker;
 use crate::proto::select::rndv::RndvOffer;
 use crate::proto::tx::{self, PostResult, zcopy};
 use crate::tl::registrar::OfferedMem;
-use crate::tl::rma::{RmaDevice, RmaKey};
+use crate::tl::rma::{MrKey, RmaDevice, RmaKey};
 use crate::wire::ib_port::MAX_PORTS;
 use crate::wire::rts_keys::{self, RailStadds};
 
@@ -25,7 +26,7 @@ pub const fn bytes(count: u8) -> usize {
     count as usize * KEY
 }
 
-/// Registers the data of a request for the receiver's device, if `offer` has rkeys or a STADD, and inserts the keys
+/// Registers the data of a request for the receiver's device, if `offer` has keys or a STADD, and inserts the keys
 /// before the user's header. Returns their number, one for each local port, 0 if the data cannot be read by a device;
 /// and the address (`addr`) or STADD of the data for the RTS.
 ///
@@ -40,6 +41,7 @@ pub(super) unsafe fn register(
     let device = match offer {
         RndvOffer::Stadd => RmaDevice::Tofu,
         RndvOffer::Rkeys => RmaDevice::Ib,
+        RndvOffer::MrKey => RmaDevice::Ofi,
         RndvOffer::Address | RndvOffer::Messages => return (0, addr),
     };
     let offered = r.data.as_contig().and_then(|source| {
@@ -86,6 +88,11 @@ pub unsafe fn source(
     if count == 0 || worker.ctx.policy.rndv_by_messages {
         return None;
     }
+    let resolved = peer.resolves_keys();
+    if resolved == Some(RmaDevice::Ofi) {
+        let addr = addr.into();
+        return (bytes(count) == MR_KEY).then_some(RtsSource::MrKey { addr });
+    }
     let port = if peer.has_rings() {
         0
     } else {
@@ -107,11 +114,19 @@ pub unsafe fn source(
     })
 }
 
-/// Stores the STADDs of an RTS at the sender's rails in its receive, until [`begin`].
+/// Stores what an RTS has beside its header, the STADDs at the sender's rails or a key, in its receive, until
+/// [`begin`].
 ///
 /// # Safety
-/// The STADDs of the RTS are readable at `beside`.
-pub(super) unsafe fn keep_rails(r: &mut Request, offer: RtsInfo, beside: *const u8) {
+/// It is readable at `beside`.
+pub(super) unsafe fn keep_beside(r: &mut Request, offer: RtsInfo, beside: *const u8) {
+    if let RtsSource::MrKey { .. } = offer.source {
+        // SAFETY: the key is readable at `beside`.
+        let words = unsafe { beside.cast::<[u32; 4]>().read_unaligned() };
+        let key = MrKey::of_words(words.map(u32::from_le));
+        r.extra = Some(Box::new(Extra::MrKey(key)));
+        return;
+    }
     if let RtsSource::Stadd { rails, .. } = offer.source
         && rails != 0
     {
@@ -138,6 +153,7 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> O
             *rkeys.get_mut(zcopy::port(peer)?)? = rkey.get();
             (RmaDevice::Ib, addr.get(), RmaKey::Rkeys(rkeys))
         }
+        RtsSource::MrKey { addr } => (RmaDevice::Ofi, addr.get(), RmaKey::Mr(r.mr_key()?)),
         RtsSource::SenderOnly | RtsSource::Contiguous(_) | RtsSource::Pieces { .. } => return None,
     };
     let memory = (target, r.info.length);

@@ -5,6 +5,7 @@ use crate::engine::peer::{CopyScheme, Peer};
 use crate::engine::rndv_rts::RtsSource;
 use crate::engine::worker::Worker;
 use crate::tl::contract::QpTransport;
+use crate::tl::rma::RmaDevice;
 
 /// Longest message for which an RTR race is possible, bytes: with a big buffer and an empty ring all of it fits, with
 /// parts in every slot, and a sender that stops progressing is not waited for.
@@ -34,6 +35,8 @@ pub enum RndvOffer {
     Rkeys,
     /// Its STADD: the receiver's TNI reads it.
     Stadd,
+    /// Its address and the key of a registration with libfabric: the receiver's provider reads it.
+    MrKey,
 }
 
 /// How the receiver of an RTS gets the data.
@@ -69,14 +72,23 @@ pub fn offer(worker: &Worker, peer: &Peer, data: SentData) -> RndvOffer {
     // An RC queue pair is the lane, or will be, as far as is known.
     let by_queue = matches!(peer.qp_transport(), QpTransport::Unknown | QpTransport::Own);
     let rkeys = policy.rndv_reads && by_queue && peer.inbox.is_none();
-    offered(data, peer.uid == worker.uid, peer.has_rings(), rkeys)
+    let resolved = match peer.resolves_keys() {
+        Some(RmaDevice::Tofu) => Some(RndvOffer::Stadd),
+        Some(RmaDevice::Ofi) if !policy.rndv_writes => Some(RndvOffer::MrKey),
+        _ => None,
+    };
+    offered(data, peer.uid == worker.uid, resolved, rkeys)
 }
 
-/// [`offer`] where the options leave a choice. `to_itself`: the worker sends to itself, by copies; `stadd`: the lane is
-/// Tofu; `rkeys`: the options select get_zcopy, and a queue pair leads to the peer.
-fn offered(data: SentData, to_itself: bool, stadd: bool, rkeys: bool) -> RndvOffer {
+/// [`offer`] where the options leave a choice. `to_itself`: the worker sends to itself, by copies; `resolved`: what an
+/// adapter of the peer reads by, if the lane is Tofu or libfabric; `rkeys`: the options select get_zcopy, and a queue
+/// pair leads to the peer.
+fn offered(data: SentData, to_itself: bool, resolved: Option<RndvOffer>, rkeys: bool) -> RndvOffer {
+    match (data, resolved) {
+        (SentData::Contiguous, Some(resolved)) if !to_itself => return resolved,
+        _ => {}
+    }
     match data {
-        SentData::Contiguous if !to_itself && stadd => RndvOffer::Stadd,
         SentData::Contiguous if !to_itself && rkeys => RndvOffer::Rkeys,
         SentData::Contiguous | SentData::Pieces => RndvOffer::Address,
         SentData::Packed => RndvOffer::Messages,
@@ -103,9 +115,11 @@ fn received(offer: RndvOffer, cma: bool, contig: bool, put: impl Fn() -> bool) -
     match offer {
         RndvOffer::Messages => RndvScheme::Messages,
         RndvOffer::Address | RndvOffer::Rkeys if cma => RndvScheme::Cma,
-        RndvOffer::Stadd | RndvOffer::Rkeys if contig => RndvScheme::GetZcopy,
+        RndvOffer::Stadd | RndvOffer::Rkeys | RndvOffer::MrKey if contig => RndvScheme::GetZcopy,
         RndvOffer::Address | RndvOffer::Rkeys if contig && put() => RndvScheme::PutZcopy,
-        RndvOffer::Address | RndvOffer::Rkeys | RndvOffer::Stadd => RndvScheme::Messages,
+        RndvOffer::Address | RndvOffer::Rkeys | RndvOffer::Stadd | RndvOffer::MrKey => {
+            RndvScheme::Messages
+        }
     }
 }
 
@@ -113,7 +127,7 @@ fn received(offer: RndvOffer, cma: bool, contig: bool, put: impl Fn() -> bool) -
 /// `put`: as for [`scheme`].
 pub fn fallback(scheme: RndvScheme, offer: RndvOffer, put: impl Fn() -> bool) -> RndvScheme {
     match scheme {
-        RndvScheme::GetZcopy if offer == RndvOffer::Rkeys && put() => RndvScheme::PutZcopy,
+        RndvScheme::GetZcopy if offer != RndvOffer::Stadd && put() => RndvScheme::PutZcopy,
         _ => RndvScheme::Messages,
     }
 }
@@ -126,6 +140,7 @@ impl From<RtsSource> for RndvOffer {
             RtsSource::Contiguous(_) | RtsSource::Pieces { .. } => RndvOffer::Address,
             RtsSource::Rkey { .. } => RndvOffer::Rkeys,
             RtsSource::Stadd { .. } => RndvOffer::Stadd,
+            RtsSource::MrKey { .. } => RndvOffer::MrKey,
         }
     }
 }
@@ -179,25 +194,28 @@ mod tests {
     #[test]
     fn an_rts_offers_what_the_device_or_cma_reads() {
         use SentData::{Contiguous, Packed, Pieces};
-        // Data, to itself, by Tofu, by rkeys, offer.
+        let (stadd, mr_key) = (Some(RndvOffer::Stadd), Some(RndvOffer::MrKey));
+        // Data, to itself, by Tofu or libfabric, by rkeys, offer.
         let rows = [
-            (Contiguous, false, false, false, RndvOffer::Address),
-            (Contiguous, false, false, true, RndvOffer::Rkeys),
-            (Contiguous, false, true, false, RndvOffer::Stadd),
-            (Contiguous, true, false, true, RndvOffer::Address),
-            (Contiguous, true, true, false, RndvOffer::Address),
-            (Pieces, false, true, true, RndvOffer::Address),
-            (Packed, false, true, true, RndvOffer::Messages),
+            (Contiguous, false, None, false, RndvOffer::Address),
+            (Contiguous, false, None, true, RndvOffer::Rkeys),
+            (Contiguous, false, stadd, false, RndvOffer::Stadd),
+            (Contiguous, false, mr_key, false, RndvOffer::MrKey),
+            (Contiguous, true, None, true, RndvOffer::Address),
+            (Contiguous, true, stadd, false, RndvOffer::Address),
+            (Pieces, false, stadd, true, RndvOffer::Address),
+            (Pieces, false, mr_key, false, RndvOffer::Address),
+            (Packed, false, stadd, true, RndvOffer::Messages),
         ];
-        for (data, to_itself, stadd, rkeys, expected) in rows {
-            let offer = offered(data, to_itself, stadd, rkeys);
-            assert_eq!(offer, expected, "{data:?} {to_itself} {stadd} {rkeys}");
+        for (data, to_itself, resolved, rkeys, expected) in rows {
+            let offer = offered(data, to_itself, resolved, rkeys);
+            assert_eq!(offer, expected, "{data:?} {to_itself} {resolved:?} {rkeys}");
         }
     }
 
     #[test]
     fn the_receiver_uses_the_fastest_scheme() {
-        use RndvOffer::{Address, Messages, Rkeys, Stadd};
+        use RndvOffer::{Address, Messages, MrKey, Rkeys, Stadd};
         use RndvScheme::{Cma, GetZcopy, Messages as DataMessages, PutZcopy};
         // Offer, CMA, contiguous, put possible, scheme, and the one in its place.
         let rows = [
@@ -212,6 +230,9 @@ mod tests {
             (Rkeys, false, false, true, DataMessages, DataMessages),
             (Stadd, true, true, true, GetZcopy, DataMessages),
             (Stadd, true, false, true, DataMessages, DataMessages),
+            (MrKey, false, true, true, GetZcopy, PutZcopy),
+            (MrKey, false, true, false, GetZcopy, DataMessages),
+            (MrKey, false, false, true, DataMessages, DataMessages),
         ];
         for (offer, cma, contig, put, first, next) in rows {
             let scheme = received(offer, cma, contig, || put);
