@@ -84,6 +84,8 @@ pub fn tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
     let amo = |size, mapped| {
         let (executor, executes) = if peer.has_rings() {
             (AmoExecutor::Adapter, true)
+        } else if peer.resolves_keys().is_some() {
+            (AmoExecutor::Other, worker.tl.has_provider_atomics())
         } else {
             let is_word = size == size_of::<u64>();
             (AmoExecutor::Other, is_word && by_queue(worker, peer))

@@ -77,6 +77,12 @@ impl TlContext {
         amo: AmoOp,
     ) -> Option<io::Result<u64>> {
         let len = amo.size.into();
+        let region = || regions.find(addr, len, |region| region.ofi.clone());
+        // SAFETY: the caller's memory.
+        let by_provider = unsafe { (self.ofi).execute_amo(worker.ofi.as_ref(), region, addr, amo) };
+        if by_provider.is_some() {
+            return by_provider;
+        }
         if self.tofu.amo_by_tni {
             let region = || regions.find(addr, len, |region| region.tofu.clone());
             // SAFETY: the caller's memory.
@@ -92,7 +98,8 @@ impl TlContext {
     pub fn has_amo(&self, device: RmaDevice, amo: AmoOp) -> bool {
         match device {
             RmaDevice::Ib => AmoDesc::new(amo).is_some(),
-            RmaDevice::Ofi => false,
+            // Its provider has all or none, which the lane knows.
+            RmaDevice::Ofi => true,
             RmaDevice::Tofu => TofuAmo::new(amo).is_some_and(|amo| self.tofu.offered.has(amo.verb)),
         }
     }
@@ -151,6 +158,11 @@ impl TlWorker {
         }
     }
 
+    /// Whether a provider of libfabric has atomic operations on memory of peers.
+    pub fn has_provider_atomics(&self) -> bool {
+        self.ofi.as_ref().is_some_and(|ofi| ofi.has_atomics)
+    }
+
     /// Whether a peer may have taken a ring that is not polled yet. One load.
     #[inline(always)]
     pub fn has_new_ring(&self) -> bool {
@@ -198,10 +210,13 @@ impl TlRkey {
             (Some(key), Some(LaneTarget::Tofu(to))) => StaddRegion::new(key, &to.locator, alone),
             _ => None,
         };
-        let ofi = match (&key.ofi, target) {
-            (Some(key), Some(LaneTarget::Ofi(to))) => OfiRemoteRegion::new(key, to),
-            _ => None,
-        };
+        let ofi = key.ofi.as_ref().map(|key| {
+            let reached = match target {
+                Some(LaneTarget::Ofi(to)) => OfiRemoteRegion::new(key, to),
+                _ => None,
+            };
+            reached.unwrap_or_else(|| OfiRemoteRegion::unreached(key))
+        });
         TlRkey {
             ib: key.ib,
             tofu: tofu.unwrap_or_default(),

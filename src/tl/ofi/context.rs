@@ -1,5 +1,6 @@
 //! What a context knows of libfabric: the devices that its workers may use.
 
+use super::amo;
 use super::choice::{self, NAMED};
 use super::device::OfiDevice;
 use super::iface::OfiIface;
@@ -9,6 +10,7 @@ use super::worker::OfiWorker;
 use crate::options::Options;
 use crate::sys::log;
 use crate::tl::iface_params::IfaceParams;
+use crate::tl::program::Program;
 use std::io;
 use std::sync::Arc;
 
@@ -47,6 +49,8 @@ pub struct OfiContext {
     allowed: Vec<&'static str>,
     /// The endpoints of workers.
     pub(super) registry: Arc<OfiRegistry>,
+    /// Providers execute atomic operations on memory of the context, if they have all of them.
+    pub(super) wants_atomics: bool,
 }
 
 /// What all threads of a worker use to register memory. Does not keep the endpoint open.
@@ -58,16 +62,22 @@ pub struct OfiShared {
     is_virtual: bool,
     /// Bytes of the shortest memory that is accessed in place.
     pub zcopy: usize,
+    /// Number of the endpoint in the registry.
+    pub number: u16,
+    /// The provider has all atomic operations on memory of peers.
+    pub has_atomics: bool,
 }
 
 impl OfiShared {
     /// For the threads of a worker with this endpoint.
-    pub fn new(iface: &OfiIface, mrs: Arc<OfiMrCache>, zcopy: usize) -> OfiShared {
+    pub fn new(iface: &OfiIface, mrs: Arc<OfiMrCache>, zcopy: usize, number: u16) -> OfiShared {
         OfiShared {
             mrs,
             needs_local: iface.needs_local,
             is_virtual: iface.is_virtual,
             zcopy,
+            number,
+            has_atomics: iface.has_atomics,
         }
     }
 
@@ -88,7 +98,7 @@ pub const OFI: &str = "ofi";
 impl OfiContext {
     /// Finds the devices that the options allow. There are none where the library or a provider is missing, which is no
     /// error.
-    pub fn new(options: &Options) -> OfiContext {
+    pub fn new(options: &Options, program: Program) -> OfiContext {
         let named = NAMED.into_iter().chain([OFI]);
         let mut devices = choice::usable(options);
         if let Some(first) = devices.first_mut() {
@@ -97,6 +107,7 @@ impl OfiContext {
         OfiContext {
             devices,
             registry: Arc::default(),
+            wants_atomics: amo::wanted(options, program),
             tuning: OfiTuning::new(options),
             allowed: named.filter(|name| options.tls.allows(name)).collect(),
         }

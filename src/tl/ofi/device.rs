@@ -123,6 +123,11 @@ impl OfiDevice {
             && !self.needs(FI_MR_RAW | FI_MR_RMA_EVENT)
     }
 
+    /// Whether its endpoints may have atomic operations on memory of peers.
+    pub fn has_atomics(&self) -> bool {
+        self.has_rma() && self.attributes().caps & u64::from(FI_ATOMIC) != 0
+    }
+
     /// How this side finds out that the data of a write are in the peer's memory.
     pub fn delivery(&self) -> OfiDelivery {
         let order = self.tx().msg_order & self.rx().msg_order;
@@ -145,8 +150,10 @@ impl OfiDevice {
         let Some(fabric) = Libfabric::get() else {
             return self;
         };
-        let found = [true, false].into_iter().find_map(|delivers| {
-            let hints = self.hints_with_rma(fabric, delivers)?;
+        // Whether a completion may say that data have arrived, and whether there are atomic operations.
+        let wanted = [(true, true), (true, false), (false, true), (false, false)];
+        let found = wanted.into_iter().find_map(|(delivers, atomics)| {
+            let hints = self.hints_with_rma(fabric, delivers, atomics)?;
             let devices = list(fabric, &hints).ok()?;
             let same = |device: &OfiDevice| {
                 let names = |device: &OfiDevice| {
@@ -174,13 +181,13 @@ impl OfiDevice {
     }
 
     /// A description of the device with access to memory of peers. `None`: there is no memory for it.
-    fn hints_with_rma(&self, fabric: &Libfabric, delivers: bool) -> Option<Info> {
+    fn hints_with_rma(&self, fabric: &Libfabric, delivers: bool, atomics: bool) -> Option<Info> {
         let hints = hints(fabric)?;
         // SAFETY: the description was made with all of its attributes, and nothing else has it; it frees its strings,
         // of which it has none yet.
         unsafe {
             let info = &mut *hints.0;
-            info.caps |= u64::from(FI_RMA);
+            info.caps |= u64::from(FI_RMA | if atomics { FI_ATOMIC } else { 0 });
             if delivers {
                 (*info.tx_attr).op_flags = FI_DELIVERY_COMPLETE.into();
             }

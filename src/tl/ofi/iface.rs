@@ -3,7 +3,7 @@
 use super::bindings::{FI_MR_LOCAL, FI_MR_VIRT_ADDR, fi_cq_msg_entry};
 use super::buffers::{BufferRef, MAX_PACKET, OfiBufferPool};
 use super::device::OfiDevice;
-use super::endpoint::{BATCH, Completed, OfiEndpoint, PostError};
+use super::endpoint::{BATCH, Completed, FailedOp, OfiEndpoint, PostError};
 use super::fabric::error;
 use super::object::{OfiAccess, OfiRegistered};
 use super::rma_limits::RmaLimits;
@@ -11,6 +11,7 @@ use super::rma_pool::RmaOpPool;
 use super::tx_link::OfiTxLink;
 use crate::sys::lock::MtLock;
 use crate::sys::log;
+use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::RawFd;
@@ -32,9 +33,20 @@ pub(super) struct OfiQueues {
     pub(super) failed: Vec<(Arc<OfiTxLink>, c_int)>,
     /// Operations on memory of peers.
     pub(super) ops: RmaOpPool,
+    /// The connection of the endpoint with itself, for atomic operations.
+    pub(super) own: Option<Arc<OfiTxLink>>,
+    /// Completions that were read while one of an atomic operation was waited for.
+    pub(super) kept: KeptCompletions,
     /// Bytes of the longest write that the provider copies; 0: it copies none.
     pub(super) max_inject_write: usize,
 }
+
+/// Completions that were read and not handled.
+#[derive(Default)]
+pub(super) struct KeptCompletions(pub VecDeque<Result<fi_cq_msg_entry, FailedOp>>);
+
+// SAFETY: the contexts in them name memory of the endpoint's own.
+unsafe impl Send for KeptCompletions {}
 
 /// Used by all threads of a worker.
 pub struct OfiIface {
@@ -48,6 +60,8 @@ pub struct OfiIface {
     pub has_event: bool,
     /// How memory of peers is accessed; `None`: it is not.
     pub(super) rma: Option<RmaLimits>,
+    /// The provider has all atomic operations on memory of peers.
+    pub has_atomics: bool,
     /// Hash of what workers have in common that reach each other, as in their addresses.
     pub fabric: u64,
     /// Operations pass a registration of their memory (`FI_MR_LOCAL`).
@@ -75,6 +89,7 @@ impl OfiIface {
         let ep = OfiEndpoint::open(device, waits, depth)?;
         let iface = OfiIface {
             rma: RmaLimits::new(device, window),
+            has_atomics: ep.has_atomics(),
             max_inject: if device.is_ordered() {
                 device.tx().inject_size
             } else {
@@ -93,6 +108,8 @@ impl OfiIface {
                     blocked: Vec::new(),
                     failed: Vec::new(),
                     ops: RmaOpPool::default(),
+                    own: None,
+                    kept: KeptCompletions::default(),
                     max_inject_write: device.tx().inject_size.min(MAX_PACKET),
                 },
             ),
@@ -125,7 +142,7 @@ impl OfiIface {
     /// Whether the progress thread may sleep until the descriptor is readable.
     pub fn may_wait(&self) -> bool {
         let queues = self.queues.lock();
-        queues.failed.is_empty() && queues.ep.may_wait()
+        queues.failed.is_empty() && queues.kept.0.is_empty() && queues.ep.may_wait()
     }
 
     /// Whether senders wait for room.
@@ -234,7 +251,14 @@ impl OfiIface {
     /// Reads completions, and posts the receive buffers for which there was no room before.
     pub fn poll(&self, entries: &mut [fi_cq_msg_entry; BATCH]) -> Completed {
         let mut queues = self.queues.lock();
-        let completed = queues.ep.poll(entries);
+        let completed = match queues.kept.0.pop_front() {
+            None => queues.ep.poll(entries),
+            Some(Ok(entry)) => {
+                entries[0] = entry;
+                Completed::Some(1)
+            }
+            Some(Err(failed)) => Completed::Failed(failed),
+        };
         if !queues.unposted.is_empty() {
             let unposted = std::mem::take(&mut queues.unposted);
             unposted

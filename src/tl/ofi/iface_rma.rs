@@ -9,6 +9,7 @@ use super::rma_limits::RmaLimits;
 use super::rma_pool::{RmaAccess, RmaOpRef};
 use super::tx_link::OfiTxLink;
 use crate::tl::Token;
+use crate::tl::amo::AmoOp;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -124,6 +125,31 @@ impl OfiIface {
         let mut queues = self.queues.lock();
         let posted = queues.post_op(link, RmaAccess::Zcopy, token, writes, post);
         queues.bytes(posted, link, here.len)
+    }
+
+    /// Posts an atomic operation; the value before it goes to `into`, if there is one. False: there is no room now.
+    ///
+    /// # Safety
+    /// `into` is writable for the size of the word until the request of the token is complete, or detached.
+    pub unsafe fn atomic(
+        &self,
+        link: &Arc<OfiTxLink>,
+        there: OfiRemoteMem,
+        amo: AmoOp,
+        reply: Option<(*mut u8, Token)>,
+    ) -> bool {
+        if (self.rma).is_none_or(|rma| link.rma.outstanding() >= rma.window) {
+            return false;
+        }
+        let post = |ep: &mut OfiEndpoint, here, context| {
+            // SAFETY: the buffer is longer than the operation, which keeps it.
+            unsafe { ep.atomic(here, there, amo, context) }
+        };
+        let mut queues = self.queues.lock();
+        let (into, token) = reply.unwrap_or((null_mut(), Token::NONE));
+        let access = RmaAccess::Get(into, amo.size.into());
+        let posted = queues.post_buffered(link, access, token, post);
+        queues.bytes(posted, link, 1) != 0
     }
 
     /// The connection of an operation that has ended.

@@ -53,6 +53,14 @@ pub fn resources(options: &Options, max_eager: usize) -> Vec<Resource> {
     devices.into_iter().map(resource).collect()
 }
 
+/// What executes atomic operations.
+fn atomics(device: &OfiDevice) -> &'static str {
+    match device.clone().with_rma().has_atomics() {
+        true => "by the provider or by the peer",
+        false => "executed by the peer",
+    }
+}
+
 /// What moves the data of puts and gets.
 fn rma(device: &OfiDevice) -> String {
     let device = device.clone().with_rma();
@@ -81,7 +89,7 @@ fn resource(device: &OfiDevice, max_eager: usize) -> Resource {
             ("am_bcopy", format!("<= {}K", max_eager >> 10)),
             ("fragments", format!("<= {}K", FRAGMENT >> 10)),
             ("put and get", rma(device)),
-            ("atomics", "executed by the peer".into()),
+            ("atomics", atomics(device).into()),
             ("connection", "on demand, to worker".into()),
             ("error handling", "peer failure, keepalive".into()),
         ],

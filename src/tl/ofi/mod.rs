@@ -13,12 +13,15 @@
 //! user memory, `region` that of `ucp_mem_map`, in the domain of each endpoint in the `registry`; `rkey` is the section
 //! of a remote key. `rma` posts puts and gets by `iface_rma`; `rma_limits` bounds them, `rma_pool` has those that are
 //! outstanding, `rma_count` counts them, `rma_completion` handles their ends. `op_context`: what the context of an
-//! operation begins with; `ended_context`: what it leads to.
+//! operation begins with; `ended_context`: what it leads to. `amo`: atomic operations of a provider; `amo_unit`: those
+//! on memory of this process.
 //!
 //! `tx_link`: what the threads share of a connection; `sender` and `lane`: the sending half. `context` and `network`:
 //! what a context knows of the transport; `info`: what queries print.
 
 pub mod address;
+mod amo;
+mod amo_unit;
 #[expect(
     non_camel_case_types,
     dead_code,

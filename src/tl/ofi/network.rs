@@ -24,8 +24,8 @@ impl Network for OfiContext {
     type Sender = OfiSender;
     type Iface<P: Copy + Eq> = OfiWorker<P>;
 
-    fn find(options: &Options, _program: Program, _found: &mut FoundDevices) -> OfiContext {
-        OfiContext::new(options)
+    fn find(options: &Options, program: Program, _found: &mut FoundDevices) -> OfiContext {
+        OfiContext::new(options, program)
     }
 
     fn may_reach(&self) -> bool {

@@ -7,16 +7,24 @@ use super::object::OfiAccess;
 use super::registry::OfiRegistry;
 use super::rkey::{MAX_KEYS, OfiRkey};
 use crate::sys::log;
-use parking_lot::Mutex;
+use crate::tl::rma::MrKey;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What there is for each worker, by the numbers of their endpoints.
+type Numbered<T> = Vec<(u16, T)>;
 
 /// A registered region: it is registered in the domain of each worker of the context when its first key is packed.
 pub struct OfiRegion {
     base: u64,
     len: u64,
     registry: Arc<OfiRegistry>,
+    wants_atomics: bool,
+    /// A key says that the provider executes atomic operations: nothing else does from then on.
+    is_amo_alone: AtomicBool,
     /// Numbers of workers, and the registration in the domain of each.
-    registered: Mutex<Vec<(u16, OfiMr)>>,
+    registered: Mutex<Numbered<OfiMr>>,
 }
 
 impl OfiContext {
@@ -30,6 +38,8 @@ impl OfiContext {
             base,
             len,
             registry: self.registry.clone(),
+            wants_atomics: self.wants_atomics,
+            is_amo_alone: AtomicBool::new(false),
             registered: Mutex::default(),
         })
     }
@@ -38,6 +48,52 @@ impl OfiContext {
 impl OfiRegion {
     /// Keys for all current workers of the context; `None` if there are none.
     pub fn rkey(&self) -> Option<OfiRkey> {
+        let (ifaces, registered) = self.update();
+        let (_, iface) = ifaces.first()?;
+        let atomics = self.wants_atomics && iface.has_atomics && !registered.is_empty();
+        if atomics {
+            // Release: the partner is the load in `is_amo_alone`, for an operation of a peer that has the key.
+            self.is_amo_alone.store(true, Ordering::Release);
+        }
+        (!registered.is_empty()).then(|| OfiRkey {
+            fabric: iface.fabric,
+            base: self.base,
+            len: self.len,
+            atomics,
+            is_virtual: iface.is_virtual,
+            keys: registered
+                .iter()
+                .map(|(number, mr)| (*number, mr.key()))
+                .collect(),
+        })
+    }
+
+    /// Whether the provider, and nothing else, executes atomic operations on it.
+    pub fn is_amo_alone(&self) -> bool {
+        // Acquire: the partner is the store in `rkey`.
+        self.is_amo_alone.load(Ordering::Acquire)
+    }
+
+    /// The endpoint of this number, or else another one of the context, in whose domain the region is registered, and
+    /// the key there.
+    pub fn unit(&self, number: u16) -> Option<(Arc<OfiIface>, MrKey)> {
+        let (ifaces, registered) = self.update();
+        let key_of = |wanted: u16| {
+            let mut all = registered.iter();
+            let (_, mr) = all.find(|&&(known, _)| known == wanted)?;
+            Some(mr.key())
+        };
+        let own = ifaces.iter().filter(|&&(there, _)| there == number);
+        let mut all = own.chain(&ifaces);
+        all.find_map(|(there, iface)| {
+            let key = key_of(*there)?;
+            let base = if iface.is_virtual { 0 } else { self.base };
+            Some((iface.clone(), MrKey { key, base }))
+        })
+    }
+
+    /// Registers the region for the current workers that lack it. Returns their endpoints, and the registrations.
+    fn update(&self) -> (Numbered<Arc<OfiIface>>, MutexGuard<'_, Numbered<OfiMr>>) {
         let mut ifaces = self.registry.ifaces();
         ifaces.truncate(MAX_KEYS);
         let mut registered = self.registered.lock();
@@ -47,18 +103,7 @@ impl OfiRegion {
                 registered.extend(self.register(iface).map(|mr| (*number, mr)));
             }
         }
-        let (_, iface) = ifaces.first()?;
-        (!registered.is_empty()).then(|| OfiRkey {
-            fabric: iface.fabric,
-            base: self.base,
-            len: self.len,
-            atomics: false,
-            is_virtual: iface.is_virtual,
-            keys: registered
-                .iter()
-                .map(|(number, mr)| (*number, mr.key()))
-                .collect(),
-        })
+        (ifaces, registered)
     }
 
     /// Registers the region in a domain. `None`: accesses to its worker go by message.

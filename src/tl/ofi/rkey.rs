@@ -99,6 +99,14 @@ pub struct OfiRemoteRegion {
 }
 
 impl OfiRemoteRegion {
+    /// The part of a key for a peer that its provider does not reach: it says what executes atomic operations.
+    pub fn unreached(rkey: &OfiRkey) -> OfiRemoteRegion {
+        OfiRemoteRegion {
+            atomics: rkey.atomics,
+            ..OfiRemoteRegion::default()
+        }
+    }
+
     /// The part of a key for the domain of a peer; `None`: the key is for another fabric, or for other workers.
     pub fn new(rkey: &OfiRkey, peer: &OfiLocator) -> Option<OfiRemoteRegion> {
         let mut keys = rkey.keys.iter();

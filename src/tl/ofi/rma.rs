@@ -1,4 +1,4 @@
-//! Puts and gets of a lane: as much is posted at a time as there is room for.
+//! Puts, gets and atomic operations of a lane: as much is posted at a time as there is room for.
 //!
 //! Short data are copied, by the provider or through buffers: a put completes when its data are copied, a get when they
 //! have arrived. Longer data are transferred in place. Every operation is reported by a completion. Nothing is ordered
@@ -8,7 +8,7 @@ use super::device::OfiDelivery;
 use super::endpoint_rma::{OfiLocalMem, OfiRemoteMem};
 use super::packet::{FLUSH, bare};
 use super::sender::OfiSender;
-use crate::tl::rma::{MrKey, RmaPart};
+use crate::tl::rma::{AmoKey, AmoPost, MrKey, RmaPart};
 use crate::tl::rma_ops::{RmaOps, ZcopyPart};
 use crate::tl::{TlContext, TlZcopy};
 
@@ -112,6 +112,16 @@ impl RmaOps for OfiSender {
             *rma.outstanding += 1;
         }
         Some(true)
+    }
+
+    fn atomic(&mut self, post: AmoPost) -> Option<bool> {
+        let AmoKey::Mr(key) = post.key else {
+            return None;
+        };
+        self.iface.has_atomics.then_some(())?;
+        let there = self.remote(key, post.addr);
+        // SAFETY: the request has the room until it is complete, or detached.
+        Some(unsafe { (self.iface).atomic(&self.link, there, post.amo, post.reply) })
     }
 
     /// Nothing is ordered by the provider.

@@ -164,7 +164,12 @@ impl<P: Copy + Eq> OfiWorker<P> {
     /// What all threads of the worker use to register memory; `None`: no memory of peers is accessed.
     pub fn shared(&self) -> Option<OfiShared> {
         let mrs = self.mrs.clone()?;
-        Some(OfiShared::new(&self.iface, mrs, self.zcopy))
+        Some(OfiShared::new(
+            &self.iface,
+            mrs,
+            self.zcopy,
+            self.own.number,
+        ))
     }
 
     /// Stops the timer: the worker is awake.

@@ -1,0 +1,168 @@
+//! A worker's endpoint as the unit that executes atomic operations on memory of this process: they are atomic with those
+//! that peers post to it.
+
+use super::amo::AMO_BYTES;
+use super::bindings::fi_cq_msg_entry;
+use super::context::{OfiContext, OfiShared};
+use super::endpoint::{BATCH, Completed, PostError};
+use super::endpoint_rma::{OfiLocalMem, OfiRemoteMem};
+use super::fabric::error;
+use super::iface::{OfiIface, OfiQueues};
+use super::region::OfiRegion;
+use super::rma_pool::RmaAccess;
+use super::tx_link::OfiTxLink;
+use crate::tl::Token;
+use crate::tl::amo::{AmoOp, AmoUnit, load};
+use crate::tl::rma::MrKey;
+use std::ffi::c_void;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Time within which the provider has to execute an operation.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+/// Number of the connection of an endpoint with itself, which no other has.
+const OWN: u32 = u32::MAX;
+
+/// An endpoint, and the key of the word's registration in its domain.
+struct OfiAmoUnit<'a> {
+    iface: &'a OfiIface,
+    key: MrKey,
+    addr: u64,
+}
+
+impl AmoUnit for OfiAmoUnit<'_> {
+    fn step(&mut self, amo: AmoOp) -> Option<io::Result<u64>> {
+        let mut queues = self.iface.queues.lock();
+        Some(queues.execute(self.key, self.addr, amo))
+    }
+}
+
+impl OfiContext {
+    /// Executes an operation on registered memory by the provider, for a peer of a worker. `shared`: that of the worker,
+    /// if it has one; `region`: the memory's region. `None`: processors execute operations on this memory.
+    ///
+    /// # Safety
+    /// `addr` points to `amo.size` bytes of the region and is aligned to them.
+    pub unsafe fn execute_amo(
+        &self,
+        shared: Option<&OfiShared>,
+        region: impl FnOnce() -> Option<Arc<OfiRegion>>,
+        addr: u64,
+        amo: AmoOp,
+    ) -> Option<io::Result<u64>> {
+        if !self.wants_atomics || !self.is_used() {
+            return None;
+        }
+        let region = region().filter(|region| region.is_amo_alone())?;
+        let number = shared.map_or(0, |shared| shared.number);
+        let Some((iface, key)) = region.unit(number) else {
+            let lost = "the endpoints that execute atomic operations on the memory are closed";
+            return Some(Err(io::Error::other(lost)));
+        };
+        let mut unit = OfiAmoUnit {
+            iface: &iface,
+            key,
+            addr,
+        };
+        // SAFETY: the caller's memory is valid.
+        Some(unsafe { unit.execute(addr, amo) })
+    }
+}
+
+impl OfiQueues {
+    /// Executes an operation on memory of this process, and waits for it. Completions of others are kept for
+    /// [`OfiIface::poll`]. Returns the value before it.
+    ///
+    /// # Errors
+    /// The provider's error, or `TimedOut`: it is unknown whether the operation was executed.
+    fn execute(&mut self, key: MrKey, addr: u64, amo: AmoOp) -> io::Result<u64> {
+        let link = self.own_link()?;
+        let there = OfiRemoteMem {
+            peer: link.addr,
+            offset: key.offset(addr),
+            key: key.key,
+        };
+        let buffer = self.buffers.take(&mut self.ep)?;
+        let here = OfiLocalMem {
+            ptr: buffer.data(),
+            len: AMO_BYTES,
+            desc: buffer.desc(),
+        };
+        let op = self
+            .ops
+            .take(&link, RmaAccess::Put, Some(buffer), Token::NONE);
+        let op = op.ok_or(io::ErrorKind::OutOfMemory)?;
+        let until = Instant::now() + MAX_WAIT;
+        loop {
+            // SAFETY: the operation keeps the buffer.
+            match unsafe { self.ep.atomic(here, there, amo, op.context()) } {
+                Ok(()) => break,
+                Err(PostError::Again) if Instant::now() < until => {
+                    self.keep_completions(op.context());
+                }
+                Err(failed) => {
+                    let buffer = self.ops.give_back(op);
+                    buffer
+                        .into_iter()
+                        .for_each(|buffer| self.buffers.give_back(buffer));
+                    return Err(match failed {
+                        PostError::Failed(code) => error(code),
+                        PostError::Again => io::ErrorKind::TimedOut.into(),
+                    });
+                }
+            }
+        }
+        loop {
+            if let Some(ended) = self.keep_completions(op.context()) {
+                // SAFETY: the buffer begins with the result.
+                let old = unsafe { load(buffer.data(), amo.size) };
+                let buffer = self.ops.give_back(op);
+                buffer
+                    .into_iter()
+                    .for_each(|buffer| self.buffers.give_back(buffer));
+                return ended.map(|()| old);
+            }
+            // Buffer and context stay the provider's.
+            if Instant::now() >= until {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+
+    /// Reads completions, and keeps those of other operations than that of `context`, whose result is returned.
+    fn keep_completions(&mut self, context: *mut c_void) -> Option<io::Result<()>> {
+        let mut entries = [fi_cq_msg_entry::default(); BATCH];
+        match self.ep.poll(&mut entries) {
+            Completed::Nothing => None,
+            Completed::Some(n) => {
+                let mut ended = None;
+                for entry in &entries[..n] {
+                    if entry.op_context == context {
+                        ended = Some(Ok(()));
+                    } else {
+                        self.kept.0.push_back(Ok(*entry));
+                    }
+                }
+                ended
+            }
+            Completed::Failed(failed) if failed.context == context => {
+                Some(Err(error(failed.error)))
+            }
+            Completed::Failed(failed) => {
+                self.kept.0.push_back(Err(failed));
+                None
+            }
+        }
+    }
+
+    /// The connection of the endpoint with itself.
+    fn own_link(&mut self) -> io::Result<Arc<OfiTxLink>> {
+        if let Some(link) = &self.own {
+            return Ok(link.clone());
+        }
+        let name = self.ep.name()?;
+        let link = Arc::new(OfiTxLink::new(OWN, self.ep.insert(&name)?));
+        Ok(self.own.insert(link).clone())
+    }
+}
