@@ -26,7 +26,7 @@ fn endpoint_and_peer() {
 fn keys() {
     // LCI v1 sends keys in 16 bytes.
     assert_eq!(MAX_LEN, 16);
-    assert_eq!(size_of::<Rkey>(), 152);
+    assert_eq!(size_of::<Rkey>(), 160);
 }
 
 #[test]

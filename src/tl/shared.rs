@@ -14,7 +14,7 @@ use super::ofi::mr::OfiZcopy;
 use super::ofi::region::OfiRegion;
 use super::ofi::rkey::OfiRemoteRegion;
 use super::program::Program;
-use super::rma::{AmoKey, RmaDevice, RmaKey, Striping};
+use super::rma::{AmoKey, MrKey, RmaDevice, RmaKey, Striping};
 use super::shm::context::ShmContext;
 use super::shm::worker::ShmShared;
 use super::tofu::amo::TofuAmo;
@@ -200,7 +200,8 @@ pub struct TlRkey {
     /// Keys for InfiniBand devices, if there are any.
     pub ib: Option<IbRkey>,
     pub tofu: StaddRegion,
-    pub ofi: OfiRemoteRegion,
+    /// On the heap: most keys have none, and programs have many keys.
+    pub ofi: Option<Box<OfiRemoteRegion>>,
 }
 
 impl TlRkey {
@@ -215,12 +216,12 @@ impl TlRkey {
                 Some(LaneTarget::Ofi(to)) => OfiRemoteRegion::new(key, to),
                 _ => None,
             };
-            reached.unwrap_or_else(|| OfiRemoteRegion::unreached(key))
+            Box::new(reached.unwrap_or_else(|| OfiRemoteRegion::unreached(key)))
         });
         TlRkey {
             ib: key.ib,
             tofu: tofu.unwrap_or_default(),
-            ofi: ofi.unwrap_or_default(),
+            ofi,
         }
     }
 
@@ -251,7 +252,12 @@ impl TlRkey {
         if self.has_stadd(addr, len) {
             return Some(RmaDevice::Tofu);
         }
-        self.ofi.key(addr, len).map(|_| RmaDevice::Ofi)
+        self.ofi_key(addr, len).map(|_| RmaDevice::Ofi)
+    }
+
+    #[inline]
+    fn ofi_key(&self, addr: u64, len: usize) -> Option<MrKey> {
+        self.ofi.as_ref()?.key(addr, len)
     }
 
     /// What an adapter needs to access `len` bytes. `None`: it has no key, or not for all of them.
@@ -260,7 +266,7 @@ impl TlRkey {
         match device {
             RmaDevice::Ib => Some(RmaKey::Rkeys(self.device_keys(addr, len)?.keys)),
             RmaDevice::Tofu => self.tofu.stadd(addr, len).map(RmaKey::Stadd),
-            RmaDevice::Ofi => self.ofi.key(addr, len).map(RmaKey::Mr),
+            RmaDevice::Ofi => self.ofi_key(addr, len).map(RmaKey::Mr),
         }
     }
 
@@ -276,8 +282,8 @@ impl TlRkey {
             (RmaDevice::Ib, _) => None,
             (RmaDevice::Tofu, _) => self.tofu.stadd(addr, size.into()).map(AmoKey::Stadd),
             (RmaDevice::Ofi, _) => {
-                let key = self.ofi.key(addr, size.into());
-                key.filter(|_| self.ofi.atomics).map(AmoKey::Mr)
+                let ofi = self.ofi.as_ref().filter(|ofi| ofi.atomics)?;
+                ofi.key(addr, size.into()).map(AmoKey::Mr)
             }
         }
     }
@@ -302,7 +308,8 @@ impl TlRkey {
     /// Whether an InfiniBand device, or a provider of libfabric, alone executes atomic operations on words of `size`
     /// bytes of the region.
     pub fn is_amo_alone(&self, size: u8) -> bool {
-        size == 8 && self.ib.is_some_and(|keys| keys.atomics.alone) || self.ofi.atomics
+        size == 8 && self.ib.is_some_and(|keys| keys.atomics.alone)
+            || self.ofi.as_ref().is_some_and(|ofi| ofi.atomics)
     }
 }
 

@@ -1,5 +1,5 @@
-//! A worker's endpoint as the unit that executes atomic operations on memory of this process: they are atomic with those
-//! that peers post to it.
+//! A worker's endpoint as the unit that executes atomic operations on memory of this process: they are atomic with
+//! those that peers post to it.
 
 use super::amo::AMO_BYTES;
 use super::bindings::fi_cq_msg_entry;
@@ -39,8 +39,8 @@ impl AmoUnit for OfiAmoUnit<'_> {
 }
 
 impl OfiContext {
-    /// Executes an operation on registered memory by the provider, for a peer of a worker. `shared`: that of the worker,
-    /// if it has one; `region`: the memory's region. `None`: processors execute operations on this memory.
+    /// Executes an operation on registered memory by the provider, for a peer of a worker. `shared`: that of the
+    /// worker, if it has one; `region`: the memory's region. `None`: processors execute operations on this memory.
     ///
     /// # Safety
     /// `addr` points to `amo.size` bytes of the region and is aligned to them.
