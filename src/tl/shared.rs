@@ -77,11 +77,13 @@ impl TlContext {
         amo: AmoOp,
     ) -> Option<io::Result<u64>> {
         let len = amo.size.into();
-        let region = || regions.find(addr, len, |region| region.ofi.clone());
-        // SAFETY: the caller's memory.
-        let by_provider = unsafe { (self.ofi).execute_amo(worker.ofi.as_ref(), region, addr, amo) };
-        if by_provider.is_some() {
-            return by_provider;
+        if self.ofi.has_atomics {
+            let region = || regions.find(addr, len, |region| region.ofi.clone());
+            // SAFETY: the caller's memory.
+            let done = unsafe { (self.ofi).execute_amo(worker.ofi.as_ref(), region, addr, amo) };
+            if done.is_some() {
+                return done;
+            }
         }
         if self.tofu.amo_by_tni {
             let region = || regions.find(addr, len, |region| region.tofu.clone());
@@ -247,7 +249,7 @@ impl TlRkey {
     }
 
     /// The adapter that accesses all of these bytes by a key that was resolved for the peer.
-    #[inline]
+    #[inline(always)]
     pub fn resolved_for(&self, addr: u64, len: usize) -> Option<RmaDevice> {
         if self.has_stadd(addr, len) {
             return Some(RmaDevice::Tofu);

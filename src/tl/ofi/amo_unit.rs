@@ -41,9 +41,11 @@ impl AmoUnit for OfiAmoUnit<'_> {
 impl OfiContext {
     /// Executes an operation on registered memory by the provider, for a peer of a worker. `shared`: that of the
     /// worker, if it has one; `region`: the memory's region. `None`: processors execute operations on this memory.
+    /// To be called only if the context [has](OfiContext::has_atomics) such operations.
     ///
     /// # Safety
     /// `addr` points to `amo.size` bytes of the region and is aligned to them.
+    #[cold]
     pub unsafe fn execute_amo(
         &self,
         shared: Option<&OfiShared>,
@@ -51,9 +53,6 @@ impl OfiContext {
         addr: u64,
         amo: AmoOp,
     ) -> Option<io::Result<u64>> {
-        if !self.wants_atomics || !self.is_used() {
-            return None;
-        }
         let region = region().filter(|region| region.is_amo_alone())?;
         let number = shared.map_or(0, |shared| shared.number);
         let Some((iface, key)) = region.unit(number) else {

@@ -49,8 +49,8 @@ pub struct OfiContext {
     allowed: Vec<&'static str>,
     /// The endpoints of workers.
     pub(super) registry: Arc<OfiRegistry>,
-    /// Providers execute atomic operations on memory of the context, if they have all of them.
-    pub(super) wants_atomics: bool,
+    /// The provider executes atomic operations on memory of the context, if it has all of them.
+    pub has_atomics: bool,
 }
 
 /// What all threads of a worker use to register memory. Does not keep the endpoint open.
@@ -104,10 +104,11 @@ impl OfiContext {
         if let Some(first) = devices.first_mut() {
             *first = first.clone().with_rma();
         }
+        let has_atomics = devices.first().is_some_and(OfiDevice::has_atomics);
         OfiContext {
             devices,
             registry: Arc::default(),
-            wants_atomics: amo::wanted(options, program),
+            has_atomics: has_atomics && amo::wanted(options, program),
             tuning: OfiTuning::new(options),
             allowed: named.filter(|name| options.tls.allows(name)).collect(),
         }

@@ -38,7 +38,7 @@ impl OfiContext {
             base,
             len,
             registry: self.registry.clone(),
-            wants_atomics: self.wants_atomics,
+            wants_atomics: self.has_atomics,
             is_amo_alone: AtomicBool::new(false),
             registered: Mutex::default(),
         })
