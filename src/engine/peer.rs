@@ -154,6 +154,8 @@ pub struct PeerOwner<'a> {
     pub worker: WorkerRef,
     /// Uid of the worker.
     pub uid: u64,
+    /// Process of the worker; 0: shared memory reaches no peer of it.
+    pub pid: u32,
     /// Threads may call the worker concurrently.
     pub mt: bool,
     /// Copies by the kernel are allowed.
@@ -181,7 +183,7 @@ impl Peer {
             losses: 0,
             inbox,
             is_own: uid == owner.uid,
-            same_process: same_pid_ns && inbox.is_some_and(|l| l.id.pid == here.pid),
+            same_process: same_pid_ns && inbox.is_some_and(|l| l.id.pid == owner.pid),
             tx: MtLock::new(
                 owner.mt,
                 PeerTx {

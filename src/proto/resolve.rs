@@ -3,7 +3,8 @@
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerHold};
 use crate::engine::worker::Worker;
-use crate::sys::log;
+use crate::sys::{clock, log};
+use crate::tl::FoundInbox;
 use crate::tl::address::WorkerAddress;
 use crate::tl::reach::Reach;
 
@@ -13,7 +14,7 @@ use crate::tl::reach::Reach;
 /// `UCS_ERR_UNREACHABLE` if no transport that the options allow reaches it.
 pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerHold, ucs_status_t> {
     if let Some(peer) = known_peer(worker, address) {
-        prepare_inbox(worker, &peer, address);
+        prepare_inbox(worker, &peer, None, address);
         return Ok(peer);
     }
     let reach = worker.ctx.tl.reach(&worker.tl, address).map_err(|reason| {
@@ -23,21 +24,22 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerHold, ucs
         );
         UCS_ERR_UNREACHABLE
     })?;
-    let (inbox, target) = match reach {
-        Reach::Inbox(inbox) => (Some(inbox), None),
+    let (found, target) = match reach {
+        Reach::Inbox(found) => (Some(found), None),
         Reach::Network(target) => (None, Some(target)),
     };
+    let inbox = found.map(|found| found.inbox);
     let peer = worker.peer(address.uid, inbox, target);
     let peer = peer.ok_or(UCS_ERR_INVALID_ADDR)?;
-    prepare_inbox(worker, &peer, address);
+    prepare_inbox(worker, &peer, found, address);
     Ok(peer)
 }
 
-/// Prepares a peer with an inbox for the first message.
+/// Prepares a peer with an inbox for the first message. `found`: what a look-up right before has found of the inbox.
 ///
 /// Keeps the target of a fallback, because the ring may not be mappable later, or the receiver may have no memory for
 /// another one. Maps the inbox in advance; a failure is ignored, and the message tries again.
-fn prepare_inbox(worker: &Worker, peer: &Peer, address: &WorkerAddress) {
+fn prepare_inbox(worker: &Worker, peer: &Peer, found: Option<FoundInbox>, address: &WorkerAddress) {
     let Some(inbox) = peer.inbox else { return };
     if !peer.uses_inbox() || peer.uid == worker.uid {
         return;
@@ -52,7 +54,14 @@ fn prepare_inbox(worker: &Worker, peer: &Peer, address: &WorkerAddress) {
     {
         tx.fallback_target = Some(Box::new(target));
     }
-    tx.host_link.map_ahead(inbox);
+    if tx.host_link.is_mapped() {
+        return;
+    }
+    let found = found.unwrap_or_else(|| worker.tl.find_inbox(inbox));
+    if found.is_alive() {
+        peer.set_probed_at(clock::coarse_ms() as u32);
+    }
+    tx.host_link.map_ahead(found);
 }
 
 /// The peer, if it is known with this inbox: the kernel need not be queried again for its owner.

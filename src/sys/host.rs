@@ -18,28 +18,17 @@ pub struct HostId {
     pub ipc_ns: u32,
     /// Inode of the network namespace: the loopback address names the same host only where it is equal.
     pub net_ns: u32,
-    /// Process id in that namespace.
-    pub pid: u32,
 }
 
-/// This process. The pid is read each time (a fork changes it), the rest once.
+/// This process. Read once.
 pub fn place() -> HostId {
-    static FIXED: OnceLock<(u64, u32, u32, u32)> = OnceLock::new();
-    let &(host, pid_ns, ipc_ns, net_ns) = FIXED.get_or_init(|| {
-        (
-            host_hash(),
-            namespace("pid"),
-            namespace("ipc"),
-            namespace("net"),
-        )
-    });
-    HostId {
-        host,
-        pid_ns,
-        ipc_ns,
-        net_ns,
-        pid: std::process::id(),
-    }
+    static PLACE: OnceLock<HostId> = OnceLock::new();
+    *PLACE.get_or_init(|| HostId {
+        host: host_hash(),
+        pid_ns: namespace("pid"),
+        ipc_ns: namespace("ipc"),
+        net_ns: namespace("net"),
+    })
 }
 
 /// Effective user id of this process.
@@ -52,19 +41,34 @@ pub fn address_space_is_limited() -> bool {
     limit(libc::RLIMIT_AS).is_some()
 }
 
-/// Whether the address space of this process was limited a few milliseconds ago, or is: for many calls in a row.
-pub fn address_space_was_limited() -> bool {
+/// Whether the address space of this process was limited a few milliseconds ago, or is: for many queries in a row. Each
+/// place that asks has its own, so that its first query is up to date.
+pub struct RecentLimit {
     /// Coarse milliseconds of the last query, and in bit 0 its result.
-    static KNOWN: AtomicU64 = AtomicU64::new(0);
-    let now = clock::coarse_ms() << 1;
-    // Relaxed: one word; no other data are published by it.
-    let known = KNOWN.load(Ordering::Relaxed);
-    if known & !1 == now {
-        return known & 1 != 0;
+    known: AtomicU64,
+}
+
+impl RecentLimit {
+    #[expect(clippy::new_without_default, reason = "it is a static variable")]
+    pub const fn new() -> Self {
+        Self {
+            known: AtomicU64::new(0),
+        }
     }
-    let is_limited = address_space_is_limited();
-    KNOWN.store(now | u64::from(is_limited), Ordering::Relaxed);
-    is_limited
+
+    /// [`address_space_is_limited`], as the last query of the same few milliseconds has found.
+    pub fn is_limited(&self) -> bool {
+        let now = clock::coarse_ms() << 1;
+        // Relaxed: one word; no other data are published by it.
+        let known = self.known.load(Ordering::Relaxed);
+        if known & !1 == now {
+            return known & 1 != 0;
+        }
+        let is_limited = address_space_is_limited();
+        let known = now | u64::from(is_limited);
+        self.known.store(known, Ordering::Relaxed);
+        is_limited
+    }
 }
 
 /// Longest file that this process may write (`ulimit -f`), bytes, if that is limited.

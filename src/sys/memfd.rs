@@ -114,10 +114,11 @@ impl Memfd {
     }
 }
 
-/// Whether a segment is another user's. True for that of a process whose descriptors are not visible.
-pub fn is_foreign(id: MemfdId) -> bool {
+/// Whether a segment belongs to another user than this one. True for that of a process whose descriptors are not
+/// visible.
+pub fn is_foreign(id: MemfdId, user: u32) -> bool {
     match std::fs::metadata(path_of(id)) {
-        Ok(meta) => meta.uid() != host::user(),
+        Ok(meta) => meta.uid() != user,
         Err(e) => e.kind() == ErrorKind::PermissionDenied,
     }
 }

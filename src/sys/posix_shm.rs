@@ -115,9 +115,9 @@ impl Drop for PosixShm {
     }
 }
 
-/// Whether a file is another user's.
-pub fn is_foreign(key: u64) -> bool {
-    std::fs::symlink_metadata(path(key)).is_ok_and(|meta| meta.uid() != host::user())
+/// Whether a file belongs to another user than this one.
+pub fn is_foreign(key: u64, user: u32) -> bool {
+    std::fs::symlink_metadata(path(key)).is_ok_and(|meta| meta.uid() != user)
 }
 
 /// Whether the owner still has it open; true if that cannot be determined.

@@ -48,14 +48,11 @@ impl SysvSegment {
     /// # Errors
     /// `NotFound` when it is gone; `PermissionDenied`; `InvalidData` for one of another length.
     pub fn attach(number: u32, len: usize) -> io::Result<Self> {
-        let stat = stat(number)?;
-        if stat.shm_perm.uid != host::user() {
+        let found = FoundSegment::find(number)?;
+        if found.user != host::user() {
             return Err(ErrorKind::PermissionDenied.into());
         }
-        if stat.shm_segsz != len {
-            return Err(Error::new(ErrorKind::InvalidData, "not an inbox"));
-        }
-        at(number as i32, len, None)
+        found.attach(len)
     }
 
     /// First byte.
@@ -82,18 +79,58 @@ impl SysvSegment {
     }
 }
 
+/// Another process's block as a look-up has found it, to be attached right after.
+#[derive(Clone, Copy, Debug)]
+pub struct FoundSegment {
+    number: u32,
+    len: usize,
+    user: u32,
+    /// No process has detached it yet.
+    is_never_detached: bool,
+}
+
+impl FoundSegment {
+    /// Looks a block up.
+    ///
+    /// # Errors
+    /// `NotFound` when it is gone; `PermissionDenied`: another user's.
+    pub fn find(number: u32) -> io::Result<Self> {
+        let stat = stat(number)?;
+        Ok(Self {
+            number,
+            len: stat.shm_segsz,
+            user: stat.shm_perm.uid,
+            is_never_detached: stat.shm_dtime == 0,
+        })
+    }
+
+    /// The user that it belongs to.
+    pub fn user(&self) -> u32 {
+        self.user
+    }
+
+    /// Whether it is certain that the process that made it still has it attached: that process runs, and has not
+    /// executed another program. False once any process has detached it.
+    pub fn is_certainly_attached(&self) -> bool {
+        self.is_never_detached
+    }
+
+    /// Attaches it. The caller has checked the user.
+    ///
+    /// # Errors
+    /// `NotFound` when it is gone; `InvalidData`: it is not `len` bytes long.
+    pub fn attach(self, len: usize) -> io::Result<SysvSegment> {
+        if self.len != len {
+            return Err(Error::new(ErrorKind::InvalidData, "not an inbox"));
+        }
+        at(self.number as i32, len, None)
+    }
+}
+
 impl Drop for SysvSegment {
     fn drop(&mut self) {
         // SAFETY: attached once, detached once.
         unsafe { libc::shmdt(self.ptr.as_ptr().cast()) };
-    }
-}
-
-/// Whether a block is another user's. True for a block that this user may not query.
-pub fn is_foreign(number: u32) -> bool {
-    match stat(number) {
-        Ok(stat) => stat.shm_perm.uid != host::user(),
-        Err(e) => e.kind() == ErrorKind::PermissionDenied,
     }
 }
 
@@ -175,6 +212,21 @@ mod tests {
         }
         drop(page);
         assert_eq!(creator_alive(number), Some(false));
+    }
+
+    /// That the process which made a block has it attached is certain until any process detaches it.
+    #[test]
+    fn a_look_up_shows_that_the_maker_is_alive() {
+        let block = SysvSegment::create(4096, None).unwrap();
+        let number = block.number();
+        let find = || FoundSegment::find(number).unwrap();
+        assert_eq!(find().user(), host::user());
+        assert!(find().is_certainly_attached());
+        assert!(find().attach(8192).is_err(), "another length");
+        let again = find().attach(4096).unwrap();
+        assert!(find().is_certainly_attached());
+        drop(again);
+        assert!(!find().is_certainly_attached());
     }
 
     #[test]

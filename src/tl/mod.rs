@@ -77,6 +77,6 @@ pub use shm::host_link::HostLink;
 pub use shm::info::{cma as cma_lane, ring as ring_lane};
 pub use shm::split_copy::{Chunks, NextChunk, SplitCopy, SplitCopyId};
 pub use shm::split_write::SplitWrite;
-pub use shm::{InboxLocator, RingOwner};
+pub use shm::{FoundInbox, InboxLocator, RingOwner};
 pub use target::{FallbackTarget, LaneTarget};
 pub use token::Token;

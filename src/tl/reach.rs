@@ -4,7 +4,7 @@ use super::address::WorkerAddress;
 use super::network::Network;
 use super::networks::networks;
 use super::oob::OobTarget;
-use super::shm::InboxLocator;
+use super::shm::{FoundInbox, InboxLocator};
 use super::{FallbackTarget, LaneTarget, TlContext, TlWorker, ib, shm};
 use crate::sys::log;
 
@@ -12,7 +12,7 @@ use crate::sys::log;
 #[derive(Clone, Debug)]
 pub enum Reach {
     /// At its inbox in shared memory.
-    Inbox(InboxLocator),
+    Inbox(FoundInbox),
     /// Through a network.
     Network(LaneTarget),
 }
@@ -51,26 +51,27 @@ impl TlContext {
         let own = &worker.own;
         let is_self = own.uid == to.uid;
         let inbox = if is_self {
-            own.inbox()
+            own.inbox().map(FoundInbox::from)
         } else {
-            self.shm.target(own.shm.as_ref(), to.shm.as_ref())
+            let user = worker.shm.user;
+            self.shm.target(user, own.shm.as_ref(), to.shm.as_ref())
         };
-        let Some(inbox) = inbox else {
+        let Some(found) = inbox else {
             let target = self.network_target(own, to).map(Reach::Network);
             return target.ok_or_else(|| self.unreachable_reason(own, to));
         };
         if !is_self
-            && let Some(e) = inbox.mapping_error()
+            && let Some(e) = found.inbox.mapping_error()
             && let Some(target) = self.network_target(own, to)
         {
             log::warn!(
                 "worker {:#x} (pid {}) is not reached by shared memory, which cannot be mapped: {e} (ulimit -v)",
                 to.uid,
-                inbox.id.pid
+                found.inbox.id.pid
             );
             return Ok(Reach::Network(target));
         }
-        Ok(Reach::Inbox(inbox))
+        Ok(Reach::Inbox(found))
     }
 
     /// Why no transport leads from the worker at `own` to that at `to`: the reason that the user can change first.
@@ -100,6 +101,11 @@ impl TlWorker {
     /// The worker's own inbox, if it has one.
     pub fn inbox(&self) -> Option<InboxLocator> {
         self.own.inbox()
+    }
+
+    /// What a look-up finds of a peer's inbox.
+    pub fn find_inbox(&self, inbox: InboxLocator) -> FoundInbox {
+        inbox.find(self.shm.user).unwrap_or(inbox.into())
     }
 
     /// The lane to the worker at `to` in place of one through shared memory that cannot be made.

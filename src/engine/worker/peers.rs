@@ -67,6 +67,7 @@ impl Worker {
             // SAFETY: the worker frees its peers when it is destroyed.
             worker: unsafe { WorkerRef::new(self) },
             uid: self.uid,
+            pid: self.tl.inbox().map_or(0, |inbox| inbox.id.pid),
             mt: self.mt,
             cma_allowed: self.ctx.cma_allowed(),
             stats: &self.stats,

@@ -1,10 +1,10 @@
 //! Shared memory's section of a worker address: the inboxes that a worker can map.
 #![forbid(unsafe_code)]
 
-use super::InboxLocator;
 use super::context::ShmContext;
 use super::outbox::{Outbox, WaitingBox};
-use crate::sys::host;
+use super::{FoundInbox, InboxLocator};
+use crate::sys::host::{self, RecentLimit};
 use crate::sys::memfd::MemfdId;
 use crate::wire::le_struct::packed;
 use std::io;
@@ -32,6 +32,9 @@ packed! {
         flags: u8,
     }
 }
+
+/// The limit of address space when an endpoint was created.
+static ENDPOINTS: RecentLimit = RecentLimit::new();
 
 impl InboxLocator {
     /// The inbox that a section names.
@@ -64,19 +67,10 @@ impl InboxLocator {
         }
     }
 
-    /// Maps the inbox before the first message. `None` after a failure: the message tries again. Not where the address
-    /// space is limited: endpoints that are not used need no mapping.
-    pub fn map_ahead(self) -> Option<WaitingBox> {
-        if host::address_space_is_limited() {
-            return None;
-        }
-        Outbox::prepare(self).ok()
-    }
-
     /// Why the inbox of another worker cannot be mapped. Tried in advance only where the address space is limited;
     /// otherwise the first operation maps it. An inbox that does not exist any more is found later.
     pub fn mapping_error(self) -> Option<io::Error> {
-        if !host::address_space_is_limited() {
+        if !ENDPOINTS.is_limited() {
             return None;
         }
         let error = Outbox::probe(self).err();
@@ -84,20 +78,33 @@ impl InboxLocator {
     }
 }
 
+impl FoundInbox {
+    /// Maps the inbox before the first message. `None` after a failure: the message tries again. Not where the address
+    /// space is limited: endpoints that are not used need no mapping.
+    pub fn map_ahead(self) -> Option<WaitingBox> {
+        if ENDPOINTS.is_limited() {
+            return None;
+        }
+        Outbox::prepare(self).ok()
+    }
+}
+
 impl ShmContext {
-    /// The inbox at `to`, if a worker with the section `own` can map it and is reached in return.
+    /// The inbox at `to`, if a worker with the section `own`, whose inbox belongs to `user`, can map it and is reached
+    /// in return.
     pub fn target(
         &self,
+        user: u32,
         own: Option<&ShmLocator>,
         to: Option<&ShmLocator>,
-    ) -> Option<InboxLocator> {
+    ) -> Option<FoundInbox> {
         // Without an inbox the peer could not reply.
         own?;
         let shm = to.filter(|_| self.is_allowed)?;
         let here = host::place();
         let inbox = InboxLocator::of(shm);
-        let near = shm.host == here.host && inbox.reachable_from(here);
-        (near && !inbox.is_foreign()).then_some(inbox)
+        let is_near = shm.host == here.host && inbox.reachable_from(here);
+        if is_near { inbox.find(user) } else { None }
     }
 
     /// Why a worker with the section `own` reaches none by shared memory, though it is allowed.

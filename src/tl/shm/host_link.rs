@@ -2,7 +2,7 @@
 
 use super::close::CloseAnswer;
 use super::outbox::{Outbox, WaitingBox};
-use super::{InboxLocator, RingOwner};
+use super::{FoundInbox, InboxLocator, RingOwner};
 use crate::tl::Lane;
 use std::io;
 
@@ -17,9 +17,9 @@ pub struct HostLink {
 
 impl HostLink {
     /// Maps the peer's inbox before the first message, unless it is mapped, or address space is limited.
-    pub fn map_ahead(&mut self, inbox: InboxLocator) {
+    pub fn map_ahead(&mut self, found: FoundInbox) {
         if self.waiting.is_none() {
-            self.waiting = inbox.map_ahead();
+            self.waiting = found.map_ahead();
         }
     }
 
@@ -114,12 +114,12 @@ mod tests {
         };
         let mut link = HostLink::default();
         for _ in 0..2 {
-            link.map_ahead(inbox.locator());
+            link.map_ahead(inbox.locator().into());
             assert!(link.is_mapped());
             link.unmap();
             assert!(!link.is_mapped());
         }
-        link.map_ahead(inbox.locator());
+        link.map_ahead(inbox.locator().into());
         let Ok(Lane::Shm(mut outbox)) = link.open(inbox.locator(), &me) else {
             panic!("no ring");
         };

@@ -43,6 +43,8 @@ pub struct Inbox {
     identity: Memfd,
     memory: OwnInbox,
     key: u64,
+    /// The user that the memory belongs to.
+    user: u32,
     /// Shows in other PID namespaces that the owner is alive, if the lock is available.
     liveness_place: Option<LivenessLock>,
     table: InboxTable,
@@ -71,6 +73,7 @@ impl Inbox {
             identity,
             memory,
             key,
+            user: host::user(),
             liveness_place: is_block.then(|| LivenessLock::hold(key).ok()).flatten(),
             table,
             accepted: [0; RINGS.div_ceil(64)],
@@ -94,6 +97,11 @@ impl Inbox {
                 .as_ref()
                 .map_or(0, |_| liveness_lock::place()),
         }
+    }
+
+    /// The user that the inbox belongs to: that of the process when it was created.
+    pub fn user(&self) -> u32 {
+        self.user
     }
 
     /// The doorbell; not to be used after the inbox is dropped.

@@ -33,7 +33,9 @@ pub mod worker;
 
 use crate::sys::host::HostId;
 use crate::sys::memfd::{self, MemfdId};
+use crate::sys::sysv::FoundSegment;
 use crate::sys::{posix_shm, sysv};
+use std::io::ErrorKind;
 
 /// Location of a worker's inbox: what peers need to send to it and to detect that its process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,29 @@ pub struct InboxLocator {
     pub key: u64,
     /// Where the owner holds the liveness lock of the key ([`crate::sys::liveness_lock::place`]); 0 if it holds none.
     pub liveness_place: u32,
+}
+
+/// An inbox, and what a look-up has found of it: one that is mapped right after need not be looked up again.
+#[derive(Clone, Copy, Debug)]
+pub struct FoundInbox {
+    pub inbox: InboxLocator,
+    /// Its segment, whose user was checked. `None`: another kind of memory, or it was not looked up.
+    segment: Option<FoundSegment>,
+}
+
+impl From<InboxLocator> for FoundInbox {
+    /// An inbox that was not looked up.
+    fn from(inbox: InboxLocator) -> Self {
+        let segment = None;
+        Self { inbox, segment }
+    }
+}
+
+impl FoundInbox {
+    /// Whether the look-up has shown that the owner is alive. False: that is not known.
+    pub fn is_alive(&self) -> bool {
+        (self.segment).is_some_and(|segment| segment.is_certainly_attached())
+    }
 }
 
 /// The kind of memory of an inbox.
@@ -89,14 +114,21 @@ impl InboxLocator {
         }
     }
 
-    /// Whether another user owns the inbox: neither side may map memory of the other one, not even root. The result is
-    /// the same at both sides, so that both select the same transport. Costs a look-up.
-    pub fn is_foreign(&self) -> bool {
-        match self.kind() {
-            InboxKind::Block => sysv::is_foreign(self.key as u32),
-            InboxKind::Named => posix_shm::is_foreign(self.key),
-            InboxKind::File => memfd::is_foreign(self.id),
-        }
+    /// Looks the inbox up for a worker whose own inbox belongs to this user. `None`: it belongs to another one. Neither
+    /// side may map memory of the other one then, not even root. Both sides compare the owners of the two inboxes,
+    /// which do not change when a process changes its user: both select the same transport. An inbox that is gone is
+    /// found.
+    pub fn find(self, user: u32) -> Option<FoundInbox> {
+        let mut found = FoundInbox::from(self);
+        let is_foreign = match self.kind() {
+            InboxKind::Block => match FoundSegment::find(self.key as u32) {
+                Ok(segment) => found.segment.insert(segment).user() != user,
+                Err(e) => e.kind() == ErrorKind::PermissionDenied,
+            },
+            InboxKind::Named => posix_shm::is_foreign(self.key, user),
+            InboxKind::File => memfd::is_foreign(self.id, user),
+        };
+        (!is_foreign).then_some(found)
     }
 
     /// PID of the owner in the PID namespace `here`, if it is visible there.

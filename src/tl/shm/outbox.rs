@@ -7,9 +7,10 @@ use super::memory::{Theirs, cannot_add_rings};
 use super::order::Epoch;
 use super::ring::{BodyError, CancelCounter, Producer, Unusable};
 use super::split_copy::{SplitCopy, SplitCopyId};
-use super::{InboxLocator, RingOwner};
+use super::{FoundInbox, InboxLocator, RingOwner};
+use crate::sys::copy;
+use crate::sys::host::{self, RecentLimit};
 use crate::sys::sync::Ordering;
-use crate::sys::{copy, host};
 use crate::wire::header::{Kind, NoteHdr};
 use std::io;
 use std::ptr::NonNull;
@@ -17,6 +18,9 @@ use std::ptr::NonNull;
 mod waiting;
 pub use waiting::WaitingBox;
 use waiting::{WaitingOutbox, boxed_in};
+
+/// The limit of address space when a ring was taken in an inbox that was mapped before.
+static FIRST_MESSAGES: RecentLimit = RecentLimit::new();
 
 /// The sending end of a ring: its producer, the mappings of its memory, and the wakeup of its receiver.
 pub struct Outbox {
@@ -54,8 +58,8 @@ impl Outbox {
     ///
     /// # Errors
     /// `NotFound`: the peer is gone. Else errors of the system.
-    pub fn prepare(peer: InboxLocator) -> io::Result<WaitingBox> {
-        let memory = Theirs::open(peer)?;
+    pub fn prepare(found: FoundInbox) -> io::Result<WaitingBox> {
+        let memory = Theirs::open(found)?;
         let search = memory.table().begin_search();
         memory.touch(search);
         Ok(WaitingBox::new(WaitingOutbox {
@@ -90,7 +94,7 @@ impl Outbox {
                 if waits.is_due()? {
                     let (waits, place) = known.into_parts();
                     // The limit may have been set since the inbox was mapped.
-                    let is_limited = host::address_space_was_limited();
+                    let is_limited = FIRST_MESSAGES.is_limited();
                     (waits.memory, waits.search, is_limited, place)
                 } else {
                     waits.tries += 1;

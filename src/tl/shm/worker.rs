@@ -49,6 +49,8 @@ pub struct ShmWorker<P> {
 pub struct ShmShared {
     /// That of the worker's inbox.
     pub doorbell: Doorbell,
+    /// The user that the inbox belongs to.
+    pub user: u32,
 }
 
 impl<P: Copy + Eq> ShmWorker<P> {
@@ -92,6 +94,7 @@ impl<P: Copy + Eq> ShmWorker<P> {
         let doorbell = self.inbox.as_ref().map(Inbox::doorbell);
         ShmShared {
             doorbell: doorbell.unwrap_or_else(Doorbell::unconnected),
+            user: self.inbox.as_ref().map_or(0, Inbox::user),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::sys::sysv::SysvSegment;
 use crate::tl::shm::big_buf::{BIG_BUF_BYTES, BigBufs};
 use crate::tl::shm::inbox::{FRONT_LEN, InboxTable, RingSearch, start_at};
 use crate::tl::shm::ring::{BodyError, BodySource, RingMem, RingParts, Start};
-use crate::tl::shm::{InboxKind, InboxLocator};
+use crate::tl::shm::{FoundInbox, InboxKind, InboxLocator};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -63,9 +63,17 @@ impl Theirs {
     ///
     /// # Errors
     /// `NotFound`: the inbox does not exist any more. Else errors of the system.
-    pub(in crate::tl::shm) fn open(peer: InboxLocator) -> io::Result<Self> {
+    pub(in crate::tl::shm) fn open(found: impl Into<FoundInbox>) -> io::Result<Self> {
+        let FoundInbox {
+            inbox: peer,
+            segment,
+        } = found.into();
         let front = match peer.kind() {
-            InboxKind::Block => SysvSegment::attach(peer.key as u32, FRONT_LEN)?.into_mapping(),
+            InboxKind::Block => match segment {
+                Some(segment) => segment.attach(FRONT_LEN),
+                None => SysvSegment::attach(peer.key as u32, FRONT_LEN),
+            }?
+            .into_mapping(),
             InboxKind::Named => PosixShm::open(peer.key, FILE_LEN)?.map(0, FRONT_LEN)?,
             InboxKind::File => Memfd::open(peer.id, FILE_LEN as u64)?.map(0, FRONT_LEN, None)?,
         };
