@@ -257,6 +257,10 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
         peer.get().status() != UCS_OK
     }
 
+    fn was_destroyed(self, peer: PeerRef) -> bool {
+        peer.get().was_destroyed()
+    }
+
     fn longest_record(self) -> usize {
         longest_record(&self.worker.ctx.tl.tcp.policy.am_limits)
     }

@@ -195,6 +195,10 @@ pub trait Sink: Copy {
     /// Whether a peer has failed.
     fn has_failed(self, peer: Self::Peer) -> bool;
 
+    /// Whether the worker of a peer on this host, which has closed its ring, was destroyed. Costs no system call where
+    /// there is a lane to it.
+    fn was_destroyed(self, peer: Self::Peer) -> bool;
+
     /// Bytes of the longest record that the layer above sends.
     fn longest_record(self) -> usize;
 

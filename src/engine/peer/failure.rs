@@ -3,6 +3,7 @@
 use super::Peer;
 use crate::ctypes::*;
 use crate::sys::host;
+use crate::tl::Lane;
 use std::sync::atomic::Ordering;
 
 impl Peer {
@@ -17,6 +18,16 @@ impl Peer {
                 Ordering::Relaxed,
             )
             .is_ok()
+    }
+
+    /// Whether its worker, which has closed its ring, was destroyed. The lane to it shows that in mapped memory;
+    /// without one it costs a file system look-up.
+    pub fn was_destroyed(&self) -> bool {
+        let tx = self.tx.lock();
+        let mapped = tx.lane.as_ref().filter(|lane| lane.is_mapped());
+        let is_abandoned = mapped.map(Lane::is_abandoned);
+        drop(tx);
+        is_abandoned.unwrap_or_else(|| self.is_dead())
     }
 
     /// Whether its worker or process on this host is gone. Costs a file system look-up.

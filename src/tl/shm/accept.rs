@@ -64,7 +64,7 @@ pub fn free_finished<S: Sink>(shm: &mut ShmWorker<S::Peer>, sink: S) {
         if finished {
             // A sender that is destroyed closes its ring: its failure is raised without waiting for the next liveness
             // check.
-            if !gone && sink.is_dead(ring.peer) {
+            if !gone && sink.was_destroyed(ring.peer) {
                 sink.lane_down(ring.peer, UCS_ERR_CONNECTION_RESET);
             }
             if sink.with_cma(ring.peer, |cma| cma.detach(&ring.consumer)) {
