@@ -17,6 +17,7 @@ use super::policy::Policy;
 use super::request::Request;
 use super::stats::{PeerEntry, StatsPage};
 use crate::ctypes::*;
+use crate::sys::copy::{prefetch_to_read, prefetch_to_write};
 use crate::sys::fork::DisabledInChild;
 use crate::sys::lock::MtLock;
 use crate::tl::contract::QpTransport;
@@ -231,6 +232,16 @@ impl Peer {
     #[inline(always)]
     pub(super) fn worker_ref(&self) -> WorkerRef {
         self.worker
+    }
+
+    /// Prefetches what the connection of an incoming ring reads and writes.
+    pub fn prefetch_for_ring(&self) {
+        prefetch_to_read(&raw const self.uid);
+        prefetch_to_read(&raw const self.inbox);
+        prefetch_to_read(&raw const self.status);
+        prefetch_to_write(&raw const self.references);
+        prefetch_to_write(&raw const self.cma_state);
+        prefetch_to_write(&raw const self.stats);
     }
 
     /// Copies from and to its memory.

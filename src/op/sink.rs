@@ -208,6 +208,10 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
         Some(unsafe { PeerRef::new(&peer) })
     }
 
+    fn prefetch_peer(self, uid: u64) {
+        self.worker.prefetch_peer(uid);
+    }
+
     fn incoming_peer(self, uid: u64) -> PeerRef {
         // SAFETY: a local variable of a progress call, and then the peer of a connection.
         unsafe { PeerRef::new(&self.worker.peer_from_incoming(uid)) }
@@ -253,12 +257,12 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
         peer.get().is_dead()
     }
 
-    fn has_failed(self, peer: PeerRef) -> bool {
-        peer.get().status() != UCS_OK
-    }
-
     fn was_destroyed(self, peer: PeerRef) -> bool {
         peer.get().was_destroyed()
+    }
+
+    fn has_failed(self, peer: PeerRef) -> bool {
+        peer.get().status() != UCS_OK
     }
 
     fn longest_record(self) -> usize {

@@ -35,3 +35,4 @@ pub mod sync;
 pub mod sysv;
 pub mod thread;
 pub mod timer;
+pub mod uid_hash;

@@ -183,6 +183,9 @@ pub trait Sink: Copy {
     /// How to connect to a peer.
     fn contact(self, peer: Self::Peer) -> PeerContact;
 
+    /// Prefetches what [`local_peer`](Self::local_peer) and the connection of a ring read of a peer that may be known.
+    fn prefetch_peer(self, uid: u64);
+
     /// What is known of a peer. Takes its locks: for rare events.
     fn state(self, peer: Self::Peer) -> PeerState;
 
@@ -192,12 +195,12 @@ pub trait Sink: Copy {
     /// Whether a peer on this host is dead: its process or its worker has ended. Costs system calls.
     fn is_dead(self, peer: Self::Peer) -> bool;
 
-    /// Whether a peer has failed.
-    fn has_failed(self, peer: Self::Peer) -> bool;
-
     /// Whether the worker of a peer on this host, which has closed its ring, was destroyed. Costs no system call where
     /// there is a lane to it.
     fn was_destroyed(self, peer: Self::Peer) -> bool;
+
+    /// Whether a peer has failed.
+    fn has_failed(self, peer: Self::Peer) -> bool;
 
     /// Bytes of the longest record that the layer above sends.
     fn longest_record(self) -> usize;

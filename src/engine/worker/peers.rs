@@ -28,6 +28,13 @@ impl Worker {
         (known == inbox || inbox.is_none() || known.is_none()).then_some(peer)
     }
 
+    /// Prefetches what an incoming ring of a peer needs of it, if it is known.
+    pub fn prefetch_peer(&self, uid: u64) {
+        if let Some(peer) = self.peers.lock().get(&uid) {
+            peer.prefetch_for_ring();
+        }
+    }
+
     /// The peer that a connection comes from.
     pub fn peer_from_incoming(&self, uid: u64) -> PeerHold {
         self.peer_or(uid, true, || Peer::new(&self.as_owner(), uid, None, None))

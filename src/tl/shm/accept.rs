@@ -23,6 +23,9 @@ pub fn accept<S: Sink>(shm: &mut ShmWorker<S::Peer>, doorbell: &Doorbell, sink: 
     if shm.rings.len() + accepted.len() > shm.rings.capacity() && expected > shm.rings.len() {
         shm.rings.reserve_exact(expected - shm.rings.len());
     }
+    for (_, sender) in &accepted {
+        sink.prefetch_peer(sender.uid);
+    }
     for (index, sender) in accepted {
         let Some(peer) = sink.local_peer(sender.uid, sender.inbox) else {
             log::error!(
