@@ -232,7 +232,7 @@ fn lanes_at_loopback(options: &[(&CStr, &CStr)]) -> [Vec<String>; 2] {
         assert_eq!(sent, got);
     }
     let names = |ep| {
-        let lanes = lane_info::of(peer(ep)).into_iter();
+        let lanes = lane_info::of(peer(ep));
         lanes.map(|lane| lane.name.to_string()).collect()
     };
     let lanes = [names(client), names(server.accepted()[0])];

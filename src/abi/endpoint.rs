@@ -261,8 +261,9 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
                 return invalid("ucp_ep_query", "transports.entries is null");
             }
             let lanes = lane_info::of(e.peer());
-            let n = lanes.len().min(out.num_entries as usize);
-            for (i, lane) in lanes.iter().take(n).enumerate() {
+            let mut n = 0;
+            for (i, lane) in lanes.take(out.num_entries as usize).enumerate() {
+                n += 1;
                 write_entry(
                     out.entries.byte_add(i * out.entry_size),
                     out.entry_size,
@@ -270,7 +271,7 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
                     lane.name.device,
                 );
             }
-            out.num_entries = n as u32;
+            out.num_entries = n;
         }
     }
     UCS_OK
@@ -315,7 +316,7 @@ pub unsafe extern "C" fn ucp_ep_print_info(ep: ucp_ep_h, stream: *mut libc::FILE
             "#\n# UCP endpoint {ep:p}\n#\n#               peer: worker {:#x}\n",
             e.peer().uid
         );
-        for (i, lane) in lane_info::of(e.peer()).iter().enumerate() {
+        for (i, lane) in lane_info::of(e.peer()).enumerate() {
             text += &format!("#            lane[{i}]:  {}\n", lane.name);
         }
         let (worker, peer) = (e.worker.get(), e.peer());

@@ -5,9 +5,14 @@ use crate::tl::lane_info::{LaneInfo, LaneState, MAX_LATENCY};
 use crate::tl::{LaneTarget, cma_lane, ring_lane};
 
 /// The lanes to a peer; that for short messages is the first.
-pub fn of(peer: &Peer) -> Vec<LaneInfo> {
+pub fn of(peer: &Peer) -> impl Iterator<Item = LaneInfo> {
+    let (first, second) = lanes(peer);
+    first.into_iter().chain(second)
+}
+
+fn lanes(peer: &Peer) -> (Option<LaneInfo>, Option<LaneInfo>) {
     if !peer.uses_inbox() {
-        return by_network(peer).into_iter().collect();
+        return (by_network(peer), None);
     }
     let worker = peer.worker();
     let transport = if peer.uid == worker.uid {
@@ -17,17 +22,13 @@ pub fn of(peer: &Peer) -> Vec<LaneInfo> {
     } else {
         c"sysv"
     };
-    let short = ring_lane(transport);
-    let mut lanes = vec![short];
-    if !peer.same_process && peer.cma().is_usable() {
-        lanes.push(cma_lane());
-    }
-    lanes
+    let has_cma = !peer.same_process && peer.cma().is_usable();
+    (Some(ring_lane(transport)), has_cma.then(cma_lane))
 }
 
 /// Seconds that a message of `len` bytes takes on the best lane.
 pub fn estimate(peer: &Peer, len: usize) -> f64 {
-    let times = of(peer).into_iter().map(|lane| lane.time(len));
+    let times = of(peer).map(|lane| lane.time(len));
     times.reduce(f64::min).unwrap_or(MAX_LATENCY)
 }
 

@@ -31,10 +31,10 @@ pub struct LaneNames {
 
 /// The lanes to a peer, as far as they are known before it is connected.
 pub fn lanes(peer: &Peer) -> LaneNames {
-    let lanes = lane_info::of(peer);
+    let mut names = lane_info::of(peer).map(|lane| lane.name);
     // A peer that has connected to this worker has sent no address.
-    let messages = lanes.first().map_or(LaneName::TCP, |lane| lane.name);
-    let copies = lanes.get(1).map_or(messages, |lane| lane.name);
+    let messages = names.next().unwrap_or(LaneName::TCP);
+    let copies = names.next().unwrap_or(messages);
     LaneNames { messages, copies }
 }
 

@@ -31,7 +31,10 @@ pub(super) fn connect(peer: &Peer, tx: &mut PeerTx) -> Result<bool, ucs_status_t
             tx.fallback_target = None;
             tx.lane = Some(lane);
             peer.note_traffic(&worker.stats);
-            detach::note_idle(worker, peer);
+            // The end of its last endpoint lists it.
+            if peer.eps.lock().all().is_empty() {
+                detach::note_idle(worker, peer);
+            }
             log_lanes(worker, peer);
             Ok(true)
         }
