@@ -5,6 +5,8 @@
 //! prefix, and a reader is never more than one operation behind. Only remote accesses to mapped memory take no lock:
 //! threads that share a peer can lose some of each other's counts.
 
+use crate::sys::memfd::PAGE;
+use crate::sys::populate::{PageAccess, populate};
 use crate::sys::ro_memfd::RoMemfd;
 use crate::wire::stats::{self as layout, StatProtocol, entry, header};
 use parking_lot::Mutex;
@@ -189,6 +191,7 @@ impl StatsPage {
         let claimed = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
             (n < layout::ENTRIES as u32).then_some(n + 1)
         });
+        self.populate(claimed.unwrap_or(0) as usize);
         let place = self.entry(claimed.unwrap_or(0) as usize);
         // SAFETY: inside of the mapping, which lives as long as `self`.
         let entry = unsafe { place.as_ref() };
@@ -199,6 +202,18 @@ impl StatsPage {
         // Release: pairs with the reader's Acquire load of the state; publishes the entry.
         entry.state.store(layout::CONNECTED, Ordering::Release);
         place
+    }
+
+    /// Populates pages of entries in front of this one, as many as there are already, where the number of these is a
+    /// power of two: the entries of many peers then cost few page faults.
+    fn populate(&self, index: usize) {
+        const PER_PAGE: usize = PAGE / layout::ENTRY_LEN;
+        let pages = index / PER_PAGE;
+        if index % PER_PAGE == 0 && pages > 1 && pages.is_power_of_two() {
+            let len = (layout::ENTRIES - index).min(index) * layout::ENTRY_LEN;
+            // SAFETY: entries of the mapping, which lives as long as `self`.
+            unsafe { populate(self.entry(index).as_ptr().cast(), len, PageAccess::Write) };
+        }
     }
 
     /// Operations of the worker that need peers or the kernel. Accesses to mapped memory are not counted: a loop of

@@ -1,6 +1,8 @@
 //! A pool of equal elements that never move and are handed out again.
 
 use super::fork;
+use super::memfd::PAGE;
+use super::populate::{PageAccess, populate};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -167,6 +169,11 @@ impl<const LINK: usize> Pool<LINK> {
         let Some(chunk) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
             handle_alloc_error(layout)
         };
+        // Each page of small elements is written when they are added.
+        if self.element.size() <= PAGE && layout.size() >= 2 * PAGE {
+            // SAFETY: memory that was allocated just now.
+            unsafe { populate(chunk.as_ptr(), layout.size(), PageAccess::Write) };
+        }
         NewChunk {
             chunk,
             size: self.element.size(),
