@@ -7,7 +7,7 @@
 //! KiB and 24 GB/s in 2 MiB; big buffers of less than 1 MiB, the size of a private cache, gain nothing.
 //!
 //! An inbox has a few big buffers; a sender takes one for its ring when it has sent much ([`BIG_BUF_AFTER`]), populates
-//! it, and keeps it as long as the ring.
+//! it step by step while it sends through the ring, and keeps it as long as the ring.
 
 use crate::sys::sync::{AtomicU32, Ordering};
 use std::ptr::NonNull;
@@ -16,8 +16,8 @@ use std::ptr::NonNull;
 pub const MAX_BIG_BUFS: usize = if cfg!(loom) { 1 } else { 8 };
 /// Bytes of a big buffer. A power of two, twice the L2 cache of most processors.
 pub const BIG_BUF_BYTES: usize = 2 << 20;
-/// Bytes of long records after which a sender requests a big buffer for a record of more than 1 KiB.
-pub const BIG_BUF_AFTER: u64 = 512 << 10;
+/// Bytes of long records after which a sender requests a big buffer for a record of more than 1 KiB: as many as it has.
+pub const BIG_BUF_AFTER: u64 = BIG_BUF_BYTES as u64;
 /// [`BIG_BUF_AFTER`] for a shorter record. A big buffer takes 0.6 ms to populate, and more where page faults are slow,
 /// while a record of 512 B gains 0.04 us there. After this many bytes a sender has lost about half of that time in its
 /// ring.

@@ -56,14 +56,14 @@ pub const SMALL: usize = (1 << 10) + 64;
 /// [`SMALL`] where records follow each other without a reply. 512 B take 0.11 us in the ring then, and 0.07 us in an
 /// big buffer; 192 B take as long in either.
 const SMALL_UNANSWERED: usize = 256;
-/// Bytes of a big buffer that are populated each time its producer looks for room in the ring, where its records are
-/// replied to: about a quarter of what it has sent since the last time, which costs about a fifth of the time of
-/// sending.
+/// Bytes of a big buffer that are populated at a time: takes a few microseconds.
 const PREPARED: usize = 16 << 10;
-/// [`PREPARED`] where records of more than [`SMALL`] bytes follow each other without a reply. The ring takes up to four
-/// times as long for them as the big buffer does, and longer than populating as many bytes takes: the sooner all of the
-/// big buffer is populated, the better.
-const PREPARED_UNANSWERED: usize = 128 << 10;
+/// Bytes that a producer sends through the ring from one such step to the next: populating costs about a fifth of the
+/// time of sending.
+const SENT_PER_STEP: u64 = DATA as u64;
+/// [`SENT_PER_STEP`] where records of more than [`SMALL`] bytes follow each other without a reply, and the producer has
+/// room for the next one.
+const SENT_PER_STEP_WITH_ROOM: u64 = 2 * DATA as u64;
 /// Position in the control word's length of the number of the big buffer, bits.
 const BIG_BUF_SHIFT: u32 = 24;
 /// Flag beside the length: the slot has the number of an epoch, which begins with this message.

@@ -33,6 +33,8 @@ pub struct Producer {
     own: TxSpace<DATA>,
     /// For records of more than `small` bytes.
     big_buf: Option<TxBigBuf>,
+    /// Bytes sent through the ring when a part of the big buffer was last populated.
+    prepared_at: u64,
     /// [`super::SMALL`] or [`super::SMALL_UNANSWERED`]; [`usize::MAX`] while there is no populated big buffer.
     small: usize,
     /// Records that followed another one without a reply, since the message of number `counted_from`.
@@ -100,6 +102,7 @@ impl Producer {
             slot_pages,
             own,
             big_buf: None,
+            prepared_at: 0,
             small: usize::MAX,
             unanswered: 0,
             counted_from: FIRST,

@@ -3,7 +3,8 @@
 use super::{Producer, TxBigBuf};
 use crate::tl::shm::big_buf::{BIG_BUF_AFTER, BIG_BUF_AFTER_SHORT};
 use crate::tl::shm::ring::{
-    BIG_BUF_SHIFT, PREPARED, PREPARED_UNANSWERED, SLOTS, SMALL, SMALL_UNANSWERED, Unusable, data_of,
+    BIG_BUF_SHIFT, PREPARED, SENT_PER_STEP, SENT_PER_STEP_WITH_ROOM, SLOTS, SMALL,
+    SMALL_UNANSWERED, Unusable, data_of,
 };
 use crate::tl::shm::space::{Populated, TxSpace};
 
@@ -78,14 +79,22 @@ impl Producer {
         Ok(free)
     }
 
-    /// Takes a big buffer if one is free, and populates a part of it before a record of `len` bytes is sent. True when
-    /// all of it is populated.
+    /// Takes a big buffer if one is free, and populates a part of it if enough was sent since the last part. `len`:
+    /// bytes of the next record. True when all of it is populated.
+    ///
+    /// Populating all of it at once would keep the receiver waiting for as long as thousands of records take. Where
+    /// long records follow each other without a reply a part is populated while the ring is full: the producer waits
+    /// anyway.
     fn prepare_big_buf(&mut self, len: usize) -> bool {
-        let step = if self.answered || len <= SMALL {
-            PREPARED
+        let sent_per_step = if self.answered || len <= SMALL || !self.own.has_room(len) {
+            SENT_PER_STEP
         } else {
-            PREPARED_UNANSWERED
+            SENT_PER_STEP_WITH_ROOM
         };
+        if self.own.given_out() < self.prepared_at + sent_per_step {
+            return false;
+        }
+        self.prepared_at = self.own.given_out();
         if self.big_buf.is_none() {
             let big_buf = self.big_bufs.and_then(|big_bufs| big_bufs.claim());
             self.big_buf = big_buf.map(|big_buf| TxBigBuf {
@@ -96,7 +105,7 @@ impl Producer {
         match &mut self.big_buf {
             // SAFETY: a big buffer has `BIG_BUF_BYTES` bytes and is mapped as long as the producer exists.
             Some(TxBigBuf { big_buf, space }) => unsafe {
-                space.prepare(big_buf.memory.as_ptr(), step)
+                space.prepare(big_buf.memory.as_ptr(), PREPARED)
             },
             None => false,
         }
