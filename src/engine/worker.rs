@@ -30,7 +30,6 @@ use crate::sys::copy::TINY;
 use crate::sys::fork::{self, Origin};
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
-use crate::sys::uid_hash::UidHash;
 use crate::tl::address::WorkerAddress;
 use crate::tl::{RingOwner, SplitCopy, SplitWrite, TlWorker};
 use std::cell::Cell;
@@ -95,7 +94,7 @@ pub struct Worker {
     /// Sockaddr connection establishment; `None` before the first listener or client. In front of the peers, to which
     /// its stub peers lead.
     pub cm: MtLock<Option<Box<CmState>>>,
-    pub peers: MtLock<HashMap<u64, Box<Peer>, UidHash>>,
+    pub peers: MtLock<HashMap<u64, Box<Peer>>>,
     /// Lists of peers for which there is work, and what is kept by peer.
     pub peer_lists: PeerLists,
     /// Receives that copy from a peer's memory, a piece for each progress call.

@@ -35,4 +35,3 @@ pub mod sync;
 pub mod sysv;
 pub mod thread;
 pub mod timer;
-pub mod uid_hash;

@@ -132,7 +132,7 @@ fn assemble(
         pool: MtLock::new(mt, request_pool(ctx, &stats)),
         ep_pool: MtLock::new(mt, ep_pool()),
         ids: MtLock::new(mt, PtrMap::new()),
-        peers: MtLock::new(mt, HashMap::default()),
+        peers: MtLock::new(mt, HashMap::new()),
         peer_lists: PeerLists::new(mt),
         cma_gets: MtLock::new(mt, VecDeque::new()),
         rtr_races: MtLock::new(mt, Vec::new()),
