@@ -15,8 +15,9 @@ static ssize_t write_word(struct fid_ep *ep, const void *buffer, size_t count, v
 {
     void *real = real_descriptor(desc, buffer, bytes_of(count, type), "fi_atomic");
 
-    return refuses_post() ? -FI_EAGAIN
-                          : table_of(ep)->real_atomic->write(ep, buffer, count, real, to, address, key_real(key),
+    ssize_t refused = refusal(ep);
+    return refused != 0 ? refused
+                        : table_of(ep)->real_atomic->write(ep, buffer, count, real, to, address, key_real(key),
                                                              type, op, context);
 }
 
@@ -24,8 +25,9 @@ static ssize_t inject_word(struct fid_ep *ep, const void *buffer, size_t count, 
                            uint64_t key, enum fi_datatype type, enum fi_op op)
 {
     check_length("fi_inject_atomic", bytes_of(count, type), 1);
-    return refuses_post() ? -FI_EAGAIN
-                          : table_of(ep)->real_atomic->inject(ep, buffer, count, to, address, key_real(key), type, op);
+    ssize_t refused = refusal(ep);
+    return refused != 0 ? refused
+                        : table_of(ep)->real_atomic->inject(ep, buffer, count, to, address, key_real(key), type, op);
 }
 
 static ssize_t readwrite(struct fid_ep *ep, const void *buffer, size_t count, void *desc, void *result,
@@ -36,8 +38,9 @@ static ssize_t readwrite(struct fid_ep *ep, const void *buffer, size_t count, vo
     void  *real   = op == FI_ATOMIC_READ ? NULL : real_descriptor(desc, buffer, length, "fi_fetch_atomic");
     void  *to_fetch = real_descriptor(result_desc, result, length, "fi_fetch_atomic");
 
-    return refuses_post() ? -FI_EAGAIN
-                          : table_of(ep)->real_atomic->readwrite(ep, buffer, count, real, result, to_fetch, to,
+    ssize_t refused = refusal(ep);
+    return refused != 0 ? refused
+                        : table_of(ep)->real_atomic->readwrite(ep, buffer, count, real, result, to_fetch, to,
                                                                  address, key_real(key), type, op, context);
 }
 
@@ -50,8 +53,9 @@ static ssize_t compwrite(struct fid_ep *ep, const void *buffer, size_t count, vo
     void  *expected = real_descriptor(compare_desc, compare, length, "fi_compare_atomic");
     void  *to_fetch = real_descriptor(result_desc, result, length, "fi_compare_atomic");
 
-    return refuses_post() ? -FI_EAGAIN
-                          : table_of(ep)->real_atomic->compwrite(ep, buffer, count, real, compare, expected, result,
+    ssize_t refused = refusal(ep);
+    return refused != 0 ? refused
+                        : table_of(ep)->real_atomic->compwrite(ep, buffer, count, real, compare, expected, result,
                                                                  to_fetch, to, address, key_real(key), type, op,
                                                                  context);
 }

@@ -6,18 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static _Atomic uint64_t posted; /* receives */
-
-void count_received(void)
-{
-    posted--;
-}
-
-int refuses_post(void)
+ssize_t refusal(struct fid_ep *ep)
 {
     static _Atomic uint64_t count;
+    struct fid_cq          *queue = table_of(ep)->queue;
 
-    return rules_hits(rules()->eagain_nth, &count);
+    if (queue != NULL && queue_is_dead(queue)) {
+        return -(ssize_t)rules()->error_code;
+    }
+    return rules_hits(rules()->eagain_nth, &count) ? -FI_EAGAIN : 0;
 }
 
 void check_length(const char *call, size_t length, int is_inject)
@@ -48,18 +45,25 @@ size_t real_descriptors(void **real, void **shown, const struct iovec *iov, size
 
 /* --- receives --- */
 
-static int has_entry(void)
+static int has_entry(struct ep_table *table)
 {
-    if (posted >= rules()->rx_entries) {
+    _Atomic uint64_t *posted = table->queue == NULL ? NULL : queue_receives(table->queue);
+
+    if (posted == NULL) {
+        return 1;
+    }
+    if (*posted >= rules()->rx_entries) {
         return 0;
     }
-    posted++;
+    ++*posted;
     return 1;
 }
 
-static ssize_t counted(ssize_t result)
+static ssize_t counted(struct ep_table *table, ssize_t result)
 {
-    posted -= result != 0;
+    if (table->queue != NULL && result != 0) {
+        --*queue_receives(table->queue);
+    }
     return result;
 }
 
@@ -73,10 +77,11 @@ static ssize_t post_recvmsg(struct fid_ep *ep, const struct fi_msg *msg, uint64_
     if (flags & FI_MULTI_RECV && rules()->no_multi_recv) {
         rules_broken("fi_recvmsg: FI_MULTI_RECV (no_multi_recv)");
     }
-    if (refuses_post() || !has_entry()) {
-        return -FI_EAGAIN;
+    ssize_t refused = refusal(ep);
+    if (refused != 0 || !has_entry(table_of(ep))) {
+        return refused != 0 ? refused : -FI_EAGAIN;
     }
-    return counted(table_of(ep)->real_msg->recvmsg(ep, &translated, flags));
+    return counted(table_of(ep), table_of(ep)->real_msg->recvmsg(ep, &translated, flags));
 }
 
 static ssize_t post_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t from,
@@ -99,7 +104,8 @@ static ssize_t post_recv(struct fid_ep *ep, void *buffer, size_t length, void *d
 static ssize_t post_send(struct fid_ep *ep, const struct post *post)
 {
     check_length("fi_send", post->length, post->is_inject);
-    return refuses_post() ? -FI_EAGAIN : hold_or_post(ep, post);
+    ssize_t refused = refusal(ep);
+    return refused != 0 ? refused : hold_or_post(ep, post);
 }
 
 static ssize_t send_buffer(struct fid_ep *ep, const void *buffer, size_t length, void *desc, fi_addr_t to,
@@ -160,7 +166,8 @@ static ssize_t sendmsg_pieces(struct fid_ep *ep, const struct fi_msg *msg, uint6
     }
     check_length("fi_sendmsg", length, (flags & FI_INJECT) != 0);
     translated.desc = real;
-    return refuses_post() ? -FI_EAGAIN : table_of(ep)->real_msg->sendmsg(ep, &translated, flags);
+    ssize_t refused = refusal(ep);
+    return refused != 0 ? refused : table_of(ep)->real_msg->sendmsg(ep, &translated, flags);
 }
 
 static ssize_t sendv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t to,
@@ -207,7 +214,12 @@ static int close_endpoint(struct fid *fid)
 
 static int bind_endpoint(struct fid *fid, struct fid *other, uint64_t flags)
 {
-    return OUTER(fid->ops, struct ep_table, fid_ops)->real_fid_ops->bind(fid, other, flags);
+    struct ep_table *table = OUTER(fid->ops, struct ep_table, fid_ops);
+
+    if (other->fclass == FI_CLASS_CQ && flags & FI_RECV) {
+        table->queue = (struct fid_cq *)other;
+    }
+    return table->real_fid_ops->bind(fid, other, flags);
 }
 
 void restrict_endpoint(struct fid_ep *ep, const struct fi_info *info)

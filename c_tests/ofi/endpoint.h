@@ -13,6 +13,7 @@ struct ep_table {
     struct fi_ops_rma     rma, *real_rma;
     struct fi_ops_atomic  atomic, *real_atomic;
     uint64_t              tx_flags, rx_flags; /* of posts that have none */
+    struct fid_cq        *queue;              /* of receives */
 };
 
 static inline struct ep_table *table_of(struct fid_ep *ep)
@@ -33,8 +34,8 @@ struct post {
     void       *context;
 };
 
-/* Whether this post is one that the rule eagain_nth refuses. */
-int refuses_post(void);
+/* The error of a post that is one of those that the rule eagain_nth refuses, or to an endpoint whose queue is dead. */
+ssize_t refusal(struct fid_ep *ep);
 void check_length(const char *call, size_t length, int is_inject);
 /* The descriptors of these pieces for the provider; the sum of their bytes. */
 size_t real_descriptors(void **real, void **shown, const struct iovec *iov, size_t count, const char *call);

@@ -56,10 +56,14 @@ void *real_descriptor(void *shown, const void *buffer, size_t length, const char
 void restrict_endpoint(struct fid_ep *ep, const struct fi_info *info);
 /* Posts the messages that were held back. */
 void post_held(void);
-/* A receive has completed. */
-void count_received(void);
 
 /* queue.c */
 void restrict_queue(struct fid_cq *cq, enum fi_cq_format format);
+/* The receives that are posted and will complete in this queue. */
+_Atomic uint64_t *queue_receives(struct fid_cq *cq);
+/* Whether a message is held back, so that no thread may sleep. */
+int queue_has_held(struct fid_cq *cq);
+/* Whether the queue has died by the rule dies_after. */
+int queue_is_dead(struct fid_cq *cq);
 
 #endif

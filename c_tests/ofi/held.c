@@ -1,4 +1,4 @@
-/* Posts that are held back, so that the next one to the same endpoint overtakes them. */
+/* Writes that are held back, so that the next one to the same endpoint overtakes them. */
 #include "endpoint.h"
 
 #include <pthread.h>
@@ -95,7 +95,9 @@ ssize_t hold_or_post(struct fid_ep *ep, const struct post *post)
         return post_now(ep, post);
     }
     pthread_mutex_lock(&lock);
-    if (*find(ep) == NULL && post->length <= MAX_INJECT && rules_hits(rules()->reorder_nth, &count)) {
+    /* Messages overtake each other in the queue of the receiver, whatever their sender does. */
+    if (post->call == WRITE && *find(ep) == NULL && post->length <= MAX_INJECT &&
+        rules_hits(rules()->reorder_nth, &count)) {
         hold(ep, post);
     } else {
         error = post_now(ep, post);

@@ -80,6 +80,18 @@ static int open_domain(struct fid_fabric *fabric, struct fi_info *shown, struct 
     return error;
 }
 
+static int trywait(struct fid_fabric *fabric, struct fid **fids, int count)
+{
+    struct fabric_table *table = OUTER(fabric->ops, struct fabric_table, ops);
+
+    for (int i = 0; i < count; i++) {
+        if (fids[i]->fclass == FI_CLASS_CQ && queue_has_held((struct fid_cq *)fids[i])) {
+            return -FI_EAGAIN;
+        }
+    }
+    return table->real->trywait(fabric, fids, count);
+}
+
 int fi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context)
 {
     struct fi_fabric_attr real  = *attr;
@@ -98,6 +110,9 @@ int fi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *con
     COPY_TABLE(table->ops, (*fabric)->ops);
     table->real       = (*fabric)->ops;
     table->ops.domain = open_domain;
+    if (table->ops.trywait != NULL) {
+        table->ops.trywait = trywait;
+    }
     (*fabric)->ops    = &table->ops;
     return 0;
 }

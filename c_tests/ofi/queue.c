@@ -12,13 +12,87 @@ struct queue_table {
     struct fi_ops    *real_fid_ops;
     size_t            entry; /* bytes */
     pthread_mutex_t   lock;
+    _Atomic uint64_t  receives, completions;
+    int               is_first; /* of this process */
     int               is_failed; /* `failed` is to be read before anything else */
     struct fi_cq_err_entry failed;
+    /* A message that the next one overtakes. */
+    int                       has_held, is_overtaken;
+    struct fi_cq_tagged_entry held;
+    fi_addr_t                 held_from;
 };
 
 static struct queue_table *table_of(struct fid_cq *cq)
 {
     return OUTER(cq->ops, struct queue_table, ops);
+}
+
+_Atomic uint64_t *queue_receives(struct fid_cq *cq)
+{
+    return &table_of(cq)->receives;
+}
+
+int queue_is_dead(struct fid_cq *cq)
+{
+    struct queue_table *table = table_of(cq);
+
+    return table->is_first && rules()->dies_after != 0 && table->completions >= rules()->dies_after;
+}
+
+int queue_has_held(struct fid_cq *cq)
+{
+    return table_of(cq)->has_held;
+}
+
+static ssize_t take_held(struct queue_table *table, void *buffer, fi_addr_t *from)
+{
+    memcpy(buffer, &table->held, table->entry);
+    if (from != NULL) {
+        *from = table->held_from;
+    }
+    table->has_held = 0;
+    return 1;
+}
+
+/* Holds an entry back if it is a message, and one that the rule reorder_nth names. */
+static int holds(struct queue_table *table, const void *entry, const fi_addr_t *from)
+{
+    static _Atomic uint64_t count;
+    struct fi_cq_msg_entry  message = {.flags = 0};
+
+    memcpy(&message, entry, table->entry < sizeof(message) ? table->entry : sizeof(message));
+    if (!(message.flags & FI_RECV) || !rules_hits(rules()->reorder_nth, &count)) {
+        return 0;
+    }
+    memcpy(&table->held, entry, table->entry);
+    table->held_from    = from == NULL ? FI_ADDR_NOTAVAIL : *from;
+    table->has_held     = 1;
+    table->is_overtaken = 0;
+    return 1;
+}
+
+/* Reads entries, of which one that was held back is overtaken by the next, if there is one. */
+static ssize_t read_in_disorder(struct fid_cq *cq, void *buffer, size_t count, fi_addr_t *from)
+{
+    struct queue_table *table = table_of(cq);
+    ssize_t             got;
+
+    if (count == 0) { /* progress */
+        return table->real->readfrom(cq, buffer, 0, from);
+    }
+    if (table->has_held && table->is_overtaken) {
+        return take_held(table, buffer, from);
+    }
+    got = table->real->readfrom(cq, buffer, count, from);
+    if (table->has_held) {
+        table->is_overtaken = got > 0;
+        return got == -FI_EAGAIN ? take_held(table, buffer, from) : got;
+    }
+    if (got > 0 && holds(table, (char *)buffer + (size_t)(got - 1) * table->entry,
+                         from == NULL ? NULL : from + got - 1)) {
+        got--;
+    }
+    return got == 0 ? read_in_disorder(cq, buffer, count, from) : got;
 }
 
 /* Of a completion that fails the operation is known, and that is all. */
@@ -38,19 +112,23 @@ static ssize_t readfrom(struct fid_cq *cq, void *buffer, size_t count, fi_addr_t
     struct fi_cq_msg_entry  entry = {.flags = 0};
     ssize_t                 got;
 
+    if (queue_is_dead(cq)) {
+        return -(ssize_t)rules()->error_code;
+    }
     post_held();
     pthread_mutex_lock(&table->lock);
     /* One at a time where one may be an error. */
     if (table->is_failed) {
         got = -FI_EAVAIL;
     } else {
-        got = table->real->readfrom(cq, buffer, rules()->error_nth != 0 && count > 1 ? 1 : count, from);
+        got = read_in_disorder(cq, buffer, rules()->error_nth != 0 && count > 1 ? 1 : count, from);
     }
     for (ssize_t i = 0; i < got; i++) {
         memcpy(&entry, (char *)buffer + (size_t)i * table->entry,
                table->entry < sizeof(entry) ? table->entry : sizeof(entry));
+        table->completions++;
         if (entry.flags & FI_RECV) {
-            count_received();
+            table->receives--;
         }
         if (rules_hits(rules()->error_nth, &completions)) {
             fail(table, &entry);
@@ -103,8 +181,10 @@ static int close_queue(struct fid *fid)
 
 void restrict_queue(struct fid_cq *cq, enum fi_cq_format format)
 {
+    static _Atomic int  count;
     struct queue_table *table = calloc(1, sizeof(*table));
 
+    table->is_first = count++ == 0;
     pthread_mutex_init(&table->lock, NULL);
     COPY_TABLE(table->ops, cq->ops);
     COPY_TABLE(table->fid_ops, cq->fid.ops);

@@ -6,7 +6,8 @@
 static ssize_t post_write(struct fid_ep *ep, const struct post *post)
 {
     check_length("fi_write", post->length, post->is_inject);
-    return refuses_post() ? -FI_EAGAIN : hold_or_post(ep, post);
+    ssize_t refused = refusal(ep);
+    return refused != 0 ? refused : hold_or_post(ep, post);
 }
 
 static ssize_t write_buffer(struct fid_ep *ep, const void *buffer, size_t length, void *desc, fi_addr_t to,
@@ -98,7 +99,8 @@ static ssize_t post_msg(struct fid_ep *ep, const struct fi_msg_rma *msg, uint64_
     check_length(call, length, (flags & FI_INJECT) != 0);
     translated.desc    = descriptors;
     translated.rma_iov = remote;
-    return refuses_post() ? -FI_EAGAIN : post(ep, &translated, flags);
+    ssize_t refused = refusal(ep);
+    return refused != 0 ? refused : post(ep, &translated, flags);
 }
 
 static ssize_t writemsg(struct fid_ep *ep, const struct fi_msg_rma *msg, uint64_t flags)

@@ -20,7 +20,7 @@ static const struct {
     RULE(no_sas),      RULE(no_multi_recv), RULE(no_rma),    RULE(no_atomic),    RULE(no_delivery), RULE(no_wait),
     RULE(no_fence),    RULE(inject),        RULE(max_msg),   RULE(cq_data),      RULE(iov),         RULE(rx_entries),
     RULE(mr_local),    RULE(mr_prov_key),   RULE(mr_endpoint), RULE(address8),   RULE(eagain_nth),  RULE(reorder_nth),
-    RULE(error_nth),   RULE(reg_fail_nth),  RULE(error_code),
+    RULE(error_nth),   RULE(reg_fail_nth),  RULE(error_code),  RULE(dies_after),
 };
 
 static void impose(const char *rule)

@@ -17,6 +17,7 @@ struct rules {
     /* What it does now and then: each n-th time; 0: never. */
     uint64_t eagain_nth, reorder_nth, error_nth, reg_fail_nth;
     uint64_t error_code; /* an errno of libfabric */
+    uint64_t dies_after; /* completions of the first queue */
 };
 
 /* Read once; a rule that does not exist ends the program. */

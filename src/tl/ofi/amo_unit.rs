@@ -97,9 +97,8 @@ impl OfiQueues {
             // SAFETY: the operation keeps the buffer.
             match unsafe { self.ep.atomic(here, there, amo, op.context()) } {
                 Ok(()) => break,
-                Err(PostError::Again) if Instant::now() < until => {
-                    self.keep_completions(op.context());
-                }
+                Err(PostError::Again)
+                    if Instant::now() < until && self.keep_completions(op.context()).is_ok() => {}
                 Err(failed) => {
                     let buffer = self.ops.give_back(op);
                     buffer
@@ -113,7 +112,7 @@ impl OfiQueues {
             }
         }
         loop {
-            if let Some(ended) = self.keep_completions(op.context()) {
+            if let Some(ended) = self.keep_completions(op.context())? {
                 // SAFETY: the buffer begins with the result.
                 let old = unsafe { load(buffer.data(), amo.size) };
                 let buffer = self.ops.give_back(op);
@@ -130,9 +129,12 @@ impl OfiQueues {
     }
 
     /// Reads completions, and keeps those of other operations than that of `context`, whose result is returned.
-    fn keep_completions(&mut self, context: *mut c_void) -> Option<io::Result<()>> {
+    ///
+    /// # Errors
+    /// The queue cannot be read any more.
+    fn keep_completions(&mut self, context: *mut c_void) -> io::Result<Option<io::Result<()>>> {
         let mut entries = [fi_cq_msg_entry::default(); BATCH];
-        match self.ep.poll(&mut entries) {
+        Ok(match self.ep.poll(&mut entries) {
             Completed::Nothing => None,
             Completed::Some(n) => {
                 let mut ended = None;
@@ -152,7 +154,8 @@ impl OfiQueues {
                 self.kept.0.push_back(Err(failed));
                 None
             }
-        }
+            Completed::Dead(code) => return Err(error(code)),
+        })
     }
 
     /// The connection of the endpoint with itself.

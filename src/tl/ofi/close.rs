@@ -106,7 +106,7 @@ fn is_broken<P: Copy + Eq>(worker: &mut OfiWorker<P>, link: &Arc<OfiTxLink>) -> 
 fn settle<P: Copy + Eq>(worker: &mut OfiWorker<P>) -> bool {
     let mut entries = [fi_cq_msg_entry::default(); BATCH];
     let (contexts, failed): (Vec<_>, bool) = match worker.iface.poll(&mut entries) {
-        Completed::Nothing => return false,
+        Completed::Nothing | Completed::Dead(_) => return false,
         Completed::Some(n) => {
             let of = |entry: &fi_cq_msg_entry| (entry.op_context, entry.len);
             (entries[..n].iter().map(of).collect(), false)

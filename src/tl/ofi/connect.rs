@@ -6,17 +6,23 @@
 use super::OfiLocator;
 use super::packet::{self, Grant, PacketHdr, RESET, bare};
 use super::tx_link::OfiTxLink;
-use super::worker::{OfiConn, OfiWorker, lane_up};
+use super::worker::{OfiConn, OfiWorker, PendingHello, lane_up};
 use crate::ctypes::*;
 use crate::sys::log;
 use crate::tl::LaneTarget;
 use crate::tl::sink::Sink;
 use std::sync::Arc;
 
+/// Time after which a request to connect is sent again for the first time, milliseconds.
+const AGAIN_MS: u64 = 1000;
+
 /// Connects to a peer, unless there is a lane to it.
 pub fn connect<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, peer: S::Peer) {
     if sink.has_failed(peer) || sink.state(peer).has_lane {
         return;
+    }
+    if worker.is_dead {
+        return sink.lane_down(peer, UCS_ERR_UNREACHABLE);
     }
     let contact = sink.contact(peer);
     let uid = contact.uid;
@@ -44,7 +50,31 @@ pub fn connect<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, peer: S::Peer)
         return worker.fail_conn(&link, UCS_ERR_UNREACHABLE);
     }
     let hello = packet::hello((from, &own, conn.grant()), (uid, &to));
+    conn.request = Some(Box::new(PendingHello {
+        packet: hello.clone(),
+        again: conn.begun + AGAIN_MS,
+        interval: AGAIN_MS,
+    }));
     worker.send_control(&link, hello);
+}
+
+/// Sends a request to connect again that has arrived, as far as the provider knows, and was not answered for a time:
+/// the receive has failed, or the peer does not progress. Each time is twice as long as the one before.
+pub fn ask_again<P: Copy + Eq>(worker: &mut OfiWorker<P>, now: u64) {
+    let mut late = Vec::new();
+    for (_, conn) in &mut worker.conns {
+        let is_sent = conn.link.outstanding() == 0 && !conn.is_broken;
+        if let Some(request) = conn.request.as_mut().filter(|_| is_sent)
+            && now >= request.again
+        {
+            request.interval *= 2;
+            request.again = now.saturating_add(request.interval);
+            late.push((conn.link.clone(), request.packet.clone()));
+        }
+    }
+    for (link, packet) in late {
+        worker.send_control(&link, packet);
+    }
 }
 
 /// Ends the connection with the worker `uid`, of which this side needs nothing any more, and resets it for the peer.
@@ -68,7 +98,16 @@ fn disconnect<P: Copy + Eq>(worker: &mut OfiWorker<P>, uid: u64) {
 
 /// The packet that resets an open connection, and its way. `None`: the peer has not answered, or does not any more.
 pub fn reset<P>(conn: &OfiConn<P>) -> Option<(Arc<OfiTxLink>, Vec<u8>)> {
-    let to = conn.remote.filter(|_| !conn.is_broken && !conn.has_ended)?;
+    if conn.is_broken {
+        return None;
+    }
+    last_words(conn)
+}
+
+/// The packet that resets a connection that has failed here, and its way: the peer may be there, and know nothing of
+/// it.
+pub fn last_words<P>(conn: &OfiConn<P>) -> Option<(Arc<OfiTxLink>, Vec<u8>)> {
+    let to = conn.remote.filter(|_| !conn.has_ended)?;
     // A provider may wait for ever for a lock that the dead process has held.
     (!conn.is_dead()).then(|| (conn.link.clone(), bare(to, RESET, 0)))
 }
@@ -85,7 +124,8 @@ pub fn on_hello<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, body: &[u8]) 
     };
     let known = worker.of_uid(uid).map(|conn| (conn.remote, conn.peer));
     match known {
-        Some((Some(remote), _)) if remote == to => return,
+        // The answer was lost, or is on its way.
+        Some((Some(remote), _)) if remote == to => return answer(worker, uid, to),
         // The peer has lost the former connection, and begins again.
         Some((Some(_), Some(peer))) => {
             log::debug!("worker {uid:#x} connects again: the former connection is ended");
@@ -133,14 +173,19 @@ fn open<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, uid: u64, to: Grant, 
         return;
     };
     conn.remote = Some(to);
-    let (link, answer, peer) = (
-        conn.link.clone(),
-        packet::accept(to, conn.grant()),
-        conn.peer,
-    );
-    worker.send_control(&link, answer);
+    conn.request = None;
+    let (number, peer) = (conn.link.conn, conn.peer);
+    answer(worker, uid, to);
     if begun || peer.is_some_and(|peer| sink.state(peer).is_connecting) {
-        lane_up(worker, sink, link.conn);
+        lane_up(worker, sink, number);
+    }
+}
+
+/// Answers the request of the worker `uid`, whose end is `to`.
+fn answer<P: Copy + Eq>(worker: &mut OfiWorker<P>, uid: u64, to: Grant) {
+    if let Some(conn) = worker.of_uid(uid) {
+        let (link, packet) = (conn.link.clone(), packet::accept(to, conn.grant()));
+        worker.send_control(&link, packet);
     }
 }
 
@@ -160,6 +205,7 @@ pub fn on_accept<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, hdr: &Packet
         conn: accept.conn,
         key: accept.key,
     });
+    conn.request = None;
     if conn.peer.is_some() {
         if let Some(peer) = conn.peer {
             sink.incoming_up(peer);

@@ -66,7 +66,6 @@ pub struct FailedOp {
     pub context: *mut c_void,
     /// Number of the error.
     pub error: c_int,
-    pub is_send: bool,
     /// The provider's own words.
     pub detail: String,
 }
@@ -77,6 +76,8 @@ pub enum Completed {
     /// The first entries of the array were written.
     Some(usize),
     Failed(FailedOp),
+    /// The queue cannot be read any more, with this number of an error.
+    Dead(c_int),
 }
 
 /// One thread at a time calls its functions (`FI_THREAD_DOMAIN`): a worker's lock holds it.
@@ -340,6 +341,17 @@ impl OfiEndpoint {
         }
     }
 
+    /// Progresses the provider, and leaves completions in the queue.
+    #[cold]
+    pub fn progress(&mut self) {
+        // SAFETY: the queue is open, and no entry is read.
+        unsafe {
+            if let Some(read) = (*(*self.cq).ops).read {
+                read(self.cq, null_mut(), 0);
+            }
+        }
+    }
+
     /// Reads completions. Progresses the provider.
     pub fn poll(&mut self, entries: &mut [fi_cq_msg_entry; BATCH]) -> Completed {
         // SAFETY: the queue is open, and its entries have the format of `entries`.
@@ -352,7 +364,7 @@ impl OfiEndpoint {
         match read {
             n if n > 0 => Completed::Some(n as usize),
             n if n == -(FI_EAVAIL as isize) => self.read_error(),
-            _ => Completed::Nothing,
+            n => nothing_or_dead(n),
         }
     }
 
@@ -364,8 +376,9 @@ impl OfiEndpoint {
             let Some(readerr) = (*(*self.cq).ops).readerr else {
                 return Completed::Nothing;
             };
-            if readerr(self.cq, &mut entry, 0) <= 0 {
-                return Completed::Nothing;
+            let read = readerr(self.cq, &mut entry, 0);
+            if read <= 0 {
+                return nothing_or_dead(read);
             }
             let detail = (*(*self.cq).ops).strerror.map(|strerror| {
                 text(strerror(
@@ -379,7 +392,6 @@ impl OfiEndpoint {
             Completed::Failed(FailedOp {
                 context: entry.op_context,
                 error: entry.err,
-                is_send: entry.flags & u64::from(FI_SEND) != 0,
                 detail: detail.unwrap_or_default(),
             })
         }
@@ -426,6 +438,14 @@ unsafe fn open_av(domain: *mut fid_domain) -> io::Result<*mut fid_av> {
         }
     }
     last
+}
+
+/// What a read of a completion queue says that has returned no entry.
+fn nothing_or_dead(read: isize) -> Completed {
+    match u32::try_from(-read).unwrap_or(0) {
+        0 | FI_EAGAIN | FI_EINTR => Completed::Nothing,
+        error => Completed::Dead(error as c_int),
+    }
 }
 
 /// The result of a call, from what libfabric returns.

@@ -17,6 +17,10 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+/// How often a packet is posted again at once that has found no room, with progress of the provider before: a sender
+/// that does not progress afterwards would keep it.
+const TRIES: u32 = 4;
+
 /// There is no room for a packet now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
@@ -27,6 +31,10 @@ pub(super) struct OfiQueues {
     pub(super) buffers: OfiBufferPool,
     /// Receive buffers for which there was no room.
     unposted: Vec<BufferRef>,
+    /// Receive buffers that are posted, were taken out by a completion, or wait for room.
+    receives: u32,
+    /// The provider takes no receive any more, with this number of an error.
+    receive_error: Option<c_int>,
     /// Connections whose sender has a packet for which there was no room.
     pub(super) blocked: Vec<Arc<OfiTxLink>>,
     /// Connections to which a packet could not be sent, with the number of the error.
@@ -54,6 +62,8 @@ pub struct OfiIface {
     /// Longest packet that is sent without a completion, bytes; 0: none is, because a later completion would not report
     /// it.
     max_inject: usize,
+    /// Packets to one peer arrive in the order in which they were sent.
+    pub is_ordered: bool,
     /// Sends to one peer that are not complete.
     pub window: u32,
     /// The completion queue has a descriptor.
@@ -84,7 +94,7 @@ impl OfiIface {
         (receives, window): (u32, u32),
         fabric: u64,
     ) -> io::Result<OfiIface> {
-        let receives = receives.min(device.rx().size.clamp(8, 4096) as u32);
+        let receives = receives.min(device.rx().size.clamp(1, 4096) as u32);
         let depth = device.tx().size.clamp(BATCH, 4096) + receives as usize;
         let ep = OfiEndpoint::open(device, waits, depth)?;
         let iface = OfiIface {
@@ -105,6 +115,8 @@ impl OfiIface {
                     ep,
                     buffers: OfiBufferPool::default(),
                     unposted: Vec::new(),
+                    receives,
+                    receive_error: None,
                     blocked: Vec::new(),
                     failed: Vec::new(),
                     ops: RmaOpPool::default(),
@@ -113,6 +125,7 @@ impl OfiIface {
                     max_inject_write: device.tx().inject_size.min(MAX_PACKET),
                 },
             ),
+            is_ordered: device.is_ordered(),
             window,
             has_event: waits,
         };
@@ -120,7 +133,8 @@ impl OfiIface {
             let buffer = iface.take_buffer().ok_or(io::ErrorKind::OutOfMemory)?;
             iface.post_receive(buffer);
         }
-        Ok(iface)
+        let receive_error = iface.queues.lock().receive_error;
+        receive_error.map_or(Ok(iface), |code| Err(error(code)))
     }
 
     /// The endpoint's address.
@@ -145,9 +159,10 @@ impl OfiIface {
         queues.failed.is_empty() && queues.kept.0.is_empty() && queues.ep.may_wait()
     }
 
-    /// Whether senders wait for room.
+    /// Whether senders, or receive buffers, wait for room.
     pub fn is_blocked(&self) -> bool {
-        !self.queues.lock().blocked.is_empty()
+        let queues = self.queues.lock();
+        !queues.blocked.is_empty() || !queues.unposted.is_empty()
     }
 
     /// The number of the peer at this address, which has the form of this endpoint's own.
@@ -196,12 +211,22 @@ impl OfiIface {
             ..
         } = &mut *queues;
         let signal = signal || len > self.max_inject;
-        let posted = if signal {
-            buffers.post_send(ep, buffer, len, link)
-        } else {
-            // SAFETY: the buffer is the caller's, which has written `len` bytes.
-            unsafe { ep.inject(buffer.data(), len, link.addr) }
+        let mut post = |ep: &mut OfiEndpoint| {
+            if signal {
+                buffers.post_send(ep, buffer, len, link)
+            } else {
+                // SAFETY: the buffer is the caller's, which has written `len` bytes.
+                unsafe { ep.inject(buffer.data(), len, link.addr) }
+            }
         };
+        let mut posted = post(ep);
+        for _ in 0..TRIES {
+            if posted != Err(PostError::Again) {
+                break;
+            }
+            ep.progress();
+            posted = post(ep);
+        }
         match posted {
             Ok(()) => link.posted(signal),
             Err(PostError::Again) => return Err(NoRoom),
@@ -251,6 +276,9 @@ impl OfiIface {
     /// Reads completions, and posts the receive buffers for which there was no room before.
     pub fn poll(&self, entries: &mut [fi_cq_msg_entry; BATCH]) -> Completed {
         let mut queues = self.queues.lock();
+        if let Some(error) = queues.receive_error {
+            return Completed::Dead(error);
+        }
         let completed = match queues.kept.0.pop_front() {
             None => queues.ep.poll(entries),
             Some(Ok(entry)) => {
@@ -317,8 +345,12 @@ impl OfiQueues {
             Ok(()) => {}
             Err(PostError::Again) => self.unposted.push(buffer),
             Err(PostError::Failed(e)) => {
-                log::error!("libfabric takes no receive buffer: {}", error(e));
+                log::diag!("libfabric takes no receive buffer: {}", error(e));
                 buffers.give_back(buffer);
+                self.receives -= 1;
+                if self.receives == 0 {
+                    self.receive_error = Some(e);
+                }
             }
         }
     }

@@ -45,11 +45,15 @@ impl<P: Copy + Eq> Interface for OfiWorker<P> {
         let Some(timer) = &self.timer else {
             return false;
         };
+        if self.is_dead {
+            return self.broken.is_empty();
+        }
         if !self.broken.is_empty() || self.fd.is_some() && !self.iface.may_wait() {
             return false;
         }
         // Nothing reports that there is room again, or, without a descriptor, that a packet has arrived.
-        let tries = self.fd.is_none() || !self.control.is_empty() || self.iface.is_blocked();
+        let waits = !self.control.is_empty() || self.has_losses;
+        let tries = self.fd.is_none() || waits || self.iface.is_blocked();
         let watches = |peer| sink.watches_death(peer);
         let after = if tries {
             Some(TRY_MS)

@@ -7,7 +7,8 @@
 //! use them. `packet` and `address` are what workers send each other, and their section of a worker address.
 //!
 //! `worker` has the connections of a worker, each with the order of its packets (`reorder`), as `interface` has
-//! progress call them: `connect` makes them, `receive` handles completions, `upkeep` what is due, `close` ends them.
+//! progress call them: `connect` makes them, `receive` handles completions, `loss` lost packets, `upkeep` what is
+//! due, `close` ends them.
 //!
 //! Memory of peers: `endpoint_mr` and `endpoint_rma` are libfabric's functions, `object` what they open; `mr` registers
 //! user memory, `region` that of `ucp_mem_map`, in the domain of each endpoint in the `registry`; `rkey` is the section
@@ -46,6 +47,7 @@ mod iface_rma;
 pub mod info;
 pub mod interface;
 mod lane;
+mod loss;
 pub mod mr;
 mod network;
 mod object;

@@ -27,6 +27,10 @@ pub const PROBE: u32 = 7;
 pub const FLUSH: u32 = 8;
 /// The answer to it, with its number.
 pub const FLUSHED: u32 = 9;
+/// Asks for a [`SENT`]: packets were lost, and it is unknown whose.
+pub const CHECK: u32 = 10;
+/// How many numbered packets the sender has sent: its number is that of the next one.
+pub const SENT: u32 = 11;
 
 packed! {
     /// The begin of a packet. The receiver has granted number and key of its connection to the sender.
@@ -38,7 +42,7 @@ packed! {
         /// [`FLUSHED`] that of the writes.
         seq: u32,
         kind: u32,
-    } valid when |hdr| (HELLO..=FLUSHED).contains(&hdr.kind)
+    } valid when |hdr| (HELLO..=SENT).contains(&hdr.kind)
 }
 
 /// Bytes in front of a record.

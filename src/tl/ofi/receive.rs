@@ -4,13 +4,11 @@ use super::bindings::*;
 use super::ended_context::EndedContext;
 use super::endpoint::{BATCH, Completed, FailedOp};
 use super::fabric;
-use super::packet::{
-    ACCEPT, BYE, BYE_ACK, FLUSH, FLUSHED, Grant, HELLO, PROBE, PacketHdr, RECORD, RESET, bare,
-};
+use super::packet::*;
 use super::reorder::SeqArrival;
 use super::sender::OfiSender;
 use super::worker::{OfiConn, OfiWorker, with_sender};
-use super::{connect, rma_completion, upkeep};
+use super::{connect, loss, rma_completion, upkeep};
 use crate::ctypes::*;
 use crate::sys::log;
 use crate::tl::Message;
@@ -19,6 +17,9 @@ use std::ffi::c_int;
 
 /// Most batches of completions that one progress call handles.
 const BATCHES: usize = 8;
+
+/// Receives that may fail one after the other before the provider counts as dead.
+const MAX_FAILED_RECEIVES: u32 = 1000;
 
 /// Sends what waits for room, and handles completions. Returns the number of events.
 pub fn poll<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
@@ -35,6 +36,9 @@ pub fn poll<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
         log_failure(worker, link.conn, error, "");
         worker.fail_conn(&link, status_of(error));
     }
+    if worker.is_dead {
+        return end_broken(worker, sink);
+    }
     let mut count = 0;
     let mut entries = [fi_cq_msg_entry::default(); BATCH];
     for _ in 0..BATCHES {
@@ -45,6 +49,11 @@ pub fn poll<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
             }
             Completed::Some(n) => count += take(worker, sink, &entries[..n]),
             Completed::Failed(failed) => on_failed(worker, sink, &failed),
+            Completed::Dead(error) => {
+                worker.die(error);
+                count += end_broken(worker, sink);
+                break;
+            }
         }
         // A callback has forked, and this is the child: the endpoint is the parent's.
         if sink.is_inherited() {
@@ -79,6 +88,7 @@ fn take<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, entries: &[fi_cq_msg_
         }
         // SAFETY: the receive is complete, and the buffer is posted again behind the last use of the bytes.
         count += on_packet(worker, sink, unsafe { buffer.packet(entry.len) });
+        worker.failed_receives = 0;
         if !sink.is_inherited() {
             worker.iface.post_receive(buffer);
         }
@@ -117,6 +127,7 @@ fn on_packet<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, packet: &[u8]) -
         }
         RESET => on_end(worker, sink, own),
         PROBE => return 0,
+        CHECK | SENT => loss::on_packet(worker, own, &hdr),
         _ => return in_order(worker, sink, own, &hdr, packet),
     }
     1
@@ -227,15 +238,19 @@ fn on_failed<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, failed: &FailedO
             log_failure(worker, link.conn, *error, detail);
             worker.fail_conn(&link, status_of(*error));
         }
-        // A message that is longer than any packet, or the end of the endpoint.
-        None if *error != FI_ECANCELED as c_int => {
-            log::diag!(
-                "a packet by libfabric is dropped: {}: {detail}",
-                fabric::error(*error)
-            );
+        None => {
+            let text = fabric::error(*error);
+            log::diag!("a packet by libfabric is dropped: {text}: {detail}");
+            worker.failed_receives += 1;
+            if worker.failed_receives > MAX_FAILED_RECEIVES {
+                return worker.die(*error);
+            }
+            // No worker sends a message that is longer than any packet.
+            if !matches!(u32::try_from(*error), Ok(FI_ETRUNC | FI_EMSGSIZE)) {
+                loss::suspect(worker);
+            }
             worker.iface.post_receive(buffer);
         }
-        None => {}
     }
 }
 
@@ -264,7 +279,14 @@ fn end_broken<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
     }
     let mut count = 0;
     for (link, status) in std::mem::take(&mut worker.broken) {
-        if let Some(peer) = worker.of_link(&link).and_then(|conn| conn.peer.take()) {
+        let Some(conn) = worker.of_link(&link) else {
+            continue;
+        };
+        let (peer, last) = (conn.peer.take(), connect::last_words(conn));
+        if let Some((link, packet)) = last.filter(|_| !worker.is_dead) {
+            worker.send_control(&link, packet);
+        }
+        if let Some(peer) = peer {
             sink.lane_down(peer, status);
             count += 1;
         }

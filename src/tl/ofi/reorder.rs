@@ -44,6 +44,11 @@ impl OfiReorder {
         }
     }
 
+    /// Whether all packets before this number have arrived.
+    pub fn has_all_before(&self, number: u32) -> bool {
+        self.next.wrapping_sub(number) <= u32::MAX / 2
+    }
+
     /// The next packet, if it has arrived early.
     pub fn pop(&mut self) -> Option<Box<[u8]>> {
         let packet = self.early.remove(&self.next)?;
@@ -74,5 +79,7 @@ mod tests {
         assert_eq!(order.arrive(2 + MAX_EARLY + 1, b""), SeqArrival::TooFar);
         assert_eq!(order.arrive(2, b"2"), SeqArrival::Now);
         assert!(order.pop().is_none(), "what was refused is not kept");
+        assert!(order.has_all_before(3) && order.has_all_before(u32::MAX - 7));
+        assert!(!order.has_all_before(4));
     }
 }

@@ -69,12 +69,13 @@ pub fn end_failed<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
     count
 }
 
-/// Ends the operations on memory of peers whose processes have ended, and that have failed: a provider may report
-/// nothing of them.
+/// Ends the operations on memory of peers that have failed, whose processes have ended or whose completions cannot be
+/// read any more: nothing may be reported of them.
 pub fn end_dead<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
+    let is_mute = worker.is_dead;
     let is_over = |(_, conn): (usize, &super::worker::OfiConn<S::Peer>)| {
         let waits = conn.peer.is_none() && conn.link.rma.outstanding() > 0;
-        (waits && conn.is_dead()).then(|| conn.link.clone())
+        (waits && (is_mute || conn.is_dead())).then(|| conn.link.clone())
     };
     let links: Vec<Arc<OfiTxLink>> = worker.conns.iter().filter_map(is_over).collect();
     for link in links {

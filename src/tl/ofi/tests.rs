@@ -3,7 +3,7 @@
 use super::OfiLocator;
 use super::address::{Liveness, OfiSection};
 use super::endpoint::MAX_NAME;
-use super::packet::{self, Accept, FLUSHED, Grant, HELLO, Hello, PROBE, PacketHdr, RECORD, bare};
+use super::packet::{self, Accept, Grant, HELLO, Hello, PROBE, PacketHdr, RECORD, SENT, bare};
 use crate::tl::Message;
 use proptest::prelude::*;
 
@@ -123,7 +123,7 @@ fn packets_name_the_connection_of_the_receiver() {
     let accept = Accept::decode(&packet[PacketHdr::SIZE..]).unwrap();
     assert_eq!((accept.conn, accept.key), (3, 4));
     assert_eq!(PacketHdr::decode(&bare(to, PROBE, 0)).unwrap().kind, PROBE);
-    for kind in [0, FLUSHED + 1, u32::MAX] {
+    for kind in [0, SENT + 1, u32::MAX] {
         assert!(PacketHdr::decode(&bare(to, kind, 0)).is_none());
     }
     assert!(PacketHdr::decode(&bare(to, RECORD, 0)[..PacketHdr::SIZE - 1]).is_none());

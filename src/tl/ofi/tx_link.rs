@@ -73,6 +73,11 @@ impl OfiTxLink {
         self.is_blocked.swap(is_blocked, Ordering::Relaxed)
     }
 
+    /// How many packets have a number, modulo 2^32: that of the next one.
+    pub fn sent(&self) -> u32 {
+        self.seq.load(Ordering::Relaxed)
+    }
+
     /// The number of the next packet, which the caller sends: the holder of the peer's lock, or the interface if there
     /// is no lane.
     pub fn next_seq(&self) -> u32 {

@@ -1,6 +1,7 @@
 //! What is due at a clock tick: failed peers, peers that do not answer, probes.
 
-use super::connect::{end, reset};
+use super::connect::{ask_again, end, reset};
+use super::loss;
 use super::packet::{PROBE, bare};
 use super::rma_completion;
 use super::tx_link::OfiTxLink;
@@ -24,11 +25,15 @@ pub fn tick<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, now: u64) {
     worker.next_look = now + LOOK_MS;
     drop_failed(worker, sink);
     if elapsed_connecting {
+        ask_again(worker, now);
         expire(worker, now);
         rma_completion::end_dead(worker, sink);
         if let Some(mrs) = &worker.mrs {
             mrs.trim();
         }
+    }
+    if worker.has_losses {
+        loss::look(worker, now);
     }
     if now >= worker.next_probe {
         worker.next_probe = now.saturating_add(worker.keepalive_ms);

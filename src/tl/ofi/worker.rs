@@ -3,14 +3,16 @@
 use super::address::{Liveness, OfiLocator};
 use super::context::{OfiShared, OfiTuning};
 use super::device::{OfiDevice, OfiScope};
+use super::fabric;
 use super::iface::OfiIface;
+use super::loss::LossCheck;
 use super::mr::OfiMrCache;
 use super::packet::{self, Grant};
 use super::registry::OfiRegistry;
 use super::reorder::OfiReorder;
 use super::sender::OfiSender;
 use super::tx_link::OfiTxLink;
-use crate::ctypes::ucs_status_t;
+use crate::ctypes::{UCS_ERR_CONNECTION_RESET, ucs_status_t};
 use crate::sys::liveness_lock::{self, LivenessLock};
 use crate::sys::timer::Timer;
 use crate::sys::{clock, host, log};
@@ -19,6 +21,7 @@ use crate::tl::sink::Sink;
 use crate::tl::{Lane, Token};
 use slab::Slab;
 use std::collections::HashMap;
+use std::ffi::c_int;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -44,6 +47,17 @@ pub struct OfiConn<P> {
     pub is_broken: bool,
     /// The peer has ended the connection, or has acknowledged its end.
     pub has_ended: bool,
+    /// The request to connect, until the peer has answered.
+    pub request: Option<Box<PendingHello>>,
+    pub loss: LossCheck,
+}
+
+/// A request to connect that the peer has not answered.
+pub struct PendingHello {
+    pub packet: Vec<u8>,
+    /// When it is sent again, coarse milliseconds, and the interval after that.
+    pub again: u64,
+    pub interval: u64,
 }
 
 impl<P> OfiConn<P> {
@@ -63,8 +77,8 @@ impl<P> OfiConn<P> {
 
 /// Used by the progress thread only. `P` names a peer.
 pub struct OfiWorker<P> {
-    /// Released before the endpoint is closed.
-    _alive: Option<LivenessLock>,
+    /// Released before the endpoint is closed, or when the provider is dead.
+    alive: Option<LivenessLock>,
     /// The worker's own.
     pub uid: u64,
     pub own: OfiLocator,
@@ -81,6 +95,12 @@ pub struct OfiWorker<P> {
     pub broken: Vec<(Arc<OfiTxLink>, ucs_status_t)>,
     /// Requests of operations on memory of peers that have failed.
     pub failed_ops: Vec<Token>,
+    /// Packets were lost, or may have been: of which connections is looked at.
+    pub has_losses: bool,
+    /// Receives that have failed one after the other.
+    pub failed_receives: u32,
+    /// The provider works no more: no connection is left, and none is made.
+    pub is_dead: bool,
     /// Interval of liveness probes, and time to answer a request to connect, milliseconds.
     pub keepalive_ms: u64,
     pub timeout_ms: u64,
@@ -111,7 +131,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
         let OfiTuning {
             receives, window, ..
         } = tuning;
-        let hash = fabric(device);
+        let hash = fabric_hash(device);
         let open = |waits| OfiIface::open(device, params.mt, waits, (receives, window), hash);
         // Without a descriptor a sleeping worker polls from time to time.
         let (iface, fd) = match params.wakes.then(|| open(true).and_then(waiting)) {
@@ -152,11 +172,14 @@ impl<P: Copy + Eq> OfiWorker<P> {
             control: Vec::new(),
             broken: Vec::new(),
             failed_ops: Vec::new(),
+            has_losses: false,
+            failed_receives: 0,
+            is_dead: false,
             keepalive_ms: params.keepalive_ms,
             timeout_ms: tuning.timeout_ms,
             next_look: now,
             next_probe: now.saturating_add(params.keepalive_ms),
-            _alive: alive.ok(),
+            alive: alive.ok(),
             in_memory: device.scope() == OfiScope::Memory,
         })
     }
@@ -199,6 +222,8 @@ impl<P: Copy + Eq> OfiWorker<P> {
             order: OfiReorder::default(),
             is_broken: false,
             has_ended: false,
+            request: None,
+            loss: LossCheck::None,
         })
     }
 
@@ -259,6 +284,26 @@ impl<P: Copy + Eq> OfiWorker<P> {
             conn.is_broken = true;
             self.control.retain(|(other, _)| !Arc::ptr_eq(other, link));
             self.broken.push((link.clone(), status));
+        }
+    }
+
+    /// The provider works no more: all connections fail.
+    #[cold]
+    pub fn die(&mut self, error: c_int) {
+        if std::mem::replace(&mut self.is_dead, true) {
+            return;
+        }
+        let why = fabric::error(error);
+        log::error!("libfabric works no more for worker {:#x}: {why}", self.uid);
+        // Peers find it released, because nothing can be sent to them.
+        self.alive = None;
+        let links: Vec<_> = self
+            .conns
+            .iter()
+            .map(|(_, conn)| conn.link.clone())
+            .collect();
+        for link in links {
+            self.fail_conn(&link, UCS_ERR_CONNECTION_RESET);
         }
     }
 
@@ -332,7 +377,7 @@ pub fn with_sender<S: Sink, R>(
 }
 
 /// Hash of what two workers have in common that reach each other by this device (FNV-1a).
-fn fabric(device: &OfiDevice) -> u64 {
+fn fabric_hash(device: &OfiDevice) -> u64 {
     let place = host::place();
     let where_valid = match device.scope() {
         OfiScope::Memory => [

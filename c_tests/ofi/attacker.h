@@ -1,0 +1,56 @@
+/* An endpoint of libfabric that no worker has, and what a worker's packets look like (src/tl/ofi/packet.rs). */
+#ifndef OFI_ATTACKER_H
+#define OFI_ATTACKER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { HELLO = 1, ACCEPT, RECORD, BYE, BYE_ACK, RESET, PROBE, CHECK, SENT, KINDS };
+enum { NAME = 128, LONGEST = 60000, FRAME = 16, VERSION = 2 };
+
+typedef struct __attribute__((packed)) {
+    uint64_t key;
+    uint32_t connection, number, kind;
+} header_t;
+
+typedef struct __attribute__((packed)) {
+    uint64_t fabric, secret, host;
+    uint32_t locks;
+    uint64_t lock;
+    uint8_t  name[NAME];
+} section_t;
+
+typedef struct __attribute__((packed)) {
+    header_t header;
+    uint64_t magic;
+    uint32_t version;
+    uint64_t from, to, secret;
+    uint32_t connection;
+    uint64_t key;
+    section_t section; /* of the sender; as much of its name as the address has */
+} hello_t;
+
+typedef struct __attribute__((packed)) {
+    header_t header;
+    uint32_t connection;
+    uint64_t key;
+} accept_t;
+
+/* The endpoint, which knows the worker of this address. Once in a process. */
+void attacker_open(const void *address);
+void attacker_close(void);
+
+/* The worker's section of its address, and its uid. */
+extern section_t victim;
+extern uint64_t  victim_uid;
+
+/* A right request to connect, of the worker `from`, and its length. */
+hello_t attacker_hello(uint64_t from);
+size_t  attacker_hello_length(void);
+
+/* Sends a packet to the worker, and waits until it has left. It may be too long for the worker. */
+void attacker_send(const void *packet, size_t length);
+/* The next packet that has arrived within this many milliseconds; its length, 0 if there is none. */
+size_t attacker_receive(void *packet, size_t room, int milliseconds);
+
+#endif

@@ -1,0 +1,274 @@
+/*
+ * A provider that fails: completions of every kind end with errors, or the provider works no more. Two workers of this
+ * process exchange messages on the restricted fabric: each message arrives, or the endpoint of its sender fails in
+ * time; endpoints that are opened then work. Nothing hangs, nothing crashes, nothing is lost without a word.
+ */
+#define _GNU_SOURCE
+#include "check.h"
+#include "connect.h"
+
+#include <rdma/fi_errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { SECONDS = 15, ROUNDS = 40 };
+
+typedef struct {
+    ucp_worker_h worker;
+    ucp_ep_h     ep; /* to the other one */
+    unsigned     failures, failed;
+} end_t;
+
+static ucp_context_h context;
+static end_t         ends[2];
+static unsigned      delivered, lost;
+
+static const ucp_request_param_t plain = {.op_attr_mask = 0};
+static const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+
+static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    end_t *end = arg;
+
+    (void)ep;
+    WANT_TRUE(status == UCS_ERR_CONNECTION_RESET || status == UCS_ERR_ENDPOINT_TIMEOUT ||
+              status == UCS_ERR_UNREACHABLE);
+    end->failures++;
+    end->failed = 1;
+}
+
+static void progress(void)
+{
+    ucp_worker_progress(ends[0].worker);
+    ucp_worker_progress(ends[1].worker);
+}
+
+static int is_pending(ucs_status_ptr_t request)
+{
+    return UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS;
+}
+
+/* The status of a request that has ended, or is ended. */
+static ucs_status_t end_of(ucp_worker_h worker, ucs_status_ptr_t request)
+{
+    ucs_status_t status;
+
+    if (!UCS_PTR_IS_PTR(request)) {
+        return UCS_PTR_STATUS(request);
+    }
+    for (time_t limit = time(NULL) + SECONDS; is_pending(request) && time(NULL) < limit; progress()) {
+        ucp_request_cancel(worker, request);
+    }
+    status = ucp_request_check_status(request);
+    WANT_TRUE(status != UCS_INPROGRESS);
+    ucp_request_free(request);
+    return status;
+}
+
+static void open_worker(end_t *end)
+{
+    ucp_worker_params_t params = {.field_mask = 0};
+
+    must(ucp_worker_create(context, &params, &end->worker), "ucp_worker_create");
+}
+
+static void open_endpoint(int i)
+{
+    ends[i].failed = 0;
+    ends[i].ep     = connect_workers(ends[i].worker, ends[1 - i].worker, on_failure, &ends[i]);
+}
+
+static void close_endpoint(int i)
+{
+    ucs_status_ptr_t request = ucp_ep_close_nbx(ends[i].ep, &force);
+
+    for (time_t limit = time(NULL) + SECONDS; is_pending(request) && time(NULL) < limit;) {
+        progress();
+    }
+    WANT_TRUE(!is_pending(request));
+    if (UCS_PTR_IS_PTR(request)) {
+        ucp_request_free(request);
+    }
+}
+
+/* Sends a message of this many bytes: it arrives, or the sender's endpoint fails. */
+static void exchange(int from, size_t size)
+{
+    static uint64_t number, out[20000], in[20000];
+    end_t          *a = &ends[from], *b = &ends[1 - from];
+
+    number++;
+    for (size_t i = 0; i < size / sizeof(number); i++) {
+        out[i] = number + i;
+    }
+    memset(in, 0, size);
+    ucs_status_ptr_t receive = ucp_tag_recv_nbx(b->worker, in, size, number, UINT64_MAX, &plain);
+    ucs_status_ptr_t send    = ucp_tag_send_nbx(a->ep, out, size, number, &plain);
+    time_t           limit   = time(NULL) + SECONDS;
+    while ((is_pending(send) || is_pending(receive)) && !a->failed && time(NULL) < limit) {
+        progress();
+    }
+    int has_arrived = !is_pending(receive);
+    WANT_TRUE(has_arrived || a->failed);
+    ucs_status_t sent = end_of(a->worker, send), got = end_of(b->worker, receive);
+    if (has_arrived && got == UCS_OK) {
+        WANT_TRUE(memcmp(in, out, size) == 0);
+        delivered++;
+    } else {
+        lost++;
+    }
+    WANT_TRUE(sent == UCS_OK || a->failed);
+}
+
+static void begin(const char *rules)
+{
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
+
+    setenv("SOFT_OFI_RULES", rules, 1);
+    must(ucp_init(&params, NULL, &context), "ucp_init");
+    for (int i = 0; i < 2; i++) {
+        open_worker(&ends[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        open_endpoint(i);
+    }
+}
+
+static void end(void)
+{
+    for (int i = 0; i < 2; i++) {
+        close_endpoint(i);
+    }
+    for (int i = 0; i < 2; i++) {
+        ucp_worker_destroy(ends[i].worker);
+    }
+    ucp_cleanup(context);
+}
+
+static void errors(int nth, int code)
+{
+    static const size_t sizes[] = {8, 4000, 20000, 120000};
+    char                rules[64];
+
+    snprintf(rules, sizeof(rules), "error_nth=%d,error_code=%d", nth, code);
+    begin(rules);
+    for (int round = 0; round < ROUNDS && !check_failed(); round++) {
+        exchange(round % 2, sizes[round / 2 % 4]);
+        for (int i = 0; round % 2 == 1 && i < 2; i++) {
+            if (ends[i].failed) {
+                close_endpoint(i);
+                open_endpoint(i);
+            }
+        }
+    }
+    WANT_TRUE(delivered > 0 && ends[0].failures + ends[1].failures > 0);
+    end();
+}
+
+static void ended_operations(void)
+{
+    errors(31, FI_EIO);
+}
+
+static void canceled_operations(void)
+{
+    errors(37, FI_ECANCELED);
+}
+
+static void lost_peers(void)
+{
+    errors(29, FI_ECONNRESET);
+}
+
+static void unreachable_peers(void)
+{
+    errors(41, FI_EHOSTUNREACH);
+}
+
+static void late_peers(void)
+{
+    errors(43, FI_ETIMEDOUT);
+}
+
+static void overrun_queues(void)
+{
+    errors(53, FI_EOVERRUN);
+}
+
+static void all_operations(void)
+{
+    begin("error_nth=1");
+    exchange(0, 8);
+    exchange(1, 8);
+    WANT_TRUE(delivered == 0 && ends[0].failed && ends[1].failed);
+    end();
+}
+
+/* The provider of the first worker works no more: both ends fail, and another worker takes its place. */
+static void dead(void)
+{
+    begin("dies_after=60");
+    while (!ends[0].failed && !check_failed()) {
+        exchange(0, 5000);
+    }
+    for (time_t limit = time(NULL) + SECONDS; !ends[1].failed && time(NULL) < limit;) {
+        progress();
+    }
+    WANT_TRUE(ends[1].failed && delivered > 0);
+    close_endpoint(0);
+    close_endpoint(1);
+    open_endpoint(0);
+    exchange(0, 8);
+    WANT_TRUE(ends[0].failed);
+    close_endpoint(0);
+    ucp_worker_destroy(ends[0].worker);
+    open_worker(&ends[0]);
+    for (int i = 0; i < 2; i++) {
+        open_endpoint(i);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        exchange(round % 2, 30000);
+    }
+    WANT_TRUE(!ends[0].failed && !ends[1].failed);
+    end();
+}
+
+/* Registrations fail now and then: what cannot be registered is tried again, or a worker is not made. */
+static void registrations(void)
+{
+    begin("mr_local=1,mr_endpoint=1,mr_prov_key=1,reg_fail_nth=6");
+    for (int round = 0; round < ROUNDS; round++) {
+        exchange(round % 2, 100000);
+    }
+    WANT_TRUE(!ends[0].failed && !ends[1].failed);
+    end();
+}
+
+static void no_registration(void)
+{
+    ucp_params_t        params        = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
+    ucp_worker_params_t worker_params = {.field_mask = 0};
+    ucp_worker_h        worker;
+
+    setenv("SOFT_OFI_RULES", "mr_local=1,reg_fail_nth=1", 1);
+    must(ucp_init(&params, NULL, &context), "ucp_init");
+    WANT_TRUE(ucp_worker_create(context, &worker_params, &worker) != UCS_OK);
+    ucp_cleanup(context);
+}
+
+static const case_t cases[] = {
+    {"failing: operations", ended_operations},
+    {"failing: canceled operations", canceled_operations},
+    {"failing: lost peers", lost_peers},
+    {"failing: unreachable peers", unreachable_peers},
+    {"failing: late peers", late_peers},
+    {"failing: overrun queues", overrun_queues},
+    {"failing: all operations", all_operations},
+    {"failing: a dead provider", dead},
+    {"failing: registrations", registrations},
+    {"failing: no registration", no_registration},
+};
+
+CHECK_MAIN(cases)
