@@ -207,6 +207,11 @@ void attacker_send(const void *packet, size_t length)
     WANT_TRUE(!sending);
 }
 
+int attacker_may_send_too_much(void)
+{
+    return strcmp(info->fabric_attr->prov_name, "shm") != 0;
+}
+
 size_t attacker_receive(void *packet, size_t room, int milliseconds)
 {
     long long limit = now() + milliseconds;

@@ -52,7 +52,9 @@ static void noise(void)
         fill(packet, length);
         attacker_send(packet, length);
         if (round % 20 == 0) {
-            attacker_send(packet, TOO_LONG);
+            if (attacker_may_send_too_much()) {
+                attacker_send(packet, TOO_LONG);
+            }
             check_silent(&self);
         }
     }

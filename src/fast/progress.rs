@@ -167,10 +167,29 @@ unsafe fn progress_device_rings(worker: &Worker) -> u32 {
             worker.rx.hold(true);
             return 0;
         }
+        if worker.progress_flags.only(TlRx::<PeerRef>::MESSAGES) {
+            // SAFETY: the caller's promise.
+            return unsafe { progress_messages(worker) };
+        }
         return move_on::<false>(worker);
     }
     // SAFETY: the caller's promise.
     unsafe { poll_device_rings(worker) }
+}
+
+/// Fast path of a worker with an interface for messages and nothing else to do; otherwise all of progress.
+///
+/// # Safety
+/// Single-thread mode; nothing borrows the worker's `rx`.
+#[inline(never)]
+unsafe fn progress_messages(worker: &Worker) -> u32 {
+    // SAFETY: the caller's promise. Not used after the call that locks it.
+    let rx = unsafe { worker.rx.alone() };
+    if rx.calls == 0 || worker.tl.has_new_ring() || !rx.tl.shm.is_empty() {
+        return move_on::<false>(worker);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { Alone(worker).hold(|tl, _| tl.poll_messages(called(worker))) }
 }
 
 /// Polls the worker's Tofu interface, if no other work waits.

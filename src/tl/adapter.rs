@@ -2,6 +2,7 @@
 
 use super::ib::sender::IbSender;
 use super::lane::{Lane, LaneSender};
+use super::ofi::sender::OfiSender;
 use super::rma_ops::RmaOps;
 use super::rma_short::RmaShort;
 use super::tofu::sender::TofuSender;
@@ -10,6 +11,9 @@ use super::tofu::sender::TofuSender;
 pub type RkeySender = IbSender;
 /// The sender of lanes whose adapter finds memory by STADDs.
 pub type StaddSender = TofuSender;
+
+/// The sender of lanes whose adapter has a library for messages.
+pub type MessageSender = OfiSender;
 
 /// The sender of a lane with an adapter.
 pub trait AdapterSender: LaneSender + RmaOps + RmaShort {}

@@ -174,6 +174,15 @@ impl<P: Copy + Eq> TlRx<P> {
         (self.ib.as_deref_mut()).map_or(0, |ports| ports.poll(sink))
     }
 
+    /// The interface whose library has messages.
+    pub const MESSAGES: IfaceKind = IfaceKind::Ofi;
+
+    /// Polls the interface for messages of a worker that has nothing else to do. Returns the number of events.
+    #[inline(always)]
+    pub fn poll_messages<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
+        (self.ofi.as_deref_mut()).map_or(0, |messages| messages.poll_alone(sink))
+    }
+
     /// The interfaces that are polled in each progress call.
     pub fn always_polled(&mut self) -> Vec<IfaceKind> {
         fn kind<I: Interface>(_: &I) -> Option<IfaceKind> {

@@ -21,6 +21,10 @@ macro_rules! with_short_am {
                 type $sender = $crate::tl::adapter::StaddSender;
                 $value
             }
+            Some($crate::tl::Lane::Ofi(_)) => {
+                type $sender = $crate::tl::adapter::MessageSender;
+                $value
+            }
             _ => $other,
         }
     };

@@ -18,6 +18,7 @@ pub struct Message {
 
 impl Message {
     /// The message in a packet that has one frame. `None`: it is malformed.
+    #[inline(always)]
     pub fn in_packet(packet: &[u8]) -> Option<Message> {
         let (head, record) = packet.split_first_chunk::<HEADER>()?;
         let frame = frame::decode(head).filter(|frame| frame.len == record.len())?;

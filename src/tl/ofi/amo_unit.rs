@@ -4,7 +4,7 @@
 use super::amo::AMO_BYTES;
 use super::bindings::fi_cq_msg_entry;
 use super::context::{OfiContext, OfiShared};
-use super::endpoint::{BATCH, Completed, PostError};
+use super::endpoint::{BATCH, Completed, FailedOp, PostError};
 use super::endpoint_rma::{OfiLocalMem, OfiRemoteMem};
 use super::fabric::error;
 use super::iface::{OfiIface, OfiQueues};
@@ -16,6 +16,7 @@ use crate::tl::amo::{AmoOp, AmoUnit, load};
 use crate::tl::rma::MrKey;
 use std::ffi::c_void;
 use std::io;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -133,29 +134,38 @@ impl OfiQueues {
     /// # Errors
     /// The queue cannot be read any more.
     fn keep_completions(&mut self, context: *mut c_void) -> io::Result<Option<io::Result<()>>> {
-        let mut entries = [fi_cq_msg_entry::default(); BATCH];
-        Ok(match self.ep.poll(&mut entries) {
-            Completed::Nothing => None,
-            Completed::Some(n) => {
-                let mut ended = None;
-                for entry in &entries[..n] {
-                    if entry.op_context == context {
-                        ended = Some(Ok(()));
-                    } else {
-                        self.kept.0.push_back(Ok(*entry));
-                    }
-                }
-                ended
+        let mut entries = [const { MaybeUninit::uninit() }; BATCH];
+        let read = self.ep.read_queue(&mut entries);
+        let mut ended = None;
+        for entry in entries.iter().take(read.max(0) as usize) {
+            // SAFETY: so many entries were written.
+            let entry = *unsafe { entry.assume_init_ref() };
+            if entry.op_context == context {
+                ended = Some(Ok(()));
+            } else {
+                self.keep(Ok(entry));
             }
+        }
+        if read > 0 {
+            return Ok(ended);
+        }
+        match self.ep.completed(read) {
+            Completed::Nothing | Completed::Some(_) => Ok(None),
             Completed::Failed(failed) if failed.context == context => {
-                Some(Err(error(failed.error)))
+                Ok(Some(Err(error(failed.error))))
             }
             Completed::Failed(failed) => {
-                self.kept.0.push_back(Err(failed));
-                None
+                self.keep(Err(failed));
+                Ok(None)
             }
-            Completed::Dead(code) => return Err(error(code)),
-        })
+            Completed::Dead(code) => Err(error(code)),
+        }
+    }
+
+    /// Keeps a completion for [`OfiIface::poll`].
+    fn keep(&mut self, completion: Result<fi_cq_msg_entry, Box<FailedOp>>) {
+        self.kept.0.push_back(completion);
+        self.has_work = true;
     }
 
     /// The connection of the endpoint with itself.
@@ -164,7 +174,8 @@ impl OfiQueues {
             return Ok(link.clone());
         }
         let name = self.ep.name()?;
-        let link = Arc::new(OfiTxLink::new(OWN, self.ep.insert(&name)?));
+        let (addr, _) = (self.addresses).take(&name, || self.ep.insert(&name))?;
+        let link = Arc::new(OfiTxLink::new(OWN, addr));
         Ok(self.own.insert(link).clone())
     }
 }

@@ -41,11 +41,13 @@ unsafe impl Send for BufferRef {}
 
 impl BufferRef {
     /// The buffer of an operation with this context. `None`: the provider does not say which operation it was.
+    #[inline(always)]
     pub fn of_context(context: *mut c_void) -> Option<BufferRef> {
         NonNull::new(context.cast()).map(BufferRef)
     }
 
     /// Memory of [`MAX_PACKET`] bytes.
+    #[inline(always)]
     pub fn data(self) -> *mut u8 {
         // SAFETY: the pool keeps the buffer; `data` does not change.
         unsafe { (*self.0.as_ptr()).data }
@@ -55,6 +57,7 @@ impl BufferRef {
     ///
     /// # Safety
     /// No operation uses the buffer as long as the result, which ends before the pool, and those bytes were written.
+    #[inline(always)]
     pub unsafe fn packet<'a>(self, len: usize) -> &'a [u8] {
         // SAFETY: the caller's promise; the length is limited to that of the memory.
         unsafe { std::slice::from_raw_parts(self.data(), len.min(MAX_PACKET)) }
@@ -64,6 +67,16 @@ impl BufferRef {
     pub fn desc(self) -> *mut c_void {
         // SAFETY: the pool keeps the buffer; `desc` does not change.
         unsafe { (*self.0.as_ptr()).desc }
+    }
+
+    /// Whether the operation that has ended is a send.
+    ///
+    /// # Safety
+    /// The operation has ended, and the buffer was not given back.
+    #[inline(always)]
+    pub unsafe fn is_send(self) -> bool {
+        // SAFETY: the caller's promise: nothing else accesses the member.
+        unsafe { (*self.0.as_ptr()).link.is_some() }
     }
 
     /// Takes the connection of a send that has ended. `None`: it was a receive.
@@ -147,6 +160,7 @@ impl OfiBufferPool {
     ///
     /// # Errors
     /// It was not posted, and is the caller's.
+    #[inline(always)]
     pub fn post_receive(
         &mut self,
         ep: &mut OfiEndpoint,

@@ -6,7 +6,7 @@
 use super::bindings::fi_cq_msg_entry;
 use super::ended_context::EndedContext;
 use super::endpoint::{BATCH, Completed};
-use super::packet::{BYE, BYE_ACK, Grant, PacketHdr, RESET, bare};
+use super::packet::{BYE, BYE_ACK, PacketHdr, RESET, bare};
 use super::sender::OfiSender;
 use super::tx_link::OfiTxLink;
 use super::worker::{OfiWorker, with_sender};
@@ -14,6 +14,7 @@ use crate::sys::clock;
 use crate::tl::Lane;
 use crate::tl::interface::LINGER_MS;
 use crate::tl::sink::Sink;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 /// Interval at which the locks of peers are looked at, milliseconds.
@@ -104,11 +105,15 @@ fn is_broken<P: Copy + Eq>(worker: &mut OfiWorker<P>, link: &Arc<OfiTxLink>) -> 
 
 /// Handles completions: of what arrives only the ends of connections. Returns whether there were any.
 fn settle<P: Copy + Eq>(worker: &mut OfiWorker<P>) -> bool {
-    let mut entries = [fi_cq_msg_entry::default(); BATCH];
+    let mut entries = [const { MaybeUninit::uninit() }; BATCH];
     let (contexts, failed): (Vec<_>, bool) = match worker.iface.poll(&mut entries) {
         Completed::Nothing | Completed::Dead(_) => return false,
         Completed::Some(n) => {
-            let of = |entry: &fi_cq_msg_entry| (entry.op_context, entry.len);
+            let of = |entry: &MaybeUninit<fi_cq_msg_entry>| {
+                // SAFETY: the first `n` entries were written.
+                let entry = unsafe { entry.assume_init_ref() };
+                (entry.op_context, entry.len)
+            };
             (entries[..n].iter().map(of).collect(), false)
         }
         Completed::Failed(failed) => (vec![(failed.context, 0)], true),
@@ -147,11 +152,7 @@ fn on_packet<P: Copy + Eq>(worker: &mut OfiWorker<P>, packet: &[u8]) {
     let Some(hdr) = PacketHdr::decode(packet) else {
         return;
     };
-    let own = Grant {
-        conn: hdr.conn,
-        key: hdr.key,
-    };
-    if let Some(conn) = worker.granted(own)
+    if let Some(conn) = worker.granted(hdr.grant())
         && matches!(hdr.kind, BYE | BYE_ACK | RESET)
     {
         // This side's own end, which was sent or will be, is the answer.

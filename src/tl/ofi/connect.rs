@@ -194,10 +194,7 @@ pub fn on_accept<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, hdr: &Packet
     let Some(accept) = packet::Accept::decode(body) else {
         return;
     };
-    let own = Grant {
-        conn: hdr.conn,
-        key: hdr.key,
-    };
+    let own = hdr.grant();
     let Some(conn) = worker.granted(own).filter(|conn| conn.remote.is_none()) else {
         return;
     };

@@ -3,16 +3,20 @@
 //! The inline functions of libfabric's headers are methods here: they call the tables inside of the objects.
 
 use super::bindings::*;
+use super::closed::{Closed, Opened};
 use super::device::OfiDevice;
 use super::fabric::{Libfabric, error, text};
-use super::object::{Closed, UserMrs};
+use super::object::UserMrs;
 use std::ffi::{c_int, c_void};
 use std::io::{self, ErrorKind};
+use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::null_mut;
 
 /// Completions read at once.
 pub const BATCH: usize = 16;
+/// Completions that were read, the first so many of them.
+pub type Entries = [MaybeUninit<fi_cq_msg_entry>; BATCH];
 /// Longest address of an endpoint, bytes.
 pub const MAX_NAME: usize = 128;
 /// Sends to, and receives from, peers of any name.
@@ -26,21 +30,6 @@ macro_rules! entry {
 }
 pub(super) use entry;
 
-/// Objects, each made by those before it: they are closed from the last on.
-struct Opened(Vec<Closed>);
-
-impl Opened {
-    fn push(&mut self, object: *mut fid) {
-        self.0.push(Closed::new(object));
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        while self.0.pop().is_some() {}
-    }
-}
-
 /// Why an operation was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostError {
@@ -51,6 +40,7 @@ pub enum PostError {
 }
 
 /// The result of a post, from what libfabric returns.
+#[inline(always)]
 pub(super) fn posted(answer: isize) -> Result<(), PostError> {
     match answer {
         0 => Ok(()),
@@ -75,9 +65,23 @@ pub enum Completed {
     Nothing,
     /// The first entries of the array were written.
     Some(usize),
-    Failed(FailedOp),
+    Failed(Box<FailedOp>),
     /// The queue cannot be read any more, with this number of an error.
     Dead(c_int),
+}
+
+/// The frequent functions, as the tables of an endpoint and its queue have them when it was opened.
+struct Calls {
+    read: unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize) -> isize,
+    inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t) -> isize,
+    recv: unsafe extern "C" fn(
+        *mut fid_ep,
+        *mut c_void,
+        usize,
+        *mut c_void,
+        fi_addr_t,
+        *mut c_void,
+    ) -> isize,
 }
 
 /// One thread at a time calls its functions (`FI_THREAD_DOMAIN`): a worker's lock holds it.
@@ -87,6 +91,7 @@ pub struct OfiEndpoint {
     av: *mut fid_av,
     pub(super) domain: *mut fid_domain,
     fabric: *mut fid_fabric,
+    calls: Calls,
     /// Registrations are bound to the endpoint, and so closed before it; others after it, because receives use them.
     pub(super) binds_mr: bool,
     mrs: Vec<Closed>,
@@ -107,7 +112,7 @@ impl OfiEndpoint {
     /// # Errors
     /// The provider's error.
     pub fn open(device: &OfiDevice, waits: bool, depth: usize) -> io::Result<OfiEndpoint> {
-        let (mut opened, made) = (Opened(Vec::new()), check);
+        let (mut opened, made) = (Opened::default(), check);
         let info = device.info();
         let library = Libfabric::get().ok_or(ErrorKind::NotFound)?;
         let (mut fabric, mut domain) = (null_mut::<fid_fabric>(), null_mut::<fid_domain>());
@@ -157,7 +162,16 @@ impl OfiEndpoint {
             let control = entry!((*ep).fid.ops, control);
             made(control(&raw mut (*ep).fid, FI_ENABLE as c_int, null_mut()))?;
         }
+        // SAFETY: the objects are open, and have their tables as long as they live.
+        let calls = unsafe {
+            Calls {
+                read: entry!((*cq).ops, read),
+                inject: entry!((*ep).msg, inject),
+                recv: entry!((*ep).msg, recv),
+            }
+        };
         Ok(OfiEndpoint {
+            calls,
             ep,
             cq,
             av,
@@ -283,6 +297,7 @@ impl OfiEndpoint {
     ///
     /// # Safety
     /// `len` bytes at `data` are readable.
+    #[inline(always)]
     pub unsafe fn inject(
         &mut self,
         data: *const u8,
@@ -290,10 +305,7 @@ impl OfiEndpoint {
         to: fi_addr_t,
     ) -> Result<(), PostError> {
         // SAFETY: the endpoint is open, and the memory is the caller's.
-        unsafe {
-            let inject = (*(*self.ep).msg).inject.ok_or(UNSUPPORTED)?;
-            posted(inject(self.ep, data.cast(), len, to))
-        }
+        unsafe { posted((self.calls.inject)(self.ep, data.cast(), len, to)) }
     }
 
     /// Sends a message, which a completion with this context reports.
@@ -327,6 +339,7 @@ impl OfiEndpoint {
     /// # Safety
     /// `len` bytes at `memory` are writable until the completion, and registered with `desc` where the provider wants
     /// that; `context` is the provider's until then.
+    #[inline(always)]
     pub unsafe fn receive(
         &mut self,
         memory: *mut u8,
@@ -336,7 +349,7 @@ impl OfiEndpoint {
     ) -> Result<(), PostError> {
         // SAFETY: the endpoint is open, and the memory is the caller's.
         unsafe {
-            let recv = (*(*self.ep).msg).recv.ok_or(UNSUPPORTED)?;
+            let recv = self.calls.recv;
             posted(recv(self.ep, memory.cast(), len, desc, ANY_PEER, context))
         }
     }
@@ -345,26 +358,23 @@ impl OfiEndpoint {
     #[cold]
     pub fn progress(&mut self) {
         // SAFETY: the queue is open, and no entry is read.
-        unsafe {
-            if let Some(read) = (*(*self.cq).ops).read {
-                read(self.cq, null_mut(), 0);
-            }
-        }
+        unsafe { (self.calls.read)(self.cq, null_mut(), 0) };
     }
 
-    /// Reads completions. Progresses the provider.
-    pub fn poll(&mut self, entries: &mut [fi_cq_msg_entry; BATCH]) -> Completed {
+    /// Reads completions: the number of entries that were written, or what [`completed`](Self::completed) explains.
+    /// Progresses the provider.
+    #[inline(always)]
+    pub fn read_queue(&mut self, entries: &mut Entries) -> isize {
         // SAFETY: the queue is open, and its entries have the format of `entries`.
-        let read = unsafe {
-            match (*(*self.cq).ops).read {
-                Some(read) => read(self.cq, entries.as_mut_ptr().cast(), BATCH),
-                None => 0,
-            }
-        };
-        match read {
-            n if n > 0 => Completed::Some(n as usize),
-            n if n == -(FI_EAVAIL as isize) => self.read_error(),
-            n => nothing_or_dead(n),
+        unsafe { (self.calls.read)(self.cq, entries.as_mut_ptr().cast(), BATCH) }
+    }
+
+    /// What a [`read`](Self::read) says that has returned no entry.
+    pub fn completed(&mut self, read: isize) -> Completed {
+        if read == -(FI_EAVAIL as isize) {
+            self.read_error()
+        } else {
+            nothing_or_dead(read)
         }
     }
 
@@ -389,11 +399,11 @@ impl OfiEndpoint {
                     0,
                 ))
             });
-            Completed::Failed(FailedOp {
+            Completed::Failed(Box::new(FailedOp {
                 context: entry.op_context,
                 error: entry.err,
                 detail: detail.unwrap_or_default(),
-            })
+            }))
         }
     }
 }
@@ -405,7 +415,7 @@ impl Drop for OfiEndpoint {
             self.user_mrs.clear();
         }
         // The endpoint itself, which was opened last.
-        drop(self.opened.0.pop());
+        self.opened.close_last();
         self.mrs.clear();
         self.user_mrs.clear();
     }
@@ -440,7 +450,7 @@ unsafe fn open_av(domain: *mut fid_domain) -> io::Result<*mut fid_av> {
     last
 }
 
-/// What a read of a completion queue says that has returned no entry.
+/// What a read of a completion queue says that has returned neither an entry nor an error.
 fn nothing_or_dead(read: isize) -> Completed {
     match u32::try_from(-read).unwrap_or(0) {
         0 | FI_EAGAIN | FI_EINTR => Completed::Nothing,

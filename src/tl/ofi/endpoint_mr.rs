@@ -1,8 +1,9 @@
 //! Registration of memory in the domain of an endpoint.
 
 use super::bindings::*;
+use super::closed::Closed;
 use super::endpoint::{OfiEndpoint, check, entry};
-use super::object::{Closed, OfiRegistered};
+use super::object::OfiRegistered;
 use std::ffi::c_int;
 use std::io;
 use std::ptr::null_mut;

@@ -1,9 +1,10 @@
 //! The endpoint of a worker with its buffers, as the threads of the worker use it.
 
+use super::addresses::OfiAddresses;
 use super::bindings::{FI_MR_LOCAL, FI_MR_VIRT_ADDR, fi_cq_msg_entry};
 use super::buffers::{BufferRef, MAX_PACKET, OfiBufferPool};
 use super::device::OfiDevice;
-use super::endpoint::{BATCH, Completed, FailedOp, OfiEndpoint, PostError};
+use super::endpoint::{BATCH, Completed, Entries, FailedOp, OfiEndpoint, PostError};
 use super::fabric::error;
 use super::object::{OfiAccess, OfiRegistered};
 use super::rma_limits::RmaLimits;
@@ -29,6 +30,7 @@ pub struct NoRoom;
 pub(super) struct OfiQueues {
     pub(super) ep: OfiEndpoint,
     pub(super) buffers: OfiBufferPool,
+    pub(super) addresses: OfiAddresses,
     /// Receive buffers for which there was no room.
     unposted: Vec<BufferRef>,
     /// Receive buffers that are posted, were taken out by a completion, or wait for room.
@@ -37,6 +39,9 @@ pub(super) struct OfiQueues {
     receive_error: Option<c_int>,
     /// Connections whose sender has a packet for which there was no room.
     pub(super) blocked: Vec<Arc<OfiTxLink>>,
+    /// There is work besides reading completions: one of `unposted`, `blocked`, `failed` and `kept` has entries, or had
+    /// some.
+    pub(super) has_work: bool,
     /// Connections to which a packet could not be sent, with the number of the error.
     pub(super) failed: Vec<(Arc<OfiTxLink>, c_int)>,
     /// Operations on memory of peers.
@@ -51,7 +56,7 @@ pub(super) struct OfiQueues {
 
 /// Completions that were read and not handled.
 #[derive(Default)]
-pub(super) struct KeptCompletions(pub VecDeque<Result<fi_cq_msg_entry, FailedOp>>);
+pub(super) struct KeptCompletions(pub VecDeque<Result<fi_cq_msg_entry, Box<FailedOp>>>);
 
 // SAFETY: the contexts in them name memory of the endpoint's own.
 unsafe impl Send for KeptCompletions {}
@@ -61,7 +66,7 @@ pub struct OfiIface {
     pub(super) queues: MtLock<OfiQueues>,
     /// Longest packet that is sent without a completion, bytes; 0: none is, because a later completion would not report
     /// it.
-    max_inject: usize,
+    pub max_inject: usize,
     /// Packets to one peer arrive in the order in which they were sent.
     pub is_ordered: bool,
     /// Sends to one peer that are not complete.
@@ -114,7 +119,9 @@ impl OfiIface {
                 OfiQueues {
                     ep,
                     buffers: OfiBufferPool::default(),
+                    addresses: OfiAddresses::default(),
                     unposted: Vec::new(),
+                    has_work: false,
                     receives,
                     receive_error: None,
                     blocked: Vec::new(),
@@ -165,17 +172,23 @@ impl OfiIface {
         !queues.blocked.is_empty() || !queues.unposted.is_empty()
     }
 
-    /// The number of the peer at this address, which has the form of this endpoint's own.
+    /// The number of the peer at this address, which has the form of this endpoint's own, and the address as
+    /// [`remove`](Self::remove) gets it.
     ///
     /// # Errors
     /// The provider's error.
-    pub fn insert(&self, name: &[u8]) -> io::Result<u64> {
-        self.queues.lock().ep.insert(name)
+    pub fn insert(&self, name: &[u8]) -> io::Result<(u64, Arc<[u8]>)> {
+        let mut queues = self.queues.lock();
+        let OfiQueues { ep, addresses, .. } = &mut *queues;
+        addresses.take(name, || ep.insert(name))
     }
 
     /// Removes a peer, to which nothing is outstanding.
-    pub fn remove(&self, link: &OfiTxLink) {
-        self.queues.lock().ep.remove(link.addr);
+    pub fn remove(&self, name: &Arc<[u8]>) {
+        let mut queues = self.queues.lock();
+        if let Some(addr) = queues.addresses.release(name) {
+            queues.ep.remove(addr);
+        }
     }
 
     /// A buffer for a packet. `None`: there is no memory.
@@ -208,6 +221,7 @@ impl OfiIface {
             ep,
             buffers,
             failed,
+            has_work,
             ..
         } = &mut *queues;
         let signal = signal || len > self.max_inject;
@@ -230,12 +244,49 @@ impl OfiIface {
         match posted {
             Ok(()) => link.posted(signal),
             Err(PostError::Again) => return Err(NoRoom),
-            Err(PostError::Failed(error)) => failed.push((link.clone(), error)),
+            Err(PostError::Failed(error)) => {
+                failed.push((link.clone(), error));
+                *has_work = true;
+            }
         }
         if !signal || posted.is_err() {
             buffers.give_back(buffer);
         }
         Ok(())
+    }
+
+    /// Whether threads share the interface.
+    #[inline(always)]
+    pub fn is_shared(&self) -> bool {
+        self.queues.is_shared()
+    }
+
+    /// Sends the next packet of a connection without a completion. False: it was not sent.
+    ///
+    /// # Safety
+    /// `len` bytes at `packet` are readable, at most [`max_inject`](Self::max_inject); `is_shared` says whether threads
+    /// share the interface.
+    #[inline(always)]
+    pub unsafe fn inject(
+        &self,
+        packet: *const u8,
+        len: usize,
+        link: &OfiTxLink,
+        is_shared: bool,
+    ) -> bool {
+        let send = |queues: &mut OfiQueues| {
+            // SAFETY: the caller's packet.
+            let is_sent = unsafe { queues.ep.inject(packet, len, link.addr) }.is_ok();
+            if is_sent {
+                link.injected();
+            }
+            is_sent
+        };
+        if is_shared {
+            return send(&mut self.queues.lock());
+        }
+        // SAFETY: in single-thread mode nothing else borrows the queues: no callback runs under a borrow.
+        send(unsafe { self.queues.alone() })
     }
 
     /// Sends a packet, which a completion reports.
@@ -255,7 +306,9 @@ impl OfiIface {
     /// returns the connection.
     pub fn block(&self, link: &Arc<OfiTxLink>) {
         if !link.set_blocked(true) {
-            self.queues.lock().blocked.push(link.clone());
+            let mut queues = self.queues.lock();
+            queues.blocked.push(link.clone());
+            queues.has_work = true;
         }
     }
 
@@ -273,27 +326,53 @@ impl OfiIface {
         std::mem::take(&mut self.queues.lock().failed)
     }
 
-    /// Reads completions, and posts the receive buffers for which there was no room before.
-    pub fn poll(&self, entries: &mut [fi_cq_msg_entry; BATCH]) -> Completed {
+    /// Reads completions: the number of entries that were written, or what [`completed`](Self::completed) explains.
+    /// Progresses the provider. `None`: nothing was done, because [`take_blocked`](Self::take_blocked) or
+    /// [`take_failed`](Self::take_failed) return connections, or receive buffers wait for room.
+    #[inline(always)]
+    pub fn read(&self, entries: &mut Entries) -> Option<isize> {
         let mut queues = self.queues.lock();
-        if let Some(error) = queues.receive_error {
-            return Completed::Dead(error);
+        (!queues.has_work).then(|| queues.ep.read_queue(entries))
+    }
+
+    /// What a [`read`](Self::read) says that has returned no entry.
+    #[cold]
+    pub fn completed(&self, read: isize) -> Completed {
+        let mut queues = self.queues.lock();
+        match (queues.ep.completed(read), queues.receive_error) {
+            (Completed::Nothing, Some(error)) => Completed::Dead(error),
+            (completed, _) => completed,
         }
-        let completed = match queues.kept.0.pop_front() {
-            None => queues.ep.poll(entries),
+    }
+
+    /// Reads completions, and posts the receive buffers for which there was no room before.
+    pub fn poll(&self, entries: &mut Entries) -> Completed {
+        self.post_again();
+        let mut queues = self.queues.lock();
+        match queues.kept.0.pop_front() {
+            None => {}
             Some(Ok(entry)) => {
-                entries[0] = entry;
-                Completed::Some(1)
+                entries[0].write(entry);
+                return Completed::Some(1);
             }
-            Some(Err(failed)) => Completed::Failed(failed),
-        };
-        if !queues.unposted.is_empty() {
-            let unposted = std::mem::take(&mut queues.unposted);
-            unposted
-                .into_iter()
-                .for_each(|buffer| queues.post_receive(buffer));
+            Some(Err(failed)) => return Completed::Failed(failed),
         }
-        completed
+        let read = queues.ep.read_queue(entries);
+        drop(queues);
+        match read {
+            n if n > 0 => Completed::Some(n as usize),
+            n => self.completed(n),
+        }
+    }
+
+    /// Posts the receive buffers for which there was no room.
+    pub fn post_again(&self) {
+        let mut queues = self.queues.lock();
+        let is_waited_for = !queues.blocked.is_empty() || !queues.failed.is_empty();
+        queues.has_work = is_waited_for || !queues.kept.0.is_empty();
+        for buffer in std::mem::take(&mut queues.unposted) {
+            queues.post_receive(buffer);
+        }
     }
 
     /// Takes the connection of a send that has completed, with or without an error, and returns its buffer. `None`: it
@@ -333,25 +412,38 @@ impl OfiIface {
     }
 
     /// Posts a receive buffer, now or when there is room.
+    #[inline(always)]
     pub fn post_receive(&self, buffer: BufferRef) {
         self.queues.lock().post_receive(buffer);
     }
 }
 
 impl OfiQueues {
+    #[inline(always)]
     fn post_receive(&mut self, buffer: BufferRef) {
         let OfiQueues { ep, buffers, .. } = self;
         match buffers.post_receive(ep, buffer) {
             Ok(()) => {}
-            Err(PostError::Again) => self.unposted.push(buffer),
-            Err(PostError::Failed(e)) => {
-                log::diag!("libfabric takes no receive buffer: {}", error(e));
-                buffers.give_back(buffer);
-                self.receives -= 1;
-                if self.receives == 0 {
-                    self.receive_error = Some(e);
-                }
-            }
+            Err(PostError::Again) => self.keep_receive(buffer),
+            Err(PostError::Failed(e)) => self.lose_receive(buffer, e),
+        }
+    }
+
+    /// The provider has no room for a receive buffer.
+    #[cold]
+    fn keep_receive(&mut self, buffer: BufferRef) {
+        self.unposted.push(buffer);
+        self.has_work = true;
+    }
+
+    /// The provider does not take a receive buffer.
+    #[cold]
+    fn lose_receive(&mut self, buffer: BufferRef, code: c_int) {
+        log::diag!("libfabric takes no receive buffer: {}", error(code));
+        self.buffers.give_back(buffer);
+        self.receives -= 1;
+        if self.receives == 0 {
+            self.receive_error = Some(code);
         }
     }
 }

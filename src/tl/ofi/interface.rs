@@ -12,6 +12,14 @@ use std::time::Duration;
 /// Interval at which a sleeping worker tries what no event reports, milliseconds.
 const TRY_MS: u64 = 1;
 
+impl<P: Copy + Eq> OfiWorker<P> {
+    /// Polls for a worker that has nothing else to do, and is not inherited. Returns the number of events.
+    #[inline(always)]
+    pub fn poll_alone<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
+        receive::poll(self, sink)
+    }
+}
+
 impl<P: Copy + Eq> Interface for OfiWorker<P> {
     const KIND: IfaceKind = IfaceKind::Ofi;
     /// Messages arrive, and the provider progresses, only while its completion queue is read.
@@ -20,6 +28,9 @@ impl<P: Copy + Eq> Interface for OfiWorker<P> {
     type Peer = P;
 
     fn poll<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
+        if sink.is_inherited() {
+            return 0;
+        }
         receive::poll(self, sink)
     }
 

@@ -2,11 +2,24 @@
 
 use super::sender::OfiSender;
 use crate::tl::Token;
-use crate::tl::contract::{LaneError, LaneOps, RecordHdr, Teardown};
+use crate::tl::contract::{LaneError, LaneOps, RecordHdr, ShortAm, Teardown};
 use crate::tl::lane::sends_records;
 
 impl LaneOps for OfiSender {
     sends_records!(LaneError::Refused, Ok);
+
+    #[inline(always)]
+    unsafe fn am_now(
+        &mut self,
+        kind: u8,
+        imm: u64,
+        data: *const u8,
+        len: usize,
+        _received: impl FnOnce() -> Option<u64>,
+    ) -> bool {
+        // SAFETY: the caller's bytes.
+        unsafe { self.send_now(kind, imm, data, len) }
+    }
 
     fn has_room_event(&self) -> bool {
         OfiSender::has_room_event(self)
@@ -51,5 +64,24 @@ impl LaneOps for OfiSender {
     /// Sends that are outstanding have buffers of the interface; operations on memory of the peer are reported by it.
     fn teardown(&mut self, _is_dead: bool) -> Teardown {
         Teardown::Drop
+    }
+}
+
+impl ShortAm for OfiSender {
+    #[inline(always)]
+    unsafe fn am_short(
+        &mut self,
+        kind: u8,
+        imm: impl FnOnce() -> u64,
+        data: *const u8,
+        len: usize,
+        count: impl FnOnce(),
+    ) -> bool {
+        // SAFETY: the caller's bytes and mode.
+        let is_sent = unsafe { self.inject::<false>(kind, imm, data, len) };
+        if is_sent {
+            count();
+        }
+        is_sent
     }
 }

@@ -2,9 +2,10 @@
 //! reads and writes (`FI_RMA`) of those that have them.
 //!
 //! `bindings`: libfabric's types; `fabric`: the library, opened at run time; `device`: the domains that its providers
-//! have; `choice`: those that options allow, whose rows are in `rows`. `endpoint` has the objects of a worker, with
-//! libfabric's inline functions as methods; `buffers` those for packets; `iface` is both, as the threads of a worker
-//! use them. `packet` and `address` are what workers send each other, and their section of a worker address.
+//! have; `choice`: those that options allow, whose rows are in `rows`. `endpoint` has the objects of a worker, which
+//! `closed` closes, with libfabric's inline functions as methods; `buffers` those for packets; `addresses` those of
+//! peers; `iface` is all of these, as the threads of a worker use them. `packet` and `address` are what workers send
+//! each other, and their section of a worker address.
 //!
 //! `worker` has the connections of a worker, each with the order of its packets (`reorder`), as `interface` has
 //! progress call them: `connect` makes them, `receive` handles completions, `loss` lost packets, `upkeep` what is
@@ -17,10 +18,11 @@
 //! operation begins with; `ended_context`: what it leads to. `amo`: atomic operations of a provider; `amo_unit`: those
 //! on memory of this process.
 //!
-//! `tx_link`: what the threads share of a connection; `sender` and `lane`: the sending half. `context` and `network`:
-//! what a context knows of the transport; `info`: what queries print.
+//! `tx_link`: what the threads share of a connection; `sender` and `lane`: the sending half; `short`: both halves of
+//! short records. `context` and `network`: what a context knows of the transport; `info`: what queries print.
 
 pub mod address;
+mod addresses;
 mod amo;
 mod amo_unit;
 #[expect(
@@ -34,6 +36,7 @@ mod bindings;
 mod buffers;
 mod choice;
 mod close;
+mod closed;
 mod connect;
 pub mod context;
 mod device;
@@ -64,6 +67,7 @@ mod rma_count;
 mod rma_limits;
 mod rma_pool;
 pub mod sender;
+mod short;
 #[cfg(test)]
 mod tests;
 mod tx_link;

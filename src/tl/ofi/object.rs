@@ -1,33 +1,9 @@
-//! Objects of libfabric, and registrations of memory among them.
+//! Registrations of user memory.
 
 use super::bindings::*;
-use crate::sys::fork::Origin;
+use super::closed::Closed;
 use slab::Slab;
 use std::ffi::c_void;
-
-/// An object, closed when it is dropped. A forked child does not close what its parent has opened.
-pub struct Closed(*mut fid, Origin);
-
-impl Closed {
-    /// An open object, which the value closes.
-    pub fn new(object: *mut fid) -> Closed {
-        Closed(object, Origin::here())
-    }
-}
-
-impl Drop for Closed {
-    fn drop(&mut self) {
-        if self.0.is_null() || self.1.is_inherited() {
-            return;
-        }
-        // SAFETY: the object is open, and nothing uses it any more: those that it has made are closed before.
-        unsafe {
-            if let Some(close) = (*(*self.0).ops).close {
-                close(self.0);
-            }
-        }
-    }
-}
 
 /// The registrations of user memory.
 #[derive(Default)]

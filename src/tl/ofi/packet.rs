@@ -45,6 +45,17 @@ packed! {
     } valid when |hdr| (HELLO..=SENT).contains(&hdr.kind)
 }
 
+impl PacketHdr {
+    /// The connection that the packet names.
+    #[inline(always)]
+    pub fn grant(&self) -> Grant {
+        Grant {
+            conn: self.conn,
+            key: self.key,
+        }
+    }
+}
+
 /// Bytes in front of a record.
 pub const RECORD_HEADER: usize = PacketHdr::SIZE + frame::HEADER;
 
@@ -86,6 +97,7 @@ pub struct Grant {
 
 impl Grant {
     /// The header of a packet for the connection.
+    #[inline(always)]
     pub fn header(self, kind: u32, seq: u32) -> [u8; PacketHdr::SIZE] {
         let Grant { conn, key } = self;
         PacketHdr {

@@ -2,11 +2,12 @@
 
 use super::bindings::*;
 use super::ended_context::EndedContext;
-use super::endpoint::{BATCH, Completed, FailedOp};
+use super::endpoint::{BATCH, Completed, Entries, FailedOp};
 use super::fabric;
 use super::packet::*;
 use super::reorder::SeqArrival;
 use super::sender::OfiSender;
+use super::short::record_in_turn;
 use super::worker::{OfiConn, OfiWorker, with_sender};
 use super::{connect, loss, rma_completion, upkeep};
 use crate::ctypes::*;
@@ -14,6 +15,7 @@ use crate::sys::log;
 use crate::tl::Message;
 use crate::tl::sink::Sink;
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 
 /// Most batches of completions that one progress call handles.
 const BATCHES: usize = 8;
@@ -21,11 +23,86 @@ const BATCHES: usize = 8;
 /// Receives that may fail one after the other before the provider counts as dead.
 const MAX_FAILED_RECEIVES: u32 = 1000;
 
-/// Sends what waits for room, and handles completions. Returns the number of events.
+/// What a completion queue returns that has no entry now.
+const EMPTY: isize = -(FI_EAGAIN as isize);
+
+/// Sends what waits for room, and handles completions. Returns the number of events. The worker is not inherited.
+#[inline(always)]
 pub fn poll<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
-    if sink.is_inherited() {
-        return 0;
+    if worker.is_busy {
+        return poll_all(worker, sink.cold());
     }
+    let mut count = 0;
+    let mut entries = [const { MaybeUninit::uninit() }; BATCH];
+    for _ in 0..BATCHES {
+        let Some(read) = worker.iface.read(&mut entries) else {
+            return count + poll_all(worker, sink.cold());
+        };
+        if read <= 0 {
+            if read != EMPTY {
+                count += on_no_entry(worker, sink.cold(), read);
+            }
+            break;
+        }
+        count += take_all(worker, sink, &entries, read as usize);
+        // The queue had no more. In a child that a callback has forked the endpoint is the parent's.
+        if (read as usize) < BATCH || sink.is_inherited() {
+            break;
+        }
+    }
+    count
+}
+
+/// [`poll`] where more is to be done than to read completions.
+#[cold]
+fn poll_all<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
+    let count = poll_and_end(worker, sink);
+    worker.is_busy = worker.has_work();
+    count
+}
+
+/// [`poll`], and ends connections that have failed.
+fn poll_and_end<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
+    send_waiting(worker, sink);
+    if worker.is_dead {
+        return end_broken(worker, sink);
+    }
+    let mut count = 0;
+    let mut entries = [const { MaybeUninit::uninit() }; BATCH];
+    for _ in 0..BATCHES {
+        match worker.iface.poll(&mut entries) {
+            Completed::Some(n) => count += take_all(worker, sink, &entries, n),
+            Completed::Failed(failed) => on_failed(worker, sink, &failed),
+            Completed::Dead(error) => {
+                worker.die(error);
+                return count + end_broken(worker, sink);
+            }
+            // Everything that has arrived was handled.
+            Completed::Nothing => {
+                count += end_broken(worker, sink);
+                return count + rma_completion::end_failed(worker, sink);
+            }
+        }
+        if sink.is_inherited() {
+            break;
+        }
+    }
+    count
+}
+
+/// Handles what a read of the queue says that has returned no entry. Returns the number of events.
+#[cold]
+fn on_no_entry<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, read: isize) -> u32 {
+    match worker.iface.completed(read) {
+        Completed::Failed(failed) => on_failed(worker, sink, &failed),
+        Completed::Dead(error) => worker.die(error),
+        Completed::Nothing | Completed::Some(_) => return 0,
+    }
+    poll_all(worker, sink)
+}
+
+/// Sends what waits for room, and fails the connections to which packets could not be sent.
+fn send_waiting<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
     worker.flush_control();
     for link in worker.iface.take_blocked() {
         if let Some(peer) = worker.of_link(&link).and_then(|conn| conn.peer) {
@@ -36,26 +113,17 @@ pub fn poll<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
         log_failure(worker, link.conn, error, "");
         worker.fail_conn(&link, status_of(error));
     }
-    if worker.is_dead {
-        return end_broken(worker, sink);
-    }
+}
+
+/// Handles the first `n` entries, which were written. Returns the number of events.
+#[inline(always)]
+fn take_all<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, entries: &Entries, n: usize) -> u32 {
     let mut count = 0;
-    let mut entries = [fi_cq_msg_entry::default(); BATCH];
-    for _ in 0..BATCHES {
-        match worker.iface.poll(&mut entries) {
-            Completed::Nothing => {
-                count += end_broken(worker, sink) + rma_completion::end_failed(worker, sink);
-                break;
-            }
-            Completed::Some(n) => count += take(worker, sink, &entries[..n]),
-            Completed::Failed(failed) => on_failed(worker, sink, &failed),
-            Completed::Dead(error) => {
-                worker.die(error);
-                count += end_broken(worker, sink);
-                break;
-            }
-        }
-        // A callback has forked, and this is the child: the endpoint is the parent's.
+    // SAFETY: no queue returns more than it has room for.
+    for entry in unsafe { entries.get_unchecked(..n) } {
+        // SAFETY: the first `n` entries were written.
+        count += take(worker, sink, unsafe { entry.assume_init_ref() });
+        // A callback has forked: the rest is the parent's.
         if sink.is_inherited() {
             break;
         }
@@ -63,40 +131,40 @@ pub fn poll<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
     count
 }
 
-/// Handles completions without errors. Returns the number of events.
-fn take<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, entries: &[fi_cq_msg_entry]) -> u32 {
-    let mut count = 0;
-    for entry in entries {
-        // SAFETY: the context is that of an operation of the endpoint.
-        let buffer = match unsafe { EndedContext::of(entry.op_context) } {
-            Some(EndedContext::Packet(buffer)) => buffer,
-            Some(EndedContext::Rma(op)) => {
-                // SAFETY: the queue reports each operation once.
-                count += unsafe { rma_completion::on_ended(worker, sink, op, None) };
-                continue;
-            }
-            None => continue,
-        };
+/// Handles a completion without an error. Returns the number of events.
+#[inline(always)]
+fn take<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, entry: &fi_cq_msg_entry) -> u32 {
+    // SAFETY: the context is that of an operation of the endpoint.
+    let buffer = match unsafe { EndedContext::of(entry.op_context) } {
+        Some(EndedContext::Packet(buffer)) => buffer,
+        // SAFETY: the queue reports each operation once.
+        Some(EndedContext::Rma(op)) => unsafe {
+            return rma_completion::on_ended(worker, sink.cold(), op, None);
+        },
+        None => return 0,
+    };
+    // SAFETY: the queue reports each operation once, by its buffer.
+    if unsafe { buffer.is_send() } {
         // SAFETY: the queue reports each operation once, by its buffer.
-        if unsafe { worker.iface.sent(buffer) }.is_some() {
-            count += 1;
-            continue;
-        }
-        // A callback of the packet before has forked: the rest is the parent's.
-        if sink.is_inherited() {
-            return count;
-        }
-        // SAFETY: the receive is complete, and the buffer is posted again behind the last use of the bytes.
-        count += on_packet(worker, sink, unsafe { buffer.packet(entry.len) });
-        worker.failed_receives = 0;
-        if !sink.is_inherited() {
-            worker.iface.post_receive(buffer);
-        }
+        unsafe { worker.iface.sent(buffer) };
+        return 1;
+    }
+    // SAFETY: the receive is complete, and the buffer is posted again behind the last use of the bytes.
+    let packet = unsafe { buffer.packet(entry.len) };
+    let count = if record_in_turn(worker, sink, packet) {
+        1
+    } else {
+        on_packet(worker, sink.cold(), packet)
+    };
+    worker.failed_receives = 0;
+    if !sink.is_inherited() {
+        worker.iface.post_receive(buffer);
     }
     count
 }
 
 /// Handles a packet. Returns the number of events.
+#[inline(never)]
 fn on_packet<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, packet: &[u8]) -> u32 {
     let Some(hdr) = PacketHdr::decode(packet) else {
         log::diag!("a packet by libfabric is dropped: it has no header");
@@ -107,10 +175,7 @@ fn on_packet<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, packet: &[u8]) -
         connect::on_hello(worker, sink, body);
         return 1;
     }
-    let own = Grant {
-        conn: hdr.conn,
-        key: hdr.key,
-    };
+    let own = hdr.grant();
     let Some(conn) = worker.granted(own) else {
         log::trace!("a packet by libfabric is dropped: it is of a former connection");
         return 0;
@@ -182,9 +247,7 @@ fn numbered<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, own: Grant, kind:
         // A failure was reported by the layer above: the connection ends with the next look at it.
         // SAFETY: the record is in the packet, which is readable during the call.
         Some(m) => unsafe {
-            if !sink.deliver_short(peer, m) {
-                sink.deliver(peer, &m);
-            }
+            sink.deliver(peer, &m);
         },
         None => malformed(conn, sink),
     }

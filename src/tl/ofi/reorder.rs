@@ -44,6 +44,16 @@ impl OfiReorder {
         }
     }
 
+    /// Takes the packet with this number, if it is the next one and none behind it has arrived early.
+    #[inline(always)]
+    pub fn take_next(&mut self, number: u32) -> bool {
+        let is_next = number == self.next && self.early.is_empty();
+        if is_next {
+            self.next = number.wrapping_add(1);
+        }
+        is_next
+    }
+
     /// Whether all packets before this number have arrived.
     pub fn has_all_before(&self, number: u32) -> bool {
         self.next.wrapping_sub(number) <= u32::MAX / 2
@@ -79,7 +89,8 @@ mod tests {
         assert_eq!(order.arrive(2 + MAX_EARLY + 1, b""), SeqArrival::TooFar);
         assert_eq!(order.arrive(2, b"2"), SeqArrival::Now);
         assert!(order.pop().is_none(), "what was refused is not kept");
+        assert!(!order.take_next(4) && order.take_next(3) && order.has_all_before(4));
         assert!(order.has_all_before(3) && order.has_all_before(u32::MAX - 7));
-        assert!(!order.has_all_before(4));
+        assert!(!order.has_all_before(5));
     }
 }

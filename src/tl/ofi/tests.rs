@@ -4,6 +4,9 @@ use super::OfiLocator;
 use super::address::{Liveness, OfiSection};
 use super::endpoint::MAX_NAME;
 use super::packet::{self, Accept, Grant, HELLO, Hello, PROBE, PacketHdr, RECORD, SENT, bare};
+use super::sender::OfiSender;
+use super::tx_link::OfiTxLink;
+use super::worker::OfiConn;
 use crate::tl::Message;
 use proptest::prelude::*;
 
@@ -66,6 +69,13 @@ fn malformed_sections_are_refused() {
         None
     );
     assert_eq!(OfiLocator::decode(&locator(&[7; 16], 0).encode()), None);
+}
+
+#[test]
+fn a_peer_takes_little_memory() {
+    let conn = size_of::<OfiConn<*const u8>>();
+    let all = conn + size_of::<OfiTxLink>() + size_of::<OfiSender>();
+    assert!(all <= 320, "{all} bytes, {conn} of the connection");
 }
 
 #[test]

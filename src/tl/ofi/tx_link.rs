@@ -58,6 +58,14 @@ impl OfiTxLink {
         self.has_unsignaled.store(!signaled, Ordering::Relaxed);
     }
 
+    /// A packet was sent that has the number [`sent`](Self::sent), and that no completion reports.
+    #[inline(always)]
+    pub fn injected(&self) {
+        let next = self.sent().wrapping_add(1);
+        self.seq.store(next, Ordering::Relaxed);
+        self.has_unsignaled.store(true, Ordering::Relaxed);
+    }
+
     /// A completion has reported a send.
     pub fn completed(&self) {
         self.outstanding.fetch_sub(1, Ordering::Relaxed);
@@ -74,6 +82,7 @@ impl OfiTxLink {
     }
 
     /// How many packets have a number, modulo 2^32: that of the next one.
+    #[inline(always)]
     pub fn sent(&self) -> u32 {
         self.seq.load(Ordering::Relaxed)
     }

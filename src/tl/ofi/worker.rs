@@ -34,6 +34,8 @@ pub struct OfiConn<P> {
     pub of: P,
     pub uid: u64,
     pub link: Arc<OfiTxLink>,
+    /// The peer's address, which is inserted as long as the connection exists.
+    pub name: Arc<[u8]>,
     /// Key that packets to this end have to carry.
     pub key: u64,
     /// The peer's end; `None` until the peer has answered.
@@ -95,6 +97,8 @@ pub struct OfiWorker<P> {
     pub broken: Vec<(Arc<OfiTxLink>, ucs_status_t)>,
     /// Requests of operations on memory of peers that have failed.
     pub failed_ops: Vec<Token>,
+    /// Progress has to do more than to read completions, or had to.
+    pub is_busy: bool,
     /// Packets were lost, or may have been: of which connections is looked at.
     pub has_losses: bool,
     /// Receives that have failed one after the other.
@@ -172,6 +176,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
             control: Vec::new(),
             broken: Vec::new(),
             failed_ops: Vec::new(),
+            is_busy: false,
             has_losses: false,
             failed_receives: 0,
             is_dead: false,
@@ -205,8 +210,15 @@ impl<P: Copy + Eq> OfiWorker<P> {
         }
     }
 
-    /// Adds a connection with the worker `uid` at `to`, which libfabric knows by `addr`.
-    pub fn add(&mut self, peer: P, uid: u64, to: &OfiLocator, addr: u64) -> &mut OfiConn<P> {
+    /// Adds a connection with the worker `uid` at `to`, which libfabric knows by `addr` as long as the
+    /// address `name` is inserted.
+    pub fn add(
+        &mut self,
+        peer: P,
+        uid: u64,
+        to: &OfiLocator,
+        (addr, name): (u64, Arc<[u8]>),
+    ) -> &mut OfiConn<P> {
         let entry = self.conns.vacant_entry();
         let conn = entry.key() as u32;
         self.by_uid.insert(uid, conn);
@@ -215,6 +227,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
             of: peer,
             uid,
             link: Arc::new(OfiTxLink::new(conn, addr)),
+            name,
             key: host::random_u64(),
             remote: None,
             begun: clock::coarse_ms(),
@@ -228,6 +241,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
     }
 
     /// The connection that was granted so.
+    #[inline(always)]
     pub fn granted(&mut self, grant: Grant) -> Option<&mut OfiConn<P>> {
         let conn = self.conns.get_mut(grant.conn as usize)?;
         (conn.key == grant.key).then_some(conn)
@@ -264,7 +278,14 @@ impl<P: Copy + Eq> OfiWorker<P> {
     pub fn send_control(&mut self, link: &Arc<OfiTxLink>, packet: Vec<u8>) {
         if self.iface.send(&packet, link).is_err() {
             self.control.push((link.clone(), packet));
+            self.is_busy = true;
         }
+    }
+
+    /// Whether progress has to do more than to read completions.
+    pub fn has_work(&self) -> bool {
+        let has_ends = !self.broken.is_empty() || !self.failed_ops.is_empty();
+        !self.control.is_empty() || has_ends || self.is_dead
     }
 
     /// Sends the packets of the transport's own that wait for room.
@@ -284,6 +305,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
             conn.is_broken = true;
             self.control.retain(|(other, _)| !Arc::ptr_eq(other, link));
             self.broken.push((link.clone(), status));
+            self.is_busy = true;
         }
     }
 
@@ -293,6 +315,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
         if std::mem::replace(&mut self.is_dead, true) {
             return;
         }
+        self.is_busy = true;
         let why = fabric::error(error);
         log::error!("libfabric works no more for worker {:#x}: {why}", self.uid);
         // Peers find it released, because nothing can be sent to them.
@@ -328,7 +351,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
             if conn.peer.is_some() || !is_over || waits() {
                 return true;
             }
-            iface.remove(&conn.link);
+            iface.remove(&conn.name);
             if by_uid.get(&conn.uid) == Some(&(number as u32)) {
                 by_uid.remove(&conn.uid);
             }
