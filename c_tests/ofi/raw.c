@@ -16,6 +16,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -265,6 +266,22 @@ static void measure(const char *provider, size_t smallest, size_t largest)
     meet();
 }
 
+/* This process has the core of its rank to itself, if there are several. */
+static void pin(void)
+{
+    cpu_set_t all, one;
+    int       left = rank;
+
+    CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
+    for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&all) > 1; core++) {
+        if (CPU_ISSET(core, &all) && left-- == 0) {
+            CPU_ZERO(&one);
+            CPU_SET(core, &one);
+            sched_setaffinity(0, sizeof(one), &one);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     int   status = 0, failed = 0;
@@ -280,6 +297,7 @@ int main(int argc, char **argv)
     if (rank == 1) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
     }
+    pin();
     memory = aligned_alloc(4096, 2 * (size_t)LONGEST);
     CHECK(memory != NULL);
     memset(memory, rank, 2 * (size_t)LONGEST);
