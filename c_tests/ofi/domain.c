@@ -21,6 +21,7 @@ struct domain_table {
 struct av_table {
     struct fi_ops_av  ops;
     struct fi_ops_av *real;
+    _Atomic uint64_t  inserted;
 };
 
 static int insert(struct fid_av *av, const void *addresses, size_t count, fi_addr_t *fi_addr, uint64_t flags,
@@ -30,6 +31,10 @@ static int insert(struct fid_av *av, const void *addresses, size_t count, fi_add
     struct sockaddr_in *long_addresses;
     int                 inserted;
 
+    if ((table->inserted += count) > rules()->av_most) {
+        rules_broken("fi_av_insert: %llu addresses, at most %llu are allowed (av_most)",
+                     (unsigned long long)table->inserted, (unsigned long long)rules()->av_most);
+    }
     if (!rules()->address8) {
         return table->real->insert(av, addresses, count, fi_addr, flags, context);
     }
@@ -45,6 +50,14 @@ static int insert(struct fid_av *av, const void *addresses, size_t count, fi_add
     return inserted;
 }
 
+static int remove_addresses(struct fid_av *av, fi_addr_t *addresses, size_t count, uint64_t flags)
+{
+    struct av_table *table = OUTER(av->ops, struct av_table, ops);
+
+    table->inserted -= count;
+    return table->real->remove(av, addresses, count, flags);
+}
+
 static int open_av(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **av, void *context)
 {
     struct domain_table *real  = OUTER(domain->ops, struct domain_table, ops);
@@ -58,6 +71,7 @@ static int open_av(struct fid_domain *domain, struct fi_av_attr *attr, struct fi
     COPY_TABLE(table->ops, (*av)->ops);
     table->real       = (*av)->ops;
     table->ops.insert = insert;
+    table->ops.remove = remove_addresses;
     (*av)->ops        = &table->ops;
     return 0;
 }

@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 static struct rules imposed = {
-    .inject = -1, .max_msg = -1, .cq_data = -1, .iov = -1, .rx_entries = -1, .error_code = 5 /* FI_EIO */};
+    .inject = -1, .max_msg = -1, .cq_data = -1, .iov = -1, .rx_entries = -1, .av_most = -1,
+    .error_code = 5 /* FI_EIO */};
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 #define RULE(name) {#name, offsetof(struct rules, name)}
@@ -21,6 +22,7 @@ static const struct {
     RULE(no_fence),    RULE(inject),        RULE(max_msg),   RULE(cq_data),      RULE(iov),         RULE(rx_entries),
     RULE(mr_local),    RULE(mr_prov_key),   RULE(mr_endpoint), RULE(address8),   RULE(eagain_nth),  RULE(reorder_nth),
     RULE(error_nth),   RULE(reg_fail_nth),  RULE(error_code),  RULE(dies_after),
+    RULE(av_most),
 };
 
 static void impose(const char *rule)

@@ -12,6 +12,7 @@ struct rules {
     uint64_t no_sas, no_multi_recv, no_rma, no_atomic, no_delivery, no_wait, no_fence;
     uint64_t inject, max_msg, cq_data, iov; /* upper bounds */
     uint64_t rx_entries;                    /* receives that may be posted at a time */
+    uint64_t av_most;                       /* addresses that may be inserted at a time */
     /* What it asks for. */
     uint64_t mr_local, mr_prov_key, mr_endpoint, address8;
     /* What it does now and then: each n-th time; 0: never. */
