@@ -5,4 +5,4 @@ step 200 "restricted fabric: conformance" "${libraries[@]}" c_tests/ofi/conforma
 step 200 "restricted fabric: failing providers, many endpoints" scripts/leaves-nothing "${libraries[@]}" \
     c_tests/ofi/transport
 step 60 "libfabric: beside programs that call it themselves" scripts/leaves-nothing scripts/ofi-rates --quick \
-    --largest 65536
+    --providers tcp --largest 8

@@ -4,7 +4,7 @@
 //! not answer, has lost one, and fails at both ends.
 
 use super::packet::{CHECK, Grant, PacketHdr, RESET, SENT, bare};
-use super::worker::OfiWorker;
+use super::worker::{LossCheck, OfiWorker};
 use crate::ctypes::UCS_ERR_CONNECTION_RESET;
 use crate::sys::{clock, log};
 
@@ -16,18 +16,6 @@ const MAX_ATTEMPTS: u32 = 20;
 /// the order those may be late that the peer had no room for, or that another of its threads was sending.
 const ARRIVAL_MS: u64 = 250;
 const UNORDERED_ARRIVAL_MS: u64 = 2000;
-
-/// What a connection waits for behind a loss.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LossCheck {
-    /// Nothing: no packet of it is known to be lost.
-    #[default]
-    None,
-    /// The peer's answer. It was asked so often, and is to be asked again at `next`.
-    Answer { asked: u32, next: u64 },
-    /// All packets before `number`, until `end`.
-    Packets { number: u32, end: u64 },
-}
 
 /// A packet was lost, and it is unknown whose: every peer is asked.
 #[cold]

@@ -59,6 +59,9 @@ impl PacketHdr {
 /// Bytes in front of a record.
 pub const RECORD_HEADER: usize = PacketHdr::SIZE + frame::HEADER;
 
+/// Longest packet that is written on the stack, bytes.
+pub const MAX_SHORT_PACKET: usize = 512;
+
 const MAGIC: u64 = u64::from_le_bytes(*b"rucpofi\0");
 /// Incremented when the format of packets changes.
 pub const VERSION: u32 = 2;

@@ -2,8 +2,7 @@
 
 use super::buffers::{BufferRef, MAX_PACKET};
 use super::iface::OfiIface;
-use super::packet::{Grant, PROBE, PacketHdr, RECORD, RECORD_HEADER, bare};
-use super::short::MAX_SHORT_PACKET;
+use super::packet::{Grant, MAX_SHORT_PACKET, PROBE, PacketHdr, RECORD, RECORD_HEADER, bare};
 use super::tx_link::OfiTxLink;
 use crate::wire::frame;
 use std::sync::Arc;

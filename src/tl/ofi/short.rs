@@ -1,7 +1,7 @@
 //! Short records of the hot path: the provider copies them in the call that sends them (`fi_inject`), and records of a
 //! connection that arrive in their turn.
 
-use super::packet::{PacketHdr, RECORD, RECORD_HEADER};
+use super::packet::{MAX_SHORT_PACKET, PacketHdr, RECORD, RECORD_HEADER};
 use super::sender::OfiSender;
 use super::worker::OfiWorker;
 use crate::sys::copy;
@@ -10,9 +10,6 @@ use crate::tl::sink::Sink;
 use crate::wire::frame;
 use crate::wire::header::Kind;
 use std::mem::MaybeUninit;
-
-/// Longest packet that is written on the stack, bytes.
-pub const MAX_SHORT_PACKET: usize = 512;
 
 impl OfiSender {
     /// Sends a record of `len` bytes that are copied from `data`, without a buffer and without a completion. False: it
@@ -89,7 +86,8 @@ pub fn record_in_turn<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, packet:
     if !conn.order.take_next(hdr.seq) {
         return false;
     }
-    // SAFETY: the record is in the packet, which is readable during the call. A failure was reported by the layer above.
+    // A failure was reported by the layer above.
+    // SAFETY: the record is in the packet, which is readable during the call.
     unsafe {
         if !sink.deliver_short(peer, m) {
             sink.deliver(peer, &m);

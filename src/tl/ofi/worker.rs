@@ -5,7 +5,6 @@ use super::context::{OfiShared, OfiTuning};
 use super::device::{OfiDevice, OfiScope};
 use super::fabric;
 use super::iface::OfiIface;
-use super::loss::LossCheck;
 use super::mr::OfiMrCache;
 use super::packet::{self, Grant};
 use super::registry::OfiRegistry;
@@ -52,6 +51,18 @@ pub struct OfiConn<P> {
     /// The request to connect, until the peer has answered.
     pub request: Option<Box<PendingHello>>,
     pub loss: LossCheck,
+}
+
+/// What a connection waits for behind a loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LossCheck {
+    /// Nothing: no packet of it is known to be lost.
+    #[default]
+    None,
+    /// The peer's answer. It was asked so often, and is to be asked again at `next`.
+    Answer { asked: u32, next: u64 },
+    /// All packets before `number`, until `end`.
+    Packets { number: u32, end: u64 },
 }
 
 /// A request to connect that the peer has not answered.
