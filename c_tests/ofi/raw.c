@@ -27,9 +27,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WINDOW = 64, WRITES = 16, NAME = 256, LONGEST = 64 << 20, WARM_UP = 100, LIMIT_SECONDS = 300 };
+enum { WINDOW = 64, WRITES = 16, NAME = 256, LONGEST = 64 << 20, WARM_UP = 100, BATCHES = 11, LIMIT_SECONDS = 300 };
 
-static const double enough = 0.2; /* seconds of a figure */
+static const double enough = 0.01; /* seconds of a batch */
 
 /* What the processes share. */
 struct board {
@@ -224,25 +224,42 @@ static void repeat(void (*round)(size_t size), size_t size, long rounds)
     }
 }
 
-/* Seconds of a round. */
+static int by_seconds(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Seconds of a round: the median of batches, as that of ucpbench. */
 static double time_of(void (*round)(size_t size), size_t size)
 {
-    double begin, seconds = 0;
+    double batches[BATCHES], begin, seconds;
+    long   rounds = 10;
 
     repeat(round, size, WARM_UP);
-    for (long rounds = 10;; rounds *= 2) {
+    for (int count = 0;;) {
         meet();
         if (rank == 0) {
-            board->rounds = seconds >= enough ? 0 : rounds;
+            board->rounds = count == BATCHES ? 0 : rounds;
         }
         meet();
         if (board->rounds == 0) {
-            return seconds / (double)(rounds / 2);
+            break;
         }
         begin = now();
-        repeat(round, size, rounds);
+        repeat(round, size, board->rounds);
         seconds = now() - begin;
+        if (seconds < enough && count == 0) {
+            rounds *= 2;
+        } else if (rank == 0) {
+            batches[count++] = seconds / (double)rounds;
+        }
     }
+    if (rank == 0) {
+        qsort(batches, BATCHES, sizeof(batches[0]), by_seconds);
+    }
+    return rank == 0 ? batches[BATCHES / 2] : 0;
 }
 
 static void figure(const char *name, size_t size, double value, const char *unit)
