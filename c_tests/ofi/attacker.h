@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { HELLO = 1, ACCEPT, RECORD, BYE, BYE_ACK, RESET, PROBE, CHECK, SENT, KINDS };
+enum { HELLO = 1, ACCEPT, RECORD, BYE, BYE_ACK, RESET, PROBE, FLUSH, FLUSHED, CHECK, SENT, KINDS };
 enum { NAME = 128, LONGEST = 60000, FRAME = 16, VERSION = 2 };
 
 typedef struct __attribute__((packed)) {
@@ -17,6 +17,7 @@ typedef struct __attribute__((packed)) {
     uint64_t fabric, secret, host;
     uint32_t locks;
     uint64_t lock;
+    uint16_t number;
     uint8_t  name[NAME];
 } section_t;
 

@@ -40,6 +40,18 @@ impl ProgressBits {
     pub fn polls(self, kind: IfaceKind) -> bool {
         self.0 & (polled(kind) | connecting(kind)) != 0
     }
+
+    /// Whether polling the interface is the only work.
+    #[inline(always)]
+    pub fn only(self, kind: IfaceKind) -> bool {
+        self.0 == polled(kind)
+    }
+
+    /// Whether [`set_inherited`](ProgressFlags::set_inherited) was called.
+    #[inline(always)]
+    pub fn is_inherited(self) -> bool {
+        self.0 & INHERITED != 0
+    }
 }
 
 impl ProgressFlags {

@@ -157,17 +157,18 @@ unsafe fn progress_sole(worker: &Worker) -> u32 {
 unsafe fn progress_device_rings(worker: &Worker) -> u32 {
     // SAFETY: the caller's promise. Not used after the call that locks it.
     let rx = unsafe { worker.rx.alone() };
-    if !worker.progress_flags.only(TlRx::<PeerRef>::DEVICE_RINGS)
+    let flags = worker.progress_flags.now();
+    if !flags.only(TlRx::<PeerRef>::DEVICE_RINGS)
         || rx.calls == 0
         || worker.tl.has_new_ring()
         || !rx.tl.shm.is_empty()
     {
         // A child that was forked in a callback gets here when the callback has returned.
-        if worker.progress_flags.is_inherited() {
+        if flags.is_inherited() {
             worker.rx.hold(true);
             return 0;
         }
-        if worker.progress_flags.only(TlRx::<PeerRef>::MESSAGES) {
+        if flags.only(TlRx::<PeerRef>::MESSAGES) {
             // SAFETY: the caller's promise.
             return unsafe { progress_messages(worker) };
         }

@@ -69,23 +69,17 @@ impl BufferRef {
         unsafe { (*self.0.as_ptr()).desc }
     }
 
-    /// Whether the operation that has ended is a send.
-    ///
-    /// # Safety
-    /// The operation has ended, and the buffer was not given back.
-    #[inline(always)]
-    pub unsafe fn is_send(self) -> bool {
-        // SAFETY: the caller's promise: nothing else accesses the member.
-        unsafe { (*self.0.as_ptr()).link.is_some() }
-    }
-
     /// Takes the connection of a send that has ended. `None`: it was a receive.
     ///
     /// # Safety
     /// The operation has ended, and the caller holds the lock of the pool.
     pub unsafe fn take_link(self) -> Option<Arc<OfiTxLink>> {
-        // SAFETY: the operation has ended, and nothing else accesses the member.
-        unsafe { (*self.0.as_ptr()).link.take() }
+        let at = self.0.as_ptr();
+        // SAFETY: the operation has ended, and nothing else accesses the members.
+        unsafe {
+            (*at).context.set_kind(ContextKind::Receive);
+            (*at).link.take()
+        }
     }
 }
 
@@ -138,7 +132,7 @@ impl OfiBufferPool {
             desc = unsafe { ep.register(memory.ptr(), memory.len())? };
         }
         let buffer = |i: usize| Buffer {
-            context: OpContext::new(ContextKind::Packet),
+            context: OpContext::new(ContextKind::Receive),
             // SAFETY: the mapping has `CHUNK` buffers of this length.
             data: unsafe { memory.ptr().add(i * STRIDE) },
             desc,
@@ -186,9 +180,11 @@ impl OfiBufferPool {
         // SAFETY: the buffer is the caller's, stays as long as the pool, and is given to the endpoint. Its connection
         // is set before, because the completion may be there when the call returns.
         unsafe {
+            (*at).context.set_kind(ContextKind::Send);
             (*at).link = Some(link.clone());
             let sent = ep.send((*at).data, len, (*at).desc, link.addr, at.cast());
             if sent.is_err() {
+                (*at).context.set_kind(ContextKind::Receive);
                 (*at).link = None;
             }
             sent

@@ -121,7 +121,7 @@ fn settle<P: Copy + Eq>(worker: &mut OfiWorker<P>) -> bool {
     for (context, len) in contexts {
         // SAFETY: the context is that of an operation of the endpoint.
         let buffer = match unsafe { EndedContext::of(context) } {
-            Some(EndedContext::Packet(buffer)) => buffer,
+            Some(EndedContext::Received(buffer) | EndedContext::Sent(buffer)) => buffer,
             Some(EndedContext::Rma(op)) => {
                 // SAFETY: the queue reports each operation once. The caller of the close completes the requests.
                 unsafe { worker.iface.end_op(op, !failed) };

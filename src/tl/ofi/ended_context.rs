@@ -8,7 +8,10 @@ use std::ffi::c_void;
 /// An operation that has ended.
 #[derive(Clone, Copy, Debug)]
 pub enum EndedContext {
-    Packet(BufferRef),
+    /// A packet has arrived in the buffer.
+    Received(BufferRef),
+    /// The packet in the buffer was sent.
+    Sent(BufferRef),
     Rma(RmaOpRef),
 }
 
@@ -17,10 +20,12 @@ impl EndedContext {
     ///
     /// # Safety
     /// The context is null, or that of an operation of the endpoint.
+    #[inline(always)]
     pub unsafe fn of(context: *mut c_void) -> Option<EndedContext> {
         // SAFETY: the values of operations begin with their contexts, and are not freed before the endpoint.
         match unsafe { OpContext::kind(context) }? {
-            ContextKind::Packet => BufferRef::of_context(context).map(EndedContext::Packet),
+            ContextKind::Receive => BufferRef::of_context(context).map(EndedContext::Received),
+            ContextKind::Send => BufferRef::of_context(context).map(EndedContext::Sent),
             ContextKind::Rma => RmaOpRef::of_context(context).map(EndedContext::Rma),
         }
     }

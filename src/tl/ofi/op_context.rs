@@ -7,8 +7,10 @@ use std::ffi::c_void;
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContextKind {
-    /// A message: its buffer.
-    Packet,
+    /// A packet that is to arrive in a buffer.
+    Receive,
+    /// A packet that is sent from a buffer.
+    Send,
     /// An operation on memory of a peer.
     Rma,
 }
@@ -30,12 +32,18 @@ impl OpContext {
         }
     }
 
+    /// The next operation is of another kind. None is outstanding.
+    pub fn set_kind(&mut self, kind: ContextKind) {
+        self.kind = kind;
+    }
+
     /// The kind of the operation with this context. `None`: the provider does not say which one it was.
     ///
     /// # Safety
     /// It is null, or the address of something that begins with an [`OpContext`] and is not freed.
+    #[inline(always)]
     pub unsafe fn kind(context: *mut c_void) -> Option<ContextKind> {
-        // SAFETY: the caller's promise; the kind does not change.
+        // SAFETY: the caller's promise; the kind changes while no operation is outstanding.
         unsafe { context.cast::<OpContext>().as_ref() }.map(|context| context.kind)
     }
 }

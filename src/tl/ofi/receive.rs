@@ -136,19 +136,18 @@ fn take_all<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, entries: &Entries
 fn take<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, entry: &fi_cq_msg_entry) -> u32 {
     // SAFETY: the context is that of an operation of the endpoint.
     let buffer = match unsafe { EndedContext::of(entry.op_context) } {
-        Some(EndedContext::Packet(buffer)) => buffer,
+        Some(EndedContext::Received(buffer)) => buffer,
+        Some(EndedContext::Sent(buffer)) => {
+            // SAFETY: the queue reports each operation once, by its buffer.
+            unsafe { worker.iface.sent(buffer) };
+            return 1;
+        }
         // SAFETY: the queue reports each operation once.
         Some(EndedContext::Rma(op)) => unsafe {
             return rma_completion::on_ended(worker, sink.cold(), op, None);
         },
         None => return 0,
     };
-    // SAFETY: the queue reports each operation once, by its buffer.
-    if unsafe { buffer.is_send() } {
-        // SAFETY: the queue reports each operation once, by its buffer.
-        unsafe { worker.iface.sent(buffer) };
-        return 1;
-    }
     // SAFETY: the receive is complete, and the buffer is posted again behind the last use of the bytes.
     let packet = unsafe { buffer.packet(entry.len) };
     let count = if record_in_turn(worker, sink, packet) {
@@ -283,7 +282,7 @@ fn on_failed<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, failed: &FailedO
     let FailedOp { error, detail, .. } = failed;
     // SAFETY: the context is that of an operation of the endpoint.
     let buffer = match unsafe { EndedContext::of(failed.context) } {
-        Some(EndedContext::Packet(buffer)) => buffer,
+        Some(EndedContext::Received(buffer) | EndedContext::Sent(buffer)) => buffer,
         Some(EndedContext::Rma(op)) => {
             // SAFETY: the queue reports each operation once.
             unsafe { rma_completion::on_ended(worker, sink, op, Some(failed)) };
