@@ -36,7 +36,7 @@ static struct {
     size_t             length;
 } posts[1 + RECEIVES];
 
-static long long now(void)
+long long now(void)
 {
     struct timespec at;
 

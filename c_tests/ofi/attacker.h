@@ -49,6 +49,8 @@ extern uint64_t  victim_uid;
 hello_t attacker_hello(uint64_t from);
 size_t  attacker_hello_length(void);
 
+/* Milliseconds of a clock that only goes on. */
+long long now(void);
 /* Sends a packet to the worker, and waits until it has left. */
 void attacker_send(const void *packet, size_t length);
 /* Whether the provider reports sends that are too long for the receiver: libfabric's shm 1.17 does not. */
