@@ -1,9 +1,10 @@
 //! Several senders at once.
 
-use crate::exposed::{Exposed, SHM, is_pending};
+use crate::exposed::{Exposed, LEN, SHM, is_pending};
 use crate::support::scene::endpoint_to;
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::time::{Duration, Instant};
 use ucp::abi::{cq, endpoint, request, rkey, signal, worker};
 use ucp::ctypes::*;
 
@@ -11,8 +12,10 @@ use ucp::ctypes::*;
 #[test]
 fn data_precede_the_signals_of_several_senders() {
     const SENDERS: u64 = 3;
-    const PUTS: u64 = 3000;
-    /// Words of each sender: no word is overwritten before its signal was handled, as each window ends with a flush.
+    /// Each has a word of its own: an entry may wait in the queue when a flush says that its signal was handled.
+    const PUTS: u64 = 2700;
+    const _: () = assert!(SENDERS * PUTS * 8 <= LEN as u64);
+    /// Puts between two flushes.
     const WINDOW: u64 = 50;
     let e = Exposed::new(&SHM);
     let (context, address) = (e.scene.context as usize, e.scene.address.encode());
@@ -20,7 +23,7 @@ fn data_precede_the_signals_of_several_senders() {
     std::thread::scope(|s| {
         for sender in 0..SENDERS {
             let address = &address;
-            s.spawn(move || send(context, address, memory, base + sender * WINDOW * 8, sender));
+            s.spawn(move || send(context, address, memory, base + sender * PUTS * 8, sender));
         }
         let mut next = [0; SENDERS as usize];
         while next.iter().sum::<u64>() < SENDERS * PUTS {
@@ -37,10 +40,7 @@ fn data_precede_the_signals_of_several_senders() {
             let expected = &mut next[sender as usize];
             assert_eq!(number, *expected, "the signals of sender {sender}");
             *expected += 1;
-            assert_eq!(
-                entry.address,
-                base + sender * WINDOW * 8 + number % WINDOW * 8
-            );
+            assert_eq!(entry.address, base + (sender * PUTS + number) * 8);
             // SAFETY: mapped memory of the region.
             let word = unsafe { (entry.address as *const u64).read_volatile() };
             assert_eq!(word, entry.value, "the data are behind their signal");
@@ -71,7 +71,9 @@ fn data_precede_the_signals_of_several_senders() {
                 if !UCS_PTR_IS_PTR(request) {
                     return assert_eq!(UCS_PTR_STATUS(request), UCS_OK);
                 }
+                let end = Instant::now() + Duration::from_secs(60);
                 while is_pending(request) {
+                    assert!(Instant::now() < end, "the receiver has stopped");
                     worker::ucp_worker_progress(own);
                     std::thread::yield_now();
                 }
@@ -83,7 +85,7 @@ fn data_precede_the_signals_of_several_senders() {
                 let mut signal: ucpx_signal_t = std::mem::zeroed();
                 signal.field_mask = UCPX_SIGNAL_FIELD_VALUE as u64;
                 signal.value = value;
-                let (data, at) = ((&raw const value).cast(), base + number % WINDOW * 8);
+                let (data, at) = ((&raw const value).cast(), base + number * 8);
                 wait(signal::ucpx_put_signal_nbx(
                     ep, data, 8, at, key, &signal, &param,
                 ));
