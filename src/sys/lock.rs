@@ -88,7 +88,19 @@ impl<T> MtLock<T> {
             // SAFETY: the caller's promise.
             return f(unsafe { self.alone() });
         }
-        f(&mut self.lock())
+        /// Releases the lock, also when `f` unwinds.
+        struct Unlock<'a>(&'a SpinLock);
+        impl Drop for Unlock<'_> {
+            #[inline(always)]
+            fn drop(&mut self) {
+                // SAFETY: locked by the caller.
+                unsafe { self.0.unlock() };
+            }
+        }
+        self.raw.lock();
+        let _locked = Unlock(&self.raw);
+        // SAFETY: under the lock.
+        f(unsafe { &mut *self.value.get() })
     }
 
     /// Whether threads may overlap.

@@ -1,6 +1,7 @@
 //! Atomic operations of a provider: each fetches the value before it, so that its completion says that it was executed.
 
 use super::bindings::*;
+use super::buffers::MAX_PACKET;
 use super::endpoint::{OfiEndpoint, PostError, UNSUPPORTED, posted};
 use super::endpoint_rma::{OfiLocalMem, OfiRemoteMem};
 use crate::options::{AtomicMode, Options};
@@ -16,6 +17,7 @@ const OPERAND: usize = WORD;
 const COMPARE: usize = 2 * WORD;
 /// Bytes of an operation in a buffer.
 pub const AMO_BYTES: usize = 3 * WORD;
+const _: () = assert!(AMO_BYTES <= MAX_PACKET);
 
 /// All operations.
 const ALL: [u8; 6] = [ADD, SWAP, CSWAP, AND, OR, XOR];

@@ -1,11 +1,10 @@
 //! A worker's endpoint as the unit that executes atomic operations on memory of this process: they are atomic with
 //! those that peers post to it.
 
-use super::amo::AMO_BYTES;
 use super::bindings::fi_cq_msg_entry;
 use super::context::{OfiContext, OfiShared};
 use super::endpoint::{BATCH, Completed, FailedOp, PostError};
-use super::endpoint_rma::{OfiLocalMem, OfiRemoteMem};
+use super::endpoint_rma::OfiRemoteMem;
 use super::fabric::error;
 use super::iface::{OfiIface, OfiQueues};
 use super::region::OfiRegion;
@@ -83,16 +82,7 @@ impl OfiQueues {
             offset: key.offset(addr),
             key: key.key,
         };
-        let buffer = self.buffers.take(&mut self.ep)?;
-        let here = OfiLocalMem {
-            ptr: buffer.data(),
-            len: AMO_BYTES,
-            desc: buffer.desc(),
-        };
-        let op = self
-            .ops
-            .take(&link, RmaAccess::Put, Some(buffer), Token::NONE);
-        let op = op.ok_or(io::ErrorKind::OutOfMemory)?;
+        let (op, here) = self.take_op(&link, RmaAccess::Put, Token::NONE)?;
         let until = Instant::now() + MAX_WAIT;
         loop {
             // SAFETY: the operation keeps the buffer.
@@ -101,10 +91,7 @@ impl OfiQueues {
                 Err(PostError::Again)
                     if Instant::now() < until && self.keep_completions(op.context()).is_ok() => {}
                 Err(failed) => {
-                    let buffer = self.ops.give_back(op);
-                    buffer
-                        .into_iter()
-                        .for_each(|buffer| self.buffers.give_back(buffer));
+                    self.give_back_op(op);
                     return Err(match failed {
                         PostError::Failed(code) => error(code),
                         PostError::Again => io::ErrorKind::TimedOut.into(),
@@ -115,11 +102,8 @@ impl OfiQueues {
         loop {
             if let Some(ended) = self.keep_completions(op.context())? {
                 // SAFETY: the buffer begins with the result.
-                let old = unsafe { load(buffer.data(), amo.size) };
-                let buffer = self.ops.give_back(op);
-                buffer
-                    .into_iter()
-                    .for_each(|buffer| self.buffers.give_back(buffer));
+                let old = unsafe { load(here.ptr, amo.size) };
+                self.give_back_op(op);
                 return ended.map(|()| old);
             }
             // Buffer and context stay the provider's.

@@ -87,14 +87,13 @@ pub struct OfiIface {
 
 impl OfiIface {
     /// Opens an endpoint of a device with `receives` receive buffers and, to one peer, `window` sends that are not
-    /// complete. `mt`: threads use it concurrently; `waits`: its completion queue has a descriptor; `fabric`: hash of
-    /// what workers have in common that reach each other.
+    /// complete. `waits`: its completion queue has a descriptor; `fabric`: hash of what workers have in common that reach
+    /// each other.
     ///
     /// # Errors
     /// The provider's error.
     pub fn open(
         device: &OfiDevice,
-        mt: bool,
         waits: bool,
         (receives, window): (u32, u32),
         fabric: u64,
@@ -113,9 +112,9 @@ impl OfiIface {
             fabric,
             needs_local: device.needs(FI_MR_LOCAL),
             is_virtual: device.needs(FI_MR_VIRT_ADDR),
-            // Threads of other workers register memory in this domain.
+            // In single-thread mode, too, threads of other workers register memory in this domain.
             queues: MtLock::new(
-                mt || device.has_rma(),
+                true,
                 OfiQueues {
                     ep,
                     buffers: OfiBufferPool::default(),
@@ -217,13 +216,7 @@ impl OfiIface {
     ) -> Result<(), NoRoom> {
         debug_assert!(len <= MAX_PACKET);
         let mut queues = self.queues.lock();
-        let OfiQueues {
-            ep,
-            buffers,
-            failed,
-            has_work,
-            ..
-        } = &mut *queues;
+        let OfiQueues { ep, buffers, .. } = &mut *queues;
         let signal = signal || len > self.max_inject;
         let mut post = |ep: &mut OfiEndpoint| {
             if signal {
@@ -244,36 +237,20 @@ impl OfiIface {
         match posted {
             Ok(()) => link.posted(signal),
             Err(PostError::Again) => return Err(NoRoom),
-            Err(PostError::Failed(error)) => {
-                failed.push((link.clone(), error));
-                *has_work = true;
-            }
+            Err(PostError::Failed(error)) => queues.fail(link, error),
         }
         if !signal || posted.is_err() {
-            buffers.give_back(buffer);
+            queues.buffers.give_back(buffer);
         }
         Ok(())
-    }
-
-    /// Whether threads share the interface.
-    #[inline(always)]
-    pub fn is_shared(&self) -> bool {
-        self.queues.is_shared()
     }
 
     /// Sends the next packet of a connection without a completion. False: it was not sent.
     ///
     /// # Safety
-    /// `len` bytes at `packet` are readable, at most [`max_inject`](Self::max_inject); `is_shared` says whether threads
-    /// share the interface.
+    /// `len` bytes at `packet` are readable, at most [`max_inject`](Self::max_inject).
     #[inline(always)]
-    pub unsafe fn inject(
-        &self,
-        packet: *const u8,
-        len: usize,
-        link: &OfiTxLink,
-        is_shared: bool,
-    ) -> bool {
+    pub unsafe fn inject(&self, packet: *const u8, len: usize, link: &OfiTxLink) -> bool {
         let send = |queues: &mut OfiQueues| {
             // SAFETY: the caller's packet.
             let is_sent = unsafe { queues.ep.inject(packet, len, link.addr) }.is_ok();
@@ -282,11 +259,8 @@ impl OfiIface {
             }
             is_sent
         };
-        if is_shared {
-            return send(&mut self.queues.lock());
-        }
-        // SAFETY: in single-thread mode nothing else borrows the queues: no callback runs under a borrow.
-        send(unsafe { self.queues.alone() })
+        // SAFETY: the lock was made for several threads.
+        unsafe { self.queues.with::<true, _>(send) }
     }
 
     /// Sends a packet, which a completion reports.
@@ -305,11 +279,7 @@ impl OfiIface {
     /// The sender of a connection has a packet for which there was no room: [`take_blocked`](Self::take_blocked)
     /// returns the connection.
     pub fn block(&self, link: &Arc<OfiTxLink>) {
-        if !link.set_blocked(true) {
-            let mut queues = self.queues.lock();
-            queues.blocked.push(link.clone());
-            queues.has_work = true;
-        }
+        self.queues.lock().block(link);
     }
 
     /// Takes the connections whose senders wait for room.
@@ -419,6 +389,22 @@ impl OfiIface {
 }
 
 impl OfiQueues {
+    /// A connection waits for room: [`OfiIface::take_blocked`] returns it.
+    #[cold]
+    pub(super) fn block(&mut self, link: &Arc<OfiTxLink>) {
+        if !link.set_blocked(true) {
+            self.blocked.push(link.clone());
+            self.has_work = true;
+        }
+    }
+
+    /// A packet or an operation cannot be sent: [`OfiIface::take_failed`] returns the connection.
+    #[cold]
+    pub(super) fn fail(&mut self, link: &Arc<OfiTxLink>, error: c_int) {
+        self.failed.push((link.clone(), error));
+        self.has_work = true;
+    }
+
     #[inline(always)]
     fn post_receive(&mut self, buffer: BufferRef) {
         let OfiQueues { ep, buffers, .. } = self;

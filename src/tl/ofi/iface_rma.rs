@@ -11,6 +11,7 @@ use super::tx_link::OfiTxLink;
 use crate::tl::Token;
 use crate::tl::amo::AmoOp;
 use std::ffi::{c_int, c_void};
+use std::io;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -208,6 +209,36 @@ impl OfiQueues {
         posted
     }
 
+    /// An operation that is about to be posted, through a buffer, and the memory of that.
+    ///
+    /// # Errors
+    /// There is no memory, or it cannot be registered.
+    pub(super) fn take_op(
+        &mut self,
+        link: &Arc<OfiTxLink>,
+        access: RmaAccess,
+        token: Token,
+    ) -> io::Result<(RmaOpRef, OfiLocalMem)> {
+        let buffer = self.buffers.take(&mut self.ep)?;
+        let Some(op) = self.ops.take(link, access, Some(buffer), token) else {
+            self.buffers.give_back(buffer);
+            return Err(io::ErrorKind::OutOfMemory.into());
+        };
+        let here = OfiLocalMem {
+            ptr: buffer.data(),
+            len: MAX_PACKET,
+            desc: buffer.desc(),
+        };
+        Ok((op, here))
+    }
+
+    /// Gives back an operation that no completion will report, with its buffer.
+    pub(super) fn give_back_op(&mut self, op: RmaOpRef) {
+        if let Some(buffer) = self.ops.give_back(op) {
+            self.buffers.give_back(buffer);
+        }
+    }
+
     /// Posts an operation through a buffer by `post`, which gets its memory and the context.
     fn post_buffered(
         &mut self,
@@ -216,28 +247,13 @@ impl OfiQueues {
         token: Token,
         post: impl FnOnce(&mut OfiEndpoint, OfiLocalMem, *mut c_void) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
-        let OfiQueues {
-            ep, buffers, ops, ..
-        } = self;
-        let Ok(buffer) = buffers.take(ep) else {
+        let Ok((op, here)) = self.take_op(link, access, token) else {
             return Err(PostError::Again);
         };
-        let Some(op) = ops.take(link, access, Some(buffer), token) else {
-            buffers.give_back(buffer);
-            return Err(PostError::Again);
-        };
-        let here = OfiLocalMem {
-            ptr: buffer.data(),
-            len: MAX_PACKET,
-            desc: buffer.desc(),
-        };
-        let posted = post(ep, here, op.context());
+        let posted = post(&mut self.ep, here, op.context());
         match posted {
             Ok(()) => link.rma.posted(access == RmaAccess::Put),
-            Err(_) => ops
-                .give_back(op)
-                .into_iter()
-                .for_each(|buffer| buffers.give_back(buffer)),
+            Err(_) => self.give_back_op(op),
         }
         posted
     }
@@ -246,9 +262,8 @@ impl OfiQueues {
     fn bytes(&mut self, posted: Result<(), PostError>, link: &Arc<OfiTxLink>, len: usize) -> usize {
         match posted {
             Ok(()) => return len,
-            Err(PostError::Again) if !link.set_blocked(true) => self.blocked.push(link.clone()),
-            Err(PostError::Again) => {}
-            Err(PostError::Failed(error)) => self.failed.push((link.clone(), error)),
+            Err(PostError::Again) => self.block(link),
+            Err(PostError::Failed(error)) => self.fail(link, error),
         }
         0
     }

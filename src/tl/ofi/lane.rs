@@ -77,8 +77,8 @@ impl ShortAm for OfiSender {
         len: usize,
         count: impl FnOnce(),
     ) -> bool {
-        // SAFETY: the caller's bytes and mode.
-        let is_sent = unsafe { self.inject::<false>(kind, imm, data, len) };
+        // SAFETY: the caller's bytes.
+        let is_sent = unsafe { self.inject(kind, imm, data, len) };
         if is_sent {
             count();
         }

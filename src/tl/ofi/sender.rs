@@ -97,9 +97,7 @@ impl OfiSender {
     #[inline(never)]
     pub unsafe fn send_now(&mut self, kind: u8, imm: u64, data: *const u8, len: usize) -> bool {
         // SAFETY: the caller's bytes.
-        unsafe {
-            self.inject::<true>(kind, || imm, data, len) || self.send_copy(kind, imm, data, len)
-        }
+        unsafe { self.inject(kind, || imm, data, len) || self.send_copy(kind, imm, data, len) }
     }
 
     /// Sends a record of `len` bytes that are copied from `data`. False: there is no room now, and nothing was done.

@@ -13,12 +13,12 @@ use std::mem::MaybeUninit;
 
 impl OfiSender {
     /// Sends a record of `len` bytes that are copied from `data`, without a buffer and without a completion. False: it
-    /// goes another way, and nothing was done. `MT`: threads may share the worker.
+    /// goes another way, and nothing was done.
     ///
     /// # Safety
-    /// `data` is readable for `len` bytes; without `MT` the worker is in single-thread mode.
+    /// `data` is readable for `len` bytes.
     #[inline(always)]
-    pub unsafe fn inject<const MT: bool>(
+    pub unsafe fn inject(
         &mut self,
         kind: u8,
         imm: impl FnOnce() -> u64,
@@ -38,8 +38,7 @@ impl OfiSender {
             let frame = at.add(PacketHdr::SIZE);
             frame.copy_from_nonoverlapping(head.as_ptr(), head.len());
             copy::short(at.add(RECORD_HEADER), data, len);
-            let is_shared = MT && self.iface.is_shared();
-            (self.iface).inject(at, RECORD_HEADER + len, &self.link, is_shared)
+            (self.iface).inject(at, RECORD_HEADER + len, &self.link)
         }
     }
 }

@@ -147,7 +147,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
             receives, window, ..
         } = tuning;
         let hash = fabric_hash(device);
-        let open = |waits| OfiIface::open(device, params.mt, waits, (receives, window), hash);
+        let open = |waits| OfiIface::open(device, waits, (receives, window), hash);
         // Without a descriptor a sleeping worker polls from time to time.
         let (iface, fd) = match params.wakes.then(|| open(true).and_then(waiting)) {
             Some(Ok((iface, fd))) => (iface, Some(fd)),
