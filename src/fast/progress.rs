@@ -29,9 +29,12 @@ pub fn progress(worker: &Worker) -> u32 {
     // SAFETY: single-thread mode, and `is_held` is false: no progress call up the stack borrows `rx`.
     let rx = unsafe { worker.rx.alone() };
     rx.calls -= 1;
-    if !worker.progress_flags.none() || has_flags(rx) {
+    if !worker.progress_flags.none() || rx.calls == 0 {
         // SAFETY: as said; the borrow of `rx` has ended.
         return unsafe { progress_sole(worker) };
+    }
+    if rx.tl.shm.has_cold_rings() {
+        return poll_many_rings(worker, rx);
     }
     poll_rings(worker, rx)
 }
@@ -91,12 +94,6 @@ fn take_signal(worker: &Worker, cq: u8, entry: &mut MaybeUninit<ucpx_cq_entry_t>
     polled
 }
 
-/// Whether the clock is due, or there are more rings than [`poll_rings`] polls.
-#[inline(always)]
-fn has_flags(rx: &Rx) -> bool {
-    rx.calls == 0 || rx.tl.shm.has_cold_rings()
-}
-
 /// Polls a worker's rings, of which there are few.
 #[inline(always)]
 fn poll_rings(worker: &Worker, rx: &mut Rx) -> u32 {
@@ -127,8 +124,29 @@ fn handle_ring(worker: &Worker, rx: &mut Rx, first: usize) -> u32 {
     count
 }
 
-/// Progress when flags are raised: the fast path of a worker with IB ports and nothing else to do. Without `rx` as an
-/// argument, which would be borrowed to the end of the call: the callees borrow it again.
+/// Polls a worker's rings, of which there are many.
+#[inline(never)]
+fn poll_many_rings(worker: &Worker, rx: &mut Rx) -> u32 {
+    let count = match rx.tl.look_at_many_rings(&worker.tl) {
+        PolledRings::Idle => return 0,
+        PolledRings::New => poll_new_rings(worker, rx),
+        PolledRings::Ready(first) => handle_many_rings(worker, rx, first),
+    };
+    rx.events += u64::from(count);
+    count
+}
+
+/// Handles messages: ring `first` of many has some. While it runs, progress called by a callback returns 0.
+#[inline(never)]
+fn handle_many_rings(worker: &Worker, rx: &mut Rx, first: usize) -> u32 {
+    worker.rx.hold(true);
+    let count = rx.tl.handle_hot_rings(inlined(worker), first);
+    worker.rx.hold(false);
+    count
+}
+
+/// Progress when flags are raised: the fast path of a worker with IB ports and nothing else to
+/// do. Without `rx` as an argument, which would be borrowed to the end of the call: the callees borrow it again.
 ///
 /// # Safety
 /// Single-thread mode; nothing borrows the worker's `rx`.

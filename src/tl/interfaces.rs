@@ -146,6 +146,19 @@ impl<P: Copy + Eq> TlRx<P> {
         rings::handle(sink, &mut self.shm, first)
     }
 
+    /// [`look_at_rings`](Self::look_at_rings) where there are [cold rings](ShmWorker::has_cold_rings).
+    #[inline(always)]
+    pub fn look_at_many_rings(&mut self, worker: &TlWorker) -> PolledRings {
+        rings::poll_many(&mut self.shm, &worker.shm.doorbell)
+    }
+
+    /// Handles messages of the ring that [`look_at_many_rings`](Self::look_at_many_rings) has found. Returns their
+    /// number.
+    #[inline(always)]
+    pub fn handle_hot_rings<S: RingSink<Peer = P>>(&mut self, sink: S, first: usize) -> u32 {
+        rings::handle_hot(sink, &mut self.shm, first)
+    }
+
     /// Polls all rings. Returns the number of messages.
     #[inline(always)]
     pub fn poll_rings<S: RingSink<Peer = P>>(&mut self, sink: S) -> u32 {

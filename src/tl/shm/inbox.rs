@@ -177,6 +177,13 @@ impl Inbox {
         self.table.unclaim(index);
     }
 
+    /// Number of epochs that senders have begun ([`order`](super::order)).
+    #[inline(always)]
+    pub fn epoch(&self) -> u64 {
+        // Relaxed: whatever is read is as if the senders that began later had not sent yet.
+        self.table.front().epochs.0.load(Ordering::Relaxed)
+    }
+
     /// Records that the worker progresses, at the time that `now` returns; 0: that it does not for a while.
     #[inline]
     pub fn note_progress(&self, now: impl FnOnce() -> u64) {

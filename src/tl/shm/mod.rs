@@ -5,7 +5,7 @@
 //! peer's segment. A worker sends to itself in the same way. `cma` are the copies by the kernel, `cma_peer` is what
 //! they need of a peer; `split_copy` and `split_write` are the two sides of a long message that both copy,
 //! `chunk_board` its state. `address` is the section of a worker address, `rkey` the part of a remote key, `context` a
-//! context's part.
+//! context's part. `last_look` saves an idle worker looks at its rings.
 
 pub mod accept;
 pub mod address;
@@ -18,6 +18,7 @@ pub mod host_link;
 pub mod inbox;
 pub mod info;
 mod lane;
+mod last_look;
 mod memory;
 pub mod order;
 pub mod outbox;

@@ -243,4 +243,4 @@ impl Merge {
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(all(test, not(loom)))]
-mod tests;
+pub(super) mod tests;

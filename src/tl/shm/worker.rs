@@ -3,6 +3,7 @@
 use super::InboxLocator;
 use super::close::CloseAnswer;
 use super::inbox::{Doorbell, Inbox};
+use super::last_look::LastLook;
 use super::order::Merge;
 use super::ring::Consumer;
 #[cfg(not(loom))]
@@ -13,7 +14,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 #[cfg(not(loom))]
 use std::ptr::NonNull;
 
-/// Number of incoming rings that each progress call polls; the others are polled in turn.
+/// Number of incoming rings that an idle progress call looks at one by one; of more, it looks at one where that suffices
+/// ([`LastLook`]).
 pub const HOT_RINGS: usize = 8;
 
 /// An incoming ring. `P` names a peer.
@@ -39,8 +41,8 @@ pub struct ShmWorker<P> {
     /// Most messages of a ring that the next progress call handles: 1 after an idle call, at most 16.
     pub(super) budget: u32,
     pub(super) merge: Merge,
-    /// Next ring, behind the hot ones, to be polled.
-    pub(super) cursor: usize,
+    /// Where there are more rings than [`HOT_RINGS`].
+    pub(super) last_look: LastLook,
     /// So many rings are taken that finished ones are to be freed soon.
     pub(super) is_crowded: bool,
 }
@@ -61,7 +63,7 @@ impl<P: Copy + Eq> ShmWorker<P> {
             rings: Vec::new(),
             budget: 1,
             merge: Merge::default(),
-            cursor: 0,
+            last_look: LastLook::default(),
             is_crowded: false,
         }
     }

@@ -21,13 +21,13 @@ impl RingSet for Vec<Consumer> {
 }
 
 /// Rings of one receiver.
-struct Scene {
-    counter: Box<AtomicU64>,
+pub(in crate::tl::shm) struct Scene {
+    pub(in crate::tl::shm) counter: Box<AtomicU64>,
     memories: Vec<NonNull<RingMem>>,
 }
 
 impl Scene {
-    fn new(rings: usize) -> Self {
+    pub(in crate::tl::shm) fn new(rings: usize) -> Self {
         // SAFETY: the layout is not empty.
         let ring =
             || NonNull::new(unsafe { alloc_zeroed(Layout::new::<RingMem>()) }.cast()).unwrap();
@@ -37,7 +37,7 @@ impl Scene {
         }
     }
 
-    fn senders(&self) -> Vec<Producer> {
+    pub(in crate::tl::shm) fn senders(&self) -> Vec<Producer> {
         // SAFETY: the counter is dropped after the senders.
         let epoch = || unsafe { Epoch::new(NonNull::from(&*self.counter), true) };
         // SAFETY: the rings are zeroed, and each has one producer.
@@ -45,7 +45,7 @@ impl Scene {
         self.memories.iter().map(sender).collect()
     }
 
-    fn receiver(&self) -> Vec<Consumer> {
+    pub(in crate::tl::shm) fn receiver(&self) -> Vec<Consumer> {
         // SAFETY: the rings are zeroed, and each has one consumer.
         self.memories
             .iter()
@@ -81,7 +81,7 @@ fn take(merge: &mut Merge, rings: &mut Vec<Consumer>, hot: usize, most: u32, int
     assert!(count <= most);
 }
 
-fn send(tx: &mut Producer, number: u64, len: usize) -> bool {
+pub(in crate::tl::shm) fn send(tx: &mut Producer, number: u64, len: usize) -> bool {
     let byte = number as u8;
     // SAFETY: the record has room for `len` bytes.
     tx.send(1, 0, number, len, |to| unsafe { to.write_bytes(byte, len) })

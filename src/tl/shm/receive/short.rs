@@ -4,7 +4,8 @@
 use crate::tl::Message;
 use crate::tl::ring_sink::{BATCH, RingSink};
 use crate::tl::shm::accept::accept;
-use crate::tl::shm::inbox::Doorbell;
+use crate::tl::shm::inbox::{Doorbell, Inbox};
+use crate::tl::shm::last_look::LastLook;
 use crate::tl::shm::order;
 use crate::tl::shm::worker::{HOT_RINGS, ShmRx, ShmWorker};
 use crate::wire::header::{Kind, NoteHdr};
@@ -13,12 +14,6 @@ use std::ops::Range;
 /// Maximum number of messages that one progress call handles where several rings have some, or half as many as there
 /// are rings: the call looks at all of them.
 const MERGED: u32 = 64;
-/// Maximum number of rings behind [`HOT_RINGS`] that each progress call polls all. An MPI that yields its core between
-/// two calls waits for all other ranks of the core between them.
-const COLD_PER_CALL: usize = 24;
-/// Number of progress calls in which all rings behind [`HOT_RINGS`] are polled once if there are more than
-/// [`COLD_PER_CALL`].
-const CALLS: usize = 4;
 
 /// What a poll has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,14 +106,13 @@ pub fn handle<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, first: usize) 
 /// Polls all rings.
 #[inline(never)]
 pub fn poll_all<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>) -> u32 {
-    let hot = shm.rings.len().min(HOT_RINGS);
-    let mut first = shm.rings[..hot].iter().position(|c| !c.consumer.is_empty());
+    let first = match shm.has_cold_rings() {
+        true => look_at_many(shm),
+        false => shm.rings.iter().position(|c| !c.consumer.is_empty()),
+    };
     // Messages that precede it are found when it is handled.
-    if first.is_none() && shm.has_cold_rings() {
-        first = look_at_turns(shm);
-    }
     match first {
-        Some(first) => poll_several(sink, shm, first..hot.max(first + 1)),
+        Some(first) => handle_hot(sink, shm, first),
         None => {
             shm.budget = 1;
             0
@@ -126,32 +120,57 @@ pub fn poll_all<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>) -> u32 {
     }
 }
 
-/// Polls some of the rings behind the hot ones, in turn. The first one with a message changes places with a hot one
-/// that is empty, if there is one. Returns its number; messages in the other rings are found later.
-fn look_at_turns<P>(shm: &mut ShmWorker<P>) -> Option<usize> {
-    let others = shm.rings.len() - HOT_RINGS;
-    let mut left = match others {
-        0..=COLD_PER_CALL => others,
-        _ => others.div_ceil(CALLS),
-    };
-    while left > 0 {
-        if shm.cursor < HOT_RINGS || shm.cursor >= shm.rings.len() {
-            shm.cursor = HOT_RINGS;
-        }
-        let turn = &shm.rings[shm.cursor..];
-        let turn = &turn[..left.min(turn.len())];
-        if let Some(i) = turn.iter().position(|c| !c.consumer.is_empty()) {
-            let found = shm.cursor + i;
-            shm.cursor = found + 1;
-            let mut hot = shm.rings[..HOT_RINGS].iter();
-            let place = hot.position(|c| c.consumer.is_empty()).unwrap_or(found);
-            shm.rings.swap(found, place);
-            return Some(place);
-        }
-        shm.cursor += turn.len();
-        left -= turn.len();
+/// Looks at rings of which there are more than [`HOT_RINGS`]. The caller has checked that there are.
+#[inline(always)]
+pub fn poll_many<P>(shm: &mut ShmWorker<P>, doorbell: &Doorbell) -> PolledRings {
+    let ready = look_at_many(shm);
+    // Messages of a new sender can precede the message that was found.
+    if doorbell.has_new_ring() {
+        return PolledRings::New;
     }
-    None
+    match ready {
+        Some(first) => PolledRings::Ready(first),
+        None => {
+            shm.budget = 1;
+            PolledRings::Idle
+        }
+    }
+}
+
+/// Number of a ring that has messages, if any has.
+#[inline(always)]
+fn look_at_many<P>(shm: &mut ShmWorker<P>) -> Option<usize> {
+    let inbox = shm.inbox.as_ref();
+    let epoch = || inbox.map_or(0, Inbox::epoch);
+    if shm.last_look.holds(&shm.rings, epoch) {
+        return None;
+    }
+    look_at_each(shm)
+}
+
+/// Looks at each ring. A ring with messages that is not among the hot ones changes places with one of these that is
+/// empty, if there is one.
+#[inline(never)]
+fn look_at_each<P>(shm: &mut ShmWorker<P>) -> Option<usize> {
+    let epoch = shm.inbox.as_ref().map_or(0, Inbox::epoch);
+    let Some(found) = shm.rings.iter().position(|c| !c.consumer.is_empty()) else {
+        shm.last_look = LastLook::at_empty(&shm.rings, epoch);
+        return None;
+    };
+    if found < HOT_RINGS {
+        return Some(found);
+    }
+    // All hot rings are empty.
+    shm.rings.swap(found, 0);
+    Some(0)
+}
+
+/// Handles messages of ring `first`, a hot one that has some, and of those behind it. The caller has checked that no
+/// sender had taken a new ring before.
+#[inline(always)]
+pub fn handle_hot<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, first: usize) -> u32 {
+    let hot = shm.rings.len().min(HOT_RINGS);
+    poll_several(sink, shm, first..hot)
 }
 
 /// Doubles the budget of the next call, at most [`BATCH`], if this one, which handled `count` messages, has used all of

@@ -230,6 +230,12 @@ impl Consumer {
         Some(self.epoch)
     }
 
+    /// Epoch of the last message that [`peek`](Self::peek) or [`epoch`](Self::epoch) has seen; 0: there was none.
+    #[inline(always)]
+    pub fn last_epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// Whether `peek` would return None. One load.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
