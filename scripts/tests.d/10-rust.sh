@@ -17,6 +17,7 @@ else
     start_step 300 "fuzz targets build" cargo check --quiet --locked --manifest-path fuzz/Cargo.toml \
         --target-dir target/fuzz
 fi
+start_step 900 "release build: the same bytes at another place" scripts/check-reproducible
 await_steps
 step 900 "cargo test" cargo test --locked --no-fail-fast
 step 900 "cargo test of the transport with the least" cargo test --locked --features shmtest --lib shmtest

@@ -15,7 +15,7 @@ const POLLS: u32 = 16;
 /// What the last look at all rings has shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LastLook {
-    /// Not that they are empty, or not who may send next.
+    /// Not that they are empty, or not which peer may send next.
     #[default]
     Unclear,
     /// They were empty, and the last of the epochs that had begun was `epoch`.

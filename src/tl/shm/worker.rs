@@ -14,8 +14,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 #[cfg(not(loom))]
 use std::ptr::NonNull;
 
-/// Number of incoming rings that an idle progress call looks at one by one; of more, it looks at one where that suffices
-/// ([`LastLook`]).
+/// Number of incoming rings that each progress call looks at one by one. Of more, an idle one looks at one where that
+/// suffices ([`LastLook`]).
 pub const HOT_RINGS: usize = 8;
 
 /// An incoming ring. `P` names a peer.
