@@ -87,8 +87,8 @@ pub struct OfiIface {
 
 impl OfiIface {
     /// Opens an endpoint of a device with `receives` receive buffers and, to one peer, `window` sends that are not
-    /// complete. `waits`: its completion queue has a descriptor; `fabric`: hash of what workers have in common that reach
-    /// each other.
+    /// complete. `waits`: its completion queue has a descriptor; `fabric`: hash of what workers have in common that
+    /// reach each other.
     ///
     /// # Errors
     /// The provider's error.
