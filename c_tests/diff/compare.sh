@@ -13,7 +13,7 @@ run_one() {
     mkdir -p "$directory"
     rm -f "$out".maps.*
     on_library "$library" env BED_MAPS="$out.maps" UCX_TLS=self,sm UCX_WARN_UNUSED_ENV_VARS=n UCX_LOG_LEVEL=fatal \
-        timeout -k 5 100 "$@" "$work/$build/$name" "$topology" > "$out" 2> "$out.stderr"
+        timeout -k 5 100 "$@" "${run_under[@]}" "$work/$build/$name" "$topology" > "$out" 2> "$out.stderr"
     echo "exit $?" >> "$out"
     library_proven "$library" "$out".maps.* || echo "NOT RUN ON $library" >> "$out"
 }

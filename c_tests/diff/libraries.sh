@@ -1,12 +1,20 @@
 # Finds the three libraries, builds C tests against UCX's headers, runs a program on one of the libraries. (sourced)
+#
+# For another processor (scripts/processor sets these variables):
+#   PROCESSOR       Debian's name of it; the programs are built in a directory of that name
+#   PROCESSOR_ROOT  Debian's packages for it
+#   CC              its compiler
+#   RUN_UNDER       the command under which its programs run
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-work=$root/target/c_tests
-debian_lib=/usr/lib/$(uname -m)-linux-gnu
+work=$root/target/c_tests${PROCESSOR:+-$PROCESSOR}
+read -ra compiler <<< "${CC:-cc}"
+read -ra run_under <<< "${RUN_UNDER:-}"
+debian_lib=${PROCESSOR_ROOT:-}/usr/lib/$("${compiler[0]}" -dumpmachine)
 
 # Sets UCX_WHEEL, downloading the package if it is not set.
 libraries_find() {
-    if [ ! -e "$debian_lib/libucp.so.0" ] || [ ! -e /usr/include/ucp/api/ucp.h ]; then
+    if [ ! -e "$debian_lib/libucp.so.0" ] || [ ! -e "${PROCESSOR_ROOT:-}/usr/include/ucp/api/ucp.h" ]; then
         echo "UCX 1.13.1 is missing: apt-get install libucx-dev" >&2
         return 1
     fi
@@ -68,7 +76,7 @@ build_program() {
     wheel) include=$UCX_WHEEL/include lib=$UCX_WHEEL/lib ;;
     esac
     mkdir -p "$work/$2"
-    local compile=("${CC:-cc}" -std=gnu11 -O1 -g -Wall -Wextra -Werror)
+    local compile=("${compiler[@]}" -std=gnu11 -O1 -g -Wall -Wextra -Werror)
     support=$work/$2/$(basename "$3").o
     built_as "$support" "${compile[@]}" -I"$3" -isystem "$include" -r -nostdlib -o "$support" "$3"/*.c &&
         built_as "$work/$2/$name" "${compile[@]}" "${@:4}" -I"$3" -isystem "$include" -o "$work/$2/$name" "$1" \

@@ -4,7 +4,10 @@
  * with acquire sees the rest as well.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tofu.h"
 
@@ -92,6 +95,32 @@ static pid_t pid_of(const struct region *region)
     return atomic_load_explicit(&wire->processes[region->process].pid, memory_order_relaxed);
 }
 
+/* A system call for the memory of a process, and the same by its file in /proc, where QEMU emulates another processor
+ * and lacks the call. */
+typedef ssize_t call_function(pid_t, const struct iovec *, unsigned long, const struct iovec *, unsigned long,
+                              unsigned long);
+typedef ssize_t file_function(int, const struct iovec *, int, off_t);
+
+static ssize_t across(pid_t pid, const struct iovec *local, int parts, const struct iovec *remote, call_function *call,
+                      file_function *by_file)
+{
+    ssize_t done = call(pid, local, parts, remote, 1, 0);
+    char name[64];
+    int fd;
+
+    if (done >= 0 || errno != ENOSYS)
+        return done;
+    snprintf(name, sizeof(name), "/proc/%d/mem", (int)pid);
+    fd = open(name, O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        errno = ESRCH;
+        return -1;
+    }
+    done = by_file(fd, local, parts, (off_t)(uintptr_t)remote->iov_base);
+    close(fd);
+    return done;
+}
+
 enum copy_result copy_to(const struct region *to, const void *from, size_t length)
 {
     size_t last = length == 0 ? 0 : last_piece(to->address, length);
@@ -103,7 +132,8 @@ enum copy_result copy_to(const struct region *to, const void *from, size_t lengt
         copy_here(to->here, from, length);
         return COPIED;
     }
-    if (length == 0 || process_vm_writev(pid_of(to), local + 2 - parts, parts, &remote, 1, 0) == (ssize_t)length)
+    if (length == 0 || across(pid_of(to), local + 2 - parts, parts, &remote, process_vm_writev, pwritev) ==
+                           (ssize_t)length)
         return COPIED;
     return why(from, length);
 }
@@ -116,7 +146,7 @@ enum copy_result copy_from(const struct region *from, void *to, size_t length)
         copy_here(to, from->here, length);
         return COPIED;
     }
-    if (length == 0 || process_vm_readv(pid_of(from), &local, 1, &remote, 1, 0) == (ssize_t)length)
+    if (length == 0 || across(pid_of(from), &local, 1, &remote, process_vm_readv, preadv) == (ssize_t)length)
         return COPIED;
     return why(to, length);
 }
