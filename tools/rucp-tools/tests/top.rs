@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::mem::zeroed;
+use std::net::TcpStream;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::process::{Command, Stdio};
 use std::ptr::{null, null_mut};
@@ -178,10 +179,59 @@ fn counts_of_a_live_worker_and_pages_of_liars() {
     let rates = top(&["-n", "2", "-d", "0.05", "--json"]);
     assert_eq!(rates.lines().count(), 2);
     assert!(top(&["--once"]).contains("short"));
+    let sent = "rucp_sent_bytes_total{";
+    for exported in [metrics_of_a_file(), metrics_over_http()] {
+        let mut sent = exported.lines().filter(|line| line.starts_with(sent));
+        let eager = sent
+            .find(|line| line.contains("protocol=\"eager\""))
+            .unwrap();
+        assert!(eager.ends_with(" 1000") && eager.contains("lane=\"self/memory\""));
+        assert!(exported.contains("# TYPE rucp_sent_bytes_total counter\n"));
+    }
 
     show_invalid_pages();
     drop(it);
     assert_eq!(workers().len(), 0, "a worker that is gone is not shown");
+}
+
+/// What `rucp_top --prometheus FILE` has written.
+fn metrics_of_a_file() -> String {
+    let directory = std::env::temp_dir().join(format!("rucp-top-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let file = directory.join("rucp.prom");
+    std::fs::write(&file, "of before").unwrap();
+    top(&["--once", "--prometheus", file.to_str().unwrap()]);
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(
+        std::fs::read_dir(&directory).unwrap().count(),
+        1,
+        "no other file"
+    );
+    std::fs::remove_dir_all(&directory).unwrap();
+    text
+}
+
+/// What `rucp_top --prometheus ADDRESS` answers. It ends after one request.
+fn metrics_over_http() -> String {
+    let me = std::process::id().to_string();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_rucp_top"))
+        .args(["--once", "--prometheus", "127.0.0.1:0", "--pid", &me])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(server.stderr.take().unwrap())
+        .read_line(&mut said)
+        .unwrap();
+    let url = said.trim_end().strip_prefix("rucp_top: http://").unwrap();
+    let (address, path) = url.split_once('/').unwrap();
+    let mut client = TcpStream::connect(address).unwrap();
+    write!(client, "GET /{path} HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(server.wait().unwrap().success());
+    assert!(answer.starts_with("HTTP/1.0 200 ") && answer.contains("text/plain; version=0.0.4"));
+    answer
 }
 
 /// Pages in this process that no worker has written.

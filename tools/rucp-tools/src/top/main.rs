@@ -1,11 +1,13 @@
 //! rucp_top: activity of the workers of rucp on this host, live or for scripts.
 
 mod batch;
+mod metrics;
 mod rows;
 mod sample;
 mod screen;
 
 use clap::Parser;
+use metrics::Target;
 use rows::Order;
 use sample::Sample;
 use screen::View;
@@ -27,6 +29,9 @@ struct Arguments {
     /// Print this many samples and end; from the second on with rates
     #[arg(short = 'n', long, value_name = "N")]
     count: Option<u64>,
+    /// Export metrics for Prometheus: serve them at this address, or replace this file (FILE.prom) each time
+    #[arg(long, value_name = "ADDRESS:PORT|FILE", conflicts_with_all = ["json", "count"])]
+    prometheus: Option<Target>,
     /// Seconds between two samples
     #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0)]
     delay: f64,
@@ -46,7 +51,9 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let batch = arguments.once || arguments.json || arguments.count.is_some();
-    let done = if batch {
+    let done = if let Some(target) = &arguments.prometheus {
+        target.export(arguments.pid, delay, arguments.once)
+    } else if batch {
         print_samples(&arguments, delay)
     } else if io::stdout().is_terminal() {
         show(&arguments, delay)
