@@ -52,8 +52,8 @@ impl LastLook {
         };
         // The list of rings may have changed: the number then names another sender's ring, or none.
         let is_empty =
-            |ring: &Box<ShmRx<P>>| ring.consumer.last_epoch() == *last && ring.consumer.is_empty();
-        if *left > 0 && epoch() == *last && rings.get(*ring).is_some_and(is_empty) {
+            |ring: &ShmRx<P>| ring.consumer.last_epoch() == *last && ring.consumer.is_empty();
+        if *left > 0 && epoch() == *last && rings.get(*ring).is_some_and(|ring| is_empty(ring)) {
             *left -= 1;
             return true;
         }

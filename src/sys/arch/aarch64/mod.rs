@@ -3,8 +3,7 @@
 pub mod code;
 #[path = "../portable/copy.rs"]
 pub mod copy;
-#[path = "../portable/variadic.rs"]
 mod variadic;
 
-pub use variadic::copy_list;
 pub(crate) use variadic::variadic;
+pub use variadic::{SavedRegisters, VaList, copy_list};

@@ -8,6 +8,7 @@ use crate::tl::shm::ring::Producer;
 /// Three senders and their rings. The senders end before the memory.
 struct Senders {
     senders: Vec<Producer>,
+    #[allow(clippy::vec_box)] // the type of a worker's list
     rings: Vec<Box<ShmRx<usize>>>,
     scene: Scene,
 }
