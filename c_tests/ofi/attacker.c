@@ -2,6 +2,7 @@
 
 #include "check.h"
 
+#include <netinet/in.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
@@ -16,6 +17,7 @@ enum { SECTION = 8, RECEIVES = 16, SECONDS = 10 };
 section_t victim;
 uint64_t  victim_uid;
 
+static size_t             victim_length; /* of `victim`, as much of its name as it has included */
 static struct fi_info    *info;
 static struct fid_fabric *fabric;
 static struct fid_domain *domain;
@@ -66,7 +68,8 @@ static void find_victim(const uint8_t *address)
         at += 2 + (size_t)address[at + 1];
     }
     WANT_TRUE(at + 2 + head < end);
-    memcpy(&victim, address + at + 2, address[at + 1]);
+    victim_length = address[at + 1];
+    memcpy(&victim, address + at + 2, victim_length);
 }
 
 static void post_receive(int i)
@@ -80,9 +83,30 @@ static void post_receive(int i)
     OK(result);
 }
 
+/* Whether the victim's name is one in the format of this description: that of a socket begins with its family and has
+ * its length, that of libfabric's shm is a text, and any other is as long as the provider's own. */
+static int fits(const struct fi_info *found)
+{
+    size_t   length = victim_length - offsetof(section_t, name);
+    uint16_t family;
+
+    memcpy(&family, victim.name, sizeof(family));
+    switch (found->addr_format) {
+    case FI_SOCKADDR_IN:
+        return length == sizeof(struct sockaddr_in) && family == AF_INET;
+    case FI_SOCKADDR_IN6:
+        return length == sizeof(struct sockaddr_in6) && family == AF_INET6;
+    case FI_ADDR_STR:
+        return length != 0 && strnlen((const char *)victim.name, length) >= length - 1;
+    default:
+        return found->src_addr == NULL || found->src_addrlen == length;
+    }
+}
+
+/* The provider's first description that fits the victim's name: an endpoint reads no other. */
 static void find_provider(void)
 {
-    struct fi_info *hints = fi_allocinfo();
+    struct fi_info *hints = fi_allocinfo(), *found;
     const char     *name = getenv("SOFT_OFI_NAME"), *asked = getenv("FI_PROVIDER");
 
     hints->caps                   = FI_MSG;
@@ -93,7 +117,17 @@ static void find_provider(void)
                                            : asked != NULL && strcmp(asked, "tcp") == 0 ? "tcp;ofi_rxm"
                                            : asked != NULL                                 ? asked
                                                                                            : "tcp;ofi_rxm");
-    OK(fi_getinfo(FI_VERSION(1, 15), NULL, NULL, 0, hints, &info));
+    OK(fi_getinfo(FI_VERSION(1, 15), NULL, NULL, 0, hints, &found));
+    for (const struct fi_info *at = found; at != NULL && info == NULL; at = at->next) {
+        if (fits(at)) {
+            info = fi_dupinfo(at);
+        }
+    }
+    WANT_TRUE(info != NULL);
+    if (info == NULL) {
+        exit(1);
+    }
+    fi_freeinfo(found);
     fi_freeinfo(hints);
 }
 

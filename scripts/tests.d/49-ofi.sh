@@ -1,7 +1,7 @@
 # The restricted fabric, a libfabric for tests; the transport over libfabric on it: a few cases under Slingshot's rules
 # and under some others, providers that fail, ten thousand endpoints. (sourced by scripts/test)
 step 200 "restricted fabric" scripts/leaves-nothing c_tests/ofi/run
-step 200 "restricted fabric: conformance" "${libraries[@]}" c_tests/ofi/conformance --short
+step 200 "restricted fabric: conformance" scripts/leaves-nothing "${libraries[@]}" c_tests/ofi/conformance --short
 step 200 "restricted fabric: failing providers, many endpoints" scripts/leaves-nothing "${libraries[@]}" \
     c_tests/ofi/transport
 step 60 "libfabric: beside programs that call it themselves" scripts/leaves-nothing scripts/ofi-rates --quick \
