@@ -1,7 +1,7 @@
 //! The bytes of packed remote keys: processes of different builds exchange them, so a change needs a new version.
 
 use ucp::tl::ib::rkey::{IbRkey, RkeyAtomics};
-use ucp::tl::ofi::rkey::OfiRkey;
+use ucp::tl::ofi::rkey::{OfiRkey, OfiRkeys};
 use ucp::tl::rkey::{self, RkeyMemory, UnpackedRkey};
 use ucp::tl::shm::rkey::ShmRkey;
 use ucp::tl::tofu::rkey::TofuRkey;
@@ -143,6 +143,7 @@ fn all() -> Vec<(UnpackedRkey, Vec<u8>)> {
         is_virtual: true,
         keys: vec![(0xB1B2, 0xE1E2_E3E4_E5E6_E7E8)],
     };
+    let ofi = OfiRkeys::new(vec![ofi]).unwrap();
     let key = |memory, tofu| UnpackedRkey {
         memory,
         ib: None,

@@ -55,7 +55,15 @@ static void ok(const char *call, long result)
 }
 #define OK(call) ok(#call, (call))
 
-/* Takes the worker's section from its address. */
+/* Whether the provider by which this program sends reads an address as a string, and a section has one. */
+static int is_of_provider(const uint8_t *name)
+{
+    const char *asked = getenv("FI_PROVIDER");
+
+    return (asked != NULL && strcmp(asked, "shm") == 0) == (memcmp(name, "fi_", 3) == 0);
+}
+
+/* Takes the worker's section of this program's provider from its address. */
 static void find_victim(const uint8_t *address)
 {
     uint32_t prefix;
@@ -64,7 +72,7 @@ static void find_victim(const uint8_t *address)
     memcpy(&prefix, address, sizeof(prefix));
     memcpy(&victim_uid, address + 4, sizeof(victim_uid));
     size_t end = (prefix >> 12 & 0x3ff) - 4;
-    while (at + 2 <= end && address[at] != SECTION) {
+    while (at + 2 <= end && !(address[at] == SECTION && is_of_provider(address + at + 2 + head))) {
         at += 2 + (size_t)address[at + 1];
     }
     WANT_TRUE(at + 2 + head < end);

@@ -4,7 +4,7 @@
 use crc::{CRC_8_SMBUS, Crc};
 use libfuzzer_sys::fuzz_target;
 use ucp::tl::ib::rkey::IbRkey;
-use ucp::tl::ofi::rkey::OfiRkey;
+use ucp::tl::ofi::rkey::OfiRkeys;
 use ucp::tl::rkey::{UnpackedRkey, total_len};
 use ucp::tl::shm::rkey::ShmRkey;
 use ucp::tl::tofu::rkey::TofuRkey;
@@ -36,9 +36,9 @@ fn check_sections(bytes: &[u8]) {
         assert_eq!(tofu.encode(), bytes);
         assert_eq!(TofuRkey::section_len(&at(bytes)), Some(bytes.len()));
     }
-    if let Some(ofi) = OfiRkey::decode(bytes) {
+    if let Some(ofi) = OfiRkeys::decode(bytes) {
         assert_eq!(ofi.encode(), bytes);
-        assert_eq!(OfiRkey::section_len(&at(bytes)), Some(bytes.len()));
+        assert_eq!(OfiRkeys::section_len(&at(bytes)), Some(bytes.len()));
     }
     for kind in [RkeyKind::Segment, RkeyKind::Block] {
         if let Some(body) = bytes.get(..kind.body_len())
@@ -59,7 +59,7 @@ fn seal(key: &mut [u8]) {
 fn sealed(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let mut key = bytes.get(..total_len(at(bytes))?)?.to_vec();
     let fabric = match key[0] {
-        FABRIC => 2 + OfiRkey::section_len(&at(&key[2..]))?,
+        FABRIC => 2 + OfiRkeys::section_len(&at(&key[2..]))?,
         _ => 0,
     };
     let outer = match key[fabric] {

@@ -39,7 +39,7 @@ macro_rules! worker_address {
                 let sections = [
                     $($(#[$cfg])* self.$net.as_ref().map(super::$net::context::$Context::encode),)*
                 ];
-                sections.into_iter().flatten()
+                sections.into_iter().flatten().flatten()
             }
 
             /// Decodes the section of a network, unless its kind is unknown. `None`: it is malformed.
@@ -47,7 +47,12 @@ macro_rules! worker_address {
                 $(
                     $(#[$cfg])*
                     if super::$net::context::$Context::SECTIONS.contains(&kind) {
-                        self.$net = Some(super::$net::context::$Context::decode(kind, body)?);
+                        use super::$net::context::$Context as Context;
+                        let further = Context::decode(kind, body)?;
+                        match &mut self.$net {
+                            Some(known) => Context::join(known, further)?,
+                            none => *none = Some(further),
+                        }
                     }
                 )*
                 Some(())

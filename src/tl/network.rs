@@ -28,7 +28,7 @@ pub trait Network: Sized {
     /// memory's; a number is never used again.
     const SECTIONS: &'static [u8];
 
-    /// Its section of a worker address: where its interface is reached.
+    /// Its sections of a worker address: where its interfaces are reached.
     type Locator: Clone + Debug + PartialEq + Eq;
     /// Where a lane leads.
     type PeerTarget: Clone + Debug;
@@ -69,11 +69,17 @@ pub trait Network: Sized {
     /// The section of a worker with this interface.
     fn locator<P: Copy + Eq>(&self, iface: &Self::Iface<P>) -> Self::Locator;
 
-    /// The kind and the body of the section; at most 255 bytes.
-    fn encode(locator: &Self::Locator) -> (u8, Vec<u8>);
+    /// The kinds and the bodies of its sections, each of at most 255 bytes.
+    fn encode(locator: &Self::Locator) -> Vec<(u8, Vec<u8>)>;
 
     /// Decodes the body of a section of one of its kinds. `None`: it is malformed.
     fn decode(kind: u8, body: &[u8]) -> Option<Self::Locator>;
+
+    /// Adds what a further section of the same address says. `None`: the address has too many.
+    fn join(known: &mut Self::Locator, further: Self::Locator) -> Option<()> {
+        *known = further;
+        Some(())
+    }
 
     /// Where a lane leads from the worker at `own` to that at `to`, if the network connects them.
     fn target(&self, own: &WorkerAddress, to: &WorkerAddress) -> Option<Self::PeerTarget>;

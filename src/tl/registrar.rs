@@ -140,7 +140,7 @@ impl<M: MappedRegions> TlRegistrar<'_, M> {
                 })
             }
             RmaDevice::Ofi => {
-                let (zcopy, key) = self.ofi()?.for_peer(memory, false)?;
+                let (zcopy, key) = self.ofi()?.for_peer(ofi_iface(target)?, memory, false)?;
                 Some(OfferedMem {
                     keys: key.words().into_iter().flat_map(u32::to_le_bytes).collect(),
                     stadd: None,
@@ -172,20 +172,29 @@ impl<M: MappedRegions> TlRegistrar<'_, M> {
         self.ofi()?.for_own(memory, false).map(TlZcopy::Ofi)
     }
 
-    /// Registers memory into which the sender's device writes a message. Returns the words of its key, too: the rkeys,
-    /// or those of a [`MrKey`](super::rma::MrKey).
+    /// Registers memory into which the device of the sender, a peer at `target`, writes a message. Returns the words of
+    /// its key, too: the rkeys, or those of a [`MrKey`](super::rma::MrKey).
     pub fn invite(
         &self,
         device: RmaDevice,
         memory: (*mut u8, usize),
+        target: Option<&LaneTarget>,
     ) -> Option<(TlZcopy, [u32; MAX_PORTS])> {
         if device == RmaDevice::Ofi {
-            let (zcopy, key) = self.ofi()?.for_peer(memory, true)?;
+            let (zcopy, key) = self.ofi()?.for_peer(ofi_iface(target)?, memory, true)?;
             return Some((TlZcopy::Ofi(zcopy), key.words()));
         }
         let memory = self.one(memory, MrUse::WriteByPeer)?;
         let rkeys = memory.region().remote_keys();
         Some((in_one(memory), rkeys))
+    }
+}
+
+/// Index of the worker's interface of libfabric that reaches a peer first.
+fn ofi_iface(target: Option<&LaneTarget>) -> Option<usize> {
+    match target {
+        Some(LaneTarget::Ofi(to)) => Some(to.first.iface),
+        _ => None,
     }
 }
 

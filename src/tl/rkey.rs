@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use super::ib::rkey::IbRkey;
-use super::ofi::rkey::OfiRkey;
+use super::ofi::rkey::OfiRkeys;
 use super::shm::rkey::ShmRkey;
 use super::tofu::rkey::TofuRkey;
 use crate::sys::shm::ShmId;
@@ -14,7 +14,7 @@ use std::borrow::Cow;
 const LENS: SectionLens = SectionLens {
     inner: IbRkey::section_len,
     outer: TofuRkey::section_len,
-    fabric: OfiRkey::section_len,
+    fabric: OfiRkeys::section_len,
 };
 
 /// A decoded remote key: the ways to access a region.
@@ -26,7 +26,7 @@ pub struct UnpackedRkey {
     /// Present if the Tofu interconnect accesses it.
     pub tofu: Option<TofuRkey>,
     /// Present if a provider of libfabric accesses it.
-    pub ofi: Option<OfiRkey>,
+    pub ofi: Option<OfiRkeys>,
 }
 
 /// The memory of a region, as peers on the same host see it.
@@ -102,7 +102,7 @@ impl UnpackedRkey {
                 None => None,
             },
             ofi: match packed.fabric {
-                Some(section) => Some(OfiRkey::decode(&section)?),
+                Some(section) => Some(OfiRkeys::decode(&section)?),
                 None => None,
             },
         })

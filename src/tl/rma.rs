@@ -35,13 +35,13 @@ pub enum RmaKey {
     Mr(MrKey),
 }
 
-/// The key of a memory registration of libfabric, `fi_mr_key`, and how memory is addressed by it.
+/// The key of a memory registration of libfabric, `fi_mr_key`, in whose domain it is valid, and how memory is addressed
+/// by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MrKey {
-    pub key: u64,
-    /// Subtracted from an address of the owner's process: where the registration begins, or 0 if the provider takes
-    /// addresses of the process (`FI_MR_VIRT_ADDR`).
-    pub base: u64,
+    key: u64,
+    /// `base` in the lower [`BASE_BITS`](Self::BASE_BITS), and `number` above.
+    base_and_number: u64,
 }
 
 /// The kind of a packed [`RmaKey`].
@@ -55,10 +55,39 @@ pub enum RmaKeyKind {
 }
 
 impl MrKey {
-    /// The key in words: those of `key`, then those of `base`.
+    /// Bits of an address of a process.
+    const BASE_BITS: u32 = 48;
+
+    /// A key that is valid in the domain of the owner's interface with this number. `base`: what is subtracted from
+    /// an address of the owner's process: where the registration begins, or 0 if the provider takes addresses of the
+    /// process (`FI_MR_VIRT_ADDR`). `None`: the address is too large.
+    pub fn new(key: u64, base: u64, number: u16) -> Option<MrKey> {
+        let number = u64::from(number) << Self::BASE_BITS;
+        (base >> Self::BASE_BITS == 0).then_some(MrKey {
+            key,
+            base_and_number: base | number,
+        })
+    }
+
+    /// What the provider calls the key.
+    #[inline(always)]
+    pub fn key(self) -> u64 {
+        self.key
+    }
+
+    /// Number of the owner's interface in whose domain the key is valid.
+    #[inline(always)]
+    pub fn number(self) -> u16 {
+        (self.base_and_number >> Self::BASE_BITS) as u16
+    }
+
+    /// The key in words: those of the provider's, then those of the base and the number.
     #[inline(always)]
     pub fn words(self) -> [u32; 4] {
-        let MrKey { key, base } = self;
+        let MrKey {
+            key,
+            base_and_number: base,
+        } = self;
         [key, key >> u32::BITS, base, base >> u32::BITS].map(|word| word as u32)
     }
 
@@ -68,14 +97,15 @@ impl MrKey {
         let [key, key_high, base, base_high] = words.map(u64::from);
         MrKey {
             key: key | key_high << u32::BITS,
-            base: base | base_high << u32::BITS,
+            base_and_number: base | base_high << u32::BITS,
         }
     }
 
     /// What an operation on this address of the owner's process passes to the provider.
     #[inline(always)]
     pub fn offset(self, addr: u64) -> u64 {
-        addr.wrapping_sub(self.base)
+        let base = self.base_and_number & ((1 << Self::BASE_BITS) - 1);
+        addr.wrapping_sub(base)
     }
 }
 

@@ -155,7 +155,10 @@ impl TlWorker {
     pub fn resolves_keys(&self, target: &LaneTarget) -> Option<RmaDevice> {
         match target {
             LaneTarget::Tofu(_) => Some(RmaDevice::Tofu),
-            LaneTarget::Ofi(to) if to.number != 0 && self.ofi.is_some() => Some(RmaDevice::Ofi),
+            LaneTarget::Ofi(to) => {
+                let accesses = self.ofi.as_ref().is_some_and(|ofi| ofi.accesses(&to.first));
+                accesses.then_some(RmaDevice::Ofi)
+            }
             _ => None,
         }
     }
@@ -192,7 +195,7 @@ impl TlRegion {
     pub fn pack(&self, key: &mut UnpackedRkey) {
         key.ib = self.ib.as_ref().and_then(|ib| ib.keys());
         key.tofu = self.tofu.as_ref().and_then(|tofu| tofu.rkey());
-        key.ofi = self.ofi.as_ref().and_then(|ofi| ofi.rkey());
+        key.ofi = self.ofi.as_ref().and_then(|ofi| ofi.rkeys());
     }
 }
 
@@ -213,12 +216,12 @@ impl TlRkey {
             (Some(key), Some(LaneTarget::Tofu(to))) => StaddRegion::new(key, &to.locator, alone),
             _ => None,
         };
-        let ofi = key.ofi.as_ref().map(|key| {
+        let ofi = key.ofi.as_ref().map(|keys| {
             let reached = match target {
-                Some(LaneTarget::Ofi(to)) => OfiRemoteRegion::new(key, to),
+                Some(LaneTarget::Ofi(to)) => OfiRemoteRegion::new(keys, to),
                 _ => None,
             };
-            Box::new(reached.unwrap_or_else(|| OfiRemoteRegion::unreached(key)))
+            Box::new(reached.unwrap_or_else(|| OfiRemoteRegion::unreached(keys)))
         });
         TlRkey {
             ib: key.ib,

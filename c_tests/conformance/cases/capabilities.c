@@ -131,7 +131,7 @@ static void print_lanes(ucp_ep_h ep)
 
     WANT(UCS_OK, ucp_ep_query(ep, &attr));
     for (unsigned i = 0; i < attr.transports.num_entries; i++) {
-        printf("lane %s\n", lanes[i].transport_name);
+        printf("lane %s %s\n", lanes[i].transport_name, lanes[i].device_name);
     }
 }
 

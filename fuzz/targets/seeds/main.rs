@@ -14,8 +14,8 @@ use ucp::tl::rkey::{RkeyMemory, UnpackedRkey};
 use ucp::tl::shm::address::ShmLocator;
 use ucp::tl::shm::rkey::ShmRkey;
 use ucp::tl::tcp::address::{NetAddress, TcpLocator, TcpUsage};
-use ucp::tl::ofi::address::{Liveness, OfiLocator};
-use ucp::tl::ofi::rkey::OfiRkey;
+use ucp::tl::ofi::address::{Liveness, OfiLocator, OfiLocators};
+use ucp::tl::ofi::rkey::{OfiRkey, OfiRkeys};
 use ucp::tl::tofu::address::TofuLocator;
 use ucp::tl::tofu::rkey::TofuRkey;
 use ucp::wire::ib_port::{PortFlags, PortLocator};
@@ -161,17 +161,7 @@ fn address() -> WorkerAddress {
             network: 10,
             addresses: vec![net("10.0.0.1", 1000), net("fe80::1", 25_000)],
         }),
-        ofi: Some(OfiLocator {
-            fabric: 21,
-            secret: 22,
-            liveness: Liveness {
-                host: 23,
-                locks: 24,
-                lock: 25,
-            },
-            number: 26,
-            name: vec![2, 0, 0, 1, 192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0],
-        }),
+        ofi: OfiLocators::new(vec![ofi(21), ofi(27)]),
         tofu: Some(TofuLocator {
             secret: 15,
             vcq: 16,
@@ -179,6 +169,20 @@ fn address() -> WorkerAddress {
             number: 18,
             rails: RailVcqs::of([19, 20].into_iter()),
         }),
+    }
+}
+
+fn ofi(fabric: u64) -> OfiLocator {
+    OfiLocator {
+        fabric,
+        secret: 22,
+        liveness: Liveness {
+            host: 23,
+            locks: 24,
+            lock: 25,
+        },
+        number: 26,
+        name: vec![2, 0, 0, 1, 192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0],
     }
 }
 
@@ -249,6 +253,11 @@ fn keys() -> Vec<Vec<u8>> {
         is_virtual: false,
         keys: vec![(1, 1 << 40), (2, 2 << 40)],
     };
+    let other = OfiRkey {
+        fabric: 2,
+        ..ofi.clone()
+    };
+    let ofi = OfiRkeys::new(vec![ofi, other]).expect("two fabrics");
     let networks = [
         (None, None, None),
         (Some(ib), None, None),

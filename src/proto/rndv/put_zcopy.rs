@@ -31,7 +31,9 @@ pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> 
     let r = unsafe { &mut *req };
     let target = r.data.as_contig()?;
     let memory = (target, r.info.length);
-    let (memory, keys) = worker.registrar().invite(writer(peer), memory)?;
+    let (memory, keys) = worker
+        .registrar()
+        .invite(writer(peer), memory, peer.target.as_deref())?;
     let offer = r.rndv_recv().rts_id;
     let transfer = Zcopy::by_peer(memory, ZcopyRole::Receive);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));

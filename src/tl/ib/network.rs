@@ -65,8 +65,8 @@ impl Network for IbContext {
         ports.locator()
     }
 
-    fn encode(locator: &IbLocator) -> (u8, Vec<u8>) {
-        (Self::SECTIONS[0], locator.encode())
+    fn encode(locator: &IbLocator) -> Vec<(u8, Vec<u8>)> {
+        vec![(Self::SECTIONS[0], locator.encode())]
     }
 
     fn decode(_kind: u8, body: &[u8]) -> Option<IbLocator> {

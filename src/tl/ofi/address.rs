@@ -1,11 +1,11 @@
-//! The transport's section of a worker address.
+//! The transport's sections of a worker address: one for each interface.
 #![forbid(unsafe_code)]
 
 use super::endpoint::MAX_NAME;
 use crate::wire::le_struct::packed;
 
 packed! {
-    /// The begin of the section.
+    /// The begin of a section.
     OfiSection, 38 {
         /// Hash of provider, protocol and format of addresses, and of what is equal where these are valid.
         fabric: u64,
@@ -13,31 +13,34 @@ packed! {
         secret: u64,
         /// Hash of the boot id, equal for one boot of one kernel.
         host: u64,
-        /// Id of /dev/shm, where the worker holds a lock as long as it lives.
+        /// Id of /dev/shm, where the interface holds a lock as long as it works.
         locks: u32,
         /// Key of the lock; 0: there is none.
         lock: u64,
-        /// Number of the worker in remote keys of its context; 0: no memory is accessed by its endpoint.
+        /// Number of the interface in remote keys of its context; 0: no memory is accessed by its endpoint.
         number: u16,
     } valid when |section| section.secret != 0
 }
 
-/// Where a worker is: the section and, behind it, the address of its endpoint.
+/// Most interfaces of a worker.
+pub const MAX_INTERFACES: usize = 2;
+
+/// Where an interface of a worker is: the section and, behind it, the address of its endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfiLocator {
     /// Hash of provider, protocol and format of addresses, and of what is equal where these are valid.
     pub fabric: u64,
     /// Secret that a hello has to carry, which is not 0.
     pub secret: u64,
-    /// The lock that the worker holds as long as it lives.
+    /// The lock that the interface holds as long as it works.
     pub liveness: Liveness,
-    /// Number of the worker in remote keys of its context; 0: no memory is accessed by its endpoint.
+    /// Number of the interface in remote keys of its context; 0: no memory is accessed by its endpoint.
     pub number: u16,
     /// Address of the endpoint, at most [`MAX_NAME`] bytes.
     pub name: Vec<u8>,
 }
 
-/// A lock that a worker holds as long as it lives.
+/// A lock that an interface holds as long as it works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Liveness {
     /// Hash of the boot id, equal for one boot of one kernel.
@@ -87,7 +90,7 @@ impl OfiLocator {
         })
     }
 
-    /// Whether the worker with the section `own` may insert the address of this one: the provider reads a string, or as
+    /// Whether the interface with the section `own` may insert the address of this one: the provider reads a string, or as
     /// many bytes as its own address has.
     pub fn fits(&self, own: &OfiLocator) -> bool {
         let same_form = if own.is_string() {
@@ -103,11 +106,93 @@ impl OfiLocator {
         let zero = self.name.iter().position(|&byte| byte == 0);
         self.name.starts_with(b"fi_") && zero == Some(self.name.len() - 1)
     }
+}
 
-    /// Where a worker with the section `own` reaches that with the section `to`. `None`: no fabric leads from the one
-    /// to the other, or one of the two does not use the transport.
-    pub fn between(own: Option<&OfiLocator>, to: Option<&OfiLocator>) -> Option<OfiLocator> {
+/// Where the interfaces of a worker are, preferred first: at least one, and at most [`MAX_INTERFACES`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfiLocators(Vec<OfiLocator>);
+
+impl OfiLocators {
+    /// Where the interfaces of these sections are, of which there are at most [`MAX_INTERFACES`]. `None`: there are
+    /// none, or more.
+    pub fn new(all: Vec<OfiLocator>) -> Option<OfiLocators> {
+        (1..=MAX_INTERFACES)
+            .contains(&all.len())
+            .then_some(OfiLocators(all))
+    }
+
+    /// Where interfaces of different fabrics are, of which there are at least one, and at most [`MAX_INTERFACES`].
+    pub(super) fn of(all: impl Iterator<Item = OfiLocator>) -> OfiLocators {
+        let all: Vec<_> = all.collect();
+        debug_assert!((1..=MAX_INTERFACES).contains(&all.len()));
+        OfiLocators(all)
+    }
+
+    /// The sections, preferred first.
+    pub fn all(&self) -> &[OfiLocator] {
+        &self.0
+    }
+
+    /// Adds the section of a further interface. `None`: there are too many, or two of one fabric.
+    pub fn join(&mut self, further: OfiLocators) -> Option<()> {
+        for locator in further.0 {
+            let is_new = |known: &OfiLocator| known.fabric != locator.fabric;
+            (self.0.len() < MAX_INTERFACES && self.0.iter().all(is_new)).then_some(())?;
+            self.0.push(locator);
+        }
+        Some(())
+    }
+}
+
+/// How an interface of this worker reaches a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfiPath {
+    /// Index among the interfaces of this worker, as its address has them.
+    pub iface: usize,
+    /// The interface of the peer.
+    pub to: OfiLocator,
+}
+
+/// The ways to a peer, preferred first: one for each fabric that both workers have, and at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfiTarget {
+    pub first: OfiPath,
+    /// Those that are used if the first cannot connect.
+    pub others: Vec<OfiPath>,
+}
+
+impl OfiTarget {
+    /// The ways of a worker at `own` to that at `to`, in the order of its own interfaces. `None`: no fabric leads from
+    /// the one to the other, or one of the two does not use the transport.
+    pub fn between(own: Option<&OfiLocators>, to: Option<&OfiLocators>) -> Option<OfiTarget> {
         let (own, to) = (own?, to?);
-        to.fits(own).then(|| to.clone())
+        let path = |(iface, own): (usize, &OfiLocator)| {
+            let to = to.0.iter().find(|to| to.fits(own))?.clone();
+            Some(OfiPath { iface, to })
+        };
+        let mut paths = own.0.iter().enumerate().filter_map(path);
+        Some(OfiTarget {
+            first: paths.next()?,
+            others: paths.collect(),
+        })
+    }
+
+    /// The only way to a peer that is known by what it has sent to the interface with this index.
+    pub fn only(iface: usize, to: OfiLocator) -> OfiTarget {
+        OfiTarget {
+            first: OfiPath { iface, to },
+            others: Vec::new(),
+        }
+    }
+
+    /// All ways, preferred first.
+    pub fn paths(&self) -> impl Iterator<Item = &OfiPath> {
+        [&self.first].into_iter().chain(&self.others)
+    }
+
+    /// The ways that are less preferred than that by the interface with this index.
+    pub fn paths_behind(&self, iface: usize) -> impl Iterator<Item = &OfiPath> {
+        let before = move |path: &&OfiPath| path.iface != iface;
+        self.paths().skip_while(before).skip(1)
     }
 }

@@ -54,7 +54,7 @@ impl OfiContext {
         amo: AmoOp,
     ) -> Option<io::Result<u64>> {
         let region = region().filter(|region| region.is_amo_alone())?;
-        let number = shared.map_or(0, |shared| shared.number);
+        let number = shared.map_or(0, OfiShared::number);
         let Some((iface, key)) = region.unit(number) else {
             let lost = "the endpoints that execute atomic operations on the memory are closed";
             return Some(Err(io::Error::other(lost)));
@@ -80,7 +80,7 @@ impl OfiQueues {
         let there = OfiRemoteMem {
             peer: link.addr,
             offset: key.offset(addr),
-            key: key.key,
+            key: key.key(),
         };
         let (op, here) = self.take_op(&link, RmaAccess::Put, Token::NONE)?;
         let until = Instant::now() + MAX_WAIT;
@@ -159,7 +159,7 @@ impl OfiQueues {
         }
         let name = self.ep.name()?;
         let (addr, _) = (self.addresses).take(&name, || self.ep.insert(&name))?;
-        let link = Arc::new(OfiTxLink::new(OWN, addr));
+        let link = Arc::new(OfiTxLink::new(OWN, addr, 0));
         Ok(self.own.insert(link).clone())
     }
 }

@@ -112,9 +112,56 @@ pub fn usable(options: &Options) -> Vec<OfiDevice> {
     devices
 }
 
+/// Where the interfaces of a worker lead: one of each kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// To workers that share memory.
+    Memory,
+    /// To workers of this host, at least.
+    Network,
+}
+
+impl Reach {
+    fn of(scope: OfiScope) -> Reach {
+        match scope {
+            OfiScope::Memory => Reach::Memory,
+            OfiScope::Loopback | OfiScope::Link | OfiScope::Fabric => Reach::Network,
+        }
+    }
+}
+
+/// Those among these [usable](usable) devices of which a worker opens an interface, preferred first: the first that
+/// shares memory, and the first of the others.
+pub fn per_worker(usable: &[OfiDevice]) -> Vec<OfiDevice> {
+    let scopes: Vec<OfiScope> = usable.iter().map(OfiDevice::scope).collect();
+    let chosen = per_reach(&scopes);
+    chosen.map(|index| usable[index].clone()).collect()
+}
+
+/// Indices of the devices with these scopes of which a worker opens an interface, preferred first.
+fn per_reach(scopes: &[OfiScope]) -> impl Iterator<Item = usize> {
+    let of = |reach| scopes.iter().position(|&scope| Reach::of(scope) == reach);
+    [Reach::Memory, Reach::Network]
+        .map(of)
+        .into_iter()
+        .flatten()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_worker_has_one_interface_for_memory_and_one_for_the_network() {
+        use OfiScope::{Fabric, Loopback, Memory};
+        let chosen = |scopes: &[OfiScope]| per_reach(scopes).collect::<Vec<_>>();
+        assert_eq!(chosen(&[Fabric, Memory]), [1, 0], "memory is preferred");
+        assert_eq!(chosen(&[Memory, Fabric, Memory, Fabric]), [0, 1]);
+        assert_eq!(chosen(&[Fabric, Fabric, Loopback]), [0]);
+        assert_eq!(chosen(&[Memory, Loopback]), [0, 1]);
+        assert_eq!(chosen(&[Memory]), [0]);
+        assert_eq!(chosen(&[]), [0; 0]);
+    }
 
     fn providers(settings: &[(&str, &str)], asked: Option<&str>, hardware: &str) -> OfiProviders {
         let mut options = Options::default();

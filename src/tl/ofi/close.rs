@@ -6,6 +6,7 @@
 use super::bindings::fi_cq_msg_entry;
 use super::ended_context::EndedContext;
 use super::endpoint::{BATCH, Completed};
+use super::interfaces::OfiInterfaces;
 use super::packet::{BYE, BYE_ACK, PacketHdr, RESET, bare};
 use super::sender::OfiSender;
 use super::tx_link::OfiTxLink;
@@ -20,8 +21,8 @@ use std::sync::Arc;
 /// Interval at which the locks of peers are looked at, milliseconds.
 const LOOK_MS: u64 = 20;
 
-/// Closes all connections: waits, for a time, until the peers have acknowledged it.
-pub fn close<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
+/// Closes the connections of all interfaces: waits, for a time, until the peers have acknowledged it.
+pub fn close<P: Copy + Eq, S: Sink<Peer = P>>(interfaces: &mut OfiInterfaces<P>, sink: S) {
     if sink.is_inherited() {
         return;
     }
@@ -29,32 +30,47 @@ pub fn close<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
     let mut look_at = 0;
     loop {
         let now = clock::coarse_ms();
-        if now >= look_at {
+        let looks = now >= look_at;
+        if looks {
             look_at = now + LOOK_MS;
-            for (_, conn) in &mut worker.conns {
-                conn.is_broken |= conn.is_dead();
-            }
         }
-        flush(worker, sink);
-        while settle(worker) {}
-        let waits = worker.conns.iter().any(|(_, conn)| {
-            let is_open = conn.remote.is_some() && !conn.is_broken;
-            is_open && !(conn.has_ended && conn.link.is_idle())
-        });
+        let mut waits = false;
+        for iface in interfaces.all_mut() {
+            waits |= close_step(iface, sink, looks);
+        }
         if !waits {
             break;
         }
         if now >= until {
-            keep_memory(worker);
+            interfaces.all().for_each(keep_memory);
             break;
         }
         std::thread::yield_now();
     }
-    let peers: Vec<S::Peer> = worker.peers().collect();
-    for peer in peers {
-        drop_lane(sink, peer);
+    for iface in interfaces.all_mut() {
+        for (_, conn) in &iface.conns {
+            if let Some(peer) = conn.peer {
+                drop_lane(sink, peer, &conn.link);
+            }
+        }
+        iface.control.clear();
     }
-    worker.control.clear();
+}
+
+/// Sends and handles the ends of connections. Returns whether one is waited for. `looks`: the locks of peers are looked
+/// at.
+fn close_step<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, looks: bool) -> bool {
+    if looks {
+        for (_, conn) in &mut worker.conns {
+            conn.is_broken |= conn.is_dead();
+        }
+    }
+    flush(worker, sink);
+    while settle(worker) {}
+    worker.conns.iter().any(|(_, conn)| {
+        let is_open = conn.remote.is_some() && !conn.is_broken;
+        is_open && !(conn.has_ended && conn.link.is_idle())
+    })
 }
 
 /// A peer has not acknowledged the end of its connection. Where it uses memory of this endpoint, as a peer in this
@@ -65,8 +81,10 @@ fn keep_memory<P>(worker: &OfiWorker<P>) {
     }
 }
 
-fn drop_lane<S: Sink>(sink: S, peer: S::Peer) {
-    drop(sink.take_lane(peer, |lane| matches!(lane, Lane::Ofi(_))));
+/// Drops the lane to a peer if it is that of the connection with this sending half.
+fn drop_lane<S: Sink>(sink: S, peer: S::Peer, link: &Arc<OfiTxLink>) {
+    let is_its = |lane: &Lane| matches!(lane, Lane::Ofi(sender) if Arc::ptr_eq(&sender.link, link));
+    drop(sink.take_lane(peer, is_its));
 }
 
 /// Sends what waits for room, and ends the connections for which nothing waits any more.
@@ -91,7 +109,7 @@ fn flush<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
         }
     }
     for (peer, link, remote) in ended {
-        drop_lane(sink, peer);
+        drop_lane(sink, peer, &link);
         if let Some(to) = remote.filter(|_| !is_broken(worker, &link)) {
             let packet = bare(to, BYE, link.next_seq());
             worker.send_control(&link, packet);

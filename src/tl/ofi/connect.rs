@@ -3,7 +3,7 @@
 //! Either worker begins. A hello grants the other an end, and the answer, or the other's own hello if both begin at
 //! once, grants one in return.
 
-use super::OfiLocator;
+use super::address::{OfiLocator, OfiTarget};
 use super::packet::{self, Grant, PacketHdr, RESET, bare};
 use super::tx_link::OfiTxLink;
 use super::worker::{OfiConn, OfiWorker, PendingHello, lane_up};
@@ -11,51 +11,45 @@ use crate::ctypes::*;
 use crate::sys::log;
 use crate::tl::LaneTarget;
 use crate::tl::sink::Sink;
+use std::io;
 use std::sync::Arc;
 
 /// Time after which a request to connect is sent again for the first time, milliseconds.
 const AGAIN_MS: u64 = 1000;
 
-/// Connects to a peer, unless there is a lane to it.
-pub fn connect<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, peer: S::Peer) {
-    if sink.has_failed(peer) || sink.state(peer).has_lane {
-        return;
-    }
+/// Begins to connect to the worker `uid`, which is at `to`.
+///
+/// # Errors
+/// The status with which the peer fails if no other interface reaches it, and why.
+pub fn begin<P: Copy + Eq>(
+    worker: &mut OfiWorker<P>,
+    (peer, uid): (P, u64),
+    to: &OfiLocator,
+) -> Result<(), (ucs_status_t, String)> {
     if worker.is_dead {
-        return sink.lane_down(peer, UCS_ERR_UNREACHABLE);
+        return Err((UCS_ERR_UNREACHABLE, "the provider works no more".into()));
     }
-    let contact = sink.contact(peer);
-    let uid = contact.uid;
-    match worker.of_uid(uid).map(|conn| (conn.peer, conn.link.conn)) {
-        // Open, or to be opened by the answer.
-        Some((Some(of), number)) if of == peer => return lane_up(worker, sink, number),
-        Some(_) => end(worker, uid),
-        None => {}
-    }
-    let Some(LaneTarget::Ofi(to)) = contact.target else {
-        return sink.lane_down(peer, UCS_ERR_UNREACHABLE);
-    };
-    let addr = match worker.iface.insert(&to.name) {
-        Ok(addr) => addr,
-        Err(e) => {
-            log::error!("worker {uid:#x} cannot be reached by libfabric: {e}");
-            return sink.lane_down(peer, UCS_ERR_UNREACHABLE);
-        }
-    };
+    let unreachable = |e: io::Error| (UCS_ERR_UNREACHABLE, e.to_string());
+    let addr = worker.iface.insert(&to.name).map_err(unreachable)?;
     let (from, own) = (worker.uid, worker.own.clone());
-    let conn = worker.add(peer, uid, &to, addr);
+    let conn = worker.add(peer, uid, to, addr);
     let link = conn.link.clone();
-    if conn.is_dead() {
-        log::diag!("worker {uid:#x} cannot be reached by libfabric: it has ended");
-        return worker.fail_conn(&link, UCS_ERR_UNREACHABLE);
-    }
-    let hello = packet::hello((from, &own, conn.grant()), (uid, &to));
+    let is_dead = conn.is_dead();
+    let hello = packet::hello((from, &own, conn.grant()), (uid, to));
     conn.request = Some(Box::new(PendingHello {
         packet: hello.clone(),
         again: conn.begun + AGAIN_MS,
         interval: AGAIN_MS,
+        obstacle: String::new(),
+        is_late: false,
     }));
-    worker.send_control(&link, hello);
+    if is_dead {
+        log::diag!("worker {uid:#x} cannot be reached by libfabric: it has ended");
+        worker.fail_conn(&link, UCS_ERR_UNREACHABLE);
+    } else {
+        worker.send_control(&link, hello);
+    }
+    Ok(())
 }
 
 /// Sends a request to connect again that has arrived, as far as the provider knows, and was not answered for a time:
@@ -151,7 +145,8 @@ fn accept<S: Sink>(
     from: &OfiLocator,
     to: Grant,
 ) {
-    let Some(peer) = sink.peer(uid, LaneTarget::Ofi(from.clone())) else {
+    let target = OfiTarget::only(worker.index, from.clone());
+    let Some(peer) = sink.peer(uid, LaneTarget::Ofi(target)) else {
         return;
     };
     let addr = match worker.iface.insert(&from.name) {

@@ -1,10 +1,11 @@
 //! What a context knows of libfabric: the devices that its workers may use.
 
+use super::address::OfiPath;
 use super::amo;
 use super::choice::{self, NAMED};
 use super::device::OfiDevice;
-use super::iface::OfiIface;
-use super::mr::{OfiMrCache, OfiRegistrar};
+use super::interfaces::OfiInterfaces;
+use super::mr::{OfiDomain, OfiRegistrar};
 use super::registry::OfiRegistry;
 use super::worker::OfiWorker;
 use crate::options::Options;
@@ -42,7 +43,9 @@ impl OfiTuning {
 
 /// libfabric, as far as a context uses it.
 pub struct OfiContext {
-    /// Devices that may be used, preferred first.
+    /// Devices that may be used.
+    usable: Vec<OfiDevice>,
+    /// Those among them of which each worker opens an interface, preferred first.
     devices: Vec<OfiDevice>,
     tuning: OfiTuning,
     /// The transports of [`NAMED`] and `ofi` that `UCX_TLS` allows.
@@ -53,41 +56,47 @@ pub struct OfiContext {
     pub has_atomics: bool,
 }
 
-/// What all threads of a worker use to register memory. Does not keep the endpoint open.
+/// What all threads of a worker use to register memory. Does not keep endpoints open.
 pub struct OfiShared {
-    mrs: Arc<OfiMrCache>,
-    /// Operations of this side pass a registration of their memory (`FI_MR_LOCAL`).
-    needs_local: bool,
-    /// Operations of peers pass addresses of this process (`FI_MR_VIRT_ADDR`).
-    is_virtual: bool,
+    /// The domains of its interfaces, in the order of its address; `None`: the interface accesses no memory of peers.
+    domains: Vec<Option<OfiDomain>>,
     /// Bytes of the shortest memory that is accessed in place.
     pub zcopy: usize,
-    /// Number of the endpoint in the registry.
-    pub number: u16,
     /// The provider has all atomic operations on memory of peers.
     pub has_atomics: bool,
 }
 
 impl OfiShared {
-    /// For the threads of a worker with this endpoint.
-    pub fn new(iface: &OfiIface, mrs: Arc<OfiMrCache>, zcopy: usize, number: u16) -> OfiShared {
-        OfiShared {
-            mrs,
-            needs_local: iface.needs_local,
-            is_virtual: iface.is_virtual,
+    /// For the threads of a worker with these domains. `None`: none of its interfaces accesses memory of peers.
+    pub fn new(
+        domains: Vec<Option<OfiDomain>>,
+        zcopy: usize,
+        has_atomics: bool,
+    ) -> Option<OfiShared> {
+        domains.iter().any(Option::is_some).then_some(OfiShared {
+            domains,
             zcopy,
-            number,
-            has_atomics: iface.has_atomics,
-        }
+            has_atomics,
+        })
+    }
+
+    /// Number of the first interface that accesses memory in the registry.
+    pub fn number(&self) -> u16 {
+        let mut domains = self.domains.iter().flatten();
+        domains.next().map_or(0, |domain| domain.number)
+    }
+
+    /// Whether memory of a peer is accessed by this way to it.
+    pub fn accesses(&self, path: &OfiPath) -> bool {
+        let has_domain = self.domains.get(path.iface).is_some_and(Option::is_some);
+        path.to.number != 0 && has_domain
     }
 
     /// What registers user memory.
     pub fn registrar<'a>(&'a self, options: &'a Options) -> OfiRegistrar<'a> {
         OfiRegistrar {
-            mrs: &self.mrs,
+            domains: &self.domains,
             options,
-            needs_local: self.needs_local,
-            is_virtual: self.is_virtual,
         }
     }
 }
@@ -100,12 +109,18 @@ impl OfiContext {
     /// error.
     pub fn new(options: &Options, program: Program) -> OfiContext {
         let named = NAMED.into_iter().chain([OFI]);
-        let mut devices = choice::usable(options);
-        if let Some(first) = devices.first_mut() {
-            *first = first.clone().with_rma();
-        }
-        let has_atomics = devices.first().is_some_and(OfiDevice::has_atomics);
+        let usable = choice::usable(options);
+        let devices: Vec<OfiDevice> = choice::per_worker(&usable)
+            .into_iter()
+            .map(OfiDevice::with_rma)
+            .collect();
+        // Operations of two providers on one word are not atomic with each other.
+        let has_atomics = match &devices[..] {
+            [only] => only.has_atomics(),
+            _ => false,
+        };
         OfiContext {
+            usable,
             devices,
             registry: Arc::default(),
             has_atomics: has_atomics && amo::wanted(options, program),
@@ -119,40 +134,44 @@ impl OfiContext {
         !self.devices.is_empty()
     }
 
-    /// The device that workers use, if they can.
-    pub fn device(&self) -> Option<&OfiDevice> {
-        self.devices.first()
+    /// The devices of which each worker opens an interface, if it can, preferred first.
+    pub fn devices(&self) -> &[OfiDevice] {
+        &self.devices
     }
 
     /// Whether this transport is allowed, and has no device.
     pub fn lacks_devices(&self, transport: &str) -> bool {
         let has = |device: &OfiDevice| transport == OFI || device.core_provider() == transport;
-        self.allowed.contains(&transport) && !self.devices.iter().any(has)
+        self.allowed.contains(&transport) && !self.usable.iter().any(has)
     }
 
-    /// The interface of a new worker, if there is a device. `reaches_others`: peers are reached by other transports,
+    /// The interfaces of a new worker, if there is a device. `reaches_others`: peers are reached by other transports,
     /// too.
     ///
     /// # Errors
-    /// The provider's, if the worker reaches no peers without the interface.
-    pub fn open_iface<P: Copy + Eq>(
+    /// The last provider's, if the worker reaches no peers without an interface.
+    pub fn open_ifaces<P: Copy + Eq>(
         &self,
         params: &IfaceParams,
         reaches_others: bool,
-    ) -> io::Result<Option<Box<OfiWorker<P>>>> {
-        let Some(device) = self.device() else {
-            return Ok(None);
-        };
-        match OfiWorker::new(device, params, self.tuning, &self.registry) {
-            Ok(worker) => Ok(Some(Box::new(worker))),
-            Err(e) => {
-                let why = format!("{} on {} by libfabric: {e}", device.provider, device.domain);
-                if reaches_others {
-                    log::warn!("a worker does not use {why}");
-                    return Ok(None);
-                }
-                Err(io::Error::new(e.kind(), format!("no endpoint of {why}")))
+    ) -> io::Result<Option<Box<OfiInterfaces<P>>>> {
+        let (mut ifaces, mut error) = (Vec::new(), None);
+        for (number, device) in self.devices.iter().enumerate() {
+            let place = (ifaces.len(), number);
+            match OfiWorker::new(place, device, params, self.tuning, &self.registry) {
+                Ok(iface) => ifaces.push(iface),
+                Err(e) => error = Some((device, e)),
             }
         }
+        let opened = OfiInterfaces::new(ifaces).map(Box::new);
+        let Some((device, e)) = error else {
+            return Ok(opened);
+        };
+        let why = format!("{} on {} by libfabric: {e}", device.provider, device.domain);
+        if reaches_others || opened.is_some() {
+            log::warn!("a worker does not use {why}");
+            return Ok(opened);
+        }
+        Err(io::Error::new(e.kind(), format!("no endpoint of {why}")))
     }
 }

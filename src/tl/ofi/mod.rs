@@ -49,6 +49,7 @@ mod iface;
 mod iface_rma;
 pub mod info;
 pub mod interface;
+pub mod interfaces;
 mod lane;
 mod loss;
 pub mod mr;
@@ -74,4 +75,4 @@ mod tx_link;
 mod upkeep;
 pub mod worker;
 
-pub use address::OfiLocator;
+pub use address::OfiLocators;

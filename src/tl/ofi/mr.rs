@@ -1,6 +1,7 @@
 //! Registration of user memory that a provider accesses in place (zcopy), at either end: a registration cache for the
 //! domain of a worker.
 
+use super::address::MAX_INTERFACES;
 use super::iface::OfiIface;
 use super::object::{OfiAccess, OfiRegistered};
 use crate::options::Options;
@@ -153,52 +154,76 @@ impl OfiMrCache {
 }
 
 /// The memory of a transfer in place.
+#[derive(Default)]
 pub struct OfiZcopy {
-    /// `None`: operations of this side need no registration of their memory.
-    memory: Option<Handle<OfiMr>>,
+    /// Its registrations in the domains of some interfaces of the worker.
+    registered: [Option<Handle<OfiMr>>; MAX_INTERFACES],
 }
 
 impl OfiZcopy {
-    /// What operations on the memory have to pass.
-    pub fn desc(&self) -> *mut c_void {
-        let memory = self.memory.as_ref();
-        memory.map_or(null_mut(), |memory| memory.region().desc())
+    /// What operations of this interface on the memory have to pass. `None`: it has to be registered for them, and is
+    /// not.
+    pub fn desc(&self, iface: &Arc<OfiIface>) -> Option<*mut c_void> {
+        let mut registered = self.registered.iter().flatten();
+        let is_here = |mr: &&Handle<OfiMr>| mr.region().iface.as_ptr() == Arc::as_ptr(iface);
+        match registered.find(is_here) {
+            Some(mr) => Some(mr.region().desc()),
+            None => (!iface.needs_local).then_some(null_mut()),
+        }
     }
 }
 
-/// Registers user memory for the endpoint of a worker. `None` of its functions: its data go by message.
-pub struct OfiRegistrar<'a> {
-    pub mrs: &'a OfiMrCache,
-    pub options: &'a Options,
+/// The domain of an interface, as all threads of a worker use it to register memory. Does not keep the endpoint open.
+pub struct OfiDomain {
+    pub mrs: Arc<OfiMrCache>,
     /// Operations of this side pass a registration of their memory (`FI_MR_LOCAL`).
     pub needs_local: bool,
     /// Operations of peers pass addresses of this process (`FI_MR_VIRT_ADDR`).
     pub is_virtual: bool,
+    /// Number of the interface in the registry.
+    pub number: u16,
+}
+
+/// Registers user memory for the interfaces of a worker. `None` of its functions: its data go by message.
+pub struct OfiRegistrar<'a> {
+    /// Those of its interfaces, in the order of its address; `None`: the interface accesses no memory of peers.
+    pub domains: &'a [Option<OfiDomain>],
+    pub options: &'a Options,
 }
 
 impl OfiRegistrar<'_> {
-    /// Memory for operations of this side. `writes`: they write it.
+    /// Memory for operations of this side, by whichever interface leads to the peer. `writes`: they write it.
     pub fn for_own(&self, memory: (*mut u8, usize), writes: bool) -> Option<OfiZcopy> {
-        let memory = if self.needs_local {
-            Some(self.mrs.register(memory, writes, self.options)?)
-        } else {
-            None
-        };
-        Some(OfiZcopy { memory })
+        let mut zcopy = OfiZcopy::default();
+        let mut can_use = false;
+        for (domain, mr) in self.domains.iter().zip(&mut zcopy.registered) {
+            let Some(domain) = domain else { continue };
+            if domain.needs_local {
+                *mr = domain.mrs.register(memory, writes, self.options);
+            }
+            can_use |= mr.is_some() || !domain.needs_local;
+        }
+        can_use.then_some(zcopy)
     }
 
-    /// Memory for an operation of the peer, and the key for that. `writes`: it writes the memory.
-    pub fn for_peer(&self, memory: (*mut u8, usize), writes: bool) -> Option<(OfiZcopy, MrKey)> {
-        let memory = self.mrs.register(memory, writes, self.options)?;
-        let key = MrKey {
-            key: memory.region().key(),
-            base: if self.is_virtual {
-                0
-            } else {
-                memory.extent().start as u64
-            },
+    /// Memory for an operation of the peer that the interface with this index reaches, and the key for that. `writes`:
+    /// it writes the memory.
+    pub fn for_peer(
+        &self,
+        iface: usize,
+        memory: (*mut u8, usize),
+        writes: bool,
+    ) -> Option<(OfiZcopy, MrKey)> {
+        let domain = self.domains.get(iface)?.as_ref()?;
+        let mr = domain.mrs.register(memory, writes, self.options)?;
+        let base = if domain.is_virtual {
+            0
+        } else {
+            mr.extent().start as u64
         };
-        let memory = Some(memory);
-        Some((OfiZcopy { memory }, key))
+        let key = MrKey::new(mr.region().key(), base, domain.number)?;
+        let mut zcopy = OfiZcopy::default();
+        zcopy.registered[0] = Some(mr);
+        Some((zcopy, key))
     }
 }

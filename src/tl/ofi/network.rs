@@ -1,10 +1,12 @@
 //! libfabric as one of the networks of a context.
 
-use super::OfiLocator;
+use super::address::{OfiLocator, OfiLocators, OfiTarget};
 use super::context::OfiContext;
+use super::device::OfiDevice;
 use super::info;
+use super::interfaces::OfiInterfaces;
 use super::sender::OfiSender;
-use super::worker::OfiWorker;
+use super::worker::fabric_hash;
 use crate::options::Options;
 use crate::tl::address::WorkerAddress;
 use crate::tl::iface_params::IfaceParams;
@@ -19,10 +21,10 @@ impl Network for OfiContext {
     const TRANSPORTS: &'static [&'static str] = &["ofi", "cxi", "efa", "opx", "psm3"];
     const SECTIONS: &'static [u8] = &[8];
 
-    type Locator = OfiLocator;
-    type PeerTarget = OfiLocator;
+    type Locator = OfiLocators;
+    type PeerTarget = OfiTarget;
     type Sender = OfiSender;
-    type Iface<P: Copy + Eq> = OfiWorker<P>;
+    type Iface<P: Copy + Eq> = OfiInterfaces<P>;
 
     fn find(options: &Options, program: Program, _found: &mut FoundDevices) -> OfiContext {
         OfiContext::new(options, program)
@@ -32,7 +34,7 @@ impl Network for OfiContext {
         self.is_used()
     }
 
-    /// The provider may have no endpoint for the worker.
+    /// The providers may have no endpoint for the worker.
     fn is_sure(&self) -> bool {
         false
     }
@@ -45,24 +47,30 @@ impl Network for OfiContext {
         &self,
         params: &IfaceParams,
         reaches_others: bool,
-    ) -> io::Result<Option<Box<OfiWorker<P>>>> {
-        self.open_iface(params, reaches_others)
+    ) -> io::Result<Option<Box<OfiInterfaces<P>>>> {
+        self.open_ifaces(params, reaches_others)
     }
 
-    fn locator<P: Copy + Eq>(&self, iface: &OfiWorker<P>) -> OfiLocator {
-        iface.own.clone()
+    fn locator<P: Copy + Eq>(&self, iface: &OfiInterfaces<P>) -> OfiLocators {
+        iface.locators()
     }
 
-    fn encode(locator: &OfiLocator) -> (u8, Vec<u8>) {
-        (Self::SECTIONS[0], locator.encode())
+    fn encode(locators: &OfiLocators) -> Vec<(u8, Vec<u8>)> {
+        let all = locators.all().iter();
+        all.map(|locator| (Self::SECTIONS[0], locator.encode()))
+            .collect()
     }
 
-    fn decode(_kind: u8, body: &[u8]) -> Option<OfiLocator> {
-        OfiLocator::decode(body)
+    fn decode(_kind: u8, body: &[u8]) -> Option<OfiLocators> {
+        OfiLocators::new(vec![OfiLocator::decode(body)?])
     }
 
-    fn target(&self, own: &WorkerAddress, to: &WorkerAddress) -> Option<OfiLocator> {
-        OfiLocator::between(own.ofi.as_ref(), to.ofi.as_ref())
+    fn join(known: &mut OfiLocators, further: OfiLocators) -> Option<()> {
+        known.join(further)
+    }
+
+    fn target(&self, own: &WorkerAddress, to: &WorkerAddress) -> Option<OfiTarget> {
+        OfiTarget::between(own.ofi.as_ref(), to.ofi.as_ref())
     }
 }
 
@@ -70,10 +78,16 @@ impl NetworkInfo for OfiContext {
     fn lane_info(
         &self,
         _worker: &TlWorker,
-        _lane: LaneState,
-        _target: Option<&OfiLocator>,
+        lane: LaneState,
+        target: Option<&OfiTarget>,
     ) -> Option<LaneInfo> {
-        self.device().map(info::lane)
+        let devices = self.devices();
+        let connected = lane.device.and_then(|index| devices.get(index));
+        let leads = |device: &&OfiDevice| {
+            target.is_some_and(|target| target.first.to.fabric == fabric_hash(device))
+        };
+        let device = connected.or_else(|| devices.iter().find(leads));
+        device.or(devices.first()).map(info::lane)
     }
 
     fn resources(query: &mut ResourceQuery<'_>) -> Vec<Resource> {

@@ -8,7 +8,7 @@ use super::packet::*;
 use super::reorder::SeqArrival;
 use super::sender::OfiSender;
 use super::short::record_in_turn;
-use super::worker::{OfiConn, OfiWorker, with_sender};
+use super::worker::{FailedConnect, OfiConn, OfiWorker, lose, with_sender};
 use super::{connect, loss, rma_completion, upkeep};
 use crate::ctypes::*;
 use crate::sys::log;
@@ -265,7 +265,7 @@ fn on_end<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, own: Grant) {
         worker.send_control(&link, bare(to, BYE_ACK, 0));
     }
     if let Some(peer) = peer {
-        sink.lane_down(peer, UCS_ERR_CONNECTION_RESET);
+        lose(sink, peer, &link, UCS_ERR_CONNECTION_RESET);
     }
 }
 
@@ -317,9 +317,15 @@ fn on_failed<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, failed: &FailedO
 }
 
 /// Logs that an operation on a connection, by its number, has failed.
-pub(super) fn log_failure<P>(worker: &OfiWorker<P>, conn: u32, error: c_int, detail: &str) {
-    let uid = worker.conns.get(conn as usize).map_or(0, |conn| conn.uid);
+pub(super) fn log_failure<P>(worker: &mut OfiWorker<P>, conn: u32, error: c_int, detail: &str) {
     let error = fabric::error(error);
+    let mut uid = 0;
+    if let Some(conn) = worker.conns.get_mut(conn as usize) {
+        uid = conn.uid;
+        if let Some(request) = &mut conn.request {
+            request.obstacle = error.to_string();
+        }
+    }
     log::diag!("libfabric cannot send to worker {uid:#x}: {error} ({detail})");
 }
 
@@ -345,13 +351,21 @@ fn end_broken<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
             continue;
         };
         let (peer, last) = (conn.peer.take(), connect::last_words(conn));
+        let (uid, request) = (conn.uid, conn.request.take());
         if let Some((link, packet)) = last.filter(|_| !worker.is_dead) {
             worker.send_control(&link, packet);
         }
-        if let Some(peer) = peer {
-            sink.lane_down(peer, status);
-            count += 1;
+        match (peer, request) {
+            (None, _) => continue,
+            (Some(peer), None) => lose(sink, peer, &link, status),
+            (Some(peer), Some(request)) => worker.unanswered.push(FailedConnect {
+                peer,
+                uid,
+                status,
+                obstacle: request.obstacle,
+            }),
         }
+        count += 1;
     }
     count
 }

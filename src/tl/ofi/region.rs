@@ -1,21 +1,24 @@
 //! Memory of the program that peers access (`ucp_mem_map`).
 
+use super::address::MAX_INTERFACES;
 use super::context::OfiContext;
+use super::device::OfiDevice;
 use super::iface::OfiIface;
 use super::mr::OfiMr;
 use super::object::OfiAccess;
 use super::registry::OfiRegistry;
-use super::rkey::{MAX_KEYS, OfiRkey};
+use super::rkey::{MAX_KEYS, OfiRkey, OfiRkeys};
 use crate::sys::log;
 use crate::tl::rma::MrKey;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What there is for each worker, by the numbers of their endpoints.
+/// What there is for each interface, by their numbers.
 type Numbered<T> = Vec<(u16, T)>;
 
-/// A registered region: it is registered in the domain of each worker of the context when its first key is packed.
+/// A registered region: it is registered in the domain of each interface of the context's workers when its first key is
+/// packed.
 pub struct OfiRegion {
     base: u64,
     len: u64,
@@ -23,7 +26,7 @@ pub struct OfiRegion {
     wants_atomics: bool,
     /// A key says that the provider executes atomic operations: nothing else does from then on.
     is_amo_alone: AtomicBool,
-    /// Numbers of workers, and the registration in the domain of each.
+    /// Numbers of interfaces, and the registration in the domain of each.
     registered: Mutex<Numbered<OfiMr>>,
 }
 
@@ -33,7 +36,7 @@ impl OfiContext {
     /// # Safety
     /// `len` bytes at `base` are mapped, and may be read and written by peers, until the value is dropped.
     pub unsafe fn region(&self, base: u64, len: u64) -> Option<OfiRegion> {
-        let has_rma = self.device().is_some_and(|device| device.has_rma());
+        let has_rma = self.devices().iter().any(OfiDevice::has_rma);
         has_rma.then(|| OfiRegion {
             base,
             len,
@@ -46,31 +49,42 @@ impl OfiContext {
 }
 
 impl OfiRegion {
-    /// Keys for all current workers of the context; `None` if there are none.
-    pub fn rkey(&self) -> Option<OfiRkey> {
+    /// Keys for the interfaces of all current workers of the context; `None` if there are none.
+    pub fn rkeys(&self) -> Option<OfiRkeys> {
         let (ifaces, registered) = self.update();
-        let (_, iface) = ifaces.first()?;
-        let atomics = self.wants_atomics && iface.has_atomics && !registered.is_empty();
-        if atomics {
+        let mut fabrics: Vec<OfiRkey> = Vec::new();
+        for (number, mr) in registered.iter() {
+            let Some((_, iface)) = ifaces.iter().find(|(there, _)| there == number) else {
+                continue;
+            };
+            let entry = (*number, mr.key());
+            let known = fabrics
+                .iter()
+                .position(|known| known.fabric == iface.fabric);
+            match known {
+                Some(at) if fabrics[at].keys.len() < MAX_KEYS => fabrics[at].keys.push(entry),
+                None if fabrics.len() < MAX_INTERFACES => fabrics.push(OfiRkey {
+                    fabric: iface.fabric,
+                    base: self.base,
+                    len: self.len,
+                    atomics: self.wants_atomics && iface.has_atomics,
+                    is_virtual: iface.is_virtual,
+                    keys: vec![entry],
+                }),
+                // Accesses to it go by message.
+                _ => {}
+            }
+        }
+        if fabrics.iter().any(|fabric| fabric.atomics) {
             // Release: the partner is the load in `is_amo_alone`, for an operation of a peer that has the key.
             self.is_amo_alone.store(true, Ordering::Release);
         }
-        (!registered.is_empty()).then(|| OfiRkey {
-            fabric: iface.fabric,
-            base: self.base,
-            len: self.len,
-            atomics,
-            is_virtual: iface.is_virtual,
-            keys: registered
-                .iter()
-                .map(|(number, mr)| (*number, mr.key()))
-                .collect(),
-        })
+        OfiRkeys::new(fabrics)
     }
 
     /// Whether the provider, and nothing else, executes atomic operations on it.
     pub fn is_amo_alone(&self) -> bool {
-        // Acquire: the partner is the store in `rkey`.
+        // Acquire: the partner is the store in `rkeys`.
         self.is_amo_alone.load(Ordering::Acquire)
     }
 
@@ -88,14 +102,13 @@ impl OfiRegion {
         all.find_map(|(there, iface)| {
             let key = key_of(*there)?;
             let base = if iface.is_virtual { 0 } else { self.base };
-            Some((iface.clone(), MrKey { key, base }))
+            Some((iface.clone(), MrKey::new(key, base, *there)?))
         })
     }
 
-    /// Registers the region for the current workers that lack it. Returns their endpoints, and the registrations.
+    /// Registers the region for the current interfaces that lack it. Returns them, and the registrations.
     fn update(&self) -> (Numbered<Arc<OfiIface>>, MutexGuard<'_, Numbered<OfiMr>>) {
-        let mut ifaces = self.registry.ifaces();
-        ifaces.truncate(MAX_KEYS);
+        let ifaces = self.registry.ifaces();
         let mut registered = self.registered.lock();
         registered.retain(|&(number, _)| ifaces.iter().any(|&(there, _)| there == number));
         for (number, iface) in &ifaces {
@@ -106,7 +119,7 @@ impl OfiRegion {
         (ifaces, registered)
     }
 
-    /// Registers the region in a domain. `None`: accesses to its worker go by message.
+    /// Registers the region in a domain. `None`: accesses by its interface go by message.
     fn register(&self, iface: &Arc<OfiIface>) -> Option<OfiMr> {
         let (base, len) = (self.base as *mut u8, self.len as usize);
         // SAFETY: the memory is mapped as long as the region exists, which owns the registration.

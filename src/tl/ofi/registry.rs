@@ -1,4 +1,4 @@
-//! The endpoints of a context's workers: memory that peers may access is registered in the domain of each.
+//! The endpoints of a context's workers, one for each interface: memory that peers may access is registered in the domain of each.
 
 use super::iface::OfiIface;
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ struct Inner {
 }
 
 impl OfiRegistry {
-    /// Adds the endpoint of a new worker. Returns its number, which is not 0 and no other endpoint has; 0: all are
+    /// Adds the endpoint of a new interface. Returns its number, which is not 0 and no other endpoint has; 0: all are
     /// taken, and no memory is accessed by this endpoint.
     pub fn enter(&self, iface: &Arc<OfiIface>) -> u16 {
         let mut inner = self.0.lock();

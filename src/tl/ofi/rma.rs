@@ -56,14 +56,19 @@ impl OfiSender {
         OfiRemoteMem {
             peer: self.link.addr,
             offset: key.offset(addr),
-            key: key.key,
+            key: key.key(),
         }
+    }
+
+    /// The key, if it is valid in the domain of the peer's interface to which the lane leads.
+    fn valid(&self, key: MrKey) -> Option<MrKey> {
+        (key.number() == self.link.number).then_some(key)
     }
 }
 
 impl RmaOps for OfiSender {
     unsafe fn rma_bcopy(&mut self, part: RmaPart<'_>) -> Option<bool> {
-        let key = part.key.mr()?;
+        let key = self.valid(part.key.mr()?)?;
         let RmaPart {
             addr,
             writes,
@@ -91,7 +96,8 @@ impl RmaOps for OfiSender {
             return None;
         };
         let rma = part.rma;
-        let key = rma.key.mr()?;
+        let key = self.valid(rma.key.mr()?)?;
+        let desc = zcopy.desc(&self.iface)?;
         (self.has_rma(rma.writes) && !rma.data.is_null()).then_some(())?;
         // A message that is sent now could overtake a put.
         *part.on_rails = rma.writes;
@@ -100,7 +106,7 @@ impl RmaOps for OfiSender {
             let here = OfiLocalMem {
                 ptr: rma.data.wrapping_add(at),
                 len: rma.len - at,
-                desc: zcopy.desc(),
+                desc,
             };
             let there = self.remote(key, rma.addr.wrapping_add(*rma.offset));
             // SAFETY: the caller's memory, which `zcopy` keeps registered.
@@ -119,6 +125,7 @@ impl RmaOps for OfiSender {
             return None;
         };
         self.iface.has_atomics.then_some(())?;
+        let key = self.valid(key)?;
         let there = self.remote(key, post.addr);
         // SAFETY: the request has the room until it is complete, or detached.
         Some(unsafe { (self.iface).atomic(&self.link, there, post.amo, post.reply) })

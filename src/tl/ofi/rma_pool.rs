@@ -278,8 +278,8 @@ mod tests {
 
     #[test]
     fn a_detached_get_is_not_reported() {
-        let (mut pool, link) = (RmaOpPool::default(), Arc::new(OfiTxLink::new(1, 2)));
-        let other = Arc::new(OfiTxLink::new(3, 4));
+        let (mut pool, link) = (RmaOpPool::default(), Arc::new(OfiTxLink::new(1, 2, 3)));
+        let other = Arc::new(OfiTxLink::new(3, 4, 5));
         let ops = [false, true].map(|in_place| posted(&mut pool, &link, in_place, 1));
         let far = posted(&mut pool, &other, false, 1);
         assert_eq!(tokens(&pool, &link, false), [token(1), token(1)]);
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_failed_get_keeps_its_request_until_that_is_detached() {
-        let (mut pool, link) = (RmaOpPool::default(), Arc::new(OfiTxLink::new(1, 2)));
+        let (mut pool, link) = (RmaOpPool::default(), Arc::new(OfiTxLink::new(1, 2, 3)));
         let get = posted(&mut pool, &link, false, 1);
         let zcopy = posted(&mut pool, &link, true, 2);
         assert_eq!(end(&mut pool, get, false), None);
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn operations_of_an_ended_peer_are_reported_once() {
-        let (mut pool, link) = (RmaOpPool::default(), Arc::new(OfiTxLink::new(1, 2)));
+        let (mut pool, link) = (RmaOpPool::default(), Arc::new(OfiTxLink::new(1, 2, 3)));
         let ops: Vec<RmaOpRef> = (1..=3)
             .map(|n| posted(&mut pool, &link, n > 1, n))
             .collect();

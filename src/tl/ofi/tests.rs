@@ -1,7 +1,8 @@
 //! Bytes from other processes: the section of a worker address, hellos, packets.
 
-use super::OfiLocator;
-use super::address::{Liveness, OfiSection};
+use super::address::{
+    Liveness, MAX_INTERFACES, OfiLocator, OfiLocators, OfiPath, OfiSection, OfiTarget,
+};
 use super::endpoint::MAX_NAME;
 use super::packet::{self, Accept, Grant, HELLO, Hello, PROBE, PacketHdr, RECORD, SENT, bare};
 use super::sender::OfiSender;
@@ -24,28 +25,99 @@ fn locator(name: &[u8], secret: u64) -> OfiLocator {
     }
 }
 
+fn one(locator: &OfiLocator) -> OfiLocators {
+    OfiLocators::new(vec![locator.clone()]).unwrap()
+}
+
+fn of_fabric(locator: &OfiLocator, fabric: u64) -> OfiLocator {
+    OfiLocator {
+        fabric,
+        ..locator.clone()
+    }
+}
+
 #[test]
 fn an_address_leads_to_a_worker_of_the_same_fabric() {
     let (own, to) = (locator(&[7; 16], 5), locator(&[8; 16], 6));
     let decoded = OfiLocator::decode(&to.encode()).unwrap();
-    let between = |to: &OfiLocator| OfiLocator::between(Some(&own), Some(to));
-    assert_eq!(between(&decoded), Some(to.clone()));
-    let other = OfiLocator {
-        fabric: 9,
-        ..to.clone()
-    };
-    assert_eq!(between(&other), None);
-    assert_eq!(OfiLocator::between(None, Some(&to)), None);
-    assert_eq!(OfiLocator::between(Some(&own), None), None);
+    let own = one(&own);
+    let between = |to: &OfiLocator| OfiTarget::between(Some(&own), Some(&one(to)));
+    assert_eq!(between(&decoded), Some(OfiTarget::only(0, to.clone())));
+    assert_eq!(between(&of_fabric(&to, 9)), None);
+    assert_eq!(OfiTarget::between(None, Some(&one(&to))), None);
+    assert_eq!(OfiTarget::between(Some(&own), None), None);
     for len in [1, 15, 17, 28] {
         assert_eq!(between(&locator(&vec![8; len], 6)), None, "another length");
     }
 }
 
 #[test]
+fn a_peer_is_reached_by_each_fabric_of_both_workers_in_the_order_of_this_one() {
+    let shm = locator(b"fi_shm://1:0:0\0", 5);
+    let tcp = of_fabric(&locator(&[7; 16], 5), 2);
+    let other = of_fabric(&tcp, 3);
+    let between = |own: &[&OfiLocator], to: &[&OfiLocator]| {
+        let all = |list: &[&OfiLocator]| {
+            OfiLocators::new(list.iter().map(|&l| l.clone()).collect()).unwrap()
+        };
+        let target = OfiTarget::between(Some(&all(own)), Some(&all(to)))?;
+        Some(
+            target
+                .paths()
+                .map(|path| (path.iface, path.to.fabric))
+                .collect::<Vec<_>>(),
+        )
+    };
+    assert_eq!(
+        between(&[&shm, &tcp], &[&shm, &tcp]),
+        Some(vec![(0, 1), (1, 2)])
+    );
+    assert_eq!(
+        between(&[&shm, &tcp], &[&tcp, &shm]),
+        Some(vec![(0, 1), (1, 2)])
+    );
+    assert_eq!(between(&[&shm, &tcp], &[&tcp]), Some(vec![(1, 2)]));
+    assert_eq!(between(&[&tcp], &[&shm, &tcp]), Some(vec![(0, 2)]));
+    assert_eq!(between(&[&other, &tcp], &[&shm, &tcp]), Some(vec![(1, 2)]));
+    assert_eq!(between(&[&shm, &other], &[&tcp]), None);
+}
+
+#[test]
+fn the_ways_behind_one_are_those_that_are_left_if_it_fails() {
+    let path = |iface| OfiPath {
+        iface,
+        to: locator(&[7; 16], 5),
+    };
+    let target = OfiTarget {
+        first: path(1),
+        others: vec![path(0), path(2)],
+    };
+    let behind = |iface| -> Vec<usize> { target.paths_behind(iface).map(|p| p.iface).collect() };
+    assert_eq!(
+        (behind(1), behind(0), behind(2)),
+        (vec![0, 2], vec![2], vec![])
+    );
+    assert_eq!(behind(9), vec![], "a peer that was known by another way");
+}
+
+#[test]
+fn an_address_has_few_interfaces_of_different_fabrics() {
+    let section = |fabric| of_fabric(&locator(&[7; 16], 5), fabric);
+    assert_eq!(OfiLocators::new(Vec::new()), None);
+    let most = (0..=MAX_INTERFACES as u64).map(section);
+    assert_eq!(OfiLocators::new(most.collect()), None);
+    let mut all = one(&section(0));
+    assert_eq!(all.join(one(&section(0))), None, "the fabric is known");
+    for fabric in 1..MAX_INTERFACES as u64 {
+        assert_eq!(all.join(one(&section(fabric))), Some(()));
+    }
+    assert_eq!(all.join(one(&section(99))), None, "there are too many");
+}
+
+#[test]
 fn strings_end_with_their_only_zero() {
-    let own = locator(b"fi_shm://1:0:0\0", 5);
-    let between = |name: &[u8]| OfiLocator::between(Some(&own), Some(&locator(name, 6)));
+    let own = one(&locator(b"fi_shm://1:0:0\0", 5));
+    let between = |name: &[u8]| OfiTarget::between(Some(&own), Some(&one(&locator(name, 6))));
     assert!(between(b"fi_shm://12345:0:0\0").is_some());
     for name in [
         &b"fi_shm://12345:0:0"[..],

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 pub struct OfiTxLink {
     /// Number of the connection.
     pub conn: u32,
+    /// Number of the peer's interface in remote keys; 0: it accesses no memory.
+    pub number: u16,
     /// The peer, as libfabric's operations name it.
     pub addr: u64,
     /// Sends that a completion will report.
@@ -27,10 +29,12 @@ pub struct OfiTxLink {
 }
 
 impl OfiTxLink {
-    /// The way to the peer that libfabric knows by `addr`, of a connection with this number.
-    pub fn new(conn: u32, addr: u64) -> OfiTxLink {
+    /// The way to the peer that libfabric knows by `addr`, of connection `conn`. `number`: that of its interface in
+    /// remote keys.
+    pub fn new(conn: u32, addr: u64, number: u16) -> OfiTxLink {
         OfiTxLink {
             conn,
+            number,
             addr,
             outstanding: AtomicU32::new(0),
             has_unsignaled: AtomicBool::new(false),

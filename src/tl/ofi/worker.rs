@@ -1,11 +1,11 @@
-//! The endpoint of a worker, and its connections.
+//! An interface of a worker: its endpoint, and its connections.
 
 use super::address::{Liveness, OfiLocator};
-use super::context::{OfiShared, OfiTuning};
+use super::context::OfiTuning;
 use super::device::{OfiDevice, OfiScope};
 use super::fabric;
 use super::iface::OfiIface;
-use super::mr::OfiMrCache;
+use super::mr::{OfiDomain, OfiMrCache};
 use super::packet::{self, Grant};
 use super::registry::OfiRegistry;
 use super::reorder::OfiReorder;
@@ -71,6 +71,18 @@ pub struct PendingHello {
     /// When it is sent again, coarse milliseconds, and the interval after that.
     pub again: u64,
     pub interval: u64,
+    /// Why the peer cannot be reached, as far as the provider has said; empty: it has not.
+    pub obstacle: String,
+    /// It has not been answered for so long that the next interface connects, too.
+    pub is_late: bool,
+}
+
+/// A connection that has failed before the peer has answered: it has carried nothing.
+pub struct FailedConnect<P> {
+    pub peer: P,
+    pub uid: u64,
+    pub status: ucs_status_t,
+    pub obstacle: String,
 }
 
 impl<P> OfiConn<P> {
@@ -88,8 +100,13 @@ impl<P> OfiConn<P> {
     }
 }
 
-/// Used by the progress thread only. `P` names a peer.
+/// An interface of a worker. Used by the progress thread only. `P` names a peer.
 pub struct OfiWorker<P> {
+    /// Index of its device among those of the context, and what the log calls it.
+    pub device: usize,
+    pub device_name: String,
+    /// Its index among the interfaces of the worker, as the address of that has them.
+    pub index: usize,
     /// Released before the endpoint is closed, or when the provider is dead.
     alive: Option<LivenessLock>,
     /// The worker's own.
@@ -98,7 +115,7 @@ pub struct OfiWorker<P> {
     pub iface: Arc<OfiIface>,
     /// Registrations of user memory, if memory of peers is accessed, and the shortest that is accessed in place.
     pub mrs: Option<Arc<OfiMrCache>>,
-    zcopy: usize,
+    pub zcopy: usize,
     pub conns: Slab<OfiConn<P>>,
     /// The connection of each peer, by its uid.
     pub by_uid: HashMap<u64, u32>,
@@ -106,6 +123,8 @@ pub struct OfiWorker<P> {
     pub control: Vec<(Arc<OfiTxLink>, Vec<u8>)>,
     /// Connections that have failed, to end when everything that has arrived was handled.
     pub broken: Vec<(Arc<OfiTxLink>, ucs_status_t)>,
+    /// Connections that have failed before the peer has answered: other interfaces may reach it.
+    pub unanswered: Vec<FailedConnect<P>>,
     /// Requests of operations on memory of peers that have failed.
     pub failed_ops: Vec<Token>,
     /// Progress has to do more than to read completions, or had to.
@@ -133,11 +152,13 @@ pub struct OfiWorker<P> {
 }
 
 impl<P: Copy + Eq> OfiWorker<P> {
-    /// The state of a worker: an endpoint of the device.
+    /// An interface: an endpoint of the device. Its index among those of the worker, and that of the device among those
+    /// of the context.
     ///
     /// # Errors
     /// The provider's error, or the system's.
     pub fn new(
+        (index, device_index): (usize, usize),
         device: &OfiDevice,
         params: &IfaceParams,
         tuning: OfiTuning,
@@ -174,6 +195,9 @@ impl<P: Copy + Eq> OfiWorker<P> {
         };
         let now = clock::coarse_ms();
         Ok(OfiWorker {
+            device: device_index,
+            device_name: format!("{} on {}", device.provider, device.domain),
+            index,
             uid: params.uid,
             own,
             fd,
@@ -186,6 +210,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
             by_uid: HashMap::new(),
             control: Vec::new(),
             broken: Vec::new(),
+            unanswered: Vec::new(),
             failed_ops: Vec::new(),
             is_busy: false,
             has_losses: false,
@@ -200,15 +225,14 @@ impl<P: Copy + Eq> OfiWorker<P> {
         })
     }
 
-    /// What all threads of the worker use to register memory; `None`: no memory of peers is accessed.
-    pub fn shared(&self) -> Option<OfiShared> {
-        let mrs = self.mrs.clone()?;
-        Some(OfiShared::new(
-            &self.iface,
-            mrs,
-            self.zcopy,
-            self.own.number,
-        ))
+    /// Its domain, as all threads of the worker register memory in it; `None`: no memory of peers is accessed.
+    pub fn domain(&self) -> Option<OfiDomain> {
+        Some(OfiDomain {
+            mrs: self.mrs.clone()?,
+            needs_local: self.iface.needs_local,
+            is_virtual: self.iface.is_virtual,
+            number: self.own.number,
+        })
     }
 
     /// Stops the timer: the worker is awake.
@@ -237,7 +261,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
             peer: Some(peer),
             of: peer,
             uid,
-            link: Arc::new(OfiTxLink::new(conn, addr)),
+            link: Arc::new(OfiTxLink::new(conn, addr, to.number)),
             name,
             key: host::random_u64(),
             remote: None,
@@ -285,6 +309,11 @@ impl<P: Copy + Eq> OfiWorker<P> {
         self.conns.iter().filter_map(named)
     }
 
+    /// Whether a peer has not answered a request to connect.
+    pub fn awaits_answer(&self) -> bool {
+        self.conns.iter().any(|(_, conn)| conn.request.is_some())
+    }
+
     /// Sends a packet of the transport's own, now or when there is room.
     pub fn send_control(&mut self, link: &Arc<OfiTxLink>, packet: Vec<u8>) {
         if self.iface.send(&packet, link).is_err() {
@@ -328,7 +357,11 @@ impl<P: Copy + Eq> OfiWorker<P> {
         }
         self.is_busy = true;
         let why = fabric::error(error);
-        log::error!("libfabric works no more for worker {:#x}: {why}", self.uid);
+        log::error!(
+            "{} (libfabric) works no more for worker {:#x}: {why}",
+            self.device_name,
+            self.uid
+        );
         // Peers find it released, because nothing can be sent to them.
         self.alive = None;
         let links: Vec<_> = self
@@ -390,10 +423,23 @@ pub fn lane_up<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, number: u32) {
     };
     let sender = OfiSender::new(worker.iface.clone(), conn.link.clone(), to);
     if sink
-        .lane_up(peer, Lane::Ofi(Box::new(sender)), None)
+        .lane_up(peer, Lane::Ofi(Box::new(sender)), Some(worker.device))
         .is_err()
     {
         log::trace!("worker {:#x} has a lane already", conn.uid);
+    }
+}
+
+/// The connection with a peer has ended, of which this is the sending half: the peer fails, unless its lane goes
+/// through another interface.
+#[cold]
+pub fn lose<S: Sink>(sink: S, peer: S::Peer, link: &Arc<OfiTxLink>, status: ucs_status_t) {
+    let is_other = |lane: &mut Lane| match lane {
+        Lane::Ofi(sender) => !Arc::ptr_eq(&sender.link, link),
+        _ => false,
+    };
+    if sink.with_lane(peer, is_other) != Some(true) {
+        sink.lane_down(peer, status);
     }
 }
 
@@ -411,7 +457,7 @@ pub fn with_sender<S: Sink, R>(
 }
 
 /// Hash of what two workers have in common that reach each other by this device (FNV-1a).
-fn fabric_hash(device: &OfiDevice) -> u64 {
+pub fn fabric_hash(device: &OfiDevice) -> u64 {
     let place = host::place();
     let where_valid = match device.scope() {
         OfiScope::Memory => [

@@ -56,8 +56,8 @@ impl Network for ShmtestContext {
         iface.locator()
     }
 
-    fn encode(locator: &ShmtestLocator) -> (u8, Vec<u8>) {
-        (Self::SECTIONS[0], locator.encode().to_vec())
+    fn encode(locator: &ShmtestLocator) -> Vec<(u8, Vec<u8>)> {
+        vec![(Self::SECTIONS[0], locator.encode().to_vec())]
     }
 
     fn decode(_kind: u8, body: &[u8]) -> Option<ShmtestLocator> {

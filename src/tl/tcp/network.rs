@@ -57,12 +57,12 @@ impl Network for TcpContext {
         sockets.locator()
     }
 
-    fn encode(locator: &TcpLocator) -> (u8, Vec<u8>) {
+    fn encode(locator: &TcpLocator) -> Vec<(u8, Vec<u8>)> {
         let kind = match locator.usage {
             TcpUsage::Messages => MESSAGES,
             TcpUsage::Wireup => WIREUP,
         };
-        (kind, locator.encode())
+        vec![(kind, locator.encode())]
     }
 
     fn decode(kind: u8, body: &[u8]) -> Option<TcpLocator> {

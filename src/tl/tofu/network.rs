@@ -64,8 +64,8 @@ impl Network for TofuContext {
         rings.locator()
     }
 
-    fn encode(locator: &TofuLocator) -> (u8, Vec<u8>) {
-        (Self::SECTIONS[0], locator.encode())
+    fn encode(locator: &TofuLocator) -> Vec<(u8, Vec<u8>)> {
+        vec![(Self::SECTIONS[0], locator.encode())]
     }
 
     fn decode(_kind: u8, body: &[u8]) -> Option<TofuLocator> {

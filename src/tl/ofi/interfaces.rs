@@ -1,0 +1,217 @@
+//! The interfaces of a worker to fabrics: which of them connects to a peer, and which one does if that fails.
+//!
+//! A peer is connected by the first interface that leads to it. If that interface cannot connect, or the peer does not
+//! answer for a time, the next one does: nothing was sent on a connection that the peer has not answered. A late answer
+//! is as good as one in time: both connections receive, and the lane goes through the one that was open first.
+
+use super::address::{MAX_INTERFACES, OfiLocators, OfiPath};
+use super::connect;
+use super::context::OfiShared;
+use super::worker::{FailedConnect, OfiWorker, lane_up};
+use crate::ctypes::*;
+use crate::sys::log;
+use crate::tl::LaneTarget;
+use crate::tl::sink::Sink;
+
+/// Time after which the next interface connects to a peer that has not answered, milliseconds. It may be busy.
+const LATE_MS: u64 = 2000;
+
+/// The interfaces of a worker to fabrics. Used by the progress thread only. `P` names a peer.
+pub struct OfiInterfaces<P> {
+    /// The preferred one.
+    pub(super) first: OfiWorker<P>,
+    /// The others, preferred first.
+    pub(super) others: Vec<OfiWorker<P>>,
+    /// When unanswered requests to connect are looked at next, coarse milliseconds.
+    next_look: u64,
+}
+
+impl<P: Copy + Eq> OfiInterfaces<P> {
+    /// Interval at which unanswered requests to connect are looked at, milliseconds.
+    pub(super) const LOOK_MS: u64 = 100;
+
+    /// The interfaces of a worker, in the order of their indices. `None`: there are none.
+    pub fn new(ifaces: Vec<OfiWorker<P>>) -> Option<OfiInterfaces<P>> {
+        debug_assert!(ifaces.len() <= MAX_INTERFACES);
+        let mut ifaces = ifaces.into_iter();
+        Some(OfiInterfaces {
+            first: ifaces.next()?,
+            others: ifaces.collect(),
+            next_look: 0,
+        })
+    }
+
+    /// All interfaces, preferred first.
+    pub(super) fn all(&self) -> impl Iterator<Item = &OfiWorker<P>> {
+        [&self.first].into_iter().chain(&self.others)
+    }
+
+    /// All interfaces, preferred first.
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut OfiWorker<P>> {
+        [&mut self.first].into_iter().chain(&mut self.others)
+    }
+
+    /// Where the interfaces are.
+    pub fn locators(&self) -> OfiLocators {
+        OfiLocators::of(self.all().map(|iface| iface.own.clone()))
+    }
+
+    /// What all threads of the worker use to register memory; `None`: no memory of peers is accessed.
+    pub fn shared(&self) -> Option<OfiShared> {
+        let domains = self.all().map(OfiWorker::domain).collect();
+        let has_atomics = self.others.is_empty() && self.first.iface.has_atomics;
+        OfiShared::new(domains, self.first.zcopy, has_atomics)
+    }
+
+    /// Connects to a peer, unless there is a lane to it.
+    pub(super) fn connect<S: Sink<Peer = P>>(&mut self, sink: S, peer: P) {
+        if sink.has_failed(peer) || sink.state(peer).has_lane {
+            return;
+        }
+        let contact = sink.contact(peer);
+        let uid = contact.uid;
+        let mut is_known = false;
+        for iface in self.all_mut() {
+            match iface.of_uid(uid).map(|conn| (conn.peer, conn.link.conn)) {
+                // Open, or to be opened by the answer.
+                Some((Some(of), number)) if of == peer => {
+                    is_known = true;
+                    lane_up(iface, sink, number);
+                }
+                Some(_) => connect::end(iface, uid),
+                None => {}
+            }
+        }
+        if is_known {
+            return;
+        }
+        let paths: Vec<OfiPath> = match &contact.target {
+            Some(LaneTarget::Ofi(target)) => target.paths().cloned().collect(),
+            _ => Vec::new(),
+        };
+        if let Err((status, _)) = self.begin(&paths, peer, uid) {
+            sink.lane_down(peer, status);
+        }
+    }
+
+    /// Begins to connect by the first of these ways by which it is possible.
+    ///
+    /// # Errors
+    /// There is none: the status with which the peer fails, and why.
+    fn begin(
+        &mut self,
+        paths: &[OfiPath],
+        peer: P,
+        uid: u64,
+    ) -> Result<&OfiWorker<P>, (ucs_status_t, String)> {
+        let mut failed = (UCS_ERR_UNREACHABLE, String::new());
+        let mut begun = None;
+        for path in paths {
+            let Some(iface) = self.all_mut().find(|iface| iface.index == path.iface) else {
+                continue;
+            };
+            match connect::begin(iface, (peer, uid), &path.to) {
+                Ok(()) => {
+                    begun = Some(path.iface);
+                    break;
+                }
+                Err((status, obstacle)) => {
+                    let name = &iface.device_name;
+                    log::warn!("worker {uid:#x} is not reached by {name} (libfabric): {obstacle}");
+                    failed = (status, obstacle);
+                }
+            }
+        }
+        let is_begun = |iface: &&OfiWorker<P>| Some(iface.index) == begun;
+        self.all().find(is_begun).ok_or(failed)
+    }
+
+    /// Has other interfaces connect to the peers that one cannot reach, or that do not answer. Called at clock ticks.
+    pub(super) fn connect_again<S: Sink<Peer = P>>(&mut self, sink: S, now: u64) {
+        let failed = |iface: &mut OfiWorker<P>| {
+            let index = iface.index;
+            let failed = std::mem::take(&mut iface.unanswered).into_iter();
+            failed.map(move |failed| (index, failed))
+        };
+        let failed: Vec<_> = self.all_mut().flat_map(failed).collect();
+        for (index, failed) in failed {
+            let status = failed.status;
+            if !self.connect_by_next(sink, index, &failed) && !sink.has_failed(failed.peer) {
+                sink.lane_down(failed.peer, status);
+            }
+        }
+        if !self.others.is_empty() && now >= self.next_look {
+            self.next_look = now + Self::LOOK_MS;
+            let late: Vec<_> = self
+                .all_mut()
+                .flat_map(|iface| take_late(iface, now))
+                .collect();
+            for (index, late) in late {
+                self.connect_by_next(sink, index, &late);
+            }
+        }
+    }
+
+    /// Has the interface behind that with this index connect to a peer. False: there is none that leads to it, and no
+    /// connection with it.
+    fn connect_by_next<S: Sink<Peer = P>>(
+        &mut self,
+        sink: S,
+        index: usize,
+        failed: &FailedConnect<P>,
+    ) -> bool {
+        let &FailedConnect { peer, uid, .. } = failed;
+        if sink.has_failed(peer) || sink.state(peer).has_lane {
+            return true;
+        }
+        let mut is_tried = false;
+        for iface in self.all_mut().filter(|iface| iface.index != index) {
+            is_tried |= (iface.of_uid(uid)).is_some_and(|conn| conn.peer == Some(peer));
+        }
+        if is_tried {
+            return true;
+        }
+        let paths: Vec<OfiPath> = match &sink.contact(peer).target {
+            Some(LaneTarget::Ofi(target)) => target.paths_behind(index).cloned().collect(),
+            _ => Vec::new(),
+        };
+        if paths.is_empty() {
+            return false;
+        }
+        let former = self.all().find(|iface| iface.index == index);
+        let former = former.map_or(String::new(), |iface| iface.device_name.clone());
+        let Ok(next) = self.begin(&paths, peer, uid) else {
+            return false;
+        };
+        let why = match failed.obstacle.as_str() {
+            "" => format!("{:?}", failed.status),
+            obstacle => obstacle.to_owned(),
+        };
+        log::warn!(
+            "worker {uid:#x} is not reached by {former} (libfabric): {why}; {} connects",
+            next.device_name
+        );
+        true
+    }
+}
+
+/// The connections of an interface that the peer has not answered for a time, and that were not returned before, with
+/// the index of the interface.
+fn take_late<P: Copy + Eq>(iface: &mut OfiWorker<P>, now: u64) -> Vec<(usize, FailedConnect<P>)> {
+    let mut late = Vec::new();
+    for (_, conn) in &mut iface.conns {
+        let is_due = now >= conn.begun.saturating_add(LATE_MS) && !conn.is_broken;
+        if let (Some(peer), Some(request)) = (conn.peer, conn.request.as_mut().filter(|_| is_due))
+            && !std::mem::replace(&mut request.is_late, true)
+        {
+            let failed = FailedConnect {
+                peer,
+                uid: conn.uid,
+                status: UCS_ERR_ENDPOINT_TIMEOUT,
+                obstacle: format!("it has not answered for {} seconds", LATE_MS / 1000),
+            };
+            late.push((iface.index, failed));
+        }
+    }
+    late
+}
