@@ -90,7 +90,8 @@ pub struct Peer {
 pub struct PeerTx {
     /// Made by the first operation.
     pub lane: Option<Lane>,
-    /// Where a TCP connection can be made if no ring can be had in the peer's inbox; none while a ring is held.
+    /// Where a TCP connection can be made if no ring can be had in the peer's inbox, or its network cannot connect; none
+    /// while a ring is held.
     pub fallback_target: Option<Box<FallbackTarget>>,
     /// The way to a peer on this host while no lane leads there.
     pub host_link: HostLink,
@@ -261,7 +262,8 @@ impl Peer {
         own.or_else(|| self.fallback())
     }
 
-    /// Where its TCP connections are accepted, if those carry its messages in place of a ring in its inbox.
+    /// Where its TCP connections are accepted, if those carry its messages in place of a ring in its inbox, or of a lane
+    /// through another network.
     pub fn fallback(&self) -> Option<&FallbackTarget> {
         self.fallback.get().map(|target| &**target)
     }
@@ -271,10 +273,11 @@ impl Peer {
         self.inbox.is_some() && self.fallback.get().is_none()
     }
 
-    /// Selects TCP in place of a ring in its inbox. The caller has the lock of `tx`, and no ring was taken.
+    /// Selects TCP in place of a ring in its inbox, or of a lane through another network. The caller has the lock of
+    /// `tx`, and there was no lane.
     pub fn set_fallback(&self, target: Box<FallbackTarget>) {
         let first = self.fallback.set(target);
-        debug_assert!(first.is_ok(), "a ring is requested once");
+        debug_assert!(first.is_ok(), "a fallback is requested once");
     }
 
     /// Whether messages to it go by a ring that a device writes in its memory.
@@ -286,7 +289,10 @@ impl Peer {
     /// The adapter for which keys of the peer's memory are resolved; `None`: keys are for ports, or its memory is
     /// accessed by message.
     pub fn resolves_keys(&self) -> Option<RmaDevice> {
-        let target = self.target.as_deref()?;
+        let target = self
+            .target
+            .as_deref()
+            .filter(|_| self.fallback().is_none())?;
         self.worker().tl.resolves_keys(target)
     }
 

@@ -287,6 +287,12 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
         if self.worker.fences_new_lanes() {
             lane.fence();
         }
+        // The peer has fallen back, and this worker goes the same way.
+        if lane.is_fallback()
+            && let Some(target) = tx.fallback_target.take()
+        {
+            peer.set_fallback(target);
+        }
         peer.set_qp_transport(lane.qp_transport());
         if let Some(index) = device {
             peer.set_dev_index(index);
@@ -299,6 +305,10 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
 
     fn lane_down(self, peer: PeerRef, status: ucs_status_t) {
         self.worker.fail_peer(peer.get(), status);
+    }
+
+    fn fall_back(self, peer: PeerRef, reason: &str) -> bool {
+        tx::fall_back(peer.get(), reason)
     }
 
     fn iface_down(self, reaches: fn(&LaneTarget) -> bool, status: ucs_status_t) {

@@ -4,9 +4,9 @@ use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerHold};
 use crate::engine::worker::Worker;
 use crate::sys::{clock, log};
-use crate::tl::FoundInbox;
 use crate::tl::address::WorkerAddress;
 use crate::tl::reach::Reach;
+use crate::tl::{FoundInbox, LaneTarget};
 
 /// The peer of a worker address.
 ///
@@ -32,6 +32,7 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerHold, ucs
     let peer = worker.peer(address.uid, inbox, target);
     let peer = peer.ok_or(UCS_ERR_INVALID_ADDR)?;
     prepare_inbox(worker, &peer, found, address);
+    keep_fallback(worker, &peer, address);
     Ok(peer)
 }
 
@@ -62,6 +63,21 @@ fn prepare_inbox(worker: &Worker, peer: &Peer, found: Option<FoundInbox>, addres
         peer.set_probed_at(clock::coarse_ms() as u32);
     }
     tx.host_link.map_ahead(found);
+}
+
+/// Keeps the target of a fallback for a peer whose network may turn out not to connect.
+fn keep_fallback(worker: &Worker, peer: &Peer, address: &WorkerAddress) {
+    if !(peer.target.as_deref()).is_some_and(LaneTarget::may_fall_back) {
+        return;
+    }
+    let mut tx = peer.tx.lock();
+    if tx.lane.is_none()
+        && tx.fallback_target.is_none()
+        && peer.fallback().is_none()
+        && let Some(target) = worker.tl.fallback(address)
+    {
+        tx.fallback_target = Some(Box::new(target));
+    }
 }
 
 /// The peer, if it is known with this inbox: the kernel need not be queried again for its owner.

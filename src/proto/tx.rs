@@ -24,7 +24,7 @@ use crate::tl::contract::QpTransport;
 use crate::wire::header::{self, AmoHdr, Kind};
 use crate::wire::stats::StatProtocol;
 
-pub use connect::{connect_eagerly, log_lanes, open_ring};
+pub use connect::{connect_eagerly, fall_back, log_lanes, open_ring};
 pub use pending::{end_moved, is_watched, move_backlog, progress_backlog};
 
 /// Result of posting a request.

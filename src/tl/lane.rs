@@ -207,6 +207,11 @@ impl Lane {
         with_sender!(self, sender => of(&**sender))
     }
 
+    /// Whether it is one in place of a lane that cannot be made.
+    pub fn is_fallback(&self) -> bool {
+        matches!(self, Lane::Tcp(_))
+    }
+
     /// Whether the lane writes into memory of the peer's process that is mapped here.
     pub fn is_mapped(&self) -> bool {
         fn of<S: LaneOps>(_: &S) -> bool {

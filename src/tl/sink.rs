@@ -220,6 +220,10 @@ pub trait Sink: Copy {
     /// A peer cannot be reached any more, or has closed: it fails, unless it has failed before.
     fn lane_down(self, peer: Self::Peer, status: ucs_status_t);
 
+    /// The network of a peer's target cannot connect to it: sockets do, if they lead there. `reason`: why the network
+    /// cannot. False: they do not. No lane was up.
+    fn fall_back(self, peer: Self::Peer, reason: &str) -> bool;
+
     /// The interface can receive nothing any more: all peers fail for which `reaches` is true of their target.
     fn iface_down(self, reaches: fn(&LaneTarget) -> bool, status: ucs_status_t);
 

@@ -45,6 +45,11 @@ impl LaneTarget {
         matches!(self, LaneTarget::Tofu(_))
     }
 
+    /// Whether TCP connects where its network cannot, which shows only when it tries.
+    pub fn may_fall_back(&self) -> bool {
+        matches!(self, LaneTarget::Ofi(_))
+    }
+
     /// The target as that of a fallback, if it is one of TCP.
     pub fn fallback(&self) -> Option<&FallbackTarget> {
         match self {

@@ -106,8 +106,8 @@ impl Worker {
 
     /// Requests that progress connects to a peer.
     pub fn connect(&self, peer: &Peer) {
-        // A peer without a target is connected by its fallback.
-        let target = peer.target.as_deref();
+        // A peer without a target is connected by its fallback, and one whose target cannot be connected.
+        let target = peer.target.as_deref().filter(|_| peer.fallback().is_none());
         let kind = target.map_or(LaneTarget::FALLBACK, LaneTarget::iface);
         self.peer_lists.connects(kind).lock().push(peer);
         self.progress_flags.raise_connect(kind);

@@ -74,19 +74,30 @@ pub fn open_ring(peer: &Peer, tx: &mut PeerTx) {
     }
 }
 
-/// Requests a TCP connection to a peer in whose inbox no ring is available. False: TCP is not allowed, or does not
-/// reach the peer. The order of messages is kept: messages on an earlier ring were handled before it was closed, and no
+/// Requests a TCP connection to a peer that the network of its target cannot connect. False: TCP is not allowed, or does
+/// not reach the peer; or there is a lane.
+#[cold]
+pub fn fall_back(peer: &Peer, reason: &str) -> bool {
+    let mut tx = peer.tx.lock();
+    tx.lane.is_none() && switch_to_fallback(peer.worker(), peer, &mut tx, format_args!("{reason}"))
+}
+
+/// Requests a TCP connection to a peer in whose inbox no ring is available, or that its network cannot connect. False:
+/// TCP is not allowed, or does not reach the peer. The order of messages is kept: messages on an earlier ring were handled before it was closed, and no
 /// further one is sent on a ring.
 #[cold]
 fn switch_to_fallback(worker: &Worker, peer: &Peer, tx: &mut PeerTx, reason: Arguments) -> bool {
     let Some(target) = tx.fallback_target.take() else {
         return false;
     };
-    log::warn!(
-        "worker {:#x} (pid {}) is reached by tcp: {reason}",
-        peer.uid,
-        peer.inbox.map_or(0, |inbox| inbox.id.pid)
-    );
+    match peer.inbox {
+        Some(inbox) => log::warn!(
+            "worker {:#x} (pid {}) is reached by tcp: {reason}",
+            peer.uid,
+            inbox.id.pid
+        ),
+        None => log::warn!("worker {:#x} is reached by tcp: {reason}", peer.uid),
+    }
     tx.host_link.unmap();
     tx.connecting = true;
     peer.set_fallback(target);

@@ -6,7 +6,7 @@
 use super::address::{OfiLocator, OfiTarget};
 use super::packet::{self, Grant, PacketHdr, RESET, bare};
 use super::tx_link::OfiTxLink;
-use super::worker::{OfiConn, OfiWorker, PendingHello, lane_up};
+use super::worker::{HelloAge, OfiConn, OfiWorker, PendingHello, lane_up};
 use crate::ctypes::*;
 use crate::sys::log;
 use crate::tl::LaneTarget;
@@ -41,7 +41,7 @@ pub fn begin<P: Copy + Eq>(
         again: conn.begun + AGAIN_MS,
         interval: AGAIN_MS,
         obstacle: String::new(),
-        is_late: false,
+        age: HelloAge::Recent,
     }));
     if is_dead {
         log::diag!("worker {uid:#x} cannot be reached by libfabric: it has ended");

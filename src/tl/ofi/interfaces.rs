@@ -7,7 +7,7 @@
 use super::address::{MAX_INTERFACES, OfiLocators, OfiPath};
 use super::connect;
 use super::context::OfiShared;
-use super::worker::{FailedConnect, OfiWorker, lane_up};
+use super::worker::{FailedConnect, HelloAge, OfiWorker, lane_up};
 use crate::ctypes::*;
 use crate::sys::log;
 use crate::tl::LaneTarget;
@@ -89,7 +89,9 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
             Some(LaneTarget::Ofi(target)) => target.paths().cloned().collect(),
             _ => Vec::new(),
         };
-        if let Err((status, _)) = self.begin(&paths, peer, uid) {
+        if let Err((status, why)) = self.begin(&paths, peer, uid)
+            && !sink.fall_back(peer, &why)
+        {
             sink.lane_down(peer, status);
         }
     }
@@ -104,7 +106,10 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
         peer: P,
         uid: u64,
     ) -> Result<&OfiWorker<P>, (ucs_status_t, String)> {
-        let mut failed = (UCS_ERR_UNREACHABLE, String::new());
+        let mut failed = (
+            UCS_ERR_UNREACHABLE,
+            "libfabric does not lead to it".to_owned(),
+        );
         let mut begun = None;
         for path in paths {
             let Some(iface) = self.all_mut().find(|iface| iface.index == path.iface) else {
@@ -117,7 +122,8 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
                 }
                 Err((status, obstacle)) => {
                     let name = &iface.device_name;
-                    log::warn!("worker {uid:#x} is not reached by {name} (libfabric): {obstacle}");
+                    let obstacle = format!("{name} (libfabric) does not reach it: {obstacle}");
+                    log::diag!("worker {uid:#x}: {obstacle}");
                     failed = (status, obstacle);
                 }
             }
@@ -126,7 +132,8 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
         self.all().find(is_begun).ok_or(failed)
     }
 
-    /// Has other interfaces connect to the peers that one cannot reach, or that do not answer. Called at clock ticks.
+    /// Has other interfaces, or sockets, connect to the peers that one cannot reach, and other interfaces to those that
+    /// do not answer. Called at clock ticks.
     pub(super) fn connect_again<S: Sink<Peer = P>>(&mut self, sink: S, now: u64) {
         let failed = |iface: &mut OfiWorker<P>| {
             let index = iface.index;
@@ -135,82 +142,118 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
         };
         let failed: Vec<_> = self.all_mut().flat_map(failed).collect();
         for (index, failed) in failed {
-            let status = failed.status;
-            if !self.connect_by_next(sink, index, &failed) && !sink.has_failed(failed.peer) {
-                sink.lane_down(failed.peer, status);
+            let reason = self.reason(index, &failed);
+            match self.connect_by_next(sink, index, &failed) {
+                NextPath::None if sink.has_failed(failed.peer) => {}
+                NextPath::None if sink.fall_back(failed.peer, &reason) => {}
+                NextPath::None => sink.lane_down(failed.peer, failed.status),
+                NextPath::Begun(by) => {
+                    log::warn!("worker {:#x} is connected by {by}: {reason}", failed.uid);
+                }
+                NextPath::Known => {}
             }
         }
         if !self.others.is_empty() && now >= self.next_look {
             self.next_look = now + Self::LOOK_MS;
-            let late: Vec<_> = self
-                .all_mut()
-                .flat_map(|iface| take_late(iface, now))
-                .collect();
-            for (index, late) in late {
-                self.connect_by_next(sink, index, &late);
+            self.look_for_late(sink, now);
+        }
+    }
+
+    /// Why an interface does not reach a peer.
+    fn reason(&self, index: usize, failed: &FailedConnect<P>) -> String {
+        let iface = self.all().find(|iface| iface.index == index);
+        let by = iface.map_or("", |iface| &iface.device_name);
+        match failed.obstacle.as_str() {
+            "" => format!("{by} (libfabric) does not reach it: {:?}", failed.status),
+            obstacle => format!("{by} (libfabric) does not reach it: {obstacle}"),
+        }
+    }
+
+    /// Has the next interface connect to the peers that have not answered for a time.
+    fn look_for_late<S: Sink<Peer = P>>(&mut self, sink: S, now: u64) {
+        let late = |iface: &mut OfiWorker<P>| take_late(iface, sink, now);
+        let late: Vec<_> = self.all_mut().flat_map(late).collect();
+        for (index, late) in late {
+            // It may answer yet.
+            if let NextPath::Begun(by) = self.connect_by_next(sink, index, &late) {
+                let reason = self.reason(index, &late);
+                log::diag!("worker {:#x} is connected by {by}, too: {reason}", late.uid);
             }
         }
     }
 
-    /// Has the interface behind that with this index connect to a peer. False: there is none that leads to it, and no
-    /// connection with it.
+    /// Has the interface behind that with this index connect to a peer.
     fn connect_by_next<S: Sink<Peer = P>>(
         &mut self,
         sink: S,
         index: usize,
         failed: &FailedConnect<P>,
-    ) -> bool {
+    ) -> NextPath {
         let &FailedConnect { peer, uid, .. } = failed;
-        if sink.has_failed(peer) || sink.state(peer).has_lane {
-            return true;
+        if sink.has_failed(peer) {
+            return NextPath::None;
         }
-        let mut is_tried = false;
+        if sink.state(peer).has_lane {
+            return NextPath::Known;
+        }
         for iface in self.all_mut().filter(|iface| iface.index != index) {
-            is_tried |= (iface.of_uid(uid)).is_some_and(|conn| conn.peer == Some(peer));
-        }
-        if is_tried {
-            return true;
+            if (iface.of_uid(uid)).is_some_and(|conn| conn.peer == Some(peer)) {
+                return NextPath::Known;
+            }
         }
         let paths: Vec<OfiPath> = match &sink.contact(peer).target {
             Some(LaneTarget::Ofi(target)) => target.paths_behind(index).cloned().collect(),
             _ => Vec::new(),
         };
-        if paths.is_empty() {
-            return false;
+        match self.begin(&paths, peer, uid) {
+            Ok(next) => NextPath::Begun(next.device_name.clone()),
+            Err(_) => NextPath::None,
         }
-        let former = self.all().find(|iface| iface.index == index);
-        let former = former.map_or(String::new(), |iface| iface.device_name.clone());
-        let Ok(next) = self.begin(&paths, peer, uid) else {
-            return false;
-        };
-        let why = match failed.obstacle.as_str() {
-            "" => format!("{:?}", failed.status),
-            obstacle => obstacle.to_owned(),
-        };
-        log::warn!(
-            "worker {uid:#x} is not reached by {former} (libfabric): {why}; {} connects",
-            next.device_name
-        );
-        true
     }
 }
 
+/// What there is behind an interface that does not reach a peer.
+enum NextPath {
+    /// A lane, or another connection that is open or was begun.
+    Known,
+    /// A connection that was begun, by this device.
+    Begun(String),
+    None,
+}
+
 /// The connections of an interface that the peer has not answered for a time, and that were not returned before, with
-/// the index of the interface.
-fn take_late<P: Copy + Eq>(iface: &mut OfiWorker<P>, now: u64) -> Vec<(usize, FailedConnect<P>)> {
+/// the index of the interface. Logs those in whose place there is another lane meanwhile.
+fn take_late<S: Sink>(
+    iface: &mut OfiWorker<S::Peer>,
+    sink: S,
+    now: u64,
+) -> Vec<(usize, FailedConnect<S::Peer>)> {
     let mut late = Vec::new();
     for (_, conn) in &mut iface.conns {
         let is_due = now >= conn.begun.saturating_add(LATE_MS) && !conn.is_broken;
-        if let (Some(peer), Some(request)) = (conn.peer, conn.request.as_mut().filter(|_| is_due))
-            && !std::mem::replace(&mut request.is_late, true)
-        {
-            let failed = FailedConnect {
-                peer,
-                uid: conn.uid,
-                status: UCS_ERR_ENDPOINT_TIMEOUT,
-                obstacle: format!("it has not answered for {} seconds", LATE_MS / 1000),
-            };
-            late.push((iface.index, failed));
+        let (Some(peer), Some(request)) = (conn.peer, conn.request.as_mut().filter(|_| is_due))
+        else {
+            continue;
+        };
+        match request.age {
+            HelloAge::Recent => {
+                request.age = HelloAge::Late;
+                let failed = FailedConnect {
+                    peer,
+                    uid: conn.uid,
+                    status: UCS_ERR_ENDPOINT_TIMEOUT,
+                    obstacle: format!("no answer for {} seconds", LATE_MS / 1000),
+                };
+                late.push((iface.index, failed));
+            }
+            HelloAge::Late if sink.state(peer).has_lane => {
+                request.age = HelloAge::Replaced;
+                let (uid, name) = (conn.uid, &iface.device_name);
+                log::warn!(
+                    "worker {uid:#x} is reached another way: it does not answer by {name} (libfabric)"
+                );
+            }
+            HelloAge::Late | HelloAge::Replaced => {}
         }
     }
     late

@@ -65,6 +65,17 @@ pub enum LossCheck {
     Packets { number: u32, end: u64 },
 }
 
+/// How long a request to connect has not been answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HelloAge {
+    /// Not for long.
+    Recent,
+    /// For so long that the next interface connects, too.
+    Late,
+    /// So long, and the lane goes another way meanwhile, which the log says.
+    Replaced,
+}
+
 /// A request to connect that the peer has not answered.
 pub struct PendingHello {
     pub packet: Vec<u8>,
@@ -73,8 +84,7 @@ pub struct PendingHello {
     pub interval: u64,
     /// Why the peer cannot be reached, as far as the provider has said; empty: it has not.
     pub obstacle: String,
-    /// It has not been answered for so long that the next interface connects, too.
-    pub is_late: bool,
+    pub age: HelloAge,
 }
 
 /// A connection that has failed before the peer has answered: it has carried nothing.
@@ -431,12 +441,12 @@ pub fn lane_up<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, number: u32) {
 }
 
 /// The connection with a peer has ended, of which this is the sending half: the peer fails, unless its lane goes
-/// through another interface.
+/// another way.
 #[cold]
 pub fn lose<S: Sink>(sink: S, peer: S::Peer, link: &Arc<OfiTxLink>, status: ucs_status_t) {
     let is_other = |lane: &mut Lane| match lane {
         Lane::Ofi(sender) => !Arc::ptr_eq(&sender.link, link),
-        _ => false,
+        _ => true,
     };
     if sink.with_lane(peer, is_other) != Some(true) {
         sink.lane_down(peer, status);
