@@ -5,6 +5,7 @@ if unshare --net --ipc --uts --mount true 2> /dev/null; then
     export -f hosts
     step 300 "hosts: devices, clients and servers" bash -c "hosts 'a_device*' && hosts 'a_bridge*' && hosts 'ipv6*' &&
         hosts 'link_local*' && hosts 'one_host*' && hosts 'connect_without*' && hosts 'garbage*'"
+    step 100 "hosts: two providers of libfabric" bash -c "hosts 'libfabric*'"
     step 400 "hosts: differential programs" bash -c "hosts 'program_*'"
     step 300 "hosts: Open MPI" bash -c "hosts 'openmpi_*'"
     step 300 "hosts: MPICH" bash -c "hosts 'mpich_*'"

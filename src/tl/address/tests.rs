@@ -3,6 +3,8 @@
 use super::*;
 use crate::tl::ib::address::IbLocator;
 use crate::tl::ib::context::IbContext;
+use crate::tl::ofi::address::{Liveness, OfiLocator, OfiLocators};
+use crate::tl::ofi::context::OfiContext;
 use crate::tl::tcp::address::{MAX_ADDRESSES, NetAddress, TcpLocator, TcpUsage};
 use crate::tl::tcp::context::TcpContext;
 use crate::tl::tofu::address::TofuLocator;
@@ -111,6 +113,44 @@ fn an_address_names_its_ports() {
             WorkerAddress::decode(&with_sections(&[(IbContext::SECTIONS[0], wrong)])),
             Err(AddressError::Malformed)
         );
+    }
+}
+
+#[test]
+fn an_address_has_a_section_for_each_interface_to_a_fabric() {
+    let ofi = |fabric| OfiLocator {
+        fabric,
+        secret: 1,
+        liveness: Liveness {
+            host: 2,
+            locks: 3,
+            lock: 4,
+        },
+        number: 5,
+        name: vec![6; 16],
+    };
+    let two = WorkerAddress {
+        ofi: OfiLocators::new(vec![ofi(7), ofi(8)]),
+        ..plain()
+    };
+    assert_eq!(WorkerAddress::decode(&two.encode()), Ok(two));
+    let bodies = [7, 8, 9].map(|fabric| ofi(fabric).encode());
+    let decoded = |bodies: &[&[u8]]| {
+        let section = |body: &&[u8]| (OfiContext::SECTIONS[0], body.to_vec());
+        let all: Vec<_> = bodies.iter().map(section).collect();
+        let all: Vec<_> = all.iter().map(|(kind, body)| (*kind, &body[..])).collect();
+        WorkerAddress::decode(&with_sections(&all))
+    };
+    assert!(decoded(&[&bodies[0], &bodies[1]]).is_ok());
+    for wrong in [
+        // One of them is cut.
+        &[&bodies[0][..], &bodies[1][..20]][..],
+        &[&[], &bodies[1]],
+        // One fabric twice, and too many.
+        &[&bodies[0], &bodies[0]],
+        &[&bodies[0], &bodies[1], &bodies[2]],
+    ] {
+        assert_eq!(decoded(wrong), Err(AddressError::Malformed));
     }
 }
 

@@ -4,19 +4,20 @@
 //! `bindings`: libfabric's types; `fabric`: the library, opened at run time; `device`: the domains that its providers
 //! have; `choice`: those that options allow, whose rows are in `rows`. `endpoint` has the objects of a worker, which
 //! `closed` closes, with libfabric's inline functions as methods; `buffers` those for packets; `addresses` those of
-//! peers; `iface` is all of these, as the threads of a worker use them. `packet` and `address` are what workers send
-//! each other, and their section of a worker address.
+//! peers; `iface` is all of these, as the threads of a worker use them, for one device. `packet` and `address` are
+//! what workers send each other, and their section of a worker address.
 //!
-//! `worker` has the connections of a worker, each with the order of its packets (`reorder`), as `interface` has
-//! progress call them: `connect` makes them, `receive` handles completions, `loss` lost packets, `upkeep` what is
+//! `interfaces` are those of a worker, each for one device, as `interface` has progress call them: they choose the
+//! interface that connects to a peer. `worker` is one of them, with its connections, each with the order of its
+//! packets (`reorder`): `connect` makes them, `receive` handles completions, `loss` lost packets, `upkeep` what is
 //! due, `close` ends them.
 //!
-//! Memory of peers: `endpoint_mr` and `endpoint_rma` are libfabric's functions, `object` what they open; `mr` registers
-//! user memory, `region` that of `ucp_mem_map`, in the domain of each endpoint in the `registry`; `rkey` is the section
-//! of a remote key. `rma` posts puts and gets by `iface_rma`; `rma_limits` bounds them, `rma_pool` has those that are
-//! outstanding, `rma_count` counts them, `rma_completion` handles their ends. `op_context`: what the context of an
-//! operation begins with; `ended_context`: what it leads to. `amo`: atomic operations of a provider; `amo_unit`: those
-//! on memory of this process.
+//! Memory of peers: `endpoint_mr` and `endpoint_rma` are libfabric's functions, `object` what they open; `mr`
+//! registers user memory, `region` that of `ucp_mem_map`, in the domain of each endpoint in the `registry`; `rkey` is
+//! the section of a remote key. `rma` posts puts and gets by `iface_rma`; `rma_limits` bounds them, `rma_pool` has
+//! those that are outstanding, `rma_count` counts them, `rma_completion` handles their ends. `op_context`: what the
+//! context of an operation begins with; `ended_context`: what it leads to. `amo`: atomic operations of a provider;
+//! `amo_unit`: those on memory of this process.
 //!
 //! `tx_link`: what the threads share of a connection; `sender` and `lane`: the sending half; `short`: both halves of
 //! short records. `context` and `network`: what a context knows of the transport; `info`: what queries print.
