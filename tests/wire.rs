@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ucp::tl::address::WorkerAddress;
 use ucp::tl::ib::address::IbLocator;
 use ucp::tl::ib::rkey::{IbRkey, RkeyAtomics};
-use ucp::tl::ofi::rkey::OfiRkey;
+use ucp::tl::ofi::rkey::{OfiRkey, OfiRkeys};
 use ucp::tl::rkey::{self, RkeyMemory, UnpackedRkey};
 use ucp::tl::shm::address::ShmLocator;
 use ucp::tl::shm::rkey::ShmRkey;
@@ -175,7 +175,7 @@ fn rkey() -> impl Strategy<Value = UnpackedRkey> {
         memory,
         ib,
         tofu,
-        ofi,
+        ofi: ofi.and_then(|ofi| OfiRkeys::new(vec![ofi])),
     })
 }
 

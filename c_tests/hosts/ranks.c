@@ -4,9 +4,9 @@
  *
  *   ranks RANK COUNT
  *
- * Prints "address HEX", HEX being the worker's address, an address of memory and its remote key, and reads as many words
- * for each rank, a line each, in the order of ranks. Then it prints "to RANK over TRANSPORT/DEVICE" for each other rank,
- * and "done". It ends when its standard input does.
+ * Prints "address HEX HEX HEX", the worker's address, an address of memory and its remote key, and reads as many words
+ * for each rank, a line each, in the order of ranks. Then it prints "to RANK over TRANSPORT/DEVICE" for each of the
+ * other ranks, and "done". It ends when its standard input does.
  */
 #define _GNU_SOURCE
 #include "../check.h"

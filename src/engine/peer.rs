@@ -90,8 +90,8 @@ pub struct Peer {
 pub struct PeerTx {
     /// Made by the first operation.
     pub lane: Option<Lane>,
-    /// Where a TCP connection can be made if no ring can be had in the peer's inbox, or its network cannot connect; none
-    /// while a ring is held.
+    /// Where a TCP connection can be made if no ring can be had in the peer's inbox, or its network cannot connect;
+    /// none while a ring is held.
     pub fallback_target: Option<Box<FallbackTarget>>,
     /// The way to a peer on this host while no lane leads there.
     pub host_link: HostLink,
@@ -262,8 +262,8 @@ impl Peer {
         own.or_else(|| self.fallback())
     }
 
-    /// Where its TCP connections are accepted, if those carry its messages in place of a ring in its inbox, or of a lane
-    /// through another network.
+    /// Where its TCP connections are accepted, if those carry its messages in place of a ring in its inbox, or of a
+    /// lane through another network.
     pub fn fallback(&self) -> Option<&FallbackTarget> {
         self.fallback.get().map(|target| &**target)
     }

@@ -47,10 +47,9 @@ macro_rules! worker_address {
                 $(
                     $(#[$cfg])*
                     if super::$net::context::$Context::SECTIONS.contains(&kind) {
-                        use super::$net::context::$Context as Context;
-                        let further = Context::decode(kind, body)?;
+                        let further = super::$net::context::$Context::decode(kind, body)?;
                         match &mut self.$net {
-                            Some(known) => Context::join(known, further)?,
+                            Some(known) => super::$net::context::$Context::join(known, further)?,
                             none => *none = Some(further),
                         }
                     }

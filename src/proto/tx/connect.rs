@@ -74,8 +74,8 @@ pub fn open_ring(peer: &Peer, tx: &mut PeerTx) {
     }
 }
 
-/// Requests a TCP connection to a peer that the network of its target cannot connect. False: TCP is not allowed, or does
-/// not reach the peer; or there is a lane.
+/// Requests a TCP connection to a peer that the network of its target cannot connect. False: TCP is not allowed, or
+/// does not reach the peer; or there is a lane.
 #[cold]
 pub fn fall_back(peer: &Peer, reason: &str) -> bool {
     let mut tx = peer.tx.lock();
@@ -83,8 +83,8 @@ pub fn fall_back(peer: &Peer, reason: &str) -> bool {
 }
 
 /// Requests a TCP connection to a peer in whose inbox no ring is available, or that its network cannot connect. False:
-/// TCP is not allowed, or does not reach the peer. The order of messages is kept: messages on an earlier ring were handled before it was closed, and no
-/// further one is sent on a ring.
+/// TCP is not allowed, or does not reach the peer. The order of messages is kept: messages on an earlier ring were
+/// handled before it was closed, and no further one is sent on a ring.
 #[cold]
 fn switch_to_fallback(worker: &Worker, peer: &Peer, tx: &mut PeerTx, reason: Arguments) -> bool {
     let Some(target) = tx.fallback_target.take() else {

@@ -90,8 +90,8 @@ impl OfiLocator {
         })
     }
 
-    /// Whether the interface with the section `own` may insert the address of this one: the provider reads a string, or as
-    /// many bytes as its own address has.
+    /// Whether the interface with the section `own` may insert the address of this one: the provider reads a string, or
+    /// as many bytes as its own address has.
     pub fn fits(&self, own: &OfiLocator) -> bool {
         let same_form = if own.is_string() {
             self.is_string()

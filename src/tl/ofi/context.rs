@@ -4,15 +4,10 @@ use super::address::OfiPath;
 use super::amo;
 use super::choice::{self, NAMED};
 use super::device::OfiDevice;
-use super::interfaces::OfiInterfaces;
 use super::mr::{OfiDomain, OfiRegistrar};
 use super::registry::OfiRegistry;
-use super::worker::OfiWorker;
 use crate::options::Options;
-use crate::sys::log;
-use crate::tl::iface_params::IfaceParams;
 use crate::tl::program::Program;
-use std::io;
 use std::sync::Arc;
 
 /// Settings of workers.
@@ -47,7 +42,7 @@ pub struct OfiContext {
     usable: Vec<OfiDevice>,
     /// Those among them of which each worker opens an interface, preferred first.
     devices: Vec<OfiDevice>,
-    tuning: OfiTuning,
+    pub(super) tuning: OfiTuning,
     /// The transports of [`NAMED`] and `ofi` that `UCX_TLS` allows.
     allowed: Vec<&'static str>,
     /// The endpoints of workers.
@@ -143,35 +138,5 @@ impl OfiContext {
     pub fn lacks_devices(&self, transport: &str) -> bool {
         let has = |device: &OfiDevice| transport == OFI || device.core_provider() == transport;
         self.allowed.contains(&transport) && !self.usable.iter().any(has)
-    }
-
-    /// The interfaces of a new worker, if there is a device. `reaches_others`: peers are reached by other transports,
-    /// too.
-    ///
-    /// # Errors
-    /// The last provider's, if the worker reaches no peers without an interface.
-    pub fn open_ifaces<P: Copy + Eq>(
-        &self,
-        params: &IfaceParams,
-        reaches_others: bool,
-    ) -> io::Result<Option<Box<OfiInterfaces<P>>>> {
-        let (mut ifaces, mut error) = (Vec::new(), None);
-        for (number, device) in self.devices.iter().enumerate() {
-            let place = (ifaces.len(), number);
-            match OfiWorker::new(place, device, params, self.tuning, &self.registry) {
-                Ok(iface) => ifaces.push(iface),
-                Err(e) => error = Some((device, e)),
-            }
-        }
-        let opened = OfiInterfaces::new(ifaces).map(Box::new);
-        let Some((device, e)) = error else {
-            return Ok(opened);
-        };
-        let why = format!("{} on {} by libfabric: {e}", device.provider, device.domain);
-        if reaches_others || opened.is_some() {
-            log::warn!("a worker does not use {why}");
-            return Ok(opened);
-        }
-        Err(io::Error::new(e.kind(), format!("no endpoint of {why}")))
     }
 }

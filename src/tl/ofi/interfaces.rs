@@ -6,12 +6,14 @@
 
 use super::address::{MAX_INTERFACES, OfiLocators, OfiPath};
 use super::connect;
-use super::context::OfiShared;
+use super::context::{OfiContext, OfiShared};
 use super::worker::{FailedConnect, HelloAge, OfiWorker, lane_up};
 use crate::ctypes::*;
 use crate::sys::log;
 use crate::tl::LaneTarget;
+use crate::tl::iface_params::IfaceParams;
 use crate::tl::sink::Sink;
+use std::io;
 
 /// Time after which the next interface connects to a peer that has not answered, milliseconds. It may be busy.
 const LATE_MS: u64 = 2000;
@@ -30,8 +32,38 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
     /// Interval at which unanswered requests to connect are looked at, milliseconds.
     pub(super) const LOOK_MS: u64 = 100;
 
+    /// The interfaces of a new worker of a context, if it has a device. `reaches_others`: peers are reached by other
+    /// transports, too.
+    ///
+    /// # Errors
+    /// The last provider's, if the worker reaches no peers without an interface.
+    pub fn open(
+        context: &OfiContext,
+        params: &IfaceParams,
+        reaches_others: bool,
+    ) -> io::Result<Option<Box<OfiInterfaces<P>>>> {
+        let (mut ifaces, mut error) = (Vec::new(), None);
+        for (number, device) in context.devices().iter().enumerate() {
+            let place = (ifaces.len(), number);
+            match OfiWorker::new(place, device, params, context.tuning, &context.registry) {
+                Ok(iface) => ifaces.push(iface),
+                Err(e) => error = Some((device, e)),
+            }
+        }
+        let opened = OfiInterfaces::new(ifaces).map(Box::new);
+        let Some((device, e)) = error else {
+            return Ok(opened);
+        };
+        let why = format!("{} on {} by libfabric: {e}", device.provider, device.domain);
+        if reaches_others || opened.is_some() {
+            log::warn!("a worker does not use {why}");
+            return Ok(opened);
+        }
+        Err(io::Error::new(e.kind(), format!("no endpoint of {why}")))
+    }
+
     /// The interfaces of a worker, in the order of their indices. `None`: there are none.
-    pub fn new(ifaces: Vec<OfiWorker<P>>) -> Option<OfiInterfaces<P>> {
+    fn new(ifaces: Vec<OfiWorker<P>>) -> Option<OfiInterfaces<P>> {
         debug_assert!(ifaces.len() <= MAX_INTERFACES);
         let mut ifaces = ifaces.into_iter();
         Some(OfiInterfaces {

@@ -48,7 +48,7 @@ impl Network for OfiContext {
         params: &IfaceParams,
         reaches_others: bool,
     ) -> io::Result<Option<Box<OfiInterfaces<P>>>> {
-        self.open_ifaces(params, reaches_others)
+        OfiInterfaces::open(self, params, reaches_others)
     }
 
     fn locator<P: Copy + Eq>(&self, iface: &OfiInterfaces<P>) -> OfiLocators {

@@ -8,7 +8,7 @@ use super::packet::*;
 use super::reorder::SeqArrival;
 use super::sender::OfiSender;
 use super::short::record_in_turn;
-use super::worker::{FailedConnect, OfiConn, OfiWorker, lose, with_sender};
+use super::worker::{FailedConnect, OfiConn, OfiWorker, conn_down, with_sender};
 use super::{connect, loss, rma_completion, upkeep};
 use crate::ctypes::*;
 use crate::sys::log;
@@ -265,7 +265,7 @@ fn on_end<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, own: Grant) {
         worker.send_control(&link, bare(to, BYE_ACK, 0));
     }
     if let Some(peer) = peer {
-        lose(sink, peer, &link, UCS_ERR_CONNECTION_RESET);
+        conn_down(sink, peer, &link, UCS_ERR_CONNECTION_RESET);
     }
 }
 
@@ -357,7 +357,7 @@ fn end_broken<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
         }
         match (peer, request) {
             (None, _) => continue,
-            (Some(peer), None) => lose(sink, peer, &link, status),
+            (Some(peer), None) => conn_down(sink, peer, &link, status),
             (Some(peer), Some(request)) => worker.unanswered.push(FailedConnect {
                 peer,
                 uid,

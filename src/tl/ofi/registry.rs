@@ -1,4 +1,5 @@
-//! The endpoints of a context's workers, one for each interface: memory that peers may access is registered in the domain of each.
+//! The endpoints of a context's workers, one for each interface: memory that peers may access is registered in the
+//! domain of each.
 
 use super::iface::OfiIface;
 use parking_lot::Mutex;

@@ -1,8 +1,8 @@
 //! libfabric's section of a remote key, with the keys of the memory's registrations, and what it resolves to at a peer.
 //!
 //! For each fabric: `count (2) | count inverted (2) | fabric (8) | base (8) | length (8)`, then `count` times
-//! `interface (2) | key (8)`. Three bits of the count are flags; one says that another fabric follows. A key is valid in
-//! one domain: each interface of the memory's owner has a domain of its own, and a number. The count, which is there
+//! `interface (2) | key (8)`. Three bits of the count are flags; one says that another fabric follows. A key is valid
+//! in one domain: each interface of the memory's owner has a domain of its own, and a number. The count, which is there
 //! twice, gives the length.
 #![forbid(unsafe_code)]
 

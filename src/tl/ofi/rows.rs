@@ -32,8 +32,8 @@ pub static OFI: Section = Section {
                     "auto",
                     "Providers of libfabric that may be used, between commas; of a name with a utility provider, such \
                      as verbs;ofi_rxm, the first part is enough. auto: those that FI_PROVIDER names, or all but tcp, \
-                     net, udp, shm and sockets. A worker has an interface of the first device that shares memory, and one of \
-                     the first of the others.",
+                     net, udp, shm and sockets. A worker has an interface of the first device that shares memory, and \
+                     one of the first of the others.",
                 ),
                 row(
                     "RX_QUEUE_LEN",

@@ -443,7 +443,7 @@ pub fn lane_up<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, number: u32) {
 /// The connection with a peer has ended, of which this is the sending half: the peer fails, unless its lane goes
 /// another way.
 #[cold]
-pub fn lose<S: Sink>(sink: S, peer: S::Peer, link: &Arc<OfiTxLink>, status: ucs_status_t) {
+pub fn conn_down<S: Sink>(sink: S, peer: S::Peer, link: &Arc<OfiTxLink>, status: ucs_status_t) {
     let is_other = |lane: &mut Lane| match lane {
         Lane::Ofi(sender) => !Arc::ptr_eq(&sender.link, link),
         _ => true,
