@@ -7,7 +7,7 @@
 use super::address::{MAX_INTERFACES, OfiLocators, OfiPath};
 use super::connect;
 use super::context::{OfiContext, OfiShared};
-use super::worker::{FailedConnect, HelloAge, OfiWorker, lane_up};
+use super::worker::{FailedConnect, HelloAge, OfiConn, OfiWorker, lane_up};
 use crate::ctypes::*;
 use crate::sys::log;
 use crate::tl::LaneTarget;
@@ -229,7 +229,8 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
             return NextPath::Known;
         }
         for iface in self.all_mut().filter(|iface| iface.index != index) {
-            if (iface.of_uid(uid)).is_some_and(|conn| conn.peer == Some(peer)) {
+            let is_to = |conn: &mut OfiConn<P>| conn.peer == Some(peer) && !conn.has_expired();
+            if iface.of_uid(uid).is_some_and(is_to) {
                 return NextPath::Known;
             }
         }
@@ -285,7 +286,7 @@ fn take_late<S: Sink>(
                     "worker {uid:#x} is reached another way: it does not answer by {name} (libfabric)"
                 );
             }
-            HelloAge::Late | HelloAge::Replaced => {}
+            HelloAge::Late | HelloAge::Replaced | HelloAge::Expired => {}
         }
     }
     late

@@ -5,7 +5,7 @@ use super::loss;
 use super::packet::{PROBE, bare};
 use super::rma_completion;
 use super::tx_link::OfiTxLink;
-use super::worker::OfiWorker;
+use super::worker::{FailedConnect, HelloAge, OfiWorker};
 use crate::ctypes::*;
 use crate::sys::log;
 use crate::tl::sink::Sink;
@@ -61,27 +61,40 @@ fn drop_failed<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
     }
 }
 
-/// Fails the peers that have ended before they answered, or do not answer in time, a request to connect or the end of a
-/// connection.
+/// Fails the connections whose peers have ended before they answered, and those without a peer that are not answered in
+/// time: a request to connect, or the end of a connection. Where a peer waits for the answer other interfaces connect.
 fn expire<P: Copy + Eq>(worker: &mut OfiWorker<P>, now: u64) {
-    let mut late = Vec::new();
-    for (_, conn) in &worker.conns {
+    let (mut late, mut unanswered) = (Vec::new(), Vec::new());
+    for (_, conn) in &mut worker.conns {
         let awaits = conn.remote.is_none() || conn.peer.is_none() && !conn.has_ended;
         if !awaits || conn.is_broken {
             continue;
         }
+        let is_late = now >= conn.begun.saturating_add(worker.timeout_ms);
         if conn.is_dead() {
             late.push((conn.link.clone(), UCS_ERR_UNREACHABLE));
-        } else if conn.remote.is_none() && now >= conn.begun.saturating_add(worker.timeout_ms) {
-            log::diag!(
-                "worker {:#x} does not answer by libfabric (UCX_OFI_TIMEOUT)",
-                conn.uid
-            );
-            late.push((conn.link.clone(), UCS_ERR_ENDPOINT_TIMEOUT));
+        } else if conn.remote.is_none() && is_late {
+            match (conn.peer, &mut conn.request) {
+                (Some(peer), Some(request)) if request.age != HelloAge::Expired => {
+                    request.age = HelloAge::Expired;
+                    unanswered.push((peer, conn.uid));
+                }
+                (Some(_), Some(_)) => {}
+                _ => late.push((conn.link.clone(), UCS_ERR_ENDPOINT_TIMEOUT)),
+            }
         }
     }
     for (link, status) in late {
         worker.fail_conn(&link, status);
+    }
+    for (peer, uid) in unanswered {
+        log::diag!("worker {uid:#x} does not answer by libfabric (UCX_OFI_TIMEOUT)");
+        worker.unanswered.push(FailedConnect {
+            peer,
+            uid,
+            status: UCS_ERR_ENDPOINT_TIMEOUT,
+            obstacle: "no answer in UCX_OFI_TIMEOUT".into(),
+        });
     }
 }
 

@@ -74,6 +74,9 @@ pub enum HelloAge {
     Late,
     /// So long, and the lane goes another way meanwhile, which the log says.
     Replaced,
+    /// The time to answer is over, and the connection counts as failed. A late answer is as good as one in time for what
+    /// the peer sends.
+    Expired,
 }
 
 /// A request to connect that the peer has not answered.
@@ -87,7 +90,8 @@ pub struct PendingHello {
     pub age: HelloAge,
 }
 
-/// A connection that has failed before the peer has answered: it has carried nothing.
+/// A connection that has failed before the peer has answered, or that it has not answered in time: it has carried
+/// nothing.
 pub struct FailedConnect<P> {
     pub peer: P,
     pub uid: u64,
@@ -102,6 +106,12 @@ impl<P> OfiConn<P> {
             conn: self.link.conn,
             key: self.key,
         }
+    }
+
+    /// Whether the peer has not answered the request to connect in time.
+    pub fn has_expired(&self) -> bool {
+        let request = self.request.as_ref();
+        request.is_some_and(|request| request.age == HelloAge::Expired)
     }
 
     /// Whether the peer's process has ended, as far as its lock shows it.
