@@ -74,8 +74,8 @@ pub enum HelloAge {
     Late,
     /// So long, and the lane goes another way meanwhile, which the log says.
     Replaced,
-    /// The time to answer is over, and the connection counts as failed. A late answer is as good as one in time for what
-    /// the peer sends.
+    /// The time to answer is over, and the connection counts as failed. A late answer is as good as one in time for
+    /// what the peer sends.
     Expired,
 }
 
