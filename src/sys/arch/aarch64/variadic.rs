@@ -1,4 +1,4 @@
-//! Functions with `...` by the procedure call standard of AAPCS64: a naked function saves what its Rust body cannot see.
+//! Functions with `...` by the procedure call standard AAPCS64: a naked function saves what its Rust body cannot see.
 //!
 //! Six named arguments leave two registers for integers; the further ones are there, in the eight registers for
 //! floating-point numbers, and on the stack.
