@@ -71,6 +71,34 @@ static int holds(struct queue_table *table, const void *entry, const fi_addr_t *
     return 1;
 }
 
+/* Reads the entry that overtakes the message that was held back. Behind one that releases the buffer of that message
+ * (FI_MULTI_RECV) the user may write the buffer: such an entry waits for the message. */
+static ssize_t overtake(struct fid_cq *cq, void *buffer, fi_addr_t *from)
+{
+    struct queue_table      *table   = table_of(cq);
+    struct fi_cq_tagged_entry held   = table->held;
+    fi_addr_t                sender  = table->held_from;
+    struct fi_cq_msg_entry   message = {.flags = 0};
+    ssize_t                  got     = table->real->readfrom(cq, buffer, 1, from);
+
+    if (got == -FI_EAGAIN) {
+        return take_held(table, buffer, from);
+    }
+    table->is_overtaken = got > 0;
+    if (got > 0) {
+        memcpy(&message, buffer, table->entry < sizeof(message) ? table->entry : sizeof(message));
+        if (message.flags & FI_MULTI_RECV && message.op_context == held.op_context) {
+            memcpy(&table->held, buffer, table->entry);
+            table->held_from = from == NULL ? FI_ADDR_NOTAVAIL : *from;
+            memcpy(buffer, &held, table->entry);
+            if (from != NULL) {
+                *from = sender;
+            }
+        }
+    }
+    return got;
+}
+
 /* Reads entries, of which one that was held back is overtaken by the next, if there is one. */
 static ssize_t read_in_disorder(struct fid_cq *cq, void *buffer, size_t count, fi_addr_t *from)
 {
@@ -83,11 +111,10 @@ static ssize_t read_in_disorder(struct fid_cq *cq, void *buffer, size_t count, f
     if (table->has_held && table->is_overtaken) {
         return take_held(table, buffer, from);
     }
-    got = table->real->readfrom(cq, buffer, count, from);
     if (table->has_held) {
-        table->is_overtaken = got > 0;
-        return got == -FI_EAGAIN ? take_held(table, buffer, from) : got;
+        return overtake(cq, buffer, from);
     }
+    got = table->real->readfrom(cq, buffer, count, from);
     if (got > 0 && holds(table, (char *)buffer + (size_t)(got - 1) * table->entry,
                          from == NULL ? NULL : from + got - 1)) {
         got--;
@@ -127,7 +154,7 @@ static ssize_t readfrom(struct fid_cq *cq, void *buffer, size_t count, fi_addr_t
         memcpy(&entry, (char *)buffer + (size_t)i * table->entry,
                table->entry < sizeof(entry) ? table->entry : sizeof(entry));
         table->completions++;
-        if (entry.flags & FI_RECV) {
+        if (entry.flags & FI_RECV && rules()->rx_entries != (uint64_t)-1) {
             table->receives--;
         }
         if (rules_hits(rules()->error_nth, &completions)) {

@@ -49,6 +49,8 @@ static void read_rules(void)
     free(copy);
     /* Messages that overtake each other are not in order. */
     imposed.no_sas |= imposed.reorder_nth != 0;
+    /* How many receives are posted is known only if each ends with its message. */
+    imposed.no_multi_recv |= imposed.rx_entries != (uint64_t)-1;
 }
 
 const struct rules *rules(void)

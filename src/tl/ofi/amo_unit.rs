@@ -1,7 +1,7 @@
 //! A worker's endpoint as the unit that executes atomic operations on memory of this process: they are atomic with
 //! those that peers post to it.
 
-use super::bindings::fi_cq_msg_entry;
+use super::bindings::fi_cq_data_entry;
 use super::context::{OfiContext, OfiShared};
 use super::endpoint::{BATCH, Completed, FailedOp, PostError};
 use super::endpoint_rma::OfiRemoteMem;
@@ -147,7 +147,7 @@ impl OfiQueues {
     }
 
     /// Keeps a completion for [`OfiIface::poll`].
-    fn keep(&mut self, completion: Result<fi_cq_msg_entry, Box<FailedOp>>) {
+    fn keep(&mut self, completion: Result<fi_cq_data_entry, Box<FailedOp>>) {
         self.kept.0.push_back(completion);
         self.has_work = true;
     }

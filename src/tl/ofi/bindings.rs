@@ -824,12 +824,14 @@ pub const FI_CQ_FORMAT_TAGGED: fi_cq_format = 4;
 pub type fi_cq_format = core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct fi_cq_msg_entry {
+pub struct fi_cq_data_entry {
     pub op_context: *mut core::ffi::c_void,
     pub flags: u64,
     pub len: usize,
+    pub buf: *mut core::ffi::c_void,
+    pub data: u64,
 }
-impl Default for fi_cq_msg_entry {
+impl Default for fi_cq_data_entry {
     fn default() -> Self {
         let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
         unsafe {

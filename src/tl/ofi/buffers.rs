@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Longest packet, bytes.
 pub const MAX_PACKET: usize = RECORD_HEADER + MAX_BCOPY;
 /// Bytes from one buffer to the next.
-const STRIDE: usize = MAX_PACKET.next_multiple_of(64);
+pub(super) const STRIDE: usize = MAX_PACKET.next_multiple_of(64);
 /// Buffers that are made at once.
 const CHUNK: usize = 32;
 

@@ -3,10 +3,11 @@
 //! The provider drops what it has not sent when the endpoint is closed, and TCP under it what the peer has not read. So
 //! each peer acknowledges the end of its connection, or ends it too.
 
-use super::bindings::fi_cq_msg_entry;
+use super::bindings::fi_cq_data_entry;
 use super::ended_context::EndedContext;
 use super::endpoint::{BATCH, Completed};
 use super::interfaces::OfiInterfaces;
+use super::multi_recv;
 use super::packet::{BYE, BYE_ACK, PacketHdr, RESET, bare};
 use super::sender::OfiSender;
 use super::tx_link::OfiTxLink;
@@ -124,25 +125,39 @@ fn is_broken<P: Copy + Eq>(worker: &mut OfiWorker<P>, link: &Arc<OfiTxLink>) -> 
 /// Handles completions: of what arrives only the ends of connections. Returns whether there were any.
 fn settle<P: Copy + Eq>(worker: &mut OfiWorker<P>) -> bool {
     let mut entries = [const { MaybeUninit::uninit() }; BATCH];
-    let (contexts, failed): (Vec<_>, bool) = match worker.iface.poll(&mut entries) {
+    let (ended, failed): (Vec<_>, bool) = match worker.iface.poll(&mut entries) {
         Completed::Nothing | Completed::Dead(_) => return false,
         Completed::Some(n) => {
-            let of = |entry: &MaybeUninit<fi_cq_msg_entry>| {
-                // SAFETY: the first `n` entries were written.
-                let entry = unsafe { entry.assume_init_ref() };
-                (entry.op_context, entry.len)
-            };
+            // SAFETY: the first `n` entries were written.
+            let of = |entry: &MaybeUninit<_>| unsafe { entry.assume_init_read() };
             (entries[..n].iter().map(of).collect(), false)
         }
-        Completed::Failed(failed) => (vec![(failed.context, 0)], true),
+        Completed::Failed(failed) => {
+            let entry = fi_cq_data_entry {
+                op_context: failed.context,
+                flags: failed.flags,
+                ..fi_cq_data_entry::default()
+            };
+            (vec![entry], true)
+        }
     };
-    for (context, len) in contexts {
+    for entry in ended {
         // SAFETY: the context is that of an operation of the endpoint.
-        let buffer = match unsafe { EndedContext::of(context) } {
+        let buffer = match unsafe { EndedContext::of(entry.op_context) } {
             Some(EndedContext::Received(buffer) | EndedContext::Sent(buffer)) => buffer,
             Some(EndedContext::Rma(op)) => {
                 // SAFETY: the queue reports each operation once. The caller of the close completes the requests.
                 unsafe { worker.iface.end_op(op, !failed) };
+                continue;
+            }
+            Some(EndedContext::MultiRecv(buffer)) => {
+                if !failed && multi_recv::has_packet(&entry) {
+                    // SAFETY: the buffer is posted again behind the last use of the bytes.
+                    on_packet(worker, unsafe { buffer.packet(&entry) });
+                }
+                if multi_recv::is_released(entry.flags) {
+                    worker.iface.post_multi_recv(buffer);
+                }
                 continue;
             }
             None => continue,
@@ -158,7 +173,7 @@ fn settle<P: Copy + Eq>(worker: &mut OfiWorker<P>) -> bool {
             None if failed => {}
             None => {
                 // SAFETY: the receive is complete, and the buffer is posted again behind the last use of the bytes.
-                on_packet(worker, unsafe { buffer.packet(len) });
+                on_packet(worker, unsafe { buffer.packet(entry.len) });
                 worker.iface.post_receive(buffer);
             }
         }

@@ -113,6 +113,11 @@ impl OfiDevice {
         self.tx().msg_order & self.rx().msg_order & order != 0
     }
 
+    /// Whether its endpoints receive several messages into one buffer.
+    pub fn has_multi_recv(&self) -> bool {
+        self.attributes().caps & self.rx().caps & u64::from(FI_MULTI_RECV) != 0
+    }
+
     /// Whether its endpoints access memory of peers, and peers that of this process.
     pub fn has_rma(&self) -> bool {
         let all = FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;

@@ -16,11 +16,11 @@ use std::ptr::null_mut;
 /// Completions read at once.
 pub const BATCH: usize = 16;
 /// Completions that were read, the first so many of them.
-pub type Entries = [MaybeUninit<fi_cq_msg_entry>; BATCH];
+pub type Entries = [MaybeUninit<fi_cq_data_entry>; BATCH];
 /// Longest address of an endpoint, bytes.
 pub const MAX_NAME: usize = 128;
 /// Sends to, and receives from, peers of any name.
-const ANY_PEER: fi_addr_t = u64::MAX;
+pub(super) const ANY_PEER: fi_addr_t = u64::MAX;
 
 /// A member of a table of functions, which a provider has to have.
 macro_rules! entry {
@@ -54,6 +54,8 @@ pub(super) fn posted(answer: isize) -> Result<(), PostError> {
 pub struct FailedOp {
     /// The operation's context; null where the provider does not say which one.
     pub context: *mut c_void,
+    /// What the completion says besides (`FI_MULTI_RECV`).
+    pub flags: u64,
     /// Number of the error.
     pub error: c_int,
     /// The provider's own words.
@@ -135,7 +137,7 @@ impl OfiEndpoint {
             opened.push(&raw mut (*domain).fid);
             let mut attr = fi_cq_attr {
                 size: depth,
-                format: FI_CQ_FORMAT_MSG,
+                format: FI_CQ_FORMAT_DATA,
                 wait_obj: if waits { FI_WAIT_FD } else { FI_WAIT_NONE },
                 ..fi_cq_attr::default()
             };
@@ -401,6 +403,7 @@ impl OfiEndpoint {
             });
             Completed::Failed(Box::new(FailedOp {
                 context: entry.op_context,
+                flags: entry.flags,
                 error: entry.err,
                 detail: detail.unwrap_or_default(),
             }))

@@ -1,11 +1,12 @@
 //! The endpoint of a worker with its buffers, as the threads of the worker use it.
 
 use super::addresses::OfiAddresses;
-use super::bindings::{FI_MR_LOCAL, FI_MR_VIRT_ADDR, fi_cq_msg_entry};
+use super::bindings::{FI_MR_LOCAL, FI_MR_VIRT_ADDR, fi_cq_data_entry};
 use super::buffers::{BufferRef, MAX_PACKET, OfiBufferPool};
 use super::device::OfiDevice;
 use super::endpoint::{BATCH, Completed, Entries, FailedOp, OfiEndpoint, PostError};
 use super::fabric::error;
+use super::multi_recv::{MultiRecvPool, MultiRecvRef};
 use super::object::{OfiAccess, OfiRegistered};
 use super::rma_limits::RmaLimits;
 use super::rma_pool::RmaOpPool;
@@ -22,6 +23,9 @@ use std::sync::Arc;
 /// that does not progress afterwards would keep it.
 const TRIES: u32 = 4;
 
+/// Completions of packets for which the queue has room at least, where a buffer takes several.
+const MIN_ARRIVALS: u32 = 1024;
+
 /// There is no room for a packet now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
@@ -30,9 +34,11 @@ pub struct NoRoom;
 pub(super) struct OfiQueues {
     pub(super) ep: OfiEndpoint,
     pub(super) buffers: OfiBufferPool,
+    /// Receive buffers, if the provider packs several packets into one.
+    multi_recvs: MultiRecvPool,
     pub(super) addresses: OfiAddresses,
     /// Receive buffers for which there was no room.
-    unposted: Vec<BufferRef>,
+    unposted: Vec<ReceiveBuffer>,
     /// Receive buffers that are posted, were taken out by a completion, or wait for room.
     receives: u32,
     /// The provider takes no receive any more, with this number of an error.
@@ -54,9 +60,18 @@ pub(super) struct OfiQueues {
     pub(super) max_inject_write: usize,
 }
 
+/// A receive buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReceiveBuffer {
+    /// Of one packet.
+    Single(BufferRef),
+    /// Of several packets.
+    Multi(MultiRecvRef),
+}
+
 /// Completions that were read and not handled.
 #[derive(Default)]
-pub(super) struct KeptCompletions(pub VecDeque<Result<fi_cq_msg_entry, Box<FailedOp>>>);
+pub(super) struct KeptCompletions(pub VecDeque<Result<fi_cq_data_entry, Box<FailedOp>>>);
 
 // SAFETY: the contexts in them name memory of the endpoint's own.
 unsafe impl Send for KeptCompletions {}
@@ -99,7 +114,13 @@ impl OfiIface {
         fabric: u64,
     ) -> io::Result<OfiIface> {
         let receives = receives.min(device.rx().size.clamp(1, 4096) as u32);
-        let depth = device.tx().size.clamp(BATCH, 4096) + receives as usize;
+        // Of a buffer of several packets each has a completion.
+        let arrivals = if device.has_multi_recv() {
+            MIN_ARRIVALS.max(receives)
+        } else {
+            receives
+        };
+        let depth = device.tx().size.clamp(BATCH, 4096) + arrivals as usize;
         let ep = OfiEndpoint::open(device, waits, depth)?;
         let iface = OfiIface {
             rma: RmaLimits::new(device, window),
@@ -118,10 +139,11 @@ impl OfiIface {
                 OfiQueues {
                     ep,
                     buffers: OfiBufferPool::default(),
+                    multi_recvs: MultiRecvPool::default(),
                     addresses: OfiAddresses::default(),
                     unposted: Vec::new(),
                     has_work: false,
-                    receives,
+                    receives: 0,
                     receive_error: None,
                     blocked: Vec::new(),
                     failed: Vec::new(),
@@ -135,10 +157,7 @@ impl OfiIface {
             window,
             has_event: waits,
         };
-        for _ in 0..receives {
-            let buffer = iface.take_buffer().ok_or(io::ErrorKind::OutOfMemory)?;
-            iface.post_receive(buffer);
-        }
+        iface.queues.lock().post_receives(receives)?;
         let receive_error = iface.queues.lock().receive_error;
         receive_error.map_or(Ok(iface), |code| Err(error(code)))
     }
@@ -341,7 +360,10 @@ impl OfiIface {
         let is_waited_for = !queues.blocked.is_empty() || !queues.failed.is_empty();
         queues.has_work = is_waited_for || !queues.kept.0.is_empty();
         for buffer in std::mem::take(&mut queues.unposted) {
-            queues.post_receive(buffer);
+            match buffer {
+                ReceiveBuffer::Single(buffer) => queues.post_receive(buffer),
+                ReceiveBuffer::Multi(buffer) => queues.post_multi_recv(buffer),
+            }
         }
     }
 
@@ -381,7 +403,12 @@ impl OfiIface {
         self.queues.lock().ep.deregister(index);
     }
 
-    /// Posts a receive buffer, now or when there is room.
+    /// Posts a receive buffer of several packets, which the provider has released, now or when there is room.
+    pub fn post_multi_recv(&self, buffer: MultiRecvRef) {
+        self.queues.lock().post_multi_recv(buffer);
+    }
+
+    /// Posts a receive buffer of one packet, now or when there is room.
     #[inline(always)]
     pub fn post_receive(&self, buffer: BufferRef) {
         self.queues.lock().post_receive(buffer);
@@ -405,28 +432,61 @@ impl OfiQueues {
         self.has_work = true;
     }
 
+    /// Makes the receive buffers, with room for `receives` of the longest packets, and posts them.
+    ///
+    /// # Errors
+    /// There is no memory, or it cannot be registered.
+    fn post_receives(&mut self, receives: u32) -> io::Result<()> {
+        if self.ep.device.has_multi_recv() && self.ep.set_min_room(MAX_PACKET).is_ok() {
+            let (count, packets) = MultiRecvPool::shape(receives);
+            self.receives = count;
+            for buffer in self.multi_recvs.make(&mut self.ep, count, packets)? {
+                self.post_multi_recv(buffer);
+            }
+            if self.receive_error.take().is_none() {
+                return Ok(());
+            }
+        }
+        self.receives = receives;
+        for _ in 0..receives {
+            let buffer = self.buffers.take(&mut self.ep)?;
+            self.post_receive(buffer);
+        }
+        Ok(())
+    }
+
     #[inline(always)]
     fn post_receive(&mut self, buffer: BufferRef) {
         let OfiQueues { ep, buffers, .. } = self;
         match buffers.post_receive(ep, buffer) {
             Ok(()) => {}
-            Err(PostError::Again) => self.keep_receive(buffer),
-            Err(PostError::Failed(e)) => self.lose_receive(buffer, e),
+            Err(PostError::Again) => self.keep_receive(ReceiveBuffer::Single(buffer)),
+            Err(PostError::Failed(e)) => self.lose_receive(ReceiveBuffer::Single(buffer), e),
+        }
+    }
+
+    fn post_multi_recv(&mut self, buffer: MultiRecvRef) {
+        match self.multi_recvs.post(&mut self.ep, buffer) {
+            Ok(()) => {}
+            Err(PostError::Again) => self.keep_receive(ReceiveBuffer::Multi(buffer)),
+            Err(PostError::Failed(e)) => self.lose_receive(ReceiveBuffer::Multi(buffer), e),
         }
     }
 
     /// The provider has no room for a receive buffer.
     #[cold]
-    fn keep_receive(&mut self, buffer: BufferRef) {
+    fn keep_receive(&mut self, buffer: ReceiveBuffer) {
         self.unposted.push(buffer);
         self.has_work = true;
     }
 
     /// The provider does not take a receive buffer.
     #[cold]
-    fn lose_receive(&mut self, buffer: BufferRef, code: c_int) {
+    fn lose_receive(&mut self, buffer: ReceiveBuffer, code: c_int) {
         log::diag!("libfabric takes no receive buffer: {}", error(code));
-        self.buffers.give_back(buffer);
+        if let ReceiveBuffer::Single(buffer) = buffer {
+            self.buffers.give_back(buffer);
+        }
         self.receives -= 1;
         if self.receives == 0 {
             self.receive_error = Some(code);

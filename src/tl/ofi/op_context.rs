@@ -9,6 +9,8 @@ use std::ffi::c_void;
 pub enum ContextKind {
     /// A packet that is to arrive in a buffer.
     Receive,
+    /// Packets that are to arrive in a buffer, one behind the other.
+    MultiRecv,
     /// A packet that is sent from a buffer.
     Send,
     /// An operation on memory of a peer.

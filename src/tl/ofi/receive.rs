@@ -9,7 +9,7 @@ use super::reorder::SeqArrival;
 use super::sender::OfiSender;
 use super::short::record_in_turn;
 use super::worker::{FailedConnect, OfiConn, OfiWorker, conn_down, with_sender};
-use super::{connect, loss, rma_completion, upkeep};
+use super::{connect, loss, multi_recv, rma_completion, upkeep};
 use crate::ctypes::*;
 use crate::sys::log;
 use crate::tl::Message;
@@ -133,10 +133,20 @@ fn take_all<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, entries: &Entries
 
 /// Handles a completion without an error. Returns the number of events.
 #[inline(always)]
-fn take<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, entry: &fi_cq_msg_entry) -> u32 {
+fn take<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, entry: &fi_cq_data_entry) -> u32 {
     // SAFETY: the context is that of an operation of the endpoint.
-    let buffer = match unsafe { EndedContext::of(entry.op_context) } {
-        Some(EndedContext::Received(buffer)) => buffer,
+    let ended = unsafe { EndedContext::of(entry.op_context) };
+    let packet = match ended {
+        // SAFETY: the receive is complete, and the buffer is posted again behind the last use of the bytes.
+        Some(EndedContext::Received(buffer)) => unsafe { buffer.packet(entry.len) },
+        Some(EndedContext::MultiRecv(buffer)) => {
+            if !multi_recv::has_packet(entry) {
+                worker.iface.post_multi_recv(buffer);
+                return 0;
+            }
+            // SAFETY: the buffer is posted again behind the last use of the bytes.
+            unsafe { buffer.packet(entry) }
+        }
         Some(EndedContext::Sent(buffer)) => {
             // SAFETY: the queue reports each operation once, by its buffer.
             unsafe { worker.iface.sent(buffer) };
@@ -148,16 +158,21 @@ fn take<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, entry: &fi_cq_msg_ent
         },
         None => return 0,
     };
-    // SAFETY: the receive is complete, and the buffer is posted again behind the last use of the bytes.
-    let packet = unsafe { buffer.packet(entry.len) };
     let count = if record_in_turn(worker, sink, packet) {
         1
     } else {
         on_packet(worker, sink.cold(), packet)
     };
     worker.failed_receives = 0;
-    if !sink.is_inherited() {
-        worker.iface.post_receive(buffer);
+    if sink.is_inherited() {
+        return count;
+    }
+    match ended {
+        Some(EndedContext::Received(buffer)) => worker.iface.post_receive(buffer),
+        Some(EndedContext::MultiRecv(buffer)) if multi_recv::is_released(entry.flags) => {
+            worker.iface.post_multi_recv(buffer);
+        }
+        _ => {}
     }
     count
 }
@@ -288,6 +303,12 @@ fn on_failed<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, failed: &FailedO
             unsafe { rma_completion::on_ended(worker, sink, op, Some(failed)) };
             return;
         }
+        Some(EndedContext::MultiRecv(buffer)) => {
+            if on_failed_receive(worker, failed) && multi_recv::is_released(failed.flags) {
+                worker.iface.post_multi_recv(buffer);
+            }
+            return;
+        }
         None => {
             log::debug!("libfabric reports {}: {detail}", fabric::error(*error));
             // A message without a completion was lost: a probe shows of which connection.
@@ -301,19 +322,28 @@ fn on_failed<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, failed: &FailedO
             worker.fail_conn(&link, status_of(*error));
         }
         None => {
-            let text = fabric::error(*error);
-            log::diag!("a packet by libfabric is dropped: {text}: {detail}");
-            worker.failed_receives += 1;
-            if worker.failed_receives > MAX_FAILED_RECEIVES {
-                return worker.die(*error);
+            if on_failed_receive(worker, failed) {
+                worker.iface.post_receive(buffer);
             }
-            // No worker sends a message that is longer than any packet.
-            if !matches!(u32::try_from(*error), Ok(FI_ETRUNC | FI_EMSGSIZE)) {
-                loss::suspect(worker);
-            }
-            worker.iface.post_receive(buffer);
         }
     }
+}
+
+/// Handles a receive that has failed. Returns whether there are to be others.
+fn on_failed_receive<P: Copy + Eq>(worker: &mut OfiWorker<P>, failed: &FailedOp) -> bool {
+    let FailedOp { error, detail, .. } = failed;
+    let text = fabric::error(*error);
+    log::diag!("a packet by libfabric is dropped: {text}: {detail}");
+    worker.failed_receives += 1;
+    if worker.failed_receives > MAX_FAILED_RECEIVES {
+        worker.die(*error);
+        return false;
+    }
+    // No worker sends a message that is longer than any packet.
+    if !matches!(u32::try_from(*error), Ok(FI_ETRUNC | FI_EMSGSIZE)) {
+        loss::suspect(worker);
+    }
+    true
 }
 
 /// Logs that an operation on a connection, by its number, has failed.
