@@ -4,94 +4,15 @@
  * time; endpoints that are opened then work. Nothing hangs, nothing crashes, nothing is lost without a word.
  */
 #define _GNU_SOURCE
-#include "check.h"
-#include "connect.h"
+#include "two_workers.h"
 
 #include <rdma/fi_errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { SECONDS = 15, ROUNDS = 40 };
+enum { ROUNDS = 40 };
 
-typedef struct {
-    ucp_worker_h worker;
-    ucp_ep_h     ep; /* to the other one */
-    unsigned     failures, failed;
-} end_t;
-
-static ucp_context_h context;
-static end_t         ends[2];
-static unsigned      delivered, lost;
-
-static const ucp_request_param_t plain = {.op_attr_mask = 0};
-static const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
-
-static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
-{
-    end_t *end = arg;
-
-    (void)ep;
-    WANT_TRUE(status == UCS_ERR_CONNECTION_RESET || status == UCS_ERR_ENDPOINT_TIMEOUT ||
-              status == UCS_ERR_UNREACHABLE);
-    end->failures++;
-    end->failed = 1;
-}
-
-static void progress(void)
-{
-    ucp_worker_progress(ends[0].worker);
-    ucp_worker_progress(ends[1].worker);
-}
-
-static int is_pending(ucs_status_ptr_t request)
-{
-    return UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS;
-}
-
-/* The status of a request that has ended, or is ended. */
-static ucs_status_t end_of(ucp_worker_h worker, ucs_status_ptr_t request)
-{
-    ucs_status_t status;
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return UCS_PTR_STATUS(request);
-    }
-    for (time_t limit = time(NULL) + SECONDS; is_pending(request) && time(NULL) < limit; progress()) {
-        ucp_request_cancel(worker, request);
-    }
-    status = ucp_request_check_status(request);
-    WANT_TRUE(status != UCS_INPROGRESS);
-    ucp_request_free(request);
-    return status;
-}
-
-static void open_worker(end_t *end)
-{
-    ucp_worker_params_t params = {.field_mask = 0};
-
-    must(ucp_worker_create(context, &params, &end->worker), "ucp_worker_create");
-}
-
-static void open_endpoint(int i)
-{
-    ends[i].failed = 0;
-    ends[i].ep     = connect_workers(ends[i].worker, ends[1 - i].worker, on_failure, &ends[i]);
-}
-
-static void close_endpoint(int i)
-{
-    ucs_status_ptr_t request = ucp_ep_close_nbx(ends[i].ep, &force);
-
-    for (time_t limit = time(NULL) + SECONDS; is_pending(request) && time(NULL) < limit;) {
-        progress();
-    }
-    WANT_TRUE(!is_pending(request));
-    if (UCS_PTR_IS_PTR(request)) {
-        ucp_request_free(request);
-    }
-}
+static unsigned delivered, lost;
 
 /* Sends a message of this many bytes: it arrives, or the sender's endpoint fails. */
 static void exchange(int from, size_t size)
@@ -120,31 +41,7 @@ static void exchange(int from, size_t size)
         lost++;
     }
     WANT_TRUE(sent == UCS_OK || a->failed);
-}
-
-static void begin(const char *rules)
-{
-    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
-
-    setenv("SOFT_OFI_RULES", rules, 1);
-    must(ucp_init(&params, NULL, &context), "ucp_init");
-    for (int i = 0; i < 2; i++) {
-        open_worker(&ends[i]);
-    }
-    for (int i = 0; i < 2; i++) {
-        open_endpoint(i);
-    }
-}
-
-static void end(void)
-{
-    for (int i = 0; i < 2; i++) {
-        close_endpoint(i);
-    }
-    for (int i = 0; i < 2; i++) {
-        ucp_worker_destroy(ends[i].worker);
-    }
-    ucp_cleanup(context);
+    WANT_TRUE(!a->failed || is_connection_lost(a));
 }
 
 static void errors(int nth, int code)
@@ -153,14 +50,11 @@ static void errors(int nth, int code)
     char                rules[64];
 
     snprintf(rules, sizeof(rules), "error_nth=%d,error_code=%d", nth, code);
-    begin(rules);
+    begin(rules, UCP_FEATURE_TAG);
     for (int round = 0; round < ROUNDS && !check_failed(); round++) {
         exchange(round % 2, sizes[round / 2 % 4]);
-        for (int i = 0; round % 2 == 1 && i < 2; i++) {
-            if (ends[i].failed) {
-                close_endpoint(i);
-                open_endpoint(i);
-            }
+        if (round % 2 == 1) {
+            replace_failed();
         }
     }
     WANT_TRUE(delivered > 0 && ends[0].failures + ends[1].failures > 0);
@@ -199,7 +93,7 @@ static void overrun_queues(void)
 
 static void all_operations(void)
 {
-    begin("error_nth=1");
+    begin("error_nth=1", UCP_FEATURE_TAG);
     exchange(0, 8);
     exchange(1, 8);
     WANT_TRUE(delivered == 0 && ends[0].failed && ends[1].failed);
@@ -209,7 +103,7 @@ static void all_operations(void)
 /* The provider of the first worker works no more: both ends fail, and another worker takes its place. */
 static void dead(void)
 {
-    begin("dies_after=60");
+    begin("dies_after=60", UCP_FEATURE_TAG);
     while (!ends[0].failed && !check_failed()) {
         exchange(0, 5000);
     }
@@ -238,7 +132,7 @@ static void dead(void)
 /* Registrations fail now and then: what cannot be registered is tried again, or a worker is not made. */
 static void registrations(void)
 {
-    begin("mr_local=1,mr_endpoint=1,mr_prov_key=1,reg_fail_nth=6");
+    begin("mr_local=1,mr_endpoint=1,mr_prov_key=1,reg_fail_nth=6", UCP_FEATURE_TAG);
     for (int round = 0; round < ROUNDS; round++) {
         exchange(round % 2, 100000);
     }
