@@ -130,7 +130,7 @@ impl Reach {
     }
 }
 
-/// Those among these [usable](usable) devices of which a worker opens an interface, preferred first: the first that
+/// Those among these [usable] devices of which a worker opens an interface, preferred first: the first that
 /// shares memory, and the first of the others.
 pub fn per_worker(usable: &[OfiDevice]) -> Vec<OfiDevice> {
     let scopes: Vec<OfiScope> = usable.iter().map(OfiDevice::scope).collect();
