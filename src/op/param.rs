@@ -246,15 +246,16 @@ pub unsafe fn start(req: *mut Request, p: &Param) -> ucs_status_ptr_t {
         let r = &mut *req;
         (r.notify, r.user_data) = (p.notify_send(), p.user_data());
         let (answered, peer) = (r.is_answered(), r.peer());
-        let now = p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL);
-        let posted = if now {
-            tx::post(req)
-        } else {
-            tx::post_deferrable(req)
+        // With NO_IMM_CMPL a message that can be sent now is complete when the call returns, as on UCX.
+        let at_once = UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL as u32 | UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32;
+        let posted = match p.mask & at_once {
+            0 => tx::post_deferrable(req),
+            _ => tx::post(req),
         };
+        let is_forced = p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL);
         match posted {
             PostResult::Done if !answered => finish(req, p, UCS_OK),
-            PostResult::Queued if now && tx::unqueue(peer, req) => {
+            PostResult::Queued if is_forced && tx::unqueue(peer, req) => {
                 drop_request(req, UCS_ERR_NO_RESOURCE)
             }
             PostResult::Done | PostResult::Queued => Request::handle(req),
