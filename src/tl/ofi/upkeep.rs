@@ -21,10 +21,10 @@ pub fn tick<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, now: u64) {
     if now < worker.next_look {
         return;
     }
-    let elapsed_connecting = now / CONNECTING_LOOK_MS != worker.next_look / CONNECTING_LOOK_MS;
     worker.next_look = now + LOOK_MS;
     drop_failed(worker, sink);
-    if elapsed_connecting {
+    if now >= worker.next_connecting_look {
+        worker.next_connecting_look = now + CONNECTING_LOOK_MS;
         ask_again(worker, now);
         expire(worker, now);
         rma_completion::end_dead(worker, sink);

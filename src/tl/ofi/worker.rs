@@ -160,6 +160,8 @@ pub struct OfiWorker<P> {
     pub timeout_ms: u64,
     /// When connections are looked at next, and peers are probed next, coarse milliseconds.
     pub next_look: u64,
+    /// When the peers that have not answered are looked at next, coarse milliseconds.
+    pub next_connecting_look: u64,
     pub next_probe: u64,
     /// The descriptor of the completion queue, if the worker may sleep.
     pub fd: Option<RawFd>,
@@ -239,6 +241,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
             keepalive_ms: params.keepalive_ms,
             timeout_ms: tuning.timeout_ms,
             next_look: now,
+            next_connecting_look: now,
             next_probe: now.saturating_add(params.keepalive_ms),
             alive: alive.ok(),
             in_memory: device.scope() == OfiScope::Memory,
