@@ -1,7 +1,8 @@
 /*
- * Access to memory of peers that fails: completions of reads and writes end with errors, keys are refused, keys are those
- * of another domain. Two workers of this process on the restricted fabric: an operation that is said to be complete was
- * executed, one whose completion was an error fails its endpoint in time; endpoints that are opened then work.
+ * Access to memory of peers that fails: completions of reads and writes end with errors, keys are refused, keys are
+ * those of another domain. Two workers of this process on the restricted fabric: an operation that is said to be
+ * complete was executed, one whose completion was an error fails its endpoint in time; endpoints that are opened then
+ * work.
  */
 #define _GNU_SOURCE
 #include "two_workers.h"

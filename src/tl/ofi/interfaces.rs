@@ -167,6 +167,18 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
     /// Has other interfaces, or sockets, connect to the peers that one cannot reach, and other interfaces to those that
     /// do not answer. Called at clock ticks.
     pub(super) fn connect_again<S: Sink<Peer = P>>(&mut self, sink: S, now: u64) {
+        if self.all().any(|iface| !iface.unanswered.is_empty()) {
+            self.replace_failed(sink);
+        }
+        if !self.others.is_empty() && now >= self.next_look {
+            self.next_look = now + Self::LOOK_MS;
+            self.look_for_late(sink, now);
+        }
+    }
+
+    /// Has other interfaces, or sockets, connect to the peers that one cannot reach.
+    #[cold]
+    fn replace_failed<S: Sink<Peer = P>>(&mut self, sink: S) {
         let failed = |iface: &mut OfiWorker<P>| {
             let index = iface.index;
             let failed = std::mem::take(&mut iface.unanswered).into_iter();
@@ -184,10 +196,6 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
                 }
                 NextPath::Known => {}
             }
-        }
-        if !self.others.is_empty() && now >= self.next_look {
-            self.next_look = now + Self::LOOK_MS;
-            self.look_for_late(sink, now);
         }
     }
 
