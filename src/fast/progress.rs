@@ -145,8 +145,8 @@ fn handle_many_rings(worker: &Worker, rx: &mut Rx, first: usize) -> u32 {
     count
 }
 
-/// Progress when flags are raised: the fast path of a worker with IB ports and nothing else to
-/// do. Without `rx` as an argument, which would be borrowed to the end of the call: the callees borrow it again.
+/// Progress when flags are raised: the fast path of a worker with IB ports and nothing else to do. Without `rx` as an
+/// argument, which would be borrowed to the end of the call: the callees borrow it again.
 ///
 /// # Safety
 /// Single-thread mode; nothing borrows the worker's `rx`.

@@ -80,6 +80,12 @@ pub fn take_signal<S: RingSink>(
 #[inline(always)]
 pub fn poll_few<P>(shm: &mut ShmWorker<P>, doorbell: &Doorbell) -> PolledRings {
     let ready = shm.rings.iter().position(|c| !c.consumer.is_empty());
+    polled(shm, doorbell, ready)
+}
+
+/// What a look has found that has seen messages in ring `ready`.
+#[inline(always)]
+fn polled<P>(shm: &mut ShmWorker<P>, doorbell: &Doorbell, ready: Option<usize>) -> PolledRings {
     // Messages of a new sender can precede the message that was found.
     if doorbell.has_new_ring() {
         return PolledRings::New;
@@ -124,17 +130,7 @@ pub fn poll_all<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>) -> u32 {
 #[inline(always)]
 pub fn poll_many<P>(shm: &mut ShmWorker<P>, doorbell: &Doorbell) -> PolledRings {
     let ready = look_at_many(shm);
-    // Messages of a new sender can precede the message that was found.
-    if doorbell.has_new_ring() {
-        return PolledRings::New;
-    }
-    match ready {
-        Some(first) => PolledRings::Ready(first),
-        None => {
-            shm.budget = 1;
-            PolledRings::Idle
-        }
-    }
+    polled(shm, doorbell, ready)
 }
 
 /// Number of a ring that has messages, if any has.
