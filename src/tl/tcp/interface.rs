@@ -49,16 +49,15 @@ impl<P: Copy + Eq> Interface for Sockets<'_, P> {
         (self.sockets).start(sink, sink.take_connects(IfaceKind::Tcp));
     }
 
-    fn tick<S: Sink<Peer = P>>(&mut self, sink: S, _context: &TlContext, _now: u64) -> u32 {
-        if sink.is_inherited() {
+    fn between_ticks<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
+        if !self.sockets.is_look_due() {
             return 0;
         }
-        let ports = self.ports.as_deref_mut();
-        let polled = self.sockets.tick(sink, &mut IbOob { sink, ports });
-        if polled.has_read_events {
-            settle(self, sink);
-        }
-        polled.count
+        look(self, sink)
+    }
+
+    fn tick<S: Sink<Peer = P>>(&mut self, sink: S, _context: &TlContext, _now: u64) -> u32 {
+        look(self, sink)
     }
 
     fn arm<S: Sink<Peer = P>>(&mut self, _sink: S) -> bool {
@@ -78,6 +77,20 @@ impl<P: Copy + Eq> Interface for Sockets<'_, P> {
     fn close<S: Sink<Peer = P>>(&mut self, sink: S, _context: &TlContext) {
         self.sockets.close(sink);
     }
+}
+
+/// Polls the sockets of a worker whose progress calls may not do so, because no connection is open.
+#[cold]
+fn look<P: Copy + Eq, S: Sink<Peer = P>>(sockets: &mut Sockets<'_, P>, sink: S) -> u32 {
+    if sink.is_inherited() {
+        return 0;
+    }
+    let ports = sockets.ports.as_deref_mut();
+    let polled = (sockets.sockets).tick(sink, &mut IbOob { sink, ports });
+    if polled.has_read_events {
+        settle(sockets, sink);
+    }
+    polled.count
 }
 
 /// Has the sockets polled further, unless there is only the listening one.

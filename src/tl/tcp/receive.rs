@@ -5,6 +5,7 @@ use super::receiver::{Buffered, PIECE, TcpReceiver};
 use super::stream::ReadError;
 use super::worker::{LISTENER, TIMER, TcpWorker};
 use super::{accept, bulk, connect};
+use crate::sys::clock;
 use crate::sys::epoll::SocketEvent;
 use crate::sys::log;
 use crate::tl::Lane;
@@ -28,6 +29,13 @@ const MIN_SHARE: u32 = 16;
 /// While the listed connections are enough for a whole portion, one of so many polls calls `epoll_wait`, which reports
 /// each of them again for some 100 ns.
 const ASK_EVERY: u32 = 8;
+
+/// Nanoseconds between two polls of the sockets of a worker whose progress calls do not poll them, because no connection
+/// is open: a peer that connects does not wait for the kernel's tick, of up to 10 ms, and an idle worker polls them for
+/// less than a hundredth of its time.
+const LOOK_NS: u64 = 100_000;
+/// One of so many clock reads of such a worker reads the precise clock.
+const READ_EVERY: u32 = 8;
 
 /// What a poll of the sockets has found.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,11 +83,18 @@ impl<P: Copy + Eq> TcpWorker<P> {
         }
     }
 
-    /// Polls the sockets at a clock tick, with what this progress call's portion has left.
+    /// Whether this clock read polls the sockets although the coarse clock has not advanced.
+    pub fn is_look_due(&mut self) -> bool {
+        self.reads = self.reads.wrapping_add(1);
+        self.reads % READ_EVERY == 0 && clock::monotonic_ns() - self.looked_at >= LOOK_NS
+    }
+
+    /// Polls the sockets at a clock read, with what this progress call's portion has left.
     #[cold]
     #[inline(never)]
     pub fn tick<S: Sink<Peer = P>>(&mut self, sink: S, oob: &mut impl OobSink) -> TcpPolled {
         let polled = poll(self, sink, oob);
+        self.looked_at = clock::monotonic_ns();
         // There may be no other poll of the sockets before the next tick.
         self.portion = PORTION;
         polled

@@ -70,6 +70,10 @@ pub struct TcpWorker<P> {
     pub portion: u32,
     /// Polls since the last `epoll_wait`: the listed connections had enough work for them.
     pub unasked: u32,
+    /// Calls of [`is_look_due`](Self::is_look_due), wraps.
+    pub reads: u32,
+    /// When a clock read last polled the sockets, nanoseconds.
+    pub looked_at: u64,
     /// Result of the last `epoll_wait`; kept for reuse of its memory.
     pub events: Vec<SocketEvent>,
     /// Connections that are not open yet.
@@ -121,6 +125,8 @@ impl<P: Copy> TcpWorker<P> {
             behind: VecDeque::new(),
             portion: 0,
             unasked: 0,
+            reads: 0,
+            looked_at: 0,
             events: Vec::new(),
             unsettled: 0,
             half_open: Vec::new(),
