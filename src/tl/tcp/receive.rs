@@ -30,9 +30,9 @@ const MIN_SHARE: u32 = 16;
 /// each of them again for some 100 ns.
 const ASK_EVERY: u32 = 8;
 
-/// Nanoseconds between two polls of the sockets of a worker whose progress calls do not poll them, because no connection
-/// is open: a peer that connects does not wait for the kernel's tick, of up to 10 ms, and an idle worker polls them for
-/// less than a hundredth of its time.
+/// Nanoseconds between two polls of the sockets of a worker whose progress calls do not poll them, because no
+/// connection is open: a peer that connects does not wait for the kernel's tick, of up to 10 ms, and an idle worker
+/// polls them for less than a hundredth of its time.
 const LOOK_NS: u64 = 100_000;
 /// One of so many clock reads of such a worker reads the precise clock.
 const READ_EVERY: u32 = 8;
