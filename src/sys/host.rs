@@ -2,9 +2,11 @@
 
 use crate::sys::clock;
 use crate::sys::sync::OnceLock;
+use fnv::FnvHasher;
 use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::CStr;
+use std::hash::Hasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Identifiers by which two processes decide whether they can share memory.
@@ -95,10 +97,9 @@ pub fn soft_limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
 
 fn host_hash() -> u64 {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    // FNV-1a: the boot id is random already, its 36 characters only need folding to 64 bits.
-    id.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| {
-        (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    let mut hasher = FnvHasher::default();
+    hasher.write(&id);
+    hasher.finish()
 }
 
 fn namespace(kind: &str) -> u32 {

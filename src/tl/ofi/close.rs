@@ -4,6 +4,7 @@
 //! each peer acknowledges the end of its connection, or ends it too.
 
 use super::bindings::fi_cq_data_entry;
+use super::conn::with_sender;
 use super::ended_context::EndedContext;
 use super::endpoint::{BATCH, Completed};
 use super::interfaces::OfiInterfaces;
@@ -11,7 +12,7 @@ use super::multi_recv;
 use super::packet::{BYE, BYE_ACK, PacketHdr, RESET, bare};
 use super::sender::OfiSender;
 use super::tx_link::OfiTxLink;
-use super::worker::{OfiWorker, with_sender};
+use super::worker::OfiWorker;
 use crate::sys::clock;
 use crate::tl::Lane;
 use crate::tl::interface::LINGER_MS;

@@ -4,9 +4,11 @@
 //! once, grants one in return.
 
 use super::address::{OfiLocator, OfiTarget};
+use super::conn::OfiConn;
+use super::hello::{HelloAge, PendingHello};
 use super::packet::{self, Grant, PacketHdr, RESET, bare};
 use super::tx_link::OfiTxLink;
-use super::worker::{HelloAge, OfiConn, OfiWorker, PendingHello, lane_up};
+use super::worker::{OfiWorker, lane_up};
 use crate::ctypes::*;
 use crate::sys::log;
 use crate::tl::LaneTarget;

@@ -5,9 +5,11 @@
 //! is as good as one in time: both connections receive, and the lane goes through the one that was open first.
 
 use super::address::{MAX_INTERFACES, OfiLocators, OfiPath};
+use super::conn::OfiConn;
 use super::connect;
 use super::context::{OfiContext, OfiShared};
-use super::worker::{FailedConnect, HelloAge, OfiConn, OfiWorker, lane_up};
+use super::hello::{FailedConnect, HelloAge};
+use super::worker::{OfiWorker, lane_up};
 use crate::ctypes::*;
 use crate::sys::log;
 use crate::tl::LaneTarget;

@@ -3,8 +3,9 @@
 //! Each peer is asked how many packets it has sent. The connection of which so many do not arrive, or whose peer does
 //! not answer, has lost one, and fails at both ends.
 
+use super::conn::LossCheck;
 use super::packet::{CHECK, Grant, PacketHdr, RESET, SENT, bare};
-use super::worker::{LossCheck, OfiWorker};
+use super::worker::OfiWorker;
 use crate::ctypes::UCS_ERR_CONNECTION_RESET;
 use crate::sys::{clock, log};
 

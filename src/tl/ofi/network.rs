@@ -3,10 +3,10 @@
 use super::address::{OfiLocator, OfiLocators, OfiTarget};
 use super::context::OfiContext;
 use super::device::OfiDevice;
+use super::fabric_hash::fabric_hash;
 use super::info;
 use super::interfaces::OfiInterfaces;
 use super::sender::OfiSender;
-use super::worker::fabric_hash;
 use crate::options::Options;
 use crate::tl::address::WorkerAddress;
 use crate::tl::iface_params::IfaceParams;

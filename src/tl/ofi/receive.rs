@@ -1,14 +1,16 @@
 //! Completions: packets that have arrived, and sends that have ended.
 
 use super::bindings::*;
+use super::conn::{OfiConn, conn_down, with_sender};
 use super::ended_context::EndedContext;
 use super::endpoint::{BATCH, Completed, Entries, FailedOp};
 use super::fabric;
+use super::hello::FailedConnect;
 use super::packet::*;
 use super::reorder::SeqArrival;
 use super::sender::OfiSender;
 use super::short::record_in_turn;
-use super::worker::{FailedConnect, OfiConn, OfiWorker, conn_down, with_sender};
+use super::worker::OfiWorker;
 use super::{connect, loss, multi_recv, rma_completion, upkeep};
 use crate::ctypes::*;
 use crate::sys::log;

@@ -73,7 +73,7 @@ pub fn end_failed<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
 /// read any more: nothing may be reported of them.
 pub fn end_dead<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
     let is_mute = worker.is_dead;
-    let is_over = |(_, conn): (usize, &super::worker::OfiConn<S::Peer>)| {
+    let is_over = |(_, conn): (usize, &super::conn::OfiConn<S::Peer>)| {
         let waits = conn.peer.is_none() && conn.link.rma.outstanding() > 0;
         (waits && (is_mute || conn.is_dead())).then(|| conn.link.clone())
     };

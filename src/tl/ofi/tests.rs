@@ -3,11 +3,11 @@
 use super::address::{
     Liveness, MAX_INTERFACES, OfiLocator, OfiLocators, OfiPath, OfiSection, OfiTarget,
 };
+use super::conn::OfiConn;
 use super::endpoint::MAX_NAME;
 use super::packet::{self, Accept, Grant, HELLO, Hello, PROBE, PacketHdr, RECORD, SENT, bare};
 use super::sender::OfiSender;
 use super::tx_link::OfiTxLink;
-use super::worker::OfiConn;
 use crate::tl::Message;
 use proptest::prelude::*;
 

@@ -1,11 +1,12 @@
 //! What is due at a clock tick: failed peers, peers that do not answer, probes.
 
 use super::connect::{ask_again, end, reset};
+use super::hello::{FailedConnect, HelloAge};
 use super::loss;
 use super::packet::{PROBE, bare};
 use super::rma_completion;
 use super::tx_link::OfiTxLink;
-use super::worker::{FailedConnect, HelloAge, OfiWorker};
+use super::worker::OfiWorker;
 use crate::ctypes::*;
 use crate::sys::log;
 use crate::tl::sink::Sink;
@@ -125,7 +126,7 @@ fn probe<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
 /// Probes every open connection.
 #[cold]
 pub fn probe_all<P: Copy + Eq>(worker: &mut OfiWorker<P>) {
-    let open = |(_, conn): (usize, &super::worker::OfiConn<P>)| {
+    let open = |(_, conn): (usize, &super::conn::OfiConn<P>)| {
         let to = conn.remote.filter(|_| !conn.is_broken)?;
         Some((conn.link.clone(), bare(to, PROBE, 0)))
     };

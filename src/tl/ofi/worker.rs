@@ -1,12 +1,15 @@
 //! An interface of a worker: its endpoint, and its connections.
 
 use super::address::{Liveness, OfiLocator};
+use super::conn::{LossCheck, OfiConn};
 use super::context::OfiTuning;
 use super::device::{OfiDevice, OfiScope};
 use super::fabric;
+use super::fabric_hash::fabric_hash;
+use super::hello::FailedConnect;
 use super::iface::OfiIface;
 use super::mr::{OfiDomain, OfiMrCache};
-use super::packet::{self, Grant};
+use super::packet::Grant;
 use super::registry::OfiRegistry;
 use super::reorder::OfiReorder;
 use super::sender::OfiSender;
@@ -24,101 +27,6 @@ use std::ffi::c_int;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-
-/// A connection with a peer, in both directions.
-pub struct OfiConn<P> {
-    /// `None`: the peer has failed or closed; the connection waits for the end of what it has sent.
-    pub peer: Option<P>,
-    /// The peer, failed or not, as long as operations on its memory are outstanding.
-    pub of: P,
-    pub uid: u64,
-    pub link: Arc<OfiTxLink>,
-    /// The peer's address, which is inserted as long as the connection exists.
-    pub name: Arc<[u8]>,
-    /// Key that packets to this end have to carry.
-    pub key: u64,
-    /// The peer's end; `None` until the peer has answered.
-    pub remote: Option<Grant>,
-    /// When it was begun, coarse milliseconds.
-    pub begun: u64,
-    /// Key of the lock that the peer holds as long as it lives, if this process sees it.
-    pub lock: Option<u64>,
-    pub order: OfiReorder,
-    /// It is listed in [`OfiWorker::broken`], or was.
-    pub is_broken: bool,
-    /// The peer has ended the connection, or has acknowledged its end.
-    pub has_ended: bool,
-    /// The request to connect, until the peer has answered.
-    pub request: Option<Box<PendingHello>>,
-    pub loss: LossCheck,
-}
-
-/// What a connection waits for behind a loss.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LossCheck {
-    /// Nothing: no packet of it is known to be lost.
-    #[default]
-    None,
-    /// The peer's answer. It was asked so often, and is to be asked again at `next`.
-    Answer { asked: u32, next: u64 },
-    /// All packets before `number`, until `end`.
-    Packets { number: u32, end: u64 },
-}
-
-/// How long a request to connect has not been answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HelloAge {
-    /// Not for long.
-    Recent,
-    /// For so long that the next interface connects, too.
-    Late,
-    /// So long, and the lane goes another way meanwhile, which the log says.
-    Replaced,
-    /// The time to answer is over, and the connection counts as failed. A late answer is as good as one in time for
-    /// what the peer sends.
-    Expired,
-}
-
-/// A request to connect that the peer has not answered.
-pub struct PendingHello {
-    pub packet: Vec<u8>,
-    /// When it is sent again, coarse milliseconds, and the interval after that.
-    pub again: u64,
-    pub interval: u64,
-    /// Why the peer cannot be reached, as far as the provider has said; empty: it has not.
-    pub obstacle: String,
-    pub age: HelloAge,
-}
-
-/// A connection that has failed before the peer has answered, or that it has not answered in time: it has carried
-/// nothing.
-pub struct FailedConnect<P> {
-    pub peer: P,
-    pub uid: u64,
-    pub status: ucs_status_t,
-    pub obstacle: String,
-}
-
-impl<P> OfiConn<P> {
-    /// This end, as the peer may use it.
-    pub fn grant(&self) -> Grant {
-        Grant {
-            conn: self.link.conn,
-            key: self.key,
-        }
-    }
-
-    /// Whether the peer has not answered the request to connect in time.
-    pub fn has_expired(&self) -> bool {
-        let request = self.request.as_ref();
-        request.is_some_and(|request| request.age == HelloAge::Expired)
-    }
-
-    /// Whether the peer's process has ended, as far as its lock shows it.
-    pub fn is_dead(&self) -> bool {
-        self.lock.is_some_and(|key| !liveness_lock::is_held(key))
-    }
-}
 
 /// An interface of a worker. Used by the progress thread only. `P` names a peer.
 pub struct OfiWorker<P> {
@@ -451,58 +359,4 @@ pub fn lane_up<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, number: u32) {
     {
         log::trace!("worker {:#x} has a lane already", conn.uid);
     }
-}
-
-/// The connection with a peer has ended, of which this is the sending half: the peer fails, unless its lane goes
-/// another way.
-#[cold]
-pub fn conn_down<S: Sink>(sink: S, peer: S::Peer, link: &Arc<OfiTxLink>, status: ucs_status_t) {
-    let is_other = |lane: &mut Lane| match lane {
-        Lane::Ofi(sender) => !Arc::ptr_eq(&sender.link, link),
-        _ => true,
-    };
-    if sink.with_lane(peer, is_other) != Some(true) {
-        sink.lane_down(peer, status);
-    }
-}
-
-/// Calls `act` with the sender to a peer, under the peer's lock. `None`: there is none.
-pub fn with_sender<S: Sink, R>(
-    sink: S,
-    peer: S::Peer,
-    act: impl FnOnce(&mut OfiSender) -> R,
-) -> Option<R> {
-    let called = sink.with_lane(peer, |lane| match lane {
-        Lane::Ofi(sender) => Some(act(sender)),
-        _ => None,
-    });
-    called.flatten()
-}
-
-/// Hash of what two workers have in common that reach each other by this device (FNV-1a).
-pub fn fabric_hash(device: &OfiDevice) -> u64 {
-    let place = host::place();
-    let where_valid = match device.scope() {
-        OfiScope::Memory => [
-            place.host,
-            place.pid_ns.into(),
-            liveness_lock::place().into(),
-        ],
-        OfiScope::Loopback | OfiScope::Link => [place.host, place.net_ns.into(), 0],
-        OfiScope::Fabric => [0; 3],
-    };
-    let ep = device.ep();
-    let numbers = [
-        packet::VERSION.into(),
-        ep.protocol.into(),
-        device.address_format().into(),
-        where_valid[0],
-        where_valid[1],
-        where_valid[2],
-    ];
-    let bytes = numbers.iter().flat_map(|n: &u64| n.to_le_bytes());
-    let all = device.provider.bytes().chain(bytes);
-    all.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
