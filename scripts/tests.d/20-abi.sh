@@ -9,6 +9,9 @@ step 300 "abi: symbols, layouts, constants" c_tests/abi/run build/prefix/lib/lib
 step 120 "headers for generators of bindings: bindgen" c_tests/abi/bindings.py build/prefix/include \
     build/ucx-1.22/include
 step 300 "consumers: pkg-config and CMake, C and C++" c_tests/consumer/run build/prefix
+step 120 "two UCXs in one process: a genuine UCT beside this library" scripts/leaves-nothing c_tests/two_ucx/run \
+    build/prefix/lib/libucp.so.0 /usr/include:/usr/lib/x86_64-linux-gnu:/usr/bin \
+    build/ucx-1.22/include:build/ucx-1.22/lib:build/ucx-1.22/bin
 step 120 "examples: built against the prefix, and run" scripts/leaves-nothing make -s -C examples check \
     PREFIX="$PWD/build/prefix" \
     OUT="$PWD/build/examples" CFLAGS="-O2 -Wall -Wextra -Werror"

@@ -8,7 +8,7 @@ use crate::engine::context::{Context, ContextParams, Policy};
 use crate::engine::request::REQUEST_SIZE;
 use crate::options::Options;
 use crate::proto::resources;
-use crate::sys::{fork, host, log, mem_monitor, memtype_cache, process_monitor};
+use crate::sys::{fork, host, log, mem_monitor, memtype_cache, other_ucx, process_monitor};
 use crate::tl::cm::deferred_close;
 use crate::tl::lane_info;
 use std::ffi::c_uint;
@@ -73,6 +73,11 @@ pub unsafe extern "C" fn ucp_init_version(
         VERSION.2,
         host::library_path()
     );
+    if log::enabled(log::LogLevel::Info) {
+        for path in other_ucx::paths() {
+            log::info!("another UCX is in this process: {path}");
+        }
+    }
     // SAFETY: the caller's structure.
     let params = unsafe { read_params(params, api_minor_version) };
     if params.features == 0 {

@@ -3,13 +3,19 @@
 use crate::ctypes::*;
 use crate::sys::arch::variadic;
 use crate::sys::log::{self, handlers};
+use crate::sys::other_ucx;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::mem::MaybeUninit;
 
 /// Adds a handler, which gets each line of the log ahead of those added earlier and of the one that prints.
+///
+/// A genuine libucs adds its own one that prints when it is loaded: this library's stands for it, or each line would
+/// appear twice.
 #[unsafe(no_mangle)]
 pub extern "C" fn ucs_log_push_handler(handler: ucs_log_func_t) {
-    handlers::push(handler);
+    if !handler.is_some_and(|handler| other_ucx::prints(handler as usize)) {
+        handlers::push(handler);
+    }
 }
 
 /// Takes the handler away that was added last; without any, nothing is printed.

@@ -15,7 +15,6 @@
 //! Not reported: system calls that a program makes without libc; libraries that are closed (see [`may_be_closed`]);
 //! changes of a file behind a mapping (`ftruncate`, `fallocate`). With a genuine libucm: `shmat` with `SHM_REMAP`.
 
-mod dl_objects;
 mod events;
 mod hooks;
 mod libucm;
@@ -25,14 +24,15 @@ mod trampoline;
 use super::fork::{Lock, Mutex};
 use crate::ctypes::UCM_EVENT_VM_UNMAPPED;
 use crate::options::{HookMode, Options};
-use crate::sys::log;
 use crate::sys::sync::OnceLock;
+use crate::sys::{dl_objects, log};
 use patch::PatchedEntries;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use dl_objects::may_be_closed;
-pub use events::{EventRing, UnmapEvent, VaRange};
+pub use crate::sys::dl_objects::may_be_closed;
+pub use crate::sys::va_range::VaRange;
+pub use events::{EventRing, UnmapEvent};
 
 #[cfg(not(loom))]
 static RING: EventRing = EventRing::new();

@@ -7,7 +7,8 @@
 //! They report twice. Before the call, so that a thread that gets the same addresses afterwards does not find the old
 //! registration; after it, for registrations made in between.
 
-use super::events::{UnmapEvent, VaRange};
+use super::events::UnmapEvent;
+use crate::sys::va_range::VaRange;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 

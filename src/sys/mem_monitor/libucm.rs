@@ -1,9 +1,9 @@
 //! A genuine libucm in this process: it hooks the memory functions for the UCX that it belongs to, and notifies us as
 //! well.
 
-use super::dl_objects::{self, LoadedObject};
 use super::hooks;
 use crate::ctypes::{UCM_EVENT_VM_UNMAPPED, UCS_OK, ucs_status_t};
+use crate::sys::dl_objects::{self, LoadedObject};
 use std::ffi::{c_int, c_void};
 
 /// Event of unmapped addresses (`ucm_event_t.vm_unmapped`).

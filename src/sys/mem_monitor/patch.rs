@@ -4,10 +4,10 @@
 //! code does the same (Open MPI's memory/patcher, libucm), before us or after us. If an entry has a jump already, our
 //! hook continues to its target, so that the other code is still called. A later change is noticed by `check`.
 
-use super::dl_objects::{self, LoadedObject};
 use super::hooks::{self, OrigFn};
 use super::trampoline::{TrampolinePage, write_code};
 use crate::sys::arch::code::{self, BLOCK, Block};
+use crate::sys::dl_objects::{self, LoadedObject};
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::Ordering;
 

@@ -1,6 +1,6 @@
 //! Objects that the dynamic loader has loaded: lookup by address and name, and whether one may be unloaded.
 
-use super::events::VaRange;
+use super::va_range::VaRange;
 use std::ffi::{CStr, CString, c_int, c_void};
 
 /// A loaded object, as `dl_iterate_phdr` describes it.
