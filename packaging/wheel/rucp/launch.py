@@ -63,7 +63,7 @@ def find(program: str) -> str:
 def preload(library: Path) -> str:
     """The value of LD_PRELOAD: the library, then what the user preloads."""
     if re.search(r"[\s:$]", str(library)):
-        raise LaunchError(f"the dynamic loader cannot preload {library}: its path has a space, a colon or a dollar sign")
+        raise LaunchError(f"LD_PRELOAD cannot name {library}: its path has a space, a colon or a dollar sign")
     before = os.environ.get("LD_PRELOAD")
     return f"{library}:{before}" if before else str(library)
 
