@@ -195,6 +195,7 @@ static void first_rules(bed_t *bed, const case_t *c)
 
     meet(bed, mode_of(c->handles_errors));
     talk(bed, c->talks);
+    stand_still(bed, first);
     if (first != NULL) {
         close = begin_close(c->server_first ? accepted : client.ep, &ended[0], 0);
         rule(first, "C2", "%s: close: %s", c->name, ptr_status_name(close));
@@ -235,6 +236,7 @@ static void crossing_rules(bed_t *bed, const case_t *c, uint32_t flags_of_server
 
     meet(bed, mode_of(c->handles_errors));
     talk(bed, c->talks);
+    stand_still(bed, bed->a);
     if (bed->a != NULL) {
         close[0] = begin_close(client.ep, &ended[0], 0);
         progress_alone(bed->topology == TOPOLOGY_SELF ? &(side_t){.worker = bed->a->worker} : bed->a);

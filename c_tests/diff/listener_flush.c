@@ -117,6 +117,7 @@ static void early_flush_rules(bed_t *bed, answer_t answer, int messages)
 
     serve(bed, &server, AF_INET, 0);
     request_client(bed, &clients[0]);
+    stand_still(bed, bed->a);
     if (bed->a != NULL) {
         send_messages(messages);
         flush = ucp_ep_flush_nbx(clients[0].ep, &no_fields);
@@ -174,6 +175,7 @@ static void idle_close_rules(bed_t *bed)
 
     serve(bed, &server, AF_INET, 0);
     meet(bed, 0);
+    stand_still(bed, bed->a);
     if (bed->a != NULL) {
         close = ucp_ep_close_nbx(clients[0].ep, &no_fields);
         all   = ucp_worker_flush_nbx(bed->a->worker, &no_fields);
@@ -199,6 +201,7 @@ static void busy_close_rules(bed_t *bed, int forced)
     for (int i = 0; i <= forced; i++) {
         meet(bed, i);
     }
+    stand_still(bed, bed->a);
     if (bed->a != NULL) {
         send_messages(MANY);
         close = ucp_ep_close_nbx(clients[0].ep, &no_fields);

@@ -240,6 +240,17 @@ static inline void go_on(bed_t *bed)
     }
 }
 
+/* A barrier. The end that is not `acts` makes no progress call any more when the other one has passed it. */
+static inline void stand_still(bed_t *bed, const side_t *acts)
+{
+    if (acts != NULL) {
+        bed_sync(bed);
+    } else {
+        go_on(bed);
+        wait_without_progress(bed);
+    }
+}
+
 /* --- the program --- */
 
 /*

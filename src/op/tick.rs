@@ -32,7 +32,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
     }
     rx.last_failure_check = now;
     if is_crowded || liveness::is_due(rx, now) {
-        liveness::fail_dead_peers(worker, rx, now);
+        fail_dead_peers(worker, rx, now);
     }
     rx.tl.free_rings(sink::cold(worker));
     close_grace::tick(worker);
@@ -40,4 +40,14 @@ pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
     detach::progress(worker, rx);
     release::sweep(worker, rx);
     count
+}
+
+/// Fails the peers that are dead, after the messages that they have sent. `now`: coarse milliseconds.
+pub fn fail_dead_peers(worker: &Worker, rx: &mut Rx, now: u64) {
+    let dead = liveness::dead_peers(worker, rx, now);
+    if !dead.is_empty() {
+        // A peer may have taken a ring, sent its messages and died since this progress call has polled.
+        rx.tl.accept_rings(&worker.tl, sink::cold(worker));
+        liveness::fail(worker, rx, dead);
+    }
 }

@@ -50,10 +50,10 @@ pub fn is_due(rx: &Rx, now: u64) -> bool {
     now >= rx.liveness.next_round
 }
 
-/// Fails the peers that are dead; those whose messages still wait in a ring fail in the next round, which is then due.
-/// `now`: coarse milliseconds.
-pub fn fail_dead_peers(worker: &Worker, rx: &mut Rx, now: u64) {
-    for peer in dead_peers(worker, rx, now) {
+/// Fails peers that [`dead_peers`] has found; those whose messages still wait in a ring fail in the next round, which
+/// is then due. Rings that a peer has taken were accepted since it was found dead.
+pub fn fail(worker: &Worker, rx: &mut Rx, dead: Vec<PeerRef>) {
+    for peer in dead {
         // Messages sent before the peer died are still in its ring. They are handled in the order of all senders, and
         // the failure follows them.
         if rx.tl.shm.has_messages_of(peer) {
@@ -65,8 +65,8 @@ pub fn fail_dead_peers(worker: &Worker, rx: &mut Rx, now: u64) {
     }
 }
 
-/// Peers whose processes or workers have ended without a disconnect.
-fn dead_peers(worker: &Worker, rx: &mut Rx, now: u64) -> Vec<PeerRef> {
+/// Peers whose processes or workers have ended without a disconnect. `now`: coarse milliseconds.
+pub fn dead_peers(worker: &Worker, rx: &mut Rx, now: u64) -> Vec<PeerRef> {
     process_monitor::poll();
     let peers = reachable_peers(worker, rx);
     let waited_for = waited_for(worker);

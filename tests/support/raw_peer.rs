@@ -21,6 +21,7 @@ pub struct RawPeer {
     memory: Vec<u8>,
     /// A child that sleeps, a copy of this process: it has the same memory and the same descriptors.
     pid: libc::pid_t,
+    is_alive: bool,
 }
 
 impl RawPeer {
@@ -46,12 +47,24 @@ impl RawPeer {
             inbox,
             memory,
             pid,
+            is_alive: true,
         }
     }
 
     /// The address of its memory.
     pub fn memory(&self) -> u64 {
         self.memory.as_ptr() as u64
+    }
+
+    /// Ends the process.
+    pub fn kill(&mut self) {
+        if std::mem::take(&mut self.is_alive) {
+            // SAFETY: the child of this structure, waited for once.
+            unsafe {
+                libc::kill(self.pid, libc::SIGKILL);
+                libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+            }
+        }
     }
 
     /// Writes a word into the first ring that it reads.
@@ -156,10 +169,6 @@ impl RawPeer {
 
 impl Drop for RawPeer {
     fn drop(&mut self) {
-        // SAFETY: the child of this structure, waited for once.
-        unsafe {
-            libc::kill(self.pid, libc::SIGKILL);
-            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
-        }
+        self.kill();
     }
 }

@@ -1,7 +1,7 @@
 //! Accepts the connections of peers.
 
 use super::hello::Hello;
-use super::socket;
+use super::socket::{self, Socket};
 use super::worker::{ShmtestRxConn, ShmtestWorker};
 use crate::ctypes::*;
 use crate::sys::{clock, log};
@@ -40,29 +40,30 @@ pub fn accept<P: Copy + Eq>(worker: &mut ShmtestWorker<P>) {
     }
 }
 
-/// The peer of a connection whose first packet this is. `None`: it is no hello to this worker.
+/// The peer of a connection by `socket` whose first packet this is. `None`: it is no hello to this worker.
 pub fn peer_of<S: Sink>(
     worker: &ShmtestWorker<S::Peer>,
     sink: S,
+    socket: &Socket,
     packet: &[u8],
 ) -> Option<S::Peer> {
     let Some(hello) = Hello::parse(packet, worker.uid, &worker.own) else {
         log::diag!("a connection by shmtest is closed: its hello is not for this worker");
         return None;
     };
-    end_former(worker, sink, hello.from);
+    end_former(worker, sink, socket, hello.from);
     let peer = sink.peer(hello.from, LaneTarget::Shmtest(hello.back()))?;
     sink.incoming_up(peer);
     Some(peer)
 }
 
-/// A worker that connects again has given up its former connection, and this side's.
-fn end_former<S: Sink>(worker: &ShmtestWorker<S::Peer>, sink: S, uid: u64) {
+/// A worker that connects again, by `socket`, has given up its former connection, and this side's. One that has ended
+/// has closed this side's, too, but its connection is still read to the end.
+fn end_former<S: Sink>(worker: &ShmtestWorker<S::Peer>, sink: S, socket: &Socket, uid: u64) {
     let rx = worker.rx.iter().filter_map(|conn| conn.peer);
-    let tx = worker
-        .tx
-        .iter()
-        .filter(|conn| socket::has_ended(&conn.link.socket));
+    // In this order: a worker that ends closes the connections that it has made first.
+    let tx = (worker.tx.iter())
+        .filter(|conn| socket::has_ended(&conn.link.socket) && !socket::is_hung_up(socket));
     for peer in rx.chain(tx.map(|conn| conn.peer)) {
         if sink.uid(peer) == uid && !sink.has_failed(peer) {
             log::debug!("worker {uid:#x} has lost its connection: ended here");

@@ -53,7 +53,7 @@ fn read<S: Sink>(
         };
         match conn.peer {
             None => {
-                let peer = accept::peer_of(worker, sink, packet).ok_or(Ended)?;
+                let peer = accept::peer_of(worker, sink, &conn.socket, packet).ok_or(Ended)?;
                 worker.rx[i].peer = Some(peer);
             }
             Some(peer) => deliver(sink, peer, packet)?,

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::sys::descriptor::OwnedDescriptor;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
@@ -95,4 +96,11 @@ pub fn receive<'a>(socket: &Socket, buffer: &'a mut [u8]) -> Received<'a> {
 /// Whether the peer has closed a connection on which it sends nothing.
 pub fn has_ended(socket: &Socket) -> bool {
     !matches!(receive(socket, &mut [0]), Received::Nothing)
+}
+
+/// Whether the peer has closed a connection, whose packets may still be read.
+pub fn is_hung_up(socket: &Socket) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::empty())];
+    poll(&mut fds, Some(&Timespec::default()))
+        .is_ok_and(|_| fds[0].revents().contains(PollFlags::HUP))
 }

@@ -90,6 +90,7 @@ fn a_hello_is_for_one_worker() {
 #[test]
 fn records_wait_for_room_and_arrive_in_order() {
     let (mut sender, socket) = connection();
+    assert!(!socket::is_hung_up(&socket));
     let mut sent = 0;
     while sender.has_room(MAX_BCOPY) {
         assert!(send(&mut sender, sent, MAX_BCOPY), "there was room");
@@ -111,6 +112,7 @@ fn sent_records_outlive_the_connection() {
     assert!(send(&mut sender, 1, 100) && send(&mut sender, 2, 100) && sender.is_drained());
     drop(sender);
     let socket = socket::accept(&listener).unwrap();
+    assert!(socket::is_hung_up(&socket), "unread bytes or not");
     assert!(next(&socket, 100) == Some(1) && next(&socket, 100) == Some(2));
     assert!(matches!(socket::receive(&socket, &mut [0]), Received::End));
 }
