@@ -157,7 +157,7 @@ def instructions(path):
 def check_same(old, new):
     before, after = instructions(old), instructions(new)
     differing = {name: (was, after.get(name)) for name, was in before.items()
-                 if not repeats(was, after.get(name, 0))}
+                 if not repeats(name, was, after.get(name, 0))}
     if differing or not before:
         fail(f"instructions do not repeat: {differing}")
     print(f"{len(before)} counts repeat")

@@ -17,10 +17,12 @@ def more_is_better(unit):
     return unit in MORE_IS_BETTER
 
 
-def repeats(then, now):
-    """Whether two counts of instructions are the same: once in hundreds of operations a timer makes a library do a
-    little more (it reads the clock), and how often that happens during a count depends on the machine's speed."""
-    return math.isclose(then, now, rel_tol=0.01, abs_tol=2)
+def repeats(name, then, now):
+    """Whether two counts of instructions of this figure are the same: once in hundreds of operations a timer makes a
+    library do a little more (it reads the clock), and how often that happens during a count depends on the machine's
+    speed. With 64 senders the operation with the fewest instructions, that of the sender whose ring is polled first,
+    is counted once in a run: sometimes that count has the timer's work, 4 % more."""
+    return math.isclose(then, now, rel_tol=0.06 if " of 64 " in name else 0.01, abs_tol=2)
 
 
 @dataclass
@@ -113,7 +115,7 @@ class Results:
             # A machine that is slower today slows the others down as well: then the ratio does not change.
             beside = 1 if exact or not ahead or not ahead_then else ahead_then / ahead
             limit = 1.005 if exact else 1 + threshold
-            if series.unit == "instructions" and repeats(then, now):
+            if series.unit == "instructions" and repeats(series.name, then, now):
                 continue
             if factor > limit and (exact or beside > limit or not ahead):
                 worse.append((series, then))
