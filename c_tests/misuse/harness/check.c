@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Time limit of a case, or of one step of it. */
 #define CASE_SECONDS 20
 
 /* Of the current case; in its own process. */
@@ -47,9 +48,14 @@ const char *status_text(ucs_status_t status)
     return text;
 }
 
-static void case_run(const case_t *test)
+void check_restart_limit(void)
 {
     alarm(CASE_SECONDS);
+}
+
+static void case_run(const case_t *test)
+{
+    check_restart_limit();
     test->run();
     if (checks == 0) {
         printf("    checked nothing\n");

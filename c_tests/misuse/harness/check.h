@@ -63,6 +63,8 @@ void check(const char *file, int line, const char *what, int fine, const char *g
 #define INVALID UCS_ERR_INVALID_PARAM
 
 const char *status_text(ucs_status_t status);
+/* Restarts the time limit of the case: a step of it has ended. For cases that start many processes. */
+void check_restart_limit(void);
 
 /* --- objects to misuse (fixture.c) --- */
 
