@@ -20,7 +20,8 @@ use rustix::mm::MapFlags;
 use std::ffi::c_void;
 use std::sync::Mutex;
 use ucp::sys::mapping::Mapping;
-use ucp::sys::mem_monitor::{VaRange, page_size};
+use ucp::sys::mem_monitor::page_size;
+use ucp::sys::va_range::VaRange;
 
 /// The ways to unmap an address and map other memory there.
 const METHODS: [&str; 8] = [

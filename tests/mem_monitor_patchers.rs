@@ -18,8 +18,9 @@ use remap::{
 };
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
-use ucp::sys::mem_monitor::{VaRange, page_size};
+use ucp::sys::mem_monitor::page_size;
 use ucp::sys::regcache::RegCache;
+use ucp::sys::va_range::VaRange;
 
 static REPORTS: AtomicBool = AtomicBool::new(false);
 

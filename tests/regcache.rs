@@ -6,8 +6,9 @@ use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use ucp::sys::log::{self, LogLevel};
-use ucp::sys::mem_monitor::{EventRing, Monitor, UnmapEvent, VaRange, page_size};
+use ucp::sys::mem_monitor::{EventRing, Monitor, UnmapEvent, page_size};
 use ucp::sys::regcache::{CachePolicy, Handle, PinnedUsage, RegCache, Registrar};
+use ucp::sys::va_range::VaRange;
 
 /// A ring of the test's own, with static lifetime.
 fn ring() -> &'static EventRing {

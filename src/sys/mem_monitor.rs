@@ -12,8 +12,9 @@
 //! Where none is available (`UCX_MEM_EVENTS=n`, other C libraries, sanitizers and valgrind, whose allocators unmap by
 //! themselves) no registration may be kept.
 //!
-//! Not reported: system calls that a program makes without libc; libraries that are closed (see [`may_be_closed`]);
-//! changes of a file behind a mapping (`ftruncate`, `fallocate`). With a genuine libucm: `shmat` with `SHM_REMAP`.
+//! Not reported: system calls that a program makes without libc; libraries that are closed (see
+//! [`dl_objects::may_be_closed`]); changes of a file behind a mapping (`ftruncate`, `fallocate`). With a genuine
+//! libucm: `shmat` with `SHM_REMAP`.
 
 mod events;
 mod hooks;
@@ -25,13 +26,12 @@ use super::fork::{Lock, Mutex};
 use crate::ctypes::UCM_EVENT_VM_UNMAPPED;
 use crate::options::{HookMode, Options};
 use crate::sys::sync::OnceLock;
+use crate::sys::va_range::VaRange;
 use crate::sys::{dl_objects, log};
 use patch::PatchedEntries;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use crate::sys::dl_objects::may_be_closed;
-pub use crate::sys::va_range::VaRange;
 pub use events::{EventRing, UnmapEvent};
 
 #[cfg(not(loom))]

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// A function that no other library has: with it an object is this library, or a copy of it.
 const OURS: &CStr = c"ucpx_cq_create";
 
-/// The loaded libraries of another UCX whose file name begins like this, as the loader lists them.
-fn libraries(prefix: &str) -> impl Iterator<Item = (CString, LoadedObject)> {
+/// The loaded libraries of another UCX whose file name begins like this, as the loader lists them. They stay loaded.
+pub fn libraries(prefix: &str) -> impl Iterator<Item = (CString, LoadedObject)> {
     let named = dl_objects::named(prefix).into_iter();
     let kept = named.filter_map(|path| Some((path.clone(), LoadedObject::keep(&path)?)));
     kept.filter(|(_, object)| object.symbol(OURS) == 0)

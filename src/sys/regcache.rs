@@ -14,8 +14,10 @@ mod policy;
 mod regions;
 
 use crate::sys::arch::OwnLine;
+use crate::sys::dl_objects;
 use crate::sys::log;
-use crate::sys::mem_monitor::{self, EventRing, Monitor, UnmapEvent, VaRange};
+use crate::sys::mem_monitor::{self, EventRing, Monitor, UnmapEvent};
+use crate::sys::va_range::VaRange;
 use parking_lot::Mutex;
 use regions::{CacheEntry, CachedRegions, Registered, Reservation, Usage, WorkerShare};
 use std::io;
@@ -250,7 +252,7 @@ impl<R: Registrar> RegCache<R> {
         extent: VaRange,
         keeps: bool,
     ) -> io::Result<Fetched<R::Region>> {
-        let keeps = keeps && self.is_reported() && !mem_monitor::may_be_closed(extent);
+        let keeps = keeps && self.is_reported() && !dl_objects::may_be_closed(extent);
         let charge = Reservation::new(&self.meter, extent.len());
         let keeps = keeps && self.make_room(extent.len());
         // Events from here on may be about pages that the registration pinned.

@@ -6,8 +6,9 @@ use std::io::{self, Error};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use ucp::sys::mem_monitor::{VaRange, page_size};
+use ucp::sys::mem_monitor::page_size;
 use ucp::sys::regcache::Registrar;
+use ucp::sys::va_range::VaRange;
 
 /// Most pinned pages of a region: the capacity of a pipe.
 const PROBES: usize = 16;

@@ -4,8 +4,9 @@ use std::ffi::{CStr, c_void};
 use std::process::Command;
 use std::sync::Arc;
 use ucp::options::Options;
-use ucp::sys::mem_monitor::{self, VaRange, page_size};
+use ucp::sys::mem_monitor::{self, page_size};
 use ucp::sys::regcache::{CachePolicy, RegCache};
+use ucp::sys::va_range::VaRange;
 
 /// Runs one of the ignored tests below in a process of its own, with these variables. Returns its output.
 pub fn alone(test: &str, variables: &[(&str, &str)]) -> String {

@@ -3,7 +3,7 @@
 
 use super::hooks;
 use crate::ctypes::{UCM_EVENT_VM_UNMAPPED, UCS_OK, ucs_status_t};
-use crate::sys::dl_objects::{self, LoadedObject};
+use crate::sys::other_ucx;
 use std::ffi::{c_int, c_void};
 
 /// Event of unmapped addresses (`ucm_event_t.vm_unmapped`).
@@ -32,13 +32,8 @@ unsafe extern "C" fn unmapped(events: c_int, event: *const Unmapped, _: *mut c_v
 /// Installs a handler in each loaded libucm, which then stays loaded. Whether it is called is seen when memory is
 /// unmapped.
 pub fn subscribe() -> bool {
-    dl_objects::named("libucm").iter().any(|path| {
-        // This library under the name of libucm has no such function.
-        let Some(function) =
-            LoadedObject::keep(path).map(|libucm| libucm.symbol(c"ucm_set_event_handler"))
-        else {
-            return false;
-        };
+    other_ucx::libraries("libucm").any(|(_, libucm)| {
+        let function = libucm.symbol(c"ucm_set_event_handler");
         if function == 0 {
             return false;
         }

@@ -3,7 +3,8 @@
 
 use super::regions::WorkerShare;
 use super::{Fetched, Handle, RegCache, Registrar};
-use crate::sys::mem_monitor::{EventRing, VaRange};
+use crate::sys::mem_monitor::EventRing;
+use crate::sys::va_range::VaRange;
 use std::io;
 use std::sync::{Arc, Weak};
 

@@ -5,7 +5,7 @@
 
 use super::limits::PinnedUsage;
 use crate::sys::arch::OwnLine;
-use crate::sys::mem_monitor::VaRange;
+use crate::sys::va_range::VaRange;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

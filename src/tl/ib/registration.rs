@@ -13,8 +13,9 @@ use crate::options::Options;
 use crate::sys::cma::IoSpan;
 use crate::sys::lock::MtLock;
 use crate::sys::log;
-use crate::sys::mem_monitor::{self, Monitor, VaRange};
+use crate::sys::mem_monitor::{self, Monitor};
 use crate::sys::regcache::{CachePolicy, Handle, LocalCache, RegCache};
+use crate::sys::va_range::VaRange;
 use std::io;
 use std::sync::Arc;
 
