@@ -5,6 +5,7 @@ mod report;
 mod settings;
 
 use clap::{Parser, ValueEnum};
+use rucp_tools::print;
 use serde_json::{Map, Value};
 use std::process::ExitCode;
 use ucp::options::Options;
@@ -141,15 +142,6 @@ fn run(arguments: &Arguments) -> Result<(), String> {
                 .map(|(_, part)| part.text.as_str())
                 .collect::<String>(),
         )
-    }
-}
-
-/// Writes to standard output; a closed reader is no failure.
-fn print(text: &str) -> Result<(), String> {
-    use std::io::{ErrorKind, Write};
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(e.to_string()),
-        _ => Ok(()),
     }
 }
 

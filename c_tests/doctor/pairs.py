@@ -1,0 +1,5 @@
+"""Faults between two processes."""
+
+
+def cases(bench):
+    return []

@@ -1,0 +1,274 @@
+//! Which way two processes take, and why not a faster one.
+
+use crate::exchange::{PairResult, Stage};
+use crate::facts::{CopyAccess, Facts};
+use crate::finding::Finding;
+use crate::library_log::complaints;
+use indexmap::IndexSet;
+
+/// Transports through shared memory.
+const SHARED: [&str; 2] = ["posix", "sysv"];
+
+impl PairResult {
+    /// Whether messages have gone through shared memory.
+    fn is_shared(&self) -> bool {
+        let first = self.here.1.lanes.first();
+        first.is_some_and(|lane| SHARED.iter().any(|tl| lane.starts_with(tl)))
+    }
+
+    fn same_host(&self) -> bool {
+        self.here.0.same_host(&self.there.0)
+    }
+}
+
+/// All findings on a pair.
+pub fn check(pair: &PairResult) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = failure(pair).into_iter().collect();
+    findings.extend(same_processor(pair));
+    findings.extend(settings(pair));
+    if pair.same_host() && pair.here.1.stage >= Stage::NoEndpoint {
+        if pair.is_shared() {
+            findings.extend(without_copies(pair));
+        } else {
+            findings.extend(without_shared_memory(pair));
+        }
+    }
+    findings
+}
+
+/// Why there was no exchange.
+fn failure(pair: &PairResult) -> Option<Finding> {
+    let (here, there) = (&pair.here.1, &pair.there.1);
+    let error = here.error.as_ref().or(there.error.as_ref())?;
+    let said = all_complaints(pair);
+    let found = if said.is_empty() {
+        error.clone()
+    } else {
+        format!("{error}; the library says: {}", said.join("; "))
+    };
+    Some(match here.stage.min(there.stage) {
+        Stage::NoWorker => Finding::broken(
+            "no-worker",
+            found,
+            "a program fails at ucp_init or ucp_worker_create",
+            "see the other findings, and those at the other end",
+        ),
+        Stage::NoEndpoint => Finding::broken(
+            "pair-unreachable",
+            format!(
+                "{found}. Here: {}. There: {}",
+                pair.here.0.resources.join(" "),
+                pair.there.0.resources.join(" ")
+            ),
+            "ucp_ep_create fails with UCS_ERR_UNREACHABLE: no transport leads from one end to the other",
+            "allow a common transport at both ends: UCX_TLS, UCX_NET_DEVICES",
+        ),
+        Stage::NoMessages | Stage::Complete => Finding::broken(
+            "pair-no-exchange",
+            found,
+            "a connection is not made: a job waits, or fails after a time-out",
+            "name in UCX_NET_DEVICES, at both ends, the interfaces by which the hosts reach each other; let a firewall \
+             pass the ports of UCX_TCP_PORT_RANGE",
+        ),
+    })
+}
+
+/// Both ends may run on one and the same processor only.
+fn same_processor(pair: &PairResult) -> Option<Finding> {
+    let (here, there) = (&pair.here.0.processors, &pair.there.0.processors);
+    let shared = pair.same_host() && here.len() == 1 && here == there;
+    shared.then(|| {
+        Finding::slow(
+            "pair-one-processor",
+            format!("both processes may run on processor {} only", here[0]),
+            "they take turns: a message waits until the receiver runs",
+            "bind each process to a processor of its own (mpirun --bind-to core)",
+        )
+    })
+}
+
+/// Variables that differ.
+fn settings(pair: &PairResult) -> Option<Finding> {
+    let only = |a: &Facts, b: &Facts| -> Vec<String> {
+        let others = a.variables.iter().filter(|v| !b.variables.contains(v));
+        others.cloned().collect()
+    };
+    let here = only(&pair.here.0, &pair.there.0);
+    let there = only(&pair.there.0, &pair.here.0);
+    (!here.is_empty() || !there.is_empty()).then(|| {
+        Finding::note(
+            "pair-settings",
+            format!("only here: {}; only there: {}", list(&here), list(&there)),
+            "the two ends select transports and thresholds by different rules",
+            "export the variables to all processes (mpirun -x NAME, -genv NAME VALUE)",
+        )
+    })
+}
+
+/// What the libraries at both ends say, each message once.
+fn all_complaints(pair: &PairResult) -> Vec<String> {
+    let (here, there) = (&pair.here.1.log, &pair.there.1.log);
+    let all: IndexSet<&str> = complaints(here).chain(complaints(there)).collect();
+    all.into_iter().map(str::to_owned).collect()
+}
+
+fn list(items: &[String]) -> String {
+    if items.is_empty() {
+        "none".to_owned()
+    } else {
+        items.join("; ")
+    }
+}
+
+/// Why two processes of one host do not share memory.
+fn without_shared_memory(pair: &PairResult) -> Option<Finding> {
+    let (here, there) = (&pair.here.0, &pair.there.0);
+    let meaning = "processes of one host use a network transport, or fail without one";
+    if !here.has(&SHARED) && !there.has(&SHARED) {
+        // Reported with the variables.
+        return None;
+    }
+    if let Some(end) = [("here", here), ("there", there)]
+        .into_iter()
+        .find(|(_, end)| !end.has(&SHARED))
+    {
+        return Some(Finding::slow(
+            "pair-shm-excluded",
+            format!("shared memory is not among the transports {}", end.0),
+            meaning,
+            "add sm to UCX_TLS at both ends",
+        ));
+    }
+    if here.user != there.user {
+        return Some(Finding::slow(
+            "pair-user",
+            format!("the users differ: {} here, {} there", here.user, there.user),
+            meaning,
+            "run both processes as one user",
+        ));
+    }
+    if here.ipc_ns != there.ipc_ns {
+        return Some(Finding::slow(
+            "pair-ipc-namespace",
+            format!(
+                "the IPC namespaces differ: {} here, {} there",
+                here.ipc_ns, there.ipc_ns
+            ),
+            meaning,
+            "docker run --ipc=host, or --ipc=container:NAME; or share /dev/shm and set UCX_POSIX_USE_PROC_LINK=n at \
+             both ends",
+        ));
+    }
+    if here.pid_ns != there.pid_ns {
+        return Some(Finding::slow(
+            "pair-pid-namespace",
+            format!(
+                "the PID namespaces differ: {} here, {} there",
+                here.pid_ns, there.pid_ns
+            ),
+            meaning,
+            "docker run --pid=host, or --pid=container:NAME",
+        ));
+    }
+    Some(Finding::slow(
+        "pair-shm-unused",
+        format!(
+            "both processes are on one host, and shared memory is not used: {}",
+            list(&all_complaints(pair))
+        ),
+        meaning,
+        "see the findings on limits and shared memory at both ends",
+    ))
+}
+
+/// Why two processes that share memory do not copy from each other's.
+fn without_copies(pair: &PairResult) -> Vec<Finding> {
+    let (here, there) = (&pair.here.0, &pair.there.0);
+    let meaning = "long messages travel in pieces through shared memory and are copied twice";
+    if !(here.has(&["cma"]) && there.has(&["cma"])) {
+        // Reported with the variables.
+        return Vec::new();
+    }
+    if here.pid_ns != there.pid_ns {
+        return vec![Finding::slow(
+            "pair-pid-namespace",
+            format!(
+                "the PID namespaces differ: {} here, {} there",
+                here.pid_ns, there.pid_ns
+            ),
+            meaning,
+            "docker run --pid=host, or --pid=container:NAME; in a pod shareProcessNamespace",
+        )];
+    }
+    let ends = [
+        ("here", &pair.here.1.copy, here, there),
+        ("there", &pair.there.1.copy, there, here),
+    ];
+    let refused = ends
+        .into_iter()
+        .find_map(|(place, copy, own, peer)| match copy {
+            CopyAccess::Refused {
+                error,
+                filtered,
+                ptrace_scope,
+                may_trace,
+            } => Some((
+                place,
+                error,
+                *filtered,
+                *ptrace_scope,
+                *may_trace,
+                own,
+                peer,
+            )),
+            _ => None,
+        });
+    let Some((place, error, filtered, scope, may_trace, own, peer)) = refused else {
+        return Vec::new();
+    };
+    let found = |why: &str| format!("process_vm_readv is refused {place}: {error}; {why}");
+    let mut findings = Vec::new();
+    if scope.is_some_and(|scope| scope >= 3 || scope == 2 && !may_trace) {
+        findings.push(Finding::slow(
+            "ptrace-scope",
+            found(&format!("kernel.yama.ptrace_scope is {}", scope.unwrap_or_default())),
+            meaning,
+            "sysctl -w kernel.yama.ptrace_scope=1 (rucp permits its peers by itself), or give the program \
+             CAP_SYS_PTRACE",
+        ));
+    }
+    if own.user_ns != peer.user_ns {
+        findings.push(Finding::slow(
+            "pair-user-namespace",
+            found(&format!("the user namespaces differ: {} and {}", own.user_ns, peer.user_ns)),
+            meaning,
+            "run both processes in one user namespace (rootless containers: the same container or pod)",
+        ));
+    }
+    if !peer.dumpable && findings.is_empty() {
+        findings.push(Finding::slow(
+            "cma-protected",
+            found("the program of the other process is protected (not dumpable)"),
+            meaning,
+            "make the file of the program readable, without set-id bits and capabilities",
+        ));
+    }
+    if filtered && findings.is_empty() {
+        findings.push(Finding::slow(
+            "cma-seccomp",
+            found("a seccomp filter judges the system calls of the process"),
+            meaning,
+            "docker run --cap-add=SYS_PTRACE, or a seccomp profile that allows process_vm_readv and \
+             process_vm_writev",
+        ));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::slow(
+            "cma-refused",
+            found("the reason is not known: a security module (SELinux, AppArmor), or a sandbox"),
+            meaning,
+            "UCX_TLS=^cma says that it is not to be tried; see the log of the security module",
+        ));
+    }
+    findings
+}
