@@ -1,5 +1,6 @@
 """Ways to stage a fault for a process: limits, filters of system calls, namespaces, mounts."""
 import ctypes
+import json
 import os
 import platform
 import resource
@@ -52,6 +53,14 @@ def limit(name, value):
 def shell(namespaces, script):
     """A command prefix: runs a script in namespaces of its own (options of unshare), then the command."""
     return ["unshare", *shlex.split(namespaces), "sh", "-c", f"set -e; {script}\nexec \"$@\"", "sh"]
+
+
+def read(stdout, stderr):
+    """The report on standard output, or in its place what went wrong."""
+    try:
+        return json.loads(stdout)
+    except ValueError:
+        return {"findings": [], "trouble": (stdout + stderr).decode(errors="replace")}
 
 
 # A network namespace with a working loopback.

@@ -1,6 +1,6 @@
 //! Which way two processes take, and why not a faster one.
 
-use crate::exchange::{PairResult, Stage};
+use crate::exchange::{EndReport, PairResult, Stage};
 use crate::facts::{CopyAccess, Facts};
 use crate::finding::Finding;
 use crate::library_log::complaints;
@@ -10,10 +10,13 @@ use indexmap::IndexSet;
 const SHARED: [&str; 2] = ["posix", "sysv"];
 
 impl PairResult {
-    /// Whether messages have gone through shared memory.
+    /// Whether messages have gone through shared memory, in both directions.
     fn is_shared(&self) -> bool {
-        let first = self.here.1.lanes.first();
-        first.is_some_and(|lane| SHARED.iter().any(|tl| lane.starts_with(tl)))
+        let shared = |end: &EndReport| {
+            let first = end.lanes.first();
+            first.is_some_and(|lane| SHARED.iter().any(|tl| lane.starts_with(tl)))
+        };
+        shared(&self.here.1) && shared(&self.there.1)
     }
 
     fn same_host(&self) -> bool {

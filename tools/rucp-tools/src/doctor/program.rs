@@ -211,8 +211,14 @@ pub fn dependencies(
     loader: &Path,
     path: &Path,
 ) -> Result<(BTreeSet<PathBuf>, Vec<String>), String> {
-    let output = Command::new(loader)
-        .arg("--list")
+    let mut command = Command::new(loader);
+    if file_name(loader).starts_with("ld-linux") {
+        // As ldd does: `--list` stops at the first library that is missing.
+        command.env("LD_TRACE_LOADED_OBJECTS", "1");
+    } else {
+        command.arg("--list");
+    }
+    let output = command
         .arg(path)
         .output()
         .map_err(|e| format!("{}: {e}", loader.display()))?;
