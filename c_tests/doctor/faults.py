@@ -2,7 +2,7 @@
 import os
 import shutil
 
-from stage import LO, RDMA, YAMA, limit, refuse, shell
+from stage import LO, RDMA, YAMA, build, limit, refuse, shell
 
 
 class Case:
@@ -44,8 +44,10 @@ def variables():
     ]
 
 
-def limits():
+def limits(bench):
+    taken = str(bench.taken_port)
     return [
+        Case("no port left", "no-worker", variables={"UCX_TCP_PORT_RANGE": f"{taken}-{taken}"}),
         Case("few descriptors", "nofile-low", before=limit("RLIMIT_NOFILE", 64)),
         Case("limited address space", "address-space-limited", before=limit("RLIMIT_AS", 2 << 30)),
         Case("limited files", "file-size-limited", before=limit("RLIMIT_FSIZE", 16 << 20)),
@@ -75,12 +77,26 @@ def memory(bench):
              before=lambda: refuse("memfd_create")),
         Case("cma refused by a filter", "cma-seccomp",
              before=lambda: refuse("process_vm_readv", "process_vm_writev")),
+        Case("cma refused for no known reason", "cma-refused", variables={"LD_PRELOAD": no_copies(bench)}),
         Case("cma refused by Yama", "ptrace-scope",
              prefix=shell("-m", YAMA + "set -- setpriv --bounding-set=-sys_ptrace \"$@\""),
              before=lambda: refuse("process_vm_readv", "process_vm_writev")),
         Case("protected program", "not-dumpable", "cma-protected",
              prefix=[*user, "sh", "-c", f"exec {unreadable}/rucp_doctor --json"]),
     ]
+
+
+def no_copies(bench):
+    """A library in front of libc, as a sandbox may have it, which refuses copies between processes."""
+    source = """
+    #include <errno.h>
+    #include <sys/uio.h>
+    ssize_t process_vm_readv(pid_t p, const struct iovec *l, unsigned long n, const struct iovec *r, unsigned long m,
+                             unsigned long f) { errno = EPERM; return -1; }
+    ssize_t process_vm_writev(pid_t p, const struct iovec *l, unsigned long n, const struct iovec *r, unsigned long m,
+                              unsigned long f) { errno = EPERM; return -1; }
+    """
+    return build(bench, "no_copies.so", source, "-D_GNU_SOURCE", "-shared", "-fPIC")
 
 
 def namespaces():
@@ -139,5 +155,17 @@ def rdma():
     ]
 
 
+def fabric():
+    cxi = "mount -t tmpfs tmpfs /sys/class; mkdir -p /sys/class/cxi/cxi0;"
+    library = "mount --bind /dev/null $(readlink -f /usr/lib/*/libfabric.so.1);"
+    tcp = {"UCX_TLS": "tcp,sm,self"}
+    return [
+        # Debian's libfabric has no provider for them.
+        Case("Slingshot that libfabric does not offer", "fabric-unusable", prefix=shell("-m", cxi)),
+        Case("Slingshot without libfabric", "fabric-no-library", prefix=shell("-m", cxi + library)),
+        Case("Slingshot excluded", "fabric-excluded", prefix=shell("-m", cxi), variables=tcp),
+    ]
+
+
 def cases(bench):
-    return variables() + limits() + memory(bench) + namespaces() + interfaces() + rdma()
+    return variables() + limits(bench) + memory(bench) + namespaces() + interfaces() + rdma() + fabric()

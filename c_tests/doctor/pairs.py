@@ -1,9 +1,12 @@
 """Faults between two processes: rucp_doctor --serve in one environment, --pair in another."""
+import os
 import re
 import subprocess
 
-from stage import LO, OTHER_HOST, read, shell
+from stage import LO, OTHER_HOST, ROOT, read, shell
 
+# The software HCA: on another wire in each process.
+WIRED = os.path.join(ROOT, "c_tests/hca/wired")
 # Seconds for a whole exchange; one that fails takes its own time-out.
 SECONDS = 90
 
@@ -80,7 +83,11 @@ class PairCase:
         try:
             port = self.port(server)
             client = self.pair.start(bench, ["--pair", f"{address}:{port}"], second)
-            answers = [client.communicate(timeout=SECONDS), server.communicate(timeout=SECONDS)]
+            answers = [client.communicate(timeout=SECONDS)]
+            if client.returncode == 2:
+                # It has not connected: the other end would wait for ever.
+                server.kill()
+            answers.append(server.communicate(timeout=SECONDS))
         finally:
             for process in filter(None, (client, server)):
                 process.kill()
@@ -116,10 +123,17 @@ def cases(_bench):
                  pair=End(["unshare", "-p", "-f", "--mount-proc"])),
         PairCase("a pair in two user namespaces", "pair-user-namespace", "user-namespace",
                  pair=End(["unshare", "-U", "-r"])),
+        PairCase("a pair with other capabilities", "pair-capabilities",
+                 pair=End(["setpriv", "--bounding-set=-sys_ptrace"])),
         PairCase("a pair of two users", "pair-user", pair=End(user)),
         PairCase("shared memory at one end only", "pair-shm-excluded", "pair-settings", "shm-excluded",
                  pair=tls("tcp,self"), there=["pair-shm-excluded", "pair-settings"]),
         PairCase("a pair on two hosts", hosts="true"),
+        PairCase("two hosts, one with an adapter", "pair-adapter-at-one-end", hosts="true",
+                 pair=End([WIRED])),
+        PairCase("two hosts with different adapters", "pair-adapters-unused", "pair-settings", hosts="true",
+                 serve=End(variables={"UCX_TLS": "ofi,tcp,sm,self", "FI_PROVIDER": "tcp"}),
+                 pair=End([WIRED], {"UCX_TLS": "rc,tcp,sm,self"})),
         PairCase("two hosts without a network transport", "pair-unreachable", "network-excluded", hosts="true",
                  serve=tls("sm,self"), pair=tls("sm,self")),
         PairCase("two hosts, one without a network transport", "pair-unreachable", "pair-settings", hosts="true",

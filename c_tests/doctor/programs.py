@@ -4,10 +4,9 @@ import os
 import shutil
 import subprocess
 
-from stage import ROOT
+from stage import ROOT, build
 
-OPEN_MPI = os.path.join(ROOT, "build/mpi/openmpi/pingpong")
-MPICH = os.path.join(ROOT, "build/mpi/mpich/pingpong")
+MPI = "#include <mpi.h>\nint main(int n, char **v) { MPI_Init(&n, &v); return MPI_Finalize(); }\n"
 
 
 class ProgramCase:
@@ -43,16 +42,10 @@ class ProcessCase:
             process.communicate()
 
 
-def build(bench, name, source, *options):
-    """Compiles a program or a library."""
-    path = os.path.join(bench.folder, name)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    subprocess.run(["cc", "-x", "c", "-", "-x", "none", "-o", path, *options], input=source.encode(), check=True)
-    return path
-
-
 def cases(bench):
     rucp, genuine = bench.library, bench.genuine
+    open_mpi = build(bench, "open_mpi", MPI, compiler="mpicc.openmpi")
+    mpich = build(bench, "mpich", MPI, compiler="mpicc.mpich")
     ucx = {"OMPI_MCA_pml": "ucx"}
     any_device = {**ucx, "OMPI_MCA_pml_ucx_tls": "any", "OMPI_MCA_pml_ucx_devices": "any"}
     preload = {"LD_PRELOAD": rucp}
@@ -77,17 +70,17 @@ def cases(bench):
             os.symlink(path, os.path.join(plugins, os.path.basename(path)))
     script = os.path.join(bench.folder, "script")
     with open(script, "w", encoding="utf-8") as file:
-        file.write(f"#!{MPICH}\n")
+        file.write(f"#!{mpich}\n")
     bare = os.path.join(bench.folder, "bare")
     os.mkdir(bare)
 
-    def one(name, *expected, program=MPICH, **variables):
+    def one(name, *expected, program=mpich, **variables):
         return ProgramCase(name, *expected, program=program, variables=variables)
 
     return [
         one("MPICH on rucp", **preload),
         one("a script on rucp", program=script, **preload),
-        one("Open MPI on rucp", program=OPEN_MPI, **preload, **any_device),
+        one("Open MPI on rucp", program=open_mpi, **preload, **any_device),
         one("preloaded file that does not exist", "preload-missing", "genuine-ucx", LD_PRELOAD="/nowhere/libucp.so.0"),
         one("preloaded file that is no library", "preload-missing", "genuine-ucx",
             LD_PRELOAD=os.path.join(ROOT, "README.md")),
@@ -99,12 +92,12 @@ def cases(bench):
         one("a static program", "program-static", program=static),
         one("a program with set-id bits", "program-set-id", program=set_id, **preload),
         one("a library that is not found", "library-missing", program=missing, **preload),
-        one("Open MPI as Debian configures it", "openmpi-pml", program=OPEN_MPI, **preload),
-        one("Open MPI with pml ob1", "openmpi-pml", program=OPEN_MPI, OMPI_MCA_pml="ob1", **preload),
-        one("Open MPI's pml ucx for adapters only", "openmpi-devices", program=OPEN_MPI, **preload, **ucx),
-        one("Open MPI without UCX", "openmpi-no-ucx", program=OPEN_MPI, OMPI_MCA_mca_base_component_path=plugins,
+        one("Open MPI as Debian configures it", "openmpi-pml", program=open_mpi, **preload),
+        one("Open MPI with pml ob1", "openmpi-pml", program=open_mpi, OMPI_MCA_pml="ob1", **preload),
+        one("Open MPI's pml ucx for adapters only", "openmpi-devices", program=open_mpi, **preload, **ucx),
+        one("Open MPI without UCX", "openmpi-no-ucx", program=open_mpi, OMPI_MCA_mca_base_component_path=plugins,
             **preload),
-        one("Open MPI without ompi_info", "ompi-info-missing", program=OPEN_MPI, PATH=bare, **preload),
+        one("Open MPI without ompi_info", "ompi-info-missing", program=open_mpi, PATH=bare, **preload),
         one("MPICH with another netmod", "mpich-netmod", MPIR_CVAR_CH4_NETMOD="ofi", **preload),
         one("MPICH without UCX", "mpich-no-ucx", "no-ucx", LD_LIBRARY_PATH=ofi),
         one("MPICH with two netmods", "mpich-local", LD_LIBRARY_PATH=both),

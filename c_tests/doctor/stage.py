@@ -6,6 +6,7 @@ import platform
 import resource
 import shlex
 import struct
+import subprocess
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -53,6 +54,14 @@ def limit(name, value):
 def shell(namespaces, script):
     """A command prefix: runs a script in namespaces of its own (options of unshare), then the command."""
     return ["unshare", *shlex.split(namespaces), "sh", "-c", f"set -e; {script}\nexec \"$@\"", "sh"]
+
+
+def build(bench, name, source, *options, compiler="cc"):
+    """Compiles a program or a library."""
+    path = os.path.join(bench.folder, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    subprocess.run([compiler, "-x", "c", "-", "-x", "none", "-o", path, *options], input=source.encode(), check=True)
+    return path
 
 
 def read(stdout, stderr):

@@ -8,6 +8,13 @@ from pathlib import Path
 
 from . import launch, library
 
+# The tools in bin, without `rucp_`.
+TOOLS = {
+    "info": "print transports and options",
+    "top": "show the workers of this host",
+    "doctor": "say which way two processes take, why not another one, and what to change",
+}
+
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="rucp", description="Runs programs on rucp, the library libucp.so.0.")
@@ -22,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("program", help="mpirun, mpiexec, or any other program")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     commands.add_parser("path", help="print the path of libucp.so.0")
-    for tool, does in (("info", "print transports and options"), ("top", "show the workers of this host")):
+    for tool, does in TOOLS.items():
         command = commands.add_parser(tool, help=f"{does} (rucp_{tool})", add_help=False)
         command.add_argument("arguments", nargs=argparse.REMAINDER)
     return top
@@ -30,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     words = sys.argv[1:]
-    if words[:1] in (["info"], ["top"]):
+    if words and words[0] in TOOLS:
         # All further words, options too, are the tool's.
         tool = Path(__file__).resolve().parent / "bin" / f"rucp_{words[0]}"
         if not tool.exists():

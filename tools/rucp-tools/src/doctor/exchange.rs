@@ -1,8 +1,8 @@
 //! A real exchange of messages between two processes, each checked byte for byte.
 
+use crate::control::ControlConn;
 use crate::facts::{CopyAccess, Facts};
 use crate::library_log::LibraryLog;
-use crate::link::Link;
 use rucp_tools::party::{Features, Party, PartyEndpoint, from_hex, to_hex};
 use serde::{Deserialize, Serialize};
 use std::ffi::c_void;
@@ -88,7 +88,7 @@ pub struct PairResult {
 /// The control connection failed.
 pub fn run(
     end: PairEnd,
-    link: &mut Link,
+    control: &mut ControlConn,
     resources: Vec<String>,
     log: &mut LibraryLog,
 ) -> Result<PairResult, String> {
@@ -98,11 +98,11 @@ pub fn run(
         Ok(party) => addresses(party),
         Err(error) => Err(error.clone()),
     };
-    link.send(&Hello {
+    control.send(&Hello {
         facts: facts.clone(),
         worker: addresses,
     })?;
-    let hello: Hello = link.receive(Instant::now() + MAX_ANSWER, None)?;
+    let hello: Hello = control.receive(Instant::now() + MAX_ANSWER, None)?;
     let mut report = EndReport {
         error: None,
         stage: Stage::NoWorker,
@@ -115,14 +115,14 @@ pub fn run(
     let messages = match (&party, &hello.worker) {
         (Ok(party), Ok(addresses)) => {
             between_hosts = lanes_between_hosts(addresses);
-            with_workers(end, link, party, addresses, &mut report)
+            with_workers(end, control, party, addresses, &mut report)
         }
         (Err(error), _) => Err(format!("here: {error}")),
         (_, Err(error)) => Err(format!("at the other end: {error}")),
     };
     report.error = messages.err();
     report.log = log.lines();
-    link.send(&report)?;
+    control.send(&report)?;
     let worker = party.as_ref().ok().map(Party::worker);
     let progress = move || {
         if let Some(worker) = worker {
@@ -130,7 +130,7 @@ pub fn run(
             unsafe { worker::ucp_worker_progress(worker) };
         }
     };
-    let theirs = link.receive(Instant::now() + MAX_ANSWER, Some(&progress))?;
+    let theirs = control.receive(Instant::now() + MAX_ANSWER, Some(&progress))?;
     Ok(PairResult {
         here: (facts, report),
         there: (hello.facts, theirs),
@@ -145,8 +145,8 @@ fn addresses(party: &Party) -> Result<Addresses, String> {
     })
 }
 
-/// What an endpoint would use if the other worker were on another host. By a worker of its own: one that knows the other
-/// by an address keeps its transport.
+/// What an endpoint would use if the other worker were on another host. By a worker of its own: one that knows the
+/// other by an address keeps its transport.
 fn lanes_between_hosts(addresses: &Addresses) -> Vec<String> {
     let network = from_hex(&addresses.network).unwrap_or_default();
     let party = Features::parse("t").and_then(|t| Party::new(&t, c"rucp_doctor"));
@@ -157,7 +157,7 @@ fn lanes_between_hosts(addresses: &Addresses) -> Vec<String> {
 /// Both ends have workers.
 fn with_workers(
     end: PairEnd,
-    link: &mut Link,
+    control: &mut ControlConn,
     party: &Party,
     addresses: &Addresses,
     report: &mut EndReport,
@@ -165,14 +165,14 @@ fn with_workers(
     report.stage = Stage::NoEndpoint;
     let address = from_hex(&addresses.all).ok_or("the other end's address is no address")?;
     let endpoint = party.connect(&address);
-    link.send(&Connected {
+    control.send(&Connected {
         error: endpoint.as_ref().err().cloned(),
     })?;
     // SAFETY: a live worker.
     let progress = || unsafe {
         worker::ucp_worker_progress(party.worker());
     };
-    let other: Connected = link.receive(Instant::now() + MAX_ANSWER, Some(&progress))?;
+    let other: Connected = control.receive(Instant::now() + MAX_ANSWER, Some(&progress))?;
     let endpoint = endpoint.map_err(|error| format!("here: {error}"))?;
     if let Some(error) = other.error {
         return Err(format!("at the other end: {error}"));
@@ -280,8 +280,8 @@ fn receive(
     }
 }
 
-/// Progresses until an operation is complete, and returns its buffer. After an error the buffer is kept for ever, as the
-/// operation may still use it.
+/// Progresses until an operation is complete, and returns its buffer. After an error the buffer is kept for ever, as
+/// the operation may still use it.
 fn wait(
     party: &Party,
     operation: ucs_status_ptr_t,

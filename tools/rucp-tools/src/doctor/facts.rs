@@ -1,4 +1,4 @@
-//! What one end of a pair tells the other about itself.
+//! What one end of a pair sends to the other about itself.
 
 use crate::system::{self, Capability, Namespace};
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,8 @@ pub struct Facts {
     pub net_ns: u32,
     /// Processors that it may run on.
     pub processors: Vec<u32>,
+    /// Its permitted capabilities, one bit each.
+    pub capabilities: u64,
     /// Other processes may read its memory.
     pub dumpable: bool,
     /// `UCX_*` that are set.
@@ -42,13 +44,19 @@ pub enum CopyAccess {
     Permitted,
     /// The peer is on another host, or its process number is of another PID namespace.
     OutOfReach,
-    /// The kernel's error, and this process as the kernel sees it.
-    Refused {
-        error: String,
-        filtered: bool,
-        ptrace_scope: Option<u32>,
-        may_trace: bool,
-    },
+    Refused(Refusal),
+}
+
+/// A copy that the kernel has refused, and what is known of the reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    pub error: String,
+    /// A seccomp filter judges the system calls of this process.
+    pub filtered: bool,
+    /// Yama's restriction, 0 to 3.
+    pub ptrace_scope: Option<u32>,
+    /// This process has `CAP_SYS_PTRACE`.
+    pub may_trace: bool,
 }
 
 impl Facts {
@@ -69,6 +77,7 @@ impl Facts {
             ipc_ns: place.ipc_ns,
             net_ns: place.net_ns,
             processors: system::processors(),
+            capabilities: system::status().map_or(0, |status| status.capprm),
             dumpable: system::is_dumpable(),
             variables: used_env_vars(),
             resources,
@@ -76,12 +85,22 @@ impl Facts {
         }
     }
 
-    /// Whether a device of this transport, or of one of these, is there.
-    pub fn has(&self, transports: &[&str]) -> bool {
-        let of = |resource: &String| resource.split_once('/').map_or("", |(tl, _)| tl).to_owned();
+    /// The devices of these transports, as `tcp/eth0`.
+    pub fn devices(&self, transports: &[&str]) -> Vec<&str> {
+        let of = |resource: &&str| {
+            let transport = resource.split_once('/').map(|(transport, _)| transport);
+            transport.is_some_and(|transport| transports.contains(&transport))
+        };
         self.resources
             .iter()
-            .any(|resource| transports.contains(&of(resource).as_str()))
+            .map(String::as_str)
+            .filter(of)
+            .collect()
+    }
+
+    /// Whether one of these transports has a device.
+    pub fn has(&self, transports: &[&str]) -> bool {
+        !self.devices(transports).is_empty()
     }
 
     /// Whether both are on one host.
@@ -112,11 +131,11 @@ impl Facts {
             Ok(_) => io::Error::other("other memory was copied"),
             Err(error) => error,
         };
-        CopyAccess::Refused {
+        CopyAccess::Refused(Refusal {
             error: error.to_string(),
             filtered: system::is_filtered(),
             ptrace_scope: system::ptrace_scope(),
             may_trace: system::is_capable(Capability::SysPtrace),
-        }
+        })
     }
 }

@@ -49,3 +49,14 @@ pub fn complaints(lines: &[String]) -> impl Iterator<Item = &str> {
         text.trim()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn complaints_are_the_texts_of_serious_messages() {
+        let lines = ["ERROR no port", "INFO  Version", "DIAG  cannot open x"].map(str::to_owned);
+        assert!(complaints(&lines).eq(["no port", "cannot open x"]));
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::finding::Finding;
 use crate::mpi;
-use crate::program::{Program, UcxKind, missing_preloads, ucps};
+use crate::program::{LoadedProgram, UcxKind, missing_preloads, ucps};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ pub fn check_environment() -> Vec<Finding> {
 }
 
 /// All checks of a program or a process.
-pub fn check(program: &Program) -> Vec<Finding> {
+pub fn check(program: &LoadedProgram) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !program.running && program.loader.is_none() {
         findings.push(Finding::broken(
@@ -68,7 +68,7 @@ fn preloads(missing: &[String]) -> Option<Finding> {
 }
 
 /// The UCXs among the libraries.
-fn loaded(program: &Program, libraries: &BTreeSet<PathBuf>) -> Option<Finding> {
+fn loaded(program: &LoadedProgram, libraries: &BTreeSet<PathBuf>) -> Option<Finding> {
     let found = ucps(libraries);
     let paths = |all: &[(&Path, UcxKind)]| {
         let names: Vec<String> = all

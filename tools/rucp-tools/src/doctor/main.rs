@@ -1,12 +1,14 @@
 //! rucp_doctor: which way two processes take, why not another one, and what to change.
 
+mod control;
+mod copies;
 mod exchange;
+mod fabric;
 mod facts;
 mod finding;
 mod interfaces;
 mod library_log;
 mod limits;
-mod link;
 mod loading;
 mod mpi;
 mod pair;
@@ -19,10 +21,10 @@ mod system;
 mod variables;
 
 use clap::Parser;
+use control::ControlConn;
 use exchange::{PairEnd, PairResult};
 use library_log::LibraryLog;
-use link::Link;
-use program::{Program, UcxKind};
+use program::{LoadedProgram, UcxKind};
 use report::Report;
 use rucp_tools::peer::PeerProcess;
 use rucp_tools::print;
@@ -96,10 +98,10 @@ fn exit_code(result: Result<bool, String>) -> ExitCode {
 
 fn look(arguments: &Arguments, log: &mut LibraryLog) -> Result<Report, String> {
     if let Some(pid) = arguments.pid {
-        return Ok(of_program(&Program::of_process(pid)?));
+        return Ok(of_program(&LoadedProgram::of_process(pid)?));
     }
     if let Some(name) = arguments.program.first() {
-        return Ok(of_program(&Program::of_file(name)?));
+        return Ok(of_program(&LoadedProgram::of_file(name)?));
     }
     let mut report = Report::default();
     let resources = check_environment(&mut report);
@@ -142,6 +144,7 @@ fn check_environment(report: &mut Report) -> Vec<Resource> {
     findings.extend(variables::check(&options, &resources));
     findings.extend(interfaces::check(&options, &resources));
     findings.extend(rdma::check(&options, &resources));
+    findings.extend(fabric::check(&options, &resources));
     resources
 }
 
@@ -150,7 +153,7 @@ fn resources_of(options: &Options) -> Vec<Resource> {
     Policy::new(options).map_or_else(|_| Vec::new(), |policy| resources::of(options, &policy))
 }
 
-fn of_program(program: &Program) -> Report {
+fn of_program(program: &LoadedProgram) -> Report {
     let kind = |kind: UcxKind| match kind {
         UcxKind::Rucp => "rucp",
         UcxKind::Genuine => "UCX",
@@ -199,12 +202,12 @@ fn over_socket(
     resources: Vec<String>,
     log: &mut LibraryLog,
 ) -> Result<PairResult, String> {
-    let say = |e: std::io::Error| e.to_string();
-    let mut link = Link::new(
-        stream.try_clone().map_err(say)?,
-        stream.try_clone().map_err(say)?,
+    let text = |e: std::io::Error| e.to_string();
+    let mut control = ControlConn::new(
+        stream.try_clone().map_err(text)?,
+        stream.try_clone().map_err(text)?,
     );
-    exchange::run(end, &mut link, resources, log)
+    exchange::run(end, &mut control, resources, log)
 }
 
 /// Exchanges with this program in another process.
@@ -213,8 +216,8 @@ fn with_process(resources: Vec<String>, log: &mut LibraryLog) -> Result<PairResu
     let (Some(output), Some(input)) = (peer.take_output(), peer.take_input()) else {
         return Err("no pipes to the other process".into());
     };
-    let mut link = Link::new(output, input);
-    exchange::run(PairEnd::First, &mut link, resources, log)
+    let mut control = ControlConn::new(output, input);
+    exchange::run(PairEnd::First, &mut control, resources, log)
 }
 
 /// The other process.
@@ -224,6 +227,25 @@ fn be_peer(log: &mut LibraryLog) -> Result<(), String> {
     let names = resources
         .iter()
         .map(|r| format!("{}/{}", r.transport, r.device));
-    let mut link = Link::new(std::io::stdin(), std::io::stdout());
-    exchange::run(PairEnd::Second, &mut link, names.collect(), log).map(drop)
+    let mut control = ControlConn::new(std::io::stdin(), std::io::stdout());
+    exchange::run(PairEnd::Second, &mut control, names.collect(), log).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_without_a_port_get_the_default() {
+        for (given, expected) in [
+            ("node7", "node7:13340"),
+            ("node7:99", "node7:99"),
+            ("192.0.2.1", "192.0.2.1:13340"),
+            ("::1", "[::1]:13340"),
+            ("[::1]", "[::1]:13340"),
+            ("[::1]:99", "[::1]:99"),
+        ] {
+            assert_eq!(with_port(given), expected);
+        }
+    }
 }

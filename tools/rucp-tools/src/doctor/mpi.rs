@@ -1,13 +1,13 @@
 //! Checks of the program's MPI: whether it uses UCX at all, and the option that makes it.
 
 use crate::finding::Finding;
-use crate::program::{Program, dependencies};
+use crate::program::{LoadedProgram, dependencies};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The libraries that plugins of the MPI load, and what is wrong.
-pub fn check(program: &Program) -> (BTreeSet<PathBuf>, Vec<Finding>) {
+pub fn check(program: &LoadedProgram) -> (BTreeSet<PathBuf>, Vec<Finding>) {
     if program.library("libopen-pal").is_some() {
         return OpenMpi::ask(program).check(program);
     }
@@ -28,7 +28,7 @@ struct OpenMpi {
 }
 
 impl OpenMpi {
-    fn ask(program: &Program) -> OpenMpi {
+    fn ask(program: &LoadedProgram) -> OpenMpi {
         let variables = program
             .environment
             .iter()
@@ -64,7 +64,7 @@ impl OpenMpi {
         self.parameters.as_ref()?.get(name).map(String::as_str)
     }
 
-    fn check(&self, program: &Program) -> (BTreeSet<PathBuf>, Vec<Finding>) {
+    fn check(&self, program: &LoadedProgram) -> (BTreeSet<PathBuf>, Vec<Finding>) {
         if self.parameters.is_none() {
             let finding = Finding::note(
                 "ompi-info-missing",
@@ -131,7 +131,7 @@ impl OpenMpi {
     }
 
     /// The libraries of the component.
-    fn plugin_libraries(&self, program: &Program) -> BTreeSet<PathBuf> {
+    fn plugin_libraries(&self, program: &LoadedProgram) -> BTreeSet<PathBuf> {
         let folder = self.plugins.as_deref();
         let plugin = folder
             .map(|folder| folder.join("mca_pml_ucx.so"))
@@ -163,7 +163,7 @@ fn path_of(text: &str, name: &str) -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
-fn mpich_findings(program: &Program, library: &Path) -> Vec<Finding> {
+fn mpich_findings(program: &LoadedProgram, library: &Path) -> Vec<Finding> {
     let mut findings = Vec::new();
     if program.ucps().is_empty() {
         findings.push(Finding::broken(
@@ -194,4 +194,28 @@ fn mpich_findings(program: &Program, library: &Path) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_values_not_their_help() {
+        let text = "path:pkglibdir:/usr/lib/openmpi\nmca:pml:base:param:pml:value:^ucx\n\
+                    mca:pml:ucx:param:pml_ucx_tls:help:List: value:x\n\
+                    mca:pml:ucx:param:pml_ucx_verbose:enumerator:value:0:false\n\
+                    mca:opal:common_ucx:param:opal_common_ucx_tls:value:\"rc,ud\"\n";
+        let all = parameters(text);
+        assert_eq!(all.get("pml").map(String::as_str), Some("^ucx"));
+        assert_eq!(
+            all.get("opal_common_ucx_tls").map(String::as_str),
+            Some("rc,ud")
+        );
+        assert_eq!(all.len(), 2);
+        assert_eq!(
+            path_of(text, "path:pkglibdir:"),
+            Some("/usr/lib/openmpi".into())
+        );
+    }
 }

@@ -1,13 +1,18 @@
 //! Which way two processes take, and why not a faster one.
 
+use crate::copies;
 use crate::exchange::{EndReport, PairResult, Stage};
-use crate::facts::{CopyAccess, Facts};
+use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::library_log::complaints;
 use indexmap::IndexSet;
 
 /// Transports through shared memory.
 const SHARED: [&str; 2] = ["posix", "sysv"];
+/// Transports by adapters.
+const ADAPTERS: [&str; 8] = [
+    "tofu", "rc_verbs", "ud_verbs", "ofi", "cxi", "efa", "opx", "psm3",
+];
 
 impl PairResult {
     /// Whether messages have gone through shared memory, in both directions.
@@ -31,10 +36,13 @@ pub fn check(pair: &PairResult) -> Vec<Finding> {
     findings.extend(settings(pair));
     if pair.same_host() && pair.here.1.stage >= Stage::NoEndpoint {
         if pair.is_shared() {
-            findings.extend(without_copies(pair));
+            findings.extend(copies::check(pair));
         } else {
             findings.extend(without_shared_memory(pair));
         }
+    }
+    if !pair.same_host() && pair.here.1.stage == Stage::Complete {
+        findings.extend(without_adapters(pair));
     }
     findings
 }
@@ -184,94 +192,47 @@ fn without_shared_memory(pair: &PairResult) -> Option<Finding> {
     ))
 }
 
-/// Why two processes that share memory do not copy from each other's.
-fn without_copies(pair: &PairResult) -> Vec<Finding> {
+/// Why two hosts use TCP, though one or both have an adapter.
+fn without_adapters(pair: &PairResult) -> Option<Finding> {
     let (here, there) = (&pair.here.0, &pair.there.0);
-    let meaning = "long messages travel in pieces through shared memory and are copied twice";
-    if !(here.has(&["cma"]) && there.has(&["cma"])) {
-        // Reported with the variables.
-        return Vec::new();
+    if !pair
+        .here
+        .1
+        .lanes
+        .iter()
+        .any(|lane| lane.starts_with("tcp/"))
+    {
+        return None;
     }
-    if here.pid_ns != there.pid_ns {
-        return vec![Finding::slow(
-            "pair-pid-namespace",
+    let of = |facts: &Facts| facts.devices(&ADAPTERS).join(" ");
+    match (here.has(&ADAPTERS), there.has(&ADAPTERS)) {
+        (false, false) => None,
+        (true, true) => Some(Finding::slow(
+            "pair-adapters-unused",
             format!(
-                "the PID namespaces differ: {} here, {} there",
-                here.pid_ns, there.pid_ns
+                "both hosts have adapters ({} here, {} there), and tcp is used: {}",
+                of(here),
+                of(there),
+                list(&all_complaints(pair))
             ),
-            meaning,
-            "docker run --pid=host, or --pid=container:NAME; in a pod shareProcessNamespace",
-        )];
+            "messages take the slower transport",
+            "both must have a transport in common whose ports are in one fabric or subnet: UCX_TLS, UCX_NET_DEVICES",
+        )),
+        (is_here, _) => {
+            let (with, without, facts) = if is_here {
+                ("here", "there", here)
+            } else {
+                ("there", "here", there)
+            };
+            Some(Finding::slow(
+                "pair-adapter-at-one-end",
+                format!(
+                    "adapters can be used {with} ({}), and none {without}",
+                    of(facts)
+                ),
+                "the hosts communicate by tcp",
+                "run rucp_doctor at the end without: it says why its adapter is not used",
+            ))
+        }
     }
-    let ends = [
-        ("here", &pair.here.1.copy, here, there),
-        ("there", &pair.there.1.copy, there, here),
-    ];
-    let refused = ends
-        .into_iter()
-        .find_map(|(place, copy, own, peer)| match copy {
-            CopyAccess::Refused {
-                error,
-                filtered,
-                ptrace_scope,
-                may_trace,
-            } => Some((
-                place,
-                error,
-                *filtered,
-                *ptrace_scope,
-                *may_trace,
-                own,
-                peer,
-            )),
-            _ => None,
-        });
-    let Some((place, error, filtered, scope, may_trace, own, peer)) = refused else {
-        return Vec::new();
-    };
-    let found = |why: &str| format!("process_vm_readv is refused {place}: {error}; {why}");
-    let mut findings = Vec::new();
-    if scope.is_some_and(|scope| scope >= 3 || scope == 2 && !may_trace) {
-        findings.push(Finding::slow(
-            "ptrace-scope",
-            found(&format!("kernel.yama.ptrace_scope is {}", scope.unwrap_or_default())),
-            meaning,
-            "sysctl -w kernel.yama.ptrace_scope=1 (rucp permits its peers by itself), or give the program \
-             CAP_SYS_PTRACE",
-        ));
-    }
-    if own.user_ns != peer.user_ns {
-        findings.push(Finding::slow(
-            "pair-user-namespace",
-            found(&format!("the user namespaces differ: {} and {}", own.user_ns, peer.user_ns)),
-            meaning,
-            "run both processes in one user namespace (rootless containers: the same container or pod)",
-        ));
-    }
-    if !peer.dumpable && findings.is_empty() {
-        findings.push(Finding::slow(
-            "cma-protected",
-            found("the program of the other process is protected (not dumpable)"),
-            meaning,
-            "make the file of the program readable, without set-id bits and capabilities",
-        ));
-    }
-    if filtered && findings.is_empty() {
-        findings.push(Finding::slow(
-            "cma-seccomp",
-            found("a seccomp filter judges the system calls of the process"),
-            meaning,
-            "docker run --cap-add=SYS_PTRACE, or a seccomp profile that allows process_vm_readv and \
-             process_vm_writev",
-        ));
-    }
-    if findings.is_empty() {
-        findings.push(Finding::slow(
-            "cma-refused",
-            found("the reason is not known: a security module (SELinux, AppArmor), or a sandbox"),
-            meaning,
-            "UCX_TLS=^cma says that it is not to be tried; see the log of the security module",
-        ));
-    }
-    findings
 }

@@ -18,8 +18,8 @@ fn namespace(kind: Namespace) -> Option<Finding> {
         return None;
     }
     let found = format!(
-        "this process is in a {} namespace of its own or of its container ({})",
-        kind.file(),
+        "this process is in {} namespace of its own or of its container ({})",
+        kind.described(),
         kind.inode()
     );
     Some(match kind {

@@ -11,7 +11,7 @@ use std::process::Command;
 
 /// What is known of a program or a process.
 #[derive(Debug, Default)]
-pub struct Program {
+pub struct LoadedProgram {
     /// The program file.
     pub path: PathBuf,
     /// The loader that it names; `None`: it is linked statically.
@@ -37,21 +37,21 @@ pub enum UcxKind {
     Genuine,
 }
 
-impl Program {
+impl LoadedProgram {
     /// A program that is to be started. A script is judged by its interpreter.
     ///
     /// # Errors
     /// There is no such program, or it cannot be read.
-    pub fn of_file(name: &str) -> Result<Program, String> {
+    pub fn of_file(name: &str) -> Result<LoadedProgram, String> {
         let path = interpreter_of(&find(name).ok_or(format!("no program {name}"))?)?;
         let metadata = fs::metadata(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let mut program = Program {
+        let mut program = LoadedProgram {
             loader: loader_of(&path)?,
             set_id: metadata.permissions().mode() & 0o6000 != 0,
             preloads_missing: missing_preloads(),
             environment: std::env::vars().collect(),
             path,
-            ..Program::default()
+            ..LoadedProgram::default()
         };
         if let Some(loader) = program.loader.clone() {
             let (libraries, missing) = dependencies(&loader, &program.path)?;
@@ -65,10 +65,10 @@ impl Program {
     ///
     /// # Errors
     /// There is no such process, or it belongs to another user.
-    pub fn of_process(pid: i32) -> Result<Program, String> {
-        let say = |e: procfs::ProcError| format!("process {pid}: {e}");
-        let process = procfs::process::Process::new(pid).map_err(say)?;
-        let maps = process.maps().map_err(say)?;
+    pub fn of_process(pid: i32) -> Result<LoadedProgram, String> {
+        let text = |e: procfs::ProcError| format!("process {pid}: {e}");
+        let process = procfs::process::Process::new(pid).map_err(text)?;
+        let maps = process.maps().map_err(text)?;
         let files = maps.iter().filter_map(|map| match &map.pathname {
             procfs::process::MMapPath::Path(path) => Some(path.clone()),
             _ => None,
@@ -78,18 +78,18 @@ impl Program {
             .filter(|path| path.to_string_lossy().contains(".so"))
             .collect();
         let environment = process.environ().unwrap_or_default();
-        let text = |s: &std::ffi::OsString| s.to_string_lossy().into_owned();
-        let path = process.exe().map_err(say)?;
-        Ok(Program {
+        let owned = |s: &std::ffi::OsString| s.to_string_lossy().into_owned();
+        let path = process.exe().map_err(text)?;
+        Ok(LoadedProgram {
             loader: loader_of(&path).unwrap_or_default(),
             path,
             libraries,
             environment: environment
                 .iter()
-                .map(|(k, v)| (text(k), text(v)))
+                .map(|(k, v)| (owned(k), owned(v)))
                 .collect(),
             running: true,
-            ..Program::default()
+            ..LoadedProgram::default()
         })
     }
 
@@ -192,13 +192,13 @@ fn interpreter_of(path: &Path) -> Result<PathBuf, String> {
 
 /// The loader that a program names.
 fn loader_of(path: &Path) -> Result<Option<PathBuf>, String> {
-    let say = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-    let bytes = fs::read(path).map_err(|e| say(&e))?;
-    let header = elf::FileHeader64::<object::Endianness>::parse(&*bytes).map_err(|e| say(&e))?;
-    let endian = header.endian().map_err(|e| say(&e))?;
+    let text = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let bytes = fs::read(path).map_err(|e| text(&e))?;
+    let header = elf::FileHeader64::<object::Endianness>::parse(&*bytes).map_err(|e| text(&e))?;
+    let endian = header.endian().map_err(|e| text(&e))?;
     let parts = header
         .program_headers(endian, &*bytes)
-        .map_err(|e| say(&e))?;
+        .map_err(|e| text(&e))?;
     let interpreter = parts
         .iter()
         .find_map(|part| part.interpreter(endian, &*bytes).ok().flatten());
@@ -238,7 +238,7 @@ pub fn dependencies(
     Ok((found, missing))
 }
 
-/// The files of `LD_PRELOAD` that the loader cannot load: it says so in one line and goes on.
+/// The files of `LD_PRELOAD` that the loader cannot load: it prints one line and goes on.
 pub fn missing_preloads() -> Vec<String> {
     let value = std::env::var("LD_PRELOAD").unwrap_or_default();
     let names = value.split([':', ' ']).filter(|name| !name.is_empty());

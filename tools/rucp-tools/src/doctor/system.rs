@@ -13,11 +13,20 @@ pub enum Namespace {
 
 impl Namespace {
     /// Its file in `/proc/self/ns`.
-    pub fn file(self) -> &'static str {
+    fn file(self) -> &'static str {
         match self {
             Namespace::User => "user",
             Namespace::Pid => "pid",
             Namespace::Ipc => "ipc",
+        }
+    }
+
+    /// Its name in a sentence, with the article.
+    pub fn described(self) -> &'static str {
+        match self {
+            Namespace::User => "a user",
+            Namespace::Pid => "a PID",
+            Namespace::Ipc => "an IPC",
         }
     }
 

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 const MAX_LINE: u64 = 4 << 20;
 
 /// One control connection. A thread reads its lines; it ends when the connection does.
-pub struct Link {
+pub struct ControlConn {
     lines: Receiver<Result<String, String>>,
     output: Box<dyn Write>,
 }
 
-impl Link {
+impl ControlConn {
     /// Over two directions of a connection.
-    pub fn new(input: impl Read + Send + 'static, output: impl Write + 'static) -> Link {
+    pub fn new(input: impl Read + Send + 'static, output: impl Write + 'static) -> ControlConn {
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             let mut input = BufReader::new(input);
@@ -33,7 +33,7 @@ impl Link {
                 }
             }
         });
-        Link {
+        ControlConn {
             lines,
             output: Box::new(output),
         }
