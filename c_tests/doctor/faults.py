@@ -20,13 +20,13 @@ class Case:
         return bench.run(self.prefix, self.arguments, self.variables, self.before)
 
 
-def variables():
+def variables(bench):
     def one(name, *expected, **settings):
         return Case(name, *expected, variables=settings)
 
     return [
         one("a healthy machine"),
-        one("all of shared memory and TCP, named", UCX_TLS="self,sm,tcp", UCX_NET_DEVICES="eth0"),
+        one("all of shared memory and TCP, named", UCX_TLS="self,sm,tcp", UCX_NET_DEVICES=bench.device),
         one("misspelt variable", "option-unknown", UCX_TSL="tcp"),
         one("wrong value", "option-invalid", UCX_RNDV_THRESH="zz"),
         one("value without sense", "option-invalid", UCX_KEEPALIVE_NUM_EPS="0"),
@@ -127,7 +127,7 @@ def interfaces():
     ]
 
 
-def rdma():
+def rdma(bench):
     foreign = "chown 1 /dev/infiniband/uverbs0; chmod 600 /dev/infiniband/uverbs0;"
     no_override = "set -- setpriv --bounding-set=-dac_override \"$@\";"
     library = "mount --bind /dev/null $(readlink -f /usr/lib/*/libibverbs.so.1);"
@@ -146,7 +146,7 @@ def rdma():
         one("RDMA device without libibverbs", "rdma-no-library", script=library),
         one("RDMA device that libibverbs does not open", "rdma-unusable"),
         one("RDMA excluded by UCX_TLS", "rdma-excluded", settings={"UCX_TLS": "tcp,sm,self"}),
-        one("RDMA excluded by UCX_NET_DEVICES", "rdma-excluded", settings={"UCX_NET_DEVICES": "eth0"}),
+        one("RDMA excluded by UCX_NET_DEVICES", "rdma-excluded", settings={"UCX_NET_DEVICES": bench.device}),
         Case("RDMA with little locked memory", "memlock-low", "rdma-unusable", prefix=[*shell("-m", RDMA), *lock],
              before=little),
         Case("the software HCA with little locked memory", "memlock-low", prefix=["c_tests/hca/wired", *lock],
@@ -168,4 +168,4 @@ def fabric():
 
 
 def cases(bench):
-    return variables() + limits(bench) + memory(bench) + namespaces() + interfaces() + rdma() + fabric()
+    return variables(bench) + limits(bench) + memory(bench) + namespaces() + interfaces() + rdma(bench) + fabric()

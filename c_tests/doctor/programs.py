@@ -4,9 +4,19 @@ import os
 import shutil
 import subprocess
 
-from stage import ROOT, build
+from stage import build, shell
 
-MPI = "#include <mpi.h>\nint main(int n, char **v) { MPI_Init(&n, &v); return MPI_Finalize(); }\n"
+MPI = """
+#include <mpi.h>
+#include <stdio.h>
+int main(int n, char **v) {
+    MPI_Init(&n, &v);
+    puts("ready");
+    fflush(stdout);
+    getchar();
+    return MPI_Finalize();
+}
+"""
 
 
 class ProgramCase:
@@ -23,18 +33,17 @@ class ProgramCase:
 
 
 class ProcessCase:
-    """A process that is looked at while it runs."""
+    """A process that is looked at while it runs: it has loaded everything when it writes, and ends with its input."""
 
-    def __init__(self, name, *expected, preload):
+    def __init__(self, name, *expected, command=("bash", "-c", "echo ready; read line"), **variables):
         self.name = name
         self.expected = expected
-        self.preload = preload
+        self.command = command
+        self.variables = variables
 
     def run(self, bench):
-        # It has loaded everything when it writes.
-        script = "echo ready; read line"
-        process = subprocess.Popen(["bash", "-c", script], env={**bench.environment, "LD_PRELOAD": self.preload},
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen(self.command, env={**bench.environment, **self.variables}, stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE)
         try:
             process.stdout.readline()
             return bench.run(arguments=["--pid", str(process.pid)])
@@ -68,6 +77,8 @@ def cases(bench):
     for path in glob.glob("/usr/lib/*/openmpi/lib/openmpi3/*.so"):
         if "ucx" not in os.path.basename(path):
             os.symlink(path, os.path.join(plugins, os.path.basename(path)))
+    # A copy that only a process in its mount namespace sees.
+    hidden = f"mount -t tmpfs tmpfs /media; cp {rucp} /media/libucp.so.0; export LD_PRELOAD=$PRELOAD"
     script = os.path.join(bench.folder, "script")
     with open(script, "w", encoding="utf-8") as file:
         file.write(f"#!{mpich}\n")
@@ -83,11 +94,16 @@ def cases(bench):
         one("Open MPI on rucp", program=open_mpi, **preload, **any_device),
         one("preloaded file that does not exist", "preload-missing", "genuine-ucx", LD_PRELOAD="/nowhere/libucp.so.0"),
         one("preloaded file that is no library", "preload-missing", "genuine-ucx",
-            LD_PRELOAD=os.path.join(ROOT, "README.md")),
+            LD_PRELOAD="/etc/passwd"),
         one("UCX in place of rucp", "genuine-ucx"),
         one("two libucps", "two-libucps", LD_PRELOAD=f"{rucp}:{genuine}"),
-        ProcessCase("two libucps in a process", "two-libucps", preload=f"{rucp}:{genuine}"),
-        ProcessCase("a process on rucp", preload=rucp),
+        ProcessCase("two libucps in a process", "two-libucps", LD_PRELOAD=f"{rucp}:{genuine}"),
+        ProcessCase("two libucps in a process of a container", "two-libucps", PRELOAD=f"/media/libucp.so.0:{rucp}",
+                    command=[*shell("-m", hidden), "bash", "-c", "echo ready; read line"]),
+        ProcessCase("a process on rucp", **preload),
+        ProcessCase("a rank of MPICH on rucp", command=[mpich], **preload),
+        ProcessCase("a rank of Open MPI on rucp", command=[open_mpi], **preload, **any_device),
+        ProcessCase("a rank of Open MPI with pml ob1", "openmpi-pml", command=[open_mpi], OMPI_MCA_pml="ob1", **preload),
         one("a program without UCX", "no-ucx", program="ls"),
         one("a static program", "program-static", program=static),
         one("a program with set-id bits", "program-set-id", program=set_id, **preload),

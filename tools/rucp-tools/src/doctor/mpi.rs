@@ -6,8 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Options of mpirun that make Open MPI use UCX on any device.
+const OPEN_MPI_4: &str = "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any";
+const OPEN_MPI_5: &str =
+    "--mca pml ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any";
+const NOT_UCX: &str =
+    "messages of MPI go through other components (ob1 with btl vader and tcp, cm), not through UCX";
+
 /// The libraries that plugins of the MPI load, and what is wrong.
 pub fn check(program: &LoadedProgram) -> (BTreeSet<PathBuf>, Vec<Finding>) {
+    if let Some(plugin) = program.library("mca_pml_").filter(|_| program.running) {
+        return (BTreeSet::new(), other_plugin(plugin).into_iter().collect());
+    }
     if program.library("libopen-pal").is_some() {
         return OpenMpi::ask(program).check(program);
     }
@@ -16,6 +26,20 @@ pub fn check(program: &LoadedProgram) -> (BTreeSet<PathBuf>, Vec<Finding>) {
         .find_map(|name| program.library(name));
     let findings = mpich.map_or_else(Vec::new, |library| mpich_findings(program, library));
     (BTreeSet::new(), findings)
+}
+
+/// Of a running process with Open MPI: it has loaded another component than pml ucx. After `MPI_Init` only the selected
+/// one is loaded.
+fn other_plugin(plugin: &Path) -> Option<Finding> {
+    let name = plugin.file_stem()?.to_str()?;
+    (name != "mca_pml_ucx").then(|| {
+        Finding::broken(
+            "openmpi-pml",
+            format!("Open MPI has selected {name} in this process"),
+            NOT_UCX,
+            format!("mpirun {OPEN_MPI_4}, or of Open MPI 5 {OPEN_MPI_5}"),
+        )
+    })
 }
 
 /// Open MPI's parameters, from `ompi_info`: its files and the environment, as Open MPI reads them.
@@ -90,9 +114,9 @@ impl OpenMpi {
     /// Whether pml ucx is selected.
     fn selection(&self) -> Option<Finding> {
         let any = if self.parameter("opal_common_ucx_tls").is_some() {
-            "--mca pml ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any"
+            OPEN_MPI_5
         } else {
-            "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any"
+            OPEN_MPI_4
         };
         let list = self.parameter("pml").unwrap_or_default();
         let names: Vec<&str> = list
@@ -110,7 +134,7 @@ impl OpenMpi {
                 format!(
                     "Open MPI's parameter pml is '{list}' (OMPI_MCA_pml, mca-params.conf, mpirun --mca)"
                 ),
-                "messages of MPI go through other components (ob1 with btl vader and tcp, cm), not through UCX",
+                NOT_UCX,
                 format!("mpirun {any}"),
             ));
         }

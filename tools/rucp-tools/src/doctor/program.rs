@@ -69,17 +69,21 @@ impl LoadedProgram {
         let text = |e: procfs::ProcError| format!("process {pid}: {e}");
         let process = procfs::process::Process::new(pid).map_err(text)?;
         let maps = process.maps().map_err(text)?;
+        // Of a container, files are found through the root of the process.
+        let root = match mount_namespace("self") == mount_namespace(&pid.to_string()) {
+            true => String::new(),
+            false => format!("/proc/{pid}/root"),
+        };
+        let here = |path: &Path| PathBuf::from(format!("{root}{}", path.display()));
         let files = maps.iter().filter_map(|map| match &map.pathname {
-            procfs::process::MMapPath::Path(path) => Some(path.clone()),
+            procfs::process::MMapPath::Path(path) => Some(path),
             _ => None,
         });
-        let libraries: BTreeSet<PathBuf> = files
-            // Through the process's root: it may be in a container.
-            .filter(|path| path.to_string_lossy().contains(".so"))
-            .collect();
+        let libraries = files.filter(|path| file_name(path).contains(".so"));
+        let libraries = libraries.map(|path| here(path)).collect();
         let environment = process.environ().unwrap_or_default();
         let owned = |s: &std::ffi::OsString| s.to_string_lossy().into_owned();
-        let path = process.exe().map_err(text)?;
+        let path = here(&process.exe().map_err(text)?);
         Ok(LoadedProgram {
             loader: loader_of(&path).unwrap_or_default(),
             path,
@@ -158,6 +162,11 @@ fn kind_of(path: &Path) -> Option<UcxKind> {
         }
     }
     kind
+}
+
+/// Identity of a process's mount namespace.
+fn mount_namespace(process: &str) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{process}/ns/mnt")).ok()
 }
 
 /// The program that a shell would start.

@@ -68,7 +68,7 @@ fn devices() -> Vec<Device> {
     entries("/sys/class/infiniband")
         .map(|entry| {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let ports = fs::read_dir(entry.path().join("ports"))
+            let mut ports = fs::read_dir(entry.path().join("ports"))
                 .into_iter()
                 .flatten()
                 .flatten();
@@ -77,7 +77,7 @@ fn devices() -> Vec<Device> {
                 |port: fs::DirEntry| trimmed(&port.path().join("state")).ends_with("ACTIVE");
             let file = verbs.iter().find(|(device, _)| *device == name);
             Device {
-                active: ports.map(active).any(|active| active),
+                active: ports.any(active),
                 file: file.map(|(_, file)| file.clone()),
                 name,
             }
