@@ -4,7 +4,7 @@ use crate::exchange::PairResult;
 use crate::facts::{CopyAccess, Facts, Refusal};
 use crate::finding::Finding;
 
-const MEANING: &str = "long messages travel in pieces through shared memory and are copied twice";
+const EFFECT: &str = "long messages travel in pieces through shared memory and are copied twice";
 
 /// The reasons; none if both may copy.
 pub fn check(pair: &PairResult) -> Vec<Finding> {
@@ -18,7 +18,7 @@ pub fn check(pair: &PairResult) -> Vec<Finding> {
         return vec![Finding::slow(
             "pair-pid-namespace",
             format!("the PID namespaces differ: {ours} here, {theirs} there"),
-            MEANING,
+            EFFECT,
             "docker run --pid=host, or --pid=container:NAME; in a pod shareProcessNamespace",
         )];
     }
@@ -38,7 +38,7 @@ fn causes(place: &str, refusal: &Refusal, own: &Facts, peer: &Facts) -> Vec<Find
             "process_vm_readv is refused {place}: {}; {why}",
             refusal.error
         );
-        Finding::slow(id, found, MEANING, change)
+        Finding::slow(id, found, EFFECT, change)
     };
     let mut certain = Vec::new();
     if let Some(scope) = refusal.ptrace_scope

@@ -22,7 +22,7 @@ pub fn check(options: &Options, resources: &[Resource]) -> Option<Finding> {
         return None;
     }
     let found = format!("there are adapters of Slingshot ({})", names.join(", "));
-    let meaning = "other hosts are reached by tcp";
+    let effect = "other hosts are reached by tcp";
     if !TRANSPORTS.iter().any(|tl| options.tls.allows(tl)) {
         return Some(Finding::slow(
             "fabric-excluded",
@@ -30,7 +30,7 @@ pub fn check(options: &Options, resources: &[Resource]) -> Option<Finding> {
                 "{found}, and UCX_TLS={} excludes them",
                 options.get("TLS").unwrap_or_default()
             ),
-            meaning,
+            effect,
             "add cxi to UCX_TLS",
         ));
     }
@@ -38,14 +38,14 @@ pub fn check(options: &Options, resources: &[Resource]) -> Option<Finding> {
         return Some(Finding::broken(
             "fabric-no-library",
             format!("{found}, but no libfabric.so.1"),
-            meaning,
+            effect,
             "add the folder of Cray's libfabric to LD_LIBRARY_PATH (module load libfabric); in a container bind it",
         ));
     }
     Some(Finding::broken(
         "fabric-unusable",
         format!("{found}, and libfabric offers none of them"),
-        meaning,
+        effect,
         "fi_info -p cxi says what this libfabric has: it must have the provider cxi, and the process the right to use \
          /dev/cxi* and a VNI (SLINGSHOT_VNIS, of the batch system)",
     ))

@@ -24,7 +24,7 @@ pub struct Finding {
     /// What was found.
     pub found: String,
     /// What it means for the transports.
-    pub meaning: Cow<'static, str>,
+    pub effect: Cow<'static, str>,
     /// What to change.
     pub change: Cow<'static, str>,
 }
@@ -34,14 +34,14 @@ impl Finding {
         severity: Severity,
         id: &'static str,
         found: impl Into<String>,
-        meaning: impl Into<Cow<'static, str>>,
+        effect: impl Into<Cow<'static, str>>,
         change: impl Into<Cow<'static, str>>,
     ) -> Finding {
         Finding {
             id: id.into(),
             severity,
             found: found.into(),
-            meaning: meaning.into(),
+            effect: effect.into(),
             change: change.into(),
         }
     }
@@ -50,29 +50,29 @@ impl Finding {
     pub fn note(
         id: &'static str,
         found: impl Into<String>,
-        meaning: impl Into<Cow<'static, str>>,
+        effect: impl Into<Cow<'static, str>>,
         change: impl Into<Cow<'static, str>>,
     ) -> Finding {
-        Finding::new(Severity::Note, id, found, meaning, change)
+        Finding::new(Severity::Note, id, found, effect, change)
     }
 
     /// A finding by which a transport is slower, or a slower one is used.
     pub fn slow(
         id: &'static str,
         found: impl Into<String>,
-        meaning: impl Into<Cow<'static, str>>,
+        effect: impl Into<Cow<'static, str>>,
         change: impl Into<Cow<'static, str>>,
     ) -> Finding {
-        Finding::new(Severity::Slow, id, found, meaning, change)
+        Finding::new(Severity::Slow, id, found, effect, change)
     }
 
     /// A finding by which a transport does not work.
     pub fn broken(
         id: &'static str,
         found: impl Into<String>,
-        meaning: impl Into<Cow<'static, str>>,
+        effect: impl Into<Cow<'static, str>>,
         change: impl Into<Cow<'static, str>>,
     ) -> Finding {
-        Finding::new(Severity::Broken, id, found, meaning, change)
+        Finding::new(Severity::Broken, id, found, effect, change)
     }
 }

@@ -25,6 +25,7 @@ struct Interface {
     state: LinkState,
     /// Packets that it sends are dropped: of kind dummy or ifb.
     drops: bool,
+    bridge: bool,
     addressed: bool,
     /// It has an address that is valid beyond its link.
     global: bool,
@@ -82,8 +83,20 @@ fn interfaces() -> io::Result<Vec<Interface>> {
                 LinkAttribute::IfName(name) => Some(name.clone()),
                 _ => None,
             })?;
-        let drops =
-            |info: &LinkInfo| matches!(info, LinkInfo::Kind(InfoKind::Dummy | InfoKind::Ifb));
+        let infos = link
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                LinkAttribute::LinkInfo(infos) => Some(infos.as_slice()),
+                _ => None,
+            });
+        let kind = infos
+            .unwrap_or_default()
+            .iter()
+            .find_map(|info| match info {
+                LinkInfo::Kind(kind) => Some(kind),
+                _ => None,
+            });
         Some(Interface {
             name,
             state: match (
@@ -94,10 +107,8 @@ fn interfaces() -> io::Result<Vec<Interface>> {
                 (true, false) => LinkState::NoCarrier,
                 (true, true) => LinkState::Running,
             },
-            drops: link.attributes.iter().any(|attribute| match attribute {
-                LinkAttribute::LinkInfo(infos) => infos.iter().any(drops),
-                _ => false,
-            }),
+            drops: matches!(kind, Some(InfoKind::Dummy | InfoKind::Ifb)),
+            bridge: matches!(kind, Some(InfoKind::Bridge)),
             addressed: addressed.contains(&link.header.index),
             global: global.contains(&link.header.index),
         })
@@ -108,11 +119,12 @@ fn interfaces() -> io::Result<Vec<Interface>> {
 /// Why an interface that may be used leads nowhere. `named`: `UCX_NET_DEVICES` names it.
 fn leads_nowhere(interface: &Interface, named: bool) -> Option<Finding> {
     let name = &interface.name;
-    let wanted = named || interface.global;
+    // Bridges for containers that are not there have an address, and no carrier.
+    let wanted = named || interface.global && !interface.bridge;
     let finding = if named {
         Finding::broken
     } else {
-        Finding::slow
+        Finding::note
     };
     match interface.state {
         LinkState::Down if wanted => Some(finding(

@@ -52,9 +52,7 @@ fn file_size() -> Option<Finding> {
 
 fn one_processor() -> Option<Finding> {
     let allowed = system::processors();
-    // The processors of the machine, not those of this process.
-    // SAFETY: sysconf has no effect.
-    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    let online = system::online_processors();
     (allowed.len() == 1 && online > 1).then(|| {
         Finding::slow(
             "one-processor",

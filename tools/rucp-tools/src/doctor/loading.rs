@@ -78,11 +78,17 @@ fn loaded(program: &LoadedProgram, libraries: &BTreeSet<PathBuf>) -> Option<Find
         names.join(" and ")
     };
     match found.as_slice() {
-        [] => Some(Finding::slow(
+        [] if program.running => Some(Finding::slow(
             "no-ucx",
-            format!("{} loads no UCX", program.path.display()),
+            format!("{} has loaded no UCX", program.path.display()),
             "its messages do not go through rucp",
-            "for Python programs and plugins, which load it later: rucp_doctor --pid PID while it runs",
+            "check LD_PRELOAD in its environment, and whether its MPI or framework was built with UCX",
+        )),
+        [] => Some(Finding::note(
+            "no-ucx",
+            format!("{} needs no UCX when it is started", program.path.display()),
+            "its messages do not go through rucp, unless it loads a UCX later, as Python programs do",
+            "rucp_doctor --pid PID while it runs",
         )),
         [(_, UcxKind::Rucp)] => None,
         [(path, UcxKind::Genuine)] => Some(Finding::slow(

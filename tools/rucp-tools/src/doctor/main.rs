@@ -104,7 +104,7 @@ fn look(arguments: &Arguments, log: &mut LibraryLog) -> Result<Report, String> {
         return Ok(of_program(&LoadedProgram::of_file(name)?));
     }
     let mut report = Report::default();
-    let resources = check_environment(&mut report);
+    let resources = check_environment(&mut report, log);
     let names: Vec<String> = (resources.iter())
         .map(|resource| format!("{}/{}", resource.transport, resource.device))
         .collect();
@@ -125,7 +125,7 @@ fn look(arguments: &Arguments, log: &mut LibraryLog) -> Result<Report, String> {
 }
 
 /// Checks of this process and its environment. Returns what the options leave.
-fn check_environment(report: &mut Report) -> Vec<Resource> {
+fn check_environment(report: &mut Report, log: &mut LibraryLog) -> Vec<Resource> {
     let findings = &mut report.findings;
     findings.extend(process::check());
     findings.extend(limits::check());
@@ -143,7 +143,7 @@ fn check_environment(report: &mut Report) -> Vec<Resource> {
     let resources = resources_of(&options);
     findings.extend(variables::check(&options, &resources));
     findings.extend(interfaces::check(&options, &resources));
-    findings.extend(rdma::check(&options, &resources));
+    findings.extend(rdma::check(&options, &resources, &log.lines()));
     findings.extend(fabric::check(&options, &resources));
     resources
 }

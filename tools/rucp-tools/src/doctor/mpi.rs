@@ -148,9 +148,9 @@ impl OpenMpi {
         let (tls, devices) = (value("tls"), value("devices"));
         (tls != "any" || devices != "any").then(|| {
             let found = format!("Open MPI's pml ucx accepts the transports '{tls}' on the devices '{devices}' only");
-            let meaning = "on hosts without such a device Open MPI uses ob1 with btl vader and tcp, or does not start \
+            let effect = "on hosts without such a device Open MPI uses ob1 with btl vader and tcp, or does not start \
                            with pml ucx";
-            Finding::slow("openmpi-devices", found, meaning, format!("mpirun {any}"))
+            Finding::slow("openmpi-devices", found, effect, format!("mpirun {any}"))
         })
     }
 

@@ -5,6 +5,7 @@ use crate::exchange::{EndReport, PairResult, Stage};
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::library_log::complaints;
+use crate::system;
 use indexmap::IndexSet;
 
 /// Transports through shared memory.
@@ -87,7 +88,8 @@ fn failure(pair: &PairResult) -> Option<Finding> {
 /// Both ends may run on one and the same processor only.
 fn same_processor(pair: &PairResult) -> Option<Finding> {
     let (here, there) = (&pair.here.0.processors, &pair.there.0.processors);
-    let shared = pair.same_host() && here.len() == 1 && here == there;
+    let shared =
+        pair.same_host() && here.len() == 1 && here == there && system::online_processors() > 1;
     shared.then(|| {
         Finding::slow(
             "pair-one-processor",
@@ -134,7 +136,7 @@ fn list(items: &[String]) -> String {
 /// Why two processes of one host do not share memory.
 fn without_shared_memory(pair: &PairResult) -> Option<Finding> {
     let (here, there) = (&pair.here.0, &pair.there.0);
-    let meaning = "processes of one host use a network transport, or fail without one";
+    let effect = "processes of one host use a network transport, or fail without one";
     if !here.has(&SHARED) && !there.has(&SHARED) {
         // Reported with the variables.
         return None;
@@ -146,7 +148,7 @@ fn without_shared_memory(pair: &PairResult) -> Option<Finding> {
         return Some(Finding::slow(
             "pair-shm-excluded",
             format!("shared memory is not among the transports {}", end.0),
-            meaning,
+            effect,
             "add sm to UCX_TLS at both ends",
         ));
     }
@@ -154,7 +156,7 @@ fn without_shared_memory(pair: &PairResult) -> Option<Finding> {
         return Some(Finding::slow(
             "pair-user",
             format!("the users differ: {} here, {} there", here.user, there.user),
-            meaning,
+            effect,
             "run both processes as one user",
         ));
     }
@@ -165,7 +167,7 @@ fn without_shared_memory(pair: &PairResult) -> Option<Finding> {
                 "the IPC namespaces differ: {} here, {} there",
                 here.ipc_ns, there.ipc_ns
             ),
-            meaning,
+            effect,
             "docker run --ipc=host, or --ipc=container:NAME; or share /dev/shm and set UCX_POSIX_USE_PROC_LINK=n at \
              both ends",
         ));
@@ -177,7 +179,7 @@ fn without_shared_memory(pair: &PairResult) -> Option<Finding> {
                 "the PID namespaces differ: {} here, {} there",
                 here.pid_ns, there.pid_ns
             ),
-            meaning,
+            effect,
             "docker run --pid=host, or --pid=container:NAME",
         ));
     }
@@ -187,7 +189,7 @@ fn without_shared_memory(pair: &PairResult) -> Option<Finding> {
             "both processes are on one host, and shared memory is not used: {}",
             list(&all_complaints(pair))
         ),
-        meaning,
+        effect,
         "see the findings on limits and shared memory at both ends",
     ))
 }

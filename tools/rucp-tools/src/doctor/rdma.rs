@@ -1,6 +1,7 @@
 //! Checks of RDMA devices: present, but not usable.
 
 use crate::finding::Finding;
+use crate::library_log::complaints;
 use crate::limits;
 use std::fs;
 use std::io::ErrorKind;
@@ -20,8 +21,8 @@ struct Device {
     file: Option<PathBuf>,
 }
 
-/// All of them. `resources`: what the options leave.
-pub fn check(options: &Options, resources: &[Resource]) -> Vec<Finding> {
+/// All of them. `resources`: what the options leave; `log`: what the library has said when it looked for them.
+pub fn check(options: &Options, resources: &[Resource], log: &[String]) -> Vec<Finding> {
     let usable = resources.iter().any(|r| TRANSPORTS.contains(&r.transport));
     let devices = devices();
     let mut findings = Vec::new();
@@ -46,7 +47,7 @@ pub fn check(options: &Options, resources: &[Resource]) -> Vec<Finding> {
     }
     match excluded {
         Some(finding) => findings.push(finding),
-        None => findings.extend(devices.iter().filter_map(obstacle)),
+        None => findings.extend(devices.iter().filter_map(|device| obstacle(device, log))),
     }
     findings
 }
@@ -117,9 +118,9 @@ fn excluded(options: &Options, devices: &[Device]) -> Option<Finding> {
 }
 
 /// Why a device that the options allow is not used.
-fn obstacle(device: &Device) -> Option<Finding> {
+fn obstacle(device: &Device, log: &[String]) -> Option<Finding> {
     let name = &device.name;
-    let meaning = "InfiniBand and RoCE are not used by this device";
+    let effect = "InfiniBand and RoCE are not used by this device";
     let opened = match &device.file {
         None => Err(ErrorKind::NotFound),
         Some(file) => {
@@ -135,28 +136,40 @@ fn obstacle(device: &Device) -> Option<Finding> {
         Err(ErrorKind::PermissionDenied) => Some(Finding::broken(
             "rdma-no-rights",
             format!("RDMA device {name}: no right to open {}", file.display()),
-            meaning,
+            effect,
             "chmod 666 /dev/infiniband/uverbs*, or the rules of rdma-core for udev; docker run \
              --device=/dev/infiniband",
         )),
         Err(ErrorKind::NotFound) => Some(Finding::broken(
             "rdma-no-device-file",
             format!("RDMA device {name} has no file {}", file.display()),
-            meaning,
+            effect,
             "docker run --device=/dev/infiniband; on a host modprobe ib_uverbs",
         )),
         _ if !device.active => Some(Finding::broken(
             "rdma-port-down",
             format!("RDMA device {name} has no active port"),
-            meaning,
+            effect,
             "ibstat shows the port's state: connect the cable, start a subnet manager (InfiniBand), set the network \
              interface up (RoCE)",
         )),
         _ => Some(Finding::broken(
             "rdma-unusable",
-            format!("RDMA device {name} is active, but the library does not use it"),
-            meaning,
-            "UCX_LOG_LEVEL=diag says why; ibv_devinfo shows whether libibverbs has a driver for it",
+            format!(
+                "RDMA device {name} is active, but the library does not use it{}",
+                said(log, name)
+            ),
+            effect,
+            "ibv_devinfo shows whether libibverbs has a driver for it (ibverbs-providers)",
         )),
+    }
+}
+
+/// What the library's log has about a device.
+fn said(log: &[String], name: &str) -> String {
+    let lines: Vec<&str> = complaints(log).filter(|line| line.contains(name)).collect();
+    match lines.as_slice() {
+        [] => String::new(),
+        lines => format!(": {}", lines.join("; ")),
     }
 }

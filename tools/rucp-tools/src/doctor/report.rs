@@ -73,7 +73,7 @@ impl Report {
             let _ = writeln!(
                 out,
                 "{severity} {}: {}\n  effect: {}\n  change: {}",
-                finding.id, finding.found, finding.meaning, finding.change
+                finding.id, finding.found, finding.effect, finding.change
             );
         }
         if !self.has_faults() {

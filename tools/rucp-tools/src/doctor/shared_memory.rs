@@ -70,7 +70,7 @@ fn files_refused(error: &io::Error) -> Finding {
 fn directory(named: bool) -> Vec<Finding> {
     const PATH: &str = "/dev/shm";
     let change = "docker run --shm-size=1g; mount -o remount,size=50% /dev/shm; remove files that dead programs left";
-    let meaning = if named {
+    let effect = if named {
         "inboxes are files in it (UCX_POSIX_USE_PROC_LINK=n): workers have no shared memory"
     } else {
         "MPI libraries keep their own shared memory in it; rucp keeps only locks there"
@@ -89,12 +89,12 @@ fn directory(named: bool) -> Vec<Finding> {
         } else {
             "mount a tmpfs on /dev/shm with mode 1777"
         };
-        return vec![finding(id, found, meaning, change)];
+        return vec![finding(id, found, effect, change)];
     }
     match free_bytes(c"/dev/shm") {
         Some(free) if free < MIN_FREE_BYTES => {
             let found = format!("{PATH} has {} KiB left", free >> 10);
-            vec![finding("shm-full", found, meaning, change)]
+            vec![finding("shm-full", found, effect, change)]
         }
         _ => Vec::new(),
     }

@@ -96,3 +96,10 @@ pub fn processors() -> Vec<u32> {
         .flat_map(|(first, last)| first..=last)
         .collect()
 }
+
+/// Number of processors of this machine, whether or not this process may run on them.
+pub fn online_processors() -> usize {
+    // SAFETY: sysconf has no effect.
+    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    usize::try_from(online).unwrap_or(1)
+}
