@@ -16,9 +16,9 @@ step 120 "examples: built against the prefix, and run" scripts/leaves-nothing ma
     PREFIX="$PWD/build/prefix" \
     OUT="$PWD/build/examples" CFLAGS="-O2 -Wall -Wextra -Werror"
 if unshare --net --ipc --pid --mount --fork true 2> /dev/null; then
-    step 300 "rucp_doctor: staged faults, each named" bash -c 'cargo build --profile tools --locked --quiet -p rucp-tools &&
-        scripts/leaves-nothing c_tests/doctor/run "${CARGO_TARGET_DIR:-target}/tools/rucp_doctor" \
-            build/prefix/lib/libucp.so.0'
+    step 300 "rucp_doctor: staged faults, each named" bash -c '
+        cargo build --profile tools --locked --quiet -p rucp-tools && scripts/leaves-nothing c_tests/doctor/run \
+            "${CARGO_TARGET_DIR:-target}/tools/rucp_doctor" build/prefix/lib/libucp.so.0'
 else
     skip "rucp_doctor: staged faults" "no right to make namespaces"
 fi

@@ -1,4 +1,4 @@
-//! rucp_doctor's report and exit status. `c_tests/doctor` stages faults, which takes rights that these tests do not need.
+//! rucp_doctor's report and exit status. `c_tests/doctor` stages faults, for which it needs root; these tests do not.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
