@@ -1,8 +1,9 @@
 //! rucp_doctor's report and exit status. `c_tests/doctor` stages faults, for which it needs root; these tests do not.
 
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Output, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Shutdown, TcpStream};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 fn doctor(arguments: &[&str], environment: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rucp_doctor"));
@@ -38,17 +39,24 @@ fn messages_are_exchanged_with_another_process() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-#[test]
-fn two_instances_exchange_messages() {
+/// An instance that waits, its messages, and its address.
+fn server() -> (Child, BufReader<ChildStderr>, String) {
     let mut server = doctor(&["--json", "--serve", "127.0.0.1:0"], &[])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(server.stderr.take().unwrap()).lines();
-    let line = lines.next().unwrap().unwrap();
-    let address = line.rsplit(' ').next().unwrap();
-    let client = report(&run(&["--json", "--pair", address], &[]));
+    let mut messages = BufReader::new(server.stderr.take().unwrap());
+    let mut line = String::new();
+    messages.read_line(&mut line).unwrap();
+    let address = line.split_whitespace().last().unwrap();
+    (server, messages, address.to_owned())
+}
+
+#[test]
+fn two_instances_exchange_messages() {
+    let (server, _messages, address) = server();
+    let client = report(&run(&["--json", "--pair", &address], &[]));
     let server = report(&server.wait_with_output().unwrap());
     assert_eq!(
         client["pair"]["here"]["exchange"]["stage"], "Complete",
@@ -61,6 +69,17 @@ fn two_instances_exchange_messages() {
     };
     let (here, there) = pids(&client);
     assert_eq!(pids(&server), (there, here));
+}
+
+#[test]
+fn other_programs_are_refused() {
+    for sent in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"{}\n", b"\xff\n", b""] {
+        let (mut server, _messages, address) = server();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(sent).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(server.wait().unwrap().code(), Some(2), "{sent:?}");
+    }
 }
 
 #[test]
