@@ -2,11 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
 /// Longest line, bytes: an address of a worker has some hundred.
 const MAX_LINE: u64 = 4 << 20;
+
+/// Lines that wait to be handled; the other end waits with further ones.
+const MAX_LINES: usize = 4;
 
 /// One control connection. A thread reads its lines; it ends when the connection does.
 pub struct ControlConn {
@@ -17,7 +20,7 @@ pub struct ControlConn {
 impl ControlConn {
     /// Over two directions of a connection.
     pub fn new(input: impl Read + Send + 'static, output: impl Write + 'static) -> ControlConn {
-        let (sender, lines) = channel();
+        let (sender, lines) = sync_channel(MAX_LINES);
         std::thread::spawn(move || {
             let mut input = BufReader::new(input);
             loop {
