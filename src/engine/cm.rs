@@ -92,6 +92,10 @@ pub struct CmSession {
 pub struct FlushClose {
     /// The user's request; in no other list.
     pub request: *mut Request,
+    /// Uid of the peer's worker, and its process if it is on this host, else 0: not a pointer, which would have to be
+    /// counted.
+    pub peer_uid: u64,
+    pub peer_pid: u32,
     pub flushed: bool,
     /// `None` until the peer has answered.
     pub answer: Option<ucs_status_t>,

@@ -318,6 +318,40 @@ impl<U> Matcher<U> {
         removed
     }
 
+    /// Calls `see` with posted receives, the earliest one of each chain first, until it has seen `most` of them: those
+    /// without a full mask first, then those of the buckets from number `from` on. Returns the number of the bucket at
+    /// which it stopped; 0: it has seen all.
+    pub fn walk_posted(
+        &self,
+        from: usize,
+        most: usize,
+        mut see: impl FnMut(*mut PostedRecv, u64),
+    ) -> usize {
+        let mut left = most;
+        let mut walk = |chain: &PostedList| {
+            chain.walk(|receive, tag| {
+                let go_on = left > 0;
+                if go_on {
+                    left -= 1;
+                    see(receive, tag);
+                }
+                go_on
+            })
+        };
+        if self.posted_len() == 0 || !walk(&self.wild) {
+            return 0;
+        }
+        let at = (self.buckets.iter().enumerate().skip(from)).find(|(_, b)| !walk(&b.posted));
+        at.map_or(0, |(at, _)| at)
+    }
+
+    /// The tag of the earliest arrived message that waits.
+    pub fn first_unexpected(&self) -> Option<u64> {
+        self.unexpected
+            .get(self.arrivals.head())
+            .map(|first| first.tag)
+    }
+
     /// Withdraws all receives, earliest posted first.
     pub fn drain_posted(&mut self) -> Vec<*mut PostedRecv> {
         let mut drained = Vec::new();

@@ -32,6 +32,7 @@ pub mod rndv_rts;
 pub mod stats;
 pub mod stream;
 pub mod unexpected;
+pub mod waits;
 pub mod wakeup;
 pub mod worker;
 pub mod yield_policy;

@@ -82,12 +82,15 @@ impl<T: Copy> PtrMap<T> {
         self.slots.len() - self.free.len()
     }
 
+    /// The values in the slots from number `from` on, with their numbers.
+    pub fn iter_from(&self, from: usize) -> impl Iterator<Item = (u64, T)> + '_ {
+        let slots = self.slots.iter().enumerate().skip(from);
+        slots.filter_map(|(i, s)| Some((u64::from(s.0) << 32 | i as u64, s.1?)))
+    }
+
     /// All values, with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u64, T)> + '_ {
-        self.slots
-            .iter()
-            .enumerate()
-            .filter_map(|(i, s)| Some((u64::from(s.0) << 32 | i as u64, s.1?)))
+        self.iter_from(0)
     }
 }
 

@@ -5,6 +5,7 @@
 //! prefix, and a reader is never more than one operation behind. Only remote accesses to mapped memory take no lock:
 //! threads that share a peer can lose some of each other's counts.
 
+use super::waits::WaitsBlock;
 use crate::sys::memfd::PAGE;
 use crate::sys::populate::{PageAccess, populate};
 use crate::sys::ro_memfd::RoMemfd;
@@ -69,6 +70,7 @@ pub struct WorkerEntry {
     _hole: [u8; header::NAME - 56],
     name: [AtomicU8; layout::NAME_LEN],
     context: [AtomicU8; layout::NAME_LEN],
+    waits: WaitsBlock,
 }
 
 /// An entry.
@@ -98,6 +100,7 @@ const _: () = assert!(
         && offset_of!(WorkerEntry, requests) == header::REQUESTS
         && offset_of!(WorkerEntry, name) == header::NAME
         && offset_of!(WorkerEntry, context) == header::CONTEXT
+        && offset_of!(WorkerEntry, waits) == header::WAITS
         && offset_of!(PeerEntry, pid) == entry::PID
         && offset_of!(PeerEntry, uid) == entry::UID
         && offset_of!(PeerEntry, endpoints) == entry::ENDPOINTS
@@ -112,6 +115,17 @@ impl PeerEntry {
     #[inline(always)]
     pub fn of(&self, protocol: StatProtocol) -> &TallyCell {
         &self.tallies[protocol as usize]
+    }
+
+    /// Messages in both directions, without accesses to mapped memory, modulo 2^64.
+    pub fn traffic(&self) -> u64 {
+        let mapped = [StatProtocol::RmaMapped, StatProtocol::AmoMapped];
+        let sent = StatProtocol::ALL
+            .into_iter()
+            .filter(|p| !mapped.contains(p));
+        sent.fold(self.received.messages(), |sum, protocol| {
+            sum.wrapping_add(self.of(protocol).messages())
+        })
     }
 
     /// Requests that wait for room.
@@ -226,6 +240,17 @@ impl StatsPage {
         others.fold(0, |sum, protocol| sum.wrapping_add(self.messages(protocol)))
     }
 
+    /// Messages that the worker has sent to its peers and received from them, without accesses to mapped memory, modulo
+    /// 2^64. Reads the entries of all peers.
+    pub fn traffic(&self) -> u64 {
+        let used = self.worker().entries_used.load(Ordering::Relaxed) as usize;
+        let entries = (0..used.min(layout::ENTRIES)).map(|i| {
+            // SAFETY: inside of the mapping, which lives as long as `self`.
+            unsafe { self.entry(i).as_ref() }
+        });
+        entries.fold(0, |sum: u64, entry| sum.wrapping_add(entry.traffic()))
+    }
+
     /// Atomic operations of the worker.
     pub fn atomics(&self) -> u64 {
         let mapped = self.messages(StatProtocol::AmoMapped);
@@ -272,6 +297,11 @@ impl WorkerEntry {
         self.set_unexpected(n);
     }
 
+    /// What the worker waits for.
+    pub fn waits(&self) -> &WaitsBlock {
+        &self.waits
+    }
+
     /// Where the pool of requests counts those in use.
     pub fn requests(&self) -> &AtomicU64 {
         &self.requests
@@ -293,7 +323,7 @@ impl fmt::Write for AtomicText<'_> {
 }
 
 /// Stores as much of the text as there is room for, and zeros behind it, at least one.
-fn store_text(place: &[AtomicU8], text: impl Display) {
+pub(super) fn store_text(place: &[AtomicU8], text: impl Display) {
     let Some((last, room)) = place.split_last() else {
         return;
     };

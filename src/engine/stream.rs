@@ -390,6 +390,15 @@ impl StreamQueue {
         unsafe { (*ep.stream.get()).is_some() }
     }
 
+    /// The first waiting receive of an endpoint.
+    ///
+    /// # Safety
+    /// A live endpoint of the worker whose streams these are.
+    pub unsafe fn first_posted(&self, ep: &Endpoint) -> Option<*mut Request> {
+        // SAFETY: the field is touched under the lock that guards `self`.
+        unsafe { (*ep.stream.get()).as_ref() }.and_then(|stream| stream.first_posted())
+    }
+
     /// Lists an endpoint with bytes that no receive waits for. An internal endpoint is listed when the user adopts it.
     ///
     /// # Safety

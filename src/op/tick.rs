@@ -1,9 +1,10 @@
-//! Periodic work of progress: keepalive and timeouts of the transports, listeners, dead peers, finished rings.
+//! Periodic work of progress: keepalive and timeouts of the transports, listeners, dead peers, finished rings, what the
+//! worker waits for.
 
 use super::{listener, sink};
 use crate::engine::progress_clock::Tick;
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::{close_grace, detach, liveness, release};
+use crate::proto::{close_grace, detach, liveness, release, waits};
 use crate::sys::clock;
 
 /// Periodic work: finds dead peers and frees finished rings. Returns the number of events, which count as progress: a
@@ -31,6 +32,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
         return count;
     }
     rx.last_failure_check = now;
+    waits::progress(worker, rx, now);
     if is_crowded || liveness::is_due(rx, now) {
         fail_dead_peers(worker, rx, now);
     }

@@ -5,7 +5,7 @@ use crate::ctypes::*;
 use crate::engine::peer_monitor::PeerMonitor;
 use crate::engine::wakeup::Wakeup;
 use crate::engine::worker::Worker;
-use crate::proto::{close_grace, tx};
+use crate::proto::{close_grace, tx, waits};
 use crate::sys::log;
 use crate::tl::IfaceKind;
 
@@ -56,6 +56,7 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
         rx.calls = 1;
     }
     if !busy {
+        waits::armed(worker, rx);
         return UCS_OK;
     }
     rx.tl.shm.disarm();

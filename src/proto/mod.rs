@@ -21,3 +21,4 @@ pub mod rndv_cancel;
 pub mod select;
 pub mod split_copy;
 pub mod tx;
+pub mod waits;

@@ -17,3 +17,4 @@ pub mod rts_keys;
 pub mod stats;
 pub mod tcp_hello;
 pub mod tofu_msg;
+pub mod waits;

@@ -4,6 +4,7 @@
 //! their own. The writer is `engine::stats`; readers (`rucp_top`) check everything.
 #![forbid(unsafe_code)]
 
+use super::waits::{self, Waits};
 use std::ops::Range;
 
 /// First word of a page.
@@ -104,6 +105,8 @@ pub mod header {
     pub const REQUESTS: usize = 48;
     pub const NAME: usize = 128;
     pub const CONTEXT: usize = 192;
+    /// What the worker waits for ([`crate::wire::waits`]).
+    pub const WAITS: usize = 256;
 }
 
 /// Offsets in an entry.
@@ -147,6 +150,8 @@ pub struct WorkerStats {
     pub unexpected_total: u64,
     /// Requests that the program holds.
     pub requests: u64,
+    /// What it waits for; `None`: its library does not say.
+    pub waits: Option<Waits>,
     pub peers: Vec<PeerStats>,
 }
 
@@ -216,6 +221,7 @@ pub fn decode(page: &[u8]) -> Result<WorkerStats, Unreadable> {
         unexpected: u64_at(head, header::UNEXPECTED),
         unexpected_total: u64_at(head, header::UNEXPECTED_TOTAL),
         requests: u64_at(head, header::REQUESTS),
+        waits: waits::decode(&head[header::WAITS..]),
         peers: entries
             .enumerate()
             .filter_map(|(index, entry)| decode_peer(index, entry))
@@ -243,12 +249,12 @@ fn decode_peer(index: usize, bytes: &[u8]) -> Option<PeerStats> {
 }
 
 /// The word at an offset; 0 beyond the end, which callers rule out.
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let word = bytes.get(at..).and_then(<[u8]>::first_chunk);
     word.map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let word = bytes.get(at..).and_then(<[u8]>::first_chunk);
     word.map_or(0, |word| u32::from_le_bytes(*word))
 }
@@ -261,7 +267,7 @@ fn tally_at(bytes: &[u8], at: usize) -> MsgBytes {
 }
 
 /// Text up to the first zero. Control characters of terminals are replaced.
-fn text_at(bytes: &[u8], range: Range<usize>) -> String {
+pub(super) fn text_at(bytes: &[u8], range: Range<usize>) -> String {
     let bytes = bytes.get(range).unwrap_or_default();
     let text = bytes.split(|&b| b == 0).next().unwrap_or_default();
     let shown = |c: char| if c.is_control() { '?' } else { c };

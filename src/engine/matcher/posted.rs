@@ -103,6 +103,19 @@ impl PostedList {
         ptr::null_mut()
     }
 
+    /// Calls `see` with the members and their tags, in order, while it returns true. Whether it always did.
+    pub(super) fn walk(&self, mut see: impl FnMut(*mut PostedRecv, u64) -> bool) -> bool {
+        let mut at = self.head;
+        // SAFETY: a member, or null.
+        while let Some(&PostedRecv { tag, next, .. }) = unsafe { at.as_ref() } {
+            if !see(at, tag) {
+                return false;
+            }
+            at = next;
+        }
+        true
+    }
+
     /// Removes and returns the first member for which `wanted` returns true, or returns null.
     #[inline(always)]
     pub(super) fn take(&mut self, wanted: impl Fn(&PostedRecv) -> bool) -> *mut PostedRecv {

@@ -1,4 +1,4 @@
-//! Flags of a request, which the threads that complete it and free it change.
+//! Flags of a request, which the threads that complete it and free it change, and when it was first seen to wait.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -24,6 +24,14 @@ bitflags::bitflags! {
         const STREAM_RECV = 1 << 7;
     }
 }
+
+/// Bits of the flags. Above them is the time at which a walk over what waits (`proto::waits`) has first seen the
+/// request, 0: none has. A new request's flags are written as a whole, so that the time costs the operation nothing.
+const FLAG_BITS: u32 = 8;
+/// Milliseconds of a unit of that time, as a shift, and the number of units after which it wraps: 49 days.
+const UNIT_SHIFT: u32 = 8;
+const UNITS: u64 = (1 << (u32::BITS - FLAG_BITS)) - 1;
+const _: () = assert!(ReqFlags::all().bits() >> FLAG_BITS == 0);
 
 /// The flags in a request. All bits zero: none.
 #[repr(transparent)]
@@ -74,6 +82,36 @@ impl AtomicReqFlags {
         old
     }
 
+    /// When a walk over what waits has first seen the request, coarse milliseconds, to within a quarter of a second
+    /// before: now, if this one is the first. Called in progress, for a request that is in a list whose lock is held.
+    /// `mt`: threads may overlap; else the change is not atomic.
+    pub fn first_seen(&self, mt: bool, now: u64) -> u64 {
+        let units = now >> UNIT_SHIFT;
+        match u64::from(self.0.load(Ordering::Relaxed) >> FLAG_BITS) {
+            0 => {
+                // Units from 1 on. Relaxed in the atomic change: `raise` and `lower` leave these bits as they are, and
+                // they publish nothing.
+                let seen = ((units % UNITS) as u32 + 1) << FLAG_BITS;
+                self.raise_relaxed(mt, seen);
+                units << UNIT_SHIFT
+            }
+            seen => {
+                let age = (units % UNITS + UNITS - (seen - 1)) % UNITS;
+                units.saturating_sub(age) << UNIT_SHIFT
+            }
+        }
+    }
+
+    /// Sets bits that no other thread changes.
+    fn raise_relaxed(&self, mt: bool, bits: u32) {
+        if mt {
+            self.0.fetch_or(bits, Ordering::Relaxed);
+        } else {
+            self.0
+                .store(self.0.load(Ordering::Relaxed) | bits, Ordering::Relaxed);
+        }
+    }
+
     /// Adds flags to a request that is the caller's alone.
     pub fn add(&self, flags: ReqFlags) {
         self.raise(false, flags);
@@ -84,5 +122,41 @@ impl AtomicReqFlags {
         // Release: pairs with the Acquire load in `Request::state`.
         self.0
             .fetch_or(ReqFlags::COMPLETED.bits(), Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_as_old_as_the_walk_that_saw_it_first() {
+        for mt in [false, true] {
+            for start in [
+                0,
+                1 << UNIT_SHIFT,
+                (UNITS - 1) << UNIT_SHIFT,
+                UNITS << UNIT_SHIFT,
+            ] {
+                let flags = AtomicReqFlags::new(ReqFlags::TAG_RECV);
+                assert_eq!(flags.first_seen(mt, start), start);
+                assert_eq!(flags.first_seen(mt, start + 10_000), start, "{start}");
+                assert!(flags.has(ReqFlags::TAG_RECV) && !flags.has(ReqFlags::COMPLETED));
+                flags.raise(mt, ReqFlags::COMPLETED);
+                assert_eq!(flags.first_seen(mt, start + 70_000), start);
+                assert!(flags.load(Ordering::Relaxed).contains(ReqFlags::COMPLETED));
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_in_reused_memory_is_new() {
+        let flags = AtomicReqFlags::new(ReqFlags::SHARED);
+        flags.first_seen(false, 1000);
+        let flags = AtomicReqFlags::new(ReqFlags::SHARED);
+        assert_eq!(
+            flags.first_seen(false, 9000),
+            9000 >> UNIT_SHIFT << UNIT_SHIFT
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::engine::pointers::PeerRef;
 use crate::engine::probe_state::ProbeState;
+use crate::engine::waits::WaitBook;
 use crate::engine::yield_policy::{BacklogYield, CasBackoff, IdleYield};
 use crate::tl::TlRx;
 
@@ -18,6 +19,7 @@ pub struct Rx {
     /// Coarse milliseconds when finished rings were last freed, and peers released.
     pub last_failure_check: u64,
     pub liveness: ProbeState,
+    pub waits: WaitBook,
     /// Count of events, without messages of rings on the fast path.
     pub events: u64,
     /// Milliseconds since the last clock tick in which other threads had the core.
@@ -43,6 +45,7 @@ impl Rx {
             last_tick: 0,
             last_failure_check: 0,
             liveness: ProbeState::default(),
+            waits: WaitBook::default(),
             events: 0,
             yielded_ms: 0,
             idle_yield: IdleYield::default(),

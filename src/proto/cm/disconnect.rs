@@ -124,6 +124,8 @@ pub unsafe fn close(
         session.ep = None;
         session.closing = Some(FlushClose {
             request: req,
+            peer_uid: peer.uid,
+            peer_pid: peer.inbox.map_or(0, |inbox| inbox.id.pid),
             flushed: false,
             answer: None,
         });

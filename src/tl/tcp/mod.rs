@@ -104,6 +104,12 @@ impl TcpTarget {
         })
     }
 
+    /// The first address at which the worker listens.
+    pub fn address(&self) -> Option<SocketAddr> {
+        let first = self.locator.addresses.first()?;
+        Some(SocketAddr::new(first.ip, self.locator.port))
+    }
+
     /// Where messages are sent from a worker with the section `own` to that with the section `to`.
     pub fn between(own: Option<&TcpLocator>, to: Option<&TcpLocator>) -> Option<TcpTarget> {
         let carries = |locator: &&TcpLocator| locator.usage == TcpUsage::Messages;

@@ -1,6 +1,7 @@
 //! Output for scripts: rows as text or as JSON.
 
 use crate::rows::{LaneRow, PROTOCOLS, PeerRow, Traffic, WorkerRow};
+use crate::stuck::{Finding, OtherEnd};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -130,5 +131,75 @@ fn flow_json(flow: &Traffic) -> Value {
         "bytes": flow.total.bytes,
         "messages_per_s": flow.messages_per_s,
         "bytes_per_s": flow.bytes_per_s,
+    })
+}
+
+/// What waits, as text: one line for each process and reason.
+pub fn stuck_text(found: &[Finding]) -> String {
+    let mut out = String::new();
+    for finding in found {
+        let Finding {
+            pid,
+            command,
+            seconds,
+            detail,
+            ..
+        } = finding;
+        // Writing to a string cannot fail.
+        let _ = write!(out, "pid {pid} ({command}): ");
+        if let Some(row) = &finding.operation {
+            let _ = write!(out, "{} of {} bytes", row.op.name(), row.bytes);
+            if row.tag != 0 {
+                let _ = write!(out, ", tag {:#x}", row.tag);
+            }
+            if finding.count > 1 {
+                let _ = write!(out, " and {} more", finding.count - 1);
+            }
+            if let Some(name) = end_name(&finding.peer) {
+                let _ = write!(out, ", peer {name}");
+            }
+            out.push_str(": ");
+        }
+        let _ = writeln!(out, "{seconds:.1} s: {}: {detail}", finding.verdict.name());
+    }
+    out
+}
+
+/// The name of an other end, if anything is known of it.
+fn end_name(end: &OtherEnd) -> Option<String> {
+    match (end.pid, end.uid, end.place.as_str()) {
+        (0, 0, "") => None,
+        (0, 0, place) => Some(place.to_owned()),
+        (0, uid, "") => Some(format!("{uid:#x}")),
+        (0, uid, place) => Some(format!("{uid:#x} at {place}")),
+        (pid, ..) if end.command.is_empty() => Some(format!("pid {pid}")),
+        (pid, ..) => Some(format!("pid {pid} ({})", end.command)),
+    }
+}
+
+/// What waits, as JSON: an array.
+pub fn stuck_json(found: &[Finding]) -> Value {
+    found.iter().map(finding_json).collect()
+}
+
+fn finding_json(finding: &Finding) -> Value {
+    let row = finding.operation.as_ref();
+    json!({
+        "pid": finding.pid,
+        "command": finding.command,
+        "worker": format!("{:#x}", finding.worker),
+        "cause": finding.verdict.name(),
+        "detail": finding.detail,
+        "seconds": finding.seconds,
+        "operation": row.map(|row| row.op.name()),
+        "tag": row.map(|row| row.tag),
+        "bytes": row.map(|row| row.bytes),
+        "count": finding.count,
+        "peer": {
+            "uid": format!("{:#x}", finding.peer.uid),
+            "pid": finding.peer.pid,
+            "command": finding.peer.command,
+            "address": finding.peer.place,
+        },
     })
 }

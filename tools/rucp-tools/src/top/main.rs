@@ -2,9 +2,11 @@
 
 mod batch;
 mod metrics;
+mod process;
 mod rows;
 mod sample;
 mod screen;
+mod stuck;
 
 use clap::Parser;
 use metrics::Target;
@@ -14,6 +16,7 @@ use screen::View;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
+use stuck::Host;
 
 /// Shows the activity of the workers of rucp on this host: messages and bytes by protocol, lane and peer, pending
 /// operations, unexpected messages. It only reads the workers' statistics pages, which does not affect them.
@@ -32,6 +35,11 @@ struct Arguments {
     /// Export metrics for Prometheus: serve them at this address, or replace this file (FILE.prom) each time
     #[arg(long, value_name = "ADDRESS:PORT|FILE", conflicts_with_all = ["json", "count"])]
     prometheus: Option<Target>,
+    /// Print what has waited for longer than this (without a number 5 s), for which peer, and why. The exit status is 1
+    /// if anything has, 2 after an error
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "5",
+        conflicts_with_all = ["count", "prometheus"])]
+    stuck: Option<f64>,
     /// Seconds between two samples
     #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0)]
     delay: f64,
@@ -50,6 +58,9 @@ fn main() -> ExitCode {
         eprintln!("rucp_top: --delay is no number of seconds");
         return ExitCode::from(2);
     };
+    if let Some(seconds) = arguments.stuck {
+        return print_stuck(&arguments, seconds);
+    }
     let batch = arguments.once || arguments.json || arguments.count.is_some();
     let done = if let Some(target) = &arguments.prometheus {
         target.export(arguments.pid, delay, arguments.once)
@@ -69,6 +80,28 @@ fn main() -> ExitCode {
             eprintln!("rucp_top: {e}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Prints what waits for long. Returns the exit status.
+fn print_stuck(arguments: &Arguments, seconds: f64) -> ExitCode {
+    if !(0.0..=1e9).contains(&seconds) {
+        eprintln!("rucp_top: --stuck is no number of seconds");
+        return ExitCode::from(2);
+    }
+    let host = Host::look((seconds * 1e3) as u64);
+    if arguments.pid.is_some() && !host.has_workers(arguments.pid) {
+        eprintln!("rucp_top: {}", batch::no_worker(arguments.pid));
+        return ExitCode::from(2);
+    }
+    let found = host.findings(arguments.pid);
+    let text = match arguments.json {
+        true => format!("{}\n", batch::stuck_json(&found)),
+        false => batch::stuck_text(&found),
+    };
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(2),
+        _ => ExitCode::from(u8::from(!found.is_empty())),
     }
 }
 

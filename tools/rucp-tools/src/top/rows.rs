@@ -245,6 +245,7 @@ mod tests {
             unexpected: 0,
             unexpected_total: 0,
             requests: 0,
+            waits: None,
             peers: vec![peer],
         };
         let worker = WorkerSample {

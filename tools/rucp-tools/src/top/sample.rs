@@ -1,10 +1,15 @@
 //! A sample: the statistics pages of all workers that this user may read, at one moment.
 
 use std::collections::HashSet;
-use std::fs;
+use std::path::Path;
 use std::time::Instant;
+use std::{fs, io};
 use ucp::sys::ro_memfd;
 use ucp::wire::stats::{self, WorkerStats};
+use ucp::wire::waits;
+
+/// Most attempts to copy a page between two writes.
+const ATTEMPTS: usize = 5;
 
 /// A worker and its process.
 #[derive(Clone, Debug)]
@@ -54,9 +59,7 @@ fn workers_of(pid: u32) -> Vec<WorkerSample> {
     let Some(inner) = inner_pid(pid) else {
         return Vec::new();
     };
-    let copies = pages
-        .iter()
-        .filter_map(|page| ro_memfd::read(page, stats::PAGE_LEN).ok());
+    let copies = pages.iter().filter_map(|page| settled_copy(page).ok());
     copies
         .filter_map(|copy| stats::decode(&copy).ok())
         .filter(|stats| stats.pid == inner)
@@ -66,6 +69,19 @@ fn workers_of(pid: u32) -> Vec<WorkerSample> {
             stats,
         })
         .collect()
+}
+
+/// A copy of a page whose rows of waiting operations were not written meanwhile; after several attempts any copy.
+fn settled_copy(page: &Path) -> io::Result<Vec<u8>> {
+    let mut copy = ro_memfd::read(page, stats::PAGE_LEN)?;
+    for _ in 0..ATTEMPTS {
+        let again = ro_memfd::read(page, stats::HEADER_LEN)?;
+        if !waits::was_written(&copy, &again) {
+            break;
+        }
+        copy = ro_memfd::read(page, stats::PAGE_LEN)?;
+    }
+    Ok(copy)
 }
 
 /// The process's id in its own PID namespace.
