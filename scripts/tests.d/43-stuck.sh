@@ -1,3 +1,7 @@
-# Staged hangs, which rucp_top --stuck names, and busy jobs, of which it says nothing. (sourced by scripts/test)
+# Staged hangs, which rucp_top --stuck names, and busy jobs, of which it says nothing; what jobs print. (sourced by
+# scripts/test)
 step 120 "rucp_top --stuck: staged hangs" scripts/leaves-nothing env "RUCP_LIB=$top/build/prefix/lib" \
     "UCX_WHEEL=$top/build/ucx-1.22" c_tests/stuck/run
+# 256 processes and more: c_tests/silence/run 256.
+step 200 "silence: correct jobs, and one line for each failure" scripts/leaves-nothing env \
+    "RUCP_LIB=$top/build/prefix/lib" "UCX_WHEEL=$top/build/ucx-1.22" c_tests/silence/run

@@ -108,8 +108,11 @@ impl Policy {
         let loopback = shm || tls.allows("self") && options.self_devices.allows(MEMORY);
         let network = transport_names().any(|tl| tls.allows(tl));
         if !loopback && !network {
-            warn_of_transports(options, |_| false);
-            return Err(none_usable(options));
+            // The warning names the transports that there are: one line says it.
+            return match warn_of_transports(options, |_| false) {
+                true => Err(UCS_ERR_NO_DEVICE),
+                false => Err(none_usable(options)),
+            };
         }
         Ok(Policy {
             loopback,
@@ -210,10 +213,11 @@ fn warn_of_devices(options: &Options) {
 }
 
 /// Warns of names in `UCX_TLS` that match no transport: unknown ones, and those of the transports that `absent` says
-/// this host does not have. One line, in UCX's words, for programs that parse it to find out what they can use.
-pub fn warn_of_transports(options: &Options, absent: impl Fn(&str) -> bool) {
+/// this host does not have. One line, in UCX's words, for programs that parse it to find out what they can use. Returns
+/// whether there are any.
+pub fn warn_of_transports(options: &Options, absent: impl Fn(&str) -> bool) -> bool {
     if !options.warn_invalid_config || options.tls.is_negated() {
-        return;
+        return false;
     }
     let here: Vec<_> = transports().filter(|tl| !absent(tl)).collect();
     let unknown = options.tls.unknown(&here);
@@ -222,9 +226,10 @@ pub fn warn_of_transports(options: &Options, absent: impl Fn(&str) -> bool) {
         0 => {}
         1 => log::warn!("transport '{names}' is not available, please use one or more of: {here}"),
         _ => {
-            log::warn!("transports '{names}' are not available, please use one or more of: {here}")
+            log::warn!("transports '{names}' are not available, please use one or more of: {here}");
         }
     }
+    !unknown.is_empty()
 }
 
 fn extra_flags(options: &Options) -> u32 {

@@ -144,7 +144,8 @@ pub struct WaitBook {
     /// When the last walk was, and when the next one is due, coarse milliseconds.
     pub last: u64,
     pub next: u64,
-    /// Where the next walk begins among the ids of requests, and the buckets of posted receives, if these are very many.
+    /// Where the next walk begins among the ids of requests, and the buckets of posted receives, if these are very
+    /// many.
     pub next_id: usize,
     pub next_bucket: usize,
     /// The peers for which something waits.

@@ -219,6 +219,7 @@ pub unsafe fn open_endpoint<'a>(
         return Err(UCS_ERR_NOT_CONNECTED);
     }
     if e.has(EpFlags::FAILED) || peer.status() != UCS_OK {
+        failure::on_use(e, peer);
         return Err(why_failed(e, peer));
     }
     if e.has(EpFlags::FRESH) {

@@ -20,6 +20,7 @@ use crate::tl::ring_sink::RingSink;
 use crate::tl::sink::{LostPart, PeerContact, PeerState, Sink};
 use crate::tl::{CmaPeer, IfaceKind, InboxLocator, Lane, LaneTarget, Message, TlWorker, Token};
 use crate::wire::header::{Kind, NoteHdr, SignalWord};
+use std::fmt;
 
 /// Handles the most frequent messages: the hot path's part of a sink.
 pub trait ShortMessages: Copy {
@@ -305,6 +306,10 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
 
     fn lane_down(self, peer: PeerRef, status: ucs_status_t) {
         self.worker.fail_peer(peer.get(), status);
+    }
+
+    fn unreachable(self, peer: PeerRef, reason: fmt::Arguments<'_>) {
+        failure::unreachable(self.worker, peer.get(), reason);
     }
 
     fn fall_back(self, peer: PeerRef, reason: &str) -> bool {

@@ -106,10 +106,11 @@ fn drop_tagged(w: &Worker) {
         unsafe { completion::complete(Request::of_posting(posting), UCS_ERR_CANCELED) };
     }
     let unexpected = w.matcher.lock().drain_unexpected();
-    for (tag, message) in &unexpected {
+    if let Some((tag, message)) = unexpected.first() {
         log::warn!(
-            "unexpected tag-receive descriptor {:p} was not matched (tag {tag:#x}, {} bytes)",
-            message,
+            "worker {w:p}: {} unexpected tagged messages were not matched, the first with tag {tag:#x} and {} bytes: \
+             receive what is sent before the worker is destroyed",
+            unexpected.len(),
             message.len
         );
     }

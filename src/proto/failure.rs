@@ -8,12 +8,13 @@ use crate::engine::completion;
 use crate::engine::endpoint::{Endpoint, EndpointRef, EpFlags};
 use crate::engine::peer::{Peer, PeerSet};
 use crate::engine::pointers::{EndpointId, PeerRef};
-use crate::engine::request::{Request, ZcopyState};
+use crate::engine::request::{Callback, Request, TxState, ZcopyState};
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::{Rx, Worker};
 use crate::sys::{clock, host, log, process, process_monitor};
 use crate::wire::header::{EpImm, Kind};
 use indexmap::IndexSet;
+use std::fmt;
 use std::time::Duration;
 
 /// Checks that the worker of an address exists; first by a connection to it, if there is one.
@@ -32,9 +33,65 @@ pub fn exists(peer: &Peer) -> Result<(), ucs_status_t> {
         peer.set_probed_at(now);
         return Ok(());
     }
-    log::error!("worker {:#x} is gone. Destination is unreachable", peer.uid);
+    let uid = peer.uid;
+    log_gone(format_args!(
+        "worker {uid:#x} is gone. Destination is unreachable"
+    ));
     peer.worker().fail_peer(peer, UCS_ERR_CONNECTION_RESET);
     Err(UCS_ERR_UNREACHABLE)
+}
+
+/// Fails a peer to which no connection can be made. Where the user's endpoints do not handle errors, the first such
+/// failure of the process is logged as an error.
+#[cold]
+pub fn unreachable(worker: &Worker, peer: &Peer, reason: fmt::Arguments<'_>) {
+    let handled = |ep: &EndpointRef| ep.get().reports_failures() || ep.get().has(EpFlags::INTERNAL);
+    if peer.eps.lock().all().iter().all(handled) {
+        log::diag!("worker {:#x} cannot be reached: {reason}", peer.uid);
+    } else {
+        log::once!(Error, "worker {:#x} cannot be reached: {reason}", peer.uid);
+    }
+    worker.fail_peer(peer, UCS_ERR_UNREACHABLE);
+}
+
+/// Called for an operation on an endpoint that has failed. Where the user does not handle errors, the first such
+/// failure of the process is logged as an error; the reason for one that cannot be reached was logged before.
+#[cold]
+#[inline(never)]
+pub fn on_use(ep: &Endpoint, peer: &Peer) {
+    if !ep.reports_failures() && peer.status() != UCS_ERR_UNREACHABLE {
+        log_lost(peer);
+    }
+}
+
+/// Logs the first peer of the process that has failed while operations needed it, and no error handler is called.
+fn log_lost(peer: &Peer) {
+    let place = match (
+        peer.inbox,
+        peer.socket_target().and_then(|target| target.address()),
+    ) {
+        (Some(inbox), _) => format!(" (pid {})", inbox.id.pid),
+        (None, Some(address)) => format!(" at {address}"),
+        (None, None) => String::new(),
+    };
+    let uid = peer.uid;
+    log_gone(format_args!(
+        "the connection to worker {uid:#x}{place} has failed"
+    ));
+}
+
+/// Logs an error that the end of a peer has caused, the first one of the process.
+fn log_gone(what: fmt::Arguments<'_>) {
+    log::once!(
+        Error,
+        "{what}: its process has ended or its worker was destroyed: its own output, and dmesg if memory ran out, show \
+         why"
+    );
+}
+
+/// Whether a request is one that the user waits for, and no flush: flushes and closes complete with the peer's end.
+fn is_users(r: &Request) -> bool {
+    r.sent != TxState::FlushMarker && !matches!(r.notify, Callback::Internal(_))
 }
 
 /// For endpoints that handle errors: lets the death of a peer's process, and the keepalive interval, wake the worker
@@ -114,6 +171,17 @@ pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
         let mut ended: IndexSet<_> = tx::zcopy::drop_lane(peer).into_iter().collect();
         // A request with a posted part is in both sets.
         ended.extend(peer_requests::take(worker, peer, |_| true));
+        let eps = peer.eps.lock().all().to_vec();
+        let is_unhandled = |ep: &EndpointRef| {
+            !ep.get().reports_failures() && !ep.get().has(EpFlags::INTERNAL | EpFlags::CLOSED)
+        };
+        // SAFETY: the requests were removed from all lists: this thread owns them.
+        if ended.iter().any(|&req| is_users(unsafe { &*req }))
+            && peer.status() != UCS_ERR_UNREACHABLE
+            && eps.iter().any(is_unhandled)
+        {
+            log_lost(peer);
+        }
         for req in ended {
             // SAFETY: the request was removed from all lists: this thread owns it.
             unsafe {
@@ -158,8 +226,9 @@ pub fn fail_endpoint(worker: &Worker, ep: &Endpoint, status: ucs_status_t) {
         worker.progress_flags.raise_deferred();
         worker.wake();
     } else if ep.handles_errors() {
-        log::error!(
-            "endpoint {:p} failed and has no error handler: {:?}",
+        log::once!(
+            Error,
+            "endpoint {:p} failed and has no error handler: {:?}: give one to ucp_ep_create (err_handler.cb)",
             ep,
             status
         );

@@ -18,7 +18,8 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerHold, ucs
         return Ok(peer);
     }
     let reach = worker.ctx.tl.reach(&worker.tl, address).map_err(|reason| {
-        log::error!(
+        log::once!(
+            Error,
             "no active messages transport to worker {:#x}: {reason}. Destination is unreachable",
             address.uid
         );

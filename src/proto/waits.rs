@@ -29,8 +29,8 @@ const MAX_INTERVALS: usize = 8;
 const ARM_INTERVAL_MS: u64 = 100;
 /// Number of peers and waiting requests up to which every arming walks.
 const FEW: usize = 16;
-/// Most entries that a walk looks at, of the posted receives and of the requests with an id; the next walk goes on behind
-/// these.
+/// Most entries that a walk looks at, of the posted receives and of the requests with an id; the next walk goes on
+/// behind these.
 const MAX_ENTRIES: usize = 16 << 10;
 /// Entries of each list of a peer that a walk looks at: the first ones are the oldest.
 const PER_PEER: usize = 8;
@@ -53,8 +53,8 @@ pub fn progress(worker: &Worker, rx: &mut Rx, now: u64) {
     }
 }
 
-/// The worker was armed: it does not progress until an event, so that this is the last occasion to publish what it waits
-/// for.
+/// The worker was armed: it does not progress until an event, so that this is the last occasion to publish what it
+/// waits for.
 pub fn armed(worker: &Worker, rx: &mut Rx) {
     let now = clock::coarse_ms();
     if now >= rx.waits.last + ARM_INTERVAL_MS || has_few(worker) {

@@ -214,9 +214,24 @@ macro_rules! debug { ($($message:tt)+) => { $crate::sys::log::at!(Debug, $($mess
 #[allow(unused_macros)]
 macro_rules! trace { ($($message:tt)+) => { $crate::sys::log::at!(Trace, $($message)+) }; }
 
+/// A message of a level that a process prints once, however many peers or operations have the same cause; the others
+/// have the level `Diag`.
+#[allow(unused_macros)]
+macro_rules! once {
+    ($level:ident, $($message:tt)+) => {{
+        static PRINTED: ::std::sync::atomic::AtomicBool = ::std::sync::atomic::AtomicBool::new(false);
+        // Relaxed: it orders no other data.
+        if PRINTED.swap(true, ::std::sync::atomic::Ordering::Relaxed) {
+            $crate::sys::log::at!(Diag, $($message)+);
+        } else {
+            $crate::sys::log::at!($level, $($message)+);
+        }
+    }};
+}
+
 // `warn` is also an attribute of the language: the macro is defined under another name.
 #[allow(unused_imports)]
-pub(crate) use {at, debug, diag, error, fatal, info, trace, warn_ as warn};
+pub(crate) use {at, debug, diag, error, fatal, info, once, trace, warn_ as warn};
 
 #[cfg(test)]
 mod tests {

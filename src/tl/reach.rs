@@ -64,7 +64,8 @@ impl TlContext {
             && let Some(e) = found.inbox.mapping_error()
             && let Some(target) = self.network_target(own, to)
         {
-            log::warn!(
+            log::once!(
+                Warn,
                 "worker {:#x} (pid {}) is not reached by shared memory, which cannot be mapped: {e} (ulimit -v)",
                 to.uid,
                 found.inbox.id.pid

@@ -6,6 +6,7 @@ use super::tcp::TcpTarget;
 use super::{CmaPeer, IfaceKind, InboxLocator, Lane, LaneTarget, Message, Token};
 use crate::ctypes::ucs_status_t;
 use crate::wire::header::Kind;
+use std::fmt;
 
 /// What the layer above knows of a peer.
 #[derive(Clone, Copy, Debug)]
@@ -219,6 +220,10 @@ pub trait Sink: Copy {
 
     /// A peer cannot be reached any more, or has closed: it fails, unless it has failed before.
     fn lane_down(self, peer: Self::Peer, status: ucs_status_t);
+
+    /// No connection to a peer can be made: it fails, unless it has failed before. `reason`: for the user, with what to
+    /// do.
+    fn unreachable(self, peer: Self::Peer, reason: fmt::Arguments<'_>);
 
     /// The network of a peer's target cannot connect to it: sockets do, if they lead there. `reason`: why the network
     /// cannot. False: they do not. No lane was up.

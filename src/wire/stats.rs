@@ -4,7 +4,7 @@
 //! their own. The writer is `engine::stats`; readers (`rucp_top`) check everything.
 #![forbid(unsafe_code)]
 
-use super::waits::{self, Waits};
+use super::waits::{self, WaitSnapshot};
 use std::ops::Range;
 
 /// First word of a page.
@@ -151,7 +151,7 @@ pub struct WorkerStats {
     /// Requests that the program holds.
     pub requests: u64,
     /// What it waits for; `None`: its library does not say.
-    pub waits: Option<Waits>,
+    pub waits: Option<WaitSnapshot>,
     pub peers: Vec<PeerStats>,
 }
 

@@ -134,7 +134,7 @@ pub struct WaitRow {
 
 /// The block of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Waits {
+pub struct WaitSnapshot {
     /// When the worker progressed last, to within a quarter of a second.
     pub progressed: u64,
     /// When the rows were true.
@@ -157,12 +157,12 @@ pub fn was_written(copy: &[u8], again: &[u8]) -> bool {
 }
 
 /// Decodes a copy of the block. `None`: the worker's library writes none. No value is trusted.
-pub fn decode(block: &[u8]) -> Option<Waits> {
+pub fn decode(block: &[u8]) -> Option<WaitSnapshot> {
     let progressed = u64_at(block, block::PROGRESSED);
     let set = |at: usize| Some(u64_at(block, at)).filter(|&time| time != 0);
     let used = (u64_at(block, block::ROWS_USED) as usize).min(ROWS);
     let rows = block.get(ROWS_AT..).unwrap_or_default();
-    (progressed != 0).then(|| Waits {
+    (progressed != 0).then(|| WaitSnapshot {
         progressed,
         walked: u64_at(block, block::WALKED),
         quiet: u64_at(block, block::QUIET),

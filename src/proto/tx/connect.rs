@@ -55,8 +55,9 @@ pub(super) fn connect(peer: &Peer, tx: &mut PeerTx) -> Result<bool, ucs_status_t
             if switch_to_fallback(worker, peer, tx, reason) {
                 return Ok(false);
             }
-            log::error!(
-                "cannot open the shared memory of peer {:#x} (pid {}): {e}",
+            log::once!(
+                Error,
+                "cannot open the shared memory of peer {:#x} (pid {}): {e} (ulimit -v, ulimit -n)",
                 peer.uid,
                 inbox.id.pid
             );
@@ -91,12 +92,13 @@ fn switch_to_fallback(worker: &Worker, peer: &Peer, tx: &mut PeerTx, reason: Arg
         return false;
     };
     match peer.inbox {
-        Some(inbox) => log::warn!(
+        Some(inbox) => log::once!(
+            Warn,
             "worker {:#x} (pid {}) is reached by tcp: {reason}",
             peer.uid,
             inbox.id.pid
         ),
-        None => log::warn!("worker {:#x} is reached by tcp: {reason}", peer.uid),
+        None => log::once!(Warn, "worker {:#x} is reached by tcp: {reason}", peer.uid),
     }
     tx.host_link.unmap();
     tx.connecting = true;

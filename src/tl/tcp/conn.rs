@@ -28,6 +28,8 @@ pub struct ConnectAttempt {
     pub candidate: usize,
     /// Attempts that the peer accepted and closed.
     pub dropped: u32,
+    /// Number of the last error; 0: none.
+    pub error: i32,
 }
 
 /// A connection, as the progress thread keeps it. `P` names a peer.

@@ -48,8 +48,8 @@ fn start<S: Sink>(
     sockets.retries = later;
     for ConnectRetry { peer, dropped, .. } in due {
         let attempt = ConnectAttempt {
-            candidate: 0,
             dropped,
+            ..ConnectAttempt::default()
         };
         connect(sockets, sink, peer, attempt);
     }
@@ -88,16 +88,40 @@ fn connect<S: Sink>(
             .and_then(|s| sockets.add(s, TcpConnPhase::Connecting(attempt), Some(peer), true));
         match made {
             Ok(_) => return,
-            // The process is out of descriptors: an error in the log, because it does not concern the peer.
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                log::error!("no connection to worker {uid:#x} at {to}: {e}");
+            Err(e) => {
+                log::debug!("no connection to worker {uid:#x} at {to}: {e}");
+                attempt.error = e.raw_os_error().unwrap_or_default();
             }
-            Err(e) => log::debug!("no connection to worker {uid:#x} at {to}: {e}"),
         }
         attempt.candidate += 1;
     }
-    log::diag!("worker {uid:#x} cannot be reached by tcp");
-    sink.lane_down(peer, UCS_ERR_UNREACHABLE);
+    let to = target.address();
+    let to = to.map_or_else(String::new, |to| format!(" at {to}"));
+    let advice = advice(attempt.error);
+    match attempt.error {
+        0 => sink.unreachable(peer, format_args!("no connection by tcp{to}: {advice}")),
+        error => {
+            let e = io::Error::from_raw_os_error(error);
+            sink.unreachable(
+                peer,
+                format_args!("no connection by tcp{to}: {e}: {advice}"),
+            );
+        }
+    }
+}
+
+/// What a user can do about an error of a connect.
+fn advice(error: i32) -> &'static str {
+    match error {
+        libc::EMFILE => "raise the limit of open files of this process (ulimit -n)",
+        libc::ENFILE => "raise the limit of open files of this host (sysctl fs.file-max)",
+        libc::ECONNREFUSED | libc::ECONNRESET => {
+            "find out whether its process has ended, or a firewall rejects the connection"
+        }
+        _ => {
+            "find out whether its host and its network are up, and whether UCX_NET_DEVICES names devices that reach it"
+        }
+    }
 }
 
 /// The connection that a peer has made while messages to it went by shared memory. The peer would reject a second one.
@@ -167,6 +191,7 @@ fn on_connected<S: Sink>(
             sockets.remove(token);
             let next = ConnectAttempt {
                 candidate: attempt.candidate + 1,
+                error: e.raw_os_error().unwrap_or_default(),
                 ..attempt
             };
             connect(sockets, sink, peer, next);
@@ -233,9 +258,10 @@ fn on_answer<S: Sink>(
             false
         }
         _ => {
-            log::diag!("unexpected reply at the address of worker {uid:#x}");
             sockets.remove(token);
-            sink.lane_down(peer, UCS_ERR_UNREACHABLE);
+            let reason =
+                "another program answers at its address: find out whether its process has ended";
+            sink.unreachable(peer, format_args!("{reason}"));
             false
         }
     }
@@ -251,8 +277,8 @@ fn retry<S: Sink>(
 ) {
     let dropped = attempt.dropped + 1;
     if dropped > sockets.max_conn_retries {
-        log::diag!("worker {:#x} rejects the connection", sink.uid(peer));
-        return sink.lane_down(peer, UCS_ERR_UNREACHABLE);
+        let reason = "it closes each connection by tcp: find out whether its process has ended, or lacks descriptors";
+        return sink.unreachable(peer, format_args!("{reason}"));
     }
     sockets.retries.push(ConnectRetry {
         peer,

@@ -284,7 +284,10 @@ impl TheirBody {
                 ErrorKind::NotFound => BodyError::Gone,
                 _ => {
                     let pid = self.parts.peer.id.pid;
-                    log::error!("cannot map the shared memory of process {pid}: {e}");
+                    log::once!(
+                        Error,
+                        "cannot map the shared memory of process {pid}: {e} (ulimit -v, ulimit -n)"
+                    );
                     BodyError::Unmapped
                 }
             })

@@ -1,4 +1,4 @@
-//! What /proc tells of a process: whether it runs, sleeps or is stopped, and whether it has descriptors left.
+//! What /proc shows of a process: whether it runs, sleeps or is stopped, and whether it has descriptors left.
 
 use std::fs;
 
@@ -17,21 +17,21 @@ pub enum RunState {
 
 /// A process at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Process {
+pub struct ProcStat {
     pub state: RunState,
     /// Clock ticks that its threads have run.
     pub ticks: u64,
 }
 
-impl Process {
+impl ProcStat {
     /// Looks at a process.
-    pub fn look(pid: u32) -> Process {
+    pub fn look(pid: u32) -> ProcStat {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        Process::of_stat(&stat)
+        ProcStat::of_stat(&stat)
     }
 
     /// Reads a line of `/proc/PID/stat`. The name, in parentheses, can contain anything.
-    fn of_stat(stat: &str) -> Process {
+    fn of_stat(stat: &str) -> ProcStat {
         let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
         let mut fields = fields.split(' ');
         let state = match fields.next() {
@@ -42,7 +42,7 @@ impl Process {
         };
         // Fields 14 and 15 of the line, utime and stime; the state is field 3.
         let ticks = fields.skip(10).take(2).map(|n| n.parse().unwrap_or(0));
-        Process {
+        ProcStat {
             state,
             ticks: ticks.fold(0, u64::saturating_add),
         }
@@ -74,20 +74,20 @@ mod tests {
     #[test]
     fn a_name_cannot_be_taken_for_a_state() {
         let line = "7 (a) R (b) T 1 7 7 0 -1 4194560 100 0 0 0 12 30 0 0 20 0 1 0 100 0 0";
-        let process = Process::of_stat(line);
+        let process = ProcStat::of_stat(line);
         assert_eq!((process.state, process.ticks), (RunState::Stopped, 42));
-        assert_eq!(Process::of_stat("").state, RunState::Gone);
-        assert_eq!(Process::of_stat("7 (x) Z 1 2").state, RunState::Gone);
+        assert_eq!(ProcStat::of_stat("").state, RunState::Gone);
+        assert_eq!(ProcStat::of_stat("7 (x) Z 1 2").state, RunState::Gone);
     }
 
     #[test]
     fn this_process_runs_and_has_descriptors() {
         let me = std::process::id();
         assert!(matches!(
-            Process::look(me).state,
+            ProcStat::look(me).state,
             RunState::Running | RunState::Asleep
         ));
         assert!(!lacks_descriptors(me));
-        assert_eq!(Process::look(u32::MAX).state, RunState::Gone);
+        assert_eq!(ProcStat::look(u32::MAX).state, RunState::Gone);
     }
 }

@@ -1,20 +1,21 @@
-//! What waits for long, for whom and for what: the workers' own rows, and what /proc and the peers' pages tell of the
-//! other end.
+//! What has waited for long, for which peer and why: the workers' own rows, and what /proc and the peers' pages show of
+//! the other end.
 
-use crate::process::{self, Process, RunState};
+use crate::process::{self, ProcStat, RunState};
 use crate::sample::{Sample, WorkerSample};
 use std::collections::HashMap;
 use std::time::Duration;
 use ucp::sys::clock;
-use ucp::wire::waits::{WaitCause, WaitOp, WaitRow, Waits};
+use ucp::wire::waits::{WaitCause, WaitOp, WaitRow, WaitSnapshot};
 
-/// Milliseconds for which a worker that progresses has not noted it, at most: it does so every 200 ms, and needs a core.
+/// Milliseconds after which a worker that has not noted progress makes none: it notes it every 200 ms, and needs a
+/// core.
 const PROGRESS_MS: u64 = 1500;
-/// Time between two looks at a process that tell whether it runs.
+/// Time between two looks at a process that show whether it runs.
 const BETWEEN: Duration = Duration::from_millis(150);
 
 /// Why an operation waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The process itself is stopped.
     Stopped,
@@ -27,12 +28,12 @@ pub enum Verdict {
     /// The peer's process has no descriptor for a connection.
     NoDescriptors,
     /// As the worker says.
-    Waits(u8, &'static str),
+    Waits(WaitCause),
 }
 
 impl Verdict {
     fn of(cause: WaitCause) -> Verdict {
-        Verdict::Waits(cause as u8, cause.name())
+        Verdict::Waits(cause)
     }
 
     /// The name of the cause.
@@ -44,7 +45,7 @@ impl Verdict {
             Verdict::PeerGone => "peer gone",
             Verdict::PeerIdle => "peer makes no progress",
             Verdict::NoDescriptors => "no descriptors",
-            Verdict::Waits(_, name) => name,
+            Verdict::Waits(cause) => cause.name(),
         }
     }
 }
@@ -81,7 +82,7 @@ pub struct Finding {
 /// All workers of this host, and their processes.
 pub struct Host {
     sample: Sample,
-    processes: HashMap<u32, (Process, Process)>,
+    processes: HashMap<u32, (ProcStat, ProcStat)>,
     now: u64,
     threshold: u64,
 }
@@ -91,11 +92,11 @@ impl Host {
     pub fn look(threshold: u64) -> Host {
         let pids = |sample: &Sample| sample.workers.iter().map(|w| w.pid).collect::<Vec<_>>();
         let before = pids(&Sample::take(None));
-        let before: HashMap<_, _> = before.into_iter().map(|p| (p, Process::look(p))).collect();
+        let before: HashMap<_, _> = before.into_iter().map(|p| (p, ProcStat::look(p))).collect();
         std::thread::sleep(BETWEEN);
         let sample = Sample::take(None);
         let processes = pids(&sample).into_iter().map(|pid| {
-            let now = Process::look(pid);
+            let now = ProcStat::look(pid);
             (pid, (before.get(&pid).copied().unwrap_or(now), now))
         });
         Host {
@@ -148,18 +149,18 @@ impl Host {
             }
             Some(RunState::Stopped) => Vec::new(),
             _ if !self.is_silent(waits) => self.of_rows(worker, waits),
-            // It may compute: its own requests wait for no one.
+            // It may compute: its own requests wait for its next call.
             _ if self.runs(worker.pid) => Vec::new(),
             _ if waits.rows.is_empty() && worker.stats.requests == 0 => Vec::new(),
             _ => own(
                 Verdict::Blocked,
-                format!("it calls no progress: {}", self.what_it_does(worker.pid)),
+                format!("it calls no progress: {}", self.activity(worker.pid)),
             ),
         }
     }
 
     /// Whether a worker should have progressed since it did: it calls no progress, and is not armed.
-    fn is_silent(&self, waits: &Waits) -> bool {
+    fn is_silent(&self, waits: &WaitSnapshot) -> bool {
         let silent = self.now.saturating_sub(waits.progressed);
         waits.armed.is_none() && silent >= self.threshold.max(PROGRESS_MS)
     }
@@ -176,7 +177,7 @@ impl Host {
         })
     }
 
-    fn what_it_does(&self, pid: u32) -> String {
+    fn activity(&self, pid: u32) -> String {
         if self.runs(pid) {
             return "it runs on a core".into();
         }
@@ -186,7 +187,7 @@ impl Host {
         }
     }
 
-    fn of_rows(&self, worker: &WorkerSample, waits: &Waits) -> Vec<Finding> {
+    fn of_rows(&self, worker: &WorkerSample, waits: &WaitSnapshot) -> Vec<Finding> {
         // The rows are true at the time of their walk, and until now if the worker was armed with it.
         let until = match waits.armed {
             Some(armed) if armed == waits.walked => self.now,
@@ -215,7 +216,13 @@ impl Host {
         found
     }
 
-    fn of_row(&self, worker: &WorkerSample, waits: &Waits, row: &WaitRow, waited: u64) -> Finding {
+    fn of_row(
+        &self,
+        worker: &WorkerSample,
+        waits: &WaitSnapshot,
+        row: &WaitRow,
+        waited: u64,
+    ) -> Finding {
         let (verdict, peer, detail) =
             if row.cause == WaitCause::Unmatched && row.op != WaitOp::StreamRecv {
                 self.of_unmatched(worker, waits)
@@ -279,7 +286,7 @@ impl Host {
                         .waits
                         .as_ref()
                         .map_or(0, |w| self.now.saturating_sub(w.progressed));
-                    let does = self.what_it_does(pid);
+                    let does = self.activity(pid);
                     let detail = format!(
                         "process {pid} has called no progress for {:.0} s: {does}",
                         silent as f64 / 1e3
@@ -290,7 +297,7 @@ impl Host {
             };
         }
         // Its page is not visible: it is another user's, in another namespace, or was destroyed.
-        match Process::look(pid).state {
+        match ProcStat::look(pid).state {
             _ if pid == 0 => None,
             RunState::Stopped => Some(stopped(pid)),
             RunState::Gone => Some((Verdict::PeerGone, format!("process {pid} has ended"))),
@@ -299,7 +306,11 @@ impl Host {
     }
 
     /// A receive that no message has matched: it names no peer, so that all are looked at.
-    fn of_unmatched(&self, worker: &WorkerSample, waits: &Waits) -> (Verdict, OtherEnd, String) {
+    fn of_unmatched(
+        &self,
+        worker: &WorkerSample,
+        waits: &WaitSnapshot,
+    ) -> (Verdict, OtherEnd, String) {
         let others = worker.stats.peers.iter();
         let others = others.filter(|peer| !peer.is_rest && peer.uid != worker.stats.uid);
         let mut all = 0;

@@ -1,0 +1,290 @@
+/*
+ * A job of processes that send to their neighbours, or that fail in one way.
+ *
+ * usage: job PROCESSES CASE
+ *
+ * healthy      messages of all kinds and sizes to 8 neighbours, flush and close: nothing is wrong
+ * killed       the last process is killed; the others have sent to it and go on sending
+ * refused      the last process ends before anybody connects to it
+ * descriptors  each process has few descriptors left when it connects
+ *
+ * Exit status 0, unless a process fails to set itself up: then 1.
+ */
+#define _GNU_SOURCE
+#include "../check.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <ucp/api/ucp.h>
+#include <unistd.h>
+
+enum { MAX_PROCESSES = 1024, NEIGHBOURS = 8, HANDLER = 5, LONG = 300000, SECONDS = 20, FREE_DESCRIPTORS = 3 };
+
+static void report_failure(void);
+
+void check_report(const char *failure)
+{
+    /* By the exit status alone: the output is the library's. The others do not wait for this process. */
+    (void)failure;
+    report_failure();
+    _exit(1);
+}
+
+#define OK(call) CHECK((call) == UCS_OK)
+
+typedef struct {
+    volatile size_t length;
+    char            address[512];
+} side_t;
+
+typedef struct {
+    volatile int arrived[4], failed;
+    side_t       sides[MAX_PROCESSES];
+} shared_t;
+
+static shared_t           *shared;
+static int                 processes, me;
+static ucp_context_h       context;
+static ucp_worker_h        worker;
+static ucp_ep_h            eps[NEIGHBOURS];
+static int                 neighbours;
+static ucp_request_param_t none;
+
+static void report_failure(void)
+{
+    if (shared != NULL) {
+        __atomic_store_n(&shared->failed, 1, __ATOMIC_RELEASE);
+    }
+}
+
+/* Waits until `count` processes have come to this point, unless one has failed; progresses meanwhile. */
+static void meet(int point, int count)
+{
+    __atomic_add_fetch(&shared->arrived[point], 1, __ATOMIC_ACQ_REL);
+    while (__atomic_load_n(&shared->arrived[point], __ATOMIC_ACQUIRE) < count) {
+        if (__atomic_load_n(&shared->failed, __ATOMIC_ACQUIRE)) {
+            _exit(1);
+        }
+        if (ucp_worker_progress(worker) == 0) {
+            usleep(1000);
+        }
+    }
+}
+
+/* Progresses until it ends, for some seconds at most: a job that has failed need not end. */
+static void finish(ucs_status_ptr_t request)
+{
+    time_t until = time(NULL) + SECONDS;
+
+    if (UCS_PTR_IS_PTR(request)) {
+        while (ucp_request_check_status(request) == UCS_INPROGRESS && time(NULL) < until) {
+            if (ucp_worker_progress(worker) == 0) {
+                sched_yield();
+            }
+        }
+        if (ucp_request_check_status(request) == UCS_INPROGRESS) {
+            ucp_request_cancel(worker, request);
+        }
+        ucp_request_free(request);
+    }
+}
+
+static ucs_status_t on_message(void *arg, const void *header, size_t header_length, void *data, size_t length,
+                               const ucp_am_recv_param_t *param)
+{
+    (void)arg, (void)header, (void)header_length, (void)data, (void)length, (void)param;
+    return UCS_OK;
+}
+
+static void open_worker(void)
+{
+    ucp_params_t           params  = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                                      .features   = UCP_FEATURE_TAG | UCP_FEATURE_AM};
+    ucp_worker_params_t    wparams = {.field_mask = 0};
+    ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB,
+                                      .id = HANDLER, .cb = on_message};
+    ucp_address_t         *address;
+    size_t                 length;
+
+    OK(ucp_init(&params, NULL, &context));
+    OK(ucp_worker_create(context, &wparams, &worker));
+    OK(ucp_worker_set_am_recv_handler(worker, &handler));
+    OK(ucp_worker_get_address(worker, &address, &length));
+    CHECK(length <= sizeof(shared->sides[me].address));
+    memcpy(shared->sides[me].address, address, length);
+    shared->sides[me].length = length;
+    ucp_worker_release_address(worker, address);
+}
+
+static void connect_to_neighbours(void)
+{
+    for (int i = 1; i <= NEIGHBOURS && i < processes; i++) {
+        ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+                                  .address = (ucp_address_t *)shared->sides[(me + i) % processes].address};
+        /* An endpoint to a process that has ended may be refused. */
+        if (ucp_ep_create(worker, &params, &eps[neighbours]) == UCS_OK) {
+            neighbours++;
+        }
+    }
+}
+
+static void send_to_neighbours(void)
+{
+    static char      out[LONG], in[NEIGHBOURS][LONG];
+    ucs_status_ptr_t receives[NEIGHBOURS], sends[NEIGHBOURS];
+
+    for (size_t length = 1; length <= LONG; length *= 31) {
+        for (int i = 0; i < neighbours; i++) {
+            receives[i] = ucp_tag_recv_nbx(worker, in[i], LONG, length, ~0ul, &none);
+        }
+        for (int i = 0; i < neighbours; i++) {
+            sends[i] = ucp_tag_send_nbx(eps[i], out, length, length, &none);
+            finish(ucp_am_send_nbx(eps[i], HANDLER, NULL, 0, out, length, &none));
+        }
+        for (int i = 0; i < neighbours; i++) {
+            finish(sends[i]);
+            finish(receives[i]);
+        }
+    }
+    finish(ucp_worker_flush_nbx(worker, &none));
+}
+
+static void end(void)
+{
+    for (int i = 0; i < neighbours; i++) {
+        finish(ucp_ep_close_nbx(eps[i], &none));
+    }
+}
+
+static void close_worker(void)
+{
+    ucp_worker_destroy(worker);
+    ucp_cleanup(context);
+}
+
+static void healthy(void)
+{
+    open_worker();
+    meet(0, processes);
+    connect_to_neighbours();
+    send_to_neighbours();
+    meet(1, processes);
+    end();
+    meet(2, processes);
+    close_worker();
+}
+
+/* Sends for a second, whatever the statuses are. */
+static void go_on_sending(void)
+{
+    static char out[10000];
+    time_t      until = time(NULL) + 2;
+
+    while (time(NULL) < until) {
+        for (int i = 0; i < neighbours; i++) {
+            ucs_status_ptr_t request = ucp_am_send_nbx(eps[i], HANDLER, NULL, 0, out, sizeof(out), &none);
+            if (UCS_PTR_IS_PTR(request)) {
+                ucp_request_free(request);
+            }
+        }
+        for (int i = 0; i < 100; i++) {
+            ucp_worker_progress(worker);
+        }
+        usleep(1000);
+    }
+}
+
+static void killed(void)
+{
+    open_worker();
+    meet(0, processes);
+    connect_to_neighbours();
+    send_to_neighbours();
+    meet(1, processes);
+    if (me == processes - 1) {
+        raise(SIGKILL);
+    }
+    go_on_sending();
+    meet(2, processes - 1);
+    _exit(0);
+}
+
+static void refused(void)
+{
+    open_worker();
+    meet(0, processes);
+    if (me == processes - 1) {
+        close_worker();
+        __atomic_add_fetch(&shared->arrived[1], 1, __ATOMIC_ACQ_REL);
+        _exit(0);
+    }
+    meet(1, processes);
+    connect_to_neighbours();
+    go_on_sending();
+    meet(2, processes - 1);
+    _exit(0);
+}
+
+static void descriptors(void)
+{
+    struct rlimit limit;
+    int           fd = 0, last = 0;
+
+    open_worker();
+    meet(0, processes);
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    while ((fd = open("/dev/null", O_RDONLY)) >= 0 && fd < 100) {
+        last = fd;
+    }
+    limit.rlim_cur = last + 1;
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    for (int i = 0; i < FREE_DESCRIPTORS; i++) {
+        close(last - i);
+    }
+    connect_to_neighbours();
+    go_on_sending();
+    meet(2, processes);
+    _exit(0);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} cases[] = {{"healthy", healthy}, {"killed", killed}, {"refused", refused}, {"descriptors", descriptors}};
+
+int main(int argc, char **argv)
+{
+    void (*run)(void) = NULL;
+    int status, failed = 0;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if (argc == 3 && strcmp(argv[2], cases[i].name) == 0) {
+            run = cases[i].run;
+        }
+    }
+    processes = argc == 3 ? atoi(argv[1]) : 0;
+    CHECK(run != NULL && processes > 1 && processes <= MAX_PROCESSES);
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    for (me = 0; me < processes; me++) {
+        pid_t pid = fork();
+        CHECK(pid >= 0);
+        if (pid == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            run();
+            _exit(0);
+        }
+    }
+    for (int left = processes; left > 0; left--) {
+        CHECK(wait(&status) > 0);
+        failed |= WIFEXITED(status) && WEXITSTATUS(status) != 0;
+    }
+    return failed;
+}
