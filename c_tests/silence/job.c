@@ -5,7 +5,7 @@
  *
  * healthy      messages of all kinds and sizes to 8 neighbours, flush and close: nothing is wrong
  * killed       the last process is killed; the others have sent to it and go on sending
- * refused      the last process ends before anybody connects to it
+ * refused      the last process ends before another process connects to it
  * descriptors  each process has few descriptors left when it connects
  *
  * Exit status 0, unless a process fails to set itself up: then 1.

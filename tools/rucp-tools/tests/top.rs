@@ -234,6 +234,11 @@ fn metrics_over_http() -> String {
     answer
 }
 
+/// What `rucp_top --stuck` says of this process, whose worker waits for nothing.
+fn stuck() -> Value {
+    serde_json::from_str(&top(&["--stuck", "--json"])).unwrap()
+}
+
 /// Pages in this process that no worker has written.
 fn show_invalid_pages() {
     let mut page = vec![0xff; stats::PAGE_LEN + 100];
@@ -253,9 +258,15 @@ fn show_invalid_pages() {
         2,
         "a page that fits in form is shown, whatever it says"
     );
+    assert_eq!(
+        stuck(),
+        Value::Array(Vec::new()),
+        "rows with numbers of no operation are none"
+    );
     for length in [0, 8, stats::HEADER_LEN as u64, 1 << 40] {
         liar.set_len(length).unwrap();
         top(&["--once"]);
+        assert_eq!(stuck(), Value::Array(Vec::new()));
     }
     assert!(liar.as_raw_fd() >= 0, "open until here");
     drop(liar);
