@@ -19,7 +19,7 @@ pub struct Rx {
     /// Coarse milliseconds when finished rings were last freed, and peers released.
     pub last_failure_check: u64,
     pub liveness: ProbeState,
-    pub waits: WaitBook,
+    pub waits: Box<WaitBook>,
     /// Count of events, without messages of rings on the fast path.
     pub events: u64,
     /// Milliseconds since the last clock tick in which other threads had the core.
@@ -45,7 +45,7 @@ impl Rx {
             last_tick: 0,
             last_failure_check: 0,
             liveness: ProbeState::default(),
-            waits: WaitBook::default(),
+            waits: Box::default(),
             events: 0,
             yielded_ms: 0,
             idle_yield: IdleYield::default(),

@@ -62,6 +62,8 @@ fn start<S: Sink>(
 }
 
 /// Connects to the next address of a peer.
+#[cold]
+#[inline(never)]
 fn connect<S: Sink>(
     sockets: &mut TcpWorker<S::Peer>,
     sink: S,
@@ -133,6 +135,8 @@ fn link_from<P: Copy + Eq>(sockets: &TcpWorker<P>, peer: P, uid: u64) -> Option<
 }
 
 /// Handles an event of a connection that is not open for messages between the workers. True if it is open now.
+#[cold]
+#[inline(never)]
 pub fn on_event<S: Sink>(
     sockets: &mut TcpWorker<S::Peer>,
     sink: S,
