@@ -114,6 +114,7 @@ static void many(void)
     must(ucp_worker_create(ends[0].context, &params, &ends[0].worker), "ucp_worker_create");
     for (int i = 0; i < WORKERS; i++) {
         WANT_TRUE(recv(links[0], addresses[i], sizeof(addresses[i]), 0) > 0);
+        check_restart_limit();
     }
     for (int i = 0; i < TOTAL; i++) {
         ends[i].worker = ends[0].worker;
@@ -128,11 +129,13 @@ static void many(void)
     for (int i = 0; i < count; i++) {
         WANT(UCS_OK, finish(&ends[0], sent[i]));
     }
+    check_restart_limit();
     ends[0].link = links[0];
     for (time_t end = time(NULL) + SECONDS; recv(links[0], &verdict, 1, MSG_DONTWAIT) != 1 && time(NULL) < end;) {
         ucp_worker_progress(ends[0].worker);
     }
     WANT_TRUE(verdict == 't');
+    check_restart_limit();
     for (int i = 0; i < TOTAL; i++) {
         sent[i] = ucp_ep_close_nbx(ends[i].ep, &plain);
     }
@@ -141,6 +144,7 @@ static void many(void)
         failures += ends[i].failures;
     }
     WANT_TRUE(failures == 0);
+    check_restart_limit();
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     ucp_worker_destroy(ends[0].worker);
