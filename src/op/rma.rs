@@ -16,7 +16,6 @@ use crate::proto::tx::{rma, rma_sw, zcopy};
 use crate::proto::{answers, flush};
 use crate::sys::cma::CmaDirection;
 use crate::sys::{clock, log};
-use crate::tl::registrar::MrUse;
 use crate::tl::rma::RmaDevice;
 use crate::tl::{CmaFault, CmaRemote, LaneSender, TlZcopy, Token};
 use std::ffi::c_void;
@@ -142,12 +141,8 @@ impl RmaOp<'_> {
         }
         match self.data.as_contig() {
             Some(ptr) => registrar.for_rma(device, (ptr, len), reads, (&self.rkey.tl, addr)),
-            None if device == RmaDevice::Ib => {
-                let by = if reads { MrUse::Write } else { MrUse::Read };
-                // SAFETY: the user promises that a list of pieces is valid.
-                unsafe { worker.register_data(&self.data, by) }
-            }
-            None => None,
+            // SAFETY: the user promises that a list of pieces is valid.
+            None => unsafe { worker.register_pieces(device, (&self.data, len), reads) },
         }
     }
 

@@ -28,6 +28,21 @@ const _: () = assert!(size_of::<IoSpan>() == size_of::<libc::iovec>());
 /// Most pieces of one system call: more gain nothing, and the list is on the stack.
 pub const MAX_SPANS: usize = 64;
 
+/// The pieces behind the first `offset` bytes of a list, each with its number. Empty ones are left out.
+pub fn behind(pieces: &[IoSpan], offset: usize) -> impl Iterator<Item = (usize, IoSpan)> {
+    let mut left = offset;
+    let rest = pieces.iter().enumerate().map(move |(number, piece)| {
+        let skipped = left.min(piece.len);
+        left -= skipped;
+        let piece = IoSpan {
+            addr: piece.addr.wrapping_add(skipped as u64),
+            len: piece.len - skipped,
+        };
+        (number, piece)
+    });
+    rest.filter(|(_, piece)| piece.len > 0)
+}
+
 /// A short list of pieces, consumed from the front.
 pub struct Spans {
     list: [IoSpan; MAX_SPANS],

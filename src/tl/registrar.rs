@@ -1,21 +1,19 @@
 //! Registration of user memory for the adapters of a worker.
 
+use super::LaneTarget;
 use super::ib::desc::IbZcopy;
 use super::ib::mr::IbMr;
-use super::ib::registration::IbRegistrar;
+use super::ib::registration::{IbRegistrar, MrUse};
 use super::mapped::MappedRegions;
 use super::ofi::mr::OfiRegistrar;
 use super::rma::RmaDevice;
 use super::shared::{TlContext, TlRkey, TlWorker, TlZcopy};
 use super::tofu::registration::TofuRegistrar;
-use super::{LaneTarget, ib};
 use crate::options::Options;
 use crate::sys::cma::IoSpan;
 use crate::sys::regcache::Handle;
 use crate::wire::ib_port::MAX_PORTS;
 use crate::wire::rts_keys::RailStadds;
-
-pub use ib::registration::MrUse;
 
 /// Registers user memory for the adapters of a worker. `None` of its functions: the memory cannot be registered, or is
 /// better copied.
@@ -79,10 +77,7 @@ impl<M: MappedRegions> TlRegistrar<'_, M> {
         (key, addr): (&TlRkey, u64),
     ) -> Option<TlZcopy> {
         match device {
-            RmaDevice::Ib => {
-                let by = if reads { MrUse::Write } else { MrUse::Read };
-                self.one(memory, by).map(in_one)
-            }
+            RmaDevice::Ib => self.one(memory, local_use(reads)).map(in_one),
             RmaDevice::Tofu => {
                 let (memory, key) = ((memory.0.cast_const(), memory.1), &key.tofu);
                 let tofu = self.tofu()?.for_access(memory, reads, (key, addr))?;
@@ -92,15 +87,26 @@ impl<M: MappedRegions> TlRegistrar<'_, M> {
         }
     }
 
-    /// Registers all pieces of memory for queue pairs, in their order: if they are many, only long ones.
-    pub fn pieces(&self, pieces: &[IoSpan], by: MrUse) -> Option<TlZcopy> {
-        let memory = self.ib().pieces(pieces, by)?;
-        Some(TlZcopy::Ib(IbZcopy::new(memory)))
+    /// Registers all pieces of memory, in their order, for operations of this side on memory of peers: if they are
+    /// many, only long ones. `reads`: the operations are gets, which write the pieces.
+    pub fn pieces(&self, device: RmaDevice, pieces: &[IoSpan], reads: bool) -> Option<TlZcopy> {
+        match device {
+            RmaDevice::Ib => {
+                let memory = self.ib().pieces(pieces, local_use(reads))?;
+                Some(TlZcopy::Ib(IbZcopy::new(memory)))
+            }
+            RmaDevice::Ofi => self.ofi()?.pieces_for_own(pieces, reads).map(TlZcopy::Ofi),
+            RmaDevice::Tofu => None,
+        }
     }
 
-    /// Registers contiguous memory for queue pairs.
-    pub fn contig(&self, memory: (*mut u8, usize), by: MrUse) -> Option<TlZcopy> {
-        self.one(memory, by).map(in_one)
+    /// Registers contiguous memory from which this side writes a message. `None` over Tofu, whose receivers read.
+    pub fn for_deliver(&self, device: RmaDevice, memory: (*mut u8, usize)) -> Option<TlZcopy> {
+        match device {
+            RmaDevice::Ib => self.one(memory, MrUse::Read).map(in_one),
+            RmaDevice::Ofi => self.ofi()?.for_own(memory, false).map(TlZcopy::Ofi),
+            RmaDevice::Tofu => None,
+        }
     }
 
     #[inline(always)]
@@ -158,18 +164,13 @@ impl<M: MappedRegions> TlRegistrar<'_, M> {
         there: &RailStadds,
     ) -> Option<TlZcopy> {
         match device {
-            RmaDevice::Ib => self.contig(memory, MrUse::Write),
+            RmaDevice::Ib => self.one(memory, MrUse::Write).map(in_one),
             RmaDevice::Tofu => {
                 let zcopy = self.tofu()?.for_fetch((memory.0, memory.1), there)?;
                 Some(TlZcopy::Tofu(zcopy))
             }
             RmaDevice::Ofi => self.ofi()?.for_own(memory, true).map(TlZcopy::Ofi),
         }
-    }
-
-    /// Registers contiguous memory from which a provider of libfabric on this side writes a message.
-    pub fn for_deliver(&self, memory: (*mut u8, usize)) -> Option<TlZcopy> {
-        self.ofi()?.for_own(memory, false).map(TlZcopy::Ofi)
     }
 
     /// Registers memory into which the device of the sender, a peer at `target`, writes a message. Returns the words of
@@ -188,6 +189,12 @@ impl<M: MappedRegions> TlRegistrar<'_, M> {
         let rkeys = memory.region().remote_keys();
         Some((in_one(memory), rkeys))
     }
+}
+
+/// How the device of this side uses memory for a put, or for a get (`reads`).
+#[inline(always)]
+fn local_use(reads: bool) -> MrUse {
+    if reads { MrUse::Write } else { MrUse::Read }
 }
 
 /// Index of the worker's interface of libfabric that reaches a peer first.

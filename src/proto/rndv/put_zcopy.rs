@@ -12,7 +12,6 @@ use crate::engine::request::{self, Extra, Request, Zcopy, ZcopyRole};
 use crate::engine::worker::Worker;
 use crate::proto::tx::zcopy;
 use crate::proto::{req_lookup, tx};
-use crate::tl::registrar::MrUse;
 use crate::tl::rma::{MrKey, RmaDevice, RmaKey};
 use crate::wire::header::{Kind, RtrDeviceHdr};
 use crate::wire::ib_port::MAX_PORTS;
@@ -80,19 +79,11 @@ pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, to: RtrDeviceHdr) {
     unsafe {
         let r = &mut *req;
         let words = unpacked(to.keys);
-        let (memory, key) = match writer(peer) {
-            RmaDevice::Ofi => {
-                let memory = r.data.as_contig().map(|ptr| (ptr, r.data.len()));
-                let register = |memory| worker.registrar().for_deliver(memory);
-                (
-                    memory.and_then(register),
-                    RmaKey::Mr(MrKey::of_words(words)),
-                )
-            }
-            RmaDevice::Ib | RmaDevice::Tofu => {
-                let memory = worker.register_data(&r.data, MrUse::Read);
-                (memory, RmaKey::Rkeys(words))
-            }
+        let device = writer(peer);
+        let memory = worker.register_for_deliver(device, &r.data);
+        let key = match device {
+            RmaDevice::Ofi => RmaKey::Mr(MrKey::of_words(words)),
+            RmaDevice::Ib | RmaDevice::Tofu => RmaKey::Rkeys(words),
         };
         let by_device = memory.is_some();
         match memory {

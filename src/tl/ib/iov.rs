@@ -4,7 +4,7 @@ use super::bindings::ibv_sge;
 use super::mr::IbMr;
 use super::rc::{RemoteMem, ZcopyDesc};
 use super::sender::IbSender;
-use crate::sys::cma::IoSpan;
+use crate::sys::cma::{self, IoSpan};
 use crate::sys::regcache::Handle;
 
 /// Maximum number of SGEs of a work request.
@@ -39,19 +39,14 @@ pub(super) fn post(
 /// Fills a list with the pieces after the first `offset` bytes, each with its number as key: as many as there is room
 /// for, and at most `bytes` bytes. Returns their number and their bytes.
 fn take(pieces: &[IoSpan], offset: usize, bytes: usize, list: &mut [ibv_sge]) -> (usize, usize) {
-    let (mut at, mut used, mut n) = (0, 0, 0);
-    for (number, piece) in pieces.iter().enumerate() {
-        let skipped = offset.saturating_sub(at).min(piece.len);
-        at += piece.len;
-        let len = (piece.len - skipped).min(bytes - n);
+    let (mut used, mut n) = (0, 0);
+    for (entry, (number, piece)) in list.iter_mut().zip(cma::behind(pieces, offset)) {
+        let len = piece.len.min(bytes - n);
         if len == 0 {
-            continue;
-        }
-        let Some(entry) = list.get_mut(used) else {
             break;
-        };
+        }
         *entry = ibv_sge {
-            addr: piece.addr + skipped as u64,
+            addr: piece.addr,
             length: len as u32,
             lkey: number as u32,
         };

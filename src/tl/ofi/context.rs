@@ -91,6 +91,7 @@ impl OfiShared {
     pub fn registrar<'a>(&'a self, options: &'a Options) -> OfiRegistrar<'a> {
         OfiRegistrar {
             domains: &self.domains,
+            zcopy: self.zcopy,
             options,
         }
     }

@@ -2,6 +2,7 @@
 
 use super::bindings::*;
 use super::endpoint::{OfiEndpoint, PostError, UNSUPPORTED, posted};
+use super::iov::OfiIov;
 use std::ffi::c_void;
 
 /// Memory of a peer, as an operation names it.
@@ -24,6 +25,37 @@ pub struct OfiLocalMem {
     pub desc: *mut c_void,
 }
 
+impl OfiRemoteMem {
+    /// The first `len` bytes.
+    fn span(self, len: usize) -> fi_rma_iov {
+        fi_rma_iov {
+            addr: self.offset,
+            len,
+            key: self.key,
+        }
+    }
+}
+
+/// An operation between pieces of memory of this process and a span of a peer's memory, which both outlive the value.
+fn message(
+    here: &mut OfiIov,
+    peer: fi_addr_t,
+    remote: &fi_rma_iov,
+    context: *mut c_void,
+) -> fi_msg_rma {
+    let (msg_iov, desc, iov_count) = here.parts();
+    fi_msg_rma {
+        msg_iov,
+        desc,
+        iov_count,
+        addr: peer,
+        rma_iov: remote,
+        rma_iov_count: 1,
+        context,
+        data: 0,
+    }
+}
+
 impl OfiEndpoint {
     /// Writes into memory of a peer, which a completion with this context reports. `flags`: of `fi_writemsg`.
     ///
@@ -44,11 +76,7 @@ impl OfiEndpoint {
             iov_base: here.ptr.cast(),
             iov_len: here.len,
         };
-        let remote = fi_rma_iov {
-            addr: there.offset,
-            len: here.len,
-            key: there.key,
-        };
+        let remote = there.span(here.len);
         let mut desc = here.desc;
         let msg = fi_msg_rma {
             msg_iov: &memory,
@@ -105,6 +133,55 @@ impl OfiEndpoint {
                 key,
                 context,
             ))
+        }
+    }
+
+    /// Writes pieces of memory, one behind the other, into memory of a peer, which a completion with this context
+    /// reports. `flags`: of `fi_writemsg`.
+    ///
+    /// # Errors
+    /// It was not posted.
+    ///
+    /// # Safety
+    /// The pieces are readable until the completion, at most `iov_limit`, and registered where the provider wants that;
+    /// `context` is the provider's until the completion.
+    pub unsafe fn writev(
+        &mut self,
+        here: &mut OfiIov,
+        there: OfiRemoteMem,
+        flags: u64,
+        context: *mut c_void,
+    ) -> Result<(), PostError> {
+        let remote = there.span(here.bytes());
+        let msg = message(here, there.peer, &remote, context);
+        // SAFETY: the endpoint is open and has its table of functions; the memory is the caller's.
+        unsafe {
+            let write = self.rma()?.writemsg.ok_or(UNSUPPORTED)?;
+            posted(write(self.ep, &msg, flags))
+        }
+    }
+
+    /// Reads memory of a peer into pieces of memory, one behind the other, which a completion with this context
+    /// reports.
+    ///
+    /// # Errors
+    /// It was not posted.
+    ///
+    /// # Safety
+    /// The pieces are writable until the completion, at most `iov_limit`, and registered where the provider wants that;
+    /// `context` is the provider's until the completion.
+    pub unsafe fn readv(
+        &mut self,
+        here: &mut OfiIov,
+        there: OfiRemoteMem,
+        context: *mut c_void,
+    ) -> Result<(), PostError> {
+        let remote = there.span(here.bytes());
+        let msg = message(here, there.peer, &remote, context);
+        // SAFETY: the endpoint is open and has its table of functions; the memory is the caller's.
+        unsafe {
+            let read = self.rma()?.readmsg.ok_or(UNSUPPORTED)?;
+            posted(read(self.ep, &msg, FI_COMPLETION.into()))
         }
     }
 

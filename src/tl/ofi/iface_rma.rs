@@ -5,6 +5,7 @@ use super::buffers::MAX_PACKET;
 use super::endpoint::{OfiEndpoint, PostError};
 use super::endpoint_rma::{OfiLocalMem, OfiRemoteMem};
 use super::iface::{OfiIface, OfiQueues};
+use super::iov::OfiIov;
 use super::rma_limits::RmaLimits;
 use super::rma_pool::{RmaAccess, RmaOpRef};
 use super::tx_link::OfiTxLink;
@@ -126,6 +127,38 @@ impl OfiIface {
         let mut queues = self.queues.lock();
         let posted = queues.post_op(link, RmaAccess::Zcopy, token, writes, post);
         queues.bytes(posted, link, here.len)
+    }
+
+    /// Posts a put (`writes`) or get of pieces of the memory of a request, at most as many as
+    /// [`RmaLimits`](RmaLimits::max_iov) allows. Returns their bytes; 0: there is no room now.
+    ///
+    /// # Safety
+    /// The pieces are valid until the request is complete, and registered where the provider wants that.
+    pub unsafe fn zcopy_iov(
+        &self,
+        link: &Arc<OfiTxLink>,
+        there: OfiRemoteMem,
+        here: &mut OfiIov,
+        writes: bool,
+        token: Token,
+    ) -> usize {
+        let Some(rma) = self.rma.filter(|rma| link.rma.outstanding() < rma.window) else {
+            return 0;
+        };
+        let bytes = here.bytes();
+        let post = |ep: &mut OfiEndpoint, context| {
+            // SAFETY: the caller's memory.
+            unsafe {
+                if writes {
+                    ep.writev(here, there, rma.flags(), context)
+                } else {
+                    ep.readv(here, there, context)
+                }
+            }
+        };
+        let mut queues = self.queues.lock();
+        let posted = queues.post_op(link, RmaAccess::Zcopy, token, writes, post);
+        queues.bytes(posted, link, bytes)
     }
 
     /// Posts an atomic operation; the value before it goes to `into`, if there is one. False: there is no room now.

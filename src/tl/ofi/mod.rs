@@ -14,7 +14,8 @@
 //!
 //! Memory of peers: `endpoint_mr` and `endpoint_rma` are libfabric's functions, `object` what they open; `mr`
 //! registers user memory, `region` that of `ucp_mem_map`, in the domain of each endpoint in the `registry`; `rkey` is
-//! the section of a remote key. `rma` posts puts and gets by `iface_rma`; `rma_limits` bounds them, `rma_pool` has
+//! the section of a remote key. `rma` posts puts and gets by `iface_rma`; `iov` has the pieces of
+//! a list; `rma_limits` bounds them, `rma_pool` has
 //! those that are outstanding, `rma_count` counts them, `rma_completion` handles their ends. `op_context`: what the
 //! context of an operation begins with; `ended_context`: what it leads to. `amo`: atomic operations of a provider;
 //! `amo_unit`: those on memory of this process.
@@ -55,6 +56,7 @@ mod iface_rma;
 pub mod info;
 pub mod interface;
 pub mod interfaces;
+mod iov;
 mod lane;
 mod loss;
 pub mod mr;

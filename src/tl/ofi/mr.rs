@@ -5,6 +5,7 @@ use super::address::MAX_INTERFACES;
 use super::iface::OfiIface;
 use super::object::{OfiAccess, OfiRegistered};
 use crate::options::Options;
+use crate::sys::cma::IoSpan;
 use crate::sys::lock::MtLock;
 use crate::sys::log;
 use crate::sys::mem_monitor;
@@ -153,20 +154,28 @@ impl OfiMrCache {
     }
 }
 
-/// The memory of a transfer in place.
+/// Registrations of one piece of memory, in the domains of some interfaces of the worker.
+type PieceMrs = [Option<Handle<OfiMr>>; MAX_INTERFACES];
+
+/// The memory of a transfer in place: contiguous, or a list of pieces.
 #[derive(Default)]
 pub struct OfiZcopy {
-    /// Its registrations in the domains of some interfaces of the worker.
-    registered: [Option<Handle<OfiMr>>; MAX_INTERFACES],
+    /// Registrations of all of it, or of the first piece.
+    first: PieceMrs,
+    /// Those of the other pieces, in their order; empty if no interface needs them.
+    others: Vec<PieceMrs>,
 }
 
 impl OfiZcopy {
-    /// What operations of this interface on the memory have to pass. `None`: it has to be registered for them, and is
-    /// not.
-    pub fn desc(&self, iface: &Arc<OfiIface>) -> Option<*mut c_void> {
-        let mut registered = self.registered.iter().flatten();
+    /// What operations of this interface on a piece of the memory, by its number, have to pass. `None`: it has to be
+    /// registered for them, and is not.
+    pub fn desc(&self, iface: &Arc<OfiIface>, piece: usize) -> Option<*mut c_void> {
         let is_here = |mr: &&Handle<OfiMr>| mr.region().iface.as_ptr() == Arc::as_ptr(iface);
-        match registered.find(is_here) {
+        let registered = match piece {
+            0 => Some(&self.first),
+            n => self.others.get(n - 1),
+        };
+        match registered.and_then(|piece| piece.iter().flatten().find(is_here)) {
             Some(mr) => Some(mr.region().desc()),
             None => (!iface.needs_local).then_some(null_mut()),
         }
@@ -180,6 +189,8 @@ pub struct OfiDomain {
     pub needs_local: bool,
     /// Operations of peers pass addresses of this process (`FI_MR_VIRT_ADDR`).
     pub is_virtual: bool,
+    /// Pieces of local memory of one operation on memory of a peer, at most.
+    pub max_iov: usize,
     /// Number of the interface in the registry.
     pub number: u16,
 }
@@ -188,22 +199,53 @@ pub struct OfiDomain {
 pub struct OfiRegistrar<'a> {
     /// Those of its interfaces, in the order of its address; `None`: the interface accesses no memory of peers.
     pub domains: &'a [Option<OfiDomain>],
+    /// The shortest memory that is accessed in place, bytes.
+    pub zcopy: usize,
     pub options: &'a Options,
 }
 
 impl OfiRegistrar<'_> {
     /// Memory for operations of this side, by whichever interface leads to the peer. `writes`: they write it.
     pub fn for_own(&self, memory: (*mut u8, usize), writes: bool) -> Option<OfiZcopy> {
-        let mut zcopy = OfiZcopy::default();
+        let first = self.register_own(memory, writes)?;
+        let others = Vec::new();
+        Some(OfiZcopy { first, others })
+    }
+
+    /// Pieces of memory for operations of this side, by whichever interface leads to the peer. `writes`: they write
+    /// them. `None`, too, if the pieces are so short that to copy them costs less.
+    pub fn pieces_for_own(&self, pieces: &[IoSpan], writes: bool) -> Option<OfiZcopy> {
+        let domains = || self.domains.iter().flatten();
+        let max_iov = domains().map(|domain| domain.max_iov).min()?;
+        let bytes: usize = pieces.iter().map(|piece| piece.len).sum();
+        // An operation has at least as many bytes as one on contiguous memory, on average.
+        if bytes < pieces.len().div_ceil(max_iov) * self.zcopy {
+            return None;
+        }
+        let (head, tail) = pieces.split_first()?;
+        let register =
+            |piece: &IoSpan| self.register_own((piece.addr as *mut u8, piece.len), writes);
+        let first = register(head)?;
+        let others = if domains().any(|domain| domain.needs_local) {
+            tail.iter().map(register).collect::<Option<_>>()?
+        } else {
+            Vec::new()
+        };
+        Some(OfiZcopy { first, others })
+    }
+
+    /// Registers memory where operations of this side need that. `None`: no interface accesses it.
+    fn register_own(&self, memory: (*mut u8, usize), writes: bool) -> Option<PieceMrs> {
+        let mut registered = PieceMrs::default();
         let mut can_use = false;
-        for (domain, mr) in self.domains.iter().zip(&mut zcopy.registered) {
+        for (domain, mr) in self.domains.iter().zip(&mut registered) {
             let Some(domain) = domain else { continue };
             if domain.needs_local {
                 *mr = domain.mrs.register(memory, writes, self.options);
             }
             can_use |= mr.is_some() || !domain.needs_local;
         }
-        can_use.then_some(zcopy)
+        can_use.then_some(registered)
     }
 
     /// Memory for an operation of the peer that the interface with this index reaches, and the key for that. `writes`:
@@ -223,7 +265,7 @@ impl OfiRegistrar<'_> {
         };
         let key = MrKey::new(mr.region().key(), base, domain.number)?;
         let mut zcopy = OfiZcopy::default();
-        zcopy.registered[0] = Some(mr);
+        zcopy.first[0] = Some(mr);
         Some((zcopy, key))
     }
 }

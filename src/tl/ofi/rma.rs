@@ -6,6 +6,7 @@
 
 use super::device::OfiDelivery;
 use super::endpoint_rma::{OfiLocalMem, OfiRemoteMem};
+use super::iov::OfiIov;
 use super::packet::{FLUSH, bare};
 use super::sender::OfiSender;
 use crate::tl::rma::{AmoKey, AmoPost, MrKey, RmaPart};
@@ -97,20 +98,32 @@ impl RmaOps for OfiSender {
         };
         let rma = part.rma;
         let key = self.valid(rma.key.mr()?)?;
-        let desc = zcopy.desc(&self.iface)?;
-        (self.has_rma(rma.writes) && !rma.data.is_null()).then_some(())?;
+        let is_known = part.pieces.is_some() || !rma.data.is_null();
+        (self.has_rma(rma.writes) && is_known).then_some(())?;
         // A message that is sent now could overtake a put.
         *part.on_rails = rma.writes;
         while (*rma.offset as usize) < rma.len {
             let at = *rma.offset as usize;
-            let here = OfiLocalMem {
-                ptr: rma.data.wrapping_add(at),
-                len: rma.len - at,
-                desc,
-            };
             let there = self.remote(key, rma.addr.wrapping_add(*rma.offset));
-            // SAFETY: the caller's memory, which `zcopy` keeps registered.
-            let n = unsafe { (self.iface).zcopy(&self.link, there, here, rma.writes, rma.token) };
+            let n = match part.pieces {
+                None => {
+                    let here = OfiLocalMem {
+                        ptr: rma.data.wrapping_add(at),
+                        len: rma.len - at,
+                        desc: zcopy.desc(&self.iface, 0)?,
+                    };
+                    // SAFETY: the caller's memory, which `zcopy` keeps registered.
+                    unsafe { (self.iface).zcopy(&self.link, there, here, rma.writes, rma.token) }
+                }
+                Some(pieces) => {
+                    let limits = self.iface.rma().map(|rma| (rma.max_iov, rma.max))?;
+                    let desc = |piece| zcopy.desc(&self.iface, piece);
+                    let mut here = OfiIov::take(pieces, at, limits, desc)?;
+                    let (writes, token) = (rma.writes, rma.token);
+                    // SAFETY: the caller's memory, which `zcopy` keeps registered.
+                    unsafe { (self.iface).zcopy_iov(&self.link, there, &mut here, writes, token) }
+                }
+            };
             if n == 0 {
                 return Some(false);
             }

@@ -2,6 +2,7 @@
 
 use super::bindings::{FI_COMPLETION, FI_DELIVERY_COMPLETE};
 use super::device::{OfiDelivery, OfiDevice};
+use super::iov::MAX_IOV;
 
 /// Most bytes of one operation.
 const MAX_ZCOPY: usize = 1 << 30;
@@ -13,6 +14,8 @@ pub struct RmaLimits {
     pub delivery: OfiDelivery,
     /// Bytes of the longest operation.
     pub max: usize,
+    /// Pieces of local memory of one operation.
+    pub max_iov: usize,
     /// Operations on memory of one peer that are not complete.
     pub window: u32,
 }
@@ -24,6 +27,7 @@ impl RmaLimits {
         device.has_rma().then(|| RmaLimits {
             delivery: device.delivery(),
             max: device.ep().max_msg_size.min(MAX_ZCOPY),
+            max_iov: device.tx().iov_limit.clamp(1, MAX_IOV),
             window,
         })
     }

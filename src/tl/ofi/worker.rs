@@ -162,6 +162,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
             mrs: self.mrs.clone()?,
             needs_local: self.iface.needs_local,
             is_virtual: self.iface.is_virtual,
+            max_iov: self.iface.rma()?.max_iov,
             number: self.own.number,
         })
     }
