@@ -1,0 +1,2 @@
+# The software libcuda, for machines without a GPU; UCX 1.22's own CUDA module runs on it. (sourced by scripts/test)
+step 40 "software libcuda" scripts/leaves-nothing c_tests/cuda/run
