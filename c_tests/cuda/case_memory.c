@@ -138,6 +138,7 @@ void attributes_active(int socket)
     CUdeviceptr device = device_bytes(BYTES), again, managed, base = 0;
     CUpointer_attribute wanted[3] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
                                      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+    CUmem_range_attribute prefetched = CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION;
     int type, ordinal, location, stack_variable, set = 1;
     bool is_managed, flag;
     void *data[3] = {&type, &is_managed, &ordinal};
@@ -163,10 +164,9 @@ void attributes_active(int socket)
     CHECK(flag);
     GOOD(cuPointerGetAttribute(&flag, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, device));
     CHECK(flag);
-    GOOD(cuMemRangeGetAttribute(&location, sizeof(location), CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, managed, 8));
+    GOOD(cuMemRangeGetAttribute(&location, sizeof(location), prefetched, managed, 8));
     EQUAL(location, CU_DEVICE_INVALID);
-    EQUAL(cuMemRangeGetAttribute(&location, sizeof(location), CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, device, 8),
-          CUDA_ERROR_INVALID_VALUE);
+    EQUAL(cuMemRangeGetAttribute(&location, sizeof(location), prefetched, device, 8), CUDA_ERROR_INVALID_VALUE);
     /* The address is the same again, the allocation is not. */
     GOOD(cuMemFree_v2(device));
     EQUAL(cuMemFree_v2(device), CUDA_ERROR_INVALID_VALUE);

@@ -1,7 +1,7 @@
 /*
- * The part of the CUDA runtime that UCX 1.22's ucx_perftest uses, by the entries of the driver: NVIDIA's own runtime asks
- * its driver for tables that no documentation describes. It is preloaded (`wired`) with the name of the wheel's library.
- * Kernels do not run.
+ * The part of the CUDA runtime that UCX 1.22's ucx_perftest uses, by the entries of the driver: NVIDIA's own runtime
+ * asks its driver for tables that no documentation describes. It is preloaded (`wired`) with the name of the wheel's
+ * library. Kernels do not run.
  */
 #include "driver.h"
 

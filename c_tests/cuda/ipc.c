@@ -1,6 +1,6 @@
 /*
- * Memory of another process: a legacy handle names the process and its descriptor of the memory's file. The file's inode
- * says whether the descriptor is still that file's.
+ * Memory of another process: a legacy handle names the process and its descriptor of the memory's file. The file's
+ * inode says whether the descriptor is still that file's.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The parts of the software libcuda. `lock` guards every table; a function named here takes it unless it says `locked`. */
+/* The parts of the software libcuda. `lock` guards every table; a function takes it unless its name says `locked`. */
 #ifndef SOFT_CUDA_SOFT_H
 #define SOFT_CUDA_SOFT_H
 
