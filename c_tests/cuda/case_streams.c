@@ -49,20 +49,30 @@ void streams_active(int socket)
 /* The default stream and blocking streams wait for each other; others do not. */
 void default_active(int socket)
 {
-    CUdeviceptr one;
+    CUdeviceptr one, two, three;
     CUstream blocking, free_stream;
     struct gate gate, second;
 
     (void)socket;
     begin(0);
     one = device_bytes(BYTES);
+    two = device_bytes(BYTES);
+    three = device_bytes(BYTES);
+    fill(one, BYTES, 1);
+    fill(two, BYTES, 2);
     GOOD(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
     GOOD(cuStreamCreate(&free_stream, CU_STREAM_NON_BLOCKING));
     gate_post(&gate, blocking);
-    GOOD(cuMemsetD8Async(one, 1, BYTES, NULL));
+    GOOD(cuMemcpyDtoDAsync_v2(one, two, BYTES, blocking));
+    GOOD(cuMemcpyDtoDAsync_v2(two, one, BYTES, NULL)); /* too early, it would bring the bytes of 1 */
+    for (int i = 0; i < 200; i++) {
+        GOOD(cuMemsetD8Async(three, 1, BYTES, free_stream));
+        GOOD(cuStreamSynchronize(free_stream));
+    }
     EQUAL(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
     gate_open(&gate);
     GOOD(cuStreamSynchronize(NULL));
+    CHECK(holds(two, BYTES, 2));
     gate_post(&second, free_stream);
     GOOD(cuMemsetD8_v2(one, 1, BYTES)); /* would never return */
     gate_open(&second);
