@@ -219,13 +219,20 @@ pub unsafe fn open_endpoint<'a>(
         return Err(UCS_ERR_NOT_CONNECTED);
     }
     if e.has(EpFlags::FAILED) || peer.status() != UCS_OK {
-        failure::on_use(e, peer);
-        return Err(why_failed(e, peer));
+        return Err(refused(e));
     }
     if e.has(EpFlags::FRESH) {
         failure::send_ep_info(worker, e, peer);
     }
     Ok((worker, peer))
+}
+
+/// Status of an operation on an endpoint that has failed.
+#[cold]
+#[inline(never)]
+fn refused(e: &Endpoint) -> ucs_status_t {
+    failure::on_use(e, e.peer());
+    why_failed(e, e.peer())
 }
 
 /// Status of the failure of an endpoint, `UCS_OK` if it can be used.

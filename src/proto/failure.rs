@@ -56,8 +56,6 @@ pub fn unreachable(worker: &Worker, peer: &Peer, reason: fmt::Arguments<'_>) {
 
 /// Called for an operation on an endpoint that has failed. Where the user does not handle errors, the first such
 /// failure of the process is logged as an error; the reason for one that cannot be reached was logged before.
-#[cold]
-#[inline(never)]
 pub fn on_use(ep: &Endpoint, peer: &Peer) {
     if !ep.reports_failures() && peer.status() != UCS_ERR_UNREACHABLE {
         log_lost(peer);

@@ -167,12 +167,15 @@ fn on_event<S: Sink>(
     match event.token {
         LISTENER => accept::accept(sockets),
         TIMER => sockets.timer_rang(),
-        token => match sockets.get(token).map(|c| c.phase) {
-            Some(TcpConnPhase::Open) => return on_open(sockets, sink, event, share),
-            Some(_) if connect::on_event(sockets, sink, oob, event) => {
+        token => match sockets
+            .get(token)
+            .map(|c| matches!(c.phase, TcpConnPhase::Open))
+        {
+            Some(true) => return on_open(sockets, sink, event, share),
+            Some(false) if connect::on_event(sockets, sink, oob, event) => {
                 return receive(sockets, sink, token, share);
             }
-            Some(_) | None => {}
+            Some(false) | None => {}
         },
     }
     0
