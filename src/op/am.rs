@@ -57,7 +57,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
         });
         let (worker, peer, data) = match prepared {
             Ok(ok) => ok,
-            Err(status) => return status_ptr(status),
+            Err(status) => return param::refuse(&*ep, status),
         };
         let protocol = select::to_peer(worker, peer, &data, m.header_len, wish(flags));
         if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && !protocol.is_one_record() {

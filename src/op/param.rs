@@ -203,7 +203,7 @@ pub fn status_ptr(status: ucs_status_t) -> ucs_status_ptr_t {
     status as i8 as isize as ucs_status_ptr_t
 }
 
-/// The worker and the peer of an endpoint that can be used.
+/// The worker and the peer of an endpoint that can be used. An error goes to the user by [`refuse`].
 ///
 /// # Errors
 /// `UCS_ERR_NOT_CONNECTED` after close; the status of its failure if it has failed.
@@ -219,7 +219,7 @@ pub unsafe fn open_endpoint<'a>(
         return Err(UCS_ERR_NOT_CONNECTED);
     }
     if e.has(EpFlags::FAILED) || peer.status() != UCS_OK {
-        return Err(refused(e));
+        return Err(why_failed(e, peer));
     }
     if e.has(EpFlags::FRESH) {
         failure::send_ep_info(worker, e, peer);
@@ -227,12 +227,15 @@ pub unsafe fn open_endpoint<'a>(
     Ok((worker, peer))
 }
 
-/// Status of an operation on an endpoint that has failed.
+/// The return value of an operation that has not begun, with this status. The use of a failed endpoint is logged where
+/// no error handler is called.
 #[cold]
 #[inline(never)]
-fn refused(e: &Endpoint) -> ucs_status_t {
-    failure::on_use(e, e.peer());
-    why_failed(e, e.peer())
+pub fn refuse(e: &Endpoint, status: ucs_status_t) -> ucs_status_ptr_t {
+    if !e.has(EpFlags::CLOSED) && (e.has(EpFlags::FAILED) || e.peer().status() != UCS_OK) {
+        failure::on_use(e, e.peer());
+    }
+    status_ptr(status)
 }
 
 /// Status of the failure of an endpoint, `UCS_OK` if it can be used.

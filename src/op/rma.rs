@@ -362,7 +362,7 @@ unsafe fn access(
                 return status_ptr(UCS_OK);
             }
             Ok(a) => a,
-            Err(status) => return status_ptr(status),
+            Err(status) => return param::refuse(&*ep, status),
         };
         let at_once_only = p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL);
         // Only a put completes at once by a copy of the kernel, too.

@@ -230,7 +230,7 @@ pub unsafe fn access(
         });
         let (worker, peer, lists) = match prepared {
             Ok(prepared) => prepared,
-            Err(status) => return status_ptr(status),
+            Err(status) => return param::refuse(&*ep, status),
         };
         let mut t = SglOp {
             worker,

@@ -49,7 +49,7 @@ pub unsafe fn send(
         });
         let (worker, peer, data) = match prepared {
             Ok(ok) => ok,
-            Err(status) => return status_ptr(status),
+            Err(status) => return param::refuse(&*ep, status),
         };
         let eager = select::stream(data.len(), false);
         if eager == Eager::Fragments && p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) {

@@ -40,7 +40,7 @@ pub unsafe fn send(
     unsafe {
         let (worker, peer) = match param::open_endpoint(ep) {
             Ok(ok) => ok,
-            Err(status) => return status_ptr(status),
+            Err(status) => return param::refuse(&*ep, status),
         };
         let data = match p
             .check(worker, FEATURE, "ucp_tag_send")
