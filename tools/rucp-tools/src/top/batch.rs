@@ -1,7 +1,7 @@
 //! Output for scripts: rows as text or as JSON.
 
 use crate::rows::{LaneRow, PROTOCOLS, PeerRow, Traffic, WorkerRow};
-use crate::stuck::{Finding, OtherEnd};
+use crate::stuck::{OtherEnd, StuckFinding};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -135,10 +135,10 @@ fn flow_json(flow: &Traffic) -> Value {
 }
 
 /// What waits, as text: one line for each process and reason.
-pub fn stuck_text(found: &[Finding]) -> String {
+pub fn stuck_text(found: &[StuckFinding]) -> String {
     let mut out = String::new();
     for finding in found {
-        let Finding {
+        let StuckFinding {
             pid,
             command,
             seconds,
@@ -178,11 +178,11 @@ fn end_name(end: &OtherEnd) -> Option<String> {
 }
 
 /// What waits, as JSON: an array.
-pub fn stuck_json(found: &[Finding]) -> Value {
+pub fn stuck_json(found: &[StuckFinding]) -> Value {
     found.iter().map(finding_json).collect()
 }
 
-fn finding_json(finding: &Finding) -> Value {
+fn finding_json(finding: &StuckFinding) -> Value {
     let row = finding.operation.as_ref();
     json!({
         "pid": finding.pid,

@@ -64,7 +64,7 @@ pub struct OtherEnd {
 
 /// Something that waits, or operations that do for the same reason.
 #[derive(Clone, Debug)]
-pub struct Finding {
+pub struct StuckFinding {
     pub pid: u32,
     pub command: String,
     pub worker: u64,
@@ -114,19 +114,19 @@ impl Host {
     }
 
     /// What waits, in all processes or in one.
-    pub fn findings(&self, pid: Option<u32>) -> Vec<Finding> {
+    pub fn findings(&self, pid: Option<u32>) -> Vec<StuckFinding> {
         let workers = self.sample.workers.iter();
         let workers = workers.filter(|w| pid.is_none_or(|pid| w.pid == pid));
         workers.flat_map(|worker| self.of_worker(worker)).collect()
     }
 
-    fn of_worker(&self, worker: &WorkerSample) -> Vec<Finding> {
+    fn of_worker(&self, worker: &WorkerSample) -> Vec<StuckFinding> {
         let Some(waits) = &worker.stats.waits else {
             return Vec::new();
         };
         let silent = self.now.saturating_sub(waits.progressed);
         let own = |verdict, detail| {
-            let finding = Finding {
+            let finding = StuckFinding {
                 pid: worker.pid,
                 command: worker.command.clone(),
                 worker: worker.stats.uid,
@@ -187,14 +187,14 @@ impl Host {
         }
     }
 
-    fn of_rows(&self, worker: &WorkerSample, waits: &WaitSnapshot) -> Vec<Finding> {
+    fn of_rows(&self, worker: &WorkerSample, waits: &WaitSnapshot) -> Vec<StuckFinding> {
         // The rows are true at the time of their walk, and until now if the worker was armed with it.
         let until = match waits.armed {
             Some(armed) if armed == waits.walked => self.now,
             _ => waits.walked,
         };
         let is_quiet = until.saturating_sub(waits.quiet) >= self.threshold;
-        let mut found: Vec<Finding> = Vec::new();
+        let mut found: Vec<StuckFinding> = Vec::new();
         for row in &waits.rows {
             let waited = until.saturating_sub(row.since);
             let is_unmatched = row.cause == WaitCause::Unmatched;
@@ -222,14 +222,14 @@ impl Host {
         waits: &WaitSnapshot,
         row: &WaitRow,
         waited: u64,
-    ) -> Finding {
+    ) -> StuckFinding {
         let (verdict, peer, detail) =
             if row.cause == WaitCause::Unmatched && row.op != WaitOp::StreamRecv {
                 self.of_unmatched(worker, waits)
             } else {
                 self.of_peer(worker, row)
             };
-        Finding {
+        StuckFinding {
             pid: worker.pid,
             command: worker.command.clone(),
             worker: worker.stats.uid,
