@@ -108,11 +108,7 @@ impl Policy {
         let loopback = shm || tls.allows("self") && options.self_devices.allows(MEMORY);
         let network = transport_names().any(|tl| tls.allows(tl));
         if !loopback && !network {
-            // The warning names the transports that there are: one line says it.
-            return match warn_of_transports(options, |_| false) {
-                true => Err(UCS_ERR_NO_DEVICE),
-                false => Err(none_usable(options)),
-            };
+            return Err(none_usable(options));
         }
         Ok(Policy {
             loopback,
@@ -192,7 +188,7 @@ fn source(address: &str) -> Option<IpAddr> {
 pub fn none_usable(options: &Options) -> ucs_status_t {
     let asked = options.get("TLS").unwrap_or_default();
     let ours = transports().collect::<Vec<_>>().join(", ");
-    log::error!("no usable transports/devices (asked {asked}; this version has {ours})");
+    log::error!("no usable transports/devices (asked {asked}), please use one or more of: {ours}");
     UCS_ERR_NO_DEVICE
 }
 
@@ -213,11 +209,10 @@ fn warn_of_devices(options: &Options) {
 }
 
 /// Warns of names in `UCX_TLS` that match no transport: unknown ones, and those of the transports that `absent` says
-/// this host does not have. One line, in UCX's words, for programs that parse it to find out what they can use. Returns
-/// whether there are any.
-pub fn warn_of_transports(options: &Options, absent: impl Fn(&str) -> bool) -> bool {
+/// this host does not have. One line, in UCX's words, for programs that parse it to find out what they can use.
+pub fn warn_of_transports(options: &Options, absent: impl Fn(&str) -> bool) {
     if !options.warn_invalid_config || options.tls.is_negated() {
-        return false;
+        return;
     }
     let here: Vec<_> = transports().filter(|tl| !absent(tl)).collect();
     let unknown = options.tls.unknown(&here);
@@ -229,7 +224,6 @@ pub fn warn_of_transports(options: &Options, absent: impl Fn(&str) -> bool) -> b
             log::warn!("transports '{names}' are not available, please use one or more of: {here}");
         }
     }
-    !unknown.is_empty()
 }
 
 fn extra_flags(options: &Options) -> u32 {

@@ -102,9 +102,12 @@ fn host_hash() -> u64 {
     hasher.finish()
 }
 
+/// The number of a namespace of this process. Without /proc it is not known: such processes count as of one namespace,
+/// whose number no real one has.
 fn namespace(kind: &str) -> u32 {
     use std::os::unix::fs::MetadataExt;
-    std::fs::metadata(format!("/proc/self/ns/{kind}")).map_or(0, |m| m.ino() as u32)
+    const UNKNOWN: u32 = 1;
+    std::fs::metadata(format!("/proc/self/ns/{kind}")).map_or(UNKNOWN, |m| m.ino() as u32)
 }
 
 /// A random number from the kernel, never 0 (0 means "none" in identifiers).

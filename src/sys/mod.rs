@@ -1,5 +1,6 @@
 //! The machine: everything that uses the kernel or the processor, and nothing that handles messages.
 
+pub mod advice;
 pub mod arch;
 pub mod clock;
 pub mod cma;

@@ -6,7 +6,7 @@ use super::networks::networks;
 use super::oob::OobTarget;
 use super::shm::{FoundInbox, InboxLocator};
 use super::{FallbackTarget, LaneTarget, TlContext, TlWorker, ib, shm};
-use crate::sys::log;
+use crate::sys::{advice, log};
 
 /// Where a worker is reached.
 #[derive(Clone, Debug)]
@@ -66,9 +66,10 @@ impl TlContext {
         {
             log::once!(
                 Warn,
-                "worker {:#x} (pid {}) is not reached by shared memory, which cannot be mapped: {e} (ulimit -v)",
+                "worker {:#x} (pid {}) is not reached by shared memory, which cannot be mapped: {e}{}",
                 to.uid,
-                found.inbox.id.pid
+                found.inbox.id.pid,
+                advice::on_shared_memory(&e)
             );
             return Ok(Reach::Network(target));
         }

@@ -87,7 +87,9 @@ pub enum AddressError {
 impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            AddressError::Foreign => "not a worker address of this library",
+            AddressError::Foreign => {
+                "not a worker address of this library: all processes of a job have to use it (LD_PRELOAD)"
+            }
             AddressError::Version => "worker address of an unknown version",
             AddressError::Length => "worker address of a wrong length",
             AddressError::Checksum => "worker address with a wrong checksum",

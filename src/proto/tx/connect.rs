@@ -4,7 +4,7 @@ use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::worker::Worker;
 use crate::proto::{detach, proto_info};
-use crate::sys::log;
+use crate::sys::{advice, log};
 use std::fmt::Arguments;
 use std::io::ErrorKind;
 
@@ -51,13 +51,14 @@ pub(super) fn connect(peer: &Peer, tx: &mut PeerTx) -> Result<bool, ucs_status_t
             Err(UCS_ERR_CONNECTION_RESET)
         }
         Err(e) => {
-            let reason = format_args!("its shared memory cannot be mapped: {e} (ulimit -v)");
+            let advice = advice::on_shared_memory(&e);
+            let reason = format_args!("its shared memory cannot be mapped: {e}{advice}");
             if switch_to_fallback(worker, peer, tx, reason) {
                 return Ok(false);
             }
             log::once!(
                 Error,
-                "cannot open the shared memory of peer {:#x} (pid {}): {e} (ulimit -v, ulimit -n)",
+                "cannot open the shared memory of peer {:#x} (pid {}): {e}{advice}",
                 peer.uid,
                 inbox.id.pid
             );

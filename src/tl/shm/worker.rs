@@ -8,7 +8,7 @@ use super::order::Merge;
 use super::ring::Consumer;
 #[cfg(not(loom))]
 use crate::sys::sync::AtomicU32;
-use crate::sys::{log, spare};
+use crate::sys::{advice, log, spare};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 #[cfg(not(loom))]
@@ -78,7 +78,8 @@ impl<P: Copy + Eq> ShmWorker<P> {
             Ok(inbox) => Ok(Self::new(Some(inbox))),
             Err(e) if is_optional => {
                 log::warn!(
-                    "this worker does not use shared memory, which cannot be allocated: {e} (ulimit -v)"
+                    "this worker does not use shared memory, which cannot be allocated: {e}{}",
+                    advice::on_shared_memory(&e)
                 );
                 Ok(Self::new(None))
             }

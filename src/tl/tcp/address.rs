@@ -55,6 +55,11 @@ const V4: u8 = 4;
 const V6: u8 = 6;
 
 impl TcpLocator {
+    /// Whether an address is that of a device which leads to other network namespaces.
+    pub fn leads_out(&self) -> bool {
+        self.addresses.iter().any(|a| !a.ip.is_loopback())
+    }
+
     /// The body of the section.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = self.port.to_le_bytes().to_vec();

@@ -116,11 +116,12 @@ impl TcpTarget {
         TcpTarget::oob_between(own.filter(carries), to.filter(carries))
     }
 
-    /// Where out-of-band connections lead from a worker with the section `own` to that with the section `to`.
+    /// Where out-of-band connections lead from a worker with the section `own` to that with the section `to`. `None`:
+    /// one of them has no device, or no other one than the loopback where the network namespaces differ.
     pub fn oob_between(own: Option<&TcpLocator>, to: Option<&TcpLocator>) -> Option<TcpTarget> {
-        // Without a device there is no listening socket either.
-        own?;
-        TcpTarget::of(to?)
+        let (own, target) = (own?, TcpTarget::of(to?)?);
+        let leads_out = own.leads_out() && target.locator.leads_out();
+        (target.same_net || leads_out).then_some(target)
     }
 
     /// The paths to the target, best first. Looks up the kernel's routes.
@@ -145,5 +146,34 @@ pub fn at(ip: std::net::IpAddr, port: u16, scope: u32) -> SocketAddr {
     match ip {
         std::net::IpAddr::V6(v6) => SocketAddrV6::new(v6, port, 0, scope).into(),
         v4 => SocketAddr::new(v4, port),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn locator(network: u32, ip: [u8; 4]) -> TcpLocator {
+        TcpLocator {
+            usage: TcpUsage::Messages,
+            port: 1,
+            secret: 2,
+            network,
+            addresses: vec![NetAddress::new(ip.into(), 1000)],
+        }
+    }
+
+    #[test]
+    fn the_loopback_leads_to_its_own_network_namespace_only() {
+        let here = route::network();
+        let leads = |own: &TcpLocator, to: &TcpLocator| {
+            TcpTarget::between(Some(own), Some(to)).is_some_and(|t| &t.locator == to)
+        };
+        let (lo, eth) = ([127, 0, 0, 1], [10, 0, 0, 1]);
+        assert!(leads(&locator(here, lo), &locator(here, lo)));
+        assert!(leads(&locator(here, eth), &locator(here ^ 1, eth)));
+        assert!(!leads(&locator(here, lo), &locator(here ^ 1, lo)));
+        assert!(!leads(&locator(here, eth), &locator(here ^ 1, lo)));
+        assert!(!leads(&locator(here, lo), &locator(here ^ 1, eth)));
     }
 }

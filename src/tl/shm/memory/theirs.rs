@@ -4,6 +4,7 @@ use super::{
     BigBufRequest, FILE_LEN, InboxPart, PARTS, PartState, RING, RINGS_AT, discard, group_of,
     rings_of,
 };
+use crate::sys::advice;
 use crate::sys::log;
 use crate::sys::mapping::Mapping;
 use crate::sys::mem_monitor::page_size;
@@ -286,7 +287,8 @@ impl TheirBody {
                     let pid = self.parts.peer.id.pid;
                     log::once!(
                         Error,
-                        "cannot map the shared memory of process {pid}: {e} (ulimit -v, ulimit -n)"
+                        "cannot map the shared memory of process {pid}: {e}{}",
+                        advice::on_shared_memory(&e)
                     );
                     BodyError::Unmapped
                 }

@@ -1,0 +1,33 @@
+//! What a user can do about an error of the system.
+
+use rustix::io::Errno;
+use std::io;
+
+/// Behind the text of an error that prevented shared memory; empty: it speaks for itself.
+pub fn on_shared_memory(e: &io::Error) -> &'static str {
+    match Errno::from_io_error(e) {
+        Some(Errno::NOMEM) => " (ulimit -v)",
+        Some(Errno::MFILE) => " (ulimit -n)",
+        Some(Errno::NFILE) => " (sysctl fs.file-max)",
+        Some(Errno::NOSPC) => " (the size of /dev/shm; sysctl kernel.shmmni kernel.shmall)",
+        Some(Errno::ROFS | Errno::ACCESS | Errno::PERM) => {
+            " (the mount and the rights of /dev/shm)"
+        }
+        Some(Errno::FBIG) => " (ulimit -f)",
+        _ => "",
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_has_the_advice_of_its_cause() {
+        let advice = |errno: Errno| on_shared_memory(&errno.into());
+        assert!(advice(Errno::NOMEM).contains("ulimit -v"));
+        assert!(advice(Errno::NOSPC).contains("/dev/shm"));
+        assert_eq!(advice(Errno::IO), "");
+        assert_eq!(on_shared_memory(&io::ErrorKind::NotFound.into()), "");
+    }
+}
