@@ -1,7 +1,9 @@
 # Staged hangs, which rucp_top --stuck names, and busy jobs, of which it says nothing; what jobs print. (sourced by
 # scripts/test)
-step 120 "rucp_top --stuck: staged hangs" scripts/leaves-nothing env "RUCP_LIB=$top/build/prefix/lib" \
-    "UCX_WHEEL=$top/build/ucx-1.22" c_tests/stuck/run
+step 300 "rucp_top --stuck: staged hangs" env "RUCP_LIB=$top/build/prefix/lib" "UCX_WHEEL=$top/build/ucx-1.22" \
+    bash -c '
+    cargo build --profile tools --locked --quiet -p rucp-tools &&
+        RUCP_TOP=${CARGO_TARGET_DIR:-$PWD/target}/tools/rucp_top scripts/leaves-nothing c_tests/stuck/run'
 # 256 processes and more: c_tests/silence/run 256.
 step 200 "silence: correct jobs, and one line for each failure" scripts/leaves-nothing env \
     "RUCP_LIB=$top/build/prefix/lib" "UCX_WHEEL=$top/build/ucx-1.22" c_tests/silence/run

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use std::io;
 
-/// Behind the text of an error that prevented shared memory; empty: it speaks for itself.
+/// Behind the text of an error that prevented shared memory; empty: there is none.
 pub fn on_shared_memory(e: &io::Error) -> &'static str {
     match Errno::from_io_error(e) {
         Some(Errno::NOMEM) => " (ulimit -v)",
