@@ -108,6 +108,7 @@ impl Policy {
         let loopback = shm || tls.allows("self") && options.self_devices.allows(MEMORY);
         let network = transport_names().any(|tl| tls.allows(tl));
         if !loopback && !network {
+            warn_of_transports(options, |_| false);
             return Err(none_usable(options));
         }
         Ok(Policy {
@@ -188,7 +189,7 @@ fn source(address: &str) -> Option<IpAddr> {
 pub fn none_usable(options: &Options) -> ucs_status_t {
     let asked = options.get("TLS").unwrap_or_default();
     let ours = transports().collect::<Vec<_>>().join(", ");
-    log::error!("no usable transports/devices (asked {asked}), please use one or more of: {ours}");
+    log::error!("no usable transports/devices (asked {asked}; this version has {ours})");
     UCS_ERR_NO_DEVICE
 }
 
@@ -221,7 +222,7 @@ pub fn warn_of_transports(options: &Options, absent: impl Fn(&str) -> bool) {
         0 => {}
         1 => log::warn!("transport '{names}' is not available, please use one or more of: {here}"),
         _ => {
-            log::warn!("transports '{names}' are not available, please use one or more of: {here}");
+            log::warn!("transports '{names}' are not available, please use one or more of: {here}")
         }
     }
 }
