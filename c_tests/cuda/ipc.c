@@ -23,6 +23,23 @@ bool ipc_name(int fd, size_t bytes, unsigned long long id, struct ipc_name *name
     return true;
 }
 
+CUresult ipc_export(int file, size_t bytes, CUmemAllocationHandleType type, void *shareable)
+{
+    struct ipc_name name;
+    int fd;
+
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+        if (!ipc_name(file, bytes, 0, &name))
+            return CUDA_ERROR_UNKNOWN;
+        memset(shareable, 0, sizeof(CUmemFabricHandle));
+        memcpy(shareable, &name, sizeof(name));
+        return CUDA_SUCCESS;
+    }
+    fd = fcntl(file, F_DUPFD_CLOEXEC, 0);
+    memcpy(shareable, &fd, sizeof(fd));
+    return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
 int ipc_open(const struct ipc_name *name)
 {
     struct stat stat;

@@ -13,6 +13,8 @@ struct ipc_name {
 };
 
 bool ipc_name(int fd, size_t bytes, unsigned long long id, struct ipc_name *name);
+/* The file as a handle of this type, a fabric handle or a descriptor, which is written to `shareable`. */
+CUresult ipc_export(int fd, size_t bytes, CUmemAllocationHandleType type, void *shareable);
 int ipc_open(const struct ipc_name *name); /* a descriptor, or -1: it is gone */
 
 #endif

@@ -213,21 +213,10 @@ CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool, CU
                                           unsigned long long flags)
 {
     CALL(cuMemPoolExportToShareableHandle)
-    struct ipc_name name;
-    int fd;
 
     if (shareable == NULL || flags != 0 || !alive(pool) || (pool->handle_types & type) == 0 || pool->imported)
         return CUDA_ERROR_INVALID_VALUE;
-    if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-        if (!ipc_name(pool->fd, 0, 0, &name))
-            return CUDA_ERROR_UNKNOWN;
-        memset(shareable, 0, sizeof(CUmemFabricHandle));
-        memcpy(shareable, &name, sizeof(name));
-        return CUDA_SUCCESS;
-    }
-    fd = fcntl(pool->fd, F_DUPFD_CLOEXEC, 0);
-    memcpy(shareable, &fd, sizeof(fd));
-    return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+    return ipc_export(pool->fd, 0, type, shareable);
 }
 
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shareable, CUmemAllocationHandleType type,

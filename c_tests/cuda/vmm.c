@@ -240,21 +240,9 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmem
 
 static CUresult export(void *shareable, const struct memory *memory, CUmemAllocationHandleType type)
 {
-    struct ipc_name name;
-    int fd;
-
     if (shareable == NULL || (type & memory->handle_types) == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-        if (!ipc_name(memory->fd, memory->bytes, 0, &name))
-            return CUDA_ERROR_UNKNOWN;
-        memset(shareable, 0, sizeof(CUmemFabricHandle));
-        memcpy(shareable, &name, sizeof(name));
-        return CUDA_SUCCESS;
-    }
-    fd = fcntl(memory->fd, F_DUPFD_CLOEXEC, 0);
-    memcpy(shareable, &fd, sizeof(fd));
-    return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+    return ipc_export(memory->fd, memory->bytes, type, shareable);
 }
 
 CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
