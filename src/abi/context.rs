@@ -188,7 +188,7 @@ pub unsafe extern "C" fn ucp_context_query(
             (&raw mut (*attr).thread_mode).write(mode);
         }
         if has(UCP_ATTR_FIELD_MEMORY_TYPES) {
-            (*attr).memory_types = 1 << ucs_memory_type_t::UCS_MEMORY_TYPE_HOST as u64;
+            (*attr).memory_types = context.memory_types();
         }
         if has(UCP_ATTR_FIELD_NAME) {
             output::name(&raw mut (*attr).name, &context.name);

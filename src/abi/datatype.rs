@@ -79,7 +79,7 @@ pub unsafe extern "C" fn ucp_dt_query(
         match Data::for_send(buffer, count, datatype) {
             Ok(data) => {
                 (*attr).packed_size = data.len();
-                data.finish();
+                data.drop_unused();
                 UCS_OK
             }
             Err(status) => status,

@@ -3,13 +3,16 @@
 use super::context::context_of;
 use super::output::{self, inherited, invalid};
 use crate::ctypes::*;
-use crate::engine::context::Context;
+use crate::engine::context::{Context, MemoryAccess};
 use crate::engine::memory::MemHandle;
 use crate::options::{Size, Value};
+use crate::sys::cuda::MemoryKind;
 use crate::sys::log;
 use crate::sys::memfd::PAGE;
+use crate::tl::cuda::CudaContext;
 use std::ffi::{c_char, c_uint};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// The region behind a handle.
 ///
@@ -25,6 +28,8 @@ struct Request {
     addr: u64,
     len: usize,
     flags: u32,
+    /// A number of `ucs_memory_type_t`; unknown if the caller gives none.
+    memory_type: u32,
 }
 
 /// Registers memory, or allocates it.
@@ -56,7 +61,25 @@ pub unsafe extern "C" fn ucp_mem_map(
         let memory = if request.len == 0 {
             MemHandle::empty()
         } else if !allocate {
-            MemHandle::register(ctx, request.addr, request.len)
+            match memory_kind(ctx, &request) {
+                MemoryKind::Host => MemHandle::register(ctx, request.addr, request.len),
+                kind => MemHandle::register_device(ctx, kind, request.addr, request.len),
+            }
+        } else if let Some((cuda, kind)) = wants_device(ctx, &request) {
+            if fixed {
+                log::error!("{NAME}: memory of a device cannot be allocated at a fixed address");
+                return UCS_ERR_UNSUPPORTED;
+            }
+            match MemHandle::allocate_device(ctx, cuda, kind, request.len) {
+                Ok(memory) => memory,
+                Err(e) => {
+                    log::error!(
+                        "{NAME}: cannot allocate {} bytes of a device: {e}",
+                        request.len
+                    );
+                    return UCS_ERR_NO_MEMORY;
+                }
+            }
         } else {
             let at = NonNull::new(request.addr as *mut u8).filter(|_| fixed);
             if fixed && at.is_none() {
@@ -72,6 +95,7 @@ pub unsafe extern "C" fn ucp_mem_map(
             }
         };
         if request.flags & UCP_MEM_MAP_LOCK as u32 != 0
+            && !memory.is_device()
             && libc::mlock(memory.addr as *const _, memory.len) != 0
         {
             log::error!(
@@ -87,6 +111,29 @@ pub unsafe extern "C" fn ucp_mem_map(
         memh_p.write(raw.cast());
     }
     UCS_OK
+}
+
+/// Whose memory the caller registers.
+fn memory_kind(ctx: &Context, request: &Request) -> MemoryKind {
+    match ctx.memory_access(request.memory_type) {
+        MemoryAccess::AskDriver(cuda) => cuda.cuda.memory_at(request.addr).kind,
+        MemoryAccess::Processor | MemoryAccess::None => MemoryKind::Host,
+    }
+}
+
+/// The driver and the kind of its memory, if the caller allocates such.
+fn wants_device<'a>(
+    ctx: &'a Context,
+    request: &Request,
+) -> Option<(&'a Arc<CudaContext>, MemoryKind)> {
+    const CUDA: u32 = UCS_MEMORY_TYPE_CUDA as u32;
+    const MANAGED: u32 = UCS_MEMORY_TYPE_CUDA_MANAGED as u32;
+    let kind = match request.memory_type {
+        CUDA => MemoryKind::Device,
+        MANAGED => MemoryKind::Managed,
+        _ => return None,
+    };
+    Some((ctx.cuda.as_ref()?, kind))
 }
 
 unsafe fn read_params(
@@ -118,6 +165,10 @@ unsafe fn read_params(
             addr,
             len: (*params).length,
             flags,
+            memory_type: match has(UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE) {
+                true => enum_raw((*params).memory_type),
+                false => UCS_MEMORY_TYPE_UNKNOWN as u32,
+            },
         };
         let is = |bit: ucp_mem_map_flags| flags & bit as u32 != 0;
         if request.len == 0 {
@@ -138,14 +189,13 @@ unsafe fn read_params(
         if is(UCP_MEM_MAP_NONBLOCK) && is(UCP_MEM_MAP_LOCK) {
             return Err(invalid(NAME, "NONBLOCK and LOCK exclude each other"));
         }
-        if has(UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE) {
-            let memory_type = enum_raw((*params).memory_type);
-            if !ctx.reaches(memory_type) {
-                log::error!(
-                    "{NAME}: memory of type {memory_type}, and only host memory is supported"
-                );
-                return Err(UCS_ERR_UNSUPPORTED);
-            }
+        if let MemoryAccess::None = ctx.memory_access(request.memory_type) {
+            log::error!(
+                "{NAME}: memory of type {}, and only {} is supported",
+                request.memory_type,
+                ctx.memory_types_text()
+            );
+            return Err(UCS_ERR_UNSUPPORTED);
         }
         Ok(request)
     }
@@ -195,7 +245,12 @@ pub unsafe extern "C" fn ucp_mem_query(memh: ucp_mem_h, attr: *mut ucp_mem_attr_
             (*attr).length = memory.len;
         }
         if has(UCP_MEM_ATTR_FIELD_MEM_TYPE) {
-            (&raw mut (*attr).mem_type).write(ucs_memory_type_t::UCS_MEMORY_TYPE_HOST);
+            let memory_type = match memory.kind {
+                MemoryKind::Host => UCS_MEMORY_TYPE_HOST,
+                MemoryKind::Device => UCS_MEMORY_TYPE_CUDA,
+                MemoryKind::Managed => UCS_MEMORY_TYPE_CUDA_MANAGED,
+            };
+            (&raw mut (*attr).mem_type).write(memory_type);
         }
     }
     UCS_OK

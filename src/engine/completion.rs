@@ -18,7 +18,7 @@ pub unsafe fn complete(req: *mut Request, status: ucs_status_t) {
     // do not outlive their worker.
     unsafe {
         let r = &mut *req;
-        r.data.finish();
+        let status = r.data.finish(status);
         r.drop_extra();
         r.status = status;
         if let Callback::Internal(f) = r.notify {
@@ -177,18 +177,20 @@ unsafe fn recycle_released(req: *mut Request) {
 }
 
 /// Frees a request that completed inside of the call that made it, without a callback. External memory may still be
-/// read by the user: Open MPI's blocking receive polls the request that it gave, whatever the call returned.
+/// read by the user: Open MPI's blocking receive polls the request that it gave, whatever the call returned. Returns the
+/// status of the operation, which was `status` before.
 ///
 /// # Safety
 /// The conditions of [`complete`].
-pub unsafe fn abandon(req: *mut Request, status: ucs_status_t) {
+pub unsafe fn abandon(req: *mut Request, status: ucs_status_t) -> ucs_status_t {
     // SAFETY: the caller's promise.
     unsafe {
-        (*req).data.finish();
+        let status = (*req).data.finish(status);
         (*req).drop_extra();
         (*req).status = status;
         (*req).flags.complete();
         recycle(req);
+        status
     }
 }
 

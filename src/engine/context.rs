@@ -8,7 +8,9 @@ use super::rkey::MappedSegments;
 use crate::ctypes::*;
 use crate::options::Options;
 use crate::sys::fork::Origin;
+use crate::tl::cuda::CudaContext;
 use crate::tl::{Program, TlContext};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Handed out as `ucp_context_h`.
@@ -26,9 +28,13 @@ pub struct Context {
     pub options: Options,
     pub policy: Policy,
     pub regions: RegionTable,
+    /// Registered memory of devices, which peers access by message only.
+    pub device_regions: RegionTable,
     pub attached: MappedSegments,
     /// What the transports keep.
     pub tl: TlContext,
+    /// Memory of GPUs, if the process can have it.
+    pub cuda: Option<Arc<CudaContext>>,
     /// Memory handles that the user holds; `ucp_mem_unmap` ignores others, as some programs pass handles that were
     /// never mapped.
     pub handles: parking_lot::Mutex<std::collections::HashSet<usize>>,
@@ -52,6 +58,21 @@ pub struct ContextParams {
     pub num_ppn: Option<usize>,
 }
 
+/// The operation's memory may be a device's: a bit that a context with CUDA adds to the flags of operations. UCP uses
+/// none of the highest bits.
+pub const ASK_DRIVER: u32 = 1 << 31;
+
+/// How memory of one type is accessed.
+#[derive(Clone, Copy)]
+pub enum MemoryAccess<'a> {
+    /// It is the host's.
+    Processor,
+    /// The driver knows whose it is.
+    AskDriver(&'a Arc<CudaContext>),
+    /// Not at all.
+    None,
+}
+
 /// Minor version of the API whose numbers of memory types this library uses.
 const LAST_KNOWN_API: u32 = 22;
 
@@ -65,7 +86,7 @@ impl Context {
     pub fn new(
         params: ContextParams,
         options: Options,
-        policy: Policy,
+        mut policy: Policy,
     ) -> Result<Self, ucs_status_t> {
         let number = CONTEXTS_MADE.fetch_add(1, Ordering::Relaxed);
         if policy.cma {
@@ -93,6 +114,10 @@ impl Context {
         if !policy.loopback && !tl.has_network() {
             return Err(policy::none_usable(&options));
         }
+        let cuda = CudaContext::new(&options).map(Arc::new);
+        if cuda.is_some() {
+            policy.extra_op_flags |= ASK_DRIVER;
+        }
         Ok(Self {
             name: params
                 .name
@@ -106,8 +131,10 @@ impl Context {
             options,
             policy,
             regions: RegionTable::default(),
+            device_regions: RegionTable::default(),
             attached: MappedSegments::default(),
             tl,
+            cuda,
             handles: parking_lot::Mutex::default(),
             workers_made: AtomicU64::new(0),
             origin: Origin::here(),
@@ -129,14 +156,37 @@ impl Context {
         self.features & feature as u64 != 0
     }
 
-    /// Whether memory of this type, a number of the caller's, is or may be host memory. "Unknown" is the
-    /// number behind the last type, which was 5 in 1.13 and is 10 in 1.22; the headers between them added
-    /// one type after the other, so that for their programs a number from 5 on says nothing.
-    pub fn reaches(&self, memory_type: u32) -> bool {
-        match memory_type {
-            0 => true,
-            1..=4 => false,
-            n => n == UCS_MEMORY_TYPE_UNKNOWN as u32 || self.api_minor < LAST_KNOWN_API,
+    /// How memory of this type, a number of the caller's, is accessed. "Unknown" is the number behind the last type,
+    /// which was 5 in 1.13 and is 10 in 1.22; the headers between them added one type after the other, so that for
+    /// their programs a number from 5 on says nothing.
+    pub fn memory_access(&self, memory_type: u32) -> MemoryAccess<'_> {
+        const CUDA: u32 = UCS_MEMORY_TYPE_CUDA as u32;
+        const MANAGED: u32 = UCS_MEMORY_TYPE_CUDA_MANAGED as u32;
+        const UNKNOWN: u32 = UCS_MEMORY_TYPE_UNKNOWN as u32;
+        match (memory_type, &self.cuda) {
+            (0, _) => MemoryAccess::Processor,
+            (CUDA | MANAGED, Some(cuda)) => MemoryAccess::AskDriver(cuda),
+            (1..=4, _) => MemoryAccess::None,
+            (n, cuda) if n == UNKNOWN || self.api_minor < LAST_KNOWN_API => match cuda {
+                Some(cuda) => MemoryAccess::AskDriver(cuda),
+                None => MemoryAccess::Processor,
+            },
+            _ => MemoryAccess::None,
+        }
+    }
+
+    /// The types of memory that this context accesses, a bit for each.
+    pub fn memory_types(&self) -> u64 {
+        let host = 1 << UCS_MEMORY_TYPE_HOST as u64;
+        let cuda = 1 << UCS_MEMORY_TYPE_CUDA as u64 | 1 << UCS_MEMORY_TYPE_CUDA_MANAGED as u64;
+        host | self.cuda.as_ref().map_or(0, |_| cuda)
+    }
+
+    /// The types of memory that this context accesses, for messages.
+    pub fn memory_types_text(&self) -> &'static str {
+        match self.cuda {
+            Some(_) => "host and CUDA memory",
+            None => "host memory",
         }
     }
 

@@ -1,8 +1,9 @@
-//! Layout of a buffer: contiguous, a list of pieces, or the user's own packing functions.
+//! Layout of a buffer: contiguous, a list of pieces, the user's own packing functions, or memory of devices.
 
 use crate::ctypes::*;
 use crate::sys::cma::{IoSpan, Spans};
 use crate::sys::copy;
+use crate::tl::cuda::DeviceData;
 use crate::tl::payload::UserData;
 use std::ffi::c_void;
 use std::ptr;
@@ -44,6 +45,11 @@ pub enum Data {
     Generic {
         dt: *const Generic,
         state: *mut c_void,
+        len: usize,
+    },
+    /// Memory that devices copy, or a list with such pieces. Made by `Box::into_raw`, freed by [`Data::finish`].
+    Device {
+        memory: *const DeviceData,
         len: usize,
     },
 }
@@ -146,7 +152,10 @@ impl Data {
     #[inline(always)]
     pub fn len(&self) -> usize {
         match *self {
-            Data::Contig { len, .. } | Data::Iov { len, .. } | Data::Generic { len, .. } => len,
+            Data::Contig { len, .. }
+            | Data::Iov { len, .. }
+            | Data::Generic { len, .. }
+            | Data::Device { len, .. } => len,
         }
     }
 
@@ -159,7 +168,7 @@ impl Data {
     }
 
     /// Appends the pieces of memory of the range `offset..offset + n` as far as the list has room.
-    /// False for the user's own datatypes, which only their functions can read and write.
+    /// False for the user's own datatypes, which only their functions can read and write, and for memory of devices.
     ///
     /// # Safety
     /// `offset + n <= len`; the entries of the list are valid until the operation completes.
@@ -180,7 +189,7 @@ impl Data {
                     })
                 });
             },
-            Data::Generic { .. } => return false,
+            Data::Generic { .. } | Data::Device { .. } => return false,
         }
         true
     }
@@ -207,6 +216,8 @@ impl Data {
             }
             // SAFETY: the user's functions with the user's state.
             Data::Generic { dt, state, .. } => unsafe { pack_generic(&*dt, state, offset, dst, n) },
+            // SAFETY: freed by `finish` only; the caller's promise.
+            Data::Device { memory, .. } => unsafe { (*memory).pack(offset, dst, n) },
         }
     }
 
@@ -237,7 +248,7 @@ impl Data {
     /// Stores `n` received bytes that belong at `offset`.
     ///
     /// # Errors
-    /// What a generic datatype's `unpack` returns.
+    /// What a generic datatype's `unpack` returns; `UCS_ERR_IO_ERROR` where a device fails.
     ///
     /// # Safety
     /// `offset + n <= len`, `n` bytes are readable at `src`.
@@ -280,24 +291,53 @@ impl Data {
                     }
                 }
             }
+            // SAFETY: freed by `finish` only; the caller's promise.
+            Data::Device { memory, .. } => unsafe { return (*memory).unpack(offset, src, n) },
         }
         Ok(())
     }
 
-    /// Ends a generic datatype's state. Exactly once per operation, whatever its outcome.
+    /// Ends a generic datatype's state, and the copies of devices. Exactly once per operation, whatever its outcome.
+    /// Returns the status of the operation, which was `status` before: a copy may have failed.
     ///
     /// # Safety
     /// Not called before, nothing else is called after.
     #[inline(always)]
-    pub unsafe fn finish(&self) {
-        if let Data::Generic { dt, state, .. } = *self {
-            // SAFETY: the user's function with the user's state.
-            unsafe {
-                if let Some(f) = (*dt).ops.finish {
-                    f(state);
+    pub unsafe fn finish(&self, status: ucs_status_t) -> ucs_status_t {
+        match *self {
+            Data::Contig { .. } | Data::Iov { .. } => status,
+            // SAFETY: the caller's promise.
+            Data::Generic { .. } | Data::Device { .. } => unsafe { self.finish_state(status) },
+        }
+    }
+
+    unsafe fn finish_state(&self, status: ucs_status_t) -> ucs_status_t {
+        match *self {
+            Data::Contig { .. } | Data::Iov { .. } => status,
+            Data::Generic { dt, state, .. } => {
+                // SAFETY: the user's function with the user's state.
+                unsafe {
+                    if let Some(f) = (*dt).ops.finish {
+                        f(state);
+                    }
                 }
+                status
+            }
+            Data::Device { memory, .. } => {
+                // SAFETY: made by `Box::into_raw`, and freed here only; the user's memory is valid until the operation
+                // completes, which is later.
+                unsafe { Box::from_raw(memory.cast_mut()).finish(status) }
             }
         }
+    }
+
+    /// Ends the data of an operation that has not begun.
+    ///
+    /// # Safety
+    /// The requirements of [`finish`](Self::finish).
+    pub unsafe fn drop_unused(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.finish(UCS_OK) };
     }
 }
 

@@ -2,14 +2,17 @@
 
 use super::context::Context;
 use super::regions::RegionId;
+use crate::sys::cuda::{CudaError, MemoryKind};
 use crate::sys::fork::Origin;
 use crate::sys::mapping::Mapping;
 use crate::sys::memfd::PAGE;
 use crate::sys::shm::{ShmId, ShmSegment};
+use crate::tl::cuda::CudaContext;
 use crate::tl::{TlContext, TlRegion};
 use rustix::mm::MapFlags;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// A registered region. Handed out as `ucp_mem_h`; freed by `ucp_mem_unmap`.
 pub struct MemHandle {
@@ -17,6 +20,8 @@ pub struct MemHandle {
     pub addr: u64,
     /// Bytes.
     pub len: usize,
+    /// Whose memory it is.
+    pub kind: MemoryKind,
     /// The process that registered it.
     origin: Origin,
     /// Shared memory by which peers of this host map it, if they can.
@@ -26,7 +31,7 @@ pub struct MemHandle {
     pub tl: TlRegion,
     /// Memory that this handle allocated; unmapped with it.
     _owned: Option<Allocation>,
-    /// Key in the context's table.
+    /// Key in the context's table: that of devices' memory for such.
     key: Option<RegionId>,
 }
 
@@ -38,6 +43,22 @@ enum Allocation {
     Private {
         _memory: Mapping,
     },
+    Device {
+        _memory: DeviceAllocation,
+    },
+}
+
+/// Memory of a device, freed on drop.
+struct DeviceAllocation {
+    cuda: Arc<CudaContext>,
+    addr: u64,
+}
+
+impl Drop for DeviceAllocation {
+    fn drop(&mut self) {
+        // SAFETY: allocated for this handle; the user has ended its use with it.
+        unsafe { self.cuda.free(self.addr) };
+    }
 }
 
 /// Memory that peers can map, in which a region lies.
@@ -66,6 +87,7 @@ impl MemHandle {
         MemHandle {
             addr: 0,
             len: 0,
+            kind: MemoryKind::Host,
             export: None,
             origin: Origin::here(),
             tl: TlRegion::default(),
@@ -83,6 +105,7 @@ impl MemHandle {
         MemHandle {
             addr,
             len,
+            kind: MemoryKind::Host,
             export,
             origin: Origin::here(),
             tl,
@@ -125,6 +148,7 @@ impl MemHandle {
         Ok(MemHandle {
             addr: base,
             len,
+            kind: MemoryKind::Host,
             export,
             origin: Origin::here(),
             tl,
@@ -133,10 +157,62 @@ impl MemHandle {
         })
     }
 
+    /// Registers memory that a driver manages, which peers access by message.
+    pub fn register_device(ctx: &Context, kind: MemoryKind, addr: u64, len: usize) -> MemHandle {
+        Self::of_device(ctx, kind, (addr, len), None)
+    }
+
+    /// Allocates memory of the current context's device, or of the first one.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn allocate_device(
+        ctx: &Context,
+        cuda: &Arc<CudaContext>,
+        kind: MemoryKind,
+        len: usize,
+    ) -> Result<MemHandle, CudaError> {
+        let addr = cuda.allocate(kind, len)?;
+        let owned = DeviceAllocation {
+            cuda: Arc::clone(cuda),
+            addr,
+        };
+        Ok(Self::of_device(ctx, kind, (addr, len), Some(owned)))
+    }
+
+    fn of_device(
+        ctx: &Context,
+        kind: MemoryKind,
+        (addr, len): (u64, usize),
+        owned: Option<DeviceAllocation>,
+    ) -> MemHandle {
+        let end = addr.saturating_add(len as u64);
+        let tl = TlRegion::default();
+        let key = ctx.device_regions.insert(addr, end, tl.clone(), None);
+        MemHandle {
+            addr,
+            len,
+            kind,
+            export: None,
+            origin: Origin::here(),
+            tl,
+            _owned: owned.map(|memory| Allocation::Device { _memory: memory }),
+            key: Some(key),
+        }
+    }
+
+    /// Whether the processor does not access the memory by itself.
+    pub fn is_device(&self) -> bool {
+        self.kind != MemoryKind::Host
+    }
+
     /// Takes the region out of the table; the memory goes when the handle is dropped.
     pub fn unregister(&mut self, ctx: &Context) {
         if let Some(key) = self.key.take() {
-            ctx.regions.remove(key);
+            match self.kind {
+                MemoryKind::Host => ctx.regions.remove(key),
+                MemoryKind::Device | MemoryKind::Managed => ctx.device_regions.remove(key),
+            }
         }
         self.tl = TlRegion::default();
     }

@@ -13,8 +13,8 @@ const WORD: u64 = size_of::<u64>() as u64;
 /// Handed out as `ucp_rkey_h`. Direct access means `remote address + delta`, for addresses in
 /// `base..base + len`; any other access goes to the peer.
 pub struct Rkey {
-    /// The region is empty: nothing can be accessed.
-    pub empty: bool,
+    /// How the region is accessed where it is not mapped.
+    pub access: RkeyAccess,
     /// First remote address of direct access.
     pub base: u64,
     /// Bytes of direct access, 0 for none.
@@ -31,6 +31,18 @@ pub struct Rkey {
     pub executor: AmoExecutor,
     /// Identity, for `ucp_rkey_compare`.
     pub identity: RkeyIdentity,
+}
+
+/// How a region is accessed that is not mapped.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RkeyAccess {
+    /// By copies, adapters and messages.
+    Any,
+    /// By messages only: it is memory of a device of the owner.
+    Message,
+    /// Not at all: it is empty.
+    None,
 }
 
 /// What distinguishes a key from others; the order is that of `ucp_rkey_compare`.
@@ -127,7 +139,7 @@ mod tests {
 
     fn key(base: u64, len: u64) -> Rkey {
         Rkey {
-            empty: false,
+            access: RkeyAccess::Any,
             base,
             len,
             delta: 0x10_0000,

@@ -295,13 +295,13 @@ impl RxStream {
         StreamChunk::new((2 * before).min(CHUNK).max(len))
     }
 
-    /// Moves `n` unread bytes into a receive that is not of a generic datatype.
+    /// Moves `n` unread bytes into a receive that the processor fills in place.
     ///
     /// # Safety
     /// At least `n` bytes are unread, and the receive has room for them in valid memory of the user.
     pub unsafe fn fill(&mut self, r: &mut Request, n: usize) {
         self.take(n, |part| {
-            // SAFETY: inside of the receive. Only a generic datatype can fail.
+            // SAFETY: inside of the receive. Memory that the processor fills cannot fail.
             let _ = unsafe { r.data.unpack(r.offset as usize, part.as_ptr(), part.len()) };
             r.offset += part.len() as u64;
         });
@@ -477,10 +477,11 @@ impl StreamQueue {
     }
 }
 
-/// Whether a receive is of a generic datatype, whose functions run under no lock.
+/// Whether a receive is of a generic datatype, whose functions run under no lock, or of memory that devices copy, for
+/// which others would wait.
 #[inline]
-pub fn is_generic(data: &Data) -> bool {
-    matches!(data, Data::Generic { .. })
+pub fn is_packed(data: &Data) -> bool {
+    matches!(data, Data::Generic { .. } | Data::Device { .. })
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! Length of an operation whose parameters the fast path handles.
 
 use crate::ctypes::*;
+use crate::engine::context::ASK_DRIVER;
 use crate::op::param::Param;
 
 /// Bits of `op_attr_mask` that exclude the fast path, unless [`bytes_of`] finds their values to be simple.
 pub(super) const SPECIAL: u32 = UCP_OP_ATTR_FIELD_DATATYPE as u32
     | UCP_OP_ATTR_FIELD_MEMORY_TYPE as u32
     | UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32
+    | ASK_DRIVER
     | HINTS;
 
 /// [`SPECIAL`] for active messages, whose `flags` field excludes the fast path too.

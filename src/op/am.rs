@@ -52,7 +52,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
             Ok((
                 worker,
                 peer,
-                Data::for_send(m.buffer, m.count, p.datatype())?,
+                p.source(worker, "ucp_am_send_nbx", m.buffer, m.count)?,
             ))
         });
         let (worker, peer, data) = match prepared {
@@ -61,7 +61,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
         };
         let protocol = select::to_peer(worker, peer, &data, m.header_len, wish(flags));
         if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && !protocol.is_one_record() {
-            data.finish();
+            data.drop_unused();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
         let req = request_alloc::take(worker, p.external());
@@ -405,13 +405,10 @@ pub unsafe fn recv_data(
     // SAFETY: the caller's descriptor and buffer are valid.
     unsafe {
         let desc = AmDesc::of(data_desc);
-        let target = p
-            .check_memory(worker, "ucp_am_recv_data_nbx")
-            .and_then(|()| Data::for_recv(buffer, count, p.datatype()));
-        let target = match target {
+        let target = match p.target(worker, "ucp_am_recv_data_nbx", buffer, count) {
             Ok(data) if worker.am_descs.take(desc) => data,
             Ok(data) => {
-                data.finish();
+                data.drop_unused();
                 log::error!(
                     "ucp_am_recv_data_nbx: the data of this descriptor was already received"
                 );

@@ -21,6 +21,8 @@ use crate::tl::amo::{self, AmoOp, CSWAP, SWAP, XOR};
 use crate::wire::header::{AmoHdr, Kind, UNNAMED};
 use std::ffi::c_void;
 
+const NAME: &str = "ucp_atomic_op_nbx";
+
 /// The header of an operation as a message.
 fn head(amo: AmoOp, fetch: bool) -> AmoHdr {
     AmoHdr {
@@ -55,37 +57,33 @@ pub unsafe fn atomic(
     unsafe {
         let reply = p.reply_buffer();
         let checked = param::open_endpoint(ep).and_then(|(worker, peer)| {
-            let amo = check(op, buffer, count, addr, p, reply)?;
+            let amo = check(worker, op, buffer, count, addr, p, reply)?;
             let feature = if amo.size == 4 {
                 UCP_FEATURE_AMO32
             } else {
                 UCP_FEATURE_AMO64
             };
-            p.check(worker, feature as u64, "ucp_atomic_op_nbx")?;
+            p.check(worker, feature as u64, NAME)?;
             let rkey = rkey.as_ref().ok_or(UCS_ERR_INVALID_PARAM)?;
-            Ok((
-                worker,
-                peer,
-                rkey,
-                amo,
-                path(worker, peer, rkey, addr, amo)?,
-            ))
+            let path = path(worker, peer, rkey, addr, amo)?;
+            let result = p.word_target(worker, NAME, reply, amo.size)?;
+            Ok((worker, peer, rkey, amo, for_result(path, &result), result))
         });
-        let (worker, peer, rkey, amo, path) = match checked {
+        let (worker, peer, rkey, amo, path, result) = match checked {
             Ok(ok) => ok,
             Err(status) => return status_ptr(status),
         };
         let fetch = !reply.is_null();
         if let AmoPath::Mapped(local) = path {
             let old = amo::execute(local, amo);
-            store(reply, old, amo.size);
+            let stored = result.finish(store_in(&result, old));
             if has_failed(amo, old) {
                 worker.count_failed_swap();
             }
             let tally = peer.stats().of(path.counted());
             tally.add(amo.size.into());
-            if !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) {
-                return status_ptr(UCS_OK);
+            if !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) || stored != UCS_OK {
+                return status_ptr(stored);
             }
         }
         let req = request_alloc::take(worker, p.external());
@@ -95,17 +93,20 @@ pub unsafe fn atomic(
             (r.notify, r.user_data) = (p.notify_send(), p.user_data());
             return param::finish(req, p, UCS_OK);
         }
-        if fetch {
-            r.data = Data::Contig {
-                ptr: reply.cast(),
-                len: amo.size.into(),
-            };
-        }
+        r.data = result;
         set_sent(r, path, addr, &head(amo, fetch), rkey);
         if !fetch && !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) && p.external().is_null() {
             return post(req);
         }
         param::start(req, p)
+    }
+}
+
+/// The path of an operation whose result goes to this memory: adapters write to host memory only.
+fn for_result(path: AmoPath, result: &Data) -> AmoPath {
+    match (path, result) {
+        (AmoPath::Adapter(_), Data::Device { .. }) => AmoPath::Message,
+        _ => path,
     }
 }
 
@@ -178,6 +179,7 @@ unsafe fn post(req: *mut Request) -> ucs_status_ptr_t {
 }
 
 unsafe fn check(
+    worker: &Worker,
     op: u32,
     buffer: *const c_void,
     count: usize,
@@ -203,11 +205,11 @@ unsafe fn check(
         "a swap without a reply buffer"
     } else {
         // SAFETY: the caller promises `size` bytes.
-        let operand = unsafe { load(buffer, size) };
+        let operand = unsafe { p.word(worker, NAME, buffer, size) }?;
         // CSWAP: `buffer` holds the expected value, the reply buffer the new one.
         let (value, compare) = if op == u32::from(CSWAP) {
             // SAFETY: the caller promises `size` bytes in the reply buffer.
-            (unsafe { load(reply, size) }, operand)
+            (unsafe { p.word(worker, NAME, reply, size) }?, operand)
         } else {
             (operand, 0)
         };
@@ -249,4 +251,26 @@ pub unsafe fn store(ptr: *mut c_void, value: u64, size: u8) {
             ptr.cast::<u64>().write_unaligned(value)
         }
     }
+}
+
+/// Stores a result in memory of 4 or 8 bytes, or nowhere, if that is empty.
+///
+/// # Safety
+/// The memory is writable.
+#[inline(always)]
+pub unsafe fn store_in(result: &Data, value: u64) -> ucs_status_t {
+    // SAFETY: the caller's memory is writable.
+    unsafe {
+        match *result {
+            Data::Contig { len: 0, .. } => {}
+            Data::Contig { ptr, len } => store(ptr.cast(), value, len as u8),
+            // The lowest bytes of a word come first on all processors that this library supports.
+            _ => {
+                let bytes = value.to_le_bytes();
+                let stored = result.unpack(0, bytes.as_ptr(), result.len());
+                return stored.err().unwrap_or(UCS_OK);
+            }
+        }
+    }
+    UCS_OK
 }

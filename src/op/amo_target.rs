@@ -6,6 +6,10 @@ use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
 use crate::sys::log;
 use crate::tl::amo::{self, AmoOp};
+use parking_lot::Mutex;
+
+/// Held while this process executes an operation on a word of a device: it reads and writes the word in two copies.
+pub(super) static DEVICE_WORDS: Mutex<()> = Mutex::new(());
 
 /// Executes an operation on registered memory by the unit that executes those of the peers.
 ///

@@ -1,7 +1,7 @@
 //! Replies to gets by message. The data are sent in parts, read from memory when there is room for them; if the peer's
 //! next change of this memory or its next fence arrives before, the rest is copied first.
 
-use super::rx_dispatch;
+use super::{device_target, rx_dispatch};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
@@ -16,11 +16,20 @@ use std::ptr::NonNull;
 
 /// Sends the memory that a peer reads.
 pub fn send(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
-    if !rx_dispatch::allowed(worker, peer, addr, h.len, "read") {
-        let status = UCS_ERR_INVALID_ADDR as i8 as u8;
-        let head = DataHdr { offset: 0 }.encode();
-        return tx::control(peer, Kind::GetRep, status, h.req, &head);
-    }
+    let source = match rx_dispatch::allowed(worker, addr, h.len) {
+        true => Ok(Data::Contig {
+            ptr: addr as *mut u8,
+            len: h.len as usize,
+        }),
+        false => device_target::source(worker, peer, addr, h.len),
+    };
+    let source = match source {
+        Ok(source) => source,
+        Err(status) => {
+            let head = DataHdr { offset: 0 }.encode();
+            return tx::control(peer, Kind::GetRep, status as i8 as u8, h.req, &head);
+        }
+    };
     // SAFETY: a new request on registered memory of this process.
     unsafe {
         let req = request_alloc::take(worker, std::ptr::null_mut());
@@ -28,13 +37,11 @@ pub fn send(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
         tx::set_message(r, Kind::GetRep, UCS_OK as i8 as u8, h.req, &[]);
         (r.peer, r.notify) = (Some(PeerRef::new(peer)), Callback::Internal(on_reply_end));
         (r.op, r.payload) = (Op::GetReply, TxPayload::Fragments);
-        r.data = Data::Contig {
-            ptr: addr as *mut u8,
-            len: h.len as usize,
-        };
+        r.data = source;
         peer.add_reply_in_place();
         if !matches!(tx::post(req), PostResult::Queued) {
             peer.end_reply_in_place();
+            r.data.drop_unused();
             request_alloc::recycle(req);
         }
     }

@@ -3,7 +3,9 @@
 pub mod am;
 pub mod amo;
 mod amo_target;
+mod buffer;
 pub mod deferred;
+mod device_target;
 pub mod endpoint;
 pub mod get_reply;
 pub mod listener;

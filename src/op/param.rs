@@ -2,6 +2,7 @@
 
 use crate::ctypes::*;
 use crate::engine::completion;
+use crate::engine::context::ASK_DRIVER;
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
 use crate::engine::request::{Callback, Request};
@@ -68,11 +69,14 @@ impl Param {
         field!(self, UCP_OP_ATTR_FIELD_FLAGS, flags, 0)
     }
 
-    /// Memory type of the buffer, as a number; host memory by default.
+    /// Memory type of the buffer, as a number; by default host memory, or unknown where a device's is possible.
     #[inline(always)]
     pub fn memory_type(&self) -> u32 {
         if !self.has(UCP_OP_ATTR_FIELD_MEMORY_TYPE) {
-            return 0;
+            return match self.mask & ASK_DRIVER {
+                0 => UCS_MEMORY_TYPE_HOST as u32,
+                _ => UCS_MEMORY_TYPE_UNKNOWN as u32,
+            };
         }
         // SAFETY: the caller's structure has the field if its bit is set.
         unsafe { enum_raw((*self.raw).memory_type) }
@@ -162,11 +166,11 @@ impl Param {
         }
     }
 
-    /// Checks the parameters.
+    /// Checks the parameters but the buffer.
     ///
     /// # Errors
-    /// `UCS_ERR_INVALID_PARAM` for flags that exclude each other, `UCS_ERR_UNSUPPORTED` for device memory, and in a
-    /// forked child for a worker of the parent.
+    /// `UCS_ERR_INVALID_PARAM` for flags that exclude each other; `UCS_ERR_UNSUPPORTED` in a forked child for a worker
+    /// of the parent.
     pub fn check(&self, worker: &Worker, feature: u64, what: &str) -> Result<(), ucs_status_t> {
         if worker.ctx.features & feature == 0 {
             log::error!("{what}: the context was created without the feature");
@@ -180,20 +184,7 @@ impl Param {
             log::error!("{what}: FAST_CMPL and MULTI_SEND exclude each other");
             return Err(UCS_ERR_INVALID_PARAM);
         }
-        self.check_memory(worker, what)
-    }
-
-    /// Checks that this library can access the buffer's memory.
-    ///
-    /// # Errors
-    /// `UCS_ERR_UNSUPPORTED` if it is not.
-    pub fn check_memory(&self, worker: &Worker, what: &str) -> Result<(), ucs_status_t> {
-        let memory_type = self.memory_type();
-        if worker.ctx.reaches(memory_type) {
-            return Ok(());
-        }
-        log::error!("{what}: no transport for memory of type {memory_type}, only for host memory");
-        Err(UCS_ERR_UNSUPPORTED)
+        Ok(())
     }
 }
 
@@ -326,6 +317,5 @@ unsafe fn end_with_request(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
 /// The request is owned by the caller and not complete.
 pub unsafe fn drop_request(req: *mut Request, status: ucs_status_t) -> ucs_status_ptr_t {
     // SAFETY: the caller's request, which ends here.
-    unsafe { completion::abandon(req, status) };
-    status_ptr(status)
+    status_ptr(unsafe { completion::abandon(req, status) })
 }

@@ -3,7 +3,7 @@
 //! No reference is held between two parts: the request is looked up for each, so that it can be cancelled meanwhile,
 //! and the memory of a write is checked for each.
 
-use super::{get_reply, rx_dispatch};
+use super::{device_target, get_reply, rx_dispatch};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
@@ -43,8 +43,14 @@ pub fn place<'a>(
     if record.frame.kind == Kind::PutReq {
         let addr = write_addr(record);
         let regions = &worker.ctx.regions;
-        if record.refused || !regions.permits(&worker.last_region, addr, left as u64) {
+        if record.refused {
             return PayloadPlace::Nowhere;
+        }
+        if !regions.permits(&worker.last_region, addr, left as u64) {
+            return match device_target::permits(worker, addr, left as u64) {
+                true => PayloadPlace::Pieces,
+                false => PayloadPlace::Nowhere,
+            };
         }
         get_reply::keep_before_change(peer);
         // SAFETY: registered memory of this process.
@@ -67,8 +73,8 @@ pub fn on_part(worker: &Worker, peer: &Peer, record: &mut PartialRecord, bytes: 
     let (n, bytes) = (bytes.len(), bytes.as_ptr());
     if record.frame.kind == Kind::PutReq {
         // SAFETY: the caller's bytes.
-        record.refused |=
-            !unsafe { rx_dispatch::write(worker, peer, write_addr(record), bytes, n) };
+        let written = unsafe { rx_dispatch::write(worker, peer, write_addr(record), bytes, n) };
+        record.refused |= written.is_err();
     } else if record.frame.aux as i8 == UCS_OK as i8
         && let Some((mut borrowed, at)) = borrow_target(worker, peer, record, n)
     {

@@ -4,7 +4,7 @@ use crate::ctypes::*;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::memory::{MemHandle, ShmExport};
 use crate::engine::peer::Peer;
-use crate::engine::rkey::{AmoExecutor, Rkey, RkeyIdentity};
+use crate::engine::rkey::{AmoExecutor, Rkey, RkeyAccess, RkeyIdentity};
 use crate::engine::worker::Worker;
 use crate::sys::{host, log};
 use crate::tl::TlRkey;
@@ -16,6 +16,7 @@ pub fn pack(memory: &MemHandle) -> Vec<u8> {
         memory: match memory.export {
             Some(ShmExport { id, base, len }) => RkeyMemory::shared(id, base, len as u64),
             None if memory.len == 0 => RkeyMemory::Empty,
+            None if memory.is_device() => RkeyMemory::Device,
             None => RkeyMemory::Plain,
         },
         ib: None,
@@ -52,7 +53,11 @@ pub fn unpack(ep: &Endpoint, unpacked: UnpackedRkey) -> Rkey {
     peer.note_traffic(&worker.stats);
     let alone = !peer.tx.is_shared();
     let mut key = Rkey {
-        empty: unpacked.memory == RkeyMemory::Empty,
+        access: match unpacked.memory {
+            RkeyMemory::Empty => RkeyAccess::None,
+            RkeyMemory::Device => RkeyAccess::Message,
+            RkeyMemory::Plain | RkeyMemory::Shared(_) => RkeyAccess::Any,
+        },
         base: 0,
         len: 0,
         delta: 0,
@@ -106,6 +111,9 @@ fn map(worker: &Worker, peer: &Peer, memory: RkeyMemory, key: &mut Rkey) {
 /// `UCS_ERR_UNREACHABLE` if it is not mapped.
 pub fn pointer(key: &Rkey, addr: u64) -> Result<*mut u8, ucs_status_t> {
     key.local(addr, 0)
-        .or_else(|| (key.len == 0 && !key.empty && key.same_process).then_some(addr as *mut u8))
+        .or_else(|| {
+            let is_reached = key.len == 0 && key.access != RkeyAccess::None && key.same_process;
+            is_reached.then_some(addr as *mut u8)
+        })
         .ok_or(UCS_ERR_UNREACHABLE)
 }

@@ -9,7 +9,7 @@ use crate::engine::peer::{Peer, ShortAccess, ShortKind};
 use crate::engine::pointers::{EndpointId, PeerRef};
 use crate::engine::request::Request;
 use crate::engine::request_alloc;
-use crate::engine::rkey::Rkey;
+use crate::engine::rkey::{Rkey, RkeyAccess};
 use crate::engine::worker::Worker;
 use crate::proto::select::rma::{self as select, RmaPath};
 use crate::proto::tx::{rma, rma_sw, zcopy};
@@ -33,15 +33,16 @@ pub fn path(
     addr: u64,
     len: usize,
 ) -> Result<RmaPath, ucs_status_t> {
-    if len == 0 {
+    if len == 0 || rkey.access == RkeyAccess::Message {
         return Ok(RmaPath::Message);
     }
+    let empty = rkey.access == RkeyAccess::None;
     // After a fence nothing overtakes RMA by message that is outstanding or pending. The peer executes messages in
     // order: RMA after the fence is sent by message too.
     let keyed =
         || rkey.tl.device_keys(addr, len).is_some() && select::ib_reaches(worker, peer, len);
     let adapter = select::adapter(keyed, || rkey.tl.resolved_for(addr, len));
-    if !rkey.empty && worker.is_fenced() {
+    if !empty && worker.is_fenced() {
         let settled = match adapter {
             Some(_) => answers::is_answered(peer),
             None => flush::is_settled(peer),
@@ -51,7 +52,7 @@ pub fn path(
         }
     }
     let mapped = rkey.local(addr, len);
-    if mapped.is_none() && (rkey.len != 0 || rkey.empty) {
+    if mapped.is_none() && (rkey.len != 0 || empty) {
         log::error!(
             "remote access to {addr:#x}..+{len} is outside of the region {:#x}..+{}",
             rkey.base,
@@ -227,13 +228,13 @@ pub(super) unsafe fn prepare<'a>(
     addr: u64,
     p: &Param,
     what: &str,
-    data: impl FnOnce() -> Result<Data, ucs_status_t>,
+    data: impl FnOnce(&Worker) -> Result<Data, ucs_status_t>,
 ) -> Result<RmaOp<'a>, ucs_status_t> {
     // SAFETY: the caller's endpoint and key are valid.
     let (worker, peer) = unsafe { param::open_endpoint(ep) }?;
     p.check(worker, FEATURE, what)?;
     // SAFETY: the caller's key is valid or null.
-    unsafe { prepare_checked((worker, peer), rkey, addr, what, data) }
+    unsafe { prepare_checked((worker, peer), rkey, addr, what, || data(worker)) }
 }
 
 /// Chooses the path of an access by a usable endpoint and with checked parameters.
@@ -255,7 +256,7 @@ pub(super) unsafe fn prepare_checked<'a>(
     let data = data()?;
     let path = path(worker, peer, rkey, addr, data.len()).inspect_err(|_| {
         // SAFETY: `data` was made in this call and is not used again.
-        unsafe { data.finish() };
+        unsafe { data.drop_unused() };
     })?;
     Ok(RmaOp {
         worker,
@@ -278,9 +279,9 @@ pub unsafe fn put(
     rkey: *const Rkey,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    let data = || {
+    let data = |worker: &Worker| {
         // SAFETY: the caller's buffer is that of `ucp_put_nbx`.
-        unsafe { Data::for_send(buffer, count, p.datatype()) }
+        unsafe { p.source(worker, "ucp_put_nbx", buffer, count) }
     };
     // SAFETY: the caller's promises are those that the callee requires.
     unsafe { access(ep, CmaDirection::Write, data, addr, rkey, p) }
@@ -330,9 +331,9 @@ pub unsafe fn get(
     rkey: *const Rkey,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    let data = || {
+    let data = |worker: &Worker| {
         // SAFETY: the caller's buffer is that of `ucp_get_nbx`.
-        unsafe { Data::for_recv(buffer, count, p.datatype()) }
+        unsafe { p.target(worker, "ucp_get_nbx", buffer, count) }
     };
     // SAFETY: the caller's promises are those that the callee requires.
     unsafe { access(ep, CmaDirection::Read, data, addr, rkey, p) }
@@ -345,7 +346,7 @@ pub unsafe fn get(
 unsafe fn access(
     ep: *const Endpoint,
     direction: CmaDirection,
-    data: impl FnOnce() -> Result<Data, ucs_status_t>,
+    data: impl FnOnce(&Worker) -> Result<Data, ucs_status_t>,
     addr: u64,
     rkey: *const Rkey,
     p: &Param,
@@ -358,7 +359,7 @@ unsafe fn access(
     unsafe {
         let mut a = match prepare(ep, rkey, addr, p, what, data) {
             Ok(a) if a.data.len() == 0 => {
-                a.data.finish();
+                a.data.drop_unused();
                 return status_ptr(UCS_OK);
             }
             Ok(a) => a,
@@ -368,7 +369,7 @@ unsafe fn access(
         // Only a put completes at once by a copy of the kernel, too.
         let reads = direction == CmaDirection::Read;
         if reads && at_once_only && !matches!(a.path, RmaPath::Mapped(_)) {
-            a.data.finish();
+            a.data.drop_unused();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
         if short::goes_by_message(a.peer, &a.path, a.short(direction), p) {
@@ -389,7 +390,7 @@ unsafe fn access(
             return complete_inline(&a, ep, p, done);
         }
         if at_once_only {
-            a.data.finish();
+            a.data.drop_unused();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
         a.queue(ep, p, direction, addr, waits)
@@ -431,8 +432,7 @@ pub(super) unsafe fn complete_inline(
     // SAFETY: the request, if one is made, is new.
     unsafe {
         if !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) || status != UCS_OK {
-            a.data.finish();
-            return status_ptr(status);
+            return status_ptr(a.data.finish(status));
         }
         let req = request_for(a, ep, p);
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());

@@ -1,6 +1,6 @@
 //! Dispatch of received messages by their kind. Values from peers are checked here.
 
-use super::{am, amo, amo_target, get_reply, signal, stream, tag};
+use super::{am, amo, amo_target, device_target, get_reply, signal, stream, tag};
 use crate::ctypes::*;
 use crate::engine::completion;
 use crate::engine::peer::Peer;
@@ -281,36 +281,58 @@ fn final_status(aux: u8) -> ucs_status_t {
     }
 }
 
-/// Whether a peer may access this memory, which must be registered. Logs an error if not.
-pub(super) fn allowed(worker: &Worker, peer: &Peer, addr: u64, len: u64, what: &str) -> bool {
-    let ok = worker.ctx.regions.permits(&worker.last_region, addr, len);
+/// Whether a peer may access this memory of the host, which must be registered.
+pub(super) fn allowed(worker: &Worker, addr: u64, len: u64) -> bool {
+    worker.ctx.regions.permits(&worker.last_region, addr, len)
+}
+
+/// Whether a peer may access this memory, of the host or of a device, which must be registered. Logs an error if not.
+pub(super) fn permitted(worker: &Worker, peer: &Peer, addr: u64, len: u64, what: &str) -> bool {
+    let ok = allowed(worker, addr, len) || device_target::permits(worker, addr, len);
     if !ok {
-        log::error!(
-            "worker {:#x} asks to {what} {len} bytes at {addr:#x}, which is not registered",
-            peer.uid
-        );
+        refuse(peer, addr, len, what);
     }
     ok
 }
 
-/// Writes to this worker's memory for a peer. False: the memory is not registered.
+/// Logs that a peer asks for memory that is not registered, or that cannot be accessed.
+#[cold]
+pub(super) fn refuse(peer: &Peer, addr: u64, len: u64, what: &str) -> ucs_status_t {
+    log::error!(
+        "worker {:#x} asks to {what} {len} bytes at {addr:#x}, which is not registered",
+        peer.uid
+    );
+    UCS_ERR_INVALID_ADDR
+}
+
+/// Writes to this worker's memory for a peer.
+///
+/// # Errors
+/// `UCS_ERR_INVALID_ADDR`: the memory is not registered. `UCS_ERR_IO_ERROR`: its device has failed.
 ///
 /// # Safety
 /// `len` bytes are readable at `bytes`.
-pub unsafe fn write(worker: &Worker, peer: &Peer, addr: u64, bytes: *const u8, len: usize) -> bool {
-    let ok = allowed(worker, peer, addr, len as u64, "write");
-    if ok {
-        get_reply::keep_before_change(peer);
-        // SAFETY: registered memory of this process.
-        unsafe { std::ptr::copy_nonoverlapping(bytes, addr as *mut u8, len) };
+pub unsafe fn write(
+    worker: &Worker,
+    peer: &Peer,
+    addr: u64,
+    bytes: *const u8,
+    len: usize,
+) -> Result<(), ucs_status_t> {
+    if !allowed(worker, addr, len as u64) {
+        // SAFETY: the caller's bytes are readable.
+        return unsafe { device_target::write(worker, peer, addr, bytes, len) };
     }
-    ok
+    get_reply::keep_before_change(peer);
+    // SAFETY: registered memory of this process.
+    unsafe { std::ptr::copy_nonoverlapping(bytes, addr as *mut u8, len) };
+    Ok(())
 }
 
 unsafe fn put(worker: &Worker, peer: &Peer, addr: u64, bytes: *const u8, len: usize) {
     // SAFETY: the caller's bytes are readable.
-    let ok = unsafe { write(worker, peer, addr, bytes, len) };
-    tx::answer_put(peer, if ok { UCS_OK } else { UCS_ERR_INVALID_ADDR });
+    let written = unsafe { write(worker, peer, addr, bytes, len) };
+    tx::answer_put(peer, written.err().unwrap_or(UCS_OK));
 }
 
 /// Handles the answer to an access without a request.
@@ -369,9 +391,11 @@ pub(super) fn change(
     addr: u64,
     amo: AmoOp,
 ) -> Result<u64, ucs_status_t> {
-    let aligned = addr % u64::from(amo.size) == 0;
-    if !aligned || !allowed(worker, peer, addr, amo.size.into(), "change") {
+    if addr % u64::from(amo.size) != 0 {
         return Err(UCS_ERR_INVALID_ADDR);
+    }
+    if !allowed(worker, addr, amo.size.into()) {
+        return device_target::change(worker, peer, addr, amo);
     }
     get_reply::keep_before_change(peer);
     // SAFETY: registered memory of this process, aligned.
@@ -393,9 +417,10 @@ unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &Message, value: u64) {
     if is_amo && let Some(req) = req_lookup::take(worker, peer, m.imm) {
         // SAFETY: the request was removed from the table: this thread owns it.
         unsafe {
-            if let (UCS_OK, Some(reply)) = (status, (*req).data.as_contig()) {
-                amo::store(reply.cast(), value, (*req).data.len() as u8);
-            }
+            let status = match status {
+                UCS_OK => amo::store_in(&(*req).data, value),
+                status => status,
+            };
             completion::complete(req, status);
         }
     }

@@ -14,7 +14,6 @@ use super::{rx_dispatch, sgl};
 use crate::ctypes::*;
 use crate::engine::completion;
 use crate::engine::cq::CqNotice;
-use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
 use crate::engine::pointers::{EndpointId, PeerRef};
@@ -108,10 +107,10 @@ pub unsafe fn put(
         if count == 0 {
             return target.signal_alone(signal, p);
         }
-        let data = || Data::for_send(buffer, count, p.datatype());
+        let data = || p.source(target.worker, NAME, buffer, count);
         match rma::prepare_checked((target.worker, target.peer), rkey, addr, NAME, data) {
             Ok(a) if a.data.len() == 0 => {
-                a.data.finish();
+                a.data.drop_unused();
                 target.signal_alone(signal, p)
             }
             Ok(a) => target.write(a, addr, signal, p),
@@ -194,7 +193,7 @@ impl SignalTarget<'_> {
                 return rma::complete_inline(&a, self.ep, p, done);
             }
             if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) {
-                a.data.finish();
+                a.data.drop_unused();
                 return status_ptr(UCS_ERR_NO_RESOURCE);
             }
             let word = match signal.aim {
@@ -312,7 +311,7 @@ pub(super) fn on_imm(worker: &Worker, peer: &Peer, word: SignalWord, len: usize)
 
 /// Handles the signal that follows a put of the peer's TNI. If the put was refused, its connection fails.
 pub(super) fn on_note(worker: &Worker, peer: &Peer, cq: u8, value: u64, h: NoteHdr) {
-    if rx_dispatch::allowed(worker, peer, h.addr, h.len, "signal behind") {
+    if rx_dispatch::permitted(worker, peer, h.addr, h.len, "signal behind") {
         notify(worker, peer, cq, value, h.len as usize, Some(h.addr));
     }
 }
@@ -357,7 +356,7 @@ fn notice(peer: &Peer, value: u64, behind: &NoteHdr) -> CqNotice {
 #[cold]
 #[inline(never)]
 fn refuse(worker: &Worker, peer: &Peer, behind: NoteHdr) -> bool {
-    rx_dispatch::allowed(worker, peer, behind.addr, behind.len, "signal behind")
+    rx_dispatch::permitted(worker, peer, behind.addr, behind.len, "signal behind")
 }
 
 fn notify(worker: &Worker, peer: &Peer, cq: u8, value: u64, len: usize, addr: Option<u64>) {
@@ -372,7 +371,8 @@ fn notify(worker: &Worker, peer: &Peer, cq: u8, value: u64, len: usize, addr: Op
 
 /// Handles a signal message. The data before it are in place, unless their write was refused.
 pub(super) fn on_message(worker: &Worker, peer: &Peer, value: u64, h: SignalHdr) {
-    let refused = h.len > 0 && !rx_dispatch::allowed(worker, peer, h.addr, h.len, "signal behind");
+    let refused =
+        h.len > 0 && !rx_dispatch::permitted(worker, peer, h.addr, h.len, "signal behind");
     let done = match h.op {
         _ if refused => Err(UCS_ERR_INVALID_ADDR),
         SignalHdr::NOTIFY => {

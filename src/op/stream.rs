@@ -3,13 +3,12 @@
 use super::param::{self, Param, status_ptr, why_failed};
 use crate::ctypes::*;
 use crate::engine::completion;
-use crate::engine::datatype::Data;
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
 use crate::engine::pointers::{EndpointId, PeerRef};
 use crate::engine::request::{ReqFlags, Request, TxPayload};
 use crate::engine::request_alloc;
-use crate::engine::stream::{self, is_done, is_generic, wanted};
+use crate::engine::stream::{self, is_done, is_packed, wanted};
 use crate::engine::worker::Worker;
 use crate::proto::select::message::{self as select, Eager};
 use crate::proto::{endpoints, tx};
@@ -44,7 +43,7 @@ pub unsafe fn send(
     unsafe {
         let prepared = param::open_endpoint(ep).and_then(|(worker, peer)| {
             p.check(worker, FEATURE, "ucp_stream_send_nbx")?;
-            let data = Data::for_send(buffer, count, p.datatype())?;
+            let data = p.source(worker, "ucp_stream_send_nbx", buffer, count)?;
             Ok((worker, peer, data))
         });
         let (worker, peer, data) = match prepared {
@@ -53,7 +52,7 @@ pub unsafe fn send(
         };
         let eager = select::stream(data.len(), false);
         if eager == Eager::Fragments && p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) {
-            data.finish();
+            data.drop_unused();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
         let req = request_alloc::take(worker, p.external());
@@ -93,7 +92,7 @@ pub unsafe fn recv(
         }
         let data = match p
             .check(worker, FEATURE, "ucp_stream_recv_nbx")
-            .and_then(|()| Data::for_recv(buffer, count, p.datatype()))
+            .and_then(|()| p.target(worker, "ucp_stream_recv_nbx", buffer, count))
         {
             Ok(data) => data,
             Err(status) => return status_ptr(status),
@@ -180,7 +179,7 @@ unsafe fn take_now(
         r.offset = n as u64;
         if n > 0 && is_done(r) {
             r.offset = 0;
-            if is_generic(&r.data) {
+            if is_packed(&r.data) {
                 let bytes = s.take_out(n);
                 drop(streams);
                 return unpack(r, &bytes);
@@ -202,7 +201,7 @@ unsafe fn take_now(
     }
 }
 
-/// Unpacks bytes into a receive with a generic datatype. The caller holds no lock.
+/// Unpacks bytes into a receive with a generic datatype, or of memory of a device. The caller holds no lock.
 unsafe fn unpack(r: &mut Request, bytes: &[u8]) -> ucs_status_t {
     // SAFETY: the receive has room for the bytes: `wanted` has limited their number.
     let stored = unsafe {
@@ -241,7 +240,7 @@ pub unsafe fn on_data(worker: &Worker, peer: &Peer, imm: u64, src: *const u8, le
             };
             let r = &mut *req;
             let n = wanted(r, len - done);
-            // Only generic datatypes can fail.
+            // Memory that the processor fills cannot fail.
             let _ = r.data.unpack(r.offset as usize, src.add(done), n);
             r.offset += n as u64;
             done += n;
@@ -255,13 +254,13 @@ pub unsafe fn on_data(worker: &Worker, peer: &Peer, imm: u64, src: *const u8, le
     }
 }
 
-/// The posted receive into which bytes can be copied directly: no unread bytes precede them, and it calls no function
-/// of the user.
+/// The posted receive into which bytes can be copied directly: no unread bytes precede them, and the processor fills
+/// it.
 fn direct(s: &stream::RxStream, len: usize) -> Option<*mut Request> {
     let req = s.direct()?;
     // SAFETY: posted requests are not freed.
     let r = unsafe { &*req };
-    (!is_generic(&r.data) && wanted(r, len) > 0).then_some(req)
+    (!is_packed(&r.data) && wanted(r, len) > 0).then_some(req)
 }
 
 /// Fills posted receives with unread bytes, in order. Called by progress only: one thread at a time. The endpoint is
@@ -284,7 +283,7 @@ unsafe fn fill_posted(worker: &Worker, peer: &Peer, sn: u32) {
                 return;
             };
             let r = &mut *req;
-            if is_generic(&r.data) {
+            if is_packed(&r.data) {
                 s.begin_filling();
                 let bytes = s.take_out(n);
                 drop(streams);

@@ -44,14 +44,14 @@ pub unsafe fn send(
         };
         let data = match p
             .check(worker, FEATURE, "ucp_tag_send")
-            .and_then(|()| Data::for_send(buffer, count, p.datatype()))
+            .and_then(|()| p.source(worker, "ucp_tag_send", buffer, count))
         {
             Ok(data) => data,
             Err(status) => return status_ptr(status),
         };
         let protocol = select::to_peer(worker, peer, &data, 0, Hint::None);
         if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && (sync || !protocol.is_one_record()) {
-            data.finish();
+            data.drop_unused();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
         let req = request_alloc::take(worker, p.external());
@@ -94,7 +94,7 @@ pub unsafe fn recv(
     unsafe {
         let data = match p
             .check(worker, FEATURE, "ucp_tag_recv")
-            .and_then(|()| Data::for_recv(buffer, count, p.datatype()))
+            .and_then(|()| p.target(worker, "ucp_tag_recv", buffer, count))
         {
             Ok(data) => data,
             Err(status) => return status_ptr(status),
@@ -192,7 +192,7 @@ pub unsafe fn recv_removed(
     unsafe {
         match p
             .check(worker, FEATURE, "ucp_tag_msg_recv")
-            .and_then(|()| Data::for_recv(buffer, count, p.datatype()))
+            .and_then(|()| p.target(worker, "ucp_tag_msg_recv", buffer, count))
         {
             Ok(data) => {
                 let req = new_receive(worker, data, p);

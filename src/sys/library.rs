@@ -15,6 +15,14 @@ impl Library {
         NonNull::new(library).map(Library)
     }
 
+    /// The library, if the process has it already.
+    pub fn loaded(name: &CStr) -> Option<Library> {
+        let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;
+        // SAFETY: a string; nothing is loaded.
+        let library = unsafe { libc::dlopen(name.as_ptr(), flags) };
+        NonNull::new(library).map(Library)
+    }
+
     /// Address of a symbol, if the library has it.
     pub fn symbol(self, name: &CStr) -> Option<*mut c_void> {
         // SAFETY: an open library, and a string.

@@ -5,6 +5,7 @@ pub mod arch;
 pub mod clock;
 pub mod cma;
 pub mod copy;
+pub mod cuda;
 pub mod descriptor;
 pub mod dl_objects;
 pub mod epoll;

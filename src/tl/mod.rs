@@ -10,7 +10,8 @@
 //! `token`, `rail_event`: what both sides exchange; `target`: where a lane leads; `iface_kind`: which interfaces there
 //! are; `iface_params`: what they have to know of their worker; `amo`: atomic operations on memory of this process;
 //! `resources`, `lane_info`: what queries print of all transports; `cm`, `cm_conn`: connections of clients and
-//! listeners; `cm_address`: addresses that they exchange.
+//! listeners; `cm_address`: addresses that they exchange; `cuda`: memory of
+//! GPUs.
 
 pub mod adapter;
 pub mod address;
@@ -19,6 +20,7 @@ pub mod cm;
 pub mod cm_address;
 pub mod cm_conn;
 pub mod contract;
+pub mod cuda;
 pub mod held;
 pub mod ib;
 mod iface_kind;

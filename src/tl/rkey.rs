@@ -36,6 +36,8 @@ pub enum RkeyMemory {
     Empty,
     /// Memory that peers cannot map: they access it by a network or by message.
     Plain,
+    /// Memory that only the owner's devices access: peers access it by message.
+    Device,
     /// Memory that peers can map.
     Shared(ShmRkey),
 }
@@ -57,6 +59,7 @@ impl RkeyMemory {
         match self {
             RkeyMemory::Empty => (RkeyKind::Empty, Vec::new()),
             RkeyMemory::Plain => (RkeyKind::Plain, Vec::new()),
+            RkeyMemory::Device => (RkeyKind::Device, Vec::new()),
             RkeyMemory::Shared(shm) => match shm.encode() {
                 Some((kind, body)) => (kind, body.to_vec()),
                 None => RkeyMemory::Plain.encode(),
@@ -68,6 +71,7 @@ impl RkeyMemory {
         Some(match kind {
             RkeyKind::Empty => RkeyMemory::Empty,
             RkeyKind::Plain => RkeyMemory::Plain,
+            RkeyKind::Device => RkeyMemory::Device,
             RkeyKind::Segment | RkeyKind::Block => RkeyMemory::Shared(ShmRkey::decode(kind, body)?),
         })
     }

@@ -42,6 +42,8 @@ pub enum RkeyKind {
     Empty = b'E',
     /// Memory that peers cannot map.
     Plain = b'P',
+    /// Memory that the owner's processor does not access: peers send it messages.
+    Device = b'V',
     /// Memory in a shared segment, which peers on the same machine can map.
     Segment = b'S',
     /// Memory in a System V block, which peers in the same IPC namespace can attach.
@@ -50,14 +52,20 @@ pub enum RkeyKind {
 
 impl RkeyKind {
     fn of(byte: u8) -> Option<RkeyKind> {
-        let all = [Self::Empty, Self::Plain, Self::Segment, Self::Block];
+        let all = [
+            Self::Empty,
+            Self::Plain,
+            Self::Device,
+            Self::Segment,
+            Self::Block,
+        ];
         all.into_iter().find(|&kind| kind as u8 == byte)
     }
 
     /// Bytes of the body.
     pub fn body_len(self) -> usize {
         match self {
-            RkeyKind::Empty | RkeyKind::Plain => 0,
+            RkeyKind::Empty | RkeyKind::Plain | RkeyKind::Device => 0,
             RkeyKind::Segment | RkeyKind::Block => MAX_BODY,
         }
     }
@@ -222,6 +230,7 @@ mod tests {
         let plain = [
             RkeyKind::Empty,
             RkeyKind::Plain,
+            RkeyKind::Device,
             RkeyKind::Segment,
             RkeyKind::Block,
         ];

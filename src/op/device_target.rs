@@ -1,0 +1,115 @@
+//! Registered memory of devices, which peers access by messages to its owner.
+
+use super::{amo_target, get_reply, rx_dispatch};
+use crate::ctypes::*;
+use crate::engine::datatype::Data;
+use crate::engine::peer::Peer;
+use crate::engine::regions::LastRegion;
+use crate::engine::worker::Worker;
+use crate::sys::cuda::MemoryKind;
+use crate::tl::amo::{self, AmoOp};
+use crate::tl::cuda::{DeviceData, DevicePieces, Lookup};
+
+/// Whether a peer may access this memory of a device, which must be registered.
+#[cold]
+pub fn permits(worker: &Worker, addr: u64, len: u64) -> bool {
+    let regions = &worker.ctx.device_regions;
+    regions.permits(&LastRegion::default(), addr, len)
+}
+
+/// The data of an access by a peer, to be ended by [`Data::finish`].
+///
+/// # Errors
+/// `UCS_ERR_INVALID_ADDR`: the memory is not registered, or has been freed.
+fn data(
+    worker: &Worker,
+    peer: &Peer,
+    addr: u64,
+    len: u64,
+    what: &str,
+) -> Result<Data, ucs_status_t> {
+    let Some(cuda) = worker
+        .ctx
+        .cuda
+        .as_ref()
+        .filter(|_| permits(worker, addr, len))
+    else {
+        return Err(rx_dispatch::refuse(peer, addr, len, what));
+    };
+    let mut lookup = Lookup::new(cuda.cuda);
+    let memory = lookup.at(addr);
+    if memory.kind == MemoryKind::Host {
+        return Err(rx_dispatch::refuse(peer, addr, len, what));
+    }
+    let whole = (DevicePieces::Contig { addr }, len as usize);
+    let memory = DeviceData::new(cuda, whole, lookup, memory);
+    Ok(Data::Device {
+        memory: Box::into_raw(Box::new(memory)),
+        len: len as usize,
+    })
+}
+
+/// What a peer reads.
+///
+/// # Errors
+/// `UCS_ERR_INVALID_ADDR`: the memory is not registered, or has been freed.
+#[cold]
+pub fn source(worker: &Worker, peer: &Peer, addr: u64, len: u64) -> Result<Data, ucs_status_t> {
+    data(worker, peer, addr, len, "read")
+}
+
+/// Writes for a peer.
+///
+/// # Errors
+/// `UCS_ERR_INVALID_ADDR`: the memory is not registered, or has been freed. `UCS_ERR_IO_ERROR`: its device has failed.
+///
+/// # Safety
+/// `len` bytes are readable at `bytes`.
+#[cold]
+pub unsafe fn write(
+    worker: &Worker,
+    peer: &Peer,
+    addr: u64,
+    bytes: *const u8,
+    len: usize,
+) -> Result<(), ucs_status_t> {
+    let target = data(worker, peer, addr, len as u64, "write")?;
+    get_reply::keep_before_change(peer);
+    // SAFETY: registered memory, which the user does not free before; the data end here.
+    unsafe {
+        let written = target.unpack(0, bytes, len);
+        ended(target.finish(written.err().unwrap_or(UCS_OK)))
+    }
+}
+
+/// Executes an atomic operation for a peer: atomic to all others that this process executes for peers. Returns the
+/// previous value.
+///
+/// # Errors
+/// Those of [`write`].
+#[cold]
+pub fn change(worker: &Worker, peer: &Peer, addr: u64, amo: AmoOp) -> Result<u64, ucs_status_t> {
+    // One at a time, as several threads may progress workers of this context.
+    let _alone = amo_target::DEVICE_WORDS.lock();
+    let size = usize::from(amo.size);
+    let source = data(worker, peer, addr, size as u64, "change")?;
+    get_reply::keep_before_change(peer);
+    let mut word = [0u8; 8];
+    // SAFETY: registered memory, which the user does not free before; the data end here; the word has room for `size`
+    // bytes, and is aligned for either size below.
+    unsafe {
+        source.pack(0, word.as_mut_ptr(), size);
+        ended(source.finish(UCS_OK))?;
+        let mut value = u64::from_le_bytes(word);
+        let old = amo::execute((&raw mut value).cast(), amo);
+        write(worker, peer, addr, (&raw const value).cast(), size)?;
+        Ok(old)
+    }
+}
+
+fn ended(status: ucs_status_t) -> Result<(), ucs_status_t> {
+    match status {
+        UCS_OK => Ok(()),
+        status => Err(status),
+    }
+}

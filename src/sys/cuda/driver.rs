@@ -1,0 +1,103 @@
+//! The functions of NVIDIA's driver API that this library calls, from `libcuda.so.1`.
+//!
+//! Names, numbers and types follow NVIDIA's public documentation of the API, for which the program's installation of
+//! CUDA need not be present.
+
+use crate::sys::library::{Library, functions};
+use crate::sys::sync::OnceLock;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+
+/// File name of the driver's library.
+const LIBRARY: &CStr = c"libcuda.so.1";
+
+/// The file that the kernel's driver makes. With it a process can use a device.
+const CONTROL_FILE: &str = "/dev/nvidiactl";
+
+/// `CUresult`: 0, or the number of an error.
+pub type CuResult = c_int;
+/// `CUdevice`: number of a device, from 0 on.
+pub type CuDevice = c_int;
+/// `CUdeviceptr`: an address, of a device's or of the host's memory.
+pub type CuDevicePtr = c_ulonglong;
+/// `CUcontext`
+pub type CuContext = *mut c_void;
+/// `CUstream`
+pub type CuStream = *mut c_void;
+/// `CUevent`
+pub type CuEvent = *mut c_void;
+
+/// `CU_STREAM_NON_BLOCKING`: nothing waits for the program's default stream.
+pub const STREAM_NON_BLOCKING: c_uint = 1;
+/// `CU_EVENT_DISABLE_TIMING`
+pub const EVENT_DISABLE_TIMING: c_uint = 2;
+/// `CU_MEMHOSTREGISTER_PORTABLE`: for all contexts.
+pub const MEM_HOST_REGISTER_PORTABLE: c_uint = 1;
+/// `CU_MEM_ATTACH_GLOBAL`: managed memory that all devices can access.
+pub const MEM_ATTACH_GLOBAL: c_uint = 1;
+/// `CU_MEMORYTYPE_DEVICE`
+pub const MEMORYTYPE_DEVICE: c_uint = 2;
+
+/// `CUpointer_attribute`, as far as it is asked for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PointerAttribute {
+    Context = 1,
+    MemoryType = 2,
+    IsManaged = 8,
+    DeviceOrdinal = 9,
+    RangeStart = 11,
+    RangeSize = 12,
+}
+
+functions! {
+    /// The driver's functions.
+    pub struct CuFunctions;
+    init = c"cuInit": fn(c_uint) -> CuResult;
+    error_string = c"cuGetErrorString": fn(CuResult, *mut *const c_char) -> CuResult;
+    device_count = c"cuDeviceGetCount": fn(*mut c_int) -> CuResult;
+    primary_ctx_retain = c"cuDevicePrimaryCtxRetain": fn(*mut CuContext, CuDevice) -> CuResult;
+    primary_ctx_release = c"cuDevicePrimaryCtxRelease_v2": fn(CuDevice) -> CuResult;
+    ctx_push = c"cuCtxPushCurrent_v2": fn(CuContext) -> CuResult;
+    ctx_pop = c"cuCtxPopCurrent_v2": fn(*mut CuContext) -> CuResult;
+    ctx_get_current = c"cuCtxGetCurrent": fn(*mut CuContext) -> CuResult;
+    pointer_get_attributes = c"cuPointerGetAttributes":
+        fn(c_uint, *mut PointerAttribute, *mut *mut c_void, CuDevicePtr) -> CuResult;
+    mem_alloc = c"cuMemAlloc_v2": fn(*mut CuDevicePtr, usize) -> CuResult;
+    mem_alloc_managed = c"cuMemAllocManaged": fn(*mut CuDevicePtr, usize, c_uint) -> CuResult;
+    mem_free = c"cuMemFree_v2": fn(CuDevicePtr) -> CuResult;
+    mem_host_register = c"cuMemHostRegister_v2": fn(*mut c_void, usize, c_uint) -> CuResult;
+    mem_host_unregister = c"cuMemHostUnregister": fn(*mut c_void) -> CuResult;
+    memcpy_async = c"cuMemcpyAsync": fn(CuDevicePtr, CuDevicePtr, usize, CuStream) -> CuResult;
+    stream_create = c"cuStreamCreate": fn(*mut CuStream, c_uint) -> CuResult;
+    stream_destroy = c"cuStreamDestroy_v2": fn(CuStream) -> CuResult;
+    stream_synchronize = c"cuStreamSynchronize": fn(CuStream) -> CuResult;
+    event_create = c"cuEventCreate": fn(*mut CuEvent, c_uint) -> CuResult;
+    event_destroy = c"cuEventDestroy_v2": fn(CuEvent) -> CuResult;
+    event_record = c"cuEventRecord": fn(CuEvent, CuStream) -> CuResult;
+    event_synchronize = c"cuEventSynchronize": fn(CuEvent) -> CuResult;
+}
+
+/// When the driver's library is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenWhen {
+    /// If the process has it, or the kernel has the driver's device.
+    Likely,
+    /// If the host has it: the user has asked for it.
+    Present,
+}
+
+/// The driver's functions. `None`: the process does not use CUDA, or the library is missing or too old.
+pub fn functions(when: OpenWhen) -> Option<&'static CuFunctions> {
+    static FUNCTIONS: OnceLock<CuFunctions> = OnceLock::new();
+    if let Some(found) = FUNCTIONS.get() {
+        return Some(found);
+    }
+    let expected = when == OpenWhen::Present || std::path::Path::new(CONTROL_FILE).exists();
+    let library = match expected {
+        true => Library::open(LIBRARY)?,
+        false => Library::loaded(LIBRARY)?,
+    };
+    // SAFETY: the driver's library, by the name that its documentation gives it.
+    let functions = unsafe { CuFunctions::resolve(library) }?;
+    Some(FUNCTIONS.get_or_init(|| functions))
+}

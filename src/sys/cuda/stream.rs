@@ -1,0 +1,106 @@
+//! Streams and events: copies that the driver does in order, and when they have ended.
+
+use super::driver::{CuEvent, CuStream, EVENT_DISABLE_TIMING, STREAM_NON_BLOCKING};
+use super::{Cuda, CudaError};
+use std::ptr;
+
+/// A stream of the context that was current when it was created, on which nothing of the program waits.
+#[derive(Debug)]
+pub struct Stream(CuStream);
+
+/// Marks a place in a stream.
+#[derive(Debug)]
+pub struct Event(CuEvent);
+
+// SAFETY: the driver's handles belong to the process.
+unsafe impl Send for Stream {}
+// SAFETY: the driver's handles belong to the process.
+unsafe impl Send for Event {}
+
+impl Cuda {
+    /// A stream of the current context.
+    ///
+    /// # Errors
+    /// Those of `cuStreamCreate`.
+    pub fn stream(&self) -> Result<Stream, CudaError> {
+        let mut stream = ptr::null_mut();
+        // SAFETY: a place for the handle.
+        let made =
+            unsafe { (self.functions().stream_create)(&raw mut stream, STREAM_NON_BLOCKING) };
+        self.check("cuStreamCreate", made)?;
+        Ok(Stream(stream))
+    }
+
+    /// An event of the current context.
+    ///
+    /// # Errors
+    /// Those of `cuEventCreate`.
+    pub fn event(&self) -> Result<Event, CudaError> {
+        let mut event = ptr::null_mut();
+        // SAFETY: a place for the handle.
+        let made = unsafe { (self.functions().event_create)(&raw mut event, EVENT_DISABLE_TIMING) };
+        self.check("cuEventCreate", made)?;
+        Ok(Event(event))
+    }
+
+    /// Begins to copy `len` bytes, from and to any memory of this process. The stream's context is current.
+    ///
+    /// # Errors
+    /// Those of `cuMemcpyAsync`.
+    ///
+    /// # Safety
+    /// Memory of the host in the two ranges is valid, and nothing else changes it, until the stream has passed the copy.
+    pub unsafe fn copy(
+        &self,
+        to: u64,
+        from: u64,
+        len: usize,
+        stream: &Stream,
+    ) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise; the driver checks addresses of devices.
+        let begun = unsafe { (self.functions().memcpy_async)(to, from, len, stream.0) };
+        self.check("cuMemcpyAsync", begun)
+    }
+
+    /// Waits until the stream has done all that it was given. Its context is current.
+    ///
+    /// # Errors
+    /// The first error of what it has done.
+    pub fn synchronize(&self, stream: &Stream) -> Result<(), CudaError> {
+        // SAFETY: a stream that is not destroyed.
+        let done = unsafe { (self.functions().stream_synchronize)(stream.0) };
+        self.check("cuStreamSynchronize", done)
+    }
+
+    /// Marks the present end of a stream. The context of both is current.
+    ///
+    /// # Errors
+    /// Those of `cuEventRecord`.
+    pub fn record(&self, event: &Event, stream: &Stream) -> Result<(), CudaError> {
+        // SAFETY: an event and a stream that are not destroyed.
+        let recorded = unsafe { (self.functions().event_record)(event.0, stream.0) };
+        self.check("cuEventRecord", recorded)
+    }
+
+    /// Waits until a stream has passed the mark.
+    ///
+    /// # Errors
+    /// The first error of what the stream has done before.
+    pub fn wait(&self, event: &Event) -> Result<(), CudaError> {
+        // SAFETY: an event that is not destroyed.
+        let passed = unsafe { (self.functions().event_synchronize)(event.0) };
+        self.check("cuEventSynchronize", passed)
+    }
+
+    /// Ends a stream. Its context is current; an error means that it is gone with its context.
+    pub fn destroy_stream(&self, stream: Stream) {
+        // SAFETY: a stream that is not used any more.
+        let _ = unsafe { (self.functions().stream_destroy)(stream.0) };
+    }
+
+    /// Ends an event. Its context is current; an error means that it is gone with its context.
+    pub fn destroy_event(&self, event: Event) {
+        // SAFETY: an event that is not used any more.
+        let _ = unsafe { (self.functions().event_destroy)(event.0) };
+    }
+}

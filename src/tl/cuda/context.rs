@@ -1,0 +1,179 @@
+//! What a context keeps for memory of GPUs.
+
+use super::track::Track;
+use crate::options::Options;
+use crate::sys::cuda::{
+    CuContext, CuDevice, Cuda, CudaError, MemoryInfo, MemoryKind, OpenWhen, Pinned,
+};
+use crate::sys::log;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::io;
+
+/// Bytes of a fragment, and of a pinned buffer.
+const FRAGMENT: usize = 512 << 10;
+
+/// Pinned buffers that are kept for later operations.
+const KEPT_BUFFERS: usize = 32;
+
+/// Streams of one context that are kept for later operations.
+const KEPT_TRACKS: usize = 16;
+
+/// Transports whose name in `UCX_TLS` asks for CUDA.
+const NAMES: [&str; 3] = ["cuda_copy", "cuda_ipc", "gdr_copy"];
+
+/// Streams and buffers that no operation uses, and contexts of devices that are kept.
+#[derive(Default)]
+struct Idle {
+    tracks: HashMap<usize, Vec<Track>>,
+    buffers: Vec<Pinned>,
+    /// By the number of their device, as an address.
+    primaries: HashMap<CuDevice, usize>,
+}
+
+/// CUDA, as far as a context uses it.
+pub struct CudaContext {
+    pub cuda: &'static Cuda,
+    idle: Mutex<Idle>,
+}
+
+impl CudaContext {
+    /// `None`: the options exclude CUDA, or this process does not use it. `UCX_TLS` that names it opens the driver's
+    /// library; else it must be loaded, or the kernel have the driver's device.
+    pub fn new(options: &Options) -> Option<CudaContext> {
+        let tls = &options.tls;
+        if !NAMES.iter().any(|name| tls.allows(name)) {
+            return None;
+        }
+        let when = match tls.is_selection() {
+            true => OpenWhen::Present,
+            false => OpenWhen::Likely,
+        };
+        let cuda = Cuda::open(when)?;
+        log::debug!("memory of GPUs is supported: libcuda.so.1 is open");
+        Some(CudaContext {
+            cuda,
+            idle: Mutex::default(),
+        })
+    }
+
+    /// Bytes of the fragments in which an operation of `len` bytes is copied: short ones of it, so that the copies of a
+    /// device and those of the processor overlap.
+    pub(super) fn fragment(len: usize) -> usize {
+        const SHORTEST: usize = 64 << 10;
+        (len / 4)
+            .next_multiple_of(SHORTEST)
+            .clamp(SHORTEST, FRAGMENT)
+    }
+
+    /// A stream of a context.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub(super) fn track(&self, ctx: CuContext) -> Result<Track, CudaError> {
+        let kept = (self.idle.lock().tracks.get_mut(&ctx.addr())).and_then(Vec::pop);
+        match kept {
+            Some(track) => Ok(track),
+            None => Track::new(self.cuda, ctx),
+        }
+    }
+
+    /// The context by which this memory is accessed: its own, or the primary one of its device.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub(super) fn context_of(&self, memory: &MemoryInfo) -> Result<CuContext, CudaError> {
+        match memory.ctx.is_null() {
+            true => self.primary(memory.device),
+            false => Ok(memory.ctx),
+        }
+    }
+
+    /// The primary context of a device.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    fn primary(&self, device: CuDevice) -> Result<CuContext, CudaError> {
+        let mut idle = self.idle.lock();
+        if let Some(&ctx) = idle.primaries.get(&device) {
+            return Ok(std::ptr::without_provenance_mut(ctx));
+        }
+        let ctx = self.cuda.retain_primary(device)?;
+        idle.primaries.insert(device, ctx.addr());
+        Ok(ctx)
+    }
+
+    /// Keeps a stream for later operations. All that it was given has ended, without an error.
+    pub(super) fn keep_track(&self, track: Track) {
+        let mut idle = self.idle.lock();
+        let kept = idle.tracks.entry(track.ctx.addr()).or_default();
+        if kept.len() < KEPT_TRACKS {
+            return kept.push(track);
+        }
+        drop(idle);
+        track.destroy(self.cuda);
+    }
+
+    /// A pinned buffer. A context is current.
+    ///
+    /// # Errors
+    /// Those of mmap(2).
+    pub(super) fn buffer(&self) -> io::Result<Pinned> {
+        let kept = self.idle.lock().buffers.pop();
+        kept.map_or_else(|| Pinned::new(self.cuda, FRAGMENT), Ok)
+    }
+
+    /// Keeps a buffer for later operations. No copy uses it.
+    pub(super) fn keep_buffer(&self, buffer: Pinned) {
+        let mut idle = self.idle.lock();
+        if idle.buffers.len() < KEPT_BUFFERS {
+            idle.buffers.push(buffer);
+        }
+    }
+
+    /// Allocates memory of a device: of the current context's, or of the first one.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn allocate(&self, kind: MemoryKind, len: usize) -> Result<u64, CudaError> {
+        self.cuda.initialize()?;
+        let ctx = match self.cuda.current() {
+            Some(ctx) => ctx,
+            None => self.primary(0)?,
+        };
+        let _current = self.cuda.enter(ctx)?;
+        self.cuda.allocate(kind, len)
+    }
+
+    /// Frees what [`allocate`](Self::allocate) has returned.
+    ///
+    /// # Safety
+    /// Nothing uses the memory any more.
+    pub unsafe fn free(&self, addr: u64) {
+        let freed = self
+            .context_of(&self.cuda.memory_at(addr))
+            .and_then(|ctx| self.cuda.enter(ctx))
+            // SAFETY: the caller's promise.
+            .and_then(|_current| unsafe { self.cuda.free(addr) });
+        if let Err(e) = freed {
+            log::diag!("memory of a device at {addr:#x} is not freed: {e}");
+        }
+    }
+}
+
+impl Drop for CudaContext {
+    fn drop(&mut self) {
+        let idle = self.idle.get_mut();
+        for track in idle.tracks.drain().flat_map(|(_, tracks)| tracks) {
+            track.destroy(self.cuda);
+        }
+        // Unpinning needs a context.
+        let current = (idle.primaries.values().next())
+            .and_then(|&ctx| self.cuda.enter(std::ptr::without_provenance_mut(ctx)).ok());
+        idle.buffers.clear();
+        drop(current);
+        for (device, _) in idle.primaries.drain() {
+            self.cuda.release_primary(device);
+        }
+    }
+}

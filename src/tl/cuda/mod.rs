@@ -1,0 +1,19 @@
+//! Memory of GPUs as the source and the target of operations.
+//!
+//! `context`: what a context keeps: streams, pinned buffers; `lookup`: the kind of memory at an address, asked of the
+//! driver, never guessed; `pieces`: the layout of an operation's memory; `data`: its bytes, copied to and from host
+//! memory in fragments, several of them under way at once; `track`: the streams of one operation.
+//!
+//! No call needs a current context of the caller, and none waits for the program's streams: as in UCX the program
+//! synchronises them before it passes a buffer.
+
+mod context;
+mod data;
+mod lookup;
+mod pieces;
+mod track;
+
+pub use context::CudaContext;
+pub use data::DeviceData;
+pub use lookup::Lookup;
+pub use pieces::DevicePieces;
