@@ -79,6 +79,29 @@ impl Param {
         unsafe { self.by_kind(worker, what, data) }
     }
 
+    /// One piece of a scatter-gather list.
+    ///
+    /// # Errors
+    /// Those of [`source`](Self::source).
+    ///
+    /// # Safety
+    /// `len` bytes at `ptr` are valid until the operation completes.
+    #[inline]
+    pub unsafe fn piece(
+        &self,
+        worker: &Worker,
+        what: &str,
+        ptr: *mut u8,
+        len: usize,
+    ) -> Result<Data, ucs_status_t> {
+        let data = Data::Contig { ptr, len };
+        if self.mask & KIND_IS_OPEN == 0 {
+            return Ok(data);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.by_kind(worker, what, data) }
+    }
+
     /// Reads an operand of `size` bytes, 4 or 8.
     ///
     /// # Errors

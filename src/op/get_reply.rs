@@ -81,21 +81,33 @@ fn lies_in_place(r: &Request) -> bool {
 /// Copies the unsent rest of a reply. Without memory for it the get fails.
 fn keep_rest(peer: &Peer, r: &mut Request) {
     let (sent, len) = (r.offset as usize, r.data.len());
-    let Some(ptr) = r.data.as_contig().filter(|_| sent < len) else {
+    if sent >= len {
         return;
-    };
+    }
     let Some(copy) = room_for(len) else {
-        (r.data, r.offset, r.msg.aux) = (Data::EMPTY, 0, UCS_ERR_NO_MEMORY as i8 as u8);
-        return;
+        return refuse_rest(r, UCS_ERR_NO_MEMORY);
     };
-    // SAFETY: registered memory of this process, and a new block of `len` bytes.
-    unsafe { std::ptr::copy_nonoverlapping(ptr.add(sent), copy.as_ptr().add(sent), len - sent) };
+    // SAFETY: registered memory of this process, and a new block of `len` bytes, which takes the place of the data.
+    let status = unsafe {
+        r.data.pack(sent, copy.as_ptr().add(sent), len - sent);
+        r.data.finish(UCS_OK)
+    };
     r.data = Data::Contig {
         ptr: copy.as_ptr(),
         len,
     };
     r.op = Op::GetReplyCopy { copy };
     peer.end_reply_in_place();
+    if status != UCS_OK {
+        r.msg.aux = status as i8 as u8;
+    }
+}
+
+/// Answers the rest of a get with an error.
+fn refuse_rest(r: &mut Request, status: ucs_status_t) {
+    // SAFETY: the data are replaced.
+    unsafe { r.data.drop_unused() };
+    (r.data, r.offset, r.msg.aux) = (Data::EMPTY, 0, status as i8 as u8);
 }
 
 /// Allocates memory for the whole reply, so that offsets stay valid. The sent part is not touched and uses no pages.

@@ -314,18 +314,53 @@ impl SglOp<'_> {
             let addr = e.addr.wrapping_add(offset as u64);
             // SAFETY: the user's memory is valid; the remote range was checked to be in its region.
             unsafe {
+                let data = self.p.piece(self.worker, NAME, ptr, e.len)?;
                 match path {
+                    _ if data.as_contig().is_none() => {
+                        let there = path.mapped().map(|local| local.add(offset));
+                        self.by_device(data, there, addr)?;
+                    }
                     RmaPath::Mapped(local) => self.direct(ptr, local.add(offset), e.len),
                     RmaPath::Cma => self.attach(ptr, addr, e.len)?,
                     RmaPath::Adapter(device) => {
                         let key = e.rkey.tl.rma_key(device, addr, e.len);
-                        self.queue(ptr, addr, e.len, key)?;
+                        self.queue(data, addr, key)?;
                     }
-                    RmaPath::Message => self.queue(ptr, addr, e.len, None)?,
+                    RmaPath::Message => self.queue(data, addr, None)?,
                 }
             }
         }
         Ok(())
+    }
+
+    /// Accesses a piece in memory of a device: `there`, if the remote memory is mapped, else by message.
+    ///
+    /// # Safety
+    /// The ranges are valid; the data end here, or with the request.
+    unsafe fn by_device(
+        &mut self,
+        data: Data,
+        there: Option<*mut u8>,
+        addr: u64,
+    ) -> Result<(), ucs_status_t> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let Some(there) = there else {
+                return self.queue(data, addr, None);
+            };
+            let len = data.len();
+            let copied = match self.direction {
+                CmaDirection::Write => {
+                    data.pack(0, there, len);
+                    Ok(())
+                }
+                CmaDirection::Read => data.unpack(0, there, len),
+            };
+            match data.finish(copied.err().unwrap_or(UCS_OK)) {
+                UCS_OK => Ok(()),
+                status => Err(status),
+            }
+        }
     }
 
     unsafe fn direct(&self, ptr: *mut u8, local: *mut u8, len: usize) {
@@ -364,7 +399,8 @@ impl SglOp<'_> {
             std::mem::swap(&mut remote, &mut self.remote);
             for (l, r) in local.as_slice().iter().zip(remote.as_slice()) {
                 // SAFETY: the caller's memory is valid.
-                unsafe { self.queue(l.addr as *mut u8, r.addr, l.len, None) }?;
+                let (ptr, len) = (l.addr as *mut u8, l.len);
+                unsafe { self.queue(Data::Contig { ptr, len }, r.addr, None) }?;
             }
             return Ok(());
         }
@@ -376,9 +412,8 @@ impl SglOp<'_> {
     /// Posts a piece by the adapter of its key, or else by message.
     unsafe fn queue(
         &mut self,
-        ptr: *mut u8,
+        data: Data,
         addr: u64,
-        len: usize,
         key: Option<RmaKey>,
     ) -> Result<(), ucs_status_t> {
         // SAFETY: new requests; all fields of the child are set before it is posted.
@@ -392,11 +427,7 @@ impl SglOp<'_> {
             }
             let child = request_alloc::take(self.worker, std::ptr::null_mut());
             let c = &mut *child;
-            (c.data, c.peer, c.ep) = (
-                Data::Contig { ptr, len },
-                Some(PeerRef::new(self.peer)),
-                EndpointId::of(self.ep),
-            );
+            (c.data, c.peer, c.ep) = (data, Some(PeerRef::new(self.peer)), EndpointId::of(self.ep));
             (c.notify, c.user_data) = (Callback::Internal(child_ended), self.parent.cast());
             match key {
                 Some(key) => tx::rma::set_rma(c, self.direction, addr, key),
@@ -407,9 +438,11 @@ impl SglOp<'_> {
                 children.expect_one_more();
             }
             match tx::post(child) {
-                PostResult::Done if !answered => child_ended(child, UCS_OK),
+                PostResult::Done if !answered => {
+                    child_ended(child, (*child).data.finish(UCS_OK));
+                }
                 PostResult::Done | PostResult::Queued => {}
-                PostResult::Failed(status) => child_ended(child, status),
+                PostResult::Failed(status) => child_ended(child, (*child).data.finish(status)),
             }
         }
         Ok(())
@@ -439,7 +472,7 @@ impl SglOp<'_> {
     }
 }
 
-/// Completes a piece; the last one completes the user's request.
+/// Completes a piece, whose data have ended; the last one completes the user's request.
 unsafe fn child_ended(child: *mut Request, status: ucs_status_t) {
     // SAFETY: made by `queue`; the parent is not freed before the count is 0.
     unsafe {

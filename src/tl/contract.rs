@@ -38,6 +38,8 @@ pub enum LaneError {
     Unusable,
     /// The lane has not taken a record for which it had reported room.
     Refused,
+    /// A device cannot read the rest of a message, of which the peer has the beginning.
+    Unreadable,
 }
 
 impl LaneError {
@@ -48,6 +50,7 @@ impl LaneError {
                 "cannot be sent to: the shared ring to it is corrupt, or cannot be mapped"
             }
             LaneError::Refused => "cannot be sent to: its lane failed while a message was written",
+            LaneError::Unreadable => "has a part of a message, the rest of which cannot be read",
         }
     }
 }

@@ -31,6 +31,14 @@ impl RmaPath {
         }
     }
 
+    /// The local address of the memory, if it is mapped here.
+    pub fn mapped(self) -> Option<*mut u8> {
+        match self {
+            RmaPath::Mapped(local) => Some(local),
+            RmaPath::Cma | RmaPath::Adapter(_) | RmaPath::Message => None,
+        }
+    }
+
     /// The path for the local data: an adapter accesses a list of pieces, or packed data, only in place. `contig`: the
     /// data are contiguous; `registered`: they are registered for the adapter.
     pub fn for_data(self, contig: bool, registered: bool) -> RmaPath {

@@ -130,7 +130,26 @@ impl DeviceData {
         // SAFETY: the caller's promise.
         unsafe { state.read_from(self, 0) };
         if state.fragments.len() == 1 {
-            state.wait_for_front();
+            state.wait_for_fragment(0);
+        }
+        state.status()
+    }
+
+    /// Waits until `n` bytes from `offset` on are read, at most a fragment's: [`pack`](Self::pack) of them cannot fail.
+    ///
+    /// # Errors
+    /// `UCS_ERR_IO_ERROR` after a failure.
+    ///
+    /// # Safety
+    /// The range is inside of the data; the memory is the user's, valid until the operation completes.
+    pub unsafe fn wait_for(&self, offset: usize, n: usize) -> Result<(), ucs_status_t> {
+        let mut state = self.state.lock();
+        // SAFETY: the caller's promise.
+        unsafe { state.begin_at(self, offset) };
+        let end = offset + n;
+        let used = (state.fragments.iter()).take_while(|f| f.bytes.start < end);
+        for i in 0..used.count() {
+            state.wait_for_fragment(i);
         }
         state.status()
     }
@@ -238,6 +257,18 @@ impl State {
 
     /// Up to `n` bytes of the source at `offset`, in a fragment that is read. `None` after a failure.
     unsafe fn source(&mut self, data: &DeviceData, offset: usize, n: usize) -> Option<&[u8]> {
+        // SAFETY: the caller's promise.
+        unsafe { self.begin_at(data, offset) };
+        self.wait_for_fragment(0);
+        let front = (self.fragments.front()).filter(|_| self.failed.is_none())?;
+        let at = offset - front.bytes.start;
+        let len = n.min(front.bytes.end - offset);
+        // SAFETY: the buffer holds these bytes, and its copies have ended.
+        Some(unsafe { std::slice::from_raw_parts(front.buffer.ptr().add(at), len) })
+    }
+
+    /// Makes the first fragment the one with the byte at `offset`.
+    unsafe fn begin_at(&mut self, data: &DeviceData, offset: usize) {
         let follows = |f: &Fragment| f.bytes.contains(&offset);
         if !self.fragments.front().is_some_and(follows) {
             // The first bytes, or a new beginning: a record is sent again.
@@ -245,12 +276,6 @@ impl State {
             // SAFETY: the caller's promise.
             unsafe { self.read_from(data, offset) };
         }
-        self.wait_for_front();
-        let front = (self.fragments.front()).filter(|_| self.failed.is_none())?;
-        let at = offset - front.bytes.start;
-        let len = n.min(front.bytes.end - offset);
-        // SAFETY: the buffer holds these bytes, and its copies have ended.
-        Some(unsafe { std::slice::from_raw_parts(front.buffer.ptr().add(at), len) })
     }
 
     /// Called when the bytes in front of `offset` were taken: a fragment that has no others makes room.
@@ -348,7 +373,7 @@ impl State {
         if self.fragments.len() < DEPTH {
             return self.buffer(data);
         }
-        self.wait_for_front();
+        self.wait_for_fragment(0);
         let oldest = self.fragments.pop_front().ok_or(Failure::Memory)?;
         Ok(oldest.buffer)
     }
@@ -412,23 +437,21 @@ impl State {
         Ok(())
     }
 
-    /// Waits until no device uses the first fragment.
-    fn wait_for_front(&mut self) {
-        let Some(front) = self.fragments.front_mut() else {
+    /// Waits until no device uses a fragment.
+    fn wait_for_fragment(&mut self, i: usize) {
+        let Some(fragment) = self.fragments.get_mut(i) else {
             return;
         };
         let cuda = self.shared.cuda;
         let mut ended = Ok(());
-        for (number, event) in front.marks.drain(..) {
+        for (number, event) in fragment.marks.drain(..) {
             let track = &mut self.tracks[number];
             let waited = cuda
                 .enter(track.ctx)
                 .and_then(|_current| track.wait(cuda, event));
             ended = ended.and(waited);
         }
-        if front.phase == Phase::Device {
-            front.phase = Phase::Processor;
-        }
+        fragment.phase = Phase::Processor;
         if let Err(e) = ended {
             self.fail(Failure::Driver(e));
         }
@@ -437,7 +460,7 @@ impl State {
     /// Waits for all fragments, and gives back their buffers.
     fn drain(&mut self) {
         while !self.fragments.is_empty() {
-            self.wait_for_front();
+            self.wait_for_fragment(0);
             if let Some(fragment) = self.fragments.pop_front() {
                 self.shared.keep_buffer(fragment.buffer);
             }
