@@ -217,7 +217,7 @@ impl Data {
             // SAFETY: the user's functions with the user's state.
             Data::Generic { dt, state, .. } => unsafe { pack_generic(&*dt, state, offset, dst, n) },
             // SAFETY: freed by `finish` only; the caller's promise.
-            Data::Device { memory, .. } => unsafe { (*memory).pack(offset, dst, n) },
+            Data::Device { memory, .. } => unsafe { pack_device(&*memory, offset, dst, n) },
         }
     }
 
@@ -292,7 +292,9 @@ impl Data {
                 }
             }
             // SAFETY: freed by `finish` only; the caller's promise.
-            Data::Device { memory, .. } => unsafe { return (*memory).unpack(offset, src, n) },
+            Data::Device { memory, .. } => unsafe {
+                return unpack_device(&*memory, offset, src, n);
+            },
         }
         Ok(())
     }
@@ -357,6 +359,27 @@ unsafe impl UserData for Data {
         // SAFETY: the caller's promises are those that the callee requires.
         unsafe { Data::unpack(self, offset, src, n) }
     }
+}
+
+/// Out of line, so that callers with host memory need no larger frame.
+#[cold]
+#[inline(never)]
+unsafe fn pack_device(memory: &DeviceData, offset: usize, dst: *mut u8, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { memory.pack(offset, dst, n) };
+}
+
+/// Out of line, so that callers with host memory need no larger frame.
+#[cold]
+#[inline(never)]
+unsafe fn unpack_device(
+    memory: &DeviceData,
+    offset: usize,
+    src: *const u8,
+    n: usize,
+) -> Result<(), ucs_status_t> {
+    // SAFETY: the caller's promise.
+    unsafe { memory.unpack(offset, src, n) }
 }
 
 /// Packs by the user's function. It may pack less than requested; the bytes that it does not write are zero.

@@ -53,11 +53,53 @@ pub unsafe fn atomic(
     rkey: *const Rkey,
     p: &Param,
 ) -> ucs_status_ptr_t {
+    // SAFETY: the caller's promises are those that the callee requires.
+    unsafe {
+        match p.is_kind_open() {
+            false => atomic_by::<false>(ep, op, buffer, count, addr, rkey, p),
+            true => atomic_open(ep, op, buffer, count, addr, rkey, p),
+        }
+    }
+}
+
+/// [`atomic_by`] where the kind of memory is open.
+///
+/// # Safety
+/// The parameters are those of `ucp_atomic_op_nbx`.
+#[cold]
+#[inline(never)]
+unsafe fn atomic_open(
+    ep: *const Endpoint,
+    op: u32,
+    buffer: *const c_void,
+    count: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    p: &Param,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's promises are those that the callee requires.
+    unsafe { atomic_by::<true>(ep, op, buffer, count, addr, rkey, p) }
+}
+
+/// `ucp_atomic_op_nbx`. `OPEN`: operands and result may be in any kind of memory; else they are the host's.
+///
+/// # Safety
+/// The parameters are those of `ucp_atomic_op_nbx`.
+#[inline(always)]
+unsafe fn atomic_by<const OPEN: bool>(
+    ep: *const Endpoint,
+    op: u32,
+    buffer: *const c_void,
+    count: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    p: &Param,
+) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, buffers and key are valid.
     unsafe {
         let reply = p.reply_buffer();
         let checked = param::open_endpoint(ep).and_then(|(worker, peer)| {
-            let amo = check(worker, op, buffer, count, addr, p, reply)?;
+            let amo = check::<OPEN>(worker, op, buffer, count, addr, p, reply)?;
             let feature = if amo.size == 4 {
                 UCP_FEATURE_AMO32
             } else {
@@ -65,18 +107,33 @@ pub unsafe fn atomic(
             };
             p.check(worker, feature as u64, NAME)?;
             let rkey = rkey.as_ref().ok_or(UCS_ERR_INVALID_PARAM)?;
-            let path = path(worker, peer, rkey, addr, amo)?;
-            let result = p.word_target(worker, NAME, reply, amo.size)?;
-            Ok((worker, peer, rkey, amo, for_result(path, &result), result))
+            Ok((
+                worker,
+                peer,
+                rkey,
+                amo,
+                path(worker, peer, rkey, addr, amo)?,
+            ))
         });
-        let (worker, peer, rkey, amo, path, result) = match checked {
+        let (worker, peer, rkey, amo, mut path) = match checked {
             Ok(ok) => ok,
             Err(status) => return status_ptr(status),
         };
         let fetch = !reply.is_null();
+        let mut result = Data::EMPTY;
+        if OPEN && fetch {
+            (result, path) = match result_memory(worker, p, reply, path, amo) {
+                Ok(ok) => ok,
+                Err(status) => return status_ptr(status),
+            };
+        }
         if let AmoPath::Mapped(local) = path {
             let old = amo::execute(local, amo);
-            let stored = result.finish(store_in(&result, old));
+            let mut stored = UCS_OK;
+            match OPEN {
+                true => stored = result.finish(store_in(&result, old)),
+                false => store(reply, old, amo.size),
+            }
             if has_failed(amo, old) {
                 worker.count_failed_swap();
             }
@@ -93,7 +150,14 @@ pub unsafe fn atomic(
             (r.notify, r.user_data) = (p.notify_send(), p.user_data());
             return param::finish(req, p, UCS_OK);
         }
-        r.data = result;
+        if OPEN {
+            r.data = result;
+        } else if fetch {
+            r.data = Data::Contig {
+                ptr: reply.cast(),
+                len: amo.size.into(),
+            };
+        }
         set_sent(r, path, addr, &head(amo, fetch), rkey);
         if !fetch && !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) && p.external().is_null() {
             return post(req);
@@ -102,11 +166,26 @@ pub unsafe fn atomic(
     }
 }
 
-/// The path of an operation whose result goes to this memory: adapters write to host memory only.
-fn for_result(path: AmoPath, result: &Data) -> AmoPath {
+/// The memory of the result, and the path to it: adapters write to host memory only.
+///
+/// # Errors
+/// Those of [`Param::target`].
+///
+/// # Safety
+/// `reply` has as many writable bytes as the operation's word.
+unsafe fn result_memory(
+    worker: &Worker,
+    p: &Param,
+    reply: *mut c_void,
+    path: AmoPath,
+    amo: AmoOp,
+) -> Result<(Data, AmoPath), ucs_status_t> {
+    let (ptr, len) = (reply.cast(), amo.size.into());
+    // SAFETY: the caller's promise.
+    let result = unsafe { p.piece(worker, NAME, ptr, len) }?;
     match (path, result) {
-        (AmoPath::Adapter(_), Data::Device { .. }) => AmoPath::Message,
-        _ => path,
+        (AmoPath::Adapter(_), Data::Device { .. }) => Ok((result, AmoPath::Message)),
+        _ => Ok((result, path)),
     }
 }
 
@@ -127,6 +206,7 @@ fn set_sent(r: &mut Request, path: AmoPath, addr: u64, head: &AmoHdr, rkey: &Rke
 ///
 /// # Errors
 /// Those of [`rma::path`].
+#[inline(always)]
 fn path(
     worker: &Worker,
     peer: &Peer,
@@ -178,7 +258,7 @@ unsafe fn post(req: *mut Request) -> ucs_status_ptr_t {
     status_ptr(UCS_OK)
 }
 
-unsafe fn check(
+unsafe fn check<const OPEN: bool>(
     worker: &Worker,
     op: u32,
     buffer: *const c_void,
@@ -205,11 +285,20 @@ unsafe fn check(
         "a swap without a reply buffer"
     } else {
         // SAFETY: the caller promises `size` bytes.
-        let operand = unsafe { p.word(worker, NAME, buffer, size) }?;
+        let word = |ptr| unsafe { p.word(worker, NAME, ptr, size) };
+        // SAFETY: the same.
+        let operand = match OPEN {
+            true => word(buffer)?,
+            false => unsafe { load(buffer, size) },
+        };
         // CSWAP: `buffer` holds the expected value, the reply buffer the new one.
         let (value, compare) = if op == u32::from(CSWAP) {
-            // SAFETY: the caller promises `size` bytes in the reply buffer.
-            (unsafe { p.word(worker, NAME, reply, size) }?, operand)
+            let value = match OPEN {
+                true => word(reply)?,
+                // SAFETY: the caller promises `size` bytes in the reply buffer.
+                false => unsafe { load(reply, size) },
+            };
+            (value, operand)
         } else {
             (operand, 0)
         };

@@ -7,9 +7,9 @@ use crate::engine::datatype::Data;
 use crate::engine::worker::Worker;
 use crate::sys::cuda::MemoryKind;
 use crate::sys::log;
-use crate::tl::amo;
 use crate::tl::cuda::{CudaContext, DeviceData, DevicePieces, Lookup};
 use std::ffi::c_void;
+use std::ptr;
 use std::sync::Arc;
 
 /// With none of these bits the buffer is host memory.
@@ -27,7 +27,7 @@ impl Param {
     ///
     /// # Safety
     /// The requirements of [`Data::for_send`].
-    #[inline]
+    #[inline(always)]
     pub unsafe fn source(
         &self,
         worker: &Worker,
@@ -35,24 +35,18 @@ impl Param {
         buffer: *const c_void,
         count: usize,
     ) -> Result<Data, ucs_status_t> {
-        // SAFETY: the caller's promise.
-        let data = unsafe { Data::for_send(buffer, count, self.datatype()) }?;
-        if self.mask & KIND_IS_OPEN == 0 {
-            return Ok(data);
+        if self.is_kind_open() {
+            let (source, first) = (buffer.cast_mut(), READ_FIRST);
+            // SAFETY: the caller's promise.
+            let memory = unsafe { self.device(worker, what, (source, count), first) }?;
+            // SAFETY: just made.
+            if let Some(device) = unsafe { memory.as_ref() } {
+                let len = device.len();
+                return Ok(Data::Device { memory, len });
+            }
         }
         // SAFETY: the caller's promise.
-        let data = unsafe { self.by_kind(worker, what, data) }?;
-        if let Data::Device { memory, len } = data
-            && len <= READ_FIRST
-        {
-            // SAFETY: made in this call; the caller's memory is valid.
-            let read = unsafe { (*memory).read_ahead() };
-            // SAFETY: made in this call, and not used after an error.
-            return read
-                .map(|()| data)
-                .inspect_err(|_| unsafe { data.drop_unused() });
-        }
-        Ok(data)
+        unsafe { Data::for_send(buffer, count, self.datatype()) }
     }
 
     /// The target of a receive, a get or another operation that writes the buffer. `what`: the function, for the log.
@@ -62,7 +56,7 @@ impl Param {
     ///
     /// # Safety
     /// The requirements of [`Data::for_recv`].
-    #[inline]
+    #[inline(always)]
     pub unsafe fn target(
         &self,
         worker: &Worker,
@@ -70,13 +64,62 @@ impl Param {
         buffer: *mut c_void,
         count: usize,
     ) -> Result<Data, ucs_status_t> {
-        // SAFETY: the caller's promise.
-        let data = unsafe { Data::for_recv(buffer, count, self.datatype()) }?;
-        if self.mask & KIND_IS_OPEN == 0 {
-            return Ok(data);
+        if self.is_kind_open() {
+            // SAFETY: the caller's promise.
+            let memory = unsafe { self.device(worker, what, (buffer, count), 0) }?;
+            // SAFETY: just made.
+            if let Some(device) = unsafe { memory.as_ref() } {
+                let len = device.len();
+                return Ok(Data::Device { memory, len });
+            }
         }
         // SAFETY: the caller's promise.
-        unsafe { self.by_kind(worker, what, data) }
+        unsafe { Data::for_recv(buffer, count, self.datatype()) }
+    }
+
+    /// The buffer as memory of a device, for [`Data::Device`]; null: the processor accesses it, or the user's functions.
+    /// Sources of up to `first` bytes are read. A pointer, so that it is returned in a register.
+    ///
+    /// # Errors
+    /// Those of [`source`](Self::source).
+    ///
+    /// # Safety
+    /// The requirements of [`source`](Self::source) or [`target`](Self::target).
+    #[cold]
+    #[inline(never)]
+    unsafe fn device(
+        &self,
+        worker: &Worker,
+        what: &str,
+        (buffer, count): (*mut c_void, usize),
+        first: usize,
+    ) -> Result<*const DeviceData, ucs_status_t> {
+        let cuda = self.driver(worker, what)?;
+        let is_generic = self.datatype() & UCP_DATATYPE_CLASS_MASK == UCP_DATATYPE_GENERIC as u64;
+        let Some(cuda) = cuda.filter(|_| !is_generic) else {
+            return Ok(ptr::null());
+        };
+        // SAFETY: the caller's promise; the layout is that of a send.
+        let data = unsafe { Data::for_send(buffer, count, self.datatype()) }?;
+        // SAFETY: the caller's data are valid until the operation completes.
+        let Data::Device { memory, len } = (unsafe { by_driver(cuda, data) }) else {
+            return Ok(ptr::null());
+        };
+        if len > first {
+            return Ok(memory);
+        }
+        // SAFETY: made in this call, and ended after an error; the caller's memory is valid.
+        unsafe {
+            let read = (*memory).read_ahead();
+            let ended = |_: &ucs_status_t| Data::Device { memory, len }.drop_unused();
+            read.map(|()| memory).inspect_err(ended)
+        }
+    }
+
+    /// Whether the buffer may be another memory than the host's.
+    #[inline(always)]
+    pub fn is_kind_open(&self) -> bool {
+        self.mask & KIND_IS_OPEN != 0
     }
 
     /// One piece of a scatter-gather list.
@@ -86,7 +129,7 @@ impl Param {
     ///
     /// # Safety
     /// `len` bytes at `ptr` are valid until the operation completes.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn piece(
         &self,
         worker: &Worker,
@@ -95,38 +138,23 @@ impl Param {
         len: usize,
     ) -> Result<Data, ucs_status_t> {
         let data = Data::Contig { ptr, len };
-        if self.mask & KIND_IS_OPEN == 0 {
+        if !self.is_kind_open() {
             return Ok(data);
         }
         // SAFETY: the caller's promise.
         unsafe { self.by_kind(worker, what, data) }
     }
 
-    /// Reads an operand of `size` bytes, 4 or 8.
+    /// Reads an operand of `size` bytes, 4 or 8, of any kind of memory.
     ///
     /// # Errors
     /// Those of [`source`](Self::source).
     ///
     /// # Safety
     /// `ptr` leads to `size` readable bytes.
-    #[inline(always)]
-    pub unsafe fn word(
-        &self,
-        worker: &Worker,
-        what: &str,
-        ptr: *const c_void,
-        size: u8,
-    ) -> Result<u64, ucs_status_t> {
-        if self.mask & KIND_IS_OPEN == 0 {
-            // SAFETY: the caller's promise.
-            return Ok(unsafe { amo::load(ptr.cast(), size) });
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.word_by_kind(worker, what, ptr, size) }
-    }
-
+    #[cold]
     #[inline(never)]
-    unsafe fn word_by_kind(
+    pub unsafe fn word(
         &self,
         worker: &Worker,
         what: &str,
@@ -146,50 +174,19 @@ impl Param {
         }
     }
 
-    /// The memory for a result of `size` bytes, 4 or 8; empty if `ptr` is null.
+    /// The driver that knows the kind of the buffer's memory. `None`: it is the host's.
     ///
     /// # Errors
-    /// Those of [`target`](Self::target).
-    ///
-    /// # Safety
-    /// `ptr` is null or leads to `size` bytes, writable until the operation completes.
-    #[inline(always)]
-    pub unsafe fn word_target(
+    /// `UCS_ERR_UNSUPPORTED` for memory that this library cannot access.
+    fn driver<'a>(
         &self,
-        worker: &Worker,
+        worker: &'a Worker,
         what: &str,
-        ptr: *mut c_void,
-        size: u8,
-    ) -> Result<Data, ucs_status_t> {
-        if ptr.is_null() {
-            return Ok(Data::EMPTY);
-        }
-        let data = Data::Contig {
-            ptr: ptr.cast(),
-            len: size.into(),
-        };
-        if self.mask & KIND_IS_OPEN == 0 {
-            return Ok(data);
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.by_kind(worker, what, data) }
-    }
-
-    /// The data by the kind of their memory.
-    #[inline(never)]
-    unsafe fn by_kind(
-        &self,
-        worker: &Worker,
-        what: &str,
-        data: Data,
-    ) -> Result<Data, ucs_status_t> {
+    ) -> Result<Option<&'a Arc<CudaContext>>, ucs_status_t> {
         match worker.ctx.memory_access(self.memory_type()) {
-            MemoryAccess::Processor => Ok(data),
-            // SAFETY: the caller's data are valid until the operation completes.
-            MemoryAccess::AskDriver(cuda) => Ok(unsafe { by_driver(cuda, data) }),
+            MemoryAccess::Processor => Ok(None),
+            MemoryAccess::AskDriver(cuda) => Ok(Some(cuda)),
             MemoryAccess::None => {
-                // SAFETY: not used any more.
-                unsafe { data.drop_unused() };
                 log::error!(
                     "{what}: no transport for memory of type {}, only for {}",
                     self.memory_type(),
@@ -198,6 +195,28 @@ impl Param {
                 Err(UCS_ERR_UNSUPPORTED)
             }
         }
+    }
+
+    /// Contiguous memory, whose kind is open.
+    ///
+    /// # Errors
+    /// Those of [`driver`](Self::driver).
+    ///
+    /// # Safety
+    /// The memory is valid until the operation completes.
+    #[cold]
+    #[inline(never)]
+    unsafe fn by_kind(
+        &self,
+        worker: &Worker,
+        what: &str,
+        data: Data,
+    ) -> Result<Data, ucs_status_t> {
+        Ok(match self.driver(worker, what)? {
+            // SAFETY: the caller's promise.
+            Some(cuda) => unsafe { by_driver(cuda, data) },
+            None => data,
+        })
     }
 }
 

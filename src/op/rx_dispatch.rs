@@ -417,11 +417,13 @@ unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &Message, value: u64) {
     if is_amo && let Some(req) = req_lookup::take(worker, peer, m.imm) {
         // SAFETY: the request was removed from the table: this thread owns it.
         unsafe {
-            let status = match status {
-                UCS_OK => amo::store_in(&(*req).data, value),
-                status => status,
-            };
-            completion::complete(req, status);
+            let mut ended = status;
+            if let (UCS_OK, Some(reply)) = (status, (*req).data.as_contig()) {
+                amo::store(reply.cast(), value, (*req).data.len() as u8);
+            } else if status == UCS_OK {
+                ended = amo::store_in(&(*req).data, value);
+            }
+            completion::complete(req, ended);
         }
     }
     answers::answered(peer);

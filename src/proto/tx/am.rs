@@ -7,6 +7,7 @@ use crate::engine::request::{Request, TxPayload};
 use crate::proto::select::message::{is_zcopy, longest_by_socket};
 use crate::tl::Lane;
 use crate::tl::contract::{LaneError, LaneOps, RecordHdr, ZcopyResult};
+use crate::tl::cuda::DeviceData;
 use crate::tl::with_sender;
 use crate::wire::header::{ASKED, DataHdr, FragmentHdr, Kind};
 
@@ -135,11 +136,11 @@ unsafe fn send_parts<L: LaneOps>(
             return Ok(true);
         }
         // SAFETY: the user's memory is valid until the request completes; a request that is cancelled is settled first.
-        let n = match unsafe { send_part(lane, r, total - offset) }? {
-            PartResult::Sent(n) => n,
-            PartResult::NoRoom => return Ok(false),
-            // SAFETY: the message has no data.
-            PartResult::Unreadable => return unsafe { end_unreadable(lane, r) },
+        let n = match unsafe { send_part(lane, r, total - offset) } {
+            Ok(Some(n)) => n,
+            Ok(None) => return Ok(false),
+            Err(LaneError::Unreadable) => return end_unreadable(lane, r),
+            Err(error) => return Err(error),
         };
         if r.msg.raw_kind() == PUT {
             peer.rma.add_sent();
@@ -151,13 +152,18 @@ unsafe fn send_parts<L: LaneOps>(
     }
 }
 
-/// Result of sending a part of a message.
-enum PartResult {
-    /// So many bytes of data.
-    Sent(usize),
-    NoRoom,
-    /// A device cannot read the data.
-    Unreadable,
+/// Waits until a device has read `n` bytes of a source.
+///
+/// # Errors
+/// `Unreadable`: it cannot.
+///
+/// # Safety
+/// The range is inside the data, which are the user's.
+#[cold]
+#[inline(never)]
+unsafe fn wait_for(memory: &DeviceData, offset: usize, n: usize) -> Result<(), LaneError> {
+    // SAFETY: the caller's promise.
+    unsafe { memory.wait_for(offset, n) }.map_err(|_| LaneError::Unreadable)
 }
 
 /// Ends a message whose data a device cannot read: the peer learns that the rest does not come. The request completes
@@ -166,7 +172,8 @@ enum PartResult {
 /// # Errors
 /// `Unreadable` of a message for which there is no such notice: the connection has to end.
 #[cold]
-unsafe fn end_unreadable<L: LaneOps>(lane: &mut L, r: &mut Request) -> Result<bool, LaneError> {
+#[inline(never)]
+fn end_unreadable<L: LaneOps>(lane: &mut L, r: &mut Request) -> Result<bool, LaneError> {
     match r.msg.kind() {
         Some(Kind::Data) => r.msg.set(Kind::RndvCancel, ASKED, r.msg.imm, &[]),
         Some(Kind::GetRep) => {
@@ -183,7 +190,7 @@ unsafe fn end_unreadable<L: LaneOps>(lane: &mut L, r: &mut Request) -> Result<bo
 }
 
 /// Sends the part at the request's offset, of `left` bytes at most: long contiguous data from user memory where the
-/// lane can.
+/// lane can. Returns its bytes of data, if there was room.
 ///
 /// # Safety
 /// The data and tail of the request are readable, the data until its record is not midway any more.
@@ -191,31 +198,33 @@ unsafe fn send_part<L: LaneOps>(
     lane: &mut L,
     r: &Request,
     left: usize,
-) -> Result<PartResult, LaneError> {
+) -> Result<Option<usize>, LaneError> {
     if let Some(data) = zcopy_data(r, left) {
         // SAFETY: the caller's promise; the offset is inside the data.
         let (result, n) = unsafe { send_part_zcopy(lane, r, data.add(r.offset as usize), left) };
         match result {
-            ZcopyResult::Sent => return Ok(PartResult::Sent(n)),
-            ZcopyResult::NoRoom => return Ok(PartResult::NoRoom),
+            ZcopyResult::Sent => return Ok(Some(n)),
+            ZcopyResult::NoRoom => return Ok(None),
             ZcopyResult::Unsupported => {}
         }
     }
     // Packing functions are called in order, once for each byte: not before there is room.
     if !lane.has_room(L::MAX_PART + FragmentHdr::SIZE + r.msg.tail_len())? {
-        return Ok(PartResult::NoRoom);
+        return Ok(None);
+    }
+    if let Data::Device { memory, .. } = r.data {
+        // SAFETY: freed when the request completes; the range is inside the data.
+        unsafe { wait_for(&*memory, r.offset as usize, L::MAX_PART.min(left)) }?;
     }
     // SAFETY: the range is inside the data.
-    let Some(part) = (unsafe { Fragment::next_part(r, L::MAX_PART.min(left)) }) else {
-        return Ok(PartResult::Unreadable);
-    };
+    let part = unsafe { Fragment::next_part(r, L::MAX_PART.min(left)) };
     let sent = lane.am_bcopy(record_hdr(r, part.imm), part.len(), |dst| {
         // SAFETY: the record has room for the part.
         unsafe { part.write(r, dst) }
     })?;
     // Packed data cannot be packed again: a refusal is an error.
     taken::<L>(sent)?;
-    Ok(PartResult::Sent(part.data_len))
+    Ok(Some(part.data_len))
 }
 
 /// Sends the part of a request that begins at `data`, of `left` bytes at most, from user memory. Returns its bytes.
@@ -276,28 +285,14 @@ struct Fragment {
 }
 
 impl Fragment {
-    /// The next part of a request's data, at most `max` bytes. `None`: a device cannot read it.
+    /// The next part of a request's data, at most `max` bytes.
     ///
     /// # Safety
     /// The request's data are readable, and `max` bytes are left.
-    unsafe fn next_part(r: &Request, max: usize) -> Option<Fragment> {
-        match r.data {
-            Data::Contig { .. } | Data::Iov { .. } => {}
-            // SAFETY: the caller's promise.
-            Data::Generic { .. } => return Some(unsafe { Self::next_generic(r, max) }),
-            // SAFETY: freed when the request completes; the caller's promise.
-            Data::Device { memory, .. } => unsafe {
-                (*memory).wait_for(r.offset as usize, max).ok()?;
-            },
-        }
-        Some(Self::of(r, max, Vec::new()))
-    }
-
-    /// [`next_part`](Self::next_part) of a generic datatype.
-    ///
-    /// # Safety
-    /// The same.
-    unsafe fn next_generic(r: &Request, max: usize) -> Fragment {
+    unsafe fn next_part(r: &Request, max: usize) -> Fragment {
+        let Data::Generic { .. } = r.data else {
+            return Self::of(r, max, Vec::new());
+        };
         let mut packed = vec![0; max];
         // SAFETY: the buffer has room for `max`.
         let len = unsafe {

@@ -118,6 +118,11 @@ impl DeviceData {
         }
     }
 
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     /// Begins to read the first bytes, and waits for them if they are all that there are.
     ///
     /// # Errors
