@@ -1,7 +1,7 @@
 //! Host memory that devices copy from and to without another copy in between.
 
 use super::Cuda;
-use super::driver::MEM_HOST_REGISTER_PORTABLE;
+use super::driver::{CuContext, MEM_HOST_REGISTER_PORTABLE};
 use crate::sys::mapping::Mapping;
 use rustix::mm::MapFlags;
 use std::io;
@@ -10,16 +10,24 @@ use std::io;
 pub struct Pinned {
     cuda: &'static Cuda,
     memory: Mapping,
-    is_registered: bool,
+    /// The context in which the driver has pinned it, if it could.
+    pinned_in: Option<CuContext>,
 }
+
+// SAFETY: the context is a handle of the driver, which belongs to the process.
+unsafe impl Send for Pinned {}
 
 impl Pinned {
     /// Maps `len` bytes, whole pages, and pins them for all devices. Where the driver cannot pin more, the memory is
-    /// usable all the same. A context is current.
+    /// usable all the same. `ctx` is current.
     ///
     /// # Errors
     /// Those of mmap(2).
-    pub fn new(cuda: &'static Cuda, len: usize) -> io::Result<Pinned> {
+    pub fn new(
+        cuda: &'static Cuda,
+        ctx: CuContext,
+        len: usize,
+    ) -> io::Result<Pinned> {
         // SAFETY: a new mapping, at no fixed address.
         let memory = unsafe { Mapping::anonymous(len, MapFlags::PRIVATE, None) }?;
         // SAFETY: memory of this process, unregistered before it is unmapped.
@@ -33,7 +41,7 @@ impl Pinned {
         Ok(Pinned {
             cuda,
             memory,
-            is_registered: registered == 0,
+            pinned_in: (registered == 0).then_some(ctx),
         })
     }
 
@@ -50,11 +58,12 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        if self.is_registered {
-            // SAFETY: registered in `new`. Without a current context, or after the end of the driver, an error: the
-            // registration has ended then, or ends with the process.
-            let _ =
-                unsafe { (self.cuda.functions().mem_host_unregister)(self.memory.ptr().cast()) };
-        }
+        // A context that is gone has ended the registration.
+        let Some(_current) = self.pinned_in.and_then(|ctx| self.cuda.enter(ctx).ok()) else {
+            return;
+        };
+        // SAFETY: registered in `new`, and nothing copies from or to it any more. After the end of the driver an error:
+        // the registration has ended then.
+        let _ = unsafe { (self.cuda.functions().mem_host_unregister)(self.memory.ptr().cast()) };
     }
 }

@@ -114,13 +114,13 @@ impl CudaContext {
         track.destroy(self.cuda);
     }
 
-    /// A pinned buffer. A context is current.
+    /// A pinned buffer. `ctx` is current.
     ///
     /// # Errors
     /// Those of mmap(2).
-    pub(super) fn buffer(&self) -> io::Result<Pinned> {
+    pub(super) fn buffer(&self, ctx: CuContext) -> io::Result<Pinned> {
         let kept = self.idle.lock().buffers.pop();
-        kept.map_or_else(|| Pinned::new(self.cuda, FRAGMENT), Ok)
+        kept.map_or_else(|| Pinned::new(self.cuda, ctx, FRAGMENT), Ok)
     }
 
     /// Keeps a buffer for later operations. No copy uses it.
@@ -167,11 +167,8 @@ impl Drop for CudaContext {
         for track in idle.tracks.drain().flat_map(|(_, tracks)| tracks) {
             track.destroy(self.cuda);
         }
-        // Unpinning needs a context.
-        let current = (idle.primaries.values().next())
-            .and_then(|&ctx| self.cuda.enter(std::ptr::without_provenance_mut(ctx)).ok());
+        // Before the contexts in which they are pinned.
         idle.buffers.clear();
-        drop(current);
         for (device, _) in idle.primaries.drain() {
             self.cuda.release_primary(device);
         }

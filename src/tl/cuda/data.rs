@@ -387,7 +387,7 @@ impl State {
     fn buffer(&mut self, data: &DeviceData) -> Result<Pinned, Failure> {
         let ctx = self.shared.context_of(&data.memory)?;
         let _current = self.shared.cuda.enter(ctx)?;
-        self.shared.buffer().map_err(|_| Failure::Memory)
+        self.shared.buffer(ctx).map_err(|_| Failure::Memory)
     }
 
     /// Copies a fragment from or to its place: what the processor reaches at once, the rest until the marks are passed.
