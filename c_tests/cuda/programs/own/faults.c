@@ -90,7 +90,9 @@ static void source_fails(bed_t *bed, size_t length, const char *fault)
         if (UCS_PTR_IS_PTR(received) && ucp_request_check_status(received) == UCS_INPROGRESS) {
             ucp_request_cancel(bed->b->worker, received);
         }
-        bed_wait(bed, received);
+        status = bed_wait(bed, received);
+        want(bed->b, status != UCS_OK, "source of %zu, %s: the receive ends with %s", length, fault,
+             status_name(status));
     }
     bed_sync(bed);
     area_free(&source);

@@ -60,9 +60,6 @@ static void script(bed_t *bed)
             access_memory(bed, verb, &mine, remote, rkey, lengths[i], 0, "the initiator's copy fails");
             gpu_fault("fail_nth=0");
             access_memory(bed, verb, &mine, remote, rkey, lengths[i], 1, "afterwards");
-            if (verb == GET) {
-                continue;
-            }
             if (bed->b != NULL) {
                 gpu_fault("fail_nth=1,fail_code=2");
             }
