@@ -1,6 +1,6 @@
 /*
- * Atomic operations on words in all kinds of memory, with operand and result in all kinds of memory. UCX 1.22 has none
- * on memory of a device.
+ * Atomic operations on words in all kinds of memory, with operand and result in all kinds of memory. UCX 1.22
+ * crashes at the owner of a device's word.
  */
 #include "gpu.h"
 

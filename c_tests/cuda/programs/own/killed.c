@@ -1,4 +1,7 @@
-/* The sender of 50 MB from a device is killed under way: the receiver's request and endpoint fail, and it goes on. */
+/*
+ * The sender of 50 MB from a device is killed in the middle: the receiver's request and endpoint fail, and the receiver
+ * goes on.
+ */
 #define _GNU_SOURCE
 #include "gpu.h"
 

@@ -13,10 +13,12 @@ static void access_memory(bed_t *bed, verb_t verb, const area_t *mine, uint64_t 
     ucp_request_param_t none = {.op_attr_mask = 0};
 
     if (bed->a != NULL) {
-        ucs_status_t status = bed_wait(bed, verb == PUT ? ucp_put_nbx(bed->a->ep, mine->memory, length, remote, rkey, &none)
-                                                        : ucp_get_nbx(bed->a->ep, mine->memory, length, remote, rkey, &none));
-        ucs_status_t flushed = bed_wait(bed, ucp_ep_flush_nbx(bed->a->ep, &none));
-        int          worked  = status == UCS_OK && flushed == UCS_OK;
+        ucp_ep_h         ep  = bed->a->ep;
+        ucs_status_ptr_t end = verb == PUT ? ucp_put_nbx(ep, mine->memory, length, remote, rkey, &none) :
+                                             ucp_get_nbx(ep, mine->memory, length, remote, rkey, &none);
+        ucs_status_t     status  = bed_wait(bed, end);
+        ucs_status_t     flushed = bed_wait(bed, ucp_ep_flush_nbx(bed->a->ep, &none));
+        int              worked  = status == UCS_OK && flushed == UCS_OK;
         want(bed->a, may_work ? worked : !worked, "%s %zu, %s: %s, flush %s", verb == PUT ? "put" : "get", length, what,
              status_name(status), status_name(flushed));
     }
