@@ -32,6 +32,7 @@ static void script(bed_t *bed)
 
     gpu_open();
     bed_open(bed, &params);
+    want(bed->a != NULL ? bed->a : bed->b, logged("is not available") == 0, "no warning that CUDA is not available");
     for (int i = 0; i < 2; i++) {
         area_t source = area_make(bed->a, HOST, lengths[i]), target = area_make(bed->b, GPU1, lengths[i]);
 
