@@ -1,4 +1,4 @@
-/* Memory that is freed, and whose address another kind of memory is given; memory that is freed under way. */
+/* Memory that is freed, and whose address another kind of memory is given; memory that is freed too early. */
 #include "gpu.h"
 
 #define LENGTH 300000
@@ -48,7 +48,7 @@ static void freed_under_way(bed_t *bed)
         bed_wait(bed, ucp_tag_send_nbx(bed->a->ep, source.memory, LENGTH, 1, &param));
     } else {
         ucs_status_t status = bed_wait(bed, received);
-        want(bed->b, status == UCS_ERR_IO_ERROR, "a target that is freed under way: %s", status_name(status));
+        want(bed->b, status == UCS_ERR_IO_ERROR, "a target that is freed too early: %s", status_name(status));
     }
     bed_sync(bed);
     area_free(&source);
