@@ -23,11 +23,7 @@ impl Pinned {
     ///
     /// # Errors
     /// Those of mmap(2).
-    pub fn new(
-        cuda: &'static Cuda,
-        ctx: CuContext,
-        len: usize,
-    ) -> io::Result<Pinned> {
+    pub fn new(cuda: &'static Cuda, ctx: CuContext, len: usize) -> io::Result<Pinned> {
         // SAFETY: a new mapping, at no fixed address.
         let memory = unsafe { Mapping::anonymous(len, MapFlags::PRIVATE, None) }?;
         // SAFETY: memory of this process, unregistered before it is unmapped.
