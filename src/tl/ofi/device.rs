@@ -113,9 +113,11 @@ impl OfiDevice {
         self.tx().msg_order & self.rx().msg_order & order != 0
     }
 
-    /// Whether its endpoints receive several messages into one buffer.
+    /// Whether its endpoints receive several messages into one buffer, and release it behind the last write into it.
     pub fn has_multi_recv(&self) -> bool {
-        self.attributes().caps & self.rx().caps & u64::from(FI_MULTI_RECV) != 0
+        let caps = self.attributes().caps & self.rx().caps;
+        caps & u64::from(FI_MULTI_RECV) != 0
+            && !releases_early(self.ep().protocol, self.core_provider())
     }
 
     /// Whether its endpoints access memory of peers, and peers that of this process.
@@ -258,6 +260,16 @@ pub fn core_provider(name: &str) -> &str {
     let mut parts = name.split(';');
     let is_core = |part: &&str| !part.starts_with("ofi_");
     parts.find(is_core).unwrap_or(name)
+}
+
+/// Whether a provider reports that a buffer of several messages is released (`FI_MULTI_RECV`) while it still writes a
+/// message into it: posted again, the buffer gets messages that are written over one another.
+///
+/// `ofi_rxm` fetches long messages (more than 16 KiB) later, and releases the buffer with a short one behind them
+/// (libfabric 1.17; `c_tests/ofi/late_rendezvous.c`). `tcp` without it (`net` in 1.17) releases it with the message
+/// that has the last place, whatever other connections still write (before libfabric 1.20; its pull request 9420).
+fn releases_early(protocol: u32, core_provider: &str) -> bool {
+    matches!(protocol, FI_PROTO_RXM | FI_PROTO_RXM_TCP) || matches!(core_provider, "tcp" | "net")
 }
 
 /// All devices of this host, as the providers prefer them. They are found once: the providers that libfabric loads take
