@@ -4,6 +4,7 @@ use crate::ctypes::*;
 use crate::options::{OpFlag, Options, RndvScheme, Size};
 use crate::sys::log;
 use crate::tl::cm_conn::CmTransport;
+use crate::tl::resources::{MemoryUse, ResourceQuery};
 use crate::tl::{resource, resources, transport_names};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -217,14 +218,42 @@ pub fn warn_of_transports(options: &Options, absent: impl Fn(&str) -> bool) {
     }
     let here: Vec<_> = transports().filter(|tl| !absent(tl)).collect();
     let unknown = options.tls.unknown(&here);
-    let (names, here) = (unknown.join("','"), here.join(", "));
+    if unknown.is_empty() {
+        return;
+    }
+    // Those with a device that the other options allow.
+    let mut every = options.clone();
+    let here = match every.set("TLS", "all") {
+        Ok(()) => usable(&every).join(", "),
+        Err(_) => here.join(", "),
+    };
+    let names = unknown.join("','");
     match unknown.len() {
-        0 => {}
         1 => log::warn!("transport '{names}' is not available, please use one or more of: {here}"),
         _ => {
             log::warn!("transports '{names}' are not available, please use one or more of: {here}")
         }
     }
+}
+
+/// The transports of these options that have a device on this host, preferred first.
+fn usable(options: &Options) -> Vec<&'static str> {
+    let query = ResourceQuery {
+        options,
+        max_eager: 0,
+        longest: &|_, _| String::new(),
+        adapters: Vec::new(),
+    };
+    let memory = MemoryUse {
+        loopback: true,
+        shm: true,
+        cma: true,
+    };
+    let mut names: Vec<_> = (resources::all(query, memory).iter())
+        .map(|resource| resource.transport)
+        .collect();
+    names.dedup();
+    names
 }
 
 fn extra_flags(options: &Options) -> u32 {
