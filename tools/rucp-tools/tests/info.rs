@@ -1,6 +1,7 @@
 //! rucp_info shows the environment's configuration: excluded transports are not shown, and so on.
 
 use serde_json::Value;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
 fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
@@ -42,6 +43,29 @@ fn devices_without_what_is_excluded() {
             .iter()
             .any(|tl| ["posix", "sysv", "cma"].contains(&tl.as_str()))
     );
+}
+
+/// ucx_info prints nothing of the transport and returns 0.
+#[test]
+fn an_unknown_transport_is_an_error() {
+    let output = run(&["-d", "-t", "nonsense"], &[("UCX_TLS", "self,sm")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "rucp_info: no transport 'nonsense' can be used here; those that can: self, posix, sysv, cma\n"
+    );
+    let known = run(&["-d", "-t", "posix"], &[("UCX_TLS", "self,sm")]);
+    assert!(known.status.success() && !known.stdout.is_empty());
+}
+
+#[test]
+fn the_library_is_where_the_program_is() {
+    let program = std::fs::canonicalize(env!("CARGO_BIN_EXE_rucp_info")).unwrap();
+    let output = Command::new(&program).arg0("a name").arg("-v").output();
+    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    let path = format!("# Library path: {} (this program", program.display());
+    assert!(text.contains(&path), "{text}");
 }
 
 #[test]

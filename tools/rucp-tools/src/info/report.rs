@@ -10,13 +10,14 @@ use ucp::proto::resources;
 use ucp::sys::host;
 use ucp::tl::Resource;
 
-/// Version and path.
+/// Version, and the program: it contains the library, and loads no libucp.so.0.
 pub fn library() -> Part {
     let version = format!("{}.{}.{}", VERSION.0, VERSION.1, VERSION.2);
-    let path = host::library_path();
+    let path = std::env::current_exe().map_or_else(|_| "?".into(), |p| p.display().to_string());
     Part {
         text: format!(
-            "# Library version: {version} (rucp {RUCP_VERSION})\n# Library path: {path}\n\
+            "# Library version: {version} (rucp {RUCP_VERSION})\n\
+             # Library path: {path} (this program contains the library and loads no libucp.so.0)\n\
              # API headers version: 1.22.0\n"
         ),
         json: json!({
@@ -97,6 +98,14 @@ pub fn devices(transport: Option<&str>) -> Result<Part, String> {
         return Err(format!("no transport: {:?}", policy::none_usable(&options)));
     }
     if let Some(wanted) = transport {
+        let mut names: Vec<&str> = found.iter().map(|resource| resource.transport).collect();
+        names.dedup();
+        if !names.contains(&wanted) {
+            let names = names.join(", ");
+            return Err(format!(
+                "no transport '{wanted}' can be used here; those that can: {names}"
+            ));
+        }
         found.retain(|resource| resource.transport == wanted);
     }
     Ok(Part {
