@@ -178,7 +178,10 @@ fn counts_of_a_live_worker_and_pages_of_liars() {
 
     let rates = top(&["-n", "2", "-d", "0.05", "--json"]);
     assert_eq!(rates.lines().count(), 2);
-    assert!(top(&["--once"]).contains("short"));
+    let once = top(&["--once"]);
+    assert!(once.contains("short") && !once.contains("/s"), "{once}");
+    let twice = top(&["-n", "2", "-d", "0.05"]);
+    assert!(twice.contains("messages/s"), "{twice}");
     let sent = "rucp_sent_bytes_total{";
     for exported in [metrics_of_a_file(), metrics_over_http()] {
         let mut sent = exported.lines().filter(|line| line.starts_with(sent));
@@ -306,4 +309,28 @@ fn a_terminal_is_needed_for_the_screen() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn an_error_names_what_cannot_be_opened() {
+    let failed = |target: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_rucp_top"))
+            .args(["--once", "--prometheus", target])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = failed("/nonexistent/x.prom");
+    assert!(
+        said.starts_with("rucp_top: /nonexistent/x.prom: "),
+        "{said}"
+    );
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let said = failed(&address);
+    assert!(
+        said.starts_with(&format!("rucp_top: {address}: ")),
+        "{said}"
+    );
 }

@@ -13,8 +13,8 @@ pub fn no_worker(pid: Option<u32>) -> String {
     }
 }
 
-/// Rows as text, totals and rates per protocol that was used.
-pub fn text(rows: &[WorkerRow]) -> String {
+/// Rows as text, totals per protocol that was used, and their rates if `rates`.
+pub fn text(rows: &[WorkerRow], rates: bool) -> String {
     let mut out = String::new();
     for worker in rows {
         // Writing to a string cannot fail.
@@ -41,13 +41,13 @@ pub fn text(rows: &[WorkerRow]) -> String {
             );
             peer.lanes
                 .iter()
-                .for_each(|lane| write_lane(&mut out, lane));
+                .for_each(|lane| write_lane(&mut out, lane, rates));
         }
     }
     out
 }
 
-fn write_lane(out: &mut String, lane: &LaneRow) {
+fn write_lane(out: &mut String, lane: &LaneRow, rates: bool) {
     let name = match lane.lane.as_str() {
         "" => "not sent to",
         name => name,
@@ -56,19 +56,27 @@ fn write_lane(out: &mut String, lane: &LaneRow) {
     let named = PROTOCOLS.iter().zip(&lane.sent);
     let used = named.filter(|(_, flow)| flow.total.messages > 0);
     for (protocol, flow) in used {
-        write_flow(out, protocol, flow);
+        write_flow(out, protocol, flow, rates);
     }
     if let Some(received) = &lane.received {
-        write_flow(out, "received", received);
+        write_flow(out, "received", received, rates);
     }
 }
 
-fn write_flow(out: &mut String, what: &str, flow: &Traffic) {
-    let _ = writeln!(
+fn write_flow(out: &mut String, what: &str, flow: &Traffic, rates: bool) {
+    let _ = write!(
         out,
-        "      {what:<10} {:>14} messages {:>18} bytes {:>14.0} messages/s {:>16.0} bytes/s",
-        flow.total.messages, flow.total.bytes, flow.messages_per_s, flow.bytes_per_s,
+        "      {what:<10} {:>14} messages {:>18} bytes",
+        flow.total.messages, flow.total.bytes,
     );
+    if rates {
+        let _ = write!(
+            out,
+            " {:>14.0} messages/s {:>16.0} bytes/s",
+            flow.messages_per_s, flow.bytes_per_s,
+        );
+    }
+    out.push('\n');
 }
 
 /// The name of a peer.
@@ -80,12 +88,12 @@ pub fn peer_name(peer: &PeerRow) -> String {
     }
 }
 
-/// Rows as JSON: an array of workers.
-pub fn json(rows: &[WorkerRow]) -> Value {
-    rows.iter().map(worker_json).collect()
+/// Rows as JSON: an array of workers. Rates are null unless `rates`.
+pub fn json(rows: &[WorkerRow], rates: bool) -> Value {
+    rows.iter().map(|row| worker_json(row, rates)).collect()
 }
 
-fn worker_json(worker: &WorkerRow) -> Value {
+fn worker_json(worker: &WorkerRow, rates: bool) -> Value {
     json!({
         "pid": worker.pid,
         "command": worker.command,
@@ -96,11 +104,11 @@ fn worker_json(worker: &WorkerRow) -> Value {
         "pending": worker.pending,
         "unexpected": worker.unexpected,
         "unexpected_total": worker.unexpected_total,
-        "peers": worker.peers.iter().map(peer_json).collect::<Value>(),
+        "peers": worker.peers.iter().map(|peer| peer_json(peer, rates)).collect::<Value>(),
     })
 }
 
-fn peer_json(peer: &PeerRow) -> Value {
+fn peer_json(peer: &PeerRow, rates: bool) -> Value {
     json!({
         "rest": peer.is_rest,
         "uid": format!("{:#x}", peer.uid),
@@ -108,29 +116,29 @@ fn peer_json(peer: &PeerRow) -> Value {
         "failed": peer.failed,
         "endpoints": peer.endpoints,
         "pending": peer.pending,
-        "lanes": peer.lanes.iter().map(lane_json).collect::<Value>(),
+        "lanes": peer.lanes.iter().map(|lane| lane_json(lane, rates)).collect::<Value>(),
     })
 }
 
-fn lane_json(lane: &LaneRow) -> Value {
+fn lane_json(lane: &LaneRow, rates: bool) -> Value {
     let sent: serde_json::Map<String, Value> = PROTOCOLS
         .iter()
         .zip(&lane.sent)
-        .map(|(name, flow)| ((*name).to_owned(), flow_json(flow)))
+        .map(|(name, flow)| ((*name).to_owned(), flow_json(flow, rates)))
         .collect();
     json!({
         "lane": lane.lane,
         "sent": sent,
-        "received": lane.received.as_ref().map(flow_json),
+        "received": lane.received.as_ref().map(|flow| flow_json(flow, rates)),
     })
 }
 
-fn flow_json(flow: &Traffic) -> Value {
+fn flow_json(flow: &Traffic, rates: bool) -> Value {
     json!({
         "messages": flow.total.messages,
         "bytes": flow.total.bytes,
-        "messages_per_s": flow.messages_per_s,
-        "bytes_per_s": flow.bytes_per_s,
+        "messages_per_s": rates.then_some(flow.messages_per_s),
+        "bytes_per_s": rates.then_some(flow.bytes_per_s),
     })
 }
 

@@ -119,10 +119,12 @@ fn print_samples(arguments: &Arguments, delay: Duration) -> io::Result<()> {
         }
         let now = Sample::take(arguments.pid);
         let rows = rows::rows(before.as_ref(), &now, arguments.sort);
+        // There is no rate without a sample before.
+        let rates = before.is_some();
         if arguments.json {
-            writeln!(out, "{}", batch::json(&rows))?;
+            writeln!(out, "{}", batch::json(&rows, rates))?;
         } else {
-            write!(out, "{}", batch::text(&rows))?;
+            write!(out, "{}", batch::text(&rows, rates))?;
         }
         out.flush()?;
         // Scripts detect it by the empty sample.
@@ -135,7 +137,8 @@ fn print_samples(arguments: &Arguments, delay: Duration) -> io::Result<()> {
 }
 
 fn show(arguments: &Arguments, delay: Duration) -> io::Result<()> {
-    let mut terminal = ratatui::try_init()?;
+    let mut terminal = ratatui::try_init()
+        .map_err(|e| io::Error::new(e.kind(), format!("the terminal cannot be used: {e}")))?;
     let mut view = View::new(arguments.pid, delay, arguments.sort);
     let done = screen::run(&mut terminal, &mut view);
     ratatui::restore();

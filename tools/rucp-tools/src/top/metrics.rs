@@ -39,9 +39,11 @@ impl Target {
     /// The address cannot be listened at, the file not be written.
     pub fn export(&self, pid: Option<u32>, delay: Duration, once: bool) -> io::Result<()> {
         match self {
-            Self::Address(address) => serve(*address, pid, once),
+            Self::Address(address) => {
+                serve(*address, pid, once).map_err(|e| named(&address.to_string(), e))
+            }
             Self::File(file) => loop {
-                replace(file, &sampled(pid)?)?;
+                replace(file, &sampled(pid)?).map_err(|e| named(&file.display().to_string(), e))?;
                 if once {
                     return Ok(());
                 }
@@ -49,6 +51,11 @@ impl Target {
             },
         }
     }
+}
+
+/// The error with the name of the file or the address that it is about.
+fn named(what: &str, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
 /// The metrics of a new sample.
