@@ -130,6 +130,53 @@ fn child_connecting() {
     );
 }
 
+fn child_files() {
+    let error = Options::read(None).unwrap_err().to_string();
+    assert!(
+        error.starts_with("./ucx.conf:2: Invalid value for NUM_EPS: 'many'. Expected: "),
+        "{error}"
+    );
+    let mut options = Options::read_lenient();
+    assert_eq!(
+        options.remarks()[..2],
+        [
+            "./ucx.conf:1: 'rubbish' is neither UCX_NAME=value nor [section]",
+            "./ucx.conf:3: no option is called UCX_NUM_EP",
+        ]
+    );
+    assert!(options.remarks()[2].starts_with("./ucx.conf:2: Invalid value for NUM_EPS"));
+    assert_eq!(options.remarks().len(), 3);
+    let refused = options.check_worker().unwrap_err().to_string();
+    assert!(
+        refused.starts_with("./ucx.conf:5: UCX_TCP_PORT_RANGE is '5-2': "),
+        "{refused}"
+    );
+    // A call has no file.
+    options.modify("TCP_PORT_RANGE", "6-2").unwrap();
+    let refused = options.check_worker().unwrap_err().to_string();
+    assert!(
+        refused.starts_with("UCX_TCP_PORT_RANGE is '6-2': "),
+        "{refused}"
+    );
+}
+
+fn child_doubted() {
+    let mut options = Options::read(None).unwrap();
+    assert_eq!(
+        options.remarks(),
+        [
+            "./ucx.conf:1: UCX_MAX_RNDV_RAILS is '0': a message takes one rail at least",
+            "UCX_RNDV_THRESH is '-5': it is read as intra:inf,inter:inf",
+        ]
+    );
+    options.modify("RNDV_THRESH", "8k").unwrap();
+    options.modify("MAX_RNDV_RAILS", "1.5").unwrap();
+    assert_eq!(
+        options.remarks(),
+        ["UCX_MAX_RNDV_RAILS is '1.5': it is read as 1"]
+    );
+}
+
 fn child_unused() {
     let unused = unused_env_vars();
     let names: Vec<&str> = unused.iter().map(|(name, _)| name.as_str()).collect();
@@ -159,6 +206,8 @@ fn child() {
         "transports" => child_transports(),
         "connecting" => child_connecting(),
         "unused" => child_unused(),
+        "files" => child_files(),
+        "doubted" => child_doubted(),
         "silenced" => assert_eq!(unused_report(&Options::read(None).unwrap()), None),
         case => panic!("no case {case}"),
     }
@@ -236,6 +285,18 @@ fn wrong_values_fail_or_are_passed_over() {
     run("reported", "", &[("UCX_LOG_LEVEL", "loud")]);
     run("transports", "", &[("UCX_TCP_NODELAY", "bogus")]);
     run("connecting", "", &[("UCX_CM_REUSEADDR", "bogus")]);
+}
+
+#[test]
+fn faults_of_a_file_are_named_with_its_line() {
+    let conf = "rubbish\nUCX_NUM_EPS=many\nUCX_NUM_EP=3\nUCX_SEG_SIZE=8k\nUCX_TCP_PORT_RANGE=5-2\n";
+    run("files", conf, &[]);
+}
+
+#[test]
+fn values_that_are_read_as_others_are_remarked() {
+    let vars = [("UCX_RNDV_THRESH", "-5"), ("UCX_NUM_EPS", "3")];
+    run("doubted", "UCX_MAX_RNDV_RAILS=0\n", &vars);
 }
 
 #[test]

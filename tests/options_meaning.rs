@@ -79,6 +79,29 @@ fn values_that_make_no_sense() {
         // UCX rejects these two: its segments limit its messages, those of rucp its copies.
         ("TCP_TX_SEG_SIZE", "1", Nothing),
         ("TCP_TX_SEG_SIZE", "inf", Nothing),
+        ("TCP_MAX_CONN_RETRIES", "255", Nothing),
+        ("TCP_MAX_CONN_RETRIES", "256", Worker),
+        ("TCP_MAX_CONN_RETRIES", "-5", Worker),
+        ("POSIX_FIFO_ELEM_SIZE", "-5", Worker),
+        ("POSIX_ALLOC", "", Worker),
+        ("TCP_ALLOC", "", Nothing),
+        ("SELF_SEG_SIZE", "0", Worker),
+        ("POSIX_SEG_SIZE", "0", Nothing),
+        // Pools of buffers. UCX 1.13.1 knows the first only.
+        ("TCP_TX_MAX_BUFS", "0", Worker),
+        ("TCP_RX_MAX_BUFS", "7", Worker),
+        ("TCP_RX_MAX_BUFS", "8", Nothing),
+        ("CMA_TX_MAX_BUFS", "-5", Nothing),
+        ("POSIX_RX_MAX_BUFS", "64", Worker),
+        ("SYSV_RX_MAX_BUFS", "512", Nothing),
+        ("TCP_RX_BUFS_GROW", "0", Nothing),
+        ("SYSV_RX_BUFS_GROW", "0", Worker),
+        ("CMA_TX_BUFS_GROW", "0", Worker),
+        ("TCP_TX_MAX_CHUNK_SIZE", "0", Worker),
+        ("TCP_TX_MAX_CHUNK_SIZE", "auto", Nothing),
+        ("POSIX_RX_GROW_FACTOR", "0.5", Worker),
+        ("POSIX_RX_GROW_FACTOR", "inf", Nothing),
+        ("MAX_COMPONENT_MDS", "0", Context),
     ] {
         assert_eq!(refused(&with(&[(name, value)])), expected, "{name}={value}");
     }
@@ -106,6 +129,6 @@ fn the_message_says_what_it_must_be() {
     let error = with(&[("TCP_PORT_RANGE", "5-2")]).check_worker();
     assert_eq!(
         error.unwrap_err().to_string(),
-        "UCX_TCP_PORT_RANGE is '5-2': the first port must not be above the last"
+        "UCX_TCP_PORT_RANGE is '5-2': the first port must not be above the last (0: the system chooses)"
     );
 }

@@ -39,7 +39,7 @@ impl Machine {
 
     /// Whether a property matches a pattern of the shell, whatever its case. No machine has an unknown property.
     pub fn meets(&self, property: &str, pattern: &str) -> bool {
-        let value = match property.trim() {
+        let value = match property {
             "CPU vendor" => &self.cpu_vendor,
             "CPU model" => &self.cpu_model,
             "DMI product_name" | "DMI product name" => &self.product,
@@ -47,6 +47,14 @@ impl Machine {
         };
         super::glob(&pattern.trim().to_lowercase(), &value.to_lowercase())
     }
+}
+
+/// Whether a key of `ucx.conf` is a property of machines.
+pub fn is_property(key: &str) -> bool {
+    matches!(
+        key,
+        "CPU vendor" | "CPU model" | "DMI product_name" | "DMI product name"
+    )
 }
 
 /// Vendor and model of the first processor.

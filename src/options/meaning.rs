@@ -5,7 +5,7 @@
 use super::choice::{ALLOC_METHODS, MEMORY_TYPES};
 use super::list;
 use super::number::{self, Size};
-use super::rule::{Rule, above_0, rule};
+use super::rule::{Condition, Rule, above_0, is_no_limit_or_at_least, pool_rules, rule};
 use super::section::Strictness;
 use super::table::{self, rows_shm, rows_tcp};
 use super::{OptionError, Options};
@@ -20,6 +20,7 @@ const OF_CONTEXTS: &[Rule] = &[
     above_0("MIN_RMA_CHUNK_SIZE"),
     above_0("DYNAMIC_TL_SWITCH_INTERVAL"),
     above_0("DYNAMIC_TL_PROGRESS_FACTOR"),
+    above_0("MAX_COMPONENT_MDS"),
     rule("RNDV_FRAG_SIZE", is_per_type, PER_TYPE),
     rule("RNDV_FRAG_ALLOC_COUNT", is_per_type, PER_TYPE),
     rule(
@@ -36,7 +37,16 @@ const RX_MPOOL_SIZES: Rule = rule(
 );
 
 /// The rules of the options that workers read: their own, and those of transports.
-const OF_WORKERS: [&[Rule]; 3] = [&[RX_MPOOL_SIZES], rows_shm::RULES, rows_tcp::RULES];
+const OF_WORKERS: [&[Rule]; 8] = [
+    &[RX_MPOOL_SIZES],
+    rows_shm::RULES,
+    rows_tcp::RULES,
+    &pool_rules!("TCP_TX"),
+    &pool_rules!("TCP_RX"),
+    &pool_rules!("POSIX_RX"),
+    &pool_rules!("SYSV_RX"),
+    &pool_rules!("CMA_TX"),
+];
 
 impl Options {
     /// Whether a context can be made with these values.
@@ -70,15 +80,22 @@ impl Options {
 
     fn check(&self, rule: &Rule) -> Result<(), OptionError> {
         let value = self.get(rule.name).unwrap_or_default();
-        if (rule.holds)(&value) {
-            Ok(())
-        } else {
-            Err(OptionError::Senseless {
-                name: rule.name,
-                value,
-                needs: rule.needs,
-            })
+        let holds = match rule.condition {
+            Condition::Holds(holds) => holds(&value),
+            Condition::NotBelow(other) => {
+                is_no_limit_or_at_least(&value, &self.get(other).unwrap_or_default())
+            }
+        };
+        if holds {
+            return Ok(());
         }
+        let slot = table::find_exact(rule.name);
+        Err(OptionError::Senseless {
+            name: rule.name,
+            value,
+            needs: rule.needs,
+            place: slot.and_then(|slot| self.given(slot)?.place),
+        })
     }
 
     /// Whether an invalid value of this option prevents workers.

@@ -6,6 +6,8 @@
 
 pub mod choice;
 mod conf;
+mod conf_line;
+mod doubt;
 mod environment;
 mod fields;
 pub mod filter;
@@ -38,7 +40,8 @@ pub use choice::{
     AddressVersion, AtomicMode, FenceMode, HookMode, LogLevel, OnOffAuto, OpFlag, RndvScheme,
     Ternary,
 };
-pub use conf::{file_entries, set_library_dir};
+pub use conf::{ConfPlace, file_entries, file_remarks, set_library_dir};
+pub use doubt::OptionDoubt;
 pub use environment::used_env_vars;
 pub use filter::{DeviceFilter, TlsFilter};
 pub use glob::glob;
@@ -49,6 +52,7 @@ pub use settings::Settings;
 pub use unused::{unused_env_vars, unused_report};
 pub use value::{OpFlagSet, PortRange, RndvThresh, Value};
 
+use conf::write_place;
 use fields::OptionFields;
 use section::Strictness;
 use source::Source;
@@ -59,6 +63,7 @@ use table::{Distance, Reader, Slot};
 pub struct Options {
     given: Vec<Given>,
     rejected: Vec<OptionError>,
+    doubts: Vec<OptionDoubt>,
     settings: Settings,
 }
 
@@ -67,6 +72,8 @@ pub struct Options {
 struct Given {
     slot: Slot,
     rank: Rank,
+    /// The line, if it was in a file.
+    place: Option<&'static ConfPlace>,
     /// The text as it was written; in canonical spelling after [`Options::settle`].
     text: String,
 }
@@ -96,6 +103,8 @@ pub enum OptionError {
         value: String,
         /// What could have been written.
         expected: String,
+        /// The line, if it was in a file.
+        place: Option<&'static ConfPlace>,
     },
     /// The value is syntactically valid, but no context or worker can be made with it.
     Senseless {
@@ -105,6 +114,8 @@ pub enum OptionError {
         value: String,
         /// What it must be.
         needs: &'static str,
+        /// The line, if it was in a file.
+        place: Option<&'static ConfPlace>,
     },
 }
 
@@ -119,13 +130,21 @@ impl fmt::Display for OptionError {
                 name,
                 value,
                 expected,
+                place,
             } => {
+                write_place(out, *place)?;
                 write!(
                     out,
                     "Invalid value for {name}: '{value}'. Expected: {expected}"
                 )
             }
-            OptionError::Senseless { name, value, needs } => {
+            OptionError::Senseless {
+                name,
+                value,
+                needs,
+                place,
+            } => {
+                write_place(out, *place)?;
                 write!(out, "UCX_{name} is '{value}': {needs}")
             }
         }
@@ -139,6 +158,7 @@ impl Default for Options {
         Options {
             given: Vec::new(),
             rejected: Vec::new(),
+            doubts: Vec::new(),
             settings: default_settings().clone(),
         }
     }
@@ -165,29 +185,30 @@ impl Deref for Options {
 impl Options {
     /// Reads the files, then `UCX_*` of the environment, then `PREFIX_UCX_*`; later ones have precedence.
     pub fn read(env_prefix: Option<&str>) -> Result<Options, OptionError> {
-        let mut options = Options::default();
-        for (name, value) in conf::entries() {
-            options.offer(name, value, Source::File);
-        }
-        environment::for_each(env_prefix, |name, value, source| {
-            options.offer(name, value, source)
-        });
+        let mut options = Options::offered(env_prefix);
         options.settle()?;
         Ok(options)
     }
 
     /// Reads like `read(None)`; wrong values stay at their defaults and are in `rejected`.
     pub fn read_lenient() -> Options {
-        let mut options = Options::default();
-        for (name, value) in conf::entries() {
-            options.offer(name, value, Source::File);
-        }
-        environment::for_each(None, |name, value, source| {
-            options.offer(name, value, source)
-        });
+        let mut options = Options::offered(None);
         while let Err(error) = options.settle() {
             options.rejected.push(error);
         }
+        options
+    }
+
+    /// The values of the files and of the environment, unchecked.
+    fn offered(env_prefix: Option<&str>) -> Options {
+        let mut options = Options::default();
+        for entry in &conf::files().entries {
+            let place = Some(&entry.place);
+            options.offer(&entry.name, &entry.value, Source::File, place);
+        }
+        environment::for_each(env_prefix, |name, value, source| {
+            options.offer(name, value, source, None)
+        });
         options
     }
 
@@ -239,7 +260,7 @@ impl Options {
         some_suffice: bool,
     ) -> Result<(), OptionError> {
         let texts: Vec<_> = (slots.iter())
-            .map(|slot| normalise(*slot, name, value))
+            .map(|slot| normalise(*slot, name, value, None))
             .collect();
         let enough = some_suffice && texts.iter().any(Result::is_ok);
         if let Some(Err(error)) = texts.iter().find(|text| text.is_err() && !enough) {
@@ -247,14 +268,14 @@ impl Options {
         }
         for (slot, text) in slots.iter().zip(texts) {
             if let Ok(text) = text {
-                self.call(*slot, text);
+                self.call(*slot, value, text);
             }
         }
         Ok(())
     }
 
-    /// Sets an option by a call; the text is in canonical spelling.
-    fn call(&mut self, slot: Slot, text: String) {
+    /// Sets an option by a call: `written` is what it passed, `text` that in canonical spelling.
+    fn call(&mut self, slot: Slot, written: &str, text: String) {
         let rank = Rank {
             called: true,
             distance: Reverse(0),
@@ -264,7 +285,13 @@ impl Options {
         let of_this = |error: &OptionError| matches!(error, OptionError::Invalid { name: of, .. } if *of == name);
         self.rejected.retain(|error| !of_this(error));
         self.settings.update(&name, &text);
-        self.insert(Given { slot, rank, text });
+        self.doubt(slot, written, &text, None);
+        self.insert(Given {
+            slot,
+            rank,
+            place: None,
+            text,
+        });
     }
 
     /// The value of an option by its full name without `UCX_`; by a shared prefix, that of the first that shares it.
@@ -284,13 +311,38 @@ impl Options {
         &self.rejected
     }
 
+    /// Values that were accepted, as UCX accepts them, though something else was probably meant: the caller reports
+    /// them.
+    pub fn doubts(&self) -> &[OptionDoubt] {
+        &self.doubts
+    }
+
+    /// A sentence for each value that was ignored or is doubtful, and for each line of `ucx.conf` without a meaning.
+    pub fn remarks(&self) -> Vec<String> {
+        let rejected = self.rejected.iter().map(OptionError::to_string);
+        let doubts = self.doubts.iter().map(OptionDoubt::to_string);
+        let of_files = file_remarks().iter().cloned();
+        of_files.chain(rejected).chain(doubts).collect()
+    }
+
     fn text(&self, slot: Slot) -> &str {
-        let given = self.given.iter().find(|given| given.slot == slot);
-        given.map_or(slot.default(), |given| &given.text)
+        self.given(slot).map_or(slot.default(), |given| &given.text)
+    }
+
+    fn given(&self, slot: Slot) -> Option<&Given> {
+        self.given.iter().find(|given| given.slot == slot)
+    }
+
+    /// Keeps the doubt about a value, if there is one, in place of that about the option's former value.
+    fn doubt(&mut self, slot: Slot, written: &str, kept: &str, place: Option<&'static ConfPlace>) {
+        let name = slot.name();
+        self.doubts.retain(|doubt| doubt.name != name);
+        self.doubts
+            .extend(doubt::of(name, &slot.row().kind, written, kept, place));
     }
 
     /// Stores a value, unless one of higher precedence is stored.
-    fn offer(&mut self, name: &str, text: &str, source: Source) {
+    fn offer(&mut self, name: &str, text: &str, source: Source, place: Option<&'static ConfPlace>) {
         for (slot, distance) in table::find(name) {
             let rank = Rank {
                 called: false,
@@ -300,6 +352,7 @@ impl Options {
             self.insert(Given {
                 slot,
                 rank,
+                place,
                 text: text.to_owned(),
             });
         }
@@ -318,15 +371,17 @@ impl Options {
     fn settle(&mut self) -> Result<(), OptionError> {
         let mut at = 0;
         while let Some(given) = self.given.get_mut(at) {
-            let name = given.slot.name();
-            match normalise(given.slot, &name, &given.text) {
+            let (slot, place) = (given.slot, given.place);
+            let name = slot.name();
+            match normalise(slot, &name, &given.text, place) {
                 Ok(text) => {
                     self.settings.update(&name, &text);
-                    given.text = text;
+                    let written = std::mem::replace(&mut given.text, text.clone());
+                    self.doubt(slot, &written, &text, place);
                     at += 1;
                 }
                 Err(error) => {
-                    let strictness = given.slot.section().strictness;
+                    let strictness = slot.section().strictness;
                     self.given.swap_remove(at);
                     match strictness {
                         Strictness::Fail => return Err(error),
@@ -339,12 +394,18 @@ impl Options {
     }
 }
 
-/// The value in the canonical spelling of the option's kind; `name` is the name that the user wrote.
-fn normalise(slot: Slot, name: &str, text: &str) -> Result<String, OptionError> {
+/// The value in the canonical spelling of the option's kind; `name` is the name that the user wrote, `place` the line.
+fn normalise(
+    slot: Slot,
+    name: &str,
+    text: &str,
+    place: Option<&'static ConfPlace>,
+) -> Result<String, OptionError> {
     let kind = &slot.row().kind;
     kind.normalise(text).ok_or_else(|| OptionError::Invalid {
         name: name.to_owned(),
         value: text.to_owned(),
         expected: kind.syntax(),
+        place,
     })
 }

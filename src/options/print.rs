@@ -134,14 +134,32 @@ pub fn reference() -> String {
         "# The UCX_* options\n\n\
          This page is generated from the table in src/options; `RUCP_BLESS=1 cargo test --test options` writes it \
          again.\n\n\
-         Options are read from `ucx.conf`, then from the environment (`UCX_NAME`), then from the environment with \
+         Options are read from files, then from the environment (`UCX_NAME`), then from the environment with \
          the prefix that the program asked for (`PREFIX_UCX_NAME`); later ones win, and `ucp_config_modify` wins \
          over all. The full name of an option wins over a shared prefix. The options in **bold** have an effect; \
          the others are checked and accepted, so that what is set for UCX does no harm. Names are in the tables \
          without the prefix of their section: `UCX_RC_TIMEOUT` is `TIMEOUT` under *Reliable connections, verbs*.\n\n\
          `ucp_config_modify` takes names without `UCX_`; one with `*` or `?` stands for all options that it matches: \
          of contexts, else of the process, else of transports. Options that are fixed once the process runs, unknown \
-         names and wrong values are refused with `UCS_ERR_INVALID_PARAM`.\n",
+         names and wrong values are refused with `UCS_ERR_INVALID_PARAM`.\n\n\
+         ## Files\n\n\
+         Every process reads these files that exist, once; later ones win:\n\n\
+         1. `ucx.conf` in the directory that `UCX_CONFIG_DIR` named when the library was built, if it did;\n\
+         2. `../etc/ucx/ucx.conf`, from the directory of `libucp.so.0` (`PREFIX/etc/ucx/ucx.conf`);\n\
+         3. `$HOME/ucx.conf`;\n\
+         4. `$UCX_CONFIG_DIR/ucx.conf`;\n\
+         5. `ucx.conf` in the working directory.\n\n\
+         A line is `UCX_NAME=value` or `UCX_NAME:value`, a comment behind `#` or `;`, or `[section]`. A value ends \
+         before a blank and `;`. In a section the lines `CPU vendor=`, `CPU model=` and `DMI product_name=`, with a \
+         pattern, limit the lines below them to machines that match (`rucp_info -s` prints what this one is). Blanks \
+         in front of a line have no meaning; UCX takes such a line for another value of the option above it. A line \
+         without a meaning, an unknown name and a file that cannot be read are one line of warning each, with the \
+         file and the line, when the first worker is created. An error of a value from a file names the file and the \
+         line, too.\n\n\
+         ## Numbers\n\n\
+         Numbers are read as in UCX, which ignores what follows the digits and lets negative ones wrap around: \
+         `UCX_RNDV_THRESH=-5` is `inf`, `UCX_TCP_MAX_POLL=1.5` is 1. rucp warns of a value that it reads as another \
+         one. -1 is in wide use for no limit, and is not warned of.\n",
     );
     let effective = Settings::names();
     for section in SECTIONS {

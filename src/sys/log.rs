@@ -173,8 +173,8 @@ pub fn warn_unused_once(options: &Options) {
     if DONE.swap(1, Ordering::Relaxed) != 0 {
         return;
     }
-    for error in options.rejected() {
-        warn!("{error}");
+    for remark in options.remarks() {
+        warn!("{remark}");
     }
     if enabled(LogLevel::Info) {
         info!(

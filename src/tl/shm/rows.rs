@@ -5,7 +5,7 @@ use crate::options::fields::option_fields;
 use crate::options::kind::OptionKind::*;
 use crate::options::number;
 use crate::options::rows_iface::{IFACE, RX_POOL, TX_POOL};
-use crate::options::rule::{Rule, rule};
+use crate::options::rule::{Rule, above_0, rule};
 use crate::options::section::{OptionBlock, Row, Section, Strictness, row};
 
 option_fields! {
@@ -23,11 +23,22 @@ pub const RULES: &[Rule] = &[
     rule("SYSV_FIFO_RELEASE_FACTOR", is_proper_part, FIFO_RELEASE),
     rule("POSIX_FIFO_ELEM_SIZE", holds_a_header, FIFO_ELEM),
     rule("SYSV_FIFO_ELEM_SIZE", holds_a_header, FIFO_ELEM),
+    rule("POSIX_ALLOC", is_some, ALLOC),
+    rule("SYSV_ALLOC", is_some, ALLOC),
+    above_0("SELF_SEG_SIZE"),
+    above_0("POSIX_RX_BUFS_GROW"),
+    above_0("SYSV_RX_BUFS_GROW"),
+    above_0("CMA_TX_BUFS_GROW"),
 ];
 
 const FIFO_SIZE: &str = "it must be a power of 2, and greater than 1";
 const FIFO_RELEASE: &str = "it must be at least 0 and less than 1";
-const FIFO_ELEM: &str = "it must be more than the 28 bytes of a header";
+const FIFO_ELEM: &str = "it must be more than the 28 bytes of a header, and less than 2 GiB";
+const ALLOC: &str = "it must name one way at least";
+
+fn is_some(text: &str) -> bool {
+    !text.is_empty()
+}
 
 fn is_fifo_size(text: &str) -> bool {
     number::uint(text).is_some_and(|size| size.is_power_of_two() && size > 1)
@@ -38,7 +49,7 @@ fn is_proper_part(text: &str) -> bool {
 }
 
 fn holds_a_header(text: &str) -> bool {
-    number::uint(text).is_some_and(|size| size > 28)
+    number::uint(text).is_some_and(|size| (29..1 << 31).contains(&size))
 }
 
 /// What every transport within a node has.

@@ -37,11 +37,20 @@ pub const RULES: &[Rule] = &[
     above_0("TCP_TX_SEG_SIZE"),
     above_0("TCP_RX_SEG_SIZE"),
     rule(
+        "TCP_MAX_CONN_RETRIES",
+        is_number_of_retries,
+        "it must be at most 255",
+    ),
+    rule(
         "TCP_PORT_RANGE",
         begins_before_its_end,
-        "the first port must not be above the last",
+        "the first port must not be above the last (0: the system chooses)",
     ),
 ];
+
+fn is_number_of_retries(text: &str) -> bool {
+    number::uint(text).is_some_and(|retries| retries <= 255)
+}
 
 fn begins_before_its_end(text: &str) -> bool {
     PortRange::from_text(text).is_some_and(|range| range.first <= range.last)

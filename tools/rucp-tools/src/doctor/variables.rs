@@ -42,13 +42,13 @@ pub fn unknown() -> Vec<Finding> {
 
 /// Values that exclude what is there, name what is not there, or cost time. `resources`: what they leave.
 pub fn check(options: &Options, resources: &[Resource]) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = (options.rejected().iter())
-        .map(|error| {
+    let mut findings: Vec<Finding> = (options.remarks().into_iter())
+        .map(|remark| {
             Finding::slow(
                 "option-invalid",
-                error.to_string(),
-                "the value is ignored",
-                "correct the variable",
+                remark,
+                "the value is ignored, or is not what was meant",
+                "correct the variable, or the line of ucx.conf",
             )
         })
         .collect();
