@@ -177,8 +177,9 @@ unsafe fn recycle_released(req: *mut Request) {
 }
 
 /// Frees a request that completed inside of the call that made it, without a callback. External memory may still be
-/// read by the user: Open MPI's blocking receive polls the request that it gave, whatever the call returned. Returns the
-/// status of the operation, which was `status` before.
+/// read by the user: Open MPI's blocking receive polls the request that it gave, whatever the call returned.
+///
+/// Returns the status of the operation, which was `status` before.
 ///
 /// # Safety
 /// The conditions of [`complete`].

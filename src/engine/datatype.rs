@@ -31,26 +31,30 @@ impl Generic {
 
 /// The user's memory of one operation. Sizes are in bytes; `len` is that of the packed message or
 /// the capacity of the receive. It does not own the memory, which is the user's until completion.
+///
+/// `repr(u64)`: the fields are in this order, so that all lengths are at the same place, and [`len`](Data::len) is one
+/// load.
+#[repr(u64)]
 #[derive(Clone, Copy)]
 pub enum Data {
     Contig {
-        ptr: *mut u8,
         len: usize,
+        ptr: *mut u8,
     },
     Iov {
+        len: usize,
         iov: *const ucp_dt_iov_t,
         count: usize,
-        len: usize,
     },
     Generic {
+        len: usize,
         dt: *const Generic,
         state: *mut c_void,
-        len: usize,
     },
     /// Memory that devices copy, or a list with such pieces. Made by `Box::into_raw`, freed by [`Data::finish`].
     Device {
-        memory: *const DeviceData,
         len: usize,
+        memory: *const DeviceData,
     },
 }
 

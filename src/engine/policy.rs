@@ -109,7 +109,7 @@ impl Policy {
         let loopback = shm || tls.allows("self") && options.self_devices.allows(MEMORY);
         let network = transport_names().any(|tl| tls.allows(tl));
         if !loopback && !network {
-            warn_of_transports(options, |_| false);
+            warn_of_transports(options, &[], |_| false);
             return Err(none_usable(options));
         }
         Ok(Policy {
@@ -211,12 +211,17 @@ fn warn_of_devices(options: &Options) {
 }
 
 /// Warns of names in `UCX_TLS` that match no transport: unknown ones, and those of the transports that `absent` says
-/// this host does not have. One line, in UCX's words, for programs that parse it to find out what they can use.
-pub fn warn_of_transports(options: &Options, absent: impl Fn(&str) -> bool) {
+/// this host does not have. `copies`: transports that only copy memory of devices. One line, in UCX's words, for programs that parse it to find out what they can use.
+pub fn warn_of_transports(
+    options: &Options,
+    copies: &[&'static str],
+    absent: impl Fn(&str) -> bool,
+) {
     if !options.warn_invalid_config || options.tls.is_negated() {
         return;
     }
-    let here: Vec<_> = transports().filter(|tl| !absent(tl)).collect();
+    let mut here: Vec<_> = transports().filter(|tl| !absent(tl)).collect();
+    here.extend(copies);
     let unknown = options.tls.unknown(&here);
     if unknown.is_empty() {
         return;
@@ -224,7 +229,7 @@ pub fn warn_of_transports(options: &Options, absent: impl Fn(&str) -> bool) {
     // Those with a device that the other options allow.
     let mut every = options.clone();
     let here = match every.set("TLS", "all") {
-        Ok(()) => usable(&every).join(", "),
+        Ok(()) => [&usable(&every), copies].concat().join(", "),
         Err(_) => here.join(", "),
     };
     let names = unknown.join("','");

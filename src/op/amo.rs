@@ -286,9 +286,9 @@ unsafe fn check<const OPEN: bool>(
     } else {
         // SAFETY: the caller promises `size` bytes.
         let word = |ptr| unsafe { p.word(worker, NAME, ptr, size) };
-        // SAFETY: the same.
         let operand = match OPEN {
             true => word(buffer)?,
+            // SAFETY: the caller promises `size` bytes.
             false => unsafe { load(buffer, size) },
         };
         // CSWAP: `buffer` holds the expected value, the reply buffer the new one.

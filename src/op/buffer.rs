@@ -77,7 +77,7 @@ impl Param {
         unsafe { Data::for_recv(buffer, count, self.datatype()) }
     }
 
-    /// The buffer as memory of a device, for [`Data::Device`]; null: the processor accesses it, or the user's functions.
+    /// The buffer as memory of a device, for [`Data::Device`]; null: the processor, or the user's functions access it.
     /// Sources of up to `first` bytes are read. A pointer, so that it is returned in a register.
     ///
     /// # Errors
@@ -220,7 +220,7 @@ impl Param {
     }
 }
 
-/// The data as the driver knows them: those of a device, if some of their memory is not the host's. A user's own packing
+/// The data as the driver knows them: those of a device, if some of their memory is not the host's. The user's packing
 /// functions access their memory in their own way.
 ///
 /// # Safety

@@ -78,7 +78,7 @@ pub unsafe fn write(
     // SAFETY: registered memory, which the user does not free before; the data end here.
     unsafe {
         let written = target.unpack(0, bytes, len);
-        ended(target.finish(written.err().unwrap_or(UCS_OK)))
+        as_result(target.finish(written.err().unwrap_or(UCS_OK)))
     }
 }
 
@@ -99,7 +99,7 @@ pub fn change(worker: &Worker, peer: &Peer, addr: u64, amo: AmoOp) -> Result<u64
     // bytes, and is aligned for either size below.
     unsafe {
         source.pack(0, word.as_mut_ptr(), size);
-        ended(source.finish(UCS_OK))?;
+        as_result(source.finish(UCS_OK))?;
         let mut value = u64::from_le_bytes(word);
         let old = amo::execute((&raw mut value).cast(), amo);
         write(worker, peer, addr, (&raw const value).cast(), size)?;
@@ -107,7 +107,7 @@ pub fn change(worker: &Worker, peer: &Peer, addr: u64, amo: AmoOp) -> Result<u64
     }
 }
 
-fn ended(status: ucs_status_t) -> Result<(), ucs_status_t> {
+fn as_result(status: ucs_status_t) -> Result<(), ucs_status_t> {
     match status {
         UCS_OK => Ok(()),
         status => Err(status),

@@ -43,7 +43,7 @@ pub fn place<'a>(
     if record.frame.kind == Kind::PutReq {
         let addr = write_addr(record);
         let regions = &worker.ctx.regions;
-        if record.refused {
+        if record.status != UCS_OK {
             return PayloadPlace::Nowhere;
         }
         if !regions.permits(&worker.last_region, addr, left as u64) {
@@ -74,7 +74,9 @@ pub fn on_part(worker: &Worker, peer: &Peer, record: &mut PartialRecord, bytes: 
     if record.frame.kind == Kind::PutReq {
         // SAFETY: the caller's bytes.
         let written = unsafe { rx_dispatch::write(worker, peer, write_addr(record), bytes, n) };
-        record.refused |= written.is_err();
+        if let (UCS_OK, Err(status)) = (record.status, written) {
+            record.status = status;
+        }
     } else if record.frame.aux as i8 == UCS_OK as i8
         && let Some((mut borrowed, at)) = borrow_target(worker, peer, record, n)
     {
@@ -88,11 +90,6 @@ pub fn on_part(worker: &Worker, peer: &Peer, record: &mut PartialRecord, bytes: 
 pub fn on_end(peer: &Peer, record: &PartialRecord) {
     peer.stats().received.add(record.frame.len);
     if record.frame.kind == Kind::PutReq {
-        let status = if record.refused {
-            UCS_ERR_INVALID_ADDR
-        } else {
-            UCS_OK
-        };
-        tx::control(peer, Kind::PutAck, status as i8 as u8, 0, &[]);
+        tx::control(peer, Kind::PutAck, record.status as i8 as u8, 0, &[]);
     }
 }

@@ -318,7 +318,7 @@ impl SglOp<'_> {
                 match path {
                     _ if data.as_contig().is_none() => {
                         let there = path.mapped().map(|local| local.add(offset));
-                        self.by_device(data, there, addr)?;
+                        self.access_device(data, there, addr)?;
                     }
                     RmaPath::Mapped(local) => self.direct(ptr, local.add(offset), e.len),
                     RmaPath::Cma => self.attach(ptr, addr, e.len)?,
@@ -337,7 +337,7 @@ impl SglOp<'_> {
     ///
     /// # Safety
     /// The ranges are valid; the data end here, or with the request.
-    unsafe fn by_device(
+    unsafe fn access_device(
         &mut self,
         data: Data,
         there: Option<*mut u8>,
@@ -398,8 +398,8 @@ impl SglOp<'_> {
             std::mem::swap(&mut local, &mut self.local);
             std::mem::swap(&mut remote, &mut self.remote);
             for (l, r) in local.as_slice().iter().zip(remote.as_slice()) {
-                // SAFETY: the caller's memory is valid.
                 let (ptr, len) = (l.addr as *mut u8, l.len);
+                // SAFETY: the caller's memory is valid.
                 unsafe { self.queue(Data::Contig { ptr, len }, r.addr, None) }?;
             }
             return Ok(());

@@ -41,8 +41,8 @@ pub struct PartialRecord {
     pub head: [u8; 8],
     /// Bytes of payload that were handled.
     pub done: usize,
-    /// One of the pieces was refused.
-    pub refused: bool,
+    /// The status of the first piece that was refused; `UCS_OK`: none was.
+    pub status: ucs_status_t,
 }
 
 impl PartialRecord {

@@ -3,7 +3,6 @@
 use super::driver::{CuContext, CuDevice};
 use super::{Cuda, CudaError};
 use std::marker::PhantomData;
-use std::ptr;
 
 /// Makes a context the current one of this thread, until it is dropped.
 pub struct CurrentContext<'a> {
@@ -30,10 +29,10 @@ impl Cuda {
 
     /// The current context of this thread, if there is one.
     pub fn current(&self) -> Option<CuContext> {
-        let mut ctx = ptr::null_mut();
+        let mut ctx = CuContext::NONE;
         // SAFETY: a place for the handle.
         let found = unsafe { (self.functions().ctx_get_current)(&raw mut ctx) };
-        (found == 0 && !ctx.is_null()).then_some(ctx)
+        (found == 0 && !ctx.is_none()).then_some(ctx)
     }
 
     /// The primary context of a device, which is kept until [`release_primary`](Self::release_primary).
@@ -41,7 +40,7 @@ impl Cuda {
     /// # Errors
     /// Those of `cuDevicePrimaryCtxRetain`.
     pub fn retain_primary(&self, device: CuDevice) -> Result<CuContext, CudaError> {
-        let mut ctx = ptr::null_mut();
+        let mut ctx = CuContext::NONE;
         // SAFETY: a place for the handle; the driver checks the number.
         let retained = unsafe { (self.functions().primary_ctx_retain)(&raw mut ctx, device) };
         self.check("cuDevicePrimaryCtxRetain", retained)?;
@@ -57,7 +56,7 @@ impl Cuda {
 
 impl Drop for CurrentContext<'_> {
     fn drop(&mut self) {
-        let mut ctx = ptr::null_mut();
+        let mut ctx = CuContext::NONE;
         // SAFETY: a place for the handle. This thread has pushed the context, and pops it once.
         let _ = unsafe { (self.cuda.functions().ctx_pop)(&raw mut ctx) };
     }

@@ -19,8 +19,26 @@ pub type CuResult = c_int;
 pub type CuDevice = c_int;
 /// `CUdeviceptr`: an address, of a device's or of the host's memory.
 pub type CuDevicePtr = c_ulonglong;
-/// `CUcontext`
-pub type CuContext = *mut c_void;
+/// `CUcontext`: a handle of the driver, valid in the whole process.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CuContext(*mut c_void);
+
+// SAFETY: the driver's handles belong to the process.
+unsafe impl Send for CuContext {}
+// SAFETY: the handle does not change.
+unsafe impl Sync for CuContext {}
+
+impl CuContext {
+    /// No context.
+    pub const NONE: CuContext = CuContext(std::ptr::null_mut());
+
+    /// Whether it is no context.
+    pub fn is_none(self) -> bool {
+        self == CuContext::NONE
+    }
+}
+
 /// `CUstream`
 pub type CuStream = *mut c_void;
 /// `CUevent`

@@ -37,7 +37,7 @@ impl Cuda {
         &self.0
     }
 
-    /// Initialises the driver, if nobody has, and returns the number of devices.
+    /// Initialises the driver, unless the program has, and returns the number of devices.
     ///
     /// # Errors
     /// Those of `cuInit`: there is no device, or the process is a child of one that has used the driver.

@@ -2,7 +2,6 @@
 
 use super::driver::{CuContext, CuDevice, MEMORYTYPE_DEVICE, PointerAttribute};
 use super::{Cuda, CudaError};
-use std::ptr;
 
 /// The kind of memory at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +18,7 @@ pub enum MemoryKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
     pub kind: MemoryKind,
-    /// The context in which it was allocated; null: none, or host memory.
+    /// The context in which it was allocated; none for the host's.
     pub ctx: CuContext,
     pub device: CuDevice,
     /// First byte of the allocation, as far as the driver knows it.
@@ -32,7 +31,7 @@ impl MemoryInfo {
     /// Memory that is not the driver's.
     pub const HOST: MemoryInfo = MemoryInfo {
         kind: MemoryKind::Host,
-        ctx: ptr::null_mut(),
+        ctx: CuContext::NONE,
         device: -1,
         start: 0,
         len: 0,
@@ -49,7 +48,7 @@ impl Cuda {
     /// the host's.
     pub fn memory_at(&self, addr: u64) -> MemoryInfo {
         let (mut memory_type, mut is_managed, mut device) = (0u32, 0u32, -1);
-        let mut ctx: CuContext = ptr::null_mut();
+        let mut ctx = CuContext::NONE;
         let (mut start, mut len) = (0u64, 0usize);
         let mut which = [
             PointerAttribute::MemoryType,
@@ -127,8 +126,3 @@ impl Cuda {
         self.check("cuMemFree", unsafe { (self.functions().mem_free)(addr) })
     }
 }
-
-// SAFETY: a handle of the driver, which belongs to the process.
-unsafe impl Send for MemoryInfo {}
-// SAFETY: the fields do not change.
-unsafe impl Sync for MemoryInfo {}

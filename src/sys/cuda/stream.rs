@@ -49,7 +49,7 @@ impl Cuda {
     /// Those of `cuMemcpyAsync`.
     ///
     /// # Safety
-    /// Memory of the host in the two ranges is valid, and nothing else changes it, until the stream has passed the copy.
+    /// Memory of the host in the two ranges is valid, and nothing else changes it, until the copy has ended.
     pub unsafe fn copy(
         &self,
         to: u64,

@@ -22,13 +22,16 @@ const KEPT_TRACKS: usize = 16;
 /// Transports whose name in `UCX_TLS` asks for CUDA.
 const NAMES: [&str; 3] = ["cuda_copy", "cuda_ipc", "gdr_copy"];
 
+/// The one of them that this library has.
+pub const CUDA_COPY: &str = "cuda_copy";
+
 /// Streams and buffers that no operation uses, and contexts of devices that are kept.
 #[derive(Default)]
 struct Idle {
-    tracks: HashMap<usize, Vec<Track>>,
+    tracks: HashMap<CuContext, Vec<Track>>,
     buffers: Vec<Pinned>,
-    /// By the number of their device, as an address.
-    primaries: HashMap<CuDevice, usize>,
+    /// By their device.
+    primaries: HashMap<CuDevice, CuContext>,
 }
 
 /// CUDA, as far as a context uses it.
@@ -71,7 +74,7 @@ impl CudaContext {
     /// # Errors
     /// Those of the driver.
     pub(super) fn track(&self, ctx: CuContext) -> Result<Track, CudaError> {
-        let kept = (self.idle.lock().tracks.get_mut(&ctx.addr())).and_then(Vec::pop);
+        let kept = (self.idle.lock().tracks.get_mut(&ctx)).and_then(Vec::pop);
         match kept {
             Some(track) => Ok(track),
             None => Track::new(self.cuda, ctx),
@@ -83,7 +86,7 @@ impl CudaContext {
     /// # Errors
     /// Those of the driver.
     pub(super) fn context_of(&self, memory: &MemoryInfo) -> Result<CuContext, CudaError> {
-        match memory.ctx.is_null() {
+        match memory.ctx.is_none() {
             true => self.primary(memory.device),
             false => Ok(memory.ctx),
         }
@@ -96,17 +99,17 @@ impl CudaContext {
     fn primary(&self, device: CuDevice) -> Result<CuContext, CudaError> {
         let mut idle = self.idle.lock();
         if let Some(&ctx) = idle.primaries.get(&device) {
-            return Ok(std::ptr::without_provenance_mut(ctx));
+            return Ok(ctx);
         }
         let ctx = self.cuda.retain_primary(device)?;
-        idle.primaries.insert(device, ctx.addr());
+        idle.primaries.insert(device, ctx);
         Ok(ctx)
     }
 
     /// Keeps a stream for later operations. All that it was given has ended, without an error.
     pub(super) fn keep_track(&self, track: Track) {
         let mut idle = self.idle.lock();
-        let kept = idle.tracks.entry(track.ctx.addr()).or_default();
+        let kept = idle.tracks.entry(track.ctx).or_default();
         if kept.len() < KEPT_TRACKS {
             return kept.push(track);
         }

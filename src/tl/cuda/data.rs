@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
 
-/// Fragments of one operation that are under way at once.
+/// Fragments of one operation that are copied at once.
 const DEPTH: usize = 3;
 
 /// The memory of one operation. Its methods may be called by several threads, one after the other.
@@ -159,7 +159,7 @@ impl DeviceData {
         state.status()
     }
 
-    /// Writes `n` bytes from `offset` on to `dst`. Zeros after a failure, which [`finish`](Self::finish) tells.
+    /// Writes `n` bytes from `offset` on to `dst`. Zeros after a failure, which [`finish`](Self::finish) returns.
     ///
     /// # Safety
     /// The range is inside of the data; `dst` has room; the memory is the user's, valid until the operation completes.
@@ -185,7 +185,7 @@ impl DeviceData {
         }
     }
 
-    /// Stores `n` bytes that belong at `offset`. A failure may be told by [`finish`](Self::finish) only.
+    /// Stores `n` bytes that belong at `offset`. A failure may be returned by [`finish`](Self::finish) only.
     ///
     /// # Errors
     /// `UCS_ERR_IO_ERROR` after a failure.
@@ -297,7 +297,7 @@ impl State {
         unsafe { self.read_from(data, next) };
     }
 
-    /// Begins to read fragments from `offset` on, as many as may be under way.
+    /// Begins to read fragments from `offset` on, as many as may be copied at once.
     unsafe fn read_from(&mut self, data: &DeviceData, offset: usize) {
         let len = CudaContext::fragment(data.len);
         let mut begin = offset;
@@ -373,7 +373,7 @@ impl State {
         }
     }
 
-    /// A buffer for a target: that of the oldest fragment where enough are under way.
+    /// A buffer for a target: that of the oldest fragment where there are enough.
     fn empty_buffer(&mut self, data: &DeviceData) -> Result<Pinned, Failure> {
         if self.fragments.len() < DEPTH {
             return self.buffer(data);
@@ -437,7 +437,7 @@ impl State {
         for number in used {
             let track = &mut self.tracks[number];
             let _current = cuda.enter(track.ctx)?;
-            fragment.marks.push((number, track.mark(cuda)?));
+            fragment.marks.push((number, track.record_event(cuda)?));
         }
         Ok(())
     }

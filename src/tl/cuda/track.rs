@@ -31,7 +31,7 @@ impl Track {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn mark(&mut self, cuda: &Cuda) -> Result<Event, CudaError> {
+    pub fn record_event(&mut self, cuda: &Cuda) -> Result<Event, CudaError> {
         let event = match self.events.pop() {
             Some(event) => event,
             None => cuda.event()?,

@@ -5,6 +5,7 @@
 
 use super::SharedSocket;
 use super::stream::{self, ReadError};
+use crate::ctypes::ucs_status_t::UCS_OK;
 use crate::tl::Message;
 use crate::tl::payload::{PartialRecord, PayloadMem};
 use crate::wire::frame::{self, HEADER};
@@ -123,7 +124,7 @@ impl TcpReceiver {
                 frame,
                 head,
                 done: 0,
-                refused: false,
+                status: UCS_OK,
             });
             self.take(HEADER + size);
             return Ok(Buffered::PartialRecord);
