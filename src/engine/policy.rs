@@ -211,7 +211,8 @@ fn warn_of_devices(options: &Options) {
 }
 
 /// Warns of names in `UCX_TLS` that match no transport: unknown ones, and those of the transports that `absent` says
-/// this host does not have. `copies`: transports that only copy memory of devices. One line, in UCX's words, for programs that parse it to find out what they can use.
+/// this host does not have. `copies`: transports that only copy memory of devices. One line, in UCX's words, for
+/// programs that parse it to find out what they can use.
 pub fn warn_of_transports(
     options: &Options,
     copies: &[&'static str],

@@ -1,12 +1,13 @@
 //! Registered memory of devices, which peers access by messages to its owner.
 
-use super::{amo_target, get_reply, rx_dispatch};
+use super::{amo_target, keep};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
 use crate::engine::regions::LastRegion;
 use crate::engine::worker::Worker;
 use crate::sys::cuda::MemoryKind;
+use crate::sys::log;
 use crate::tl::amo::{self, AmoOp};
 use crate::tl::cuda::{DeviceData, DevicePieces, Lookup};
 
@@ -15,6 +16,16 @@ use crate::tl::cuda::{DeviceData, DevicePieces, Lookup};
 pub fn permits(worker: &Worker, addr: u64, len: u64) -> bool {
     let regions = &worker.ctx.device_regions;
     regions.permits(&LastRegion::default(), addr, len)
+}
+
+/// Logs that a peer asks for memory that is not registered, or that cannot be accessed.
+#[cold]
+pub fn refuse(peer: &Peer, addr: u64, len: u64, what: &str) -> ucs_status_t {
+    log::error!(
+        "worker {:#x} asks to {what} {len} bytes at {addr:#x}, which is not registered",
+        peer.uid
+    );
+    UCS_ERR_INVALID_ADDR
 }
 
 /// The data of an access by a peer, to be ended by [`Data::finish`].
@@ -34,12 +45,12 @@ fn data(
         .as_ref()
         .filter(|_| permits(worker, addr, len))
     else {
-        return Err(rx_dispatch::refuse(peer, addr, len, what));
+        return Err(refuse(peer, addr, len, what));
     };
     let mut lookup = Lookup::new(cuda.cuda);
     let memory = lookup.at(addr);
     if memory.kind == MemoryKind::Host {
-        return Err(rx_dispatch::refuse(peer, addr, len, what));
+        return Err(refuse(peer, addr, len, what));
     }
     let whole = (DevicePieces::Contig { addr }, len as usize);
     let memory = DeviceData::new(cuda, whole, lookup, memory);
@@ -74,7 +85,7 @@ pub unsafe fn write(
     len: usize,
 ) -> Result<(), ucs_status_t> {
     let target = data(worker, peer, addr, len as u64, "write")?;
-    get_reply::keep_before_change(peer);
+    keep::keep_before_change(peer);
     // SAFETY: registered memory, which the user does not free before; the data end here.
     unsafe {
         let written = target.unpack(0, bytes, len);
@@ -93,7 +104,7 @@ pub fn change(worker: &Worker, peer: &Peer, addr: u64, amo: AmoOp) -> Result<u64
     let _alone = amo_target::DEVICE_WORDS.lock();
     let size = usize::from(amo.size);
     let source = data(worker, peer, addr, size as u64, "change")?;
-    get_reply::keep_before_change(peer);
+    keep::keep_before_change(peer);
     let mut word = [0u8; 8];
     // SAFETY: registered memory, which the user does not free before; the data end here; the word has room for `size`
     // bytes, and is aligned for either size below.

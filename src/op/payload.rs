@@ -3,7 +3,7 @@
 //! No reference is held between two parts: the request is looked up for each, so that it can be cancelled meanwhile,
 //! and the memory of a write is checked for each.
 
-use super::{device_target, get_reply, rx_dispatch};
+use super::{device_target, keep, registered};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
@@ -52,7 +52,7 @@ pub fn place<'a>(
                 false => PayloadPlace::Nowhere,
             };
         }
-        get_reply::keep_before_change(peer);
+        keep::keep_before_change(peer);
         // SAFETY: registered memory of this process.
         return PayloadPlace::Memory(unsafe { PayloadMem::new(addr as *mut u8, left, None) });
     }
@@ -73,7 +73,7 @@ pub fn on_part(worker: &Worker, peer: &Peer, record: &mut PartialRecord, bytes: 
     let (n, bytes) = (bytes.len(), bytes.as_ptr());
     if record.frame.kind == Kind::PutReq {
         // SAFETY: the caller's bytes.
-        let written = unsafe { rx_dispatch::write(worker, peer, write_addr(record), bytes, n) };
+        let written = unsafe { registered::write(worker, peer, write_addr(record), bytes, n) };
         if let (UCS_OK, Err(status)) = (record.status, written) {
             record.status = status;
         }

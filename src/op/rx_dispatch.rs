@@ -1,6 +1,6 @@
 //! Dispatch of received messages by their kind. Values from peers are checked here.
 
-use super::{am, amo, amo_target, device_target, get_reply, signal, stream, tag};
+use super::{am, amo, get_reply, keep, registered, signal, stream, tag};
 use crate::ctypes::*;
 use crate::engine::completion;
 use crate::engine::peer::Peer;
@@ -79,7 +79,7 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
             Kind::PutReq => put(worker, peer, m.imm, body, body_len),
             Kind::PutAck => answered(peer, final_status(m.aux), "put"),
             Kind::GetReq => get_reply::send(worker, peer, m.imm, header(&head, GetHdr::decode)?),
-            Kind::Fence => get_reply::keep(peer),
+            Kind::Fence => keep::keep(peer),
             Kind::GetRep => {
                 let h = header(&head, DataHdr::decode)?;
                 got(worker, peer, m, h, body, body_len);
@@ -281,57 +281,9 @@ fn final_status(aux: u8) -> ucs_status_t {
     }
 }
 
-/// Whether a peer may access this memory of the host, which must be registered.
-pub(super) fn allowed(worker: &Worker, addr: u64, len: u64) -> bool {
-    worker.ctx.regions.permits(&worker.last_region, addr, len)
-}
-
-/// Whether a peer may access this memory, of the host or of a device, which must be registered. Logs an error if not.
-pub(super) fn permitted(worker: &Worker, peer: &Peer, addr: u64, len: u64, what: &str) -> bool {
-    let ok = allowed(worker, addr, len) || device_target::permits(worker, addr, len);
-    if !ok {
-        refuse(peer, addr, len, what);
-    }
-    ok
-}
-
-/// Logs that a peer asks for memory that is not registered, or that cannot be accessed.
-#[cold]
-pub(super) fn refuse(peer: &Peer, addr: u64, len: u64, what: &str) -> ucs_status_t {
-    log::error!(
-        "worker {:#x} asks to {what} {len} bytes at {addr:#x}, which is not registered",
-        peer.uid
-    );
-    UCS_ERR_INVALID_ADDR
-}
-
-/// Writes to this worker's memory for a peer.
-///
-/// # Errors
-/// `UCS_ERR_INVALID_ADDR`: the memory is not registered. `UCS_ERR_IO_ERROR`: its device has failed.
-///
-/// # Safety
-/// `len` bytes are readable at `bytes`.
-pub unsafe fn write(
-    worker: &Worker,
-    peer: &Peer,
-    addr: u64,
-    bytes: *const u8,
-    len: usize,
-) -> Result<(), ucs_status_t> {
-    if !allowed(worker, addr, len as u64) {
-        // SAFETY: the caller's bytes are readable.
-        return unsafe { device_target::write(worker, peer, addr, bytes, len) };
-    }
-    get_reply::keep_before_change(peer);
-    // SAFETY: registered memory of this process.
-    unsafe { std::ptr::copy_nonoverlapping(bytes, addr as *mut u8, len) };
-    Ok(())
-}
-
 unsafe fn put(worker: &Worker, peer: &Peer, addr: u64, bytes: *const u8, len: usize) {
     // SAFETY: the caller's bytes are readable.
-    let written = unsafe { write(worker, peer, addr, bytes, len) };
+    let written = unsafe { registered::write(worker, peer, addr, bytes, len) };
     tx::answer_put(peer, written.err().unwrap_or(UCS_OK));
 }
 
@@ -368,7 +320,7 @@ fn atomic(worker: &Worker, peer: &Peer, addr: u64, h: AmoHdr) -> Result<(), Malf
         value: h.value,
         compare: h.compare,
     };
-    let done = change(worker, peer, addr, amo);
+    let done = registered::change(worker, peer, addr, amo);
     let status = done.err().unwrap_or(UCS_OK);
     let value = done.unwrap_or(0);
     tx::control(
@@ -379,27 +331,6 @@ fn atomic(worker: &Worker, peer: &Peer, addr: u64, h: AmoHdr) -> Result<(), Malf
         &ValueHdr { value }.encode(),
     );
     Ok(())
-}
-
-/// Executes an atomic operation on this worker's memory for a peer. Returns the previous value.
-///
-/// # Errors
-/// `UCS_ERR_INVALID_ADDR` if the memory is not registered or the address not aligned.
-pub(super) fn change(
-    worker: &Worker,
-    peer: &Peer,
-    addr: u64,
-    amo: AmoOp,
-) -> Result<u64, ucs_status_t> {
-    if addr % u64::from(amo.size) != 0 {
-        return Err(UCS_ERR_INVALID_ADDR);
-    }
-    if !allowed(worker, addr, amo.size.into()) {
-        return device_target::change(worker, peer, addr, amo);
-    }
-    get_reply::keep_before_change(peer);
-    // SAFETY: registered memory of this process, aligned.
-    unsafe { amo_target::execute(worker, peer, addr, amo) }
 }
 
 unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &Message, value: u64) {

@@ -10,7 +10,7 @@
 use super::amo::mapped;
 use super::param::{self, Param, status_ptr};
 use super::rma::{self, RmaOp};
-use super::{rx_dispatch, sgl};
+use super::{registered, sgl};
 use crate::ctypes::*;
 use crate::engine::completion;
 use crate::engine::cq::CqNotice;
@@ -311,7 +311,7 @@ pub(super) fn on_imm(worker: &Worker, peer: &Peer, word: SignalWord, len: usize)
 
 /// Handles the signal that follows a put of the peer's TNI. If the put was refused, its connection fails.
 pub(super) fn on_note(worker: &Worker, peer: &Peer, cq: u8, value: u64, h: NoteHdr) {
-    if rx_dispatch::permitted(worker, peer, h.addr, h.len, "signal behind") {
+    if registered::permitted(worker, peer, h.addr, h.len, "signal behind") {
         notify(worker, peer, cq, value, h.len as usize, Some(h.addr));
     }
 }
@@ -356,7 +356,7 @@ fn notice(peer: &Peer, value: u64, behind: &NoteHdr) -> CqNotice {
 #[cold]
 #[inline(never)]
 fn refuse(worker: &Worker, peer: &Peer, behind: NoteHdr) -> bool {
-    rx_dispatch::permitted(worker, peer, behind.addr, behind.len, "signal behind")
+    registered::permitted(worker, peer, behind.addr, behind.len, "signal behind")
 }
 
 fn notify(worker: &Worker, peer: &Peer, cq: u8, value: u64, len: usize, addr: Option<u64>) {
@@ -371,8 +371,7 @@ fn notify(worker: &Worker, peer: &Peer, cq: u8, value: u64, len: usize, addr: Op
 
 /// Handles a signal message. The data before it are in place, unless their write was refused.
 pub(super) fn on_message(worker: &Worker, peer: &Peer, value: u64, h: SignalHdr) {
-    let refused =
-        h.len > 0 && !rx_dispatch::permitted(worker, peer, h.addr, h.len, "signal behind");
+    let refused = h.len > 0 && !registered::permitted(worker, peer, h.addr, h.len, "signal behind");
     let done = match h.op {
         _ if refused => Err(UCS_ERR_INVALID_ADDR),
         SignalHdr::NOTIFY => {
@@ -385,7 +384,7 @@ pub(super) fn on_message(worker: &Worker, peer: &Peer, value: u64, h: SignalHdr)
                 SignalHdr::SET => UCPX_SIGNAL_OP_SET,
                 _ => UCPX_SIGNAL_OP_ADD,
             };
-            rx_dispatch::change(worker, peer, h.flag, change(op, value)).map(drop)
+            registered::change(worker, peer, h.flag, change(op, value)).map(drop)
         }
     };
     tx::answer_put(peer, done.err().unwrap_or(UCS_OK));

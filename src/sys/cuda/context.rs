@@ -1,7 +1,8 @@
 //! Contexts of devices: which one is current during calls of the driver.
 
+use super::api::Cuda;
 use super::driver::{CuContext, CuDevice};
-use super::{Cuda, CudaError};
+use super::error::CudaError;
 use std::marker::PhantomData;
 
 /// Makes a context the current one of this thread, until it is dropped.

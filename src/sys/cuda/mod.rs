@@ -1,10 +1,11 @@
 //! Memory of GPUs by NVIDIA's driver API (`libcuda.so.1`), which is opened at run time.
 //!
-//! `driver`: its functions; `error`: how they fail; `context`: which context is current; `pointer`: what the driver
+//! `driver`: its functions; `api`: the open driver; `error`: how they fail; `context`: which context is current; `pointer`: what the driver
 //! knows of an address, and allocation; `stream`: copies; `pinned`: host memory for them. Nothing here needs a current
 //! context of the caller: what needs one takes [`CurrentContext`] before. The driver itself is initialised by the
 //! program, whose memory it is, or when this library allocates memory of a device.
 
+mod api;
 mod context;
 mod driver;
 mod error;
@@ -12,49 +13,10 @@ mod pinned;
 mod pointer;
 mod stream;
 
+pub use api::Cuda;
 pub use context::CurrentContext;
 pub use driver::{CuContext, CuDevice, OpenWhen};
 pub use error::CudaError;
 pub use pinned::Pinned;
 pub use pointer::{MemoryInfo, MemoryKind};
 pub use stream::{Event, Stream};
-
-use driver::{CuFunctions, CuResult};
-
-/// The driver, open for the rest of the process.
-#[repr(transparent)]
-pub struct Cuda(CuFunctions);
-
-impl Cuda {
-    /// The driver. `None`: the process does not use CUDA, or the library is missing or too old.
-    pub fn open(when: OpenWhen) -> Option<&'static Cuda> {
-        let functions: &'static CuFunctions = driver::functions(when)?;
-        // SAFETY: a transparent wrapper of the table.
-        Some(unsafe { &*std::ptr::from_ref(functions).cast::<Cuda>() })
-    }
-
-    fn functions(&self) -> &CuFunctions {
-        &self.0
-    }
-
-    /// Initialises the driver, unless the program has, and returns the number of devices.
-    ///
-    /// # Errors
-    /// Those of `cuInit`: there is no device, or the process is a child of one that has used the driver.
-    pub fn initialize(&self) -> Result<u32, CudaError> {
-        let mut count = 0;
-        // SAFETY: may be called at any time and by any thread; a place for the number.
-        unsafe {
-            self.check("cuInit", (self.0.init)(0))?;
-            self.check("cuDeviceGetCount", (self.0.device_count)(&raw mut count))?;
-        }
-        Ok(count.try_into().unwrap_or(0))
-    }
-
-    fn check(&self, call: &'static str, result: CuResult) -> Result<(), CudaError> {
-        match result {
-            0 => Ok(()),
-            code => Err(CudaError::new(&self.0, call, code)),
-        }
-    }
-}

@@ -1,6 +1,6 @@
 //! Host memory that devices copy from and to without another copy in between.
 
-use super::Cuda;
+use super::api::Cuda;
 use super::driver::{CuContext, MEM_HOST_REGISTER_PORTABLE};
 use crate::sys::mapping::Mapping;
 use rustix::mm::MapFlags;

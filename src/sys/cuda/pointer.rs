@@ -1,7 +1,8 @@
 //! What the driver knows of an address.
 
+use super::api::Cuda;
 use super::driver::{CuContext, CuDevice, MEMORYTYPE_DEVICE, PointerAttribute};
-use super::{Cuda, CudaError};
+use super::error::CudaError;
 
 /// The kind of memory at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

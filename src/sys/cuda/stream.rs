@@ -1,7 +1,8 @@
 //! Streams and events: copies that the driver does in order, and when they have ended.
 
+use super::api::Cuda;
 use super::driver::{CuEvent, CuStream, EVENT_DISABLE_TIMING, STREAM_NON_BLOCKING};
-use super::{Cuda, CudaError};
+use super::error::CudaError;
 use std::ptr;
 
 /// A stream of the context that was current when it was created, on which nothing of the program waits.
