@@ -1,9 +1,9 @@
 //! Memory of GPUs by NVIDIA's driver API (`libcuda.so.1`), which is opened at run time.
 //!
-//! `driver`: its functions; `api`: the open driver; `error`: how they fail; `context`: which context is current; `pointer`: what the driver
-//! knows of an address, and allocation; `stream`: copies; `pinned`: host memory for them. Nothing here needs a current
-//! context of the caller: what needs one takes [`CurrentContext`] before. The driver itself is initialised by the
-//! program, whose memory it is, or when this library allocates memory of a device.
+//! `driver`: its functions; `api`: the open driver; `error`: how they fail; `context`: which context is current;
+//! `pointer`: what the driver knows of an address, and allocation; `stream`: copies; `pinned`: host memory for them.
+//! Nothing here needs a current context of the caller: what needs one takes [`CurrentContext`] before. The driver
+//! itself is initialised by the program, whose memory it is, or when this library allocates memory of a device.
 
 mod api;
 mod context;
