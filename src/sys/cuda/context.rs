@@ -28,6 +28,15 @@ impl Cuda {
         })
     }
 
+    /// What distinguishes a context from all others of the process, also from later ones with the same handle. `None`:
+    /// the driver is older than CUDA 12, or the context is gone.
+    pub fn context_id(&self, ctx: CuContext) -> Option<u64> {
+        let mut id = 0;
+        // SAFETY: the driver checks the handle; a place for the number.
+        let found = unsafe { (self.functions().ctx_get_id?)(ctx, &raw mut id) };
+        (found == 0).then_some(id)
+    }
+
     /// The current context of this thread, if there is one.
     pub fn current(&self) -> Option<CuContext> {
         let mut ctx = CuContext::NONE;

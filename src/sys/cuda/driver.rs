@@ -93,6 +93,7 @@ functions! {
     event_destroy = c"cuEventDestroy_v2": fn(CuEvent) -> CuResult;
     event_record = c"cuEventRecord": fn(CuEvent, CuStream) -> CuResult;
     event_synchronize = c"cuEventSynchronize": fn(CuEvent) -> CuResult;
+    ? ctx_get_id = c"cuCtxGetId": fn(CuContext, *mut c_ulonglong) -> CuResult;
 }
 
 /// When the driver's library is opened.

@@ -14,30 +14,24 @@ pub struct Pinned {
     pinned_in: Option<CuContext>,
 }
 
-// SAFETY: the context is a handle of the driver, which belongs to the process.
-unsafe impl Send for Pinned {}
-
 impl Pinned {
     /// Maps `len` bytes, whole pages, and pins them for all devices. Where the driver cannot pin more, the memory is
-    /// usable all the same. `ctx` is current.
+    /// usable all the same. `ctx`: any context.
     ///
     /// # Errors
     /// Those of mmap(2).
     pub fn new(cuda: &'static Cuda, ctx: CuContext, len: usize) -> io::Result<Pinned> {
         // SAFETY: a new mapping, at no fixed address.
         let memory = unsafe { Mapping::anonymous(len, MapFlags::PRIVATE, None) }?;
+        let current = cuda.enter(ctx);
+        let register = cuda.functions().mem_host_register;
         // SAFETY: memory of this process, unregistered before it is unmapped.
-        let registered = unsafe {
-            (cuda.functions().mem_host_register)(
-                memory.ptr().cast(),
-                len,
-                MEM_HOST_REGISTER_PORTABLE,
-            )
-        };
+        let pin = || unsafe { register(memory.ptr().cast(), len, MEM_HOST_REGISTER_PORTABLE) };
+        let is_pinned = current.is_ok() && pin() == 0;
         Ok(Pinned {
             cuda,
+            pinned_in: is_pinned.then_some(ctx),
             memory,
-            pinned_in: (registered == 0).then_some(ctx),
         })
     }
 

@@ -74,11 +74,15 @@ impl CudaContext {
     /// # Errors
     /// Those of the driver.
     pub(super) fn track(&self, ctx: CuContext) -> Result<Track, CudaError> {
-        let kept = (self.idle.lock().tracks.get_mut(&ctx)).and_then(Vec::pop);
-        match kept {
-            Some(track) => Ok(track),
-            None => Track::new(self.cuda, ctx),
+        let id = self.cuda.context_id(ctx);
+        if let Some(kept) = self.idle.lock().tracks.get_mut(&ctx) {
+            // A context that the program has destroyed has taken its streams along.
+            kept.retain(|track| track.id == id);
+            if let Some(track) = kept.pop() {
+                return Ok(track);
+            }
         }
+        Track::new(self.cuda, ctx)
     }
 
     /// The context by which this memory is accessed: its own, or the primary one of its device.
@@ -110,14 +114,14 @@ impl CudaContext {
     pub(super) fn keep_track(&self, track: Track) {
         let mut idle = self.idle.lock();
         let kept = idle.tracks.entry(track.ctx).or_default();
-        if kept.len() < KEPT_TRACKS {
+        if kept.len() < KEPT_TRACKS && track.id.is_some() {
             return kept.push(track);
         }
         drop(idle);
         track.destroy(self.cuda);
     }
 
-    /// A pinned buffer. `ctx` is current.
+    /// A pinned buffer. `ctx`: any context.
     ///
     /// # Errors
     /// Those of mmap(2).

@@ -386,7 +386,6 @@ impl State {
     /// A buffer that nothing uses.
     fn buffer(&mut self, data: &DeviceData) -> Result<Pinned, Failure> {
         let ctx = self.shared.context_of(&data.memory)?;
-        let _current = self.shared.cuda.enter(ctx)?;
         self.shared.buffer(ctx).map_err(|_| Failure::Memory)
     }
 
@@ -433,10 +432,15 @@ impl State {
         let (start, len) = (fragment.bytes.start, fragment.bytes.len());
         // SAFETY: the operation's list is valid until it completes.
         unsafe { data.pieces.for_range(start, len, copy_piece) }?;
-        drop(current);
         for number in used {
             let track = &mut self.tracks[number];
-            let _current = cuda.enter(track.ctx)?;
+            if current
+                .as_ref()
+                .is_none_or(|&(entered, _)| entered != number)
+            {
+                drop(current.take());
+                current = Some((number, cuda.enter(track.ctx)?));
+            }
             fragment.marks.push((number, track.record_event(cuda)?));
         }
         Ok(())

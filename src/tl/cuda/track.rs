@@ -6,6 +6,8 @@ use crate::sys::cuda::{CuContext, Cuda, CudaError, Event, Stream};
 pub struct Track {
     /// The device's context, current in all calls.
     pub ctx: CuContext,
+    /// The context's identity, if it has one: its handle may be that of a later one, which has no such stream.
+    pub id: Option<u64>,
     pub stream: Stream,
     events: Vec<Event>,
 }
@@ -22,6 +24,7 @@ impl Track {
         let _current = cuda.enter(ctx)?;
         Ok(Track {
             ctx,
+            id: cuda.context_id(ctx),
             stream: cuda.stream()?,
             events: Vec::new(),
         })

@@ -5,7 +5,7 @@
  * Upper bound for 8 bytes that are sent from a device, or received, after the first ones: 1 question, 1 copy, 1 mark,
  * 1 wait, and the context made current and taken away for the buffer, the copy, the mark and the wait.
  */
-#define MOST_OF_A_SHORT_SEND 12
+#define MOST_OF_A_SHORT_SEND 9
 
 static void message(bed_t *bed, const area_t *source, const area_t *target, size_t length, int hint)
 {

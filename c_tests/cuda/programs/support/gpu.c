@@ -177,7 +177,7 @@ unsigned long long gpu_all_calls(void)
     static const char *const entries[] = {
         "cuInit", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain",
         "cuDevicePrimaryCtxRelease_v2", "cuCtxGetCurrent", "cuCtxSetCurrent", "cuCtxPushCurrent_v2",
-        "cuCtxPopCurrent_v2", "cuCtxGetDevice", "cuPointerGetAttribute", "cuPointerGetAttributes",
+        "cuCtxPopCurrent_v2", "cuCtxGetDevice", "cuCtxGetId", "cuPointerGetAttribute", "cuPointerGetAttributes",
         "cuPointerSetAttribute", "cuMemGetAddressRange_v2", "cuMemAlloc_v2", "cuMemAllocManaged", "cuMemFree_v2",
         "cuMemHostRegister_v2", "cuMemHostUnregister", "cuMemcpy", "cuMemcpyAsync", "cuMemcpyBatchAsync",
         "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2", "cuStreamCreate",
