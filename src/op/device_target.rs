@@ -97,7 +97,7 @@ pub unsafe fn write(
 /// previous value.
 ///
 /// # Errors
-/// Those of [`write`].
+/// Those of [`write()`].
 #[cold]
 pub fn change(worker: &Worker, peer: &Peer, addr: u64, amo: AmoOp) -> Result<u64, ucs_status_t> {
     // One at a time, as several threads may progress workers of this context.
