@@ -67,6 +67,39 @@ pub enum PointerAttribute {
     RangeSize = 12,
 }
 
+/// `CUDA_ERROR_NOT_SUPPORTED`
+pub const NOT_SUPPORTED: CuResult = 801;
+
+/// `CUmemLocation`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct MemLocation {
+    kind: c_int,
+    id: c_int,
+}
+
+/// `CUmemcpyAttributes`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct MemcpyAttributes {
+    order: c_int,
+    from: MemLocation,
+    to: MemLocation,
+    flags: c_uint,
+}
+
+impl MemcpyAttributes {
+    /// `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM`: sources are read in the order of the stream. No hints.
+    pub const IN_ORDER: MemcpyAttributes = MemcpyAttributes {
+        order: 1,
+        from: MemLocation { kind: 0, id: 0 },
+        to: MemLocation { kind: 0, id: 0 },
+        flags: 0,
+    };
+}
+
+const _: () = assert!(size_of::<MemcpyAttributes>() == 24);
+
 functions! {
     /// The driver's functions.
     pub struct CuFunctions;
@@ -93,6 +126,10 @@ functions! {
     event_destroy = c"cuEventDestroy_v2": fn(CuEvent) -> CuResult;
     event_record = c"cuEventRecord": fn(CuEvent, CuStream) -> CuResult;
     event_synchronize = c"cuEventSynchronize": fn(CuEvent) -> CuResult;
+    ? memcpy_batch_async = c"cuMemcpyBatchAsync": fn(
+        *mut CuDevicePtr, *mut CuDevicePtr, *mut usize, usize, *mut MemcpyAttributes, *mut usize, usize, *mut usize,
+        CuStream
+    ) -> CuResult;
     ? ctx_get_id = c"cuCtxGetId": fn(CuContext, *mut c_ulonglong) -> CuResult;
 }
 

@@ -1,11 +1,12 @@
 //! Memory of GPUs by NVIDIA's driver API (`libcuda.so.1`), which is opened at run time.
 //!
 //! `driver`: its functions; `api`: the open driver; `error`: how they fail; `context`: which context is current;
-//! `pointer`: what the driver knows of an address, and allocation; `stream`: copies; `pinned`: host memory for them.
-//! Nothing here needs a current context of the caller: what needs one takes [`CurrentContext`] before. The driver
+//! `pointer`: what the driver knows of an address, and allocation; `stream`, `batch`: copies; `pinned`: host memory for
+//! them. Nothing here needs a current context of the caller: what needs one takes [`CurrentContext`] before. The driver
 //! itself is initialised by the program, whose memory it is, or when this library allocates memory of a device.
 
 mod api;
+mod batch;
 mod context;
 mod driver;
 mod error;
@@ -14,6 +15,7 @@ mod pointer;
 mod stream;
 
 pub use api::Cuda;
+pub use batch::CopyBatch;
 pub use context::CurrentContext;
 pub use driver::{CuContext, CuDevice, OpenWhen};
 pub use error::CudaError;

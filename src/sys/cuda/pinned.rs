@@ -35,6 +35,11 @@ impl Pinned {
         })
     }
 
+    /// Whether the driver has pinned it.
+    pub fn is_pinned(&self) -> bool {
+        self.pinned_in.is_some()
+    }
+
     /// First byte.
     pub fn ptr(&self) -> *mut u8 {
         self.memory.ptr()

@@ -18,6 +18,13 @@ unsafe impl Send for Stream {}
 // SAFETY: the driver's handles belong to the process.
 unsafe impl Send for Event {}
 
+impl Stream {
+    /// The driver's handle.
+    pub(super) fn handle(&self) -> CuStream {
+        self.0
+    }
+}
+
 impl Cuda {
     /// A stream of the current context.
     ///

@@ -9,7 +9,7 @@ use super::lookup::Lookup;
 use super::pieces::DevicePieces;
 use super::track::Track;
 use crate::ctypes::*;
-use crate::sys::cuda::{CudaError, CurrentContext, Event, MemoryInfo, MemoryKind, Pinned};
+use crate::sys::cuda::{CopyBatch, CudaError, Event, MemoryInfo, MemoryKind, Pinned};
 use crate::sys::log;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -400,10 +400,10 @@ impl State {
         copies: Copies,
     ) -> Result<(), Failure> {
         let cuda = self.shared.cuda;
-        let mut used: Vec<usize> = Vec::new();
-        let mut current: Option<(usize, CurrentContext)> = None;
         let mut at = fragment.buffer.ptr();
-        let copy_piece = |addr: u64, len: usize| {
+        // The copies of each stream.
+        let mut batches: Vec<(usize, CopyBatch)> = Vec::new();
+        let add_piece = |addr: u64, len: usize| {
             let (to, from) = match copies {
                 Copies::FromDevice => (at as u64, addr),
                 Copies::ToDevice => (addr, at as u64),
@@ -416,31 +416,25 @@ impl State {
                 return Ok(());
             }
             let number = track_of(&self.shared, &mut self.tracks, &memory)?;
-            if current
-                .as_ref()
-                .is_none_or(|&(entered, _)| entered != number)
-            {
-                drop(current.take());
-                current = Some((number, cuda.enter(self.tracks[number].ctx)?));
+            match batches.iter_mut().find(|(of, _)| *of == number) {
+                Some((_, batch)) => batch.push(to, from, len),
+                None => {
+                    let mut batch = CopyBatch::default();
+                    batch.push(to, from, len);
+                    batches.push((number, batch));
+                }
             }
-            if !used.contains(&number) {
-                used.push(number);
-            }
-            // SAFETY: the caller's promise.
-            unsafe { cuda.copy(to, from, len, &self.tracks[number].stream) }
+            Ok::<(), CudaError>(())
         };
         let (start, len) = (fragment.bytes.start, fragment.bytes.len());
         // SAFETY: the operation's list is valid until it completes.
-        unsafe { data.pieces.for_range(start, len, copy_piece) }?;
-        for number in used {
+        unsafe { data.pieces.for_range(start, len, add_piece) }?;
+        let is_pinned = fragment.buffer.is_pinned();
+        for (number, mut batch) in batches {
             let track = &mut self.tracks[number];
-            if current
-                .as_ref()
-                .is_none_or(|&(entered, _)| entered != number)
-            {
-                drop(current.take());
-                current = Some((number, cuda.enter(track.ctx)?));
-            }
+            let _current = cuda.enter(track.ctx)?;
+            // SAFETY: the caller's promise.
+            unsafe { batch.begin(cuda, &track.stream, is_pinned) }?;
             fragment.marks.push((number, track.record_event(cuda)?));
         }
         Ok(())
