@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -110,7 +109,8 @@ impl ConfFiles {
         match std::fs::read(file) {
             // Bytes of another encoding make a value invalid, not the file.
             Ok(bytes) => self.parse(file, &String::from_utf8_lossy(&bytes), &Machine::this),
-            Err(e) if is_absent(&e) => (),
+            // It is not there, or in a directory that this user may not search: the home of another one.
+            Err(_) if file.metadata().is_err() => (),
             Err(e) => (self.remarks).push(format!("{} cannot be read: {e}", file.display())),
         }
     }
@@ -157,14 +157,6 @@ impl ConfFiles {
 /// Whether there is an option with this name, without `UCX_`.
 fn is_known(name: &str) -> bool {
     table::is_foreign(name) || !table::find(name).is_empty()
-}
-
-/// Whether the file is not there: no directory of those that are searched need exist.
-fn is_absent(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
 }
 
 #[cfg(test)]
