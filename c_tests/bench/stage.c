@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LIMIT_SECONDS = 300 };
+unsigned limit_seconds = 300;
 
 /** Forks the process of this index, which runs its part and exits; returns its pid. */
 static pid_t start(struct place place, void (*play)(struct place, void *), void *argument)
@@ -47,7 +47,7 @@ int start_processes(int number, void (*play)(struct place, void *), void *argume
     for (int i = 1; i < number; i++) {
         children[i] = start((struct place){.stage = place.stage, .index = i}, play, argument);
     }
-    alarm(LIMIT_SECONDS); /* of the whole program; a fork starts without its parent's */
+    alarm(limit_seconds); /* of the whole program; a fork starts without its parent's */
     pin_to(0);
     play(place, argument);
     for (int i = 1; i < number; i++) {

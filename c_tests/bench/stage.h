@@ -7,6 +7,9 @@
 
 enum { MAIL_ROOM = 64 << 10, MAX_PROCESSES = 512 };
 
+/** Time of a program after which it ends by SIGALRM, for the next start_processes(). */
+extern unsigned limit_seconds;
+
 /** Anonymous memory, mapped before the fork; zeroed. */
 struct stage {
     _Alignas(128) _Atomic unsigned ball;    /* passed to and fro by the measurement of the machine itself */
@@ -33,7 +36,7 @@ struct place {
 int start_pair(void (*play)(struct place, void *), void *argument);
 
 /**
- * Like run_pair for this many processes, at most MAX_PROCESSES. Process 0 is the caller, the others are its children.
+ * Like start_pair for this many processes, at most MAX_PROCESSES. Process 0 is the caller, the others are its children.
  */
 int start_processes(int number, void (*play)(struct place, void *), void *argument);
 

@@ -1,10 +1,12 @@
 //! The costs of a libucp on one machine: one program, bound at run time to the libucp that the loader finds.
 //!
-//! usage: ucpbench [--quick] [--smallest BYTES] [--largest BYTES] WORKLOAD [ARGUMENTS]   (workloads: see workload.h)
+//! usage: ucpbench [--quick] [--smallest BYTES] [--largest BYTES] [--limit SECONDS] WORKLOAD [ARGUMENTS]
+//! (workloads: see workload.h). It ends after SECONDS, 300 by default.
 //! Standard output gets `# libucp: PATH (version V)`, then a line per figure, `NAME X VALUE UNIT`, where X is a size, a
 //! number of threads or endpoints, or `-`. For features that a library lacks there is a line `# unsupported: NAME`.
 #define _GNU_SOURCE
 #include "figure.h"
+#include "stage.h"
 #include "workload.h"
 
 #include <dlfcn.h>
@@ -43,7 +45,8 @@ static void name_library(void)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: ucpbench [--quick] [--smallest BYTES] [--largest BYTES] WORKLOAD [ARGUMENTS]; workloads:");
+    fprintf(stderr, "usage: ucpbench [--quick] [--smallest BYTES] [--largest BYTES] [--limit SECONDS] "
+                    "WORKLOAD [ARGUMENTS]; workloads:");
     for (size_t i = 0; i < sizeof(workloads) / sizeof(*workloads); i++) {
         fprintf(stderr, " %s", workloads[i].name);
     }
@@ -66,6 +69,8 @@ int main(int argc, char **argv)
             effort.smallest = strtoull(argv[++next], NULL, 0);
         } else if (strcmp(argv[next], "--largest") == 0 && next + 1 < argc) {
             effort.largest = strtoull(argv[++next], NULL, 0);
+        } else if (strcmp(argv[next], "--limit") == 0 && next + 1 < argc) {
+            limit_seconds = (unsigned)strtoul(argv[++next], NULL, 0);
         } else {
             return usage();
         }
