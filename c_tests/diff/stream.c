@@ -142,15 +142,15 @@ static void order(bed_t *bed)
 {
     enum { TOTAL = 8 << 20, SENDS = 4000 };
     uint8_t         *data = data_make(TOTAL, 11), *in = malloc(TOTAL);
-    ucs_status_ptr_t sent[SENDS];
+    ucs_status_ptr_t sent[SENDS + 1];
     size_t           at = 0, got = 0;
     unsigned         sends = 0, random = 1, pending = 0;
 
     memset(in, 0, TOTAL);
     while ((bed->a != NULL && at < TOTAL) || (bed->b != NULL && got < TOTAL)) {
-        if (bed->a != NULL && at < TOTAL && sends < SENDS) {
+        if (bed->a != NULL && at < TOTAL) {
             size_t size = next_random(&random) % (sends % 50 == 0 ? 300000 : 3000) + 1;
-            size        = size > TOTAL - at || sends == SENDS - 1 ? TOTAL - at : size;
+            size        = size > TOTAL - at || sends >= SENDS - 1 ? TOTAL - at : size;
             sent[sends++] = ucp_stream_send_nbx(bed->a->ep, data + at, size, &plain);
             at += size;
         }
