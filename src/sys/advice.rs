@@ -18,6 +18,20 @@ pub fn on_shared_memory(e: &io::Error) -> &'static str {
     }
 }
 
+/// What to do about the error of a connection by a network; none: its peer has not answered.
+pub fn on_connection(e: Option<&io::Error>) -> &'static str {
+    match e.and_then(Errno::from_io_error) {
+        Some(Errno::MFILE) => "raise the limit of open files of this process (ulimit -n)",
+        Some(Errno::NFILE) => "raise the limit of open files of this host (sysctl fs.file-max)",
+        Some(Errno::CONNREFUSED | Errno::CONNRESET) => {
+            "find out whether its process has ended, or a firewall rejects the connection"
+        }
+        _ => {
+            "find out whether its host and its network are up, and whether UCX_NET_DEVICES names devices that reach it"
+        }
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -29,5 +43,9 @@ mod tests {
         assert!(advice(Errno::NOSPC).contains("/dev/shm"));
         assert_eq!(advice(Errno::IO), "");
         assert_eq!(on_shared_memory(&io::ErrorKind::NotFound.into()), "");
+        let advice = |errno: Errno| on_connection(Some(&errno.into()));
+        assert!(advice(Errno::MFILE).contains("ulimit -n"));
+        assert!(advice(Errno::CONNREFUSED).contains("firewall"));
+        assert_eq!(advice(Errno::HOSTUNREACH), on_connection(None));
     }
 }

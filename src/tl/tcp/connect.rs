@@ -11,7 +11,7 @@ use super::worker::{ConnectRetry, TcpWorker};
 use super::{SharedSocket, device, oob, socket};
 use crate::ctypes::*;
 use crate::sys::epoll::SocketEvent;
-use crate::sys::{clock, log};
+use crate::sys::{advice, clock, log};
 use crate::tl::Lane;
 use crate::tl::oob::OobSink;
 use crate::tl::sink::Sink;
@@ -99,31 +99,11 @@ fn connect<S: Sink>(
     }
     let to = target.address();
     let to = to.map_or_else(String::new, |to| format!(" at {to}"));
-    let advice = advice(attempt.error);
-    match attempt.error {
-        0 => sink.unreachable(peer, format_args!("no connection by tcp{to}: {advice}")),
-        error => {
-            let e = io::Error::from_raw_os_error(error);
-            sink.unreachable(
-                peer,
-                format_args!("no connection by tcp{to}: {e}: {advice}"),
-            );
-        }
-    }
-}
-
-/// What a user can do about an error of a connect.
-fn advice(error: i32) -> &'static str {
-    match error {
-        libc::EMFILE => "raise the limit of open files of this process (ulimit -n)",
-        libc::ENFILE => "raise the limit of open files of this host (sysctl fs.file-max)",
-        libc::ECONNREFUSED | libc::ECONNRESET => {
-            "find out whether its process has ended, or a firewall rejects the connection"
-        }
-        _ => {
-            "find out whether its host and its network are up, and whether UCX_NET_DEVICES names devices that reach it"
-        }
-    }
+    let error = (attempt.error != 0).then(|| io::Error::from_raw_os_error(attempt.error));
+    let advice = advice::on_connection(error.as_ref());
+    let error = error.map_or_else(String::new, |e| format!("{e}: "));
+    let reason = format_args!("no connection by tcp{to}: {error}{advice}");
+    sink.unreachable(peer, reason);
 }
 
 /// The connection that a peer has made while messages to it went by shared memory. The peer would reject a second one.
