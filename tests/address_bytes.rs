@@ -72,7 +72,7 @@ fn every_section() -> WorkerAddress {
             ino: 0x6162_6364,
             ipc_ns: 0x7172_7374,
             key: 0x8182_8384_8586_8788,
-            liveness_place: 0x9192_9394,
+            shm_place: 0x9192_9394,
             flags: 0,
         }),
         ib: Some(IbLocator {

@@ -22,7 +22,7 @@ use ucp::wire::tofu_msg::{MAX_RAILS, RailVcqs};
 
 fn shm() -> impl Strategy<Value = ShmLocator> {
     any::<(u64, u32, u32, u32, u32, u32, u64, u32, u8)>().prop_map(
-        |(host, pid_ns, pid, fd, ino, ipc_ns, key, liveness_place, flags)| ShmLocator {
+        |(host, pid_ns, pid, fd, ino, ipc_ns, key, shm_place, flags)| ShmLocator {
             host,
             pid_ns,
             pid,
@@ -30,7 +30,7 @@ fn shm() -> impl Strategy<Value = ShmLocator> {
             ino,
             ipc_ns,
             key,
-            liveness_place,
+            shm_place,
             flags,
         },
     )

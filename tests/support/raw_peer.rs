@@ -110,7 +110,7 @@ impl RawPeer {
                 ino: l.id.ino,
                 ipc_ns: l.ipc_ns,
                 key: l.key,
-                liveness_place: l.liveness_place,
+                shm_place: l.shm_place,
                 flags: 0,
             }),
             ..WorkerAddress::default()
@@ -129,7 +129,7 @@ impl RawPeer {
                 ino: shm.ino,
             },
             key: shm.key,
-            liveness_place: shm.liveness_place,
+            shm_place: shm.shm_place,
         };
         let me = RingOwner {
             uid,

@@ -127,9 +127,17 @@ static void wait_children(const pid_t *pids, int *statuses, int count)
     }
 }
 
+static int is_alone(void)
+{
+    const char *wanted = getenv("BED_NAMESPACE");
+
+    return wanted != NULL && strcmp(wanted, "alone") == 0;
+}
+
 /*
  * The namespaces of a side, if any, with a /proc of its own: BED_NAMESPACE is b (B has its own process
- * ids), each (both have), or apart (and each has its own System V memory, too).
+ * ids), each (both have), apart (and each has its own System V memory, too), or alone (and each has its own /dev/shm,
+ * too).
  */
 static int namespaces_of(int side)
 {
@@ -138,13 +146,14 @@ static int namespaces_of(int side)
     if (wanted == NULL || (strcmp(wanted, "b") == 0 && side == 0)) {
         return 0;
     }
-    return CLONE_NEWPID | (strcmp(wanted, "apart") == 0 ? CLONE_NEWIPC : 0);
+    return CLONE_NEWPID | (strcmp(wanted, "apart") == 0 || is_alone() ? CLONE_NEWIPC : 0);
 }
 
-static void mount_proc(void)
+static void mount_own(void)
 {
     if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("proc", "/proc", "proc", 0, NULL) != 0) {
+        mount("proc", "/proc", "proc", 0, NULL) != 0 ||
+        (is_alone() && mount("tmpfs", "/dev/shm", "tmpfs", 0, NULL) != 0)) {
         perror("a /proc of its own");
         exit(6);
     }
@@ -179,7 +188,7 @@ static pid_t launch(bed_t *bed, int first, int last, int link, int other, void (
     if (pid == 0) {
         bed->link = link;
         if (namespaces_of(first) != 0) {
-            mount_proc();
+            mount_own();
         }
         move_to_host(first);
         if (other >= 0) {

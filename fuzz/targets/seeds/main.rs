@@ -140,7 +140,7 @@ fn address() -> WorkerAddress {
             ino: 5,
             ipc_ns: 6,
             key: 7 << 32 | 8,
-            liveness_place: 9,
+            shm_place: 9,
             flags: 0,
         }),
         ib: Some(IbLocator {

@@ -24,7 +24,7 @@ const SHM_LOCATOR: ShmLocator = ShmLocator {
     ino: 5,
     ipc_ns: 8,
     key: 6,
-    liveness_place: 10,
+    shm_place: 10,
     flags: 7,
 };
 

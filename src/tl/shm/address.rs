@@ -3,7 +3,7 @@
 
 use super::context::ShmContext;
 use super::outbox::{Outbox, WaitingBox};
-use super::{FoundInbox, InboxLocator};
+use super::{FoundInbox, InboxKind, InboxLocator};
 use crate::sys::host::{self, RecentLimit};
 use crate::sys::memfd::MemfdId;
 use crate::wire::le_struct::packed;
@@ -26,8 +26,8 @@ packed! {
         ipc_ns: u32,
         /// System V number of the memory and the value that must be written in it; 0 if `fd` is the memory.
         key: u64,
-        /// Id of the directory in which the owner holds the lock of `key` while it lives; 0: it holds none.
-        liveness_place: u32,
+        /// Id of the /dev/shm with the owner's lock of `key`, or with its named file; 0: there is neither.
+        shm_place: u32,
         /// Reserved: 0.
         flags: u8,
     }
@@ -48,7 +48,7 @@ impl InboxLocator {
                 ino: section.ino,
             },
             key: section.key,
-            liveness_place: section.liveness_place,
+            shm_place: section.shm_place,
         }
     }
 
@@ -62,7 +62,7 @@ impl InboxLocator {
             ino: self.id.ino,
             ipc_ns: self.ipc_ns,
             key: self.key,
-            liveness_place: self.liveness_place,
+            shm_place: self.shm_place,
             flags: 0,
         }
     }
@@ -130,6 +130,9 @@ pub fn obstacle(to: Option<&ShmLocator>) -> &'static str {
         Some(shm) if InboxLocator::of(shm).reachable_from(here) => {
             "it belongs to another user, whose shared memory cannot be mapped, and tcp is not allowed at both ends \
              (UCX_TLS)"
+        }
+        Some(shm) if InboxLocator::of(shm).kind() == InboxKind::Named => {
+            "it has another /dev/shm, where its shared memory is (UCX_POSIX_USE_PROC_LINK=n)"
         }
         Some(_) => {
             "it is in another IPC namespace (UCX_POSIX_USE_PROC_LINK=n reaches across, where /dev/shm is shared)"

@@ -46,7 +46,7 @@ pub struct Inbox {
     /// The user that the memory belongs to.
     user: u32,
     /// Shows in other PID namespaces that the owner is alive, if the lock is available.
-    liveness_place: Option<LivenessLock>,
+    liveness_lock: Option<LivenessLock>,
     table: InboxTable,
     /// One bit per ring: the receiver has accepted its sender and not freed it since.
     accepted: [u64; RINGS.div_ceil(64)],
@@ -74,7 +74,7 @@ impl Inbox {
             memory,
             key,
             user: host::user(),
-            liveness_place: is_block.then(|| LivenessLock::hold(key).ok()).flatten(),
+            liveness_lock: is_block.then(|| LivenessLock::hold(key).ok()).flatten(),
             table,
             accepted: [0; RINGS.div_ceil(64)],
         })
@@ -92,10 +92,11 @@ impl Inbox {
             },
             id: self.identity.id(),
             key: self.key,
-            liveness_place: self
-                .liveness_place
-                .as_ref()
-                .map_or(0, |_| liveness_lock::place()),
+            shm_place: match self.liveness_lock {
+                Some(_) => liveness_lock::place(),
+                None if self.memory.is_named() => liveness_lock::place(),
+                None => 0,
+            },
         }
     }
 

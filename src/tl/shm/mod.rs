@@ -35,7 +35,7 @@ pub mod worker;
 use crate::sys::host::HostId;
 use crate::sys::memfd::{self, MemfdId};
 use crate::sys::sysv::FoundSegment;
-use crate::sys::{posix_shm, sysv};
+use crate::sys::{liveness_lock, posix_shm, sysv};
 use std::io::ErrorKind;
 
 /// Location of a worker's inbox: what peers need to send to it and to detect that its process has ended.
@@ -49,8 +49,9 @@ pub struct InboxLocator {
     pub id: MemfdId,
     /// Identifies the memory, see [`InboxKind`].
     pub key: u64,
-    /// Where the owner holds the liveness lock of the key ([`crate::sys::liveness_lock::place`]); 0 if it holds none.
-    pub liveness_place: u32,
+    /// The /dev/shm ([`liveness_lock::place`]) in which the owner holds the liveness lock of the key, or has its named
+    /// file; 0: there is neither, or the owner's library does not say.
+    pub shm_place: u32,
 }
 
 /// An inbox, and what a look-up has found of it: one that is mapped right after need not be looked up again.
@@ -106,11 +107,11 @@ impl InboxLocator {
         }
     }
 
-    /// Whether the namespaces of a process at `here` allow it to open the inbox.
+    /// Whether the namespaces and the /dev/shm of this process, which is at `here`, allow it to open the inbox.
     pub fn reachable_from(&self, here: HostId) -> bool {
         match self.kind() {
             InboxKind::Block => self.ipc_ns == here.ipc_ns,
-            InboxKind::Named => true,
+            InboxKind::Named => self.shm_place == 0 || self.shm_place == liveness_lock::place(),
             InboxKind::File => self.pid_ns == here.pid_ns,
         }
     }
@@ -150,6 +151,20 @@ mod tests {
     use crate::sys::host;
     use std::fs::File;
     use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_named_inbox_is_reached_in_the_same_dev_shm() {
+        let inbox = inbox::Inbox::create(true).unwrap();
+        let (at, here) = (inbox.locator(), host::place());
+        let elsewhere = InboxLocator {
+            shm_place: at.shm_place ^ 1,
+            ..at
+        };
+        let unknown = InboxLocator { shm_place: 0, ..at };
+        assert_eq!(at.kind(), InboxKind::Named);
+        assert!(at.reachable_from(here) && unknown.reachable_from(here));
+        assert!(!elsewhere.reachable_from(here));
+    }
 
     #[test]
     fn an_owner_without_its_descriptors_lives_until_it_says_otherwise() {

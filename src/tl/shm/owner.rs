@@ -8,8 +8,8 @@ use crate::sys::{liveness_lock, memfd, posix_shm, sysv};
 impl InboxLocator {
     /// Whether the owner's liveness lock is free. False if the lock is at another place than the locks of this process.
     fn is_liveness_lock_free(&self) -> bool {
-        self.liveness_place != 0
-            && self.liveness_place == liveness_lock::place()
+        self.shm_place != 0
+            && self.shm_place == liveness_lock::place()
             && !liveness_lock::is_held(self.key)
     }
 

@@ -95,7 +95,7 @@ struct RingClaim {
     ino: AtomicU32,
     key: AtomicU64,
     uid: AtomicU64,
-    liveness_place: AtomicU32,
+    shm_place: AtomicU32,
 }
 
 /// Where a sender begins to search for a free ring: at the ring of this number, modulo the rings that exist.
@@ -262,10 +262,8 @@ impl InboxTable {
         claim.ino.store(id.ino, Ordering::Relaxed);
         claim.key.store(sender.inbox.key, Ordering::Relaxed);
         claim.uid.store(sender.uid, Ordering::Relaxed);
-        let liveness_place = sender.inbox.liveness_place;
-        claim
-            .liveness_place
-            .store(liveness_place, Ordering::Relaxed);
+        let shm_place = sender.inbox.shm_place;
+        claim.shm_place.store(shm_place, Ordering::Relaxed);
         Some(index)
     }
 
@@ -343,7 +341,7 @@ impl InboxTable {
             ipc_ns: claim.ipc_ns.load(Ordering::Relaxed),
             id,
             key: claim.key.load(Ordering::Relaxed),
-            liveness_place: claim.liveness_place.load(Ordering::Relaxed),
+            shm_place: claim.shm_place.load(Ordering::Relaxed),
         };
         Some(RingOwner {
             uid: claim.uid.load(Ordering::Relaxed),

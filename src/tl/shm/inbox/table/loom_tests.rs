@@ -53,7 +53,7 @@ impl Memory {
                     ino: u32_0(),
                     key: u64_0(),
                     uid: u64_0(),
-                    liveness_place: u32_0(),
+                    shm_place: u32_0(),
                 },
                 start: empty_start(),
             }),
@@ -82,7 +82,7 @@ fn sender(uid: u64) -> RingOwner {
             ipc_ns: n + 6,
             id,
             key: uid + 4,
-            liveness_place: n + 7,
+            shm_place: n + 7,
         },
     }
 }
