@@ -23,6 +23,15 @@ pub unsafe fn memory_of<'a>(handle: ucp_mem_h) -> &'a MemHandle {
     unsafe { &*handle.cast::<MemHandle>().cast_const() }
 }
 
+/// UCX's name of a kind of memory.
+pub fn memory_type_of(kind: MemoryKind) -> ucs_memory_type_t {
+    match kind {
+        MemoryKind::Host => UCS_MEMORY_TYPE_HOST,
+        MemoryKind::Device => UCS_MEMORY_TYPE_CUDA,
+        MemoryKind::Managed => UCS_MEMORY_TYPE_CUDA_MANAGED,
+    }
+}
+
 /// The arguments of `ucp_mem_map`.
 struct Request {
     addr: u64,
@@ -245,12 +254,7 @@ pub unsafe extern "C" fn ucp_mem_query(memh: ucp_mem_h, attr: *mut ucp_mem_attr_
             (*attr).length = memory.len;
         }
         if has(UCP_MEM_ATTR_FIELD_MEM_TYPE) {
-            let memory_type = match memory.kind {
-                MemoryKind::Host => UCS_MEMORY_TYPE_HOST,
-                MemoryKind::Device => UCS_MEMORY_TYPE_CUDA,
-                MemoryKind::Managed => UCS_MEMORY_TYPE_CUDA_MANAGED,
-            };
-            (&raw mut (*attr).mem_type).write(memory_type);
+            (&raw mut (*attr).mem_type).write(memory_type_of(memory.kind));
         }
     }
     UCS_OK

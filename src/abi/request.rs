@@ -1,5 +1,6 @@
 //! Requests: state, cancellation, release, description.
 
+use super::memory::memory_type_of;
 use super::output::invalid;
 use super::worker::worker_of;
 use crate::ctypes::*;
@@ -157,7 +158,7 @@ pub unsafe extern "C" fn ucp_request_query(
             (&raw mut (*attr).status).write(r.state());
         }
         if has(UCP_REQUEST_ATTR_FIELD_MEM_TYPE) {
-            (&raw mut (*attr).mem_type).write(ucs_memory_type_t::UCS_MEMORY_TYPE_HOST);
+            (&raw mut (*attr).mem_type).write(memory_type_of(r.data.kind()));
         }
     }
     UCS_OK

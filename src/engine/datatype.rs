@@ -3,6 +3,7 @@
 use crate::ctypes::*;
 use crate::sys::cma::{IoSpan, Spans};
 use crate::sys::copy;
+use crate::sys::cuda::MemoryKind;
 use crate::tl::cuda::DeviceData;
 use crate::tl::payload::UserData;
 use std::ffi::c_void;
@@ -55,6 +56,8 @@ pub enum Data {
     Device {
         len: usize,
         memory: *const DeviceData,
+        /// That of the memory; of a list's first piece that is not the host's. Valid after [`Data::finish`], too.
+        kind: MemoryKind,
     },
 }
 
@@ -160,6 +163,24 @@ impl Data {
             | Data::Iov { len, .. }
             | Data::Generic { len, .. }
             | Data::Device { len, .. } => len,
+        }
+    }
+
+    /// The kind of the memory, after the end of the operation, too. The host's for the user's own datatypes.
+    pub fn kind(&self) -> MemoryKind {
+        match *self {
+            Data::Contig { .. } | Data::Iov { .. } | Data::Generic { .. } => MemoryKind::Host,
+            Data::Device { kind, .. } => kind,
+        }
+    }
+
+    /// Memory that devices copy.
+    pub fn of_device(memory: DeviceData) -> Data {
+        let (len, kind) = (memory.len(), memory.kind());
+        Data::Device {
+            len,
+            memory: Box::into_raw(Box::new(memory)),
+            kind,
         }
     }
 

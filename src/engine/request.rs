@@ -13,6 +13,7 @@ use super::pointers::{EndpointId, PeerRef, WorkerRef};
 use super::ptr_map::PtrMap;
 use crate::ctypes::*;
 use crate::sys::cma::IoSpan;
+use crate::sys::cuda::MemoryKind;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
 use crate::tl::Token;
@@ -285,5 +286,13 @@ pub fn describe(r: &Request) -> String {
     } else {
         "in progress"
     };
-    format!("{what} length {} host memory, {how}, {state}", r.data.len())
+    let memory = match r.data.kind() {
+        MemoryKind::Host => "host",
+        MemoryKind::Device => "cuda",
+        MemoryKind::Managed => "cuda-managed",
+    };
+    format!(
+        "{what} length {} {memory} memory, {how}, {state}",
+        r.data.len()
+    )
 }

@@ -41,8 +41,8 @@ impl Param {
             let memory = unsafe { self.device(worker, what, (source, count), first) }?;
             // SAFETY: just made.
             if let Some(device) = unsafe { memory.as_ref() } {
-                let len = device.len();
-                return Ok(Data::Device { memory, len });
+                let (len, kind) = (device.len(), device.kind());
+                return Ok(Data::Device { len, memory, kind });
             }
         }
         // SAFETY: the caller's promise.
@@ -69,8 +69,8 @@ impl Param {
             let memory = unsafe { self.device(worker, what, (buffer, count), 0) }?;
             // SAFETY: just made.
             if let Some(device) = unsafe { memory.as_ref() } {
-                let len = device.len();
-                return Ok(Data::Device { memory, len });
+                let (len, kind) = (device.len(), device.kind());
+                return Ok(Data::Device { len, memory, kind });
             }
         }
         // SAFETY: the caller's promise.
@@ -102,7 +102,8 @@ impl Param {
         // SAFETY: the caller's promise; the layout is that of a send.
         let data = unsafe { Data::for_send(buffer, count, self.datatype()) }?;
         // SAFETY: the caller's data are valid until the operation completes.
-        let Data::Device { memory, len } = (unsafe { by_driver(cuda, data) }) else {
+        let data = unsafe { by_driver(cuda, data) };
+        let Data::Device { memory, len, .. } = data else {
             return Ok(ptr::null());
         };
         if len > first {
@@ -111,7 +112,7 @@ impl Param {
         // SAFETY: made in this call, and ended after an error; the caller's memory is valid.
         unsafe {
             let read = (*memory).read_ahead();
-            let ended = |_: &ucs_status_t| Data::Device { memory, len }.drop_unused();
+            let ended = |_: &ucs_status_t| data.drop_unused();
             read.map(|()| memory).inspect_err(ended)
         }
     }
@@ -225,7 +226,7 @@ impl Param {
 ///
 /// # Safety
 /// The data are valid until the operation completes.
-unsafe fn by_driver(cuda: &Arc<CudaContext>, data: Data) -> Data {
+pub(super) unsafe fn by_driver(cuda: &Arc<CudaContext>, data: Data) -> Data {
     let pieces = match data {
         Data::Contig { ptr, .. } => DevicePieces::Contig { addr: ptr as u64 },
         Data::Iov { iov, count, .. } => DevicePieces::Iov { iov, count },
@@ -244,9 +245,5 @@ unsafe fn by_driver(cuda: &Arc<CudaContext>, data: Data) -> Data {
     let Err(memory) = (unsafe { pieces.for_range(0, len, &mut is_hosts) }) else {
         return data;
     };
-    let memory = DeviceData::new(cuda, (pieces, len), lookup, memory);
-    Data::Device {
-        memory: Box::into_raw(Box::new(memory)),
-        len,
-    }
+    Data::of_device(DeviceData::new(cuda, (pieces, len), lookup, memory))
 }

@@ -53,11 +53,9 @@ fn data(
         return Err(refuse(peer, addr, len, what));
     }
     let whole = (DevicePieces::Contig { addr }, len as usize);
-    let memory = DeviceData::new(cuda, whole, lookup, memory);
-    Ok(Data::Device {
-        memory: Box::into_raw(Box::new(memory)),
-        len: len as usize,
-    })
+    Ok(Data::of_device(DeviceData::new(
+        cuda, whole, lookup, memory,
+    )))
 }
 
 /// What a peer reads.

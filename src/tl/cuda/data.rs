@@ -123,6 +123,11 @@ impl DeviceData {
         self.len
     }
 
+    /// The kind of the memory of a device among it.
+    pub fn kind(&self) -> MemoryKind {
+        self.memory.kind
+    }
+
     /// Begins to read the first bytes, and waits for them if they are all that there are.
     ///
     /// # Errors
