@@ -1,140 +1,153 @@
-//! Communication started by a device: no transport here supports it; the functions check their arguments and fail.
+//! Communication started by a device, the host's part: lists of memory and counters. No kernel can post: see
+//! `op::device_list`.
 
+use super::output::{inherited, invalid};
+use super::worker::worker_of;
 use crate::ctypes::*;
+use crate::op::device_counter::{self, CounterParams};
+use crate::op::device_list;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whether a list of elements is complete enough for `UCS_ERR_UNSUPPORTED`.
+/// Makes a list of registered memory of one device. Its handle is an address of that device.
 ///
 /// # Safety
-/// `params` is NULL or points to fields as its mask says.
-unsafe fn list_is_valid(params: *const ucp_device_mem_list_params_t) -> bool {
-    const NEEDED: u64 = UCP_DEVICE_MEM_LIST_PARAMS_FIELD_ELEMENTS as u64
-        | UCP_DEVICE_MEM_LIST_PARAMS_FIELD_ELEMENT_SIZE as u64
-        | UCP_DEVICE_MEM_LIST_PARAMS_FIELD_NUM_ELEMENTS as u64
-        | UCP_DEVICE_MEM_LIST_PARAMS_FIELD_WORKER as u64;
-    if params.is_null() {
-        return false;
-    }
-    // SAFETY: the mask is always there, and the fields are read only when their bits are set.
-    unsafe {
-        (*params).field_mask & NEEDED == NEEDED
-            && !(*params).elements.is_null()
-            && (*params).element_size != 0
-            && (*params).num_elements != 0
-            && !(*params).worker.is_null()
-    }
-}
-
-/// Shows local memory to a device: not offered.
-///
-/// # Safety
-/// `params` is NULL or points to fields as its mask says.
+/// `params` is NULL or points to fields as its mask says, and what they name is live; `mem_list_h` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_device_local_mem_list_create(
     params: *const ucp_device_mem_list_params_t,
     mem_list_h: *mut ucp_device_local_mem_list_h,
 ) -> ucs_status_t {
-    // SAFETY: the caller's promise.
-    let valid = unsafe { list_is_valid(params) } && !mem_list_h.is_null();
-    if valid {
-        UCS_ERR_UNSUPPORTED
-    } else {
-        UCS_ERR_INVALID_PARAM
+    const NAME: &str = "ucp_device_local_mem_list_create";
+    if params.is_null() || mem_list_h.is_null() {
+        return invalid(NAME, "params or mem_list_h is null");
+    }
+    // SAFETY: the caller's parameters and pointer.
+    unsafe {
+        match device_list::create_local(NAME, params) {
+            Ok(handle) => {
+                mem_list_h.write(handle as ucp_device_local_mem_list_h);
+                UCS_OK
+            }
+            Err(status) => status,
+        }
     }
 }
 
-/// Shows remote memory to a device: not offered.
+/// Makes a list of memory of peers, in which an element without key and endpoint is a gap. Its handle is an address of
+/// the device of the current context, or of the first one.
 ///
 /// # Safety
-/// `params` is NULL or points to fields as its mask says.
+/// `params` is NULL or points to fields as its mask says, and what they name is live; `mem_list_h` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_device_remote_mem_list_create(
     params: *const ucp_device_mem_list_params_t,
     mem_list_h: *mut ucp_device_remote_mem_list_h,
 ) -> ucs_status_t {
-    // SAFETY: the caller's promise.
-    let valid = unsafe { list_is_valid(params) } && !mem_list_h.is_null();
-    if valid {
-        UCS_ERR_UNSUPPORTED
-    } else {
-        UCS_ERR_INVALID_PARAM
+    const NAME: &str = "ucp_device_remote_mem_list_create";
+    if params.is_null() || mem_list_h.is_null() {
+        return invalid(NAME, "params or mem_list_h is null");
+    }
+    // SAFETY: the caller's parameters and pointer.
+    unsafe {
+        match device_list::create_remote(NAME, params) {
+            Ok(handle) => {
+                mem_list_h.write(handle as ucp_device_remote_mem_list_h);
+                UCS_OK
+            }
+            Err(status) => status,
+        }
     }
 }
 
-/// Number of elements of a list: 0, as no list exists.
+/// Number of elements of a list, 0 for what is not a list.
 #[unsafe(no_mangle)]
 pub extern "C" fn ucp_device_get_mem_list_length(mem_list_h: *const c_void) -> u32 {
-    let _ = mem_list_h;
-    0
+    device_list::length(mem_list_h as u64).unwrap_or_else(|| {
+        invalid("ucp_device_get_mem_list_length", "not a list");
+        0
+    })
 }
 
-/// Releases a list: none exists.
+/// Releases a list. NULL is allowed.
 #[unsafe(no_mangle)]
 pub extern "C" fn ucp_device_mem_list_release(mem_list_h: *mut c_void) {
-    let _ = mem_list_h;
+    if !mem_list_h.is_null() && !device_list::release(mem_list_h as u64) {
+        invalid("ucp_device_mem_list_release", "not a list");
+    }
 }
 
-/// Whether a counter is in memory that this process can access.
+/// The caller's parameters of a counter.
 ///
 /// # Safety
 /// `params` is NULL or points to fields as its mask says.
-unsafe fn counter_is_on_host(params: *const ucp_device_counter_params_t) -> bool {
-    if params.is_null() {
-        return true;
-    }
-    // SAFETY: the mask is always there, and the kind of memory is read only when its bit is set.
+unsafe fn counter_params(params: *const ucp_device_counter_params_t) -> CounterParams {
+    // SAFETY: a field is read only if its bit is set.
     unsafe {
-        (*params).field_mask & UCP_DEVICE_COUNTER_PARAMS_FIELD_MEM_TYPE as u64 == 0
-            || enum_raw((*params).mem_type) == UCS_MEMORY_TYPE_HOST as u32
+        let mask = match params.is_null() {
+            true => 0,
+            false => (*params).field_mask,
+        };
+        let has = |bit: ucp_device_counter_params_field| mask & bit as u64 != 0;
+        CounterParams {
+            memory_type: has(UCP_DEVICE_COUNTER_PARAMS_FIELD_MEM_TYPE)
+                .then(|| enum_raw((*params).mem_type)),
+            memh: has(UCP_DEVICE_COUNTER_PARAMS_FIELD_MEMH).then(|| (*params).memh),
+        }
     }
 }
 
-/// Sets a counter to 0, in host memory only.
+/// Sets a counter of 8 bytes to 0, in memory of any kind.
 ///
 /// # Safety
-/// `params` is NULL or points to fields as its mask says; `counter_ptr` is NULL or leads to an aligned and
-/// writable counter.
+/// `worker` is NULL or live; `params` is NULL or points to fields as its mask says; `counter_ptr` is NULL or leads to a
+/// counter in memory of the kind that they say.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_device_counter_init(
     worker: ucp_worker_h,
     params: *const ucp_device_counter_params_t,
     counter_ptr: *mut c_void,
 ) -> ucs_status_t {
-    let counter = counter_ptr.cast::<u64>();
-    if worker.is_null() || counter.is_null() || !counter.is_aligned() {
-        return UCS_ERR_INVALID_PARAM;
+    const NAME: &str = "ucp_device_counter_init";
+    if worker.is_null() || counter_ptr.is_null() {
+        return invalid(NAME, "worker or counter_ptr is null");
     }
-    // SAFETY: the caller's promise; the counter is aligned, and other threads access it atomically.
+    // SAFETY: the caller's handle, parameters and memory.
     unsafe {
-        if !counter_is_on_host(params) {
-            return UCS_ERR_UNSUPPORTED;
+        let w = worker_of(worker);
+        if w.is_inherited() {
+            return inherited(NAME);
         }
-        AtomicU64::from_ptr(counter).store(0, Ordering::Release);
+        let params = counter_params(params);
+        match device_counter::init(w, NAME, params, counter_ptr as u64) {
+            Ok(()) => UCS_OK,
+            Err(status) => status,
+        }
     }
-    UCS_OK
 }
 
-/// Value of a counter in host memory; 0 where this process cannot read it.
+/// Value of a counter, in memory of any kind; 0 where it cannot be read, with a line in the log.
 ///
 /// # Safety
-/// `params` is NULL or points to fields as its mask says; `counter_ptr` is NULL or leads to an aligned counter.
+/// `worker` is NULL or live; `params` is NULL or points to fields as its mask says; `counter_ptr` is NULL or leads to a
+/// counter in memory of the kind that they say.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_device_counter_read(
     worker: ucp_worker_h,
     params: *const ucp_device_counter_params_t,
     counter_ptr: *mut c_void,
 ) -> u64 {
-    let counter = counter_ptr.cast::<u64>();
-    if worker.is_null() || counter.is_null() || !counter.is_aligned() {
+    const NAME: &str = "ucp_device_counter_read";
+    if worker.is_null() || counter_ptr.is_null() {
+        invalid(NAME, "worker or counter_ptr is null");
         return 0;
     }
-    // SAFETY: the caller's promise; the counter is aligned, and other threads access it atomically.
+    // SAFETY: the caller's handle, parameters and memory.
     unsafe {
-        if counter_is_on_host(params) {
-            AtomicU64::from_ptr(counter).load(Ordering::Acquire)
-        } else {
-            0
+        let (w, params) = (worker_of(worker), counter_params(params));
+        if w.is_inherited() {
+            inherited(NAME);
+            return 0;
         }
+        device_counter::read(w, NAME, params, counter_ptr as u64).unwrap_or(0)
     }
 }

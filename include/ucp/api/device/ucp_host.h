@@ -100,26 +100,26 @@ typedef struct ucp_device_counter_params ucp_device_counter_params_t;
 extern "C" {
 #endif // __cplusplus
 
-// Shows local memory to a device: not offered.
+// Makes a list of registered memory of one device. Its handle is an address of that device.
 ucs_status_t ucp_device_local_mem_list_create(const ucp_device_mem_list_params_t *params,
                                               ucp_device_local_mem_list_h *mem_list_h);
 
-// Shows remote memory to a device: not offered.
+// Makes a list of memory of peers, in which an element without key and endpoint is a gap. Its handle is an address of
 ucs_status_t ucp_device_remote_mem_list_create(const ucp_device_mem_list_params_t *params,
                                                ucp_device_remote_mem_list_h *mem_list_h);
 
-// Number of elements of a list: 0, as no list exists.
+// Number of elements of a list, 0 for what is not a list.
 uint32_t ucp_device_get_mem_list_length(const void *mem_list_h);
 
-// Releases a list: none exists.
+// Releases a list. NULL is allowed.
 void ucp_device_mem_list_release(void *mem_list_h);
 
-// Sets a counter to 0, in host memory only.
+// Sets a counter of 8 bytes to 0, in memory of any kind.
 ucs_status_t ucp_device_counter_init(ucp_worker_h worker,
                                      const ucp_device_counter_params_t *params,
                                      void *counter_ptr);
 
-// Value of a counter in host memory; 0 where this process cannot read it.
+// Value of a counter, in memory of any kind; 0 where it cannot be read, with a line in the log.
 uint64_t ucp_device_counter_read(ucp_worker_h worker,
                                  const ucp_device_counter_params_t *params,
                                  void *counter_ptr);
