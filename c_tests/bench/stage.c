@@ -77,6 +77,7 @@ void meet(struct place place, void (*meanwhile)(void *), void *argument)
 
 size_t exchange(struct place place, const void *mine, size_t length, void *theirs, size_t room)
 {
+    unsigned other = ((unsigned)place.index + 1) % place.stage->processes; /* itself, if it is the only one */
     size_t their_length;
 
     if (length > MAIL_ROOM) {
@@ -85,11 +86,11 @@ size_t exchange(struct place place, const void *mine, size_t length, void *their
     memcpy(place.stage->mail[place.index].bytes, mine, length);
     place.stage->mail[place.index].length = length;
     meet(place, NULL, NULL);
-    their_length = place.stage->mail[!place.index].length;
+    their_length = place.stage->mail[other].length;
     if (their_length > room) {
         die("the other process sent %zu bytes, there is room for %zu", their_length, room);
     }
-    memcpy(theirs, place.stage->mail[!place.index].bytes, their_length);
+    memcpy(theirs, place.stage->mail[other].bytes, their_length);
     meet(place, NULL, NULL);
     return their_length;
 }

@@ -43,7 +43,10 @@ int start_processes(int number, void (*play)(struct place, void *), void *argume
 /** A barrier of all processes; calls `meanwhile` repeatedly, if there is one. */
 void meet(struct place place, void (*meanwhile)(void *), void *argument);
 
-/** Of two processes: exchanges some bytes, at most `room`; returns the number of the received ones. */
+/**
+ * Of two processes: exchanges some bytes, at most `room`; returns the number of the received ones. The only one of a
+ * stage receives its own.
+ */
 size_t exchange(struct place place, const void *mine, size_t length, void *theirs, size_t room);
 
 #endif

@@ -35,5 +35,7 @@ int run_processes(const struct effort *effort, int argc, char **argv);    /* pro
 int run_regions(const struct effort *effort, int argc, char **argv);      /* regions NUMBER */
 int run_growth(const struct effort *effort, int argc, char **argv);       /* growth KIND NUMBER */
 int run_instructions(const struct effort *effort, int argc, char **argv); /* instructions */
+/** cuda devices; cuda copies|one|two DEVICE DEVICE: the driver's copies, one process, two processes */
+int run_cuda(const struct effort *effort, int argc, char **argv);
 
 #endif

@@ -165,6 +165,16 @@ ASYNCHRONOUS(cuMemcpyHtoDAsync_v2, CUdeviceptr, const void *)
 ASYNCHRONOUS(cuMemcpyDtoHAsync_v2, void *, CUdeviceptr)
 ASYNCHRONOUS(cuMemcpyDtoDAsync_v2, CUdeviceptr, CUdeviceptr)
 
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes,
+                           CUstream stream)
+{
+    CALL_CURRENT(cuMemcpyPeerAsync, current)
+    STREAM(own, stream)
+    if (!context_alive(to_context) || !context_alive(from_context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return post_copy(own, to, from, bytes, false);
+}
+
 CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count,
                             CUmemcpyAttributes *attributes, size_t *indices, size_t attribute_count, size_t *failed,
                             CUstream stream)

@@ -60,6 +60,7 @@ static const struct {
     {"cuMemcpyHtoDAsync", (void *)cuMemcpyHtoDAsync_v2, 0},
     {"cuMemcpyDtoHAsync", (void *)cuMemcpyDtoHAsync_v2, 0},
     {"cuMemcpyDtoDAsync", (void *)cuMemcpyDtoDAsync_v2, 0},
+    {"cuMemcpyPeerAsync", (void *)cuMemcpyPeerAsync, 0},
     {"cuMemcpyBatchAsync", (void *)cuMemcpyBatchAsync, 12080},
     {"cuMemsetD8", (void *)cuMemsetD8_v2, 0},
     {"cuMemsetD8Async", (void *)cuMemsetD8Async, 0},

@@ -12,12 +12,16 @@ read -ra compiler <<< "${CC:-cc}"
 read -ra run_under <<< "${RUN_UNDER:-}"
 debian_lib=${PROCESSOR_ROOT:-}/usr/lib/$("${compiler[0]}" -dumpmachine)
 
-# Sets UCX_WHEEL, downloading the package if it is not set.
+# Sets UCX_WHEEL, downloading the package if it is not set. libraries_find_wheel: without UCX 1.13.1.
 libraries_find() {
     if [ ! -e "$debian_lib/libucp.so.0" ] || [ ! -e "${PROCESSOR_ROOT:-}/usr/include/ucp/api/ucp.h" ]; then
         echo "UCX 1.13.1 is missing: apt-get install libucx-dev" >&2
         return 1
     fi
+    libraries_find_wheel
+}
+
+libraries_find_wheel() {
     UCX_WHEEL=${UCX_WHEEL:-$root/target/libucx-cu12/libucx}
     if [ ! -e "$UCX_WHEEL/lib/libucp.so.0" ]; then
         echo "fetching the package libucx-cu12" >&2

@@ -100,6 +100,12 @@ SECTIONS = (
         r"growth_.*",
         False,
     ),
+    (
+        "Memory of GPUs",
+        "From device to device, by size; scripts/cuda.",
+        r"gpu\d+_gpu\d+_.*",
+        True,
+    ),
     ("Start-up and memory", "What context, worker and address cost, and endpoints by their number.", r".*", False),
 )
 MOST_BARS = 12  # in one chart

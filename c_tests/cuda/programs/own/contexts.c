@@ -1,4 +1,7 @@
-/* The context of a device ends, and another one has its handle: what the library kept of the first is gone. */
+/*
+ * The context of a device ends, and another one has its handle: what the library kept of the first is gone.
+ * NEEDS: the software driver
+ */
 #include "gpu.h"
 #include "../../driver.h"
 

@@ -25,9 +25,12 @@ static void good(CUresult result, const char *what)
 
 void gpu_open(void)
 {
+    int devices;
+
     GOOD(cuInit(0));
+    GOOD(cuDeviceGetCount(&devices));
     for (int i = 0; i < 2; i++) {
-        GOOD(cuDevicePrimaryCtxRetain(&primary[i], i));
+        GOOD(cuDevicePrimaryCtxRetain(&primary[i], i % devices));
     }
     gpu_thread();
 }
