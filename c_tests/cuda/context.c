@@ -211,7 +211,14 @@ CUresult cuCtxGetId(CUcontext context, unsigned long long *id)
 CUresult cuCtxSetFlags(unsigned flags)
 {
     CALL_CURRENT(cuCtxSetFlags, current)
-    (void)flags;
+    current->flags = flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetFlags(unsigned *flags)
+{
+    CALL_CURRENT(cuCtxGetFlags, current)
+    *flags = current->flags;
     return CUDA_SUCCESS;
 }
 

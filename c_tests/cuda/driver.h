@@ -245,6 +245,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context);
 CUresult cuCtxGetDevice(CUdevice *device);
 CUresult cuCtxGetId(CUcontext context, unsigned long long *id);
 CUresult cuCtxSetFlags(unsigned flags);
+CUresult cuCtxGetFlags(unsigned *flags);
 CUresult cuCtxSynchronize(void);
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags);
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total);

@@ -34,6 +34,7 @@ static const struct {
     {"cuCtxGetDevice", (void *)cuCtxGetDevice, 0},
     {"cuCtxGetId", (void *)cuCtxGetId, 0},
     {"cuCtxSetFlags", (void *)cuCtxSetFlags, 0},
+    {"cuCtxGetFlags", (void *)cuCtxGetFlags, 0},
     {"cuCtxSynchronize", (void *)cuCtxSynchronize, 0},
     {"cuCtxEnablePeerAccess", (void *)cuCtxEnablePeerAccess, 0},
     {"cuMemGetInfo", (void *)cuMemGetInfo_v2, 0},

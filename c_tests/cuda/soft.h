@@ -74,6 +74,7 @@ struct CUctx_st {
     bool primary;
     unsigned retained;          /* a primary context is active while it is */
     _Atomic int sticky;         /* CUresult */
+    _Atomic unsigned flags;     /* of cuCtxSetFlags */
     CUstream legacy;            /* the default stream */
     struct CUctx_st *next;
 };

@@ -66,9 +66,12 @@ done
 # Programs that repeat calls of clients whose sources are not here.
 step 300 "programs in the manner of clients" env "RUCP_LIB=$top/build/prefix/lib" c_tests/clients/programs
 
-# NIXL and UCXX of PyPI, in host memory. UCXX's own tests where its source is.
+# NIXL and UCXX of PyPI, in host memory and with memory of GPUs, as mpi4py. UCXX's own tests where its source is.
 step 180 "NIXL" c_tests/clients/run nixl
 step 180 "UCXX" c_tests/clients/run ucxx
+for client in nixl ucxx openmpi mpich; do
+    step 120 "$client, memory of GPUs on the software driver" c_tests/clients/run $client-cuda
+done
 [ -z "${UCXX_SOURCE:-}" ] || step 3000 "UCXX, its own tests" c_tests/clients/run ucxx-tests
 
 # Bindings of the headers: the Rust crates ucx1-sys and async-ucx with the latter's own four tests, and Python's cffi.

@@ -1,4 +1,4 @@
-/* ucp_request_query names the type of memory of an operation's buffer, under way and after its end. */
+/* ucp_request_query names the type of memory of an operation's buffer, before and after its end. */
 #include "gpu.h"
 
 #define LENGTH (4 << 20) /* a rendezvous, which a send without a receive waits for */

@@ -49,7 +49,8 @@ static void of_created(bed_t *bed, unsigned seed)
 static void of_primary(bed_t *bed, unsigned seed)
 {
     ucp_request_param_t param  = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE, .datatype = ucp_dt_make_iov()};
-    area_t              source = area_make(bed->a, GPU0, PIECES * 2 * PIECE), target = area_make(bed->b, GPU0, source.length);
+    area_t              source = area_make(bed->a, GPU0, PIECES * 2 * PIECE);
+    area_t              target = area_make(bed->b, GPU0, PIECES * 2 * PIECE);
     ucp_dt_iov_t        list[PIECES];
     const area_t       *own    = bed->a != NULL ? &source : &target;
     ucs_status_t        status;

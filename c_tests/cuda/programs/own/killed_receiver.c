@@ -1,6 +1,6 @@
 /*
- * The receiver of 50 MB that a device holds ends by SIGKILL after its device has begun to copy: the sender's request and
- * endpoint fail, and the sender goes on.
+ * The receiver of 50 MB into memory of a device ends by SIGKILL after its device has begun to copy: the sender's
+ * request and endpoint fail, and the sender goes on.
  */
 #define _GNU_SOURCE
 #include "gpu.h"
