@@ -4,7 +4,7 @@ use super::contract::QpTransport;
 use super::lane_info::{LaneInfo, LaneState};
 use super::network_info::NetworkInfo;
 use super::networks::networks;
-use super::{LaneTarget, Resource, TlContext, TlWorker, shm, tcp};
+use super::{LaneTarget, Resource, TlContext, TlWorker, cuda, shm, tcp};
 use crate::options::Options;
 use crate::sys::log;
 
@@ -20,6 +20,7 @@ macro_rules! resources {
                 $(#[$cfg])*
                 all.extend(super::$net::context::$Context::resources(&mut query));
             )*
+            all.extend(cuda::info::resources(query.options));
             all
         }
 

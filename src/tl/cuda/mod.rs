@@ -2,13 +2,15 @@
 //!
 //! `context`: what a context keeps: streams, pinned buffers; `lookup`: the kind of memory at an address, asked of the
 //! driver, never guessed; `pieces`: the layout of an operation's memory; `data`: its bytes, copied to and from host
-//! memory in fragments, several of them at once; `track`: the streams of one operation; `list`: memory for kernels.
+//! memory in fragments, several of them at once; `track`: the streams of one operation; `list`: memory for kernels;
+//! `info`: what tools print.
 //!
 //! No call needs a current context of the caller, and none waits for the program's streams: as in UCX the program
 //! synchronises them before it passes a buffer.
 
 mod context;
 mod data;
+pub mod info;
 mod list;
 mod lookup;
 mod pieces;

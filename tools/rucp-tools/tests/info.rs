@@ -30,6 +30,50 @@ fn transports(tls: &str) -> Vec<String> {
     names
 }
 
+/// What is listed on the software driver (c_tests/cuda) with so many devices.
+fn on_software_gpus(tls: &str, devices: &str) -> Value {
+    let out = concat!(env!("CARGO_TARGET_TMPDIR"), "/cuda");
+    let library = format!("{out}/libcuda.so.1");
+    let made = Command::new("make")
+        .args([
+            "-s",
+            "-C",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../c_tests/cuda"),
+        ])
+        .args([&format!("OUT={out}"), &library])
+        .status();
+    assert!(made.unwrap().success());
+    let environment = [
+        ("UCX_TLS", tls),
+        ("LD_LIBRARY_PATH", out),
+        ("SOFT_CUDA_DEVICES", devices),
+    ];
+    json(&["-d"], &environment)["devices"].clone()
+}
+
+#[test]
+fn memory_of_gpus_where_there_are_any() {
+    let found = on_software_gpus("self,cuda", "3");
+    assert_eq!(found.as_array().unwrap().len(), 2, "{found}");
+    assert_eq!(found[0]["transport"], "self");
+    let copies = &found[1];
+    assert_eq!(copies["transport"], "cuda_copy");
+    assert_eq!(
+        (&copies["device"], &copies["type"]),
+        (&"cuda".into(), &"accelerator".into())
+    );
+    assert_eq!(copies["capabilities"]["memory domain"], "cuda_cpy");
+    assert_eq!(copies["capabilities"]["devices"], "3");
+    for (tls, devices) in [("self,cuda", "0"), ("self", "3"), ("self,cuda_ipc", "3")] {
+        let found = on_software_gpus(tls, devices);
+        assert_eq!(
+            found.as_array().unwrap().len(),
+            1,
+            "{tls}, {devices}: {found}"
+        );
+    }
+}
+
 #[test]
 fn devices_without_what_is_excluded() {
     assert_eq!(transports("self"), ["self"]);
