@@ -8,7 +8,7 @@ use super::rkey::MappedSegments;
 use crate::ctypes::*;
 use crate::options::Options;
 use crate::sys::fork::Origin;
-use crate::tl::cuda::{CUDA_COPY, CudaContext};
+use crate::tl::cuda::{CUDA_COPY, CUDA_IPC, CudaContext};
 use crate::tl::{Program, TlContext};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -111,7 +111,7 @@ impl Context {
         // A list of devices may be the reason.
         let every = options.net_devices.is_all();
         let cuda = CudaContext::new(&options).map(Arc::new);
-        let copies: &[&str] = cuda.as_ref().map_or(&[], |_| &[CUDA_COPY]);
+        let copies: &[&str] = cuda.as_ref().map_or(&[], |_| &[CUDA_COPY, CUDA_IPC]);
         policy::warn_of_transports(&options, copies, |name| every && tl.lacks_devices(name));
         if !policy.loopback && !tl.has_network() {
             return Err(policy::none_usable(&options));

@@ -7,6 +7,7 @@ pub mod context;
 pub mod core_yield;
 pub mod cq;
 pub mod datatype;
+pub mod device_copies;
 pub mod endpoint;
 pub mod err_handlers;
 #[cfg(not(loom))]

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 const DEFERRED: u64 = 1 << 0;
 /// CMA has copied for the user since the last progress or flush.
 const COPIED: u64 = 1 << 1;
+/// Devices copy for requests: see [`ProgressFlags::raise_copies`].
+const COPIES: u64 = 1 << 2;
 /// Interfaces to poll: a bit for each [`IfaceKind`].
-const POLLED: u32 = 2;
+const POLLED: u32 = 3;
 /// Interfaces that are to connect to peers.
 const CONNECTING: u32 = POLLED + IfaceKind::COUNT as u32;
 /// One request that waits in a pending queue; the bits above count them.
@@ -66,6 +68,28 @@ impl ProgressFlags {
     pub fn raise_deferred(&self) {
         // Release: pairs with the Acquire load in `has_deferred`; publishes the entry.
         self.0.fetch_or(DEFERRED, Ordering::Release);
+    }
+
+    /// There is an entry in the worker's `device_copies`. Under the lock of that list.
+    pub fn raise_copies(&self) {
+        // Relaxed: the lock publishes the entry.
+        self.0.fetch_or(COPIES, Ordering::Relaxed);
+    }
+
+    /// There is none any more. Under the lock of the list.
+    pub fn clear_copies(&self) {
+        self.0.fetch_and(!COPIES, Ordering::Relaxed);
+    }
+
+    /// Whether there is an entry in `device_copies`. Relaxed: the caller takes the lock of the list.
+    pub fn has_copies(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & COPIES != 0
+    }
+
+    /// Whether there is deferred work, or an entry in `device_copies`.
+    pub fn has_deferred_or_copies(&self) -> bool {
+        // Acquire: pairs with the Release in `raise_deferred`.
+        self.0.load(Ordering::Acquire) & (DEFERRED | COPIES) != 0
     }
 
     /// In a forked child: the worker is its parent's. Its progress does not take the path of workers with nothing to
@@ -240,7 +264,13 @@ mod tests {
         assert!(flags.has_copied());
         flags.clear_copied();
         assert!(!flags.has_copied());
+        assert!(!flags.has_copies());
+        flags.raise_copies();
+        assert!(flags.has_copies() && flags.has_deferred_or_copies());
         flags.take_deferred();
+        assert!(flags.has_copies() && flags.has_deferred_or_copies());
+        flags.clear_copies();
+        assert!(!flags.has_deferred_or_copies());
         assert!(!flags.has_deferred() && flags.has(LAST) && flags.backlog() == 2);
         flags.dequeued(2);
         assert!(!flags.none() && flags.backlog() == 0);

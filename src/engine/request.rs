@@ -18,6 +18,7 @@ use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
 use crate::tl::Token;
 use crate::tl::rma::MrKey;
+use crate::wire::device_handle::DeviceHandle;
 use crate::wire::rts_keys::RailStadds;
 use std::ffi::c_void;
 use std::fmt;
@@ -112,8 +113,8 @@ pub struct Request {
     pub id: u64,
 }
 
-/// State of rare operations, which a request owns. Each replaces the one before: a receive has the `Rails` or the
-/// `MrKey` of its RTS until its device begins, and a `Transfer` from then on.
+/// State of rare operations, which a request owns. Each replaces the one before: a receive has the `Rails`, the
+/// `MrKey` or the `DeviceHandle` of its RTS until its device begins, and a `Transfer` from then on.
 pub enum Extra {
     /// The sender's list of pieces.
     Pieces(Box<[IoSpan]>),
@@ -121,6 +122,8 @@ pub enum Extra {
     Rails(RailStadds),
     /// The key by which a message is read.
     MrKey(MrKey),
+    /// The handle of the allocation that contains a message.
+    DeviceHandle(DeviceHandle),
     /// A transfer by a device.
     Transfer(Zcopy),
 }

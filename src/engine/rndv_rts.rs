@@ -1,7 +1,7 @@
 //! The decoded RTS of a rendezvous, for a message that waits at its sender.
 
 use crate::wire::header::RtsHdr;
-use crate::wire::rts_keys;
+use crate::wire::{device_handle, rts_keys};
 
 /// Bytes of the key of a registration with libfabric.
 pub const MR_KEY: usize = 4 * size_of::<u32>();
@@ -45,6 +45,9 @@ pub enum RtsSource {
     /// At this address, and registered with libfabric: the receiver's provider reads it, by a key that is kept beside
     /// the [`RtsInfo`] (the words of a [`MrKey`](crate::tl::rma::MrKey)).
     MrKey { addr: Unaligned<u64> },
+    /// At this address of a device's memory on this host: the receiver's driver copies it, by a handle that is kept
+    /// beside the [`RtsInfo`] ([`DeviceHandle`](device_handle::DeviceHandle)).
+    DeviceHandle { addr: Unaligned<u64> },
 }
 
 const _: () = assert!(size_of::<RtsInfo>() == 32 && size_of::<RtsSource>() == 13);
@@ -87,11 +90,12 @@ impl From<RtsHdr> for RtsInfo {
 }
 
 impl RtsInfo {
-    /// Bytes of the STADDs, or of the key, that are kept beside it.
+    /// Bytes of the STADDs, of the key or of the handle, that are kept beside it.
     pub fn beside(&self) -> usize {
         match self.source {
             RtsSource::Stadd { rails, .. } => rts_keys::len(rails),
             RtsSource::MrKey { .. } => MR_KEY,
+            RtsSource::DeviceHandle { .. } => device_handle::LEN,
             _ => 0,
         }
     }
@@ -103,7 +107,10 @@ impl RtsSource {
         match self {
             RtsSource::Contiguous(addr) | RtsSource::Rkey { addr, .. } => Some(addr.get()),
             RtsSource::Pieces { list, .. } => Some(list.get()),
-            RtsSource::SenderOnly | RtsSource::Stadd { .. } | RtsSource::MrKey { .. } => None,
+            RtsSource::SenderOnly
+            | RtsSource::Stadd { .. }
+            | RtsSource::MrKey { .. }
+            | RtsSource::DeviceHandle { .. } => None,
         }
     }
 }
@@ -157,5 +164,12 @@ mod tests {
             ..info(3, 0)
         };
         assert_eq!((registered.beside(), source.cma_addr()), (16, None));
+        let source = RtsSource::DeviceHandle { addr: stadd };
+        let exported = RtsInfo {
+            source,
+            ..info(3, 0)
+        };
+        assert_eq!(exported.beside(), device_handle::LEN);
+        assert_eq!(source.cma_addr(), None);
     }
 }

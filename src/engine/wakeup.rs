@@ -7,12 +7,13 @@ use super::peer_monitor::PeerMonitor;
 use crate::sys::descriptor::OwnedDescriptor;
 use crate::sys::eventfd::EventFd;
 use crate::sys::poll::wait_readable;
+use crate::sys::sleeper::Sleeper;
 #[cfg(not(loom))]
 use crate::sys::sync::AtomicU32;
 use crate::sys::sync::OnceLock;
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::io::{Errno, read, write};
+use rustix::io::{Errno, read};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::c_void;
 use std::io;
@@ -26,8 +27,9 @@ use std::time::Duration;
 /// The pipe by which other processes, and threads of this one, wake a sleeping worker. Neither end blocks.
 struct WakePipe {
     read: OwnedDescriptor<OwnedFd>,
-    /// Senders write here when the inbox is armed, and so does the thread of the futex waker.
-    write: Arc<OwnedDescriptor<OwnedFd>>,
+    /// Senders write here when the inbox is armed, and so do the thread of the futex waker and other threads of the
+    /// process.
+    sleeper: Arc<Sleeper>,
 }
 
 /// Parameters of a worker that concern its wakeup.
@@ -51,8 +53,6 @@ pub struct Wakeup {
     signal: EventFd,
     /// A signal was given and not yet taken.
     signaled: AtomicBool,
-    /// The worker is armed: a thread that leaves work for it wakes it.
-    asleep: AtomicBool,
     /// The user's epoll set, if supplied.
     user_set: Option<RawFd>,
     edge: bool,
@@ -81,11 +81,10 @@ impl Wakeup {
             epoll,
             pipe: WakePipe {
                 read: OwnedDescriptor::new(read_end),
-                write: Arc::new(OwnedDescriptor::new(write_end)),
+                sleeper: Arc::new(Sleeper::new(Arc::new(OwnedDescriptor::new(write_end)))),
             },
             signal: EventFd::new()?,
             signaled: AtomicBool::new(false),
-            asleep: AtomicBool::new(false),
             user_set: params.event_fd,
             edge: params.edge,
             user_data: params.user_data as u64,
@@ -100,7 +99,7 @@ impl Wakeup {
 
     /// The descriptor that wakes the worker when a sender writes to it.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.pipe.write.as_fd()
+        self.pipe.sleeper.pipe().as_fd()
     }
 
     /// Starts the thread for senders that cannot open the pipe, and increment and wake this futex instead. Once; before
@@ -112,7 +111,7 @@ impl Wakeup {
     pub unsafe fn listen(&self, futex: NonNull<AtomicU32>) {
         // SAFETY: the caller's promise.
         self.futex_waker
-            .get_or_init(|| unsafe { FutexWaker::new(futex, self.pipe.write.clone()) });
+            .get_or_init(|| unsafe { FutexWaker::new(futex, self.pipe.sleeper.pipe().clone()) });
     }
 
     /// Whether the descriptors are still the worker's: the program can have closed them all.
@@ -122,24 +121,22 @@ impl Wakeup {
 
     /// The worker is about to sleep: after this the caller checks once more for work.
     pub fn arm(&self) {
-        // SeqCst: before the check for work. Pairs with the fence in `wake`, which comes after new work.
-        self.asleep.store(true, Ordering::SeqCst);
-        std::sync::atomic::fence(Ordering::SeqCst);
+        self.pipe.sleeper.arm();
     }
 
     /// The opposite of [`arm`](Self::arm).
     pub fn disarm(&self) {
-        self.asleep.store(false, Ordering::Relaxed);
+        self.pipe.sleeper.disarm();
     }
 
     /// Another thread of this process has left work: wakes the worker if it sleeps.
     pub fn wake(&self) {
-        // SeqCst: pairs with the store in `arm`.
-        std::sync::atomic::fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
-            // A full pipe wakes as well.
-            let _ = write(&*self.pipe.write, &[1]);
-        }
+        self.pipe.sleeper.wake();
+    }
+
+    /// What wakes the worker from threads that outlive it.
+    pub fn sleeper(&self) -> &Arc<Sleeper> {
+        &self.pipe.sleeper
     }
 
     /// The descriptor to wait on, unless the user supplied an epoll set.

@@ -13,6 +13,7 @@ use super::am::{AmDescs, AmHandler};
 use super::cm::CmState;
 use super::context::Context;
 use super::cq::Cqs;
+use super::device_copies::RunningCopy;
 use super::endpoint::EndpointRef;
 use super::err_handlers::ErrHandlers;
 use super::matcher::Matcher;
@@ -99,6 +100,8 @@ pub struct Worker {
     pub peer_lists: PeerLists,
     /// Receives that copy from a peer's memory, a piece for each progress call.
     pub cma_gets: MtLock<VecDeque<*mut Request>>,
+    /// Copies of devices for requests. `progress_flags` say whether there are any.
+    pub device_copies: MtLock<Vec<RunningCopy>>,
     /// Receives whose senders were sent an RTR and may not progress.
     pub rtr_races: MtLock<Vec<RtrRace>>,
     /// The receive by CMA whose time is measured.

@@ -333,7 +333,7 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
     if polls_sockets {
         rx.tl.end_progress();
     }
-    if worker.progress_flags.has_deferred() {
+    if worker.progress_flags.has_deferred_or_copies() {
         count += deferred::progress(worker, rx);
     }
     let look = rx.calls == 0;

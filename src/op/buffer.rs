@@ -106,7 +106,10 @@ impl Param {
         let Data::Device { memory, len, .. } = data else {
             return Ok(ptr::null());
         };
-        if len > first {
+        // What a peer may read where it is: not first by this process.
+        let policy = &worker.ctx.policy;
+        let may_be_read = cuda.has_ipc() && len >= policy.rndv_thresh.min(policy.rndv_thresh_inter);
+        if len > first || may_be_read {
             return Ok(memory);
         }
         // SAFETY: made in this call, and ended after an error; the caller's memory is valid.

@@ -3,12 +3,20 @@
 
 use super::endpoint;
 use crate::engine::worker::{Rx, Worker};
+use crate::proto::tx::device_copy;
 use crate::proto::{close_grace, failure, release, rndv, split_copy, tx};
 
-/// Does the deferred work: rendezvous copies, failed peers, error handlers.
+/// Does the deferred work: copies of devices and of rendezvous, failed peers, error handlers.
 #[cold]
 #[inline(never)]
 pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
+    let copied = match worker.progress_flags.has_copies() {
+        true => device_copy::progress(worker),
+        false => 0,
+    };
+    if !worker.progress_flags.has_deferred() {
+        return copied;
+    }
     worker.progress_flags.take_deferred();
     endpoint::free_retired(worker);
     tx::end_moved(worker);
@@ -23,5 +31,5 @@ pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
         worker.progress_flags.raise_deferred();
     }
     release::progress(worker);
-    failure::call_handlers(worker) + 1
+    failure::call_handlers(worker) + 1 + copied
 }

@@ -45,6 +45,7 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
     let busy = is_stuck(worker)
         || worker.cqs.any_ready()
         || worker.progress_flags.has_deferred()
+        || has_due_copies(worker)
         || (worker.cm.lock().as_mut()).is_some_and(|x| !x.sleep_until_due())
         || has_connects(worker)
         || !rx.tl.arm(sink::cold(worker))
@@ -62,6 +63,12 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
     rx.tl.shm.disarm();
     wake.disarm();
     UCS_ERR_BUSY
+}
+
+/// Whether copies of devices may have ended. Without a call of the driver: it wakes the worker.
+fn has_due_copies(worker: &Worker) -> bool {
+    worker.progress_flags.has_copies()
+        && (worker.device_copies.lock().iter()).any(|running| running.copy.is_due())
 }
 
 /// Whether peers wait for a connection.

@@ -7,7 +7,7 @@ use crate::engine::completion;
 use crate::engine::endpoint::{Endpoint, EndpointRef, EpFlags};
 use crate::engine::request::Request;
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::tx::{self, peer_requests};
+use crate::proto::tx::{self, device_copy, peer_requests};
 use crate::proto::{cm, internal, proto_info, rndv_cancel};
 use crate::sys::log;
 use crate::tl::interface::LINGER_MS;
@@ -23,6 +23,7 @@ pub unsafe fn worker(worker: Box<Worker>) {
     internal::retire_kept(w, 0);
     endpoint::free_retired(w);
     tx::end_moved(w);
+    device_copy::settle(w);
     let EndedPeers {
         unflushed,
         open,

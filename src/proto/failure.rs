@@ -157,6 +157,9 @@ pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
         unwatch(worker, peer);
         peer.stats().set_failed();
         worker.drop_partials(peer);
+        if let Some(cuda) = &worker.ctx.cuda {
+            cuda.forget_peer(peer.uid);
+        }
         let mut matcher = worker.matcher.lock();
         let dropped = matcher.retain_unexpected(
             |u| !matches!(u.source, PayloadSource::Rts { peer: p, .. } if p.is(peer)),

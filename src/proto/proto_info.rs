@@ -169,6 +169,7 @@ fn rendezvous(worker: &Worker, peer: &Peer, len: usize, zcopy: bool) -> Served {
             copied("rendezvous zero-copy read from remote")
         }
         RndvScheme::PutZcopy => copied("rendezvous zero-copy write to remote"),
+        RndvScheme::DeviceCopy => copied("rendezvous copy by the driver"),
         RndvScheme::GetZcopy | RndvScheme::Messages if zcopy => {
             by_messages("rendezvous zero-copy in parts")
         }

@@ -4,11 +4,12 @@
 //! The receiver copies with `process_vm_readv` and answers ATS, or it answers RTR and gets DATA messages. A sender that
 //! gets an ATS completes with the receiver's status. Over RC the receiver registers its memory, and the sender's HCA
 //! writes into it (`put_zcopy`), or the sender has registered its memory for the RTS, and the receiver's HCA reads it
-//! (`get_zcopy`).
+//! (`get_zcopy`). The RTS of memory of a device has a handle of it (`get_device`).
 
 mod rtr_race;
 pub mod put_zcopy;
 mod get_cma;
+mod get_device;
 pub mod get_zcopy;
 
 use super::req_lookup;
@@ -25,6 +26,7 @@ use crate::engine::pointers::PeerRef;
 use crate::engine::request::{self, Op, Request, RndvRecv, TxPayload, TxState, ZcopyState};
 use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::worker::Worker;
+use crate::tl::cuda::DeviceData;
 use crate::tl::{SplitCopy, SplitCopyId};
 use crate::wire::header::{Kind, RtrHdr, RtsHdr, UNNAMED};
 use crate::wire::stats::StatProtocol;
@@ -44,7 +46,19 @@ fn readable_at(data: &Data) -> (SentData, u64, u32) {
         Data::Iov { iov, count, .. } if (1..=MAX_LISTED).contains(&count) => {
             (SentData::Pieces, iov as u64, count as u32)
         }
+        Data::Device { memory, .. } => exported(memory),
         _ => (SentData::Packed, 0, 0),
+    }
+}
+
+/// [`readable_at`] of memory of devices: peers may read what is in one piece, by a handle.
+#[cold]
+#[inline(never)]
+fn exported(memory: *const DeviceData) -> (SentData, u64, u32) {
+    // SAFETY: freed when the request completes.
+    match unsafe { (*memory).is_exportable() } {
+        true => (SentData::Device, 0, 0),
+        false => (SentData::Packed, 0, 0),
     }
 }
 

@@ -17,6 +17,7 @@ use crate::engine::request::{self, Request, ZcopyRole, ZcopyState};
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::Worker;
 use crate::sys::log;
+use crate::tl::TlZcopy;
 use crate::wire::header::{ASKED, Kind, OFFERED, SyncHdr};
 use std::time::{Duration, Instant};
 
@@ -89,7 +90,8 @@ unsafe fn cancel_remote(peer: &Peer, req: *mut Request, status: ucs_status_t) ->
     let offered = r.id;
     // Without an id it was not announced; without such a lane no device reads it.
     let by_key = || peer.resolves_keys().is_some();
-    let may_be_read = offered != 0 && (by_key() || tx::zcopy::is_possible(peer));
+    let by_driver = (r.transfer()).is_some_and(|t| matches!(t.tl, TlZcopy::Driver));
+    let may_be_read = offered != 0 && (by_driver || by_key() || tx::zcopy::is_possible(peer));
     let Some(t) = r.transfer_mut() else {
         return false;
     };

@@ -3,6 +3,7 @@
 mod am;
 mod connect;
 pub mod completion;
+pub mod device_copy;
 pub mod peer_requests;
 mod pending;
 pub mod rma;

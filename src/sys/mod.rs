@@ -33,6 +33,7 @@ pub mod process_monitor;
 pub mod regcache;
 pub mod ro_memfd;
 pub mod shm;
+pub mod sleeper;
 pub mod spare;
 pub mod spin;
 pub mod sync;

@@ -324,12 +324,14 @@ pub enum TlZcopy {
     Ib(IbZcopy),
     Tofu(TofuZcopy),
     Ofi(OfiZcopy),
+    /// The driver of GPUs copies memory that needs no registration.
+    Driver,
 }
 
 impl TlZcopy {
     /// Whether a put or get that has ended early keeps its status, because its device reports each operation.
     pub fn keeps_status(&self) -> bool {
-        matches!(self, TlZcopy::Tofu(_) | TlZcopy::Ofi(_))
+        matches!(self, TlZcopy::Tofu(_) | TlZcopy::Ofi(_) | TlZcopy::Driver)
     }
 
     /// Records that a rail that was closed has not moved `len` bytes from `offset` on: they are to be posted again.

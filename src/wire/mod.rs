@@ -7,6 +7,7 @@ pub(crate) mod le_struct;
 
 pub mod address;
 pub mod cm_msg;
+pub mod device_handle;
 pub mod frame;
 pub mod header;
 pub mod ib_packet;

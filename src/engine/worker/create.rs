@@ -135,6 +135,7 @@ fn assemble(
         peers: MtLock::new(mt, HashMap::new()),
         peer_lists: PeerLists::new(mt),
         cma_gets: MtLock::new(mt, VecDeque::new()),
+        device_copies: MtLock::new(mt, Vec::new()),
         rtr_races: MtLock::new(mt, Vec::new()),
         timed_get: MtLock::new(mt, None),
         split_pushes: MtLock::new(mt, Vec::new()),

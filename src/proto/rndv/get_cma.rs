@@ -1,6 +1,6 @@
 //! Receives that copy from the sender's memory by CMA, a piece in each progress call.
 
-use super::{MAX_LISTED, acknowledge, get_zcopy, put_zcopy, request_data};
+use super::{MAX_LISTED, acknowledge, get_device, get_zcopy, put_zcopy, request_data};
 use crate::ctypes::*;
 use crate::engine::completion;
 use crate::engine::peer::{CopyScheme, Peer};
@@ -91,6 +91,7 @@ unsafe fn begin_remote(
             match scheme {
                 RndvScheme::GetZcopy => get_zcopy::begin(worker, req, peer),
                 RndvScheme::PutZcopy => put_zcopy::invite(worker, req, peer),
+                RndvScheme::DeviceCopy => get_device::begin(worker, req, peer),
                 RndvScheme::Messages | RndvScheme::Cma => {
                     request_data(worker, req, peer, None);
                     Some(GetStep::Asked)

@@ -7,6 +7,7 @@
 //! has the words of one key, which are kept so, too.
 
 use super::get_cma::GetStep;
+use super::get_device;
 use crate::engine::peer::Peer;
 use crate::engine::request::{Extra, Request, Zcopy, ZcopyRole};
 use crate::engine::rndv_rts::{MR_KEY, RtsInfo, RtsSource};
@@ -42,6 +43,8 @@ pub(super) unsafe fn register(
         RndvOffer::Stadd => RmaDevice::Tofu,
         RndvOffer::Rkeys => RmaDevice::Ib,
         RndvOffer::MrKey => RmaDevice::Ofi,
+        // SAFETY: the caller's promise.
+        RndvOffer::DeviceHandle => return unsafe { get_device::export(worker, r) },
         RndvOffer::Address | RndvOffer::Messages => return (0, addr),
     };
     let offered = r.data.as_contig().and_then(|source| {
@@ -64,7 +67,7 @@ pub(super) unsafe fn register(
 ///
 /// # Safety
 /// The tail is readable.
-unsafe fn put_keys(r: &mut Request, keys: Vec<u8>, transfer: Zcopy) -> u8 {
+pub(super) unsafe fn put_keys(r: &mut Request, keys: Vec<u8>, transfer: Zcopy) -> u8 {
     let count = keys.len() / KEY;
     let mut tail = keys;
     // SAFETY: the caller's promise.
@@ -90,8 +93,14 @@ pub unsafe fn source(
     }
     let resolved = peer.resolves_keys();
     if resolved == Some(RmaDevice::Ofi) {
-        let addr = addr.into();
-        return (bytes(count) == MR_KEY).then_some(RtsSource::MrKey { addr });
+        let key = addr.into();
+        let key = (bytes(count) == MR_KEY).then_some(RtsSource::MrKey { addr: key });
+        // SAFETY: the caller's promise.
+        return key.or_else(|| unsafe { get_device::source(worker, addr, (keys, count)) });
+    }
+    if usize::from(count) > MAX_PORTS && bytes(count) > rts_keys::MOST + KEY {
+        // SAFETY: the caller's promise.
+        return unsafe { get_device::source(worker, addr, (keys, count)) };
     }
     let port = if peer.has_rings() {
         0
@@ -120,6 +129,10 @@ pub unsafe fn source(
 /// # Safety
 /// It is readable at `beside`.
 pub(super) unsafe fn keep_beside(r: &mut Request, offer: RtsInfo, beside: *const u8) {
+    if let RtsSource::DeviceHandle { .. } = offer.source {
+        // SAFETY: the handle is readable at `beside`.
+        return unsafe { get_device::keep_beside(r, beside) };
+    }
     if let RtsSource::MrKey { .. } = offer.source {
         // SAFETY: the key is readable at `beside`.
         let words = unsafe { beside.cast::<[u32; 4]>().read_unaligned() };
@@ -154,7 +167,10 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> O
             (RmaDevice::Ib, addr.get(), RmaKey::Rkeys(rkeys))
         }
         RtsSource::MrKey { addr } => (RmaDevice::Ofi, addr.get(), RmaKey::Mr(r.mr_key()?)),
-        RtsSource::SenderOnly | RtsSource::Contiguous(_) | RtsSource::Pieces { .. } => return None,
+        RtsSource::SenderOnly
+        | RtsSource::Contiguous(_)
+        | RtsSource::Pieces { .. }
+        | RtsSource::DeviceHandle { .. } => return None,
     };
     let memory = (target, r.info.length);
     let memory = (worker.registrar()).for_fetch(device, memory, &r.rails())?;

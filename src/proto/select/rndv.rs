@@ -37,6 +37,8 @@ pub enum RndvOffer {
     Stadd,
     /// Its address and the key of a registration with libfabric: the receiver's provider reads it.
     MrKey,
+    /// Its address and the handle of an allocation of a device: the receiver's driver copies it.
+    DeviceHandle,
 }
 
 /// How the receiver of an RTS gets the data.
@@ -50,6 +52,8 @@ pub enum RndvScheme {
     GetZcopy,
     /// The sender's HCA writes into its memory.
     PutZcopy,
+    /// Its driver copies from the sender's memory of a device.
+    DeviceCopy,
 }
 
 /// The data of a sender.
@@ -60,6 +64,8 @@ pub enum SentData {
     /// In a list of pieces.
     Pieces,
     Contiguous,
+    /// In one piece of a device's memory.
+    Device,
 }
 
 /// What the RTS of a message to a peer offers. If the memory cannot be registered, [`RndvOffer::Address`] takes the
@@ -68,6 +74,9 @@ pub fn offer(worker: &Worker, peer: &Peer, data: SentData) -> RndvOffer {
     let policy = &worker.ctx.policy;
     if policy.rndv_by_messages {
         return RndvOffer::Messages;
+    }
+    if data == SentData::Device {
+        return RndvOffer::DeviceHandle;
     }
     // An RC queue pair is the lane, or will be, as far as is known.
     let by_queue = matches!(peer.qp_transport(), QpTransport::Unknown | QpTransport::Own);
@@ -92,6 +101,7 @@ fn offered(data: SentData, to_itself: bool, resolved: Option<RndvOffer>, rkeys: 
         SentData::Contiguous if !to_itself && rkeys => RndvOffer::Rkeys,
         SentData::Contiguous | SentData::Pieces => RndvOffer::Address,
         SentData::Packed => RndvOffer::Messages,
+        SentData::Device => RndvOffer::DeviceHandle,
     }
 }
 
@@ -114,6 +124,7 @@ pub fn scheme(
 fn received(offer: RndvOffer, cma: bool, contig: bool, put: impl Fn() -> bool) -> RndvScheme {
     match offer {
         RndvOffer::Messages => RndvScheme::Messages,
+        RndvOffer::DeviceHandle => RndvScheme::DeviceCopy,
         RndvOffer::Address | RndvOffer::Rkeys if cma => RndvScheme::Cma,
         RndvOffer::Stadd | RndvOffer::Rkeys | RndvOffer::MrKey if contig => RndvScheme::GetZcopy,
         RndvOffer::Address | RndvOffer::Rkeys if contig && put() => RndvScheme::PutZcopy,
@@ -141,6 +152,7 @@ impl From<RtsSource> for RndvOffer {
             RtsSource::Rkey { .. } => RndvOffer::Rkeys,
             RtsSource::Stadd { .. } => RndvOffer::Stadd,
             RtsSource::MrKey { .. } => RndvOffer::MrKey,
+            RtsSource::DeviceHandle { .. } => RndvOffer::DeviceHandle,
         }
     }
 }
@@ -193,7 +205,7 @@ mod tests {
 
     #[test]
     fn an_rts_offers_what_the_device_or_cma_reads() {
-        use SentData::{Contiguous, Packed, Pieces};
+        use SentData::{Contiguous, Device, Packed, Pieces};
         let (stadd, mr_key) = (Some(RndvOffer::Stadd), Some(RndvOffer::MrKey));
         // Data, to itself, by Tofu or libfabric, by rkeys, offer.
         let rows = [
@@ -206,6 +218,8 @@ mod tests {
             (Pieces, false, stadd, true, RndvOffer::Address),
             (Pieces, false, mr_key, false, RndvOffer::Address),
             (Packed, false, stadd, true, RndvOffer::Messages),
+            (Device, false, mr_key, true, RndvOffer::DeviceHandle),
+            (Device, true, None, false, RndvOffer::DeviceHandle),
         ];
         for (data, to_itself, resolved, rkeys, expected) in rows {
             let offer = offered(data, to_itself, resolved, rkeys);
@@ -215,8 +229,8 @@ mod tests {
 
     #[test]
     fn the_receiver_uses_the_fastest_scheme() {
-        use RndvOffer::{Address, Messages, MrKey, Rkeys, Stadd};
-        use RndvScheme::{Cma, GetZcopy, Messages as DataMessages, PutZcopy};
+        use RndvOffer::{Address, DeviceHandle, Messages, MrKey, Rkeys, Stadd};
+        use RndvScheme::{Cma, DeviceCopy, GetZcopy, Messages as DataMessages, PutZcopy};
         // Offer, CMA, contiguous, put possible, scheme, and the one in its place.
         let rows = [
             (Messages, true, true, true, DataMessages, DataMessages),
@@ -233,6 +247,8 @@ mod tests {
             (MrKey, false, true, true, GetZcopy, PutZcopy),
             (MrKey, false, true, false, GetZcopy, DataMessages),
             (MrKey, false, false, true, DataMessages, DataMessages),
+            (DeviceHandle, true, true, true, DeviceCopy, DataMessages),
+            (DeviceHandle, false, false, false, DeviceCopy, DataMessages),
         ];
         for (offer, cma, contig, put, first, next) in rows {
             let scheme = received(offer, cma, contig, || put);

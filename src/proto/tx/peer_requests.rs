@@ -1,6 +1,6 @@
 //! The requests of a peer, in whichever lists and lanes they wait: taken out of all, or without their endpoint.
 
-use super::zcopy;
+use super::{device_copy, zcopy};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
 use crate::engine::pointers::EndpointId;
@@ -43,6 +43,9 @@ pub fn take(worker: &Worker, peer: &Peer, wanted: impl Fn(&Request) -> bool) -> 
         taken.extend(waiting.into_iter().map(Request::by_token));
     }
     taken.extend(zcopy::take(&tx, wanted));
+    if worker.progress_flags.has_copies() {
+        taken.extend(device_copy::take(worker, wanted));
+    }
     drop(tx);
     let mut pulls = Vec::new();
     worker.cma_gets.lock().retain(|&r| {
@@ -86,6 +89,9 @@ pub fn forget_endpoint(worker: &Worker, peer: &Peer, ep: *const Endpoint) {
         lane.for_each_token(|token| forget(Request::by_token(token)));
     }
     drop(tx);
+    let copies = worker.device_copies.lock();
+    copies.iter().for_each(|running| forget(running.req));
+    drop(copies);
     worker.cma_gets.lock().iter().for_each(|&r| forget(r));
     worker.ids.lock().iter().for_each(|(_, r)| forget(r));
 }

@@ -306,13 +306,25 @@ pub fn take(tx: &PeerTx, wanted: impl Fn(*mut Request) -> bool) -> Vec<*mut Requ
     let mut taken = Vec::new();
     for req in zcopy_owners(tx) {
         // SAFETY: requests of outstanding transfers are not freed; the lock is held.
-        let transfer = unsafe { (*req).transfer() };
-        if transfer.is_some_and(may_be_taken) && wanted(req) {
-            set_state(req, ZcopyState::Taken);
+        if wanted(req) && unsafe { take_one(req) } {
             taken.push(req);
         }
     }
     taken
+}
+
+/// Removes a request with an outstanding transfer. Returns whether it may be ended early: then the caller ends it, by
+/// [`detach`] first.
+///
+/// # Safety
+/// The request is not complete. The lock of its peer's `tx` is held.
+pub(super) unsafe fn take_one(req: *mut Request) -> bool {
+    // SAFETY: the caller's promise.
+    let may = unsafe { (*req).transfer() }.is_some_and(may_be_taken);
+    if may {
+        set_state(req, ZcopyState::Taken);
+    }
+    may
 }
 
 /// Whether a request may be ended early. A put or get that was ended before keeps its status if its device reports its

@@ -1,6 +1,6 @@
 //! The driver as the process has it.
 
-use super::driver::{self, CuFunctions, CuResult, OpenWhen};
+use super::driver::{self, CuFunctions, CuResult, NOT_SUPPORTED, OpenWhen};
 use super::error::CudaError;
 
 /// The driver, open for the rest of the process.
@@ -32,6 +32,11 @@ impl Cuda {
             self.check("cuDeviceGetCount", (self.0.device_count)(&raw mut count))?;
         }
         Ok(count.try_into().unwrap_or(0))
+    }
+
+    /// The error of a call that this driver, or this use of it, does not have.
+    pub fn unsupported(&self, call: &'static str) -> CudaError {
+        CudaError::new(&self.0, call, NOT_SUPPORTED)
     }
 
     /// The result of a call.

@@ -43,6 +43,18 @@ impl CuContext {
 pub type CuStream = *mut c_void;
 /// `CUevent`
 pub type CuEvent = *mut c_void;
+/// `CUstreamCallback`
+pub type CuStreamCallback = unsafe extern "C" fn(CuStream, CuResult, *mut c_void);
+
+/// `CUuuid`
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CuUuid(pub [u8; 16]);
+
+/// `CUipcMemHandle`
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CuIpcMemHandle(pub [u8; 64]);
 
 /// `CU_STREAM_NON_BLOCKING`: nothing waits for the program's default stream.
 pub const STREAM_NON_BLOCKING: c_uint = 1;
@@ -52,6 +64,8 @@ pub const EVENT_DISABLE_TIMING: c_uint = 2;
 pub const MEM_HOST_REGISTER_PORTABLE: c_uint = 1;
 /// `CU_MEM_ATTACH_GLOBAL`: managed memory that all devices can access.
 pub const MEM_ATTACH_GLOBAL: c_uint = 1;
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, the only flag that there is.
+pub const IPC_MEM_LAZY_ENABLE_PEER_ACCESS: c_uint = 1;
 /// `CU_MEMORYTYPE_DEVICE`
 pub const MEMORYTYPE_DEVICE: c_uint = 2;
 
@@ -61,12 +75,15 @@ pub const MEMORYTYPE_DEVICE: c_uint = 2;
 pub enum PointerAttribute {
     Context = 1,
     MemoryType = 2,
+    BufferId = 7,
     IsManaged = 8,
     DeviceOrdinal = 9,
     RangeStart = 11,
     RangeSize = 12,
 }
 
+/// `CUDA_ERROR_NOT_READY`: an event that its stream has not reached.
+pub const NOT_READY: CuResult = 600;
 /// `CUDA_ERROR_NOT_SUPPORTED`
 pub const NOT_SUPPORTED: CuResult = 801;
 
@@ -125,11 +142,20 @@ functions! {
     event_create = c"cuEventCreate": fn(*mut CuEvent, c_uint) -> CuResult;
     event_destroy = c"cuEventDestroy_v2": fn(CuEvent) -> CuResult;
     event_record = c"cuEventRecord": fn(CuEvent, CuStream) -> CuResult;
+    event_query = c"cuEventQuery": fn(CuEvent) -> CuResult;
     event_synchronize = c"cuEventSynchronize": fn(CuEvent) -> CuResult;
     ? memcpy_batch_async = c"cuMemcpyBatchAsync": fn(
         *mut CuDevicePtr, *mut CuDevicePtr, *mut usize, usize, *mut MemcpyAttributes, *mut usize, usize, *mut usize,
         CuStream
     ) -> CuResult;
+    ? device_uuid = c"cuDeviceGetUuid_v2": fn(*mut CuUuid, CuDevice) -> CuResult;
+    ? can_access_peer = c"cuDeviceCanAccessPeer": fn(*mut c_int, CuDevice, CuDevice) -> CuResult;
+    ? primary_ctx_state = c"cuDevicePrimaryCtxGetState": fn(CuDevice, *mut c_uint, *mut c_int) -> CuResult;
+    ? stream_add_callback = c"cuStreamAddCallback":
+        fn(CuStream, CuStreamCallback, *mut c_void, c_uint) -> CuResult;
+    ? ipc_get_mem_handle = c"cuIpcGetMemHandle": fn(*mut CuIpcMemHandle, CuDevicePtr) -> CuResult;
+    ? ipc_open_mem_handle = c"cuIpcOpenMemHandle_v2": fn(*mut CuDevicePtr, CuIpcMemHandle, c_uint) -> CuResult;
+    ? ipc_close_mem_handle = c"cuIpcCloseMemHandle": fn(CuDevicePtr) -> CuResult;
     ? ctx_get_id = c"cuCtxGetId": fn(CuContext, *mut c_ulonglong) -> CuResult;
 }
 

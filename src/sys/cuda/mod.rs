@@ -1,15 +1,18 @@
 //! Memory of GPUs by NVIDIA's driver API (`libcuda.so.1`), which is opened at run time.
 //!
 //! `driver`: its functions; `api`: the open driver; `error`: how they fail; `context`: which context is current;
-//! `pointer`: what the driver knows of an address, and allocation; `stream`, `batch`: copies; `pinned`: host memory for
-//! them. Nothing here needs a current context of the caller: what needs one takes [`CurrentContext`] before. The driver
-//! itself is initialised by the program, whose memory it is, or when this library allocates memory of a device.
+//! `device`: what is known of devices; `pointer`: what the driver knows of an address, and allocation; `stream`,
+//! `batch`: copies; `pinned`: host memory for them; `ipc`: memory of other processes. Nothing here needs a current
+//! context of the caller: what needs one takes [`CurrentContext`] before. The driver itself is initialised by the
+//! program, whose memory it is, or when this library allocates memory of a device.
 
 mod api;
 mod batch;
 mod context;
+mod device;
 mod driver;
 mod error;
+mod ipc;
 mod pinned;
 mod pointer;
 mod stream;
@@ -21,4 +24,4 @@ pub use driver::{CuContext, CuDevice, OpenWhen};
 pub use error::CudaError;
 pub use pinned::Pinned;
 pub use pointer::{MemoryInfo, MemoryKind};
-pub use stream::{Event, Stream};
+pub use stream::{Event, Stream, StreamCallback};

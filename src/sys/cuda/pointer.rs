@@ -26,6 +26,8 @@ pub struct MemoryInfo {
     pub start: u64,
     /// Bytes of the allocation; 0 where the driver does not know it.
     pub len: u64,
+    /// Distinguishes the allocation from all others of the process, also from later ones at its address.
+    pub buffer_id: u64,
 }
 
 impl MemoryInfo {
@@ -36,6 +38,7 @@ impl MemoryInfo {
         device: -1,
         start: 0,
         len: 0,
+        buffer_id: 0,
     };
 
     /// Whether `addr` is in the same allocation.
@@ -50,7 +53,7 @@ impl Cuda {
     pub fn memory_at(&self, addr: u64) -> MemoryInfo {
         let (mut memory_type, mut is_managed, mut device) = (0u32, 0u32, -1);
         let mut ctx = CuContext::NONE;
-        let (mut start, mut len) = (0u64, 0usize);
+        let (mut start, mut len, mut buffer_id) = (0u64, 0usize, 0u64);
         let mut which = [
             PointerAttribute::MemoryType,
             PointerAttribute::IsManaged,
@@ -58,6 +61,7 @@ impl Cuda {
             PointerAttribute::Context,
             PointerAttribute::RangeStart,
             PointerAttribute::RangeSize,
+            PointerAttribute::BufferId,
         ];
         let mut places = [
             (&raw mut memory_type).cast(),
@@ -66,6 +70,7 @@ impl Cuda {
             (&raw mut ctx).cast(),
             (&raw mut start).cast(),
             (&raw mut len).cast(),
+            (&raw mut buffer_id).cast(),
         ];
         let count = which.len() as u32;
         // SAFETY: as many places as attributes, each of the size that the documentation gives for its attribute. Any
@@ -89,6 +94,7 @@ impl Cuda {
             device,
             start,
             len: len as u64,
+            buffer_id,
         }
     }
 

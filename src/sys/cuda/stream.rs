@@ -1,9 +1,13 @@
 //! Streams and events: copies that the driver does in order, and when they have ended.
 
 use super::api::Cuda;
-use super::driver::{CuEvent, CuStream, EVENT_DISABLE_TIMING, STREAM_NON_BLOCKING};
+use super::driver::{
+    CuEvent, CuResult, CuStream, EVENT_DISABLE_TIMING, NOT_READY, STREAM_NON_BLOCKING,
+};
 use super::error::CudaError;
+use std::ffi::c_void;
 use std::ptr;
+use std::sync::Arc;
 
 /// A stream of the context that was current when it was created, on which nothing of the program waits.
 #[derive(Debug)]
@@ -17,6 +21,12 @@ pub struct Event(CuEvent);
 unsafe impl Send for Stream {}
 // SAFETY: the driver's handles belong to the process.
 unsafe impl Send for Event {}
+
+/// What a stream calls, in a thread of the driver, which may not call the driver.
+pub trait StreamCallback: Send + Sync {
+    /// The stream has come here, or its context has failed.
+    fn reached(&self);
+}
 
 impl Stream {
     /// The driver's handle.
@@ -88,6 +98,46 @@ impl Cuda {
         // SAFETY: an event and a stream that are not destroyed.
         let recorded = unsafe { (self.functions().event_record)(event.0, stream.0) };
         self.check("cuEventRecord", recorded)
+    }
+
+    /// Whether a stream has passed the mark. The event's context is current.
+    ///
+    /// # Errors
+    /// The first error of what the stream has done before.
+    pub fn has_passed(&self, event: &Event) -> Result<bool, CudaError> {
+        // SAFETY: an event that is not destroyed.
+        match unsafe { (self.functions().event_query)(event.0) } {
+            NOT_READY => Ok(false),
+            result => self.check("cuEventQuery", result).map(|()| true),
+        }
+    }
+
+    /// Has `callback` called when the stream has done all that it was given up to now, also after a failure: not by
+    /// `cuLaunchHostFunc`, whose function is not called then. The stream's context is current.
+    ///
+    /// # Errors
+    /// Those of `cuStreamAddCallback`: it is not called.
+    pub fn call_back<T: StreamCallback>(
+        &self,
+        stream: &Stream,
+        callback: &Arc<T>,
+    ) -> Result<(), CudaError> {
+        /// Calls the object, and drops the stream's reference to it.
+        unsafe extern "C" fn call<T: StreamCallback>(_: CuStream, _: CuResult, data: *mut c_void) {
+            // SAFETY: a counted reference, which was made for this call.
+            unsafe { Arc::from_raw(data.cast_const().cast::<T>()) }.reached();
+        }
+        let call_name = "cuStreamAddCallback";
+        let Some(add) = self.functions().stream_add_callback else {
+            return Err(self.unsupported(call_name));
+        };
+        let data = Arc::into_raw(Arc::clone(callback));
+        // SAFETY: a stream that is not destroyed; the function gets its own reference, once.
+        let added = unsafe { add(stream.0, call::<T>, data.cast_mut().cast(), 0) };
+        self.check(call_name, added).inspect_err(|_| {
+            // SAFETY: made in this call, and not given away.
+            drop(unsafe { Arc::from_raw(data) });
+        })
     }
 
     /// Waits until a stream has passed the mark.

@@ -1,5 +1,6 @@
 //! What a context keeps for memory of GPUs.
 
+use super::ipc::Ipc;
 use super::track::Track;
 use crate::options::Options;
 use crate::sys::cuda::{
@@ -22,8 +23,10 @@ const KEPT_TRACKS: usize = 16;
 /// Transports whose name in `UCX_TLS` asks for CUDA.
 const NAMES: [&str; 3] = ["cuda_copy", "cuda_ipc", "gdr_copy"];
 
-/// The one of them that this library has.
+/// Copies by way of host memory.
 pub const CUDA_COPY: &str = "cuda_copy";
+/// Copies without host memory in between.
+pub const CUDA_IPC: &str = "cuda_ipc";
 
 /// Streams and buffers that no operation uses, and contexts of devices that are kept.
 #[derive(Default)]
@@ -37,6 +40,8 @@ struct Idle {
 /// CUDA, as far as a context uses it.
 pub struct CudaContext {
     pub cuda: &'static Cuda,
+    /// Absent where the options exclude `cuda_ipc`.
+    pub(super) ipc: Option<Ipc>,
     idle: Mutex<Idle>,
 }
 
@@ -56,6 +61,7 @@ impl CudaContext {
         log::debug!("memory of GPUs is supported: libcuda.so.1 is open");
         Some(CudaContext {
             cuda,
+            ipc: tls.allows(CUDA_IPC).then(Ipc::new),
             idle: Mutex::default(),
         })
     }
@@ -100,7 +106,7 @@ impl CudaContext {
     ///
     /// # Errors
     /// Those of the driver.
-    fn primary(&self, device: CuDevice) -> Result<CuContext, CudaError> {
+    pub(super) fn primary(&self, device: CuDevice) -> Result<CuContext, CudaError> {
         let mut idle = self.idle.lock();
         if let Some(&ctx) = idle.primaries.get(&device) {
             return Ok(ctx);
@@ -170,6 +176,10 @@ impl CudaContext {
 
 impl Drop for CudaContext {
     fn drop(&mut self) {
+        // Before their contexts. Copies that use them have ended: their workers have.
+        if let Some(ipc) = &self.ipc {
+            ipc.close_all();
+        }
         let idle = self.idle.get_mut();
         for track in idle.tracks.drain().flat_map(|(_, tracks)| tracks) {
             track.destroy(self.cuda);

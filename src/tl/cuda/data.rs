@@ -118,6 +118,19 @@ impl DeviceData {
         }
     }
 
+    /// The memory, if it is one piece: its address, and what the driver knows of it.
+    pub fn as_contig(&self) -> Option<(u64, MemoryInfo)> {
+        match self.pieces {
+            DevicePieces::Contig { addr } => Some((addr, self.memory)),
+            DevicePieces::Iov { .. } => None,
+        }
+    }
+
+    /// Whether peers may be offered a handle of it.
+    pub fn is_exportable(&self) -> bool {
+        self.as_contig().is_some() && self.state.lock().shared.has_ipc()
+    }
+
     /// Bytes.
     pub fn len(&self) -> usize {
         self.len

@@ -59,6 +59,11 @@ impl Track {
         passed
     }
 
+    /// Takes back a mark that the stream has passed.
+    pub fn put_back(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
     /// Waits for everything that the stream has been given.
     ///
     /// # Errors

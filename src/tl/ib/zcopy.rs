@@ -80,7 +80,7 @@ impl IbSender {
         let rma = part.rma;
         let memory = match &*part.tl {
             TlZcopy::Ib(zcopy) => zcopy.memory.first(),
-            TlZcopy::Tofu(_) | TlZcopy::Ofi(_) => None,
+            TlZcopy::Tofu(_) | TlZcopy::Ofi(_) | TlZcopy::Driver => None,
         };
         let local = memory.and_then(|memory| memory.region().local_key(self.local_port()));
         let theirs = rma.key.of_port(self.remote_port());

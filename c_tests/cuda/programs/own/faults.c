@@ -1,6 +1,7 @@
 /*
  * Copies that are late or fail, pinned memory that is refused: an operation ends with a status and one line, and the
  * next ones work.
+ * WAY: cuda_copy
  */
 #include "gpu.h"
 

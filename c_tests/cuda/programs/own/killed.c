@@ -1,6 +1,7 @@
 /*
  * The sender of 50 MB from a device is killed in the middle: the receiver's request and endpoint fail, and the receiver
  * goes on.
+ * WAY: cuda_copy
  */
 #define _GNU_SOURCE
 #include "gpu.h"

@@ -1,0 +1,129 @@
+//! Rendezvous between memory of devices: the RTS has a handle of the sender's allocation, the receiver opens it and
+//! copies from it, and an ATS follows.
+//!
+//! A receiver that cannot open it answers as without a handle. The host decides, not the lane: a handle of another host
+//! is of no use.
+
+use super::get_cma::GetStep;
+use super::get_zcopy;
+use crate::engine::datatype::Data;
+use crate::engine::peer::Peer;
+use crate::engine::request::{Extra, Request, Zcopy, ZcopyRole};
+use crate::engine::rndv_rts::RtsSource;
+use crate::engine::worker::Worker;
+use crate::proto::tx::device_copy::{self, CopyRequest};
+use crate::sys::cuda::{MemoryInfo, MemoryKind};
+use crate::tl::TlZcopy;
+use crate::tl::cuda::{CopyDirection, LocalMemory};
+use crate::wire::device_handle::{self, DeviceHandle};
+
+/// Keys that a handle takes the place of.
+const WORDS: u8 = (device_handle::LEN / size_of::<u32>()) as u8;
+
+/// Inserts the handle of a request's data before the user's header. Returns the number of keys that it takes the place
+/// of, and the address of the data; 0 and 0 if the device cannot export them.
+///
+/// # Safety
+/// The request is new, its data and peer are set, and its tail, the user's header, is readable.
+#[cold]
+pub(super) unsafe fn export(worker: &Worker, r: &mut Request) -> (u8, u64) {
+    let (Some(cuda), Data::Device { memory, .. }) = (&worker.ctx.cuda, r.data) else {
+        return (0, 0);
+    };
+    // SAFETY: freed when the request completes.
+    let Some((addr, memory)) = (unsafe { (*memory).as_contig() }) else {
+        return (0, 0);
+    };
+    let within = r.peer().same_process || r.peer().uid == worker.uid;
+    let Some(handle) = cuda.export(&memory, within) else {
+        return (0, 0);
+    };
+    if handle.offset(addr, r.data.len() as u64).is_none() {
+        return (0, 0);
+    }
+    let transfer = Zcopy::by_peer(TlZcopy::Driver, ZcopyRole::Offer);
+    // SAFETY: the caller's promise.
+    let count = unsafe { get_zcopy::put_keys(r, handle.encode().to_vec(), transfer) };
+    debug_assert_eq!(count, WORDS);
+    (count, addr)
+}
+
+/// The source of an RTS with so many keys, if they are a handle of memory that this process may be able to open.
+///
+/// # Safety
+/// `count` keys are readable.
+#[cold]
+pub(super) unsafe fn source(
+    worker: &Worker,
+    addr: u64,
+    (keys, count): (*const u8, u8),
+) -> Option<RtsSource> {
+    let cuda = worker.ctx.cuda.as_ref().filter(|_| count == WORDS)?;
+    // SAFETY: the caller's promise.
+    let handle = unsafe { read(keys) }?;
+    let addr = addr.into();
+    (cuda.is_on_this_host(&handle)).then_some(RtsSource::DeviceHandle { addr })
+}
+
+/// Stores the handle that an RTS has beside its header in its receive, until [`begin`].
+///
+/// # Safety
+/// A handle's bytes are readable at `beside`.
+#[cold]
+pub(super) unsafe fn keep_beside(r: &mut Request, beside: *const u8) {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { read(beside) };
+    r.extra = handle.map(|handle| Box::new(Extra::DeviceHandle(handle)));
+}
+
+/// Decodes a handle. Its bytes are read once: the sender could change them.
+///
+/// # Safety
+/// A handle's bytes are readable at `bytes`.
+unsafe fn read(bytes: *const u8) -> Option<DeviceHandle> {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { bytes.cast::<[u8; device_handle::LEN]>().read() };
+    DeviceHandle::decode(&bytes)
+}
+
+/// Starts to copy a message into the receive's memory. `None`: it is not possible, and nothing was done.
+///
+/// # Safety
+/// The caller owns the receive until the copy has begun; it is large enough.
+#[cold]
+pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> Option<GetStep> {
+    // SAFETY: the caller owns the request.
+    let r = unsafe { &mut *req };
+    let RtsSource::DeviceHandle { addr } = r.rndv_recv().source else {
+        return None;
+    };
+    let Some(Extra::DeviceHandle(handle)) = r.extra.as_deref() else {
+        return None;
+    };
+    let handle = *handle;
+    let (target, near) = match r.data {
+        Data::Contig { ptr, .. } => (ptr as u64, MemoryInfo::HOST),
+        // SAFETY: freed when the request completes.
+        Data::Device { memory, .. } => unsafe { (*memory).as_contig() }?,
+        Data::Iov { .. } | Data::Generic { .. } => return None,
+    };
+    let what = CopyRequest {
+        handle: &handle,
+        remote_addr: addr.get(),
+        local: LocalMemory {
+            addr: target,
+            len: r.info.length,
+            kind: near.kind,
+        },
+        near,
+        direction: CopyDirection::FromRemote,
+        role: ZcopyRole::Fetch,
+    };
+    debug_assert!(near.kind == MemoryKind::Host || near.len > 0);
+    if let Some(cuda) = &worker.ctx.cuda {
+        cuda.note_owner(peer.uid, &handle);
+    }
+    // SAFETY: the caller owns the request, whose memory is valid until it completes.
+    let begun = unsafe { device_copy::begin(worker, req, what) };
+    begun.then_some(GetStep::Asked)
+}

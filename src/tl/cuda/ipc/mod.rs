@@ -1,0 +1,187 @@
+//! Memory of devices that is copied without host memory in between: within a process, and between processes of a host.
+//!
+//! `process`: which process an allocation belongs to; `devices`: which device can access which; `exports`: handles of
+//! allocations of this process; `opened`: allocations of other processes; `reach`: the context in which one is opened.
+
+mod devices;
+mod exports;
+mod opened;
+mod process;
+mod reach;
+
+pub use opened::OpenedAllocation;
+
+use super::context::CudaContext;
+use crate::sys::cuda::{CuContext, MemoryInfo, MemoryKind};
+use crate::sys::log;
+use crate::wire::device_handle::{DeviceHandle, MemoryExport, ProcessIdentity};
+use devices::Devices;
+use exports::Exports;
+use opened::{OpenError, OpenedTable};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What a context keeps of exported and of opened allocations.
+pub(super) struct Ipc {
+    /// This process.
+    here: ProcessIdentity,
+    devices: Devices,
+    exports: Exports,
+    opened: OpenedTable,
+    /// The processes of peers that have sent handles, by the uids of their workers.
+    owners: Mutex<HashMap<u64, ProcessIdentity>>,
+}
+
+/// Peers whose processes are remembered. Further ones take the place of all.
+const MAX_OWNERS: usize = 1 << 16;
+
+/// Memory at the other end of a copy, as this process accesses it.
+pub struct RemoteMemory {
+    /// The address here.
+    pub addr: u64,
+    /// The context in which it is accessed.
+    pub ctx: CuContext,
+    /// Keeps the allocation open; `None`: it is one of this process.
+    pub open: Option<Arc<OpenedAllocation>>,
+}
+
+impl Ipc {
+    pub(super) fn new() -> Ipc {
+        Ipc {
+            here: process::identity(),
+            devices: Devices::default(),
+            exports: Exports::default(),
+            opened: OpenedTable::default(),
+            owners: Mutex::default(),
+        }
+    }
+
+    /// Closes the allocations of other processes that no copy uses.
+    pub(super) fn close_all(&self) {
+        self.opened.close_all();
+    }
+}
+
+impl CudaContext {
+    /// Whether memory of devices is copied without host memory in between, where that is possible.
+    pub fn has_ipc(&self) -> bool {
+        self.ipc.is_some()
+    }
+
+    /// The handle by which peers access the allocation that contains this memory. `within`: the peer is known to be in
+    /// this process, where the address is enough. `None`: the device cannot export it.
+    pub fn export(&self, memory: &MemoryInfo, within: bool) -> Option<DeviceHandle> {
+        let ipc = self.ipc.as_ref().filter(|_| memory.len > 0)?;
+        let export = match memory.kind {
+            _ if within => MemoryExport::Address,
+            MemoryKind::Device => {
+                let ctx = || self.context_of(memory).ok();
+                (ipc.exports).of(self.cuda, memory, ctx)?
+            }
+            MemoryKind::Managed | MemoryKind::Host => return None,
+        };
+        Some(DeviceHandle {
+            owner: ipc.here,
+            device: ipc.devices.uuid(self.cuda, memory.device)?,
+            base: memory.start,
+            len: memory.len,
+            buffer_id: memory.buffer_id,
+            export,
+        })
+    }
+
+    /// Whether a peer that has sent this handle is in this process, or in another one of this host.
+    pub fn is_on_this_host(&self, handle: &DeviceHandle) -> bool {
+        (self.ipc.as_ref()).is_some_and(|ipc| ipc.here.host == handle.owner.host)
+    }
+
+    /// Opens `len` bytes at the owner's address `addr` of a peer's allocation, to be copied from or to `near`. `None`:
+    /// this process cannot access it, now or at all.
+    pub fn open_remote(
+        &self,
+        handle: &DeviceHandle,
+        (addr, len): (u64, u64),
+        near: &MemoryInfo,
+    ) -> Option<RemoteMemory> {
+        let ipc = self.ipc.as_ref()?;
+        let offset = handle.offset(addr, len)?;
+        if handle.owner == ipc.here {
+            return self.own(handle, addr, near);
+        }
+        if ipc.here.host != handle.owner.host || ipc.opened.is_refused(handle) {
+            return None;
+        }
+        let open = |ctx, device| ipc.opened.open(self.cuda, handle, ctx, device);
+        let opened = match ipc.opened.find(handle) {
+            Some(opened) => Ok(opened),
+            None => {
+                let device = reach::device(self.cuda, &ipc.devices, handle, near)?;
+                let ctx = match ipc.opened.context_of(self.cuda, handle, device) {
+                    Some(ctx) => ctx,
+                    None if device == near.device => self.context_of(near).ok()?,
+                    None => self.primary(device).ok()?,
+                };
+                open(ctx, device)
+            }
+        };
+        match opened {
+            Ok(open) => Some(RemoteMemory {
+                addr: open.addr + offset,
+                ctx: open.ctx,
+                open: Some(open),
+            }),
+            Err(e) => {
+                note_refusal(handle, &e);
+                None
+            }
+        }
+    }
+
+    /// Memory of this process that a peer in the same process has named.
+    fn own(&self, handle: &DeviceHandle, addr: u64, near: &MemoryInfo) -> Option<RemoteMemory> {
+        let memory = self.cuda.memory_at(addr);
+        let is_same = memory.buffer_id == handle.buffer_id && memory.kind != MemoryKind::Host;
+        let of = match near.kind {
+            MemoryKind::Device => near,
+            MemoryKind::Managed | MemoryKind::Host => &memory,
+        };
+        let ctx = self.context_of(of).ok().filter(|_| is_same)?;
+        let open = None;
+        Some(RemoteMemory { addr, ctx, open })
+    }
+
+    /// A peer's handle was used: remembers the process until [`forget_peer`](Self::forget_peer).
+    pub fn note_owner(&self, uid: u64, handle: &DeviceHandle) {
+        let Some(ipc) = self.ipc.as_ref() else { return };
+        let mut owners = ipc.owners.lock();
+        if owners.len() >= MAX_OWNERS {
+            owners.clear();
+        }
+        owners.insert(uid, handle.owner);
+    }
+
+    /// A peer is gone: closes the allocations of its process, as soon as no copy uses them. They are opened again if
+    /// the process lives.
+    pub fn forget_peer(&self, uid: u64) {
+        let Some(ipc) = self.ipc.as_ref() else { return };
+        let owner = ipc.owners.lock().remove(&uid);
+        if let Some(owner) = owner {
+            ipc.opened.forget(owner);
+        }
+    }
+}
+
+/// Logs once for a process and a device, or for an allocation, that copies go by messages.
+fn note_refusal(handle: &DeviceHandle, e: &OpenError) {
+    let process = handle.owner.number;
+    match e {
+        OpenError::Process(e) => log::diag!(
+            "memory of devices of process {process:#x} cannot be opened, messages carry it: {e}"
+        ),
+        OpenError::Allocation(e) => log::diag!(
+            "memory at {:#x} of process {process:#x} cannot be opened, messages carry it: {e}",
+            handle.base
+        ),
+    }
+}
