@@ -11,4 +11,6 @@ pub struct RunningCopy {
     /// The request's peer.
     pub peer: PeerHold,
     pub copy: DirectCopy,
+    /// Flushes that count its end as that of a child.
+    pub flushes: Vec<*mut Request>,
 }

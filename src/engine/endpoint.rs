@@ -38,6 +38,8 @@ bitflags! {
         const SLOW_PATH_TAG = 1 << 4;
         const SLOW_PATH_AM = 1 << 5;
         const SLOW_PATH_RMA = 1 << 6;
+        /// Flushes do not take it.
+        const SLOW_PATH_FLUSH = 1 << 10;
         /// Atomic operations on words of 4 or of 8 bytes do not take it.
         const SLOW_PATH_AMO32 = 1 << 8;
         const SLOW_PATH_AMO64 = 1 << 9;

@@ -9,6 +9,7 @@ use crate::sys::memfd::PAGE;
 use crate::sys::shm::{ShmId, ShmSegment};
 use crate::tl::cuda::CudaContext;
 use crate::tl::{TlContext, TlRegion};
+use crate::wire::device_handle::DeviceHandle;
 use rustix::mm::MapFlags;
 use std::io;
 use std::ptr::NonNull;
@@ -26,6 +27,8 @@ pub struct MemHandle {
     origin: Origin,
     /// Shared memory by which peers of this host map it, if they can.
     pub export: Option<ShmExport>,
+    /// The handle by which peers of this host open memory of a device, if they can.
+    pub device_handle: Option<DeviceHandle>,
     /// The transports' part; the context's table of regions shares it. In front of the memory: deregistered before
     /// that is unmapped.
     pub tl: TlRegion,
@@ -89,6 +92,7 @@ impl MemHandle {
             len: 0,
             kind: MemoryKind::Host,
             export: None,
+            device_handle: None,
             origin: Origin::here(),
             tl: TlRegion::default(),
             _owned: None,
@@ -107,6 +111,7 @@ impl MemHandle {
             len,
             kind: MemoryKind::Host,
             export,
+            device_handle: None,
             origin: Origin::here(),
             tl,
             _owned: None,
@@ -150,6 +155,7 @@ impl MemHandle {
             len,
             kind: MemoryKind::Host,
             export,
+            device_handle: None,
             origin: Origin::here(),
             tl,
             _owned: Some(owned),
@@ -194,6 +200,10 @@ impl MemHandle {
             len,
             kind,
             export: None,
+            device_handle: ctx
+                .cuda
+                .as_ref()
+                .and_then(|cuda| cuda.export_region(addr, len)),
             origin: Origin::here(),
             tl,
             _owned: owned.map(|memory| Allocation::Device { _memory: memory }),

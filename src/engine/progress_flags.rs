@@ -204,8 +204,14 @@ impl ProgressFlags {
 
     /// Whether a flush has to handle something first: copies, or that the worker is inherited.
     #[inline]
-    pub fn has_copied_or_is_inherited(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & (COPIED | INHERITED) != 0
+    pub fn concerns_flush(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & (COPIED | COPIES | INHERITED) != 0
+    }
+
+    /// Whether a fence has to handle something first: requests that wait, or copies of devices.
+    #[inline]
+    pub fn concerns_fence(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & (!(BACKLOG - 1) | COPIES) != 0
     }
 
     /// The user waits: clears the bit.

@@ -2,6 +2,7 @@
 
 use crate::sys::shm::{ShmId, ShmSegment};
 use crate::tl::TlRkey;
+use crate::wire::device_handle::DeviceHandle;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
@@ -25,6 +26,8 @@ pub struct Rkey {
     pub same_process: bool,
     /// Keeps the mapping of the memory.
     pub map: Option<Arc<ShmSegment>>,
+    /// The handle by which this process opens the region, which is memory of a device; opened by the first access.
+    pub device: Option<Box<DeviceHandle>>,
     /// The transports' part.
     pub tl: TlRkey,
     /// What executes atomic operations.
@@ -39,7 +42,7 @@ pub struct Rkey {
 pub enum RkeyAccess {
     /// By copies, adapters and messages.
     Any,
-    /// By messages only: it is memory of a device of the owner.
+    /// By messages only, or by copies of the driver: it is memory of a device of the owner.
     Message,
     /// Not at all: it is empty.
     None,
@@ -145,6 +148,7 @@ mod tests {
             delta: 0x10_0000,
             same_process: false,
             map: None,
+            device: None,
             tl: TlRkey::default(),
             executor: AmoExecutor::Other,
             identity: RkeyIdentity {

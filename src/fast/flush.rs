@@ -18,7 +18,7 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
     unsafe {
         let peer = (*ep).peer();
         if !peer.tx.is_shared()
-            && !(*ep).has(EpFlags::SPECIAL)
+            && !(*ep).has(EpFlags::SPECIAL | EpFlags::SLOW_PATH_FLUSH)
             && peer.is_connected()
             && peer.tx.alone().pending.is_empty()
         {

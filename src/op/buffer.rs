@@ -49,6 +49,34 @@ impl Param {
         unsafe { Data::for_send(buffer, count, self.datatype()) }
     }
 
+    /// [`source`](Self::source) of which nothing is read before the operation begins: a device copies it where it is.
+    ///
+    /// # Errors
+    /// Those of [`source`](Self::source), except for failures of a device.
+    ///
+    /// # Safety
+    /// The requirements of [`source`](Self::source).
+    pub unsafe fn source_unread(
+        &self,
+        worker: &Worker,
+        what: &str,
+        buffer: *const c_void,
+        count: usize,
+    ) -> Result<Data, ucs_status_t> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let memory = self.device(worker, what, (buffer.cast_mut(), count), 0)?;
+            match memory.as_ref() {
+                Some(device) => Ok(Data::Device {
+                    len: device.len(),
+                    memory,
+                    kind: device.kind(),
+                }),
+                None => Data::for_send(buffer, count, self.datatype()),
+            }
+        }
+    }
+
     /// The target of a receive, a get or another operation that writes the buffer. `what`: the function, for the log.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use crate::engine::pointers::{EndpointId, PeerRef};
 use crate::engine::request::Request;
 use crate::engine::request_alloc;
 use crate::engine::worker::Worker;
-use crate::proto::tx::{self, peer_requests};
+use crate::proto::tx::{self, device_copy, peer_requests};
 use crate::proto::{
     answers, close_grace, cm, detach, endpoints, failure, flush, internal, rndv_cancel,
 };
@@ -273,7 +273,13 @@ unsafe fn flush_peer(
     ep: *const Endpoint,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    worker.progress_flags.clear_copied();
+    if worker.progress_flags.concerns_flush() {
+        worker.progress_flags.clear_copied();
+        // SAFETY: the caller's parameters.
+        if let Some(request) = unsafe { flush_copies(worker, Some(peer), p) } {
+            return request;
+        }
+    }
     if peer.status() != UCS_OK || flush::is_clean(peer) {
         // Requests may have moved from a stub peer to the peer that replaced it.
         return match peer.successor() {
@@ -295,16 +301,45 @@ unsafe fn flush_peer(
     }
 }
 
+/// Flushes a peer, or all peers, where devices copy for puts or gets. `None`: none does.
+///
+/// # Safety
+/// The parameters are those of a flush or a close.
+#[cold]
+#[inline(never)]
+unsafe fn flush_copies(
+    worker: &Worker,
+    peer: Option<&Peer>,
+    p: &Param,
+) -> Option<ucs_status_ptr_t> {
+    if !device_copy::has_accesses(worker, peer) {
+        return None;
+    }
+    // SAFETY: a new request, complete before it is started.
+    unsafe {
+        let req = request_alloc::take(worker, p.external());
+        ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
+        Some(match flush::start_with_copies(worker, peer, req) {
+            Some(status) => param::finish(req, p, status),
+            None => Request::handle(req),
+        })
+    }
+}
+
 /// Flushes all peers.
 ///
 /// # Safety
 /// The parameters are those of `ucp_worker_flush_nbx`.
 pub unsafe fn flush_worker(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
-    if worker.progress_flags.has_copied_or_is_inherited() {
+    if worker.progress_flags.concerns_flush() {
         if worker.is_inherited() {
             return status_ptr(UCS_ERR_UNSUPPORTED);
         }
         worker.progress_flags.clear_copied();
+        // SAFETY: the caller's parameters.
+        if let Some(request) = unsafe { flush_copies(worker, None, p) } {
+            return request;
+        }
     }
     if flush::all_clean(worker) {
         // SAFETY: `p` has the parameters of a flush.

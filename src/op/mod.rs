@@ -18,6 +18,7 @@ pub mod param;
 mod payload;
 mod registered;
 pub mod rkey;
+mod rkey_device;
 pub mod rma;
 pub mod rx_dispatch;
 pub mod sgl;

@@ -9,6 +9,7 @@ use crate::engine::worker::Worker;
 use crate::sys::{host, log};
 use crate::tl::TlRkey;
 use crate::tl::rkey::{self, RkeyMemory, UnpackedRkey};
+use crate::wire::device_handle::DeviceHandle;
 
 /// Packs the key of a region.
 pub fn pack(memory: &MemHandle) -> Vec<u8> {
@@ -16,7 +17,10 @@ pub fn pack(memory: &MemHandle) -> Vec<u8> {
         memory: match memory.export {
             Some(ShmExport { id, base, len }) => RkeyMemory::shared(id, base, len as u64),
             None if memory.len == 0 => RkeyMemory::Empty,
-            None if memory.is_device() => RkeyMemory::Device,
+            None if memory.is_device() => match memory.device_handle {
+                Some(handle) => RkeyMemory::Exported(handle),
+                None => RkeyMemory::Device,
+            },
             None => RkeyMemory::Plain,
         },
         ib: None,
@@ -55,7 +59,7 @@ pub fn unpack(ep: &Endpoint, unpacked: UnpackedRkey) -> Rkey {
     let mut key = Rkey {
         access: match unpacked.memory {
             RkeyMemory::Empty => RkeyAccess::None,
-            RkeyMemory::Device => RkeyAccess::Message,
+            RkeyMemory::Device | RkeyMemory::Exported(_) => RkeyAccess::Message,
             RkeyMemory::Plain | RkeyMemory::Shared(_) => RkeyAccess::Any,
         },
         base: 0,
@@ -63,6 +67,7 @@ pub fn unpack(ep: &Endpoint, unpacked: UnpackedRkey) -> Rkey {
         delta: 0,
         same_process: peer.same_process,
         map: None,
+        device: exported(worker, &unpacked.memory),
         executor: AmoExecutor::Other,
         tl: TlRkey::new(&unpacked, peer.target.as_deref(), alone),
         identity: RkeyIdentity {
@@ -73,6 +78,15 @@ pub fn unpack(ep: &Endpoint, unpacked: UnpackedRkey) -> Rkey {
     map(worker, peer, unpacked.memory, &mut key);
     key.set_executor(unpacked.is_amo_by_tni());
     key
+}
+
+/// The handle of memory of a device, if this process may be able to open it.
+fn exported(worker: &Worker, memory: &RkeyMemory) -> Option<Box<DeviceHandle>> {
+    let RkeyMemory::Exported(handle) = memory else {
+        return None;
+    };
+    let cuda = worker.ctx.cuda.as_ref()?;
+    cuda.is_on_this_host(handle).then(|| Box::new(*handle))
 }
 
 /// Maps a peer's memory, if that is possible, and stores the mapping in `key`.

@@ -1,7 +1,7 @@
 //! RMA: by loads and stores, by CMA, by an HCA or TNI, or by messages that the peer executes.
 
 use super::param::{self, Param, status_ptr};
-use super::short;
+use super::{rkey_device, short};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
@@ -67,8 +67,8 @@ pub fn path(
 
 /// RMA that is checked and not started.
 pub(super) struct RmaOp<'a> {
-    worker: &'a Worker,
-    peer: &'a Peer,
+    pub(super) worker: &'a Worker,
+    pub(super) peer: &'a Peer,
     pub(super) rkey: &'a Rkey,
     pub(super) data: Data,
     pub(super) path: RmaPath,
@@ -279,12 +279,24 @@ pub unsafe fn put(
     rkey: *const Rkey,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    let data = |worker: &Worker| {
-        // SAFETY: the caller's buffer is that of `ucp_put_nbx`.
-        unsafe { p.source(worker, "ucp_put_nbx", buffer, count) }
-    };
+    let direction = CmaDirection::Write;
+    if p.is_kind_open() {
+        let data = |worker: &Worker| {
+            // SAFETY: the caller's buffer is that of `ucp_put_nbx`, and the key is valid.
+            unsafe {
+                match rkey_device::is_exported(rkey) {
+                    true => p.source_unread(worker, "ucp_put_nbx", buffer, count),
+                    false => p.source(worker, "ucp_put_nbx", buffer, count),
+                }
+            }
+        };
+        // SAFETY: the caller's promises are those that the callee requires.
+        return unsafe { rkey_device::access(ep, direction, data, addr, rkey, p) };
+    }
+    // SAFETY: the caller's buffer is that of `ucp_put_nbx`.
+    let data = |_: &Worker| unsafe { Data::for_send(buffer, count, p.datatype()) };
     // SAFETY: the caller's promises are those that the callee requires.
-    unsafe { access(ep, CmaDirection::Write, data, addr, rkey, p) }
+    unsafe { access(ep, direction, data, addr, rkey, p, |_| None) }
 }
 
 /// Get by one operation, which `post` posts if `is_possible` is true of the lane: the request's handle. `None`: nothing
@@ -331,25 +343,34 @@ pub unsafe fn get(
     rkey: *const Rkey,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    let data = |worker: &Worker| {
-        // SAFETY: the caller's buffer is that of `ucp_get_nbx`.
-        unsafe { p.target(worker, "ucp_get_nbx", buffer, count) }
-    };
+    let direction = CmaDirection::Read;
+    if p.is_kind_open() {
+        let data = |worker: &Worker| {
+            // SAFETY: the caller's buffer is that of `ucp_get_nbx`.
+            unsafe { p.target(worker, "ucp_get_nbx", buffer, count) }
+        };
+        // SAFETY: the caller's promises are those that the callee requires.
+        return unsafe { rkey_device::access(ep, direction, data, addr, rkey, p) };
+    }
+    // SAFETY: the caller's buffer is that of `ucp_get_nbx`.
+    let data = |_: &Worker| unsafe { Data::for_recv(buffer, count, p.datatype()) };
     // SAFETY: the caller's promises are those that the callee requires.
-    unsafe { access(ep, CmaDirection::Read, data, addr, rkey, p) }
+    unsafe { access(ep, direction, data, addr, rkey, p, |_| None) }
 }
 
-/// A put or a get by any path.
+/// A put or a get by any path. `copied` may start it by a copy of a device: it returns what the call does.
 ///
 /// # Safety
 /// The parameters are those of `ucp_put_nbx` or `ucp_get_nbx`; what `data` returns is valid until the access completes.
-unsafe fn access(
+#[inline(always)]
+pub(super) unsafe fn access(
     ep: *const Endpoint,
     direction: CmaDirection,
     data: impl FnOnce(&Worker) -> Result<Data, ucs_status_t>,
     addr: u64,
     rkey: *const Rkey,
     p: &Param,
+    copied: impl FnOnce(&RmaOp) -> Option<ucs_status_ptr_t>,
 ) -> ucs_status_ptr_t {
     let what = match direction {
         CmaDirection::Write => "ucp_put_nbx",
@@ -371,6 +392,9 @@ unsafe fn access(
         if reads && at_once_only && !matches!(a.path, RmaPath::Mapped(_)) {
             a.data.drop_unused();
             return status_ptr(UCS_ERR_NO_RESOURCE);
+        }
+        if !at_once_only && let Some(started) = copied(&a) {
+            return started;
         }
         if short::goes_by_message(a.peer, &a.path, a.short(direction), p) {
             a.path = RmaPath::Message;
@@ -398,7 +422,7 @@ unsafe fn access(
 }
 
 #[inline(always)]
-unsafe fn request_for(a: &RmaOp, ep: *const Endpoint, p: &Param) -> *mut Request {
+pub(super) unsafe fn request_for(a: &RmaOp, ep: *const Endpoint, p: &Param) -> *mut Request {
     // SAFETY: a new request.
     unsafe {
         let req = request_alloc::take(a.worker, p.external());

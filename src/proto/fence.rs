@@ -2,7 +2,8 @@
 //!
 //! A peer executes messages in order. RMA that needs no messages goes by message, too, as long as messages are
 //! unanswered ([`flush::is_settled`]). But the reply to a get can wait at the peer for room, while messages after it
-//! are executed: a `Fence` message makes the peer copy the data of its pending replies.
+//! are executed: a `Fence` message makes the peer copy the data of its pending replies. Copies of devices are not
+//! ordered with anything else: a fence waits for them, which takes no progress of the peer.
 
 use super::{flush, tx};
 use crate::ctypes::*;
@@ -16,10 +17,11 @@ use std::sync::atomic::{Ordering, fence};
 /// the parent.
 #[inline]
 pub fn start(worker: &Worker) -> ucs_status_t {
-    if worker.progress_flags.backlog() != 0 {
+    if worker.progress_flags.concerns_fence() {
         if worker.is_inherited() {
             return UCS_ERR_UNSUPPORTED;
         }
+        tx::device_copy::wait_for_accesses(worker);
         tx::move_backlog(worker);
     }
     // A pending request may be RMA. The result is stored under the locks, so that a stale result of another thread does

@@ -5,10 +5,10 @@
 //! with `UCS_ERR_INVALID_ADDR`, once. (In UCX the peer aborts, and the flush fails as well.)
 
 use super::answers;
-use super::tx::{self, peer_requests};
+use super::tx::{self, device_copy, peer_requests};
 use crate::ctypes::*;
 use crate::engine::completion;
-use crate::engine::peer::{Peer, PeerTx};
+use crate::engine::peer::{Peer, PeerHandle, PeerHold, PeerTx};
 use crate::engine::pointers::PeerRef;
 use crate::engine::request::{self, Callback, ChildOps, Op, Request, TxState};
 use crate::engine::request_alloc;
@@ -181,10 +181,49 @@ pub unsafe fn start_all(worker: &Worker, parent: *mut Request) -> Option<ucs_sta
         let p = p.successor().unwrap_or(p);
         is_awaited(p)
     });
+    // SAFETY: the caller's request is new.
+    unsafe { start_children(worker, parent, &dirty, None) }
+}
+
+/// Starts a flush of a peer, or of all peers, that waits for puts and gets for which devices copy. Returns the status
+/// if it is complete; then the caller owns the request.
+///
+/// # Safety
+/// The request is new.
+#[cold]
+pub unsafe fn start_with_copies(
+    worker: &Worker,
+    peer: Option<&Peer>,
+    parent: *mut Request,
+) -> Option<ucs_status_t> {
+    let mut dirty = match peer {
+        Some(peer) => vec![PeerHandle::Settled(PeerHold::new(peer))],
+        None => worker.all_peers(),
+    };
+    dirty.retain(|p| is_awaited(p.successor().unwrap_or(p)));
+    // SAFETY: the caller's request is new.
+    unsafe { start_children(worker, parent, &dirty, Some(peer)) }
+}
+
+/// Starts the parts of a flush: for peers, and for copies of devices, if `copies` says of which peer, or of all.
+/// Returns the status if it is complete; then the caller owns the request.
+///
+/// # Safety
+/// The request is new.
+unsafe fn start_children(
+    worker: &Worker,
+    parent: *mut Request,
+    dirty: &[PeerHandle],
+    copies: Option<Option<&Peer>>,
+) -> Option<ucs_status_t> {
     // The parent counts as a child until all are started, so that none can complete it early.
     // SAFETY: the caller's request is new.
     unsafe { (*parent).op = Op::Parent(ChildOps::new(dirty.len() as u64 + 1)) };
-    for peer in &dirty {
+    if let Some(of) = copies {
+        // SAFETY: the parent has children to count yet.
+        unsafe { device_copy::await_accesses(worker, of, parent) };
+    }
+    for peer in dirty {
         // SAFETY: the child is a new request.
         unsafe {
             let child = request_alloc::take(worker, std::ptr::null_mut());

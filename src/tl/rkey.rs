@@ -8,6 +8,7 @@ use super::ofi::rkey::OfiRkeys;
 use super::shm::rkey::ShmRkey;
 use super::tofu::rkey::TofuRkey;
 use crate::sys::shm::ShmId;
+use crate::wire::device_handle::DeviceHandle;
 use crate::wire::rkey::{self, PackedRkey, RkeyKind, SectionLens};
 use std::borrow::Cow;
 
@@ -38,6 +39,8 @@ pub enum RkeyMemory {
     Plain,
     /// Memory that only the owner's devices access: peers access it by message.
     Device,
+    /// Such memory, which peers on the same host can open.
+    Exported(DeviceHandle),
     /// Memory that peers can map.
     Shared(ShmRkey),
 }
@@ -60,6 +63,7 @@ impl RkeyMemory {
             RkeyMemory::Empty => (RkeyKind::Empty, Vec::new()),
             RkeyMemory::Plain => (RkeyKind::Plain, Vec::new()),
             RkeyMemory::Device => (RkeyKind::Device, Vec::new()),
+            RkeyMemory::Exported(handle) => (RkeyKind::Exported, handle.encode().to_vec()),
             RkeyMemory::Shared(shm) => match shm.encode() {
                 Some((kind, body)) => (kind, body.to_vec()),
                 None => RkeyMemory::Plain.encode(),
@@ -72,6 +76,7 @@ impl RkeyMemory {
             RkeyKind::Empty => RkeyMemory::Empty,
             RkeyKind::Plain => RkeyMemory::Plain,
             RkeyKind::Device => RkeyMemory::Device,
+            RkeyKind::Exported => RkeyMemory::Exported(DeviceHandle::decode(body)?),
             RkeyKind::Segment | RkeyKind::Block => RkeyMemory::Shared(ShmRkey::decode(kind, body)?),
         })
     }

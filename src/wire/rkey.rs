@@ -9,14 +9,15 @@
 //! length of the key. Any two kinds differ in two bits or more: one flipped bit makes no other.
 #![forbid(unsafe_code)]
 
+use super::device_handle;
 use crc::{CRC_8_SMBUS, Crc};
 use std::borrow::Cow;
 
 const CRC: Crc<u8> = Crc::<u8>::new(&CRC_8_SMBUS);
 
-/// Longest packed key without sections, bytes.
+/// Longest packed key of memory of the host without sections, bytes.
 pub const MAX_LEN: usize = FRONT + MAX_BODY;
-/// Longest body, bytes: that of the memory that peers can map.
+/// Longest body of memory of the host, bytes: that of the memory that peers can map.
 pub const MAX_BODY: usize = 14;
 
 /// Kind and checksum.
@@ -44,6 +45,8 @@ pub enum RkeyKind {
     Plain = b'P',
     /// Memory that the owner's processor does not access: peers send it messages.
     Device = b'V',
+    /// Such memory, with a handle by which peers on the same host open it.
+    Exported = b'I',
     /// Memory in a shared segment, which peers on the same machine can map.
     Segment = b'S',
     /// Memory in a System V block, which peers in the same IPC namespace can attach.
@@ -56,6 +59,7 @@ impl RkeyKind {
             Self::Empty,
             Self::Plain,
             Self::Device,
+            Self::Exported,
             Self::Segment,
             Self::Block,
         ];
@@ -66,6 +70,7 @@ impl RkeyKind {
     pub fn body_len(self) -> usize {
         match self {
             RkeyKind::Empty | RkeyKind::Plain | RkeyKind::Device => 0,
+            RkeyKind::Exported => device_handle::LEN,
             RkeyKind::Segment | RkeyKind::Block => MAX_BODY,
         }
     }
@@ -231,6 +236,7 @@ mod tests {
             RkeyKind::Empty,
             RkeyKind::Plain,
             RkeyKind::Device,
+            RkeyKind::Exported,
             RkeyKind::Segment,
             RkeyKind::Block,
         ];

@@ -23,10 +23,14 @@ impl Worker {
             (UCP_FEATURE_AMO32, EpFlags::SLOW_PATH_AMO32),
             (UCP_FEATURE_AMO64, EpFlags::SLOW_PATH_AMO64),
         ];
-        slow_paths
+        let mut flags: EpFlags = slow_paths
             .into_iter()
             .filter(|&(feature, _)| !self.takes_fast_path(feature))
             .map(|(_, flag)| flag)
-            .collect()
+            .collect();
+        // Copies of devices may have to be waited for.
+        let copies = self.ctx.cuda.as_ref().is_some_and(|cuda| cuda.has_ipc());
+        flags.set(EpFlags::SLOW_PATH_FLUSH, copies);
+        flags
     }
 }

@@ -91,7 +91,7 @@ unsafe fn begin_remote(
             match scheme {
                 RndvScheme::GetZcopy => get_zcopy::begin(worker, req, peer),
                 RndvScheme::PutZcopy => put_zcopy::invite(worker, req, peer),
-                RndvScheme::DeviceCopy => get_device::begin(worker, req, peer),
+                RndvScheme::DeviceCopy => get_device::begin(worker, req),
                 RndvScheme::Messages | RndvScheme::Cma => {
                     request_data(worker, req, peer, None);
                     Some(GetStep::Asked)

@@ -7,7 +7,6 @@
 use super::get_cma::GetStep;
 use super::get_zcopy;
 use crate::engine::datatype::Data;
-use crate::engine::peer::Peer;
 use crate::engine::request::{Extra, Request, Zcopy, ZcopyRole};
 use crate::engine::rndv_rts::RtsSource;
 use crate::engine::worker::Worker;
@@ -91,7 +90,7 @@ unsafe fn read(bytes: *const u8) -> Option<DeviceHandle> {
 /// # Safety
 /// The caller owns the receive until the copy has begun; it is large enough.
 #[cold]
-pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> Option<GetStep> {
+pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> Option<GetStep> {
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
     let RtsSource::DeviceHandle { addr } = r.rndv_recv().source else {
@@ -120,9 +119,6 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> O
         role: ZcopyRole::Fetch,
     };
     debug_assert!(near.kind == MemoryKind::Host || near.len > 0);
-    if let Some(cuda) = &worker.ctx.cuda {
-        cuda.note_owner(peer.uid, &handle);
-    }
     // SAFETY: the caller owns the request, whose memory is valid until it completes.
     let begun = unsafe { device_copy::begin(worker, req, what) };
     begun.then_some(GetStep::Asked)

@@ -9,7 +9,7 @@ use crate::ctypes::*;
 use crate::engine::completion;
 use crate::engine::device_copies::RunningCopy;
 use crate::engine::peer::{Peer, PeerHold};
-use crate::engine::request::{Extra, Request, TxState, Zcopy, ZcopyRole, ZcopyState};
+use crate::engine::request::{self, Extra, Request, TxState, Zcopy, ZcopyRole, ZcopyState};
 use crate::engine::worker::Worker;
 use crate::sys::cuda::{CudaError, MemoryInfo};
 use crate::sys::log;
@@ -39,6 +39,8 @@ pub unsafe fn begin(worker: &Worker, req: *mut Request, what: CopyRequest<'_>) -
     let Some(cuda) = &worker.ctx.cuda else {
         return false;
     };
+    // SAFETY: the caller owns the request.
+    cuda.note_owner(unsafe { (*req).peer() }.uid, what.handle);
     let range = (what.remote_addr, what.local.len as u64);
     let Some(remote) = cuda.open_remote(what.handle, range, &what.near) else {
         return false;
@@ -61,7 +63,13 @@ pub unsafe fn begin(worker: &Worker, req: *mut Request, what: CopyRequest<'_>) -
     r.sent = TxState::AwaitReply;
     let peer = PeerHold::new(r.peer());
     let mut copies = worker.device_copies.lock();
-    copies.push(RunningCopy { req, peer, copy });
+    let flushes = Vec::new();
+    copies.push(RunningCopy {
+        req,
+        peer,
+        copy,
+        flushes,
+    });
     // Under the lock, under which the flag is cleared.
     worker.progress_flags.raise_copies();
     drop(copies);
@@ -110,11 +118,26 @@ pub fn progress(worker: &Worker) -> u32 {
     }
     drop(copies);
     let count = ended.len() as u32;
-    for (RunningCopy { req, peer, copy }, end) in ended {
+    for (running, end) in ended {
+        let RunningCopy {
+            req,
+            peer,
+            copy,
+            flushes,
+        } = running;
         // The allocation is not used any more.
         drop(copy);
         // SAFETY: the request was removed from the list, and nothing copies from or to its memory.
         unsafe { complete(req, &peer, end) };
+        let status = end.map_or(UCS_ERR_IO_ERROR, |()| UCS_OK);
+        for flush in flushes {
+            // SAFETY: the flush has waited for this child, and is this thread's if it was the last.
+            unsafe {
+                if let Some(status) = request::count_child(flush, status) {
+                    completion::complete(flush, status);
+                }
+            }
+        }
     }
     count
 }
@@ -122,11 +145,51 @@ pub fn progress(worker: &Worker) -> u32 {
 /// Waits for all copies, and completes their requests.
 pub fn settle(worker: &Worker) {
     while worker.progress_flags.has_copies() {
-        let copies = worker.device_copies.lock();
-        copies.iter().for_each(|running| running.copy.wait());
+        let mut copies = worker.device_copies.lock();
+        (copies.iter_mut()).for_each(|running| running.copy.wait());
         drop(copies);
         progress(worker);
     }
+}
+
+/// Whether devices copy for puts or gets to this peer, or to any.
+pub fn has_accesses(worker: &Worker, peer: Option<&Peer>) -> bool {
+    let copies = worker.device_copies.lock();
+    copies.iter().any(|running| is_access(running, peer))
+}
+
+/// Makes those copies children of a flush.
+///
+/// # Safety
+/// The flush is a parent that has a child to count yet.
+pub unsafe fn await_accesses(worker: &Worker, peer: Option<&Peer>, flush: *mut Request) {
+    // SAFETY: the caller's promise.
+    let Some(children) = (unsafe { request::children_of(flush) }) else {
+        return;
+    };
+    let mut copies = worker.device_copies.lock();
+    for running in copies.iter_mut() {
+        if is_access(running, peer) {
+            children.expect_one_more();
+            running.flushes.push(flush);
+        }
+    }
+}
+
+/// Waits for the copies for puts and gets, whose requests progress completes.
+pub fn wait_for_accesses(worker: &Worker) {
+    if worker.progress_flags.has_copies() {
+        let mut copies = worker.device_copies.lock();
+        let accesses = copies.iter_mut().filter(|running| is_access(running, None));
+        accesses.for_each(|running| running.copy.wait());
+    }
+}
+
+/// Whether a copy is that of a put or get to this peer, or to any.
+fn is_access(running: &RunningCopy, peer: Option<&Peer>) -> bool {
+    // SAFETY: requests in the list are not complete. Their role does not change.
+    let role = unsafe { (*running.req).transfer() }.map(|t| t.role);
+    role == Some(ZcopyRole::Access) && peer.is_none_or(|peer| std::ptr::eq(peer, &*running.peer))
 }
 
 /// Removes the requests that `wanted` selects. The caller ends them, by [`zcopy::detach`] first. Called under the lock

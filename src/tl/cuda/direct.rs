@@ -62,7 +62,7 @@ enum CopyProgress {
     Running(Track, Event),
     /// Nothing is posted.
     Idle(Track),
-    Ended,
+    Ended(Result<(), CudaError>),
 }
 
 impl DirectCopy {
@@ -109,23 +109,28 @@ impl DirectCopy {
 
     /// Looks at the copy, and posts its next part. `None`: it has not ended. After its end nothing accesses the memory.
     pub fn poll(&mut self) -> Option<Result<(), CudaError>> {
-        let CopyProgress::Running(track, event) = &self.progress else {
-            return Some(Ok(()));
+        let (track, event) = match &self.progress {
+            CopyProgress::Running(track, event) => (track, event),
+            CopyProgress::Idle(_) => return None,
+            CopyProgress::Ended(end) => return Some(*end),
         };
         let cuda = self.shared.cuda;
         let passed = (cuda.enter(track.ctx)).and_then(|_current| cuda.has_passed(event));
         match passed {
             Ok(false) => None,
             Ok(true) => self.go_on(),
-            Err(e) => Some(Err(self.fail(e))),
+            Err(e) => Some(self.end(Err(e))),
         }
     }
 
-    /// Waits until what was posted has ended; [`poll`](Self::poll) does not.
-    pub fn wait(&self) {
-        if let CopyProgress::Running(track, _) = &self.progress {
-            // An error is that of the next `poll`.
-            let _ = track.drain(self.shared.cuda);
+    /// Waits for the end of the copy, whose result [`poll`](Self::poll) returns.
+    pub fn wait(&mut self) {
+        while self.poll().is_none() {
+            if let CopyProgress::Running(track, _) = &self.progress
+                && let Err(e) = track.drain(self.shared.cuda)
+            {
+                let _ = self.end(Err(e));
+            }
         }
     }
 
@@ -135,29 +140,31 @@ impl DirectCopy {
             track.put_back(event);
             self.progress = CopyProgress::Idle(track);
         }
-        if self.posted < self.local.len {
-            // SAFETY: the memory is valid until the copy has ended.
-            let posted = unsafe { self.post_next() };
-            return posted.err().map(|e| Err(self.fail(e)));
+        if self.posted == self.local.len {
+            return Some(self.end(Ok(())));
         }
-        if let CopyProgress::Idle(track) = self.take() {
-            self.shared.keep_track(track);
-        }
-        Some(Ok(()))
+        // SAFETY: the memory is valid until the copy has ended.
+        let posted = unsafe { self.post_next() };
+        posted.err().map(|e| self.end(Err(e)))
     }
 
-    /// Ends after an error: nothing copies any more.
-    fn fail(&mut self, e: CudaError) -> CudaError {
-        if let CopyProgress::Running(track, _) | CopyProgress::Idle(track) = self.take() {
-            // An error means that its copies have ended, too.
-            let _ = track.drain(self.shared.cuda);
-            track.destroy(self.shared.cuda);
+    /// Ends: nothing copies any more. Returns the result of the copy.
+    fn end(&mut self, result: Result<(), CudaError>) -> Result<(), CudaError> {
+        let cuda = self.shared.cuda;
+        match std::mem::replace(&mut self.progress, CopyProgress::Ended(result)) {
+            CopyProgress::Idle(track) if result.is_ok() => self.shared.keep_track(track),
+            CopyProgress::Running(track, _) | CopyProgress::Idle(track) => {
+                // An error means that its copies have ended, too.
+                let _ = track.drain(cuda);
+                track.destroy(cuda);
+            }
+            CopyProgress::Ended(_) => {}
         }
-        e
+        result
     }
 
     fn take(&mut self) -> CopyProgress {
-        std::mem::replace(&mut self.progress, CopyProgress::Ended)
+        std::mem::replace(&mut self.progress, CopyProgress::Ended(Ok(())))
     }
 
     /// Posts the next part, and a mark behind it.
@@ -204,10 +211,8 @@ impl DirectCopy {
 
 impl Drop for DirectCopy {
     fn drop(&mut self) {
-        if let CopyProgress::Running(track, _) | CopyProgress::Idle(track) = self.take() {
-            // An error means that its copies have ended, too.
-            let _ = track.drain(self.shared.cuda);
-            track.destroy(self.shared.cuda);
+        if let CopyProgress::Running(..) | CopyProgress::Idle(_) = self.progress {
+            let _ = self.end(Ok(()));
         }
     }
 }

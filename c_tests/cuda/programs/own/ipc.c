@@ -1,7 +1,7 @@
 /*
  * Messages between memory of devices that the receiver copies from where it is: one copy for each message, none at the
  * sender, and the allocation is opened once. Memory that was freed and allocated again, late copies, copies that fail,
- * a cancel under way, a receiver that sleeps, handles that are refused.
+ * a cancel meanwhile, a receiver that sleeps, handles that are refused.
  */
 #define _GNU_SOURCE
 #include "gpu.h"

@@ -95,7 +95,8 @@ static void script(bed_t *bed)
     want(bed->a, failures == 1, "callbacks %d", failures);
     bed_wait(bed, ucp_ep_close_nbx(bed->a->ep, &force));
     area_free(&target);
-    want(bed->a, gpu_calls("cuIpcOpenMemHandle_v2") == 1 && gpu_calls("cuIpcCloseMemHandle") == 1, "opened %llu, closed %llu",
+    want(bed->a, gpu_calls("cuIpcOpenMemHandle_v2") == 1 && gpu_calls("cuIpcCloseMemHandle") == 1,
+         "opened %llu, closed %llu",
          gpu_calls("cuIpcOpenMemHandle_v2"), gpu_calls("cuIpcCloseMemHandle"));
 
     /* It goes on: a message to itself. */

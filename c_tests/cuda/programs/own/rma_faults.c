@@ -1,4 +1,8 @@
-/* Puts and gets whose copies fail, at the initiator and at the owner of the memory: a status, and nothing hangs. */
+/*
+ * Puts and gets by message whose copies fail, at the initiator and at the owner of the memory: a status, and nothing
+ * hangs.
+ * WAY: cuda_copy
+ */
 #include "gpu.h"
 
 #include "window.h"

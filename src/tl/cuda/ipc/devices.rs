@@ -6,10 +6,10 @@ use crate::wire::device_handle::UUID;
 
 /// The devices that this process can use, which do not change once the driver is initialised.
 #[derive(Default)]
-pub struct Devices(OnceLock<Vec<[u8; UUID]>>);
+pub struct CudaDevices(OnceLock<Vec<[u8; UUID]>>);
 
-impl Devices {
-    /// UUIDs, by number. None where the driver does not tell, or is not initialised.
+impl CudaDevices {
+    /// UUIDs, by number. None where the driver does not know them, or is not initialised.
     fn all(&self, cuda: &Cuda) -> &[[u8; UUID]] {
         if let Some(known) = self.0.get() {
             return known;

@@ -10,10 +10,10 @@ const MAX_EXPORTS: usize = 4096;
 
 /// How an allocation is exported, by its first byte.
 #[derive(Default)]
-pub struct Exports(Mutex<HashMap<u64, Export>>);
+pub struct Exports(Mutex<HashMap<u64, MadeHandle>>);
 
 #[derive(Clone, Copy)]
-struct Export {
+struct MadeHandle {
     /// That of the allocation: a later one at the address has another.
     buffer_id: u64,
     /// `None`: the driver cannot export it.
@@ -29,12 +29,12 @@ impl Exports {
         memory: &MemoryInfo,
         ctx: impl FnOnce() -> Option<CuContext>,
     ) -> Option<MemoryExport> {
-        let same = |known: &&Export| known.buffer_id == memory.buffer_id;
+        let same = |known: &&MadeHandle| known.buffer_id == memory.buffer_id;
         if let Some(known) = self.0.lock().get(&memory.start).filter(same) {
             return known.export;
         }
         let export = ctx().and_then(|ctx| legacy(cuda, memory, ctx));
-        let made = Export {
+        let made = MadeHandle {
             buffer_id: memory.buffer_id,
             export,
         };

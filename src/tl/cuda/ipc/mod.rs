@@ -15,7 +15,7 @@ use super::context::CudaContext;
 use crate::sys::cuda::{CuContext, MemoryInfo, MemoryKind};
 use crate::sys::log;
 use crate::wire::device_handle::{DeviceHandle, MemoryExport, ProcessIdentity};
-use devices::Devices;
+use devices::CudaDevices;
 use exports::Exports;
 use opened::{OpenError, OpenedTable};
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub(super) struct Ipc {
     /// This process.
     here: ProcessIdentity,
-    devices: Devices,
+    devices: CudaDevices,
     exports: Exports,
     opened: OpenedTable,
     /// The processes of peers that have sent handles, by the uids of their workers.
@@ -47,10 +47,11 @@ pub struct RemoteMemory {
 }
 
 impl Ipc {
+    /// Nothing is exported or open.
     pub(super) fn new() -> Ipc {
         Ipc {
             here: process::identity(),
-            devices: Devices::default(),
+            devices: CudaDevices::default(),
             exports: Exports::default(),
             opened: OpenedTable::default(),
             owners: Mutex::default(),
@@ -74,7 +75,7 @@ impl CudaContext {
     pub fn export(&self, memory: &MemoryInfo, within: bool) -> Option<DeviceHandle> {
         let ipc = self.ipc.as_ref().filter(|_| memory.len > 0)?;
         let export = match memory.kind {
-            _ if within => MemoryExport::Address,
+            MemoryKind::Device | MemoryKind::Managed if within => MemoryExport::Address,
             MemoryKind::Device => {
                 let ctx = || self.context_of(memory).ok();
                 (ipc.exports).of(self.cuda, memory, ctx)?
@@ -89,6 +90,15 @@ impl CudaContext {
             buffer_id: memory.buffer_id,
             export,
         })
+    }
+
+    /// The handle of a registered region for its remote key: for all processes of this host, or for this process alone.
+    /// `None`: the region is not inside of one allocation.
+    pub fn export_region(&self, addr: u64, len: usize) -> Option<DeviceHandle> {
+        let memory = self.cuda.memory_at(addr);
+        let export = |within| self.export(&memory, within);
+        let handle = export(false).or_else(|| export(true))?;
+        handle.offset(addr, len as u64).map(|_| handle)
     }
 
     /// Whether a peer that has sent this handle is in this process, or in another one of this host.
@@ -109,7 +119,9 @@ impl CudaContext {
         if handle.owner == ipc.here {
             return self.own(handle, addr, near);
         }
-        if ipc.here.host != handle.owner.host || ipc.opened.is_refused(handle) {
+        let elsewhere =
+            ipc.here.host != handle.owner.host || handle.export == MemoryExport::Address;
+        if elsewhere || ipc.opened.is_refused(handle) {
             return None;
         }
         let open = |ctx, device| ipc.opened.open(self.cuda, handle, ctx, device);

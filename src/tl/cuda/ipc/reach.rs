@@ -1,7 +1,7 @@
 //! Where an allocation of another process is opened: in a context whose device can access it, of those that the program
 //! uses already. A context of its own would take memory of the device.
 
-use super::devices::Devices;
+use super::devices::CudaDevices;
 use crate::sys::cuda::{CuDevice, Cuda, MemoryInfo, MemoryKind};
 use crate::wire::device_handle::DeviceHandle;
 
@@ -9,7 +9,7 @@ use crate::wire::device_handle::DeviceHandle;
 /// access the allocation, else one whose primary context exists. `None`: there is none.
 pub fn device(
     cuda: &Cuda,
-    devices: &Devices,
+    devices: &CudaDevices,
     handle: &DeviceHandle,
     near: &MemoryInfo,
 ) -> Option<CuDevice> {

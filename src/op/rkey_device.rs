@@ -1,0 +1,99 @@
+//! Puts and gets of registered memory of a device of this host: by copies of this process's driver, without the owner.
+//! Atomic operations are the owner's, by message.
+
+use super::param::Param;
+use super::rma::{self, RmaOp};
+use crate::ctypes::*;
+use crate::engine::datatype::Data;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::request::{Request, ZcopyRole};
+use crate::engine::request_alloc;
+use crate::engine::rkey::Rkey;
+use crate::engine::worker::Worker;
+use crate::proto::flush;
+use crate::proto::tx::device_copy::{self, CopyRequest};
+use crate::sys::cma::CmaDirection;
+use crate::sys::cuda::MemoryInfo;
+use crate::tl::cuda::{CopyDirection, LocalMemory};
+use crate::wire::stats::StatProtocol;
+
+/// Whether a key has the handle of a device's memory that this process may be able to open.
+///
+/// # Safety
+/// The key is valid or null.
+pub(super) unsafe fn is_exported(rkey: *const Rkey) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { rkey.as_ref() }.is_some_and(|rkey| rkey.device.is_some())
+}
+
+/// A put or a get whose memory, here or there, may be a device's.
+///
+/// # Safety
+/// The requirements of [`rma::access`].
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn access(
+    ep: *const Endpoint,
+    direction: CmaDirection,
+    data: impl FnOnce(&Worker) -> Result<Data, ucs_status_t>,
+    addr: u64,
+    rkey: *const Rkey,
+    p: &Param,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let copied = |a: &RmaOp| start(a, ep, p, direction, addr);
+        rma::access(ep, direction, data, addr, rkey, p, copied)
+    }
+}
+
+/// Starts an access by a copy. `None`: it goes by message.
+///
+/// # Safety
+/// The endpoint is valid; the user's memory is valid until the request completes.
+unsafe fn start(
+    a: &RmaOp,
+    ep: *const Endpoint,
+    p: &Param,
+    direction: CmaDirection,
+    addr: u64,
+) -> Option<ucs_status_ptr_t> {
+    let handle = a.rkey.device.as_deref()?;
+    // After a fence nothing overtakes accesses by message, which the owner executes in order.
+    if a.worker.is_fenced() && !flush::is_settled(a.peer) {
+        return None;
+    }
+    let (here, near) = match a.data {
+        Data::Contig { ptr, .. } => (ptr as u64, MemoryInfo::HOST),
+        // SAFETY: freed when the request completes.
+        Data::Device { memory, .. } => unsafe { (*memory).as_contig() }?,
+        Data::Iov { .. } | Data::Generic { .. } => return None,
+    };
+    let len = a.data.len();
+    let what = CopyRequest {
+        handle,
+        remote_addr: addr,
+        local: LocalMemory {
+            addr: here,
+            len,
+            kind: near.kind,
+        },
+        near,
+        direction: match direction {
+            CmaDirection::Read => CopyDirection::FromRemote,
+            CmaDirection::Write => CopyDirection::ToRemote,
+        },
+        role: ZcopyRole::Access,
+    };
+    // SAFETY: a new request, complete before the copy begins; freed if it does not begin.
+    unsafe {
+        let req = rma::request_for(a, ep, p);
+        ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
+        if !device_copy::begin(a.worker, req, what) {
+            request_alloc::recycle(req);
+            return None;
+        }
+        a.peer.stats().of(StatProtocol::RmaCopy).add(len);
+        Some(Request::handle(req))
+    }
+}
