@@ -14,6 +14,7 @@ use ucp::tl::tcp::address::{MAX_ADDRESSES, NetAddress, TcpLocator, TcpUsage};
 use ucp::tl::tofu::address::TofuLocator;
 use ucp::tl::tofu::rkey::TofuRkey;
 use ucp::wire::address::{self, AddressError};
+use ucp::wire::device_handle::{DeviceHandle, MemoryExport, ProcessIdentity};
 use ucp::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, SignalHdr, SyncHdr, ValueHdr,
 };
@@ -119,7 +120,25 @@ fn rkey_memory() -> impl Strategy<Value = RkeyMemory> {
     let block = (any::<u32>(), pages())
         .prop_map(|(number, (base, len))| RkeyMemory::Shared(ShmRkey::Block { number, base, len }));
     let (empty, plain) = (Just(RkeyMemory::Empty), Just(RkeyMemory::Plain));
-    prop_oneof![1 => empty, 1 => plain, 4 => segment, 4 => block]
+    let words = (any::<(u64, u64, u64)>(), any::<([u8; 16], bool)>());
+    let exported = (words, 0..1u64 << 60, 1..1u64 << 60).prop_map(
+        |(((host, number, buffer_id), (device, legacy)), base, len)| {
+            let owner = ProcessIdentity { host, number };
+            RkeyMemory::Exported(DeviceHandle {
+                owner,
+                device,
+                base,
+                len,
+                buffer_id,
+                export: match legacy {
+                    true => MemoryExport::Legacy(std::array::from_fn(|i| device[i % 16])),
+                    false => MemoryExport::Address,
+                },
+            })
+        },
+    );
+    let device = Just(RkeyMemory::Device);
+    prop_oneof![1 => empty, 1 => plain, 1 => device, 4 => segment, 4 => block, 4 => exported]
 }
 
 fn ib_rkey() -> impl Strategy<Value = IbRkey> {

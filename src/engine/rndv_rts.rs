@@ -95,7 +95,7 @@ impl RtsInfo {
         match self.source {
             RtsSource::Stadd { rails, .. } => rts_keys::len(rails),
             RtsSource::MrKey { .. } => MR_KEY,
-            RtsSource::DeviceHandle { .. } => device_handle::LEN,
+            RtsSource::DeviceHandle { .. } => device_handle::IN_RTS,
             _ => 0,
         }
     }
@@ -169,7 +169,7 @@ mod tests {
             source,
             ..info(3, 0)
         };
-        assert_eq!(exported.beside(), device_handle::LEN);
+        assert_eq!(exported.beside(), device_handle::IN_RTS);
         assert_eq!(source.cma_addr(), None);
     }
 }

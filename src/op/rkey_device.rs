@@ -59,6 +59,9 @@ unsafe fn start(
     addr: u64,
 ) -> Option<ucs_status_ptr_t> {
     let handle = a.rkey.device.as_deref()?;
+    if a.peer.status() != UCS_OK {
+        return None;
+    }
     // After a fence nothing overtakes accesses by message, which the owner executes in order.
     if a.worker.is_fenced() && !flush::is_settled(a.peer) {
         return None;

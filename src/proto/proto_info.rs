@@ -126,8 +126,60 @@ pub fn tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
             amo(size, same_process)
         });
     }
+    if worker.ctx.cuda.as_ref().is_some_and(|cuda| cuda.has_ipc()) {
+        tables.extend(device_tables(worker, peer));
+    }
     tables.dedup();
     tables
+}
+
+/// The tables of operations on memory of devices, where it is copied without host memory in between.
+fn device_tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
+    let LaneNames { messages, .. } = lanes(peer);
+    let copies = LaneName::CUDA_IPC;
+    let lanes = &LaneNames { messages, copies };
+    let message = |len| device_message(peer, len);
+    let copy = |_| Served::by("copy by the driver", StatProtocol::RmaCopy);
+    let all: [(_, _, &dyn Fn(usize) -> Served); 4] = [
+        (
+            UCP_FEATURE_TAG,
+            "tagged message by ucp_tag_send* from memory of a CUDA device",
+            &message,
+        ),
+        (
+            UCP_FEATURE_AM,
+            "active message by ucp_am_send* from memory of a CUDA device",
+            &message,
+        ),
+        (
+            UCP_FEATURE_RMA,
+            "write by ucp_put* to exported memory of a CUDA device of this host",
+            &copy,
+        ),
+        (
+            UCP_FEATURE_RMA,
+            "read by ucp_get* from exported memory of a CUDA device of this host",
+            &copy,
+        ),
+    ];
+    all.into_iter()
+        .filter(|&(feature, ..)| worker.ctx.has(feature))
+        .map(|(_, operation, served)| ProtoTable {
+            operation,
+            ranges: ranges(peer, lanes, served),
+        })
+        .collect()
+}
+
+/// Protocol of a message of a size from memory of a device, if the receiver is on this host.
+fn device_message(peer: &Peer, len: usize) -> Served {
+    let worker = peer.worker();
+    let thresh = peer.rndv_thresh(&worker.ctx.policy);
+    let limit = message::record_limit(worker, peer, len, false);
+    match message::protocol(len, 0, thresh, limit, message::by_threshold(worker, peer)) {
+        Protocol::Eager(eager) => Served::by(eager_name(eager), message::counted(len)),
+        Protocol::Rendezvous => rendezvous(worker, peer, len, SentData::Device, false),
+    }
 }
 
 /// Protocol of a message of a size: what `select` selects for its sender, and for a receiver with this worker's
@@ -138,7 +190,7 @@ fn message(peer: &Peer, len: usize) -> Served {
     let limit = message::record_limit(worker, peer, len, true);
     match message::protocol(len, 0, thresh, limit, message::by_threshold(worker, peer)) {
         Protocol::Eager(eager) => Served::by(eager_name(eager), message::counted(len)),
-        Protocol::Rendezvous => rendezvous(worker, peer, len, limit.zcopy),
+        Protocol::Rendezvous => rendezvous(worker, peer, len, SentData::Contiguous, limit.zcopy),
     }
 }
 
@@ -152,8 +204,8 @@ fn eager_name(eager: Eager) -> &'static str {
 }
 
 /// Protocol of a rendezvous of a size. `zcopy`: its messages are sent from user memory.
-fn rendezvous(worker: &Worker, peer: &Peer, len: usize, zcopy: bool) -> Served {
-    let offer = rndv::offer(worker, peer, SentData::Contiguous);
+fn rendezvous(worker: &Worker, peer: &Peer, len: usize, data: SentData, zcopy: bool) -> Served {
+    let offer = rndv::offer(worker, peer, data);
     let copied = |what| Served::by(what, StatProtocol::RndvCopy);
     let by_messages = |what| Served::by(what, StatProtocol::RndvMessages);
     match rndv::scheme(worker, peer, offer, true, || by_queue(worker, peer)) {

@@ -20,6 +20,11 @@ impl LaneName {
         transport: c"tcp",
         device: c"",
     };
+    /// Copies by the driver of GPUs.
+    pub const CUDA_IPC: LaneName = LaneName {
+        transport: c"cuda_ipc",
+        device: c"cuda",
+    };
 }
 
 impl Display for LaneName {

@@ -1,5 +1,5 @@
 //! Handle of an allocation of a device, by which another process, or another part of the same one, copies from it and
-//! to it: in an RTS in the place of keys, and in a remote key.
+//! to it: in an RTS in the place of keys, with the address of the message behind it, and in a remote key.
 //!
 //! `mark (3) | kind (1) | host (8) | process (8) | device (16) | base (8) | length (8) | buffer id (8) | export (72)`.
 //! The mark is that of no other kind of keys in an RTS, which are shorter, too.
@@ -15,7 +15,11 @@ pub const UUID: usize = 16;
 /// Bytes of an encoded handle: whole words.
 pub const LEN: usize = MARK.len() + 1 + 8 + 8 + UUID + 8 + 8 + 8 + EXPORT;
 
-const _: () = assert!(LEN % size_of::<u32>() == 0 && LEN / size_of::<u32>() <= u8::MAX as usize);
+/// Bytes of a handle with an address behind it, in an RTS.
+pub const IN_RTS: usize = LEN + size_of::<u64>();
+
+const _: () =
+    assert!(IN_RTS % size_of::<u32>() == 0 && IN_RTS / size_of::<u32>() <= u8::MAX as usize);
 
 /// A process of a host, also if its number is used again: equal in all that one process exports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

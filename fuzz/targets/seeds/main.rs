@@ -11,6 +11,7 @@ use ucp::tl::address::WorkerAddress;
 use ucp::tl::ib::address::IbLocator;
 use ucp::tl::ib::rkey::{IbRkey, RkeyAtomics};
 use ucp::tl::rkey::{RkeyMemory, UnpackedRkey};
+use ucp::wire::device_handle::{DeviceHandle, MemoryExport, ProcessIdentity};
 use ucp::tl::shm::address::ShmLocator;
 use ucp::tl::shm::rkey::ShmRkey;
 use ucp::tl::tcp::address::{NetAddress, TcpLocator, TcpUsage};
@@ -217,6 +218,15 @@ fn keys() -> Vec<Vec<u8>> {
     let all_memory = [
         RkeyMemory::Empty,
         RkeyMemory::Plain,
+        RkeyMemory::Device,
+        RkeyMemory::Exported(DeviceHandle {
+            owner: ProcessIdentity { host: 1, number: 2 },
+            device: [3; 16],
+            base,
+            len,
+            buffer_id: 4,
+            export: MemoryExport::Legacy([5; 64]),
+        }),
         RkeyMemory::Shared(ShmRkey::Segment {
             fd: 7,
             ino: 1234,

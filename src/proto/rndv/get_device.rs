@@ -1,5 +1,6 @@
 //! Rendezvous between memory of devices: the RTS has a handle of the sender's allocation, the receiver opens it and
-//! copies from it, and an ATS follows.
+//! copies from it, and an ATS follows. The address is behind the handle: a receiver that does not know handles reads
+//! an RTS of memory that only the sender can access.
 //!
 //! A receiver that cannot open it answers as without a handle. The host decides, not the lane: a handle of another host
 //! is of no use.
@@ -17,34 +18,33 @@ use crate::tl::cuda::{CopyDirection, LocalMemory};
 use crate::wire::device_handle::{self, DeviceHandle};
 
 /// Keys that a handle takes the place of.
-const WORDS: u8 = (device_handle::LEN / size_of::<u32>()) as u8;
+const WORDS: u8 = (device_handle::IN_RTS / size_of::<u32>()) as u8;
 
-/// Inserts the handle of a request's data before the user's header. Returns the number of keys that it takes the place
-/// of, and the address of the data; 0 and 0 if the device cannot export them.
+/// Inserts handle and address of a request's data before the user's header. Returns the number of keys that they take
+/// the place of; 0 if the device cannot export the data.
 ///
 /// # Safety
 /// The request is new, its data and peer are set, and its tail, the user's header, is readable.
 #[cold]
-pub(super) unsafe fn export(worker: &Worker, r: &mut Request) -> (u8, u64) {
+pub(super) unsafe fn export(worker: &Worker, r: &mut Request) -> u8 {
     let (Some(cuda), Data::Device { memory, .. }) = (&worker.ctx.cuda, r.data) else {
-        return (0, 0);
+        return 0;
     };
     // SAFETY: freed when the request completes.
     let Some((addr, memory)) = (unsafe { (*memory).as_contig() }) else {
-        return (0, 0);
+        return 0;
     };
     let within = r.peer().same_process || r.peer().uid == worker.uid;
-    let Some(handle) = cuda.export(&memory, within) else {
-        return (0, 0);
+    let is_inside = |handle: &DeviceHandle| handle.offset(addr, r.data.len() as u64).is_some();
+    let Some(handle) = cuda.export(&memory, within).filter(is_inside) else {
+        return 0;
     };
-    if handle.offset(addr, r.data.len() as u64).is_none() {
-        return (0, 0);
-    }
+    let keys = [&handle.encode()[..], &addr.to_le_bytes()].concat();
     let transfer = Zcopy::by_peer(TlZcopy::Driver, ZcopyRole::Offer);
     // SAFETY: the caller's promise.
-    let count = unsafe { get_zcopy::put_keys(r, handle.encode().to_vec(), transfer) };
+    let count = unsafe { get_zcopy::put_keys(r, keys, transfer) };
     debug_assert_eq!(count, WORDS);
-    (count, addr)
+    count
 }
 
 /// The source of an RTS with so many keys, if they are a handle of memory that this process may be able to open.
@@ -52,14 +52,10 @@ pub(super) unsafe fn export(worker: &Worker, r: &mut Request) -> (u8, u64) {
 /// # Safety
 /// `count` keys are readable.
 #[cold]
-pub(super) unsafe fn source(
-    worker: &Worker,
-    addr: u64,
-    (keys, count): (*const u8, u8),
-) -> Option<RtsSource> {
+pub(super) unsafe fn source(worker: &Worker, (keys, count): (*const u8, u8)) -> Option<RtsSource> {
     let cuda = worker.ctx.cuda.as_ref().filter(|_| count == WORDS)?;
     // SAFETY: the caller's promise.
-    let handle = unsafe { read(keys) }?;
+    let (handle, addr) = unsafe { read(keys) }?;
     let addr = addr.into();
     (cuda.is_on_this_host(&handle)).then_some(RtsSource::DeviceHandle { addr })
 }
@@ -67,22 +63,23 @@ pub(super) unsafe fn source(
 /// Stores the handle that an RTS has beside its header in its receive, until [`begin`].
 ///
 /// # Safety
-/// A handle's bytes are readable at `beside`.
+/// A handle and an address are readable at `beside`.
 #[cold]
 pub(super) unsafe fn keep_beside(r: &mut Request, beside: *const u8) {
     // SAFETY: the caller's promise.
-    let handle = unsafe { read(beside) };
-    r.extra = handle.map(|handle| Box::new(Extra::DeviceHandle(handle)));
+    let read = unsafe { read(beside) };
+    r.extra = read.map(|(handle, _)| Box::new(Extra::DeviceHandle(handle)));
 }
 
-/// Decodes a handle. Its bytes are read once: the sender could change them.
+/// Decodes a handle and the address behind it. Its bytes are read once: the sender could change them.
 ///
 /// # Safety
-/// A handle's bytes are readable at `bytes`.
-unsafe fn read(bytes: *const u8) -> Option<DeviceHandle> {
+/// Their bytes are readable at `bytes`.
+unsafe fn read(bytes: *const u8) -> Option<(DeviceHandle, u64)> {
     // SAFETY: the caller's promise.
-    let bytes = unsafe { bytes.cast::<[u8; device_handle::LEN]>().read() };
-    DeviceHandle::decode(&bytes)
+    let bytes = unsafe { bytes.cast::<[u8; device_handle::IN_RTS]>().read() };
+    let (handle, addr) = bytes.split_last_chunk()?;
+    Some((DeviceHandle::decode(handle)?, u64::from_le_bytes(*addr)))
 }
 
 /// Starts to copy a message into the receive's memory. `None`: it is not possible, and nothing was done.

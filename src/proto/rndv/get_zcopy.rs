@@ -44,7 +44,7 @@ pub(super) unsafe fn register(
         RndvOffer::Rkeys => RmaDevice::Ib,
         RndvOffer::MrKey => RmaDevice::Ofi,
         // SAFETY: the caller's promise.
-        RndvOffer::DeviceHandle => return unsafe { get_device::export(worker, r) },
+        RndvOffer::DeviceHandle => return (unsafe { get_device::export(worker, r) }, 0),
         RndvOffer::Address | RndvOffer::Messages => return (0, addr),
     };
     let offered = r.data.as_contig().and_then(|source| {
@@ -93,14 +93,14 @@ pub unsafe fn source(
     }
     let resolved = peer.resolves_keys();
     if resolved == Some(RmaDevice::Ofi) {
-        let key = addr.into();
-        let key = (bytes(count) == MR_KEY).then_some(RtsSource::MrKey { addr: key });
+        let addr = addr.into();
+        let key = (bytes(count) == MR_KEY).then_some(RtsSource::MrKey { addr });
         // SAFETY: the caller's promise.
-        return key.or_else(|| unsafe { get_device::source(worker, addr, (keys, count)) });
+        return key.or_else(|| unsafe { get_device::source(worker, (keys, count)) });
     }
     if usize::from(count) > MAX_PORTS && bytes(count) > rts_keys::MOST + KEY {
         // SAFETY: the caller's promise.
-        return unsafe { get_device::source(worker, addr, (keys, count)) };
+        return unsafe { get_device::source(worker, (keys, count)) };
     }
     let port = if peer.has_rings() {
         0

@@ -66,6 +66,7 @@ pub unsafe fn begin(worker: &Worker, req: *mut Request, what: CopyRequest<'_>) -
     let flushes = Vec::new();
     copies.push(RunningCopy {
         req,
+        role: what.role,
         peer,
         copy,
         flushes,
@@ -124,6 +125,7 @@ pub fn progress(worker: &Worker) -> u32 {
             peer,
             copy,
             flushes,
+            role: _,
         } = running;
         // The allocation is not used any more.
         drop(copy);
@@ -187,9 +189,7 @@ pub fn wait_for_accesses(worker: &Worker) {
 
 /// Whether a copy is that of a put or get to this peer, or to any.
 fn is_access(running: &RunningCopy, peer: Option<&Peer>) -> bool {
-    // SAFETY: requests in the list are not complete. Their role does not change.
-    let role = unsafe { (*running.req).transfer() }.map(|t| t.role);
-    role == Some(ZcopyRole::Access) && peer.is_none_or(|peer| std::ptr::eq(peer, &*running.peer))
+    running.role == ZcopyRole::Access && peer.is_none_or(|peer| std::ptr::eq(peer, &*running.peer))
 }
 
 /// Removes the requests that `wanted` selects. The caller ends them, by [`zcopy::detach`] first. Called under the lock

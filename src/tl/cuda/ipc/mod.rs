@@ -167,6 +167,9 @@ impl CudaContext {
     pub fn note_owner(&self, uid: u64, handle: &DeviceHandle) {
         let Some(ipc) = self.ipc.as_ref() else { return };
         let mut owners = ipc.owners.lock();
+        if owners.get(&uid) == Some(&handle.owner) {
+            return;
+        }
         if owners.len() >= MAX_OWNERS {
             owners.clear();
         }
