@@ -75,6 +75,7 @@ pub const MEMORYTYPE_DEVICE: c_uint = 2;
 pub enum PointerAttribute {
     Context = 1,
     MemoryType = 2,
+    SyncMemops = 6,
     BufferId = 7,
     IsManaged = 8,
     DeviceOrdinal = 9,
@@ -156,6 +157,8 @@ functions! {
     ? ipc_get_mem_handle = c"cuIpcGetMemHandle": fn(*mut CuIpcMemHandle, CuDevicePtr) -> CuResult;
     ? ipc_open_mem_handle = c"cuIpcOpenMemHandle_v2": fn(*mut CuDevicePtr, CuIpcMemHandle, c_uint) -> CuResult;
     ? ipc_close_mem_handle = c"cuIpcCloseMemHandle": fn(CuDevicePtr) -> CuResult;
+    ? pointer_set_attribute = c"cuPointerSetAttribute":
+        fn(*const c_void, PointerAttribute, CuDevicePtr) -> CuResult;
     ? ctx_get_id = c"cuCtxGetId": fn(CuContext, *mut c_ulonglong) -> CuResult;
 }
 

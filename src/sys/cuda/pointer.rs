@@ -98,6 +98,16 @@ impl Cuda {
         }
     }
 
+    /// Lets copies of the program that are synchronous to it be so for other processes, too: to the allocation at an
+    /// address they have ended when their call returns. Not all kinds of memory know this.
+    pub fn synchronize_memops(&self, addr: u64) {
+        let yes = 1u32;
+        if let Some(set) = self.functions().pointer_set_attribute {
+            // SAFETY: a value of the attribute's type, which the driver reads in the call; it checks the address.
+            let _ = unsafe { set((&raw const yes).cast(), PointerAttribute::SyncMemops, addr) };
+        }
+    }
+
     /// Allocates memory of the current context's device.
     ///
     /// # Errors

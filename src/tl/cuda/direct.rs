@@ -211,8 +211,11 @@ impl DirectCopy {
 
 impl Drop for DirectCopy {
     fn drop(&mut self) {
-        if let CopyProgress::Running(..) | CopyProgress::Idle(_) = self.progress {
-            let _ = self.end(Ok(()));
+        // Also behind an idle stream there may be a copy: one that could not be marked.
+        if let CopyProgress::Running(track, _) | CopyProgress::Idle(track) = self.take() {
+            // An error means that its copies have ended, too.
+            let _ = track.drain(self.shared.cuda);
+            track.destroy(self.shared.cuda);
         }
     }
 }

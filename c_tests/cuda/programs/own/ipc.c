@@ -327,6 +327,7 @@ static void script(bed_t *bed)
     every_mix(bed, "refused");
     bed_close(bed);
     want(bed->b, gpu_calls("cuIpcCloseMemHandle") > 0, "closed");
+    want(bed->a, gpu_calls("cuPointerSetAttribute") > 0, "copies of the program are synchronous to the receiver, too");
 }
 
 int main(int argc, char **argv)

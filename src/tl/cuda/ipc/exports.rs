@@ -51,5 +51,7 @@ impl Exports {
 fn legacy(cuda: &Cuda, memory: &MemoryInfo, ctx: CuContext) -> Option<MemoryExport> {
     let _current = cuda.enter(ctx).ok()?;
     let handle = cuda.ipc_handle(memory.start).ok()?;
+    // Peers do not wait for what the program's calls have left to the device.
+    cuda.synchronize_memops(memory.start);
     Some(MemoryExport::Legacy(handle))
 }
