@@ -8,7 +8,7 @@ use crate::engine::context::{Context, ContextParams, Policy};
 use crate::engine::request::REQUEST_SIZE;
 use crate::options::Options;
 use crate::proto::resources;
-use crate::sys::{fork, host, log, mem_monitor, memtype_cache, other_ucx, process_monitor};
+use crate::sys::{fork, host, log, mem_monitor, memtype_cache, other_ucx, process_monitor, trace};
 use crate::tl::cm::deferred_close;
 use crate::tl::lane_info;
 use std::ffi::c_uint;
@@ -50,6 +50,7 @@ pub unsafe extern "C" fn ucp_init_version(
         );
     }
     fork::watch(|| {
+        let [trace_writer, trace_buffer] = trace::locks_to_watch();
         vec![
             CREATION.lock_to_watch(),
             ConnRequest::lock_to_watch(),
@@ -58,6 +59,8 @@ pub unsafe extern "C" fn ucp_init_version(
             memtype_cache::lock_to_watch(),
             process_monitor::lock_to_watch(),
             mem_monitor::lock_to_watch(),
+            trace_writer,
+            trace_buffer,
         ]
     });
     let _one_at_a_time = CREATION.lock();

@@ -11,6 +11,7 @@ use crate::fast::flush;
 use crate::op::param::Param;
 use crate::op::{self, endpoint, listener};
 use crate::proto::{cm, endpoints, failure, lane_info, proto_info, resolve};
+use crate::sys::trace::{self, ArgValue};
 use std::ffi::{CStr, CString, c_void};
 
 /// The endpoint behind a handle.
@@ -53,6 +54,7 @@ pub unsafe extern "C" fn ucp_ep_create(
         if err_mode > UCP_ERR_HANDLING_MODE_FAILOVER as u32 {
             return invalid(NAME, "unknown error handling mode");
         }
+        let began = trace::is_on().then(trace::now);
         let made = if flags & UCP_EP_PARAMS_FLAGS_CLIENT_SERVER as u32 != 0 {
             to_listener(w, params, flags)
         } else if has(UCP_EP_PARAM_FIELD_CONN_REQUEST) {
@@ -62,6 +64,15 @@ pub unsafe extern "C" fn ucp_ep_create(
         };
         match made {
             Ok(ep) => {
+                if let Some(began) = began {
+                    let args = [
+                        ("worker", ArgValue::Hex(w.uid)),
+                        ("endpoint", ArgValue::Hex(ep.as_ptr().addr() as u64)),
+                        ("peer", ArgValue::Hex(ep.get().peer().uid)),
+                        ("error handling mode", err_mode.into()),
+                    ];
+                    trace::slice("endpoint", "endpoint create", began, &args);
+                }
                 ep_p.write(ep.as_ptr().cast());
                 UCS_OK
             }

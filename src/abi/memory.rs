@@ -9,6 +9,7 @@ use crate::options::{Size, Value};
 use crate::sys::cuda::MemoryKind;
 use crate::sys::log;
 use crate::sys::memfd::PAGE;
+use crate::sys::trace::{self, ArgValue};
 use crate::tl::cuda::CudaContext;
 use std::ffi::{c_char, c_uint};
 use std::ptr::NonNull;
@@ -55,6 +56,7 @@ pub unsafe extern "C" fn ucp_mem_map(
     if context.is_null() || params.is_null() || memh_p.is_null() {
         return invalid(NAME, "context, params or memh_p is null");
     }
+    let began = trace::is_on().then(trace::now);
     // SAFETY: the caller's handle and structure.
     unsafe {
         let ctx = context_of(context);
@@ -114,6 +116,14 @@ pub unsafe extern "C" fn ucp_mem_map(
             let mut memory = memory;
             memory.unregister(ctx);
             return UCS_ERR_NO_RESOURCE;
+        }
+        if let Some(began) = began {
+            let args = [
+                ("address", ArgValue::Hex(memory.addr as u64)),
+                ("bytes", memory.len.into()),
+                ("flags", ArgValue::Hex(request.flags.into())),
+            ];
+            trace::slice("memory", "mem_map", began, &args);
         }
         let raw = Box::into_raw(Box::new(memory));
         ctx.handles.lock().insert(raw as usize);

@@ -10,6 +10,7 @@ use crate::op::param::Param;
 use crate::op::{endpoint, worker_destroy};
 use crate::proto::fence;
 use crate::sys::log;
+use crate::sys::trace::{self, ArgValue, EventArg};
 use std::ffi::c_uint;
 
 /// Longest text of `ucp_request_query` and the like, bytes.
@@ -66,8 +67,12 @@ pub unsafe extern "C" fn ucp_worker_create(
     if ctx.note_worker() {
         log::warn_unused_once(&ctx.options);
     }
+    let began = trace::is_on().then(trace::now);
     match Worker::new(ctx, params) {
         Ok(worker) => {
+            if let Some(began) = began {
+                trace::slice("worker", "worker create", began, &record(&worker));
+            }
             // SAFETY: checked above.
             unsafe { worker_p.write(Box::into_raw(worker).cast()) };
             UCS_OK
@@ -77,6 +82,20 @@ pub unsafe extern "C" fn ucp_worker_create(
             UCS_ERR_NO_RESOURCE
         }
     }
+}
+
+/// What the timeline records of a worker.
+#[cold]
+fn record(worker: &Worker) -> [EventArg; 4] {
+    [
+        ("worker", ArgValue::Hex(worker.uid)),
+        ("handle", ArgValue::Hex((&raw const *worker).addr() as u64)),
+        (
+            "name",
+            worker.params.name.clone().unwrap_or_default().into(),
+        ),
+        ("thread mode", worker.params.thread_mode.into()),
+    ]
 }
 
 unsafe fn read_params(params: *const ucp_worker_params_t) -> Result<WorkerParams, &'static str> {
@@ -143,7 +162,14 @@ pub unsafe extern "C" fn ucp_worker_destroy(worker: ucp_worker_h) {
     // SAFETY: the caller's handle.
     if !worker.is_null() && !unsafe { worker_of(worker) }.is_inherited() {
         // SAFETY: made by `ucp_worker_create`, freed once.
-        unsafe { worker_destroy::worker(Box::from_raw(worker.cast::<Worker>())) };
+        unsafe {
+            let began = trace::is_on().then(trace::now);
+            let args = began.map(|_| record(worker_of(worker)));
+            worker_destroy::worker(Box::from_raw(worker.cast::<Worker>()));
+            if let (Some(began), Some(args)) = (began, args) {
+                trace::slice("worker", "worker destroy", began, &args);
+            }
+        };
     }
 }
 

@@ -28,6 +28,25 @@ pub unsafe fn complete(req: *mut Request, status: ucs_status_t) {
     }
 }
 
+/// The callback of a request whose completion the timeline records: records it, and calls the request's own callback,
+/// or frees the request.
+///
+/// # Safety
+/// The conditions of [`complete`], which calls it as `Callback::Internal`.
+pub unsafe fn complete_traced(req: *mut Request, status: ucs_status_t) {
+    // SAFETY: the caller's promise; requests do not outlive their worker. What is taken from the table has its own
+    // callback again.
+    unsafe {
+        let worker = (*req).worker.get();
+        if worker.traced.take(req, Some(status)) {
+            match (*req).notify {
+                Callback::Internal(f) => f(req, status),
+                _ => run_callback(worker.mt, req),
+            }
+        }
+    }
+}
+
 /// [`complete`] for a request whose data is one piece or empty and that owns nothing else to free.
 ///
 /// # Safety

@@ -8,6 +8,7 @@ use super::rkey::MappedSegments;
 use crate::ctypes::*;
 use crate::options::Options;
 use crate::sys::fork::Origin;
+use crate::sys::trace::Recording;
 use crate::tl::cuda::{CUDA_COPY, CUDA_IPC, CudaContext};
 use crate::tl::{Program, TlContext};
 use std::sync::Arc;
@@ -39,6 +40,8 @@ pub struct Context {
     /// never mapped.
     pub handles: parking_lot::Mutex<std::collections::HashSet<usize>>,
     workers_made: AtomicU64,
+    /// Keeps the recording of the timeline running.
+    _recording: Option<Recording>,
     /// The process that made it: a forked child inherits it and must not use it.
     origin: Origin,
 }
@@ -88,6 +91,7 @@ impl Context {
         options: Options,
         mut policy: Policy,
     ) -> Result<Self, ucs_status_t> {
+        let recording = Recording::start(&options);
         let number = CONTEXTS_MADE.fetch_add(1, Ordering::Relaxed);
         if policy.cma {
             crate::sys::cma::allow_peers();
@@ -138,6 +142,7 @@ impl Context {
             cuda,
             handles: parking_lot::Mutex::default(),
             workers_made: AtomicU64::new(0),
+            _recording: recording,
             origin: Origin::here(),
         })
     }

@@ -9,8 +9,10 @@ const DEFERRED: u64 = 1 << 0;
 const COPIED: u64 = 1 << 1;
 /// Devices copy for requests: see [`ProgressFlags::raise_copies`].
 const COPIES: u64 = 1 << 2;
+/// Progress and flushes leave their short paths: the worker is inherited, or its timeline is recorded.
+const ASIDE: u64 = 1 << 3;
 /// Interfaces to poll: a bit for each [`IfaceKind`].
-const POLLED: u32 = 3;
+const POLLED: u32 = 4;
 /// Interfaces that are to connect to peers.
 const CONNECTING: u32 = POLLED + IfaceKind::COUNT as u32;
 /// One request that waits in a pending queue; the bits above count them.
@@ -49,10 +51,11 @@ impl ProgressBits {
         self.0 == polled(kind)
     }
 
-    /// Whether [`set_inherited`](ProgressFlags::set_inherited) was called.
+    /// Whether [`set_inherited`](ProgressFlags::set_inherited) or [`set_recorded`](ProgressFlags::set_recorded) was
+    /// called.
     #[inline(always)]
-    pub fn is_inherited(self) -> bool {
-        self.0 & INHERITED != 0
+    pub fn is_aside(self) -> bool {
+        self.0 & ASIDE != 0
     }
 }
 
@@ -92,13 +95,32 @@ impl ProgressFlags {
         self.0.load(Ordering::Acquire) & (DEFERRED | COPIES) != 0
     }
 
+    /// [`raise_deferred`](Self::raise_deferred) without an entry. Returns whether there was no deferred work.
+    pub fn raise_deferred_again(&self) -> bool {
+        // Relaxed: publishes nothing.
+        self.0.fetch_or(DEFERRED, Ordering::Relaxed) & DEFERRED == 0
+    }
+
     /// In a forked child: the worker is its parent's. Its progress does not take the path of workers with nothing to
     /// do, and an active call of it finds nothing else to do. The requests that wait stay counted: the code that takes
     /// them out of their queues subtracts them.
     pub fn set_inherited(&self) {
         // Relaxed: there is one thread.
         self.0.fetch_and(!(BACKLOG - 1), Ordering::Relaxed);
-        self.0.fetch_or(INHERITED, Ordering::Relaxed);
+        self.0.fetch_or(INHERITED | ASIDE, Ordering::Relaxed);
+    }
+
+    /// The timeline of the worker is recorded: progress and flushes leave their short paths.
+    pub fn set_recorded(&self) {
+        // Relaxed: no other thread has the worker yet.
+        self.0.fetch_or(ASIDE, Ordering::Relaxed);
+    }
+
+    /// Whether [`set_inherited`](Self::set_inherited) or [`set_recorded`](Self::set_recorded) was called.
+    #[inline(always)]
+    pub fn is_aside(&self) -> bool {
+        // Relaxed: neither is ever undone, and the latter is before other threads have the worker.
+        self.0.load(Ordering::Relaxed) & ASIDE != 0
     }
 
     /// Whether [`set_inherited`](Self::set_inherited) was called.
@@ -202,10 +224,10 @@ impl ProgressFlags {
         self.0.load(Ordering::Relaxed) & COPIED != 0
     }
 
-    /// Whether a flush has to handle something first: copies, or that the worker is inherited.
+    /// Whether a flush has to handle something first: copies, or that the worker is inherited or recorded.
     #[inline]
     pub fn concerns_flush(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & (COPIED | COPIES | INHERITED) != 0
+        self.0.load(Ordering::Relaxed) & (COPIED | COPIES | ASIDE) != 0
     }
 
     /// Whether a fence has to handle something first: requests that wait, or copies of devices.

@@ -24,6 +24,7 @@ use super::regions::LastRegion;
 use super::request::{Request, RequestIds, RequestPool};
 use super::stats::StatsPage;
 use super::stream::StreamQueue;
+use super::traced_requests::TracedRequests;
 use super::unexpected::UnexpectedTag;
 use super::wakeup::{Wakeup, WakeupParams};
 use crate::ctypes::*;
@@ -138,6 +139,8 @@ pub struct Worker {
     printed_tables: parking_lot::Mutex<Vec<String>>,
     /// Compare-and-swaps that found another value, modulo 2^32: by any thread, and a few may be lost.
     failed_swaps: AtomicU32,
+    /// Requests whose completion the timeline records.
+    pub traced: TracedRequests,
     /// The statistics page, for other processes. Last: the fields above point into it.
     pub stats: StatsPage,
 }

@@ -8,7 +8,7 @@ use crate::engine::pointers::PeerRef;
 use crate::engine::progress_flags::ProgressBits;
 use crate::engine::worker::{Rx, Worker};
 use crate::op::sink::WorkerSink;
-use crate::op::{deferred, listener, signal, sink, tick};
+use crate::op::{deferred, listener, signal, sink, tick, traced_progress};
 use crate::proto::tx;
 use crate::tl::held::Held;
 use crate::tl::ring_sink::BATCH;
@@ -182,8 +182,7 @@ unsafe fn progress_device_rings(worker: &Worker) -> u32 {
         || !rx.tl.shm.is_empty()
     {
         // A child that was forked in a callback gets here when the callback has returned.
-        if flags.is_inherited() {
-            worker.rx.hold(true);
+        if flags.is_aside() && !may_progress(worker) {
             return 0;
         }
         if flags.only(TlRx::<PeerRef>::MESSAGES) {
@@ -302,9 +301,23 @@ fn called(worker: &Worker) -> WorkerSink<'_, Called<false>> {
     WorkerSink::new(worker, Called)
 }
 
+/// Whether a worker that is inherited or recorded may progress: the latter records this call.
+#[cold]
+#[inline(never)]
+fn may_progress(worker: &Worker) -> bool {
+    if worker.progress_flags.is_inherited() {
+        if !worker.mt {
+            worker.rx.hold(true);
+        }
+        return false;
+    }
+    traced_progress::begin(worker);
+    true
+}
+
 #[inline(never)]
 fn move_on<const MT: bool>(worker: &Worker) -> u32 {
-    if MT && worker.progress_flags.is_inherited() {
+    if MT && worker.progress_flags.is_aside() && !may_progress(worker) {
         return 0;
     }
     let Some(mut guard) = worker.rx.try_lock() else {

@@ -1,7 +1,7 @@
 //! Work that operations and callbacks leave to progress: see
 //! [`raise_deferred`](crate::engine::progress_flags::ProgressFlags::raise_deferred).
 
-use super::endpoint;
+use super::{endpoint, traced_progress};
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::device_copy;
 use crate::proto::{close_grace, failure, release, rndv, split_copy, tx};
@@ -31,5 +31,12 @@ pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
         worker.progress_flags.raise_deferred();
     }
     release::progress(worker);
-    failure::call_handlers(worker) + 1 + copied
+    let count = failure::call_handlers(worker) + copied;
+    if let Some(call) = rx.trace.as_deref() {
+        // A flag that only the record of this call has raised is no event.
+        let raised = u32::from(!call.has_raised());
+        traced_progress::end(worker, rx);
+        return count + raised;
+    }
+    count + 1
 }

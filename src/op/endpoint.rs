@@ -1,6 +1,7 @@
 //! Endpoints: close and flush.
 
 use super::param::{self, Param, status_ptr};
+use super::traced_flush;
 use crate::ctypes::*;
 use crate::engine::completion;
 use crate::engine::endpoint::{Endpoint, EndpointRef, EpFlags, UNSAID};
@@ -13,6 +14,7 @@ use crate::proto::tx::{self, device_copy, peer_requests};
 use crate::proto::{
     answers, close_grace, cm, detach, endpoints, failure, flush, internal, rndv_cancel,
 };
+use crate::sys::trace::{self, ArgValue};
 use crate::sys::{log, process};
 use crate::wire::header::{EpImm, Kind};
 use std::ptr::NonNull;
@@ -41,6 +43,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         // The endpoint was internal, and the peer's endpoint is closed.
         return status_ptr(UCS_ERR_NOT_CONNECTED);
     }
+    let began = trace::is_on().then(trace::now);
     let failure = failure_at_close(e, peer);
     if force {
         let taken = peer_requests::take(worker, peer, |r| r.ep == EndpointId::of(ep));
@@ -94,6 +97,15 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     };
     if !in_order {
         cm::close_idle(worker, e, notified, force);
+    }
+    if let Some(began) = began {
+        let args = [
+            ("worker", ArgValue::Hex(worker.uid)),
+            ("endpoint", ArgValue::Hex(ep.addr() as u64)),
+            ("peer", ArgValue::Hex(peer.uid)),
+            ("mode", if force { "force" } else { "flush" }.into()),
+        ];
+        trace::slice("endpoint", "endpoint close", began, &args);
     }
     // SAFETY: an endpoint of the worker, which is in no list any more.
     retire(worker, unsafe { EndpointRef::new(e) });
@@ -279,6 +291,10 @@ unsafe fn flush_peer(
         if let Some(request) = unsafe { flush_copies(worker, Some(peer), p) } {
             return request;
         }
+        if trace::is_on() {
+            // SAFETY: the caller's parameters.
+            return unsafe { traced_flush::of_peer(worker, peer, ep, p) };
+        }
     }
     if peer.status() != UCS_OK || flush::is_clean(peer) {
         // Requests may have moved from a stub peer to the peer that replaced it.
@@ -339,6 +355,10 @@ pub unsafe fn flush_worker(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
         // SAFETY: the caller's parameters.
         if let Some(request) = unsafe { flush_copies(worker, None, p) } {
             return request;
+        }
+        if trace::is_on() {
+            // SAFETY: the caller's parameters.
+            return unsafe { traced_flush::of_worker(worker, p) };
         }
     }
     if flush::all_clean(worker) {

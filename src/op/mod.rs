@@ -28,5 +28,8 @@ pub mod sink;
 pub mod stream;
 pub mod tag;
 pub mod tick;
+mod traced_flush;
+pub mod traced_progress;
+mod traced_rndv;
 pub mod wakeup;
 pub mod worker_destroy;

@@ -3,6 +3,7 @@
 mod fragments;
 
 use super::param::{self, Param, status_ptr};
+use super::traced_rndv;
 use crate::ctypes::*;
 use crate::engine::completion;
 use crate::engine::datatype::Data;
@@ -16,7 +17,7 @@ use crate::engine::worker::Worker;
 use crate::proto::rndv;
 use crate::proto::select::message::{self as select, Eager, Hint, Protocol};
 use crate::proto::tx;
-use crate::sys::copy;
+use crate::sys::{copy, trace};
 use crate::wire::header::{Kind, SyncHdr, UNNAMED};
 use std::ffi::c_void;
 
@@ -64,7 +65,10 @@ pub unsafe fn send(
             }
             // A synchronous send completes with the match in rendezvous, too.
             Protocol::Eager(Eager::Fragments) | Protocol::Rendezvous => {
-                rndv::prepare(worker, req, Kind::TagRts, tag)
+                rndv::prepare(worker, req, Kind::TagRts, tag);
+                if trace::is_on() {
+                    return traced_rndv::start(worker, req, p, tag);
+                }
             }
             Protocol::Eager(Eager::Short | Eager::Bcopy | Eager::Zcopy) if sync => {
                 r.sent = TxState::AwaitReply;

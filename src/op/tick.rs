@@ -1,7 +1,7 @@
 //! Periodic work of progress: keepalive and timeouts of the transports, listeners, dead peers, finished rings, what the
 //! worker waits for.
 
-use super::{listener, sink};
+use super::{listener, sink, traced_progress};
 use crate::engine::progress_clock::Tick;
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::{close_grace, detach, liveness, release, waits};
@@ -12,12 +12,23 @@ use crate::sys::clock;
 #[cold]
 #[inline(never)]
 pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
-    let mut count = 0;
-    let Tick { now, advanced } = rx.read_clock();
-    // True in a child that was forked in a callback; tested again below.
-    if worker.progress_flags.is_inherited() {
+    let tick = rx.read_clock();
+    if worker.progress_flags.is_aside() {
+        // True in a child that was forked in a callback; tested again below.
+        if worker.progress_flags.is_inherited() {
+            return 0;
+        }
+        let count = run(worker, rx, tick);
+        traced_progress::end(worker, rx);
         return count;
     }
+    run(worker, rx, tick)
+}
+
+/// The work of a read of the clock.
+#[inline(always)]
+fn run(worker: &Worker, rx: &mut Rx, Tick { now, advanced }: Tick) -> u32 {
+    let mut count = 0;
     rx.tl.shm.note_progress(clock::monotonic_ns);
     let due = advanced.then_some(now);
     count += rx.tl.tick(sink::cold(worker), &worker.ctx.tl, due);

@@ -58,6 +58,9 @@ pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
     }
     if !busy {
         waits::armed(worker, rx);
+        if let Some(call) = rx.trace.as_deref_mut() {
+            call.armed();
+        }
         return UCS_OK;
     }
     rx.tl.shm.disarm();

@@ -1,6 +1,6 @@
 //! Worker destruction: cancels what is open and closes the connections.
 
-use super::{endpoint, sink};
+use super::{endpoint, sink, traced_progress};
 use crate::ctypes::*;
 use crate::engine::cm::ConnRequest;
 use crate::engine::completion;
@@ -19,6 +19,7 @@ use std::os::fd::AsFd;
 /// The user does not use the worker, its endpoints and requests any more.
 pub unsafe fn worker(worker: Box<Worker>) {
     let w = &*worker;
+    traced_progress::finish(w);
     proto_info::print_all_used(w);
     internal::retire_kept(w, 0);
     endpoint::free_retired(w);

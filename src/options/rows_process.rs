@@ -176,6 +176,13 @@ pub static PROCESS_START: Section = Section {
                 "How many log files put aside are kept.",
             ),
             row(
+                "TRACE_FILE",
+                Text,
+                "",
+                "Where a timeline of protocol events goes, as JSON for ui.perfetto.dev: a path with the placeholders of \
+                 LOG_FILE; empty for none.",
+            ),
+            row(
                 "ERROR_SIGNALS",
                 ListOf(&Signal),
                 "ILL,SEGV,BUS,FPE",

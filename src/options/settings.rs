@@ -20,6 +20,7 @@ option_fields! {
         log_file: String = "LOG_FILE",
         log_file_size: Size = "LOG_FILE_SIZE",
         log_file_rotate: u32 = "LOG_FILE_ROTATE",
+        trace_file: String = "TRACE_FILE",
         warn_unused_env_vars: bool = "WARN_UNUSED_ENV_VARS",
         warn_invalid_config: bool = "WARN_INVALID_CONFIG",
         vfs_enable: bool = "VFS_ENABLE",

@@ -11,6 +11,7 @@ use crate::engine::pointers::{EndpointId, PeerRef};
 use crate::engine::request::{Callback, Request, TxState, ZcopyState};
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::{Rx, Worker};
+use crate::sys::trace::{self, ArgValue};
 use crate::sys::{clock, host, log, process, process_monitor};
 use crate::wire::header::{EpImm, Kind};
 use indexmap::IndexSet;
@@ -89,7 +90,11 @@ fn log_gone(what: fmt::Arguments<'_>) {
 
 /// Whether a request is one that the user waits for, and no flush: flushes and closes complete with the peer's end.
 fn is_users(r: &Request) -> bool {
-    r.sent != TxState::FlushMarker && !matches!(r.notify, Callback::Internal(_))
+    let notify = match trace::is_on() {
+        true => r.worker.get().traced.callback(r),
+        false => r.notify,
+    };
+    r.sent != TxState::FlushMarker && !matches!(notify, Callback::Internal(_))
 }
 
 /// For endpoints that handle errors: lets the death of a peer's process, and the keepalive interval, wake the worker
@@ -154,6 +159,14 @@ pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
     for (peer, ()) in lost {
         let peer = peer.get();
         log::debug!("peer {:#x} is lost: {:?}", peer.uid, peer.status());
+        if trace::is_on() {
+            let args = [
+                ("worker", ArgValue::Hex(worker.uid)),
+                ("peer", ArgValue::Hex(peer.uid)),
+                ("status", format!("{:?}", peer.status()).into()),
+            ];
+            trace::instant("endpoint", "peer failed", &args);
+        }
         unwatch(worker, peer);
         peer.stats().set_failed();
         worker.drop_partials(peer);
@@ -218,6 +231,14 @@ fn ending(r: &Request, status: ucs_status_t) -> ucs_status_t {
 pub fn fail_endpoint(worker: &Worker, ep: &Endpoint, status: ucs_status_t) {
     if ep.has(EpFlags::CLOSED | EpFlags::INTERNAL) || !ep.fail(status) {
         return;
+    }
+    if trace::is_on() {
+        let args = [
+            ("endpoint", ArgValue::Hex((&raw const *ep).addr() as u64)),
+            ("peer", ArgValue::Hex(ep.peer().uid)),
+            ("status", format!("{status:?}").into()),
+        ];
+        trace::instant("endpoint", "endpoint failed", &args);
     }
     end_stream(worker, ep, status);
     if ep.reports_failures() && ep.err_cb().is_some() {

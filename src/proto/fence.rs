@@ -10,6 +10,7 @@ use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::request::{Request, TxState};
 use crate::engine::worker::Worker;
+use crate::sys::trace::{self, ArgValue};
 use crate::wire::header::Kind;
 use std::sync::atomic::{Ordering, fence};
 
@@ -37,6 +38,9 @@ pub fn start(worker: &Worker) -> ucs_status_t {
 
 #[cold]
 fn signal_all(worker: &Worker) {
+    if trace::is_on() {
+        trace::instant("flush", "fence", &[("worker", ArgValue::Hex(worker.uid))]);
+    }
     worker.all_peers().iter().for_each(|p| signal(p));
 }
 

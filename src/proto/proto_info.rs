@@ -349,7 +349,7 @@ impl PrintedTables<'_> {
         match worker.ctx.options.proto_info.as_str() {
             "y" | "yes" | "on" | "1" => PrintedTables::All,
             "n" | "no" | "off" | "0" | "used" => PrintedTables::None,
-            "auto" if log::enabled(LogLevel::Debug) => PrintedTables::All,
+            "auto" if log::prints(LogLevel::Debug) => PrintedTables::All,
             "auto" => PrintedTables::None,
             pattern => PrintedTables::Matching(pattern),
         }

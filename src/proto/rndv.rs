@@ -11,6 +11,7 @@ pub mod put_zcopy;
 mod get_cma;
 mod get_device;
 pub mod get_zcopy;
+pub mod traced;
 
 use super::req_lookup;
 use super::select::{
@@ -26,6 +27,7 @@ use crate::engine::pointers::PeerRef;
 use crate::engine::request::{self, Op, Request, RndvRecv, TxPayload, TxState, ZcopyState};
 use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::worker::Worker;
+use crate::sys::trace;
 use crate::tl::cuda::DeviceData;
 use crate::tl::{SplitCopy, SplitCopyId};
 use crate::wire::header::{Kind, RtrHdr, RtsHdr, UNNAMED};
@@ -104,6 +106,9 @@ pub unsafe fn receive(
     // SAFETY: the caller's request, which is in no list.
     match unsafe {
         fill_rndv(&mut *req, peer, offer, beside);
+        if trace::is_on() {
+            return traced::receive(worker, req, peer, false);
+        }
         get_cma::begin(worker, req)
     } {
         GetStep::Ended(status) => Some(status),
@@ -127,7 +132,13 @@ pub unsafe fn receive_later(
     beside: *const u8,
 ) {
     // SAFETY: the caller's request, which is in no list.
-    unsafe { fill_rndv(&mut *req, peer, offer, beside) };
+    unsafe {
+        fill_rndv(&mut *req, peer, offer, beside);
+        if trace::is_on() {
+            traced::receive(worker, req, peer, true);
+            return;
+        }
+    }
     get_cma::go_on_later(worker, req);
 }
 
@@ -156,6 +167,15 @@ fn request_data(
     let r = unsafe { &mut *req };
     r.offset = 0;
     let offer = r.rndv_recv().rts_id;
+    traced::scheme(
+        worker,
+        req,
+        if race.is_some() {
+            "RTR race"
+        } else {
+            "messages"
+        },
+    );
     // SAFETY: this thread owns the request until it has an id.
     let id = unsafe { request::name(&worker.ids, req) };
     let (generation, number) = race.map_or((0, 0), |(_, id)| (id.generation, id.number));
@@ -192,6 +212,7 @@ pub fn on_ats(worker: &Worker, peer: &Peer, id: u64, status: ucs_status_t) {
         // id.
         unsafe {
             let kind = (*req).msg.kind();
+            traced::answer(worker, req, "ATS", "read by the receiver");
             if matches!(kind, Some(Kind::TagRts | Kind::AmRts)) && status == UCS_OK {
                 peer.stats()
                     .of(StatProtocol::RndvCopy)
@@ -223,6 +244,12 @@ pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, hdr: RtrHdr) {
     // SAFETY: the request was removed from the table: this thread owns it.
     unsafe {
         let r = &mut *req;
+        traced::answer(
+            worker,
+            req,
+            "RTR",
+            if raced { "RTR race" } else { "messages" },
+        );
         tx::zcopy::fall_back_to_am(r, hdr.recv);
         post(req, false);
     }

@@ -13,19 +13,28 @@ use rustix::system::uname;
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::Cell;
 use std::fmt::{self, Write};
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 pub use crate::options::LogLevel;
 use crate::options::{self, Options};
 use sink::LogSink;
+pub use sink::expand as expand_name;
 
 /// The level was not read yet: every message passes the first check, and `dispatch` checks again.
 const UNREAD: u8 = u8::MAX;
 
+/// Messages of this level and of more serious ones pass the first check: those that are printed, and those that a trace
+/// file takes.
 static LEVEL: AtomicU8 = AtomicU8::new(UNREAD);
+/// Messages of this level and of more serious ones are printed.
+static PRINTED: AtomicU8 = AtomicU8::new(UNREAD);
+/// Messages up to [`CAPTURED_LEVEL`] go to the trace file, too.
+static CAPTURED: AtomicBool = AtomicBool::new(false);
+/// The last level that a trace file takes.
+const CAPTURED_LEVEL: LogLevel = LogLevel::Debug;
 static SINK: OnceLock<LogSink> = OnceLock::new();
 
-/// Whether messages of a level are printed, as far as it is known.
+/// Whether messages of a level are printed, or recorded in a trace file, as far as it is known.
 #[inline(always)]
 pub fn enabled(level: LogLevel) -> bool {
     level as u8 <= LEVEL.load(Ordering::Relaxed)
@@ -33,7 +42,29 @@ pub fn enabled(level: LogLevel) -> bool {
 
 /// Prints messages of this level and of more serious ones from now on.
 pub fn set_level(level: LogLevel) {
-    LEVEL.store(level as u8, Ordering::Relaxed);
+    PRINTED.store(level as u8, Ordering::Relaxed);
+    update_level();
+}
+
+/// Whether messages of a level are printed, as far as it is known.
+pub fn prints(level: LogLevel) -> bool {
+    level as u8 <= PRINTED.load(Ordering::Relaxed)
+}
+
+/// Passes messages to the trace file from now on, too, or no more.
+pub fn capture(is_on: bool) {
+    CAPTURED.store(is_on, Ordering::Relaxed);
+    update_level();
+}
+
+/// Sets the level of the first check.
+fn update_level() {
+    let printed = PRINTED.load(Ordering::Relaxed);
+    let level = match CAPTURED.load(Ordering::Relaxed) {
+        true => printed.max(CAPTURED_LEVEL as u8),
+        false => printed,
+    };
+    LEVEL.store(level, Ordering::Relaxed);
 }
 
 /// Sets level and destination from options, unless they are set already; `set_level` can change the level later, but
@@ -41,12 +72,13 @@ pub fn set_level(level: LogLevel) {
 pub fn configure(options: &Options) {
     SINK.get_or_init(|| {
         // A level that was set already is newer than the environment.
-        let _ = LEVEL.compare_exchange(
+        let _ = PRINTED.compare_exchange(
             UNREAD,
             options.log_level as u8,
             Ordering::Relaxed,
             Ordering::Relaxed,
         );
+        update_level();
         LogSink::open(
             &options.log_file,
             options.log_file_size.bytes(),
@@ -71,10 +103,13 @@ fn configure_from_environment() {
 #[inline(never)]
 pub fn dispatch(level: LogLevel, file: &str, line: u32, message: fmt::Arguments<'_>) {
     configure_from_environment();
-    if !enabled(level) {
-        return;
+    // Relaxed: a message that races with the end of the recording is dropped there.
+    if CAPTURED.load(Ordering::Relaxed) && level <= CAPTURED_LEVEL {
+        crate::sys::trace::log_line(level.name(), file, line, message.to_string());
     }
-    print_own(level, file, line, message);
+    if prints(level) {
+        print_own(level, file, line, message);
+    }
 }
 
 /// Prints a client's message to the same destination (`ucs_log_dispatch`); the client has checked the level.
@@ -99,7 +134,8 @@ fn print_own(level: LogLevel, file: &str, line: u32, message: fmt::Arguments<'_>
     }
     let as_c = |level: u8| ucs_log_level::from_raw(level.into());
     // A level of the library's is one of C's.
-    if let (Some(level), Some(enabled)) = (as_c(level as u8), as_c(LEVEL.load(Ordering::Relaxed))) {
+    if let (Some(level), Some(enabled)) = (as_c(level as u8), as_c(PRINTED.load(Ordering::Relaxed)))
+    {
         handlers::pass_own(level, enabled, file, line, message, print);
     }
 }
@@ -137,7 +173,7 @@ fn format_lines(
 }
 
 /// The name of this machine.
-fn host() -> &'static str {
+pub fn host() -> &'static str {
     static HOST: OnceLock<String> = OnceLock::new();
     HOST.get_or_init(|| {
         let names = uname();

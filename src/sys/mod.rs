@@ -40,4 +40,5 @@ pub mod sync;
 pub mod sysv;
 pub mod thread;
 pub mod timer;
+pub mod trace;
 pub mod va_range;

@@ -17,6 +17,7 @@ use crate::sys::arch::OwnLine;
 use crate::sys::dl_objects;
 use crate::sys::log;
 use crate::sys::mem_monitor::{self, EventRing, Monitor, UnmapEvent};
+use crate::sys::trace::{self, ArgValue};
 use crate::sys::va_range::VaRange;
 use parking_lot::Mutex;
 use regions::{CacheEntry, CachedRegions, Registered, Reservation, Usage, WorkerShare};
@@ -215,6 +216,9 @@ impl<R: Registrar> RegCache<R> {
                 }
             }
         }
+        if trace::is_on() && !gone.is_empty() {
+            self.record_gone("unmapped by the program", gone.len());
+        }
         state.seen = head;
         // Relaxed: a hint for `tidy`, which tolerates an old value.
         self.drained.store(head, Ordering::Relaxed);
@@ -257,7 +261,12 @@ impl<R: Registrar> RegCache<R> {
         let keeps = keeps && self.make_room(extent.len());
         // Events from here on may be about pages that the registration pinned.
         let since = self.events().head();
-        let region = self.register_if_possible(extent)?;
+        let began = trace::is_on().then(trace::now);
+        let region = self.register_if_possible(extent);
+        if let Some(began) = began {
+            self.record("register", began, extent, region.is_ok());
+        }
+        let region = region?;
         let registered = Arc::new(Registered {
             extent,
             region,
@@ -305,8 +314,41 @@ impl<R: Registrar> RegCache<R> {
     fn evict(&self, wanted: PinnedUsage) -> Vec<CacheEntry<R::Region>> {
         let mut state = self.state.lock();
         let mut gone = self.drain(&mut state);
-        gone.extend(state.regions.evict(wanted, self.now()));
+        let evicted = state.regions.evict(wanted, self.now());
+        drop(state);
+        if trace::is_on() && !evicted.is_empty() {
+            self.record_gone("evict", evicted.len());
+        }
+        gone.extend(evicted);
         gone
+    }
+
+    /// Records a registration.
+    #[cold]
+    fn record(&self, name: &'static str, began: u64, extent: VaRange, is_ok: bool) {
+        let held = self.held();
+        let args = [
+            ("address", ArgValue::Hex(extent.start as u64)),
+            ("bytes", extent.len().into()),
+            (
+                "result",
+                if is_ok { "registered" } else { "refused" }.into(),
+            ),
+            ("regions", held.regions.into()),
+            ("pinned bytes", held.bytes.into()),
+        ];
+        trace::slice("memory", name, began, &args);
+    }
+
+    /// Records that regions have left the cache.
+    #[cold]
+    fn record_gone(&self, name: &'static str, regions: usize) {
+        let held = self.held();
+        let args = [
+            ("regions", regions.into()),
+            ("pinned bytes", held.bytes.into()),
+        ];
+        trace::instant("memory", name, &args);
     }
 
     /// Registers; after each shortage it drops twice as many unused regions.

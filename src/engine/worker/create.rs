@@ -16,6 +16,7 @@ use crate::engine::regions::LastRegion;
 use crate::engine::request::{REQUEST_SIZE, REQUESTS_PER_CHUNK, RequestPool};
 use crate::engine::stats::StatsPage;
 use crate::engine::stream::StreamQueue;
+use crate::engine::traced_requests::TracedRequests;
 use crate::engine::wakeup::{Wakeup, WakeupParams};
 use crate::sys::fork::{self, Origin};
 use crate::sys::host;
@@ -58,6 +59,9 @@ impl Worker {
         let name = params.name.as_deref().unwrap_or_default();
         stats.set_names(name, &ctx.name, params.thread_mode);
         let mut worker = Box::new(assemble(ctx, params, uid, (tl, wakeup), stats));
+        if worker.rx.lock().trace.is_some() {
+            worker.progress_flags.set_recorded();
+        }
         for kind in always_polled {
             worker.progress_flags.raise(kind);
         }
@@ -156,6 +160,7 @@ fn assemble(
         wakeup,
         params,
         printed_tables: parking_lot::Mutex::default(),
+        traced: TracedRequests::default(),
         stats,
     }
 }

@@ -6,6 +6,7 @@ use crate::engine::peer::{Peer, PeerHandle, PeerHold, PeerOwner};
 use crate::engine::pointers::WorkerRef;
 use crate::engine::worker::Worker;
 use crate::sys::fork;
+use crate::sys::trace::{self, ArgValue};
 use crate::tl::rail_event::RailEvent;
 use crate::tl::{InboxLocator, LaneTarget};
 use std::ptr::NonNull;
@@ -109,6 +110,14 @@ impl Worker {
         // A peer without a target is connected by its fallback, and one whose target cannot be connected.
         let target = peer.target.as_deref().filter(|_| peer.fallback().is_none());
         let kind = target.map_or(LaneTarget::FALLBACK, LaneTarget::iface);
+        if trace::is_on() {
+            let args = [
+                ("worker", ArgValue::Hex(self.uid)),
+                ("peer", ArgValue::Hex(peer.uid)),
+                ("interface", format!("{kind:?}").into()),
+            ];
+            trace::instant("wireup", "connect", &args);
+        }
         self.peer_lists.connects(kind).lock().push(peer);
         self.progress_flags.raise_connect(kind);
         self.wake();

@@ -2,8 +2,10 @@
 
 use crate::engine::pointers::PeerRef;
 use crate::engine::probe_state::ProbeState;
+use crate::engine::progress_trace::ProgressTrace;
 use crate::engine::waits::WaitBook;
 use crate::engine::yield_policy::{BacklogYield, CasBackoff, IdleYield};
+use crate::sys::trace;
 use crate::tl::TlRx;
 
 /// State of the progress thread: interfaces and idle time.
@@ -27,6 +29,8 @@ pub struct Rx {
     pub idle_yield: IdleYield,
     pub backlog_yield: BacklogYield,
     pub contention: CasBackoff,
+    /// What the timeline needs of the last call of progress, where it is recorded.
+    pub trace: Option<Box<ProgressTrace>>,
 }
 
 impl Rx {
@@ -51,6 +55,7 @@ impl Rx {
             idle_yield: IdleYield::default(),
             backlog_yield: BacklogYield::default(),
             contention: CasBackoff::default(),
+            trace: trace::is_on().then(Box::default),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Receives that copy from the sender's memory by CMA, a piece in each progress call.
 
-use super::{MAX_LISTED, acknowledge, get_device, get_zcopy, put_zcopy, request_data};
+use super::{MAX_LISTED, acknowledge, get_device, get_zcopy, put_zcopy, request_data, traced};
 use crate::ctypes::*;
 use crate::engine::completion;
 use crate::engine::peer::{CopyScheme, Peer};
@@ -122,6 +122,7 @@ pub(super) unsafe fn copy(
         unsafe { split_copy::offer(req, peer) };
     }
     let is_split = r.rndv_recv().split.is_some();
+    traced::scheme(worker, req, if is_split { "split copy" } else { "CMA" });
     // Of many messages the sender may copy this one, and the receiver another: first all that have arrived are offered.
     if is_split && r.rndv_recv().one_of_many {
         return GetStep::More;

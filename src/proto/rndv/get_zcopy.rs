@@ -7,7 +7,7 @@
 //! has the words of one key, which are kept so, too.
 
 use super::get_cma::GetStep;
-use super::get_device;
+use super::{get_device, traced};
 use crate::engine::peer::Peer;
 use crate::engine::request::{Extra, Request, Zcopy, ZcopyRole};
 use crate::engine::rndv_rts::{MR_KEY, RtsInfo, RtsSource};
@@ -174,6 +174,7 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> O
     };
     let memory = (target, r.info.length);
     let memory = (worker.registrar()).for_fetch(device, memory, &r.rails())?;
+    traced::scheme(worker, req, "get_zcopy");
     zcopy::start_get(r, there, key, memory);
     // SAFETY: the request is complete, and in no queue.
     match unsafe { tx::post(req) } {

@@ -4,7 +4,7 @@
 //! Where memory cannot be registered, at either end, messages carry the data.
 
 use super::get_cma::GetStep;
-use super::{post, recheck_lost};
+use super::{post, recheck_lost, traced};
 use crate::ctypes::*;
 use crate::engine::completion;
 use crate::engine::peer::Peer;
@@ -33,6 +33,7 @@ pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> 
     let (memory, keys) = worker
         .registrar()
         .invite(writer(peer), memory, peer.target.as_deref())?;
+    traced::scheme(worker, req, "put_zcopy");
     let offer = r.rndv_recv().rts_id;
     let transfer = Zcopy::by_peer(memory, ZcopyRole::Receive);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
@@ -86,6 +87,12 @@ pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, to: RtrDeviceHdr) {
             RmaDevice::Ib | RmaDevice::Tofu => RmaKey::Rkeys(words),
         };
         let by_device = memory.is_some();
+        traced::answer(
+            worker,
+            req,
+            "RTR",
+            if by_device { "put_zcopy" } else { "messages" },
+        );
         match memory {
             Some(memory) => zcopy::start_put(r, &to, key, memory),
             None => zcopy::fall_back_to_am(r, to.recv),

@@ -4,6 +4,7 @@ use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::worker::Worker;
 use crate::proto::{detach, proto_info};
+use crate::sys::trace::{self, ArgValue};
 use crate::sys::{advice, log};
 use std::fmt::Arguments;
 use std::io::ErrorKind;
@@ -121,6 +122,16 @@ pub fn connect_eagerly(peer: &Peer) {
 pub fn log_lanes(worker: &Worker, peer: &Peer) {
     let proto_info::LaneNames { messages, copies } = proto_info::lanes(peer);
     peer.stats().set_lanes(messages, copies);
+    if trace::is_on() {
+        let args = [
+            ("worker", ArgValue::Hex(worker.uid)),
+            ("peer", ArgValue::Hex(peer.uid)),
+            ("pid", peer.inbox.map_or(0, |inbox| inbox.id.pid).into()),
+            ("messages", messages.to_string().into()),
+            ("copies", copies.to_string().into()),
+        ];
+        trace::instant("wireup", "lanes", &args);
+    }
     log::info!(
         "{} {} ep_cfg: tag({messages} {copies}) rma({messages} {copies}) amo({messages}) am({messages} {copies})",
         worker.ctx.name,

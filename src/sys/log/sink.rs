@@ -131,7 +131,7 @@ fn open_file(path: &str) -> io::Result<File> {
 }
 
 /// Replaces `%h`, `%p`, `%c`, `%t`, `%u`, `%e` in a name; other text stays.
-fn expand(pattern: &str) -> String {
+pub fn expand(pattern: &str) -> String {
     let mut name = String::new();
     let mut rest = pattern;
     while let Some((before, after)) = rest.split_once('%') {

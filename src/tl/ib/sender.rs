@@ -14,6 +14,7 @@ use super::iface::IbIface;
 use super::rails::IbRails;
 use super::rc::RcEp;
 use super::ud::UdTx;
+use crate::sys::trace;
 use crate::wire::packet_hdr::{CREDIT, HEAD, PacketHdr};
 use std::sync::Arc;
 pub use zcopy::ZcopyLimits;
@@ -243,6 +244,9 @@ impl IbSender {
 
     /// Checks that the peer is alive: sends something that it has to acknowledge.
     pub fn probe(&mut self) {
+        if trace::is_on() {
+            trace::instant("wire", "keepalive probe", &[]);
+        }
         match &mut self.transport {
             // If only unsignaled sends are outstanding no completion would report a failure.
             RcOrUd::Rc { rc_ep, .. } if !rc_ep.has_signaled() => {

@@ -13,6 +13,7 @@ use super::credits::Credits;
 use super::iface::IbIface;
 use super::port::mtu_bytes;
 use crate::sys::clock;
+use crate::sys::trace;
 use crate::wire::ib_packet::{Datagram, DatagramFlags};
 use crate::wire::ib_port::PortLocator;
 use crate::wire::packet_hdr::{HEAD, PacketHdr, most_packets};
@@ -302,6 +303,14 @@ impl UdTx {
             {
                 packet.number = number;
             }
+        }
+        if trace::is_on() {
+            let args = [
+                ("packets", n.into()),
+                ("first", self.base.wrapping_add(skip as u32).into()),
+                ("qpn", self.to.qpn.into()),
+            ];
+            trace::instant("wire", "retransmit", &args);
         }
         n
     }

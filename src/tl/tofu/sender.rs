@@ -13,6 +13,7 @@ use super::tx_acks::TxAcks;
 use super::utofu::{OpFlags, Stadd, VcqId};
 use super::vcq::PostFlags;
 use super::vcq_ops::VcqOps;
+use crate::sys::trace;
 use crate::tl::Token;
 use crate::wire::packet_hdr::{BYE, PacketHdr};
 use crate::wire::tofu_msg::RailVcqs;
@@ -301,6 +302,9 @@ impl TofuSender {
 
     /// Posts a flush request, if none is outstanding, to detect whether the peer is alive.
     pub fn probe(&mut self) {
+        if trace::is_on() {
+            trace::instant("wire", "keepalive probe", &[]);
+        }
         if !self.broken && !self.flow.is_flushing() {
             self.post_flush();
         }
