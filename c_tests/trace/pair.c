@@ -30,7 +30,9 @@ void check_report(const char *failure)
 typedef struct {
     volatile size_t length; /* of the address; 0: not there yet */
     char            address[1024];
-    volatile int    met, done;
+    volatile int    met;
+    char            key[512];
+    uint64_t        memory; /* that the key is for */
 } side_t;
 
 typedef struct {
@@ -132,6 +134,17 @@ static void receive_tagged(peer_t *peer, size_t length, ucp_tag_t tag)
     finish(peer->worker, ucp_tag_recv_nbx(peer->worker, peer->in, length, tag, ~0ul, &none));
 }
 
+/* Puts into the memory of the other side, whose key is there. */
+static void put(peer_t *peer, side_t *theirs, const char *out)
+{
+    ucp_rkey_h rkey;
+
+    OK(ucp_ep_rkey_unpack(peer->ep, theirs->key, &rkey));
+    finish(peer->worker, ucp_put_nbx(peer->ep, out, LONG, theirs->memory, rkey, &none));
+    finish(peer->worker, ucp_worker_flush_nbx(peer->worker, &none));
+    ucp_rkey_destroy(rkey);
+}
+
 /* Rendezvous of MESSAGES sizes by tag, one by active message, and what else is recorded. */
 static void exchange(peer_t *peer, side_t *mine, side_t *theirs, int first)
 {
@@ -139,9 +152,16 @@ static void exchange(peer_t *peer, side_t *mine, side_t *theirs, int first)
                                 .address = peer->in, .length = LONG};
     char                *out = calloc(1, LONG);
     ucp_mem_h            memh;
+    void                *key;
+    size_t               key_length;
     int                  i;
 
     OK(ucp_mem_map(peer->context, &map, &memh));
+    OK(ucp_rkey_pack(peer->context, memh, &key, &key_length));
+    CHECK(key_length <= sizeof(mine->key));
+    memcpy(mine->key, key, key_length);
+    mine->memory = (uintptr_t)peer->in;
+    ucp_rkey_buffer_release(key);
     for (i = 0; i < MESSAGES; i++) {
         first ? send_tagged(peer, 100000 + i, TAG + i) : receive_tagged(peer, LONG, TAG + i);
     }
@@ -153,20 +173,24 @@ static void exchange(peer_t *peer, side_t *mine, side_t *theirs, int first)
         }
     }
     meet(peer, mine, theirs, 1);
+    if (first) {
+        put(peer, theirs, out);
+    }
+    meet(peer, mine, theirs, 2);
     if (!first) {
         /* The receive waits in the matcher while this process makes no progress. */
         ucs_status_ptr_t late = ucp_tag_recv_nbx(peer->worker, peer->in, 8, AFTER, ~0ul, &none);
 
         ucp_worker_progress(peer->worker);
         usleep(LATE_MS * 1000);
-        meet(peer, mine, theirs, 2);
+        meet(peer, mine, theirs, 3);
         finish(peer->worker, late);
     } else {
-        meet(peer, mine, theirs, 2);
+        meet(peer, mine, theirs, 3);
         send_tagged(peer, 8, AFTER);
     }
     finish(peer->worker, ucp_worker_flush_nbx(peer->worker, &none));
-    meet(peer, mine, theirs, 3);
+    meet(peer, mine, theirs, 4);
     OK(ucp_mem_unmap(peer->context, memh));
     free(out);
 }

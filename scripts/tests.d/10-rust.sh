@@ -9,7 +9,7 @@ else
 fi
 start_step 1200 "loom" scripts/loom
 start_step 900 "cargo test: build" cargo test --locked --no-run
-start_step 1200 "tools: rucp_info, rucp_top and rucp_doctor" cargo test --profile tools --locked -p rucp-tools
+start_step 1200 "tools: rucp_info, rucp_top, rucp_doctor, rucp_trace" cargo test --profile tools --locked -p rucp-tools
 # Every parser of bytes from other processes, for some seconds each; hours: scripts/fuzz 7200.
 if [ -n "$(find "$(rustc --print sysroot)" -name "librustc-*_rt.asan.a")" ]; then
     start_step 1200 "fuzzing" env FUZZ_SEED=1 scripts/fuzz 10

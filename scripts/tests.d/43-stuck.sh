@@ -7,3 +7,8 @@ step 300 "rucp_top --stuck: staged hangs" env "RUCP_LIB=$top/build/prefix/lib" "
 # 256 processes and more: c_tests/silence/run 256.
 step 200 "silence: correct jobs, and one line for each failure" scripts/leaves-nothing env \
     "RUCP_LIB=$top/build/prefix/lib" "UCX_WHEEL=$top/build/ucx-1.22" c_tests/silence/run
+# A case alone: c_tests/trace/run CASE.
+step 60 "trace: timelines of jobs, killed and forked processes, full disks" env "RUCP_LIB=$top/build/prefix/lib" \
+    "UCX_WHEEL=$top/build/ucx-1.22" bash -c '
+    cargo build --profile tools --locked --quiet -p rucp-tools &&
+        RUCP_TRACE=${CARGO_TARGET_DIR:-$PWD/target}/tools/rucp_trace scripts/leaves-nothing c_tests/trace/run'

@@ -118,18 +118,24 @@ pub unsafe extern "C" fn ucp_mem_map(
             return UCS_ERR_NO_RESOURCE;
         }
         if let Some(began) = began {
-            let args = [
-                ("address", ArgValue::Hex(memory.addr as u64)),
-                ("bytes", memory.len.into()),
-                ("flags", ArgValue::Hex(request.flags.into())),
-            ];
-            trace::slice("memory", "mem_map", began, &args);
+            record_map(&memory, request.flags, began);
         }
         let raw = Box::into_raw(Box::new(memory));
         ctx.handles.lock().insert(raw as usize);
         memh_p.write(raw.cast());
     }
     UCS_OK
+}
+
+/// Records a registration or allocation, which began at `began`, in the timeline.
+#[cold]
+fn record_map(memory: &MemHandle, flags: c_uint, began: u64) {
+    let args = [
+        ("address", ArgValue::Hex(memory.addr)),
+        ("bytes", memory.len.into()),
+        ("flags", ArgValue::Hex(flags.into())),
+    ];
+    trace::slice("memory", "mem_map", began, &args);
 }
 
 /// Whose memory the caller registers.

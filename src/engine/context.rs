@@ -65,6 +65,9 @@ pub struct ContextParams {
 /// none of the highest bits.
 pub const ASK_DRIVER: u32 = 1 << 31;
 
+/// The timeline of the worker is recorded: a bit that it adds to the flags of operations.
+pub const RECORDED: u32 = 1 << 30;
+
 /// How memory of one type is accessed.
 #[derive(Clone, Copy)]
 pub enum MemoryAccess<'a> {

@@ -93,7 +93,7 @@ impl ProgressTrace {
         let lasted = self.ended - self.began;
         if lasted >= LONG_CALL_NS {
             let at = (self.began, lasted, self.thread);
-            trace::slice_of("progress", "long progress", at, &[name.clone()]);
+            trace::slice_of("progress", "long progress", at, std::slice::from_ref(&name));
         }
         let outstanding = self.lengths.requests > 0 || self.lengths.pending > 0;
         if now - self.ended >= LONG_GAP_NS && outstanding {

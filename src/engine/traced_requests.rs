@@ -62,7 +62,8 @@ impl TracedRequest {
 
 impl TracedRequests {
     /// Records the completion of a request, whose callback is set, as the end of an operation that begins at `began`.
-    /// Its begin is recorded by [`confirm`](Self::confirm), with the number that this function returns. `ended`: [`complete_traced`](super::completion::complete_traced).
+    /// Its begin is recorded by [`confirm`](Self::confirm), with the number that this function returns. `ended`:
+    /// [`complete_traced`](super::completion::complete_traced).
     ///
     /// # Safety
     /// The caller owns the request, which no other thread finds yet.
@@ -93,7 +94,10 @@ impl TracedRequests {
 
     /// Records the begin of a request's operation, with arguments, if it is not complete. `then` gets the request,
     /// which does not complete meanwhile.
-    pub fn confirm(
+    ///
+    /// # Safety
+    /// [`add`](Self::add) got the request, and returned this number.
+    pub unsafe fn confirm(
         &self,
         req: *mut Request,
         id: u64,
@@ -105,7 +109,8 @@ impl TracedRequests {
             && traced.id == id
         {
             traced.record_begin(args);
-            // SAFETY: the request completes by `complete_traced`, which removes it from the table first.
+            // SAFETY: by the number it is the caller's request. It completes by `complete_traced`, which removes it
+            // from the table first.
             then(unsafe { &*req });
         }
     }

@@ -11,7 +11,7 @@ mod rx;
 
 use super::am::{AmDescs, AmHandler};
 use super::cm::CmState;
-use super::context::Context;
+use super::context::{Context, RECORDED};
 use super::cq::Cqs;
 use super::device_copies::RunningCopy;
 use super::endpoint::EndpointRef;
@@ -295,7 +295,7 @@ impl Worker {
         let by_message = matches!(feature, UCP_FEATURE_TAG | UCP_FEATURE_AM);
         let eager = !by_message || policy.rndv_thresh.min(policy.rndv_thresh_inter) > TINY;
         let alone = !self.mt || !by_message;
-        alone && eager && self.extra_op_flags() == 0 && self.ctx.has(feature)
+        alone && eager && self.extra_op_flags() & !RECORDED == 0 && self.ctx.has(feature)
     }
 
     /// What this worker writes into a peer's inbox as the owner of a ring.

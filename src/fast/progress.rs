@@ -182,8 +182,8 @@ unsafe fn progress_device_rings(worker: &Worker) -> u32 {
         || !rx.tl.shm.is_empty()
     {
         // A child that was forked in a callback gets here when the callback has returned.
-        if flags.is_aside() && !may_progress(worker) {
-            return 0;
+        if flags.is_aside() {
+            return progress_aside(worker);
         }
         if flags.only(TlRx::<PeerRef>::MESSAGES) {
             // SAFETY: the caller's promise.
@@ -301,18 +301,26 @@ fn called(worker: &Worker) -> WorkerSink<'_, Called<false>> {
     WorkerSink::new(worker, Called)
 }
 
-/// Whether a worker that is inherited or recorded may progress: the latter records this call.
+/// Progress of a worker in single-thread mode that is inherited or recorded.
+#[cold]
+#[inline(never)]
+fn progress_aside(worker: &Worker) -> u32 {
+    if may_progress(worker) {
+        return move_on::<false>(worker);
+    }
+    worker.rx.hold(true);
+    0
+}
+
+/// Whether a worker that is inherited or recorded may progress: of the latter the call is recorded.
 #[cold]
 #[inline(never)]
 fn may_progress(worker: &Worker) -> bool {
-    if worker.progress_flags.is_inherited() {
-        if !worker.mt {
-            worker.rx.hold(true);
-        }
-        return false;
+    let is_inherited = worker.progress_flags.is_inherited();
+    if !is_inherited {
+        traced_progress::begin(worker);
     }
-    traced_progress::begin(worker);
-    true
+    !is_inherited
 }
 
 #[inline(never)]

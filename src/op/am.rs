@@ -3,7 +3,6 @@
 mod fragments;
 
 use super::param::{self, Param, status_ptr};
-use super::traced_rndv;
 use crate::ctypes::*;
 use crate::engine::am::{AmDesc, AmFunction, AmHandler, AmPayload};
 use crate::engine::completion;
@@ -18,7 +17,7 @@ use crate::engine::worker::{MAX_AM_HEADER, Worker};
 use crate::proto::rndv;
 use crate::proto::select::message::{self as select, Eager, Hint, Protocol};
 use crate::proto::{cm, endpoints, tx};
-use crate::sys::{log, trace};
+use crate::sys::log;
 use crate::wire::header::{AmImm, Kind};
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -90,15 +89,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
                 r.payload = TxPayload::Fragments;
                 tx::set_message(r, Kind::AmFragment, 0, imm, &[]);
             }
-            Protocol::Rendezvous => {
-                rndv::prepare(worker, req, Kind::AmRts, imm);
-                if trace::is_on() {
-                    if flags & UCP_AM_SEND_FLAG_COPY_HEADER as u32 != 0 {
-                        r.copy_tail();
-                    }
-                    return traced_rndv::start(worker, req, p, m.id.into());
-                }
-            }
+            Protocol::Rendezvous => rndv::prepare(worker, req, Kind::AmRts, imm),
         }
         if flags & UCP_AM_SEND_FLAG_COPY_HEADER as u32 != 0 {
             r.copy_tail();

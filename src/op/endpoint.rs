@@ -99,17 +99,23 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         cm::close_idle(worker, e, notified, force);
     }
     if let Some(began) = began {
-        let args = [
-            ("worker", ArgValue::Hex(worker.uid)),
-            ("endpoint", ArgValue::Hex(ep.addr() as u64)),
-            ("peer", ArgValue::Hex(peer.uid)),
-            ("mode", if force { "force" } else { "flush" }.into()),
-        ];
-        trace::slice("endpoint", "endpoint close", began, &args);
+        record_close(e, force, began);
     }
     // SAFETY: an endpoint of the worker, which is in no list any more.
     retire(worker, unsafe { EndpointRef::new(e) });
     answer
+}
+
+/// Records the call that closes an endpoint, which began at `began`, in the timeline.
+#[cold]
+fn record_close(e: &Endpoint, force: bool, began: u64) {
+    let args = [
+        ("worker", ArgValue::Hex(e.worker.get().uid)),
+        ("endpoint", ArgValue::Hex((&raw const *e).addr() as u64)),
+        ("peer", ArgValue::Hex(e.peer().uid)),
+        ("mode", if force { "force" } else { "flush" }.into()),
+    ];
+    trace::slice("endpoint", "endpoint close", began, &args);
 }
 
 /// Starts a flushing close of a client's or server's endpoint. It completes when the peer has acknowledged it.

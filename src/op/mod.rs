@@ -30,6 +30,6 @@ pub mod tag;
 pub mod tick;
 mod traced_flush;
 pub mod traced_progress;
-mod traced_rndv;
+mod traced_send;
 pub mod wakeup;
 pub mod worker_destroy;

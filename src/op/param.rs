@@ -1,8 +1,9 @@
 //! Parameters of an operation as the caller gave them, and the ways in which an operation returns.
 
+use super::traced_send;
 use crate::ctypes::*;
 use crate::engine::completion;
-use crate::engine::context::ASK_DRIVER;
+use crate::engine::context::{ASK_DRIVER, RECORDED};
 use crate::engine::endpoint::{Endpoint, EpFlags};
 use crate::engine::peer::Peer;
 use crate::engine::request::{Callback, Request};
@@ -237,6 +238,23 @@ pub fn why_failed(e: &Endpoint, peer: &Peer) -> ucs_status_t {
     }
 }
 
+/// With NO_IMM_CMPL a message that can be sent now is complete when the call returns, as on UCX.
+const AT_ONCE: u32 = UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL as u32 | UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32;
+
+/// Posts a request, at once or when its user waits for it, as the parameters say.
+///
+/// # Safety
+/// The requirements of [`tx::post`].
+pub unsafe fn post_as_requested(req: *mut Request, p: &Param) -> PostResult {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match p.mask & AT_ONCE {
+            0 => tx::post_deferrable(req),
+            _ => tx::post(req),
+        }
+    }
+}
+
 /// Posts a request that is complete in all fields but `notify`. Returns the operation's return value.
 ///
 /// # Safety
@@ -248,11 +266,10 @@ pub unsafe fn start(req: *mut Request, p: &Param) -> ucs_status_ptr_t {
         let r = &mut *req;
         (r.notify, r.user_data) = (p.notify_send(), p.user_data());
         let (answered, peer) = (r.is_answered(), r.peer());
-        // With NO_IMM_CMPL a message that can be sent now is complete when the call returns, as on UCX.
-        let at_once = UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL as u32 | UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32;
-        let posted = match p.mask & at_once {
+        let posted = match p.mask & (AT_ONCE | RECORDED) {
             0 => tx::post_deferrable(req),
-            _ => tx::post(req),
+            flags if flags & RECORDED == 0 => tx::post(req),
+            _ => traced_send::post(req, p),
         };
         let is_forced = p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL);
         match posted {

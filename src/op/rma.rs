@@ -1,6 +1,7 @@
 //! RMA: by loads and stores, by CMA, by an HCA or TNI, or by messages that the peer executes.
 
 use super::param::{self, Param, status_ptr};
+use super::traced_send::{self, LONG_RMA};
 use super::{rkey_device, short};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
@@ -15,7 +16,7 @@ use crate::proto::select::rma::{self as select, RmaPath};
 use crate::proto::tx::{rma, rma_sw, zcopy};
 use crate::proto::{answers, flush};
 use crate::sys::cma::CmaDirection;
-use crate::sys::{clock, log};
+use crate::sys::{clock, log, trace};
 use crate::tl::rma::RmaDevice;
 use crate::tl::{CmaFault, CmaRemote, LaneSender, TlZcopy, Token};
 use std::ffi::c_void;
@@ -85,12 +86,16 @@ impl RmaOp<'_> {
         addr: u64,
     ) -> Result<(), ucs_status_t> {
         let (remote, len) = (CmaRemote::Piece(addr), self.data.len());
+        let recorded = (trace::is_on() && len >= LONG_RMA).then(trace::now);
         let account = &self.peer.short_rma;
         let began = account
             .is_timed(self.short(direction))
             .then(clock::monotonic_ns);
         // SAFETY: local and remote memory are the user's, valid during the call.
         let copied = unsafe { self.peer.cma().copy(direction, &self.data, remote, 0, len) };
+        if let Some(began) = recorded {
+            traced_send::record_copy(direction, len, self.peer.uid, began);
+        }
         if let Some(began) = began {
             account.note_copy(self.short(direction), clock::monotonic_ns() - began);
         }

@@ -3,7 +3,6 @@
 mod fragments;
 
 use super::param::{self, Param, status_ptr};
-use super::traced_rndv;
 use crate::ctypes::*;
 use crate::engine::completion;
 use crate::engine::datatype::Data;
@@ -17,7 +16,7 @@ use crate::engine::worker::Worker;
 use crate::proto::rndv;
 use crate::proto::select::message::{self as select, Eager, Hint, Protocol};
 use crate::proto::tx;
-use crate::sys::{copy, trace};
+use crate::sys::copy;
 use crate::wire::header::{Kind, SyncHdr, UNNAMED};
 use std::ffi::c_void;
 
@@ -65,10 +64,7 @@ pub unsafe fn send(
             }
             // A synchronous send completes with the match in rendezvous, too.
             Protocol::Eager(Eager::Fragments) | Protocol::Rendezvous => {
-                rndv::prepare(worker, req, Kind::TagRts, tag);
-                if trace::is_on() {
-                    return traced_rndv::start(worker, req, p, tag);
-                }
+                rndv::prepare(worker, req, Kind::TagRts, tag)
             }
             Protocol::Eager(Eager::Short | Eager::Bcopy | Eager::Zcopy) if sync => {
                 r.sent = TxState::AwaitReply;

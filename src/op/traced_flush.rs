@@ -97,7 +97,8 @@ unsafe fn finish(
             param::finish(req, p, status)
         },
         None => {
-            worker.traced.confirm(req, id, args, |_| ());
+            // SAFETY: `add` got the request, and returned the number.
+            unsafe { worker.traced.confirm(req, id, args, |_| ()) };
             Request::handle(req)
         }
     }

@@ -1,4 +1,5 @@
-//! Progress of a worker whose timeline is recorded: see [`ProgressTrace`](crate::engine::progress_trace::ProgressTrace).
+//! Progress of a worker whose timeline is recorded, in its
+//! [`ProgressTrace`](crate::engine::progress_trace::ProgressTrace).
 
 use crate::engine::progress_trace::QueueLengths;
 use crate::engine::worker::{Rx, Worker};

@@ -179,7 +179,7 @@ pub static PROCESS_START: Section = Section {
                 "TRACE_FILE",
                 Text,
                 "",
-                "Where a timeline of protocol events goes, as JSON for ui.perfetto.dev: a path with the placeholders of \
+                "Where a timeline of protocol events goes, for ui.perfetto.dev: a path with the placeholders of \
                  LOG_FILE; empty for none.",
             ),
             row(

@@ -3,7 +3,7 @@
 use super::{PeerLists, Rx, Worker, WorkerParams, inherited};
 use crate::ctypes::*;
 use crate::engine::am::AmDescs;
-use crate::engine::context::Context;
+use crate::engine::context::{Context, RECORDED};
 use crate::engine::cq::Cqs;
 use crate::engine::endpoint::{EPS_PER_CHUNK, Endpoint};
 use crate::engine::err_handlers::ErrHandlers;
@@ -22,6 +22,7 @@ use crate::sys::fork::{self, Origin};
 use crate::sys::host;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
+use crate::sys::trace;
 use crate::tl::{IfaceParams, TlRx, TlWorker};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -117,12 +118,13 @@ fn assemble(
 ) -> Worker {
     let mt = params.is_multi_threaded();
     let extra_op_flags = ctx.policy.extra_op_flags;
+    let recorded = if trace::is_on() { RECORDED } else { 0 };
     Worker {
         ctx,
         mt,
         uid,
         tl,
-        extra_op_flags: AtomicU32::new(extra_op_flags),
+        extra_op_flags: AtomicU32::new(extra_op_flags | recorded),
         fast_path_recv: Cell::new(!mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG)),
         receive_limit: Cell::new(0),
         origin: Origin::here(),

@@ -169,7 +169,8 @@ impl TraceEvent {
     }
 }
 
-fn write_value(value: &ArgValue, out: &mut String) {
+/// Appends a value.
+pub fn write_value(value: &ArgValue, out: &mut String) {
     let _ = match value {
         ArgValue::Number(number) => write!(out, "{number}"),
         ArgValue::Hex(number) => write!(out, r#""{number:#x}""#),
@@ -185,7 +186,7 @@ fn write_value(value: &ArgValue, out: &mut String) {
 }
 
 /// Appends a string of JSON.
-pub fn write_string(text: &str, out: &mut String) {
+fn write_string(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
         match c {
@@ -235,10 +236,12 @@ mod tests {
         let thread = event.thread;
         assert_eq!(
             text(&event),
-            format!(
-                "{{\"ph\":\"X\",\"pid\":7,\"tid\":{thread},\"ts\":1234.005,\"cat\":\"rma\",\"name\":\"put\",\"dur\":2.000,\
-                 \"args\":{{\"bytes\":5,\"tag\":\"0xffffffffffffffff\",\"how\":\"a \\\"b\\\"\\\\\\n\\u0001\"}}}}"
-            )
+            [
+                format!(r#"{{"ph":"X","pid":7,"tid":{thread},"ts":1234.005,"cat":"rma","#).as_str(),
+                r#""name":"put","dur":2.000,"args":{"bytes":5,"tag":"0xffffffffffffffff","#,
+                r#""how":"a \"b\"\\\n\u0001"}}"#,
+            ]
+            .concat()
         );
     }
 

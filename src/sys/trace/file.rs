@@ -1,6 +1,6 @@
 //! The trace file: an array of JSON whose last line is valid at any time, as readers accept it without its end.
 
-use super::event::write_string;
+use super::event::{EventArg, EventPhase, TraceEvent, write_value};
 use crate::sys::descriptor::OwnedDescriptor;
 use crate::sys::log;
 use rustix::fs::{FlockOperation, flock};
@@ -124,55 +124,51 @@ fn head() -> String {
     let program = std::env::current_exe().ok();
     let program = program.as_deref().and_then(|exe| exe.file_name());
     let program = program.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let mut out = String::from("[\n");
     let rank = rank();
     let name = match &rank {
         Some(rank) => format!("rank {rank}: {program}"),
         None => program,
     };
-    metadata(pid, pid, "process_name", &name, &mut out);
+    let mut out = String::from("[\n");
+    metadata((pid, pid), "process_name", ("name", name.into()), &mut out);
     out.push_str(",\n");
-    let labels = format!("{} pid {pid}", log::host());
-    let _ = write!(
-        out,
-        r#"{{"ph":"M","pid":{pid},"tid":{pid},"name":"process_labels","args":{{"labels":"#
-    );
-    write_string(&labels, &mut out);
-    out.push_str("}}");
+    let labels = ("labels", format!("{} pid {pid}", log::host()).into());
+    metadata((pid, pid), "process_labels", labels, &mut out);
     if let Some(order) = rank.as_deref().and_then(|rank| rank.parse::<u32>().ok()) {
-        let _ = write!(
-            out,
-            ",\n{{\"ph\":\"M\",\"pid\":{pid},\"tid\":{pid},\"name\":\"process_sort_index\",\"args\":{{\"sort_index\":{order}}}}}"
-        );
+        out.push_str(",\n");
+        let order = ("sort_index", order.into());
+        metadata((pid, pid), "process_sort_index", order, &mut out);
     }
     // Both clocks, read one after the other: how far this host's events are from those of other hosts.
     let real = clock_gettime(ClockId::Realtime);
     let monotonic = super::now();
     let real = real.tv_sec as i128 * 1_000_000_000 + i128::from(real.tv_nsec);
-    let _ = write!(
-        out,
-        ",\n{{\"ph\":\"i\",\"pid\":{pid},\"tid\":{pid},\"ts\":{}.{:03},\"s\":\"p\",\"cat\":\"trace\",\"name\":\"trace \
-         begins\",\"args\":{{\"host\":",
-        monotonic / 1000,
-        monotonic % 1000
-    );
-    write_string(log::host(), &mut out);
-    let _ = write!(
-        out,
-        ",\"clock\":\"CLOCK_MONOTONIC\",\"realtime_minus_monotonic_ns\":\"{}\",\"version\":\"{}\"}}}}",
-        real - i128::from(monotonic),
-        env!("CARGO_PKG_VERSION")
-    );
+    let args = [
+        ("host", log::host().into()),
+        ("clock", "CLOCK_MONOTONIC".into()),
+        (
+            "realtime_minus_monotonic_ns",
+            (real - i128::from(monotonic)).to_string().into(),
+        ),
+        ("version", env!("CARGO_PKG_VERSION").into()),
+    ];
+    let (category, name) = ("trace", "trace begins");
+    let mut begin = TraceEvent::new(EventPhase::Instant, category, name, monotonic, 0, 0, &args);
+    // The first thread stands for the process.
+    begin.thread = pid as i32;
+    out.push_str(",\n");
+    begin.write(pid, &mut out);
     out
 }
 
-/// Appends the name of a process or thread.
-pub fn metadata(pid: u32, thread: u32, kind: &str, name: &str, out: &mut String) {
+/// Appends what is known of a process and a thread of it.
+pub fn metadata((pid, thread): (u32, u32), kind: &str, (arg, value): EventArg, out: &mut String) {
+    // Writing to a String does not fail.
     let _ = write!(
         out,
-        r#"{{"ph":"M","pid":{pid},"tid":{thread},"name":"{kind}","args":{{"name":"#
+        r#"{{"ph":"M","pid":{pid},"tid":{thread},"name":"{kind}","args":{{"{arg}":"#
     );
-    write_string(name, out);
+    write_value(&value, out);
     out.push_str("}}");
 }
 

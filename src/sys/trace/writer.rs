@@ -225,10 +225,9 @@ impl Output {
             if self.named.insert(event.thread) {
                 text.push_str(",\n");
                 metadata(
-                    pid,
-                    event.thread as u32,
+                    (pid, event.thread as u32),
                     "thread_name",
-                    &thread_name(event.thread),
+                    ("name", thread_name(event.thread).into()),
                     text,
                 );
             }

@@ -30,7 +30,7 @@ enum Command {
 fn main() -> ExitCode {
     let Command::Merge { files } = Arguments::parse().command;
     let mut out = BufWriter::new(io::stdout().lock());
-    let merged = merge::merge(&files, &mut out).and_then(|()| Ok(out.flush()?));
+    let merged = merge::merge(&files, &mut out).and_then(|()| out.flush());
     match merged {
         Ok(()) => ExitCode::SUCCESS,
         // The reader has seen enough.
