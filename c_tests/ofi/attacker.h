@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 enum { HELLO = 1, ACCEPT, RECORD, BYE, BYE_ACK, RESET, PROBE, FLUSH, FLUSHED, CHECK, SENT, KINDS };
-enum { NAME = 128, LONGEST = 60000, FRAME = 16, VERSION = 2 };
+enum { NAME = 128, LONGEST = 60000, FRAME = 16, VERSION = 3 };
 
 typedef struct __attribute__((packed)) {
     uint64_t key;

@@ -101,11 +101,42 @@ static ssize_t post_recv(struct fid_ep *ep, void *buffer, size_t length, void *d
 
 /* --- sends --- */
 
+/* Posts a message that is another one when it arrives. */
+static ssize_t post_damaged(struct fid_ep *ep, const struct post *post)
+{
+    unsigned char copy[MAX_INJECT], *bytes = copy;
+    struct post   damaged = *post;
+    ssize_t       result;
+
+    if (!post->is_inject) {
+        bytes = (unsigned char *)post->buffer; /* the provider's until the completion */
+    } else if (post->length <= sizeof(copy)) {
+        memcpy(copy, post->buffer, post->length);
+        damaged.buffer = copy;
+    } else {
+        return hold_or_post(ep, post);
+    }
+    bytes[rules()->damage_at] ^= (unsigned char)rules()->damage_by;
+    result = hold_or_post(ep, &damaged);
+    if (result != 0) {
+        bytes[rules()->damage_at] ^= (unsigned char)rules()->damage_by;
+    }
+    return result;
+}
+
 static ssize_t post_send(struct fid_ep *ep, const struct post *post)
 {
+    static _Atomic uint64_t sends, injects;
+
     check_length("fi_send", post->length, post->is_inject);
     ssize_t refused = refusal(ep);
-    return refused != 0 ? refused : hold_or_post(ep, post);
+    if (refused != 0 || (post->is_inject && rules_hits(rules()->lose_nth, &injects))) {
+        return refused;
+    }
+    if (post->length > rules()->damage_at && rules_hits(rules()->damage_nth, &sends)) {
+        return post_damaged(ep, post);
+    }
+    return hold_or_post(ep, post);
 }
 
 static ssize_t send_buffer(struct fid_ep *ep, const void *buffer, size_t length, void *desc, fi_addr_t to,

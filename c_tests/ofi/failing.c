@@ -44,12 +44,10 @@ static void exchange(int from, size_t size)
     WANT_TRUE(!a->failed || is_connection_lost(a));
 }
 
-static void errors(int nth, int code)
+static void under(const char *rules)
 {
     static const size_t sizes[] = {8, 4000, 20000, 120000};
-    char                rules[64];
 
-    snprintf(rules, sizeof(rules), "error_nth=%d,error_code=%d", nth, code);
     begin(rules, UCP_FEATURE_TAG);
     for (int round = 0; round < ROUNDS && !check_failed(); round++) {
         exchange(round % 2, sizes[round / 2 % 4]);
@@ -59,6 +57,46 @@ static void errors(int nth, int code)
     }
     WANT_TRUE(delivered > 0 && ends[0].failures + ends[1].failures > 0);
     end();
+}
+
+static void errors(int nth, int code)
+{
+    char rules[64];
+
+    snprintf(rules, sizeof(rules), "error_nth=%d,error_code=%d", nth, code);
+    under(rules);
+}
+
+/* Messages arrive that are not those that were sent, and no error is reported: whose they were is not known. */
+static void damaged_keys(void)
+{
+    under("damage_nth=23,damage_at=0");
+}
+
+static void damaged_connections(void)
+{
+    under("damage_nth=23,damage_at=8");
+}
+
+static void damaged_numbers(void)
+{
+    under("damage_nth=23,damage_at=12,damage_by=2");
+}
+
+static void damaged_kinds(void)
+{
+    under("damage_nth=23,damage_at=16");
+}
+
+/* A record (3) becomes a probe (7). */
+static void other_kinds(void)
+{
+    under("damage_nth=23,damage_at=16,damage_by=4");
+}
+
+static void lost_messages(void)
+{
+    under("lose_nth=13");
 }
 
 static void ended_operations(void)
@@ -160,6 +198,12 @@ static const case_t cases[] = {
     {"failing: late peers", late_peers},
     {"failing: overrun queues", overrun_queues},
     {"failing: all operations", all_operations},
+    {"failing: damaged keys", damaged_keys},
+    {"failing: damaged connections", damaged_connections},
+    {"failing: damaged numbers", damaged_numbers},
+    {"failing: damaged kinds", damaged_kinds},
+    {"failing: other kinds", other_kinds},
+    {"failing: lost messages", lost_messages},
     {"failing: a dead provider", dead},
     {"failing: registrations", registrations},
     {"failing: no registration", no_registration},

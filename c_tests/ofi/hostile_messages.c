@@ -201,8 +201,9 @@ static void ended(void)
         send_packet(&to, ACCEPT, 0, 12);
         send_packet(&to, ACCEPT, 0, 3);
         send_packet(&to, PROBE, 0, 50);
-        send_packet(&to, SENT, 1000, 0);
-        send_packet(&to, CHECK, 0, 0);
+        send_packet(&to, SENT, 1000, 12);
+        send_packet(&to, CHECK, 0, 7);
+        send_packet(&to, CHECK, 0, 8);
         WANT_TRUE(arrives(&self, SENT));
         send_packet(&to, ends[round % 2], 0, 0);
         WANT_TRUE(arrives(&self, BYE_ACK));

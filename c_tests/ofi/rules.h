@@ -16,7 +16,8 @@ struct rules {
     /* What it asks for. */
     uint64_t mr_local, mr_prov_key, mr_endpoint, address8;
     /* What it does now and then: each n-th time; 0: never. */
-    uint64_t eagain_nth, reorder_nth, error_nth, reg_fail_nth;
+    uint64_t eagain_nth, reorder_nth, error_nth, reg_fail_nth, damage_nth, lose_nth;
+    uint64_t damage_at, damage_by; /* the byte of a message that is damaged, and the bits that change */
     uint64_t error_code; /* an errno of libfabric */
     uint64_t dies_after; /* completions of the first queue */
 };

@@ -1,6 +1,7 @@
 //! A connection of an interface with a peer.
 
 use super::hello::{HelloAge, PendingHello};
+use super::loss_check::LossCheck;
 use super::packet::Grant;
 use super::reorder::OfiReorder;
 use super::sender::OfiSender;
@@ -36,19 +37,10 @@ pub struct OfiConn<P> {
     pub has_ended: bool,
     /// The request to connect, until the peer has answered.
     pub request: Option<Box<PendingHello>>,
-    pub loss: LossCheck,
-}
-
-/// What a connection waits for behind a loss.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LossCheck {
-    /// Nothing: no packet of it is known to be lost.
-    #[default]
-    None,
-    /// The peer's answer. It was asked so often, and is to be asked again at `next`.
-    Answer { asked: u32, next: u64 },
-    /// All packets before `number`, until `end`.
-    Packets { number: u32, end: u64 },
+    /// The check whether packets were lost, if one may have been.
+    pub loss: Option<Box<LossCheck>>,
+    /// How many packets the interface had dropped when the last check began that has found none lost.
+    pub checked: u64,
 }
 
 impl<P> OfiConn<P> {

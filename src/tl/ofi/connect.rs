@@ -6,6 +6,7 @@
 use super::address::{OfiLocator, OfiTarget};
 use super::conn::OfiConn;
 use super::hello::{HelloAge, PendingHello};
+use super::loss;
 use super::packet::{self, Grant, PacketHdr, RESET, bare};
 use super::tx_link::OfiTxLink;
 use super::worker::{OfiWorker, lane_up};
@@ -111,6 +112,7 @@ pub fn last_words<P>(conn: &OfiConn<P>) -> Option<(Arc<OfiTxLink>, Vec<u8>)> {
 /// Handles the hello of a peer.
 pub fn on_hello<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, body: &[u8]) {
     let Some((hello, from)) = packet::parse_hello(body, worker.uid, &worker.own) else {
+        loss::on_dropped(worker);
         return log::diag!("a packet by libfabric is dropped: its hello is not for this worker");
     };
     let uid = hello.from;

@@ -126,12 +126,12 @@ fn arm<S: Sink>(iface: &mut OfiWorker<S::Peer>, sink: S, is_several: bool) -> bo
         return false;
     }
     // Nothing reports that there is room again, or, without a descriptor, that a packet has arrived.
-    let waits = !iface.control.is_empty() || iface.has_losses;
+    let waits = !iface.control.is_empty();
     let tries = iface.fd.is_none() || waits || iface.iface.is_blocked();
     let watches = |peer| sink.watches_death(peer);
     let after = if tries {
         Some(TRY_MS)
-    } else if is_several && iface.awaits_answer() {
+    } else if iface.has_losses || is_several && iface.awaits_answer() {
         Some(OfiInterfaces::<S::Peer>::LOOK_MS)
     } else {
         let probes = iface.keepalive_ms != u64::MAX && iface.peers().any(watches);

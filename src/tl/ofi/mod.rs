@@ -9,8 +9,8 @@
 //!
 //! `interfaces` are those of a worker, each for one device, as `interface` has progress call them: they choose the
 //! interface that connects to a peer. `worker` is one of them, with its connections, each with the order of its
-//! packets (`reorder`): `connect` makes them, `receive` handles completions, `loss` lost packets, `upkeep` what is
-//! due, `close` ends them.
+//! packets (`reorder`): `connect` makes them, `receive` handles completions, `loss` lost packets
+//! (`loss_check`), `upkeep` what is due, `close` ends them.
 //!
 //! Memory of peers: `endpoint_mr` and `endpoint_rma` are libfabric's functions, `object` what they open; `mr`
 //! registers user memory, `region` that of `ucp_mem_map`, in the domain of each endpoint in the `registry`; `rkey` is
@@ -59,6 +59,7 @@ pub mod interfaces;
 mod iov;
 mod lane;
 mod loss;
+mod loss_check;
 pub mod mr;
 mod multi_recv;
 mod network;

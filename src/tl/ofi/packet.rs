@@ -27,9 +27,9 @@ pub const PROBE: u32 = 7;
 pub const FLUSH: u32 = 8;
 /// The answer to it, with its number.
 pub const FLUSHED: u32 = 9;
-/// Asks for a [`SENT`]: packets were lost, and it is unknown whose.
+/// Asks for a [`SENT`], by a [`Check`]: packets were lost, or may have been.
 pub const CHECK: u32 = 10;
-/// How many numbered packets the sender has sent: its number is that of the next one.
+/// How many numbered packets the sender has sent: its number is that of the next one. A [`Sent`].
 pub const SENT: u32 = 11;
 
 packed! {
@@ -39,7 +39,7 @@ packed! {
         /// Number of the receiver's connection.
         conn: u32,
         /// Number of the packet, if it is a [`RECORD`] or [`BYE`]: these are handled in order. Of a [`FLUSH`] and
-        /// [`FLUSHED`] that of the writes.
+        /// [`FLUSHED`] that of the writes, of a [`PROBE`] and a [`SENT`] that of the next packet.
         seq: u32,
         kind: u32,
     } valid when |hdr| (HELLO..=SENT).contains(&hdr.kind)
@@ -64,7 +64,7 @@ pub const MAX_SHORT_PACKET: usize = 512;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"rucpofi\0");
 /// Incremented when the format of packets changes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 packed! {
     /// The sender of a connection, and which worker it expects.
@@ -88,6 +88,47 @@ packed! {
         /// Number and key of the sender's connection, granted to the receiver.
         conn: u32,
         key: u64,
+    }
+}
+
+packed! {
+    /// The question how many packets the receiver has sent.
+    Check, 8 {
+        /// Number of the question, which the answer has, too.
+        question: u64,
+    }
+}
+
+packed! {
+    /// The answer to a [`Check`].
+    Sent, 12 {
+        question: u64,
+        /// 1: the provider has reported that all of the packets have left the sender. 0: not of all.
+        has_left: u32,
+    } valid when |sent| sent.has_left <= 1
+}
+
+impl Check {
+    /// The packet for the connection `to`.
+    pub fn packet(self, to: Grant) -> Vec<u8> {
+        [&to.header(CHECK, 0)[..], &self.encode()].concat()
+    }
+}
+
+impl Sent {
+    /// The packet for the connection `to`: the sender has sent the packets before `number`, and all of them have left
+    /// (`has_left`), or not.
+    pub fn packet(to: Grant, number: u32, check: Check, has_left: bool) -> Vec<u8> {
+        let sent = Sent {
+            question: check.question,
+            has_left: has_left.into(),
+        };
+        [&to.header(SENT, number)[..], &sent.encode()].concat()
+    }
+
+    /// Whether all of the packets have left the sender.
+    pub fn has_left(&self) -> bool {
+        self.has_left != 0
     }
 }
 

@@ -81,6 +81,7 @@ fn poll_and_end<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
             }
             // Everything that has arrived was handled.
             Completed::Nothing => {
+                worker.was_empty = true;
                 count += end_broken(worker, sink);
                 return count + rma_completion::end_failed(worker, sink);
             }
@@ -184,6 +185,7 @@ fn take<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, entry: &fi_cq_data_en
 fn on_packet<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, packet: &[u8]) -> u32 {
     let Some(hdr) = PacketHdr::decode(packet) else {
         log::diag!("a packet by libfabric is dropped: it has no header");
+        loss::on_dropped(worker);
         return 0;
     };
     let body = &packet[PacketHdr::SIZE..];
@@ -193,7 +195,12 @@ fn on_packet<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, packet: &[u8]) -
     }
     let own = hdr.grant();
     let Some(conn) = worker.granted(own) else {
-        log::trace!("a packet by libfabric is dropped: it is of a former connection");
+        if worker.was_granted(own) {
+            log::trace!("a packet by libfabric is dropped: it is of a former connection");
+        } else {
+            log::diag!("a packet by libfabric is dropped: it is of no connection");
+            loss::on_dropped(worker);
+        }
         return 0;
     };
     match hdr.kind {
@@ -207,8 +214,14 @@ fn on_packet<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, packet: &[u8]) -
             }
         }
         RESET => on_end(worker, sink, own),
-        PROBE => return 0,
-        CHECK | SENT => loss::on_packet(worker, own, &hdr),
+        PROBE => {
+            if !conn.order.has_all_before(hdr.seq) {
+                loss::on_gap(worker, own, hdr.seq);
+            }
+            return 0;
+        }
+        CHECK => loss::on_check(worker, sink, own, body),
+        SENT => loss::on_sent(worker, own, &hdr, body),
         _ => return in_order(worker, sink, own, &hdr, packet),
     }
     1
@@ -226,7 +239,14 @@ fn in_order<S: Sink>(
         return 0;
     };
     match conn.order.arrive(hdr.seq, packet) {
-        SeqArrival::Later => return 1,
+        SeqArrival::Early => {
+            loss::on_gap(worker, own, hdr.seq);
+            return 1;
+        }
+        SeqArrival::Repeated => {
+            loss::on_repeated(worker, own);
+            return 1;
+        }
         SeqArrival::TooFar => {
             malformed(conn, sink);
             return 1;
@@ -343,7 +363,7 @@ fn on_failed_receive<P: Copy + Eq>(worker: &mut OfiWorker<P>, failed: &FailedOp)
     }
     // No worker sends a message that is longer than any packet.
     if !matches!(u32::try_from(*error), Ok(FI_ETRUNC | FI_EMSGSIZE)) {
-        loss::suspect(worker);
+        loss::on_failed_receive(worker);
     }
     true
 }

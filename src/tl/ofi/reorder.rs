@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Packets that are kept ahead of a missing one; a peer that sends more of them fails.
 const MAX_EARLY: u32 = 4096;
@@ -20,8 +21,10 @@ pub struct OfiReorder {
 pub enum SeqArrival {
     /// It is the next one: handle it, and then those that [`OfiReorder::pop`] returns.
     Now,
-    /// It is kept until those before it have arrived, or has arrived before.
-    Later,
+    /// It is kept until those before it have arrived.
+    Early,
+    /// One with this number has arrived before: it is dropped.
+    Repeated,
     /// The peer is too far ahead: no provider loses so many packets.
     TooFar,
 }
@@ -36,10 +39,13 @@ impl OfiReorder {
                 SeqArrival::Now
             }
             1..=MAX_EARLY => {
-                self.early.entry(number).or_insert_with(|| packet.into());
-                SeqArrival::Later
+                if let Entry::Vacant(entry) = self.early.entry(number) {
+                    entry.insert(packet.into());
+                    return SeqArrival::Early;
+                }
+                SeqArrival::Repeated
             }
-            _ if ahead > u32::MAX / 2 => SeqArrival::Later,
+            _ if ahead > u32::MAX / 2 => SeqArrival::Repeated,
             _ => SeqArrival::TooFar,
         }
     }
@@ -77,15 +83,15 @@ mod tests {
             next: u32::MAX,
             ..OfiReorder::default()
         };
-        assert_eq!(order.arrive(1, b"1"), SeqArrival::Later);
-        assert_eq!(order.arrive(0, b"0"), SeqArrival::Later);
-        assert_eq!(order.arrive(0, b"x"), SeqArrival::Later);
+        assert_eq!(order.arrive(1, b"1"), SeqArrival::Early);
+        assert_eq!(order.arrive(0, b"0"), SeqArrival::Early);
+        assert_eq!(order.arrive(0, b"x"), SeqArrival::Repeated);
         assert!(order.pop().is_none());
         assert_eq!(order.arrive(u32::MAX, b"m"), SeqArrival::Now);
         assert_eq!(order.pop().as_deref(), Some(&b"0"[..]));
         assert_eq!(order.pop().as_deref(), Some(&b"1"[..]));
         assert!(order.pop().is_none());
-        assert_eq!(order.arrive(0, b"again"), SeqArrival::Later);
+        assert_eq!(order.arrive(0, b"again"), SeqArrival::Repeated);
         assert_eq!(order.arrive(2 + MAX_EARLY + 1, b""), SeqArrival::TooFar);
         assert_eq!(order.arrive(2, b"2"), SeqArrival::Now);
         assert!(order.pop().is_none(), "what was refused is not kept");

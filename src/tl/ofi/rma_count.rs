@@ -49,6 +49,12 @@ impl RmaCount {
         (self.has_unanswered() && !is_asked).then_some(writes)
     }
 
+    /// The number of writes of the last flush that was sent, if the peer has not answered it.
+    pub fn asked(&self) -> Option<u32> {
+        let asked = self.asked.load(Ordering::Relaxed);
+        (asked != self.answered.load(Ordering::Relaxed)).then_some(asked)
+    }
+
     /// A flush was sent for so many writes.
     pub fn set_asked(&self, writes: u32) {
         self.asked.store(writes, Ordering::Relaxed);
@@ -74,7 +80,9 @@ mod tests {
         assert!(count.to_flush().is_none());
         count.posted(true);
         assert_eq!((count.outstanding(), count.to_flush()), (2, Some(1)));
+        assert_eq!(count.asked(), None);
         count.set_asked(1);
+        assert_eq!(count.asked(), Some(1));
         assert!(count.to_flush().is_none() && count.has_unanswered());
         count.posted(true);
         count.set_answered(1);
@@ -83,7 +91,7 @@ mod tests {
         assert!(count.has_unanswered(), "no flush was sent");
         count.set_asked(2);
         count.set_answered(2);
-        assert!(!count.has_unanswered());
+        assert!(!count.has_unanswered() && count.asked().is_none());
         (0..3).for_each(|_| count.completed());
         assert_eq!(count.outstanding(), 0);
     }

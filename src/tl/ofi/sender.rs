@@ -48,7 +48,8 @@ impl OfiSender {
     pub fn drain(&mut self) -> bool {
         if self.flush() && self.link.has_unsignaled() {
             // Without room the next call tries again.
-            let _ = self.iface.send(&bare(self.to, PROBE, 0), &self.link);
+            let probe = bare(self.to, PROBE, self.link.sent());
+            let _ = self.iface.send(&probe, &self.link);
         }
         self.drain_rma();
         self.is_drained()

@@ -80,6 +80,12 @@ impl OfiTxLink {
         self.has_unsignaled.load(Ordering::Relaxed)
     }
 
+    /// Whether a completion has reported each packet that has a number. Under the lock of the peer, or without a lane.
+    pub fn has_left(&self) -> bool {
+        let is_blocked = self.is_blocked.load(Ordering::Relaxed);
+        self.outstanding() == 0 && !self.has_unsignaled() && !is_blocked
+    }
+
     /// Sets whether the sender has a packet for which there was no room. Returns whether it had one before.
     pub fn set_blocked(&self, is_blocked: bool) -> bool {
         self.is_blocked.swap(is_blocked, Ordering::Relaxed)

@@ -1,5 +1,6 @@
 //! What is due at a clock tick: failed peers, peers that do not answer, probes.
 
+use super::conn::OfiConn;
 use super::connect::{ask_again, end, reset};
 use super::hello::{FailedConnect, HelloAge};
 use super::loss;
@@ -111,26 +112,29 @@ fn probe<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
         if conn.is_dead() {
             dead.push(conn.link.clone());
         } else if conn.link.outstanding() == 0 {
-            probes.extend(conn.remote.map(|to| (conn.link.clone(), to)));
+            probes.extend(probe_of(conn));
         }
     }
     for link in dead {
         log::diag!("the process of a peer has ended");
         worker.fail_conn(&link, UCS_ERR_CONNECTION_RESET);
     }
-    for (link, to) in probes {
-        send_probe(worker, &link, bare(to, PROBE, 0));
+    for (link, packet) in probes {
+        send_probe(worker, &link, packet);
     }
+}
+
+/// The probe of a connection that is open, and its way. It has the number of packets that were sent.
+fn probe_of<P>(conn: &OfiConn<P>) -> Option<(Arc<OfiTxLink>, Vec<u8>)> {
+    let to = conn.remote.filter(|_| !conn.is_broken)?;
+    Some((conn.link.clone(), bare(to, PROBE, conn.link.sent())))
 }
 
 /// Probes every open connection.
 #[cold]
 pub fn probe_all<P: Copy + Eq>(worker: &mut OfiWorker<P>) {
-    let open = |(_, conn): (usize, &super::conn::OfiConn<P>)| {
-        let to = conn.remote.filter(|_| !conn.is_broken)?;
-        Some((conn.link.clone(), bare(to, PROBE, 0)))
-    };
-    let probes: Vec<_> = worker.conns.iter().filter_map(open).collect();
+    let conns = worker.conns.iter();
+    let probes: Vec<_> = conns.filter_map(|(_, conn)| probe_of(conn)).collect();
     for (link, packet) in probes {
         send_probe(worker, &link, packet);
     }

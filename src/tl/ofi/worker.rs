@@ -1,7 +1,7 @@
 //! An interface of a worker: its endpoint, and its connections.
 
 use super::address::{Liveness, OfiLocator};
-use super::conn::{LossCheck, OfiConn};
+use super::conn::OfiConn;
 use super::context::OfiTuning;
 use super::device::{OfiDevice, OfiScope};
 use super::fabric;
@@ -22,11 +22,14 @@ use crate::tl::iface_params::IfaceParams;
 use crate::tl::sink::Sink;
 use crate::tl::{Lane, Token};
 use slab::Slab;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+
+/// Connections that were removed, and whose keys are known.
+const MAX_FORMER: usize = 256;
 
 /// An interface of a worker. Used by the progress thread only. `P` names a peer.
 pub struct OfiWorker<P> {
@@ -59,6 +62,14 @@ pub struct OfiWorker<P> {
     pub is_busy: bool,
     /// Packets were lost, or may have been: of which connections is looked at.
     pub has_losses: bool,
+    /// Packets of no connection that were dropped, and receives that have failed, in all.
+    pub dropped: u64,
+    /// When dropped packets lead to questions next, coarse milliseconds.
+    pub next_round: u64,
+    /// The completion queue was found empty since it was last asked for that lost packets were looked for.
+    pub was_empty: bool,
+    /// Connections that were removed last: late packets of theirs are dropped.
+    removed: VecDeque<Grant>,
     /// Receives that have failed one after the other.
     pub failed_receives: u32,
     /// The provider works no more: no connection is left, and none is made.
@@ -144,6 +155,10 @@ impl<P: Copy + Eq> OfiWorker<P> {
             failed_ops: Vec::new(),
             is_busy: false,
             has_losses: false,
+            dropped: 0,
+            next_round: now,
+            was_empty: false,
+            removed: VecDeque::new(),
             failed_receives: 0,
             is_dead: false,
             keepalive_ms: params.keepalive_ms,
@@ -188,6 +203,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
     ) -> &mut OfiConn<P> {
         let entry = self.conns.vacant_entry();
         let conn = entry.key() as u32;
+        let dropped = self.dropped;
         self.by_uid.insert(uid, conn);
         entry.insert(OfiConn {
             peer: Some(peer),
@@ -203,7 +219,8 @@ impl<P: Copy + Eq> OfiWorker<P> {
             is_broken: false,
             has_ended: false,
             request: None,
-            loss: LossCheck::None,
+            loss: None,
+            checked: dropped,
         })
     }
 
@@ -212,6 +229,11 @@ impl<P: Copy + Eq> OfiWorker<P> {
     pub fn granted(&mut self, grant: Grant) -> Option<&mut OfiConn<P>> {
         let conn = self.conns.get_mut(grant.conn as usize)?;
         (conn.key == grant.key).then_some(conn)
+    }
+
+    /// Whether a connection that was removed was granted so.
+    pub fn was_granted(&self, grant: Grant) -> bool {
+        self.removed.contains(&grant)
     }
 
     /// The connection of a send.
@@ -257,7 +279,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
     /// Whether progress has to do more than to read completions.
     pub fn has_work(&self) -> bool {
         let has_ends = !self.broken.is_empty() || !self.failed_ops.is_empty();
-        !self.control.is_empty() || has_ends || self.is_dead
+        !self.control.is_empty() || has_ends || self.has_losses || self.is_dead
     }
 
     /// Sends the packets of the transport's own that wait for room.
@@ -313,6 +335,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
             by_uid,
             iface,
             control,
+            removed,
             ..
         } = self;
         conns.retain(|number, conn| {
@@ -328,6 +351,10 @@ impl<P: Copy + Eq> OfiWorker<P> {
                 return true;
             }
             iface.remove(&conn.name);
+            if removed.len() == MAX_FORMER {
+                removed.pop_front();
+            }
+            removed.push_back(conn.grant());
             if by_uid.get(&conn.uid) == Some(&(number as u32)) {
                 by_uid.remove(&conn.uid);
             }
