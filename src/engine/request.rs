@@ -17,7 +17,7 @@ use crate::sys::cuda::MemoryKind;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
 use crate::tl::Token;
-use crate::tl::rma::MrKey;
+use crate::tl::rma::MrKeys;
 use crate::wire::device_handle::DeviceHandle;
 use crate::wire::rts_keys::RailStadds;
 use std::ffi::c_void;
@@ -114,14 +114,14 @@ pub struct Request {
 }
 
 /// State of rare operations, which a request owns. Each replaces the one before: a receive has the `Rails`, the
-/// `MrKey` or the `DeviceHandle` of its RTS until its device begins, and a `Transfer` from then on.
+/// `MrKeys` or the `DeviceHandle` of its RTS until its device begins, and a `Transfer` from then on.
 pub enum Extra {
     /// The sender's list of pieces.
     Pieces(Box<[IoSpan]>),
     /// STADDs of a message at the sender's rails.
     Rails(RailStadds),
-    /// The key by which a message is read.
-    MrKey(MrKey),
+    /// The keys by which a message is read.
+    MrKeys(MrKeys),
     /// The handle of the allocation that contains a message.
     DeviceHandle(DeviceHandle),
     /// A transfer by a device.
@@ -171,10 +171,10 @@ impl Request {
         }
     }
 
-    /// The key by which the message is read, if there is one.
-    pub fn mr_key(&self) -> Option<MrKey> {
+    /// The keys by which the message is read, if there are any.
+    pub fn mr_keys(&self) -> Option<MrKeys> {
         match self.extra.as_deref() {
-            Some(Extra::MrKey(key)) => Some(*key),
+            Some(Extra::MrKeys(keys)) => Some(*keys),
             _ => None,
         }
     }

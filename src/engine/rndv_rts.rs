@@ -1,10 +1,9 @@
 //! The decoded RTS of a rendezvous, for a message that waits at its sender.
 
+use crate::tl::rma::MrKeys;
 use crate::wire::header::RtsHdr;
 use crate::wire::{device_handle, rts_keys};
 
-/// Bytes of the key of a registration with libfabric.
-pub const MR_KEY: usize = 4 * size_of::<u32>();
 /// Longest message: the user part of an address space.
 const MAX_MESSAGE: u64 = 1 << 47;
 
@@ -42,9 +41,9 @@ pub enum RtsSource {
     /// Registered with the sender's VCQ: the receiver's TNI reads it. `rails`: a bit for each of the sender's rails
     /// that have STADDs of it, too, which are kept beside the [`RtsInfo`] ([`rts_keys`]).
     Stadd { stadd: Unaligned<u64>, rails: u8 },
-    /// At this address, and registered with libfabric: the receiver's provider reads it, by a key that is kept beside
-    /// the [`RtsInfo`] (the words of a [`MrKey`](crate::tl::rma::MrKey)).
-    MrKey { addr: Unaligned<u64> },
+    /// At this address, and registered with libfabric: the receiver's provider reads it, by so many keys that are kept
+    /// beside the [`RtsInfo`] ([`MrKeys`]).
+    MrKey { addr: Unaligned<u64>, count: u8 },
     /// At this address of a device's memory on this host: the receiver's driver copies it, by a handle that is kept
     /// beside the [`RtsInfo`] ([`DeviceHandle`](device_handle::DeviceHandle)).
     DeviceHandle { addr: Unaligned<u64> },
@@ -90,11 +89,11 @@ impl From<RtsHdr> for RtsInfo {
 }
 
 impl RtsInfo {
-    /// Bytes of the STADDs, of the key or of the handle, that are kept beside it.
+    /// Bytes of the STADDs, of the keys or of the handle, that are kept beside it.
     pub fn beside(&self) -> usize {
         match self.source {
             RtsSource::Stadd { rails, .. } => rts_keys::len(rails),
-            RtsSource::MrKey { .. } => MR_KEY,
+            RtsSource::MrKey { count, .. } => usize::from(count) * MrKeys::KEY,
             RtsSource::DeviceHandle { .. } => device_handle::IN_RTS,
             _ => 0,
         }
@@ -158,12 +157,15 @@ mod tests {
             ..info(3, 0)
         };
         assert_eq!((steered.beside(), info(3, 0).beside()), (16, 0));
-        let source = RtsSource::MrKey { addr: stadd };
+        let source = RtsSource::MrKey {
+            addr: stadd,
+            count: 2,
+        };
         let registered = RtsInfo {
             source,
             ..info(3, 0)
         };
-        assert_eq!((registered.beside(), source.cma_addr()), (16, None));
+        assert_eq!((registered.beside(), source.cma_addr()), (32, None));
         let source = RtsSource::DeviceHandle { addr: stadd };
         let exported = RtsInfo {
             source,

@@ -4,6 +4,7 @@ use super::peer::Peer;
 use super::pointers::PeerRef;
 use super::rndv_rts::RtsInfo;
 use crate::sys::copy;
+use crate::tl::rma::MrKeys;
 use crate::wire::rts_keys;
 use std::mem::MaybeUninit;
 
@@ -62,7 +63,7 @@ pub struct UnexpectedTag {
 /// Bytes that are kept in place: with the rest of an [`UnexpectedTag`] two cache lines.
 const IN_PLACE: usize = 46;
 // Room for the STADDs of an RTS.
-const _: () = assert!(rts_keys::MOST <= IN_PLACE);
+const _: () = assert!(rts_keys::MOST <= IN_PLACE && MrKeys::MOST <= IN_PLACE);
 
 /// Bytes that wait: most messages are short and need no memory of their own.
 pub enum InlineOrHeap {

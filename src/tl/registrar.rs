@@ -146,9 +146,12 @@ impl<M: MappedRegions> TlRegistrar<'_, M> {
                 })
             }
             RmaDevice::Ofi => {
-                let (zcopy, key) = self.ofi()?.for_peer(ofi_iface(target)?, memory, false)?;
+                let Some(LaneTarget::Ofi(target)) = target else {
+                    return None;
+                };
+                let (zcopy, keys) = self.ofi()?.offer(target, memory)?;
                 Some(OfferedMem {
-                    keys: key.words().into_iter().flat_map(u32::to_le_bytes).collect(),
+                    keys: keys.encode(),
                     stadd: None,
                     tl: TlZcopy::Ofi(zcopy),
                 })

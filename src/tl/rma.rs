@@ -44,6 +44,15 @@ pub struct MrKey {
     base_and_number: u64,
 }
 
+/// The keys of a message that a peer's providers read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MrKeys {
+    /// For the interface of the lane.
+    pub first: MrKey,
+    /// For that of a rail, if it reads parts of the message.
+    pub rail: Option<MrKey>,
+}
+
 /// The kind of a packed [`RmaKey`].
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +115,41 @@ impl MrKey {
     pub fn offset(self, addr: u64) -> u64 {
         let base = self.base_and_number & ((1 << Self::BASE_BITS) - 1);
         addr.wrapping_sub(base)
+    }
+}
+
+impl MrKeys {
+    /// Bytes of a key in an RTS.
+    pub const KEY: usize = 4 * size_of::<u32>();
+    /// Bytes of the most keys.
+    pub const MOST: usize = 2 * Self::KEY;
+
+    /// How many keys take so many bytes. `None`: none do.
+    pub fn count(bytes: usize) -> Option<u8> {
+        match bytes {
+            Self::KEY => Some(1),
+            Self::MOST => Some(2),
+            _ => None,
+        }
+    }
+
+    /// The keys in an RTS.
+    pub fn encode(&self) -> Vec<u8> {
+        let keys = [Some(self.first), self.rail].into_iter().flatten();
+        keys.flat_map(MrKey::words)
+            .flat_map(u32::to_le_bytes)
+            .collect()
+    }
+
+    /// Decodes the keys in an RTS. `None`: they are too few bytes.
+    pub fn decode(bytes: &[u8]) -> Option<MrKeys> {
+        let key = |at: usize| {
+            let key: &[u8; Self::KEY] = bytes.get(at..)?.first_chunk()?;
+            let word = |i: usize| u32::from_le_bytes([0, 1, 2, 3].map(|j| key[4 * i + j]));
+            Some(MrKey::of_words([0, 1, 2, 3].map(word)))
+        };
+        let (first, rail) = (key(0)?, key(Self::KEY));
+        Some(MrKeys { first, rail })
     }
 }
 
@@ -250,4 +294,28 @@ pub enum RailWork {
     Request,
     /// The device has refused an operation: the rail with this interface and queue pair is to be closed.
     Close((usize, u32)),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_rts_has_one_key_or_two() {
+        let key = |n: u64| MrKey::new(n << 40 | 5, n << 20, n as u16).unwrap();
+        for rail in [None, Some(key(2))] {
+            let first = key(1);
+            let keys = MrKeys { first, rail };
+            let bytes = keys.encode();
+            assert_eq!(MrKeys::decode(&bytes), Some(keys));
+            assert_eq!(
+                MrKeys::count(bytes.len()),
+                Some(1 + u8::from(rail.is_some()))
+            );
+            assert_eq!(MrKeys::decode(&bytes[..MrKeys::KEY - 1]), None);
+        }
+        for bytes in [0, MrKeys::KEY - 4, MrKeys::KEY + 4, 3 * MrKeys::KEY] {
+            assert_eq!(MrKeys::count(bytes), None);
+        }
+    }
 }

@@ -336,8 +336,17 @@ impl TlZcopy {
 
     /// Records that a rail that was closed has not moved `len` bytes from `offset` on: they are to be posted again.
     pub fn post_again(&mut self, offset: u64, len: usize) {
-        if let TlZcopy::Ib(zcopy) = self {
-            zcopy.again.push(Unmoved { offset, len });
+        match self {
+            TlZcopy::Ib(zcopy) => zcopy.again.push(Unmoved { offset, len }),
+            TlZcopy::Ofi(zcopy) => zcopy.post_again(offset, len),
+            TlZcopy::Tofu(_) | TlZcopy::Driver => {}
+        }
+    }
+
+    /// The message that is read has this key for a rail.
+    pub fn set_rail_key(&mut self, key: MrKey) {
+        if let TlZcopy::Ofi(zcopy) = self {
+            zcopy.set_rail_key(key);
         }
     }
 }

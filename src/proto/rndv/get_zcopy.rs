@@ -4,18 +4,18 @@
 //! Where memory cannot be registered, or no queue pair leads to the sender, the receiver answers as without keys. Over
 //! Tofu the RTS has the STADD of the memory for the sender's VCQ, and in place of keys a mark for that and the STADDs
 //! for the sender's rails (`wire::rts_keys`), which are kept with the RTS until a receive matches. Over libfabric it
-//! has the words of one key, which are kept so, too.
+//! has a key, and for long messages that for a rail, which are kept so, too.
 
 use super::get_cma::GetStep;
 use super::{get_device, traced};
 use crate::engine::peer::Peer;
 use crate::engine::request::{Extra, Request, Zcopy, ZcopyRole};
-use crate::engine::rndv_rts::{MR_KEY, RtsInfo, RtsSource};
+use crate::engine::rndv_rts::{RtsInfo, RtsSource};
 use crate::engine::worker::Worker;
 use crate::proto::select::rndv::RndvOffer;
 use crate::proto::tx::{self, PostResult, zcopy};
 use crate::tl::registrar::OfferedMem;
-use crate::tl::rma::{MrKey, RmaDevice, RmaKey};
+use crate::tl::rma::{MrKeys, RmaDevice, RmaKey};
 use crate::wire::ib_port::MAX_PORTS;
 use crate::wire::rts_keys::{self, RailStadds};
 
@@ -94,7 +94,7 @@ pub unsafe fn source(
     let resolved = peer.resolves_keys();
     if resolved == Some(RmaDevice::Ofi) {
         let addr = addr.into();
-        let key = (bytes(count) == MR_KEY).then_some(RtsSource::MrKey { addr });
+        let key = MrKeys::count(bytes(count)).map(|count| RtsSource::MrKey { addr, count });
         // SAFETY: the caller's promise.
         return key.or_else(|| unsafe { get_device::source(worker, (keys, count)) });
     }
@@ -134,10 +134,12 @@ pub(super) unsafe fn keep_beside(r: &mut Request, offer: RtsInfo, beside: *const
         return unsafe { get_device::keep_beside(r, beside) };
     }
     if let RtsSource::MrKey { .. } = offer.source {
-        // SAFETY: the key is readable at `beside`.
-        let words = unsafe { beside.cast::<[u32; 4]>().read_unaligned() };
-        let key = MrKey::of_words(words.map(u32::from_le));
-        r.extra = Some(Box::new(Extra::MrKey(key)));
+        let mut bytes = [0; MrKeys::MOST];
+        let len = offer.beside().min(bytes.len());
+        // SAFETY: the keys are readable at `beside`, and take no more than the most do.
+        unsafe { beside.copy_to_nonoverlapping(bytes.as_mut_ptr(), len) };
+        let keys = MrKeys::decode(&bytes[..len]);
+        r.extra = keys.map(|keys| Box::new(Extra::MrKeys(keys)));
         return;
     }
     if let RtsSource::Stadd { rails, .. } = offer.source
@@ -166,14 +168,19 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> O
             *rkeys.get_mut(zcopy::port(peer)?)? = rkey.get();
             (RmaDevice::Ib, addr.get(), RmaKey::Rkeys(rkeys))
         }
-        RtsSource::MrKey { addr } => (RmaDevice::Ofi, addr.get(), RmaKey::Mr(r.mr_key()?)),
+        RtsSource::MrKey { addr, .. } => {
+            (RmaDevice::Ofi, addr.get(), RmaKey::Mr(r.mr_keys()?.first))
+        }
         RtsSource::SenderOnly
         | RtsSource::Contiguous(_)
         | RtsSource::Pieces { .. }
         | RtsSource::DeviceHandle { .. } => return None,
     };
     let memory = (target, r.info.length);
-    let memory = (worker.registrar()).for_fetch(device, memory, &r.rails())?;
+    let mut memory = (worker.registrar()).for_fetch(device, memory, &r.rails())?;
+    if let Some(rail) = r.mr_keys().and_then(|keys| keys.rail) {
+        memory.set_rail_key(rail);
+    }
     traced::scheme(worker, req, "get_zcopy");
     zcopy::start_get(r, there, key, memory);
     // SAFETY: the request is complete, and in no queue.

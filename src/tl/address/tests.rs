@@ -134,21 +134,22 @@ fn an_address_has_a_section_for_each_interface_to_a_fabric() {
         ..plain()
     };
     assert_eq!(WorkerAddress::decode(&two.encode()), Ok(two));
-    let bodies = [7, 8, 9].map(|fabric| ofi(fabric).encode());
+    let bodies = [7, 8, 9, 10].map(|fabric| ofi(fabric).encode());
     let decoded = |bodies: &[&[u8]]| {
         let section = |body: &&[u8]| (OfiContext::SECTIONS[0], body.to_vec());
         let all: Vec<_> = bodies.iter().map(section).collect();
         let all: Vec<_> = all.iter().map(|(kind, body)| (*kind, &body[..])).collect();
         WorkerAddress::decode(&with_sections(&all))
     };
-    assert!(decoded(&[&bodies[0], &bodies[1]]).is_ok());
+    assert!(decoded(&[&bodies[0], &bodies[1], &bodies[2]]).is_ok());
+    assert!(decoded(&[&bodies[0], &bodies[0]]).is_ok(), "a rail");
     for wrong in [
         // One of them is cut.
         &[&bodies[0][..], &bodies[1][..20]][..],
         &[&[], &bodies[1]],
-        // One fabric twice, and too many.
-        &[&bodies[0], &bodies[0]],
-        &[&bodies[0], &bodies[1], &bodies[2]],
+        // One fabric three times, and too many.
+        &[&bodies[0], &bodies[0], &bodies[0]],
+        &[&bodies[0], &bodies[1], &bodies[2], &bodies[3]],
     ] {
         assert_eq!(decoded(wrong), Err(AddressError::Malformed));
     }

@@ -22,8 +22,10 @@ packed! {
     } valid when |section| section.secret != 0
 }
 
-/// Most interfaces of a worker.
-pub const MAX_INTERFACES: usize = 2;
+/// Most interfaces of a worker: for memory, for the network, and for a rail.
+pub const MAX_INTERFACES: usize = 3;
+/// Most of them to one fabric: for lanes, and for a rail.
+const MAX_OF_FABRIC: usize = 2;
 
 /// Where an interface of a worker is: the section and, behind it, the address of its endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,7 +123,7 @@ impl OfiLocators {
             .then_some(OfiLocators(all))
     }
 
-    /// Where interfaces of different fabrics are, of which there are at least one, and at most [`MAX_INTERFACES`].
+    /// Where the interfaces of a worker are, of which there are at least one, and at most [`MAX_INTERFACES`].
     pub(super) fn of(all: impl Iterator<Item = OfiLocator>) -> OfiLocators {
         let all: Vec<_> = all.collect();
         debug_assert!((1..=MAX_INTERFACES).contains(&all.len()));
@@ -133,11 +135,12 @@ impl OfiLocators {
         &self.0
     }
 
-    /// Adds the section of a further interface. `None`: there are too many, or two of one fabric.
+    /// Adds the section of a further interface. `None`: there are too many, or too many of one fabric.
     pub fn join(&mut self, further: OfiLocators) -> Option<()> {
         for locator in further.0 {
-            let is_new = |known: &OfiLocator| known.fabric != locator.fabric;
-            (self.0.len() < MAX_INTERFACES && self.0.iter().all(is_new)).then_some(())?;
+            let is_same = |known: &&OfiLocator| known.fabric == locator.fabric;
+            let same = self.0.iter().filter(is_same).count();
+            (self.0.len() < MAX_INTERFACES && same < MAX_OF_FABRIC).then_some(())?;
             self.0.push(locator);
         }
         Some(())
@@ -159,6 +162,8 @@ pub struct OfiTarget {
     pub first: OfiPath,
     /// Those that are used if the first cannot connect.
     pub others: Vec<OfiPath>,
+    /// The way of the rail, by the fabric of the first.
+    pub rail: Option<OfiPath>,
 }
 
 impl OfiTarget {
@@ -166,14 +171,30 @@ impl OfiTarget {
     /// the one to the other, or one of the two does not use the transport.
     pub fn between(own: Option<&OfiLocators>, to: Option<&OfiLocators>) -> Option<OfiTarget> {
         let (own, to) = (own?, to?);
-        let path = |(iface, own): (usize, &OfiLocator)| {
-            let to = to.0.iter().find(|to| to.fits(own))?.clone();
-            Some(OfiPath { iface, to })
+        // The first of a fabric is for lanes, the second for a rail.
+        let place = |all: &[OfiLocator], iface: usize| {
+            let before = all[..iface].iter();
+            before
+                .filter(|other| other.fabric == all[iface].fabric)
+                .count()
         };
-        let mut paths = own.0.iter().enumerate().filter_map(path);
+        let path = |(iface, locator): (usize, &OfiLocator)| {
+            let place = place(&own.0, iface);
+            let mut fitting = to.0.iter().filter(|to| to.fits(locator));
+            let to = fitting.nth(place)?.clone();
+            Some((place, OfiPath { iface, to }))
+        };
+        let all: Vec<_> = own.0.iter().enumerate().filter_map(path).collect();
+        let of = |wanted| {
+            let all = all.iter().filter(move |(place, _)| *place == wanted);
+            all.map(|(_, path)| path.clone())
+        };
+        let mut lanes = of(0);
+        let first = lanes.next()?;
         Some(OfiTarget {
-            first: paths.next()?,
-            others: paths.collect(),
+            rail: of(1).find(|rail| rail.to.fabric == first.to.fabric),
+            others: lanes.collect(),
+            first,
         })
     }
 
@@ -182,10 +203,11 @@ impl OfiTarget {
         OfiTarget {
             first: OfiPath { iface, to },
             others: Vec::new(),
+            rail: None,
         }
     }
 
-    /// All ways, preferred first.
+    /// All ways of lanes, preferred first.
     pub fn paths(&self) -> impl Iterator<Item = &OfiPath> {
         [&self.first].into_iter().chain(&self.others)
     }

@@ -2,6 +2,7 @@
 
 use super::buffers::MAX_PACKET;
 use super::device::{self, OfiDevice, OfiScope, core_provider};
+use super::fabric_hash::fabric_hash;
 use crate::options::Options;
 use std::path::Path;
 
@@ -112,6 +113,15 @@ pub fn usable(options: &Options) -> Vec<OfiDevice> {
     devices
 }
 
+/// What an interface of a worker is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfaceRole {
+    /// Lanes to peers.
+    Lane,
+    /// Parts of long messages of peers that have a lane to the same fabric.
+    Rail,
+}
+
 /// Where the interfaces of a worker lead: one of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
@@ -136,6 +146,23 @@ pub fn per_worker(usable: &[OfiDevice]) -> Vec<OfiDevice> {
     let scopes: Vec<OfiScope> = usable.iter().map(OfiDevice::scope).collect();
     let chosen = per_reach(&scopes);
     chosen.map(|index| usable[index].clone()).collect()
+}
+
+/// The devices among these [usable] ones of which a worker opens an interface for rails: at most `most`, to the fabric
+/// that other hosts are reached by.
+pub fn rails(usable: &[OfiDevice], most: usize) -> Vec<OfiDevice> {
+    let is_first = |device: &&OfiDevice| Reach::of(device.scope()) == Reach::Network;
+    let Some(first) = usable.iter().find(is_first) else {
+        return Vec::new();
+    };
+    let is_rail = |device: &&OfiDevice| {
+        device.scope() == OfiScope::Fabric
+            && device.domain != first.domain
+            && fabric_hash(device) == fabric_hash(first)
+            && !is_bridge(device)
+    };
+    let rails = usable.iter().filter(is_rail).take(most);
+    rails.cloned().collect()
 }
 
 /// Indices of the devices with these scopes of which a worker opens an interface, preferred first.

@@ -1,5 +1,6 @@
 //! A connection of an interface with a peer.
 
+use super::choice::IfaceRole;
 use super::hello::{HelloAge, PendingHello};
 use super::loss_check::LossCheck;
 use super::packet::Grant;
@@ -64,10 +65,20 @@ impl<P> OfiConn<P> {
     }
 }
 
-/// The connection with a peer has ended, of which this is the sending half: the peer fails, unless its lane goes
-/// another way.
+/// The connection with a peer has ended, of which this is the sending half. `role`: what its interface is for. The peer
+/// of a lane fails, unless its lane goes another way; that of a rail does not.
 #[cold]
-pub fn conn_down<S: Sink>(sink: S, peer: S::Peer, link: &Arc<OfiTxLink>, status: ucs_status_t) {
+pub fn conn_down<S: Sink>(
+    role: IfaceRole,
+    sink: S,
+    peer: S::Peer,
+    link: &Arc<OfiTxLink>,
+    status: ucs_status_t,
+) {
+    if role == IfaceRole::Rail {
+        with_sender(sink, peer, |sender| sender.rail_down(Some(link)));
+        return;
+    }
     let is_other = |lane: &mut Lane| match lane {
         Lane::Ofi(sender) => !Arc::ptr_eq(&sender.link, link),
         _ => true,

@@ -4,10 +4,11 @@
 //! once, grants one in return.
 
 use super::address::{OfiLocator, OfiTarget};
+use super::choice::IfaceRole;
 use super::conn::OfiConn;
 use super::hello::{HelloAge, PendingHello};
 use super::loss;
-use super::packet::{self, Grant, PacketHdr, RESET, bare};
+use super::packet::{self, Grant, Hello, PacketHdr, RESET, bare};
 use super::tx_link::OfiTxLink;
 use super::worker::{OfiWorker, lane_up};
 use crate::ctypes::*;
@@ -17,6 +18,8 @@ use crate::tl::sink::Sink;
 use std::io;
 use std::sync::Arc;
 
+/// Hellos to a rail that are kept until a clock tick.
+const MAX_RAIL_HELLOS: usize = 1024;
 /// Time after which a request to connect is sent again for the first time, milliseconds.
 const AGAIN_MS: u64 = 1000;
 
@@ -115,11 +118,14 @@ pub fn on_hello<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, body: &[u8]) 
         loss::on_dropped(worker);
         return log::diag!("a packet by libfabric is dropped: its hello is not for this worker");
     };
-    let uid = hello.from;
-    let to = Grant {
-        conn: hello.conn,
-        key: hello.key,
-    };
+    if worker.role == IfaceRole::Rail {
+        // The peer's lane is one of another interface.
+        if worker.rail_hellos.len() < MAX_RAIL_HELLOS {
+            worker.rail_hellos.push((hello, from));
+        }
+        return;
+    }
+    let (uid, to) = (hello.from, hello.grant());
     let known = worker.of_uid(uid).map(|conn| (conn.remote, conn.peer));
     match known {
         // The answer was lost, or is on its way.
@@ -139,6 +145,35 @@ pub fn on_hello<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, body: &[u8]) 
         _ => {}
     }
     accept(worker, sink, uid, &from, to);
+}
+
+/// Handles the hello that a peer which has a lane here has sent to a rail.
+pub fn on_rail_hello<S: Sink>(
+    worker: &mut OfiWorker<S::Peer>,
+    sink: S,
+    peer: S::Peer,
+    hello: &Hello,
+    from: &OfiLocator,
+) {
+    let (uid, to) = (hello.from, hello.grant());
+    let known = worker.of_uid(uid).map(|conn| (conn.remote, conn.peer));
+    match known {
+        // The answer was lost, or is on its way.
+        Some((Some(remote), _)) if remote == to => return answer(worker, uid, to),
+        // The peer has lost the former connection, and begins again; or it is another peer.
+        Some((Some(_), _)) => end(worker, uid),
+        Some((None, of)) if of != Some(peer) => end(worker, uid),
+        // Both have begun.
+        Some((None, _)) => return open(worker, sink, uid, to, true),
+        None => {}
+    }
+    match worker.iface.insert(&from.name) {
+        Ok(addr) => {
+            worker.add(peer, uid, from, addr);
+            open(worker, sink, uid, to, false);
+        }
+        Err(e) => log::diag!("a rail of worker {uid:#x} is refused: {e}"),
+    }
 }
 
 /// Makes a connection of a peer's, and answers.
@@ -203,7 +238,9 @@ pub fn on_accept<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, hdr: &Packet
     });
     conn.request = None;
     if conn.peer.is_some() {
-        if let Some(peer) = conn.peer {
+        if let Some(peer) = conn.peer
+            && worker.role == IfaceRole::Lane
+        {
             sink.incoming_up(peer);
         }
         lane_up(worker, sink, own.conn);

@@ -42,6 +42,8 @@ pub struct OfiContext {
     usable: Vec<OfiDevice>,
     /// Those among them of which each worker opens an interface, preferred first.
     devices: Vec<OfiDevice>,
+    /// Those of which each worker opens an interface for a rail.
+    rails: Vec<OfiDevice>,
     pub(super) tuning: OfiTuning,
     /// The transports of [`NAMED`] and `ofi` that `UCX_TLS` allows.
     allowed: Vec<&'static str>,
@@ -110,6 +112,9 @@ impl OfiContext {
             .into_iter()
             .map(OfiDevice::with_rma)
             .collect();
+        let most = options.max_rndv_rails.number().unwrap_or(usize::MAX);
+        let rails = choice::rails(&usable, most.saturating_sub(1).min(1));
+        let rails = rails.into_iter().map(OfiDevice::with_rma).collect();
         // Operations of two providers on one word are not atomic with each other.
         let has_atomics = match &devices[..] {
             [only] => only.has_atomics(),
@@ -118,6 +123,7 @@ impl OfiContext {
         OfiContext {
             usable,
             devices,
+            rails,
             registry: Arc::default(),
             has_atomics: has_atomics && amo::wanted(options, program),
             tuning: OfiTuning::new(options),
@@ -133,6 +139,11 @@ impl OfiContext {
     /// The devices of which each worker opens an interface, if it can, preferred first.
     pub fn devices(&self) -> &[OfiDevice] {
         &self.devices
+    }
+
+    /// The devices of which each worker opens an interface for a rail, if it can.
+    pub fn rails(&self) -> &[OfiDevice] {
+        &self.rails
     }
 
     /// Whether this transport is allowed, and has no device.

@@ -3,11 +3,11 @@
 use super::addresses::OfiAddresses;
 use super::bindings::{FI_MR_LOCAL, FI_MR_VIRT_ADDR, fi_cq_data_entry};
 use super::buffers::{BufferRef, MAX_PACKET, OfiBufferPool};
+use super::choice::IfaceRole;
 use super::device::OfiDevice;
 use super::endpoint::{BATCH, Completed, Entries, FailedOp, OfiEndpoint, PostError};
 use super::fabric::error;
 use super::multi_recv::{MultiRecvPool, MultiRecvRef};
-use super::object::{OfiAccess, OfiRegistered};
 use super::rma_limits::RmaLimits;
 use super::rma_pool::RmaOpPool;
 use super::tx_link::OfiTxLink;
@@ -48,6 +48,8 @@ pub(super) struct OfiQueues {
     /// There is work besides reading completions: one of `unposted`, `blocked`, `failed` and `kept` has entries, or had
     /// some.
     pub(super) has_work: bool,
+    /// Connections whose senders want a rail.
+    pub(super) wanted_rails: Vec<Arc<OfiTxLink>>,
     /// Connections to which a packet could not be sent, with the number of the error.
     pub(super) failed: Vec<(Arc<OfiTxLink>, c_int)>,
     /// Operations on memory of peers.
@@ -94,6 +96,8 @@ pub struct OfiIface {
     pub has_atomics: bool,
     /// Hash of what workers have in common that reach each other, as in their addresses.
     pub fabric: u64,
+    /// What it is for.
+    pub role: IfaceRole,
     /// Operations pass a registration of their memory (`FI_MR_LOCAL`).
     pub needs_local: bool,
     /// Operations on memory of peers pass addresses of their processes (`FI_MR_VIRT_ADDR`).
@@ -102,8 +106,8 @@ pub struct OfiIface {
 
 impl OfiIface {
     /// Opens an endpoint of a device with `receives` receive buffers and, to one peer, `window` sends that are not
-    /// complete. `waits`: its completion queue has a descriptor; `fabric`: hash of what workers have in common that
-    /// reach each other.
+    /// complete. `waits`: its completion queue has a descriptor; `role`: what it is for; `fabric`: hash of what workers
+    /// have in common that reach each other.
     ///
     /// # Errors
     /// The provider's error.
@@ -111,7 +115,7 @@ impl OfiIface {
         device: &OfiDevice,
         waits: bool,
         (receives, window): (u32, u32),
-        fabric: u64,
+        (fabric, role): (u64, IfaceRole),
     ) -> io::Result<OfiIface> {
         let receives = receives.min(device.rx().size.clamp(1, 4096) as u32);
         // Of a buffer of several packets each has a completion.
@@ -131,6 +135,7 @@ impl OfiIface {
                 0
             },
             fabric,
+            role,
             needs_local: device.needs(FI_MR_LOCAL),
             is_virtual: device.needs(FI_MR_VIRT_ADDR),
             // In single-thread mode, too, threads of other workers register memory in this domain.
@@ -147,6 +152,7 @@ impl OfiIface {
                     receive_error: None,
                     blocked: Vec::new(),
                     failed: Vec::new(),
+                    wanted_rails: Vec::new(),
                     ops: RmaOpPool::default(),
                     own: None,
                     kept: KeptCompletions::default(),
@@ -379,28 +385,6 @@ impl OfiIface {
         link.completed();
         queues.buffers.give_back(buffer);
         Some(link)
-    }
-
-    /// Registers user memory.
-    ///
-    /// # Errors
-    /// The provider's error.
-    ///
-    /// # Safety
-    /// `len` bytes at `base` stay mapped until the registration ends, or no operation uses it any more.
-    pub unsafe fn register(
-        &self,
-        base: *mut u8,
-        len: usize,
-        access: OfiAccess,
-    ) -> io::Result<OfiRegistered> {
-        // SAFETY: the caller's memory.
-        unsafe { (self.queues.lock().ep).register_user(base, len, access.bits()) }
-    }
-
-    /// Ends a registration of user memory.
-    pub fn deregister(&self, index: usize) {
-        self.queues.lock().ep.deregister(index);
     }
 
     /// Posts a receive buffer of several packets, which the provider has released, now or when there is room.

@@ -2,10 +2,12 @@
 
 use super::bindings::*;
 use super::buffers::MAX_PACKET;
+use super::choice::IfaceRole;
 use super::endpoint::{OfiEndpoint, PostError};
 use super::endpoint_rma::{OfiLocalMem, OfiRemoteMem};
 use super::iface::{OfiIface, OfiQueues};
 use super::iov::OfiIov;
+use super::object::{OfiAccess, OfiRegistered};
 use super::rma_limits::RmaLimits;
 use super::rma_pool::{RmaAccess, RmaOpRef};
 use super::tx_link::OfiTxLink;
@@ -17,6 +19,28 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 impl OfiIface {
+    /// Registers user memory.
+    ///
+    /// # Errors
+    /// The provider's error.
+    ///
+    /// # Safety
+    /// `len` bytes at `base` stay mapped until the registration ends, or no operation uses it any more.
+    pub unsafe fn register(
+        &self,
+        base: *mut u8,
+        len: usize,
+        access: OfiAccess,
+    ) -> io::Result<OfiRegistered> {
+        // SAFETY: the caller's memory.
+        unsafe { (self.queues.lock().ep).register_user(base, len, access.bits()) }
+    }
+
+    /// Ends a registration of user memory.
+    pub fn deregister(&self, index: usize) {
+        self.queues.lock().ep.deregister(index);
+    }
+
     /// How memory of peers is accessed; `None`: it is not.
     pub fn rma(&self) -> Option<&RmaLimits> {
         self.rma.as_ref()
@@ -124,8 +148,12 @@ impl OfiIface {
                 }
             }
         };
+        let access = match self.role {
+            IfaceRole::Lane => RmaAccess::Zcopy,
+            IfaceRole::Rail => RmaAccess::RailRead(here.ptr, here.len),
+        };
         let mut queues = self.queues.lock();
-        let posted = queues.post_op(link, RmaAccess::Zcopy, token, writes, post);
+        let posted = queues.post_op(link, access, token, writes, post);
         queues.bytes(posted, link, here.len)
     }
 
@@ -184,6 +212,11 @@ impl OfiIface {
         let access = RmaAccess::Get(into, amo.size.into());
         let posted = queues.post_buffered(link, access, token, post);
         queues.bytes(posted, link, 1) != 0
+    }
+
+    /// The memory that an operation of a rail reads into. `None`: it is another operation.
+    pub fn rail_read(&self, op: RmaOpRef) -> Option<(*mut u8, usize)> {
+        self.queues.lock().ops.rail_read(op)
     }
 
     /// The connection of an operation that has ended.

@@ -71,6 +71,7 @@ impl<P: Copy + Eq> Interface for OfiInterfaces<P> {
             upkeep::tick(iface, sink, now);
         }
         self.connect_again(sink, now);
+        self.connect_rails(sink);
         self.poll(sink)
     }
 

@@ -5,9 +5,11 @@
 //! is as good as one in time: both connections receive, and the lane goes through the one that was open first.
 
 use super::address::{MAX_INTERFACES, OfiLocators, OfiPath};
+use super::choice::IfaceRole;
 use super::conn::OfiConn;
 use super::connect;
 use super::context::{OfiContext, OfiShared};
+use super::fabric_hash::fabric_hash;
 use super::hello::{FailedConnect, HelloAge};
 use super::worker::{OfiWorker, lane_up};
 use crate::ctypes::*;
@@ -45,9 +47,18 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
         reaches_others: bool,
     ) -> io::Result<Option<Box<OfiInterfaces<P>>>> {
         let (mut ifaces, mut error) = (Vec::new(), None);
-        for (number, device) in context.devices().iter().enumerate() {
+        let (lanes, rails) = (context.devices(), context.rails());
+        let lanes = lanes.iter().map(|device| (device, IfaceRole::Lane));
+        let rails = rails.iter().map(|device| (device, IfaceRole::Rail));
+        for (number, (device, role)) in lanes.chain(rails).enumerate() {
             let place = (ifaces.len(), number);
-            match OfiWorker::new(place, device, params, context.tuning, &context.registry) {
+            let hash = fabric_hash(device);
+            let has_lane = |iface: &OfiWorker<P>| iface.own.fabric == hash;
+            if role == IfaceRole::Rail && !ifaces.iter().any(has_lane) {
+                continue;
+            }
+            let (tuning, registry) = (context.tuning, &context.registry);
+            match OfiWorker::new(place, (device, role), params, tuning, registry) {
                 Ok(iface) => ifaces.push(iface),
                 Err(e) => error = Some((device, e)),
             }
@@ -85,6 +96,16 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
         [&mut self.first].into_iter().chain(&mut self.others)
     }
 
+    /// The interfaces for lanes, preferred first.
+    pub(super) fn lanes_mut(&mut self) -> impl Iterator<Item = &mut OfiWorker<P>> {
+        self.all_mut().filter(|iface| iface.role == IfaceRole::Lane)
+    }
+
+    /// The interfaces for rails.
+    pub(super) fn rails_mut(&mut self) -> impl Iterator<Item = &mut OfiWorker<P>> {
+        self.all_mut().filter(|iface| iface.role == IfaceRole::Rail)
+    }
+
     /// Where the interfaces are.
     pub fn locators(&self) -> OfiLocators {
         OfiLocators::of(self.all().map(|iface| iface.own.clone()))
@@ -93,7 +114,8 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
     /// What all threads of the worker use to register memory; `None`: no memory of peers is accessed.
     pub fn shared(&self) -> Option<OfiShared> {
         let domains = self.all().map(OfiWorker::domain).collect();
-        let has_atomics = self.others.is_empty() && self.first.iface.has_atomics;
+        let lanes = self.all().filter(|iface| iface.role == IfaceRole::Lane);
+        let has_atomics = lanes.count() == 1 && self.first.iface.has_atomics;
         OfiShared::new(domains, self.first.zcopy, has_atomics)
     }
 
@@ -105,7 +127,7 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
         let contact = sink.contact(peer);
         let uid = contact.uid;
         let mut is_known = false;
-        for iface in self.all_mut() {
+        for iface in self.lanes_mut() {
             match iface.of_uid(uid).map(|conn| (conn.peer, conn.link.conn)) {
                 // Open, or to be opened by the answer.
                 Some((Some(of), number)) if of == peer => {
@@ -186,7 +208,7 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
             let failed = std::mem::take(&mut iface.unanswered).into_iter();
             failed.map(move |failed| (index, failed))
         };
-        let failed: Vec<_> = self.all_mut().flat_map(failed).collect();
+        let failed: Vec<_> = self.lanes_mut().flat_map(failed).collect();
         for (index, failed) in failed {
             let reason = self.reason(index, &failed);
             match self.connect_by_next(sink, index, &failed) {
@@ -214,7 +236,7 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
     /// Has the next interface connect to the peers that have not answered for a time.
     fn look_for_late<S: Sink<Peer = P>>(&mut self, sink: S, now: u64) {
         let late = |iface: &mut OfiWorker<P>| take_late(iface, sink, now);
-        let late: Vec<_> = self.all_mut().flat_map(late).collect();
+        let late: Vec<_> = self.lanes_mut().flat_map(late).collect();
         for (index, late) in late {
             // It may answer yet.
             if let NextPath::Begun(by) = self.connect_by_next(sink, index, &late) {
@@ -238,7 +260,7 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
         if sink.state(peer).has_lane {
             return NextPath::Known;
         }
-        for iface in self.all_mut().filter(|iface| iface.index != index) {
+        for iface in self.lanes_mut().filter(|iface| iface.index != index) {
             let is_to = |conn: &mut OfiConn<P>| conn.peer == Some(peer) && !conn.has_expired();
             if iface.of_uid(uid).is_some_and(is_to) {
                 return NextPath::Known;

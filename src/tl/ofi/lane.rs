@@ -44,7 +44,10 @@ impl LaneOps for OfiSender {
     }
 
     fn for_each_token(&self, act: &mut dyn FnMut(Token)) {
-        self.iface.each_token(&self.link, false, act);
+        self.iface.each_token(&self.link, false, &mut *act);
+        if let Some(rail) = self.rail() {
+            rail.iface.each_token(&rail.link, false, act);
+        }
     }
 
     fn detach(&mut self, wanted: &dyn Fn(Token) -> bool) -> Vec<Token> {
@@ -54,6 +57,9 @@ impl LaneOps for OfiSender {
     fn zcopy_tokens(&self) -> Vec<Token> {
         let mut tokens = Vec::new();
         (self.iface).each_token(&self.link, true, |token| tokens.push(token));
+        if let Some(rail) = self.rail() {
+            (rail.iface).each_token(&rail.link, true, |token| tokens.push(token));
+        }
         tokens
     }
 

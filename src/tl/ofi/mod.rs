@@ -10,7 +10,8 @@
 //! `interfaces` are those of a worker, each for one device, as `interface` has progress call them: they choose the
 //! interface that connects to a peer. `worker` is one of them, with its connections, each with the order of its
 //! packets (`reorder`): `connect` makes them, `receive` handles completions, `loss` lost packets
-//! (`loss_check`), `upkeep` what is due, `close` ends them.
+//! (`loss_check`), `upkeep` what is due, `close` ends them. `rail`: a further interface, which reads parts of long
+//! messages; `rail_connect` connects it, `rail_lane` has what its lane does with it.
 //!
 //! Memory of peers: `endpoint_mr` and `endpoint_rma` are libfabric's functions, `object` what they open; `mr`
 //! registers user memory, `region` that of `ucp_mem_map`, in the domain of each endpoint in the `registry`; `rkey` is
@@ -66,6 +67,9 @@ mod network;
 mod object;
 mod op_context;
 mod packet;
+mod rail;
+mod rail_connect;
+mod rail_lane;
 mod receive;
 pub mod region;
 mod registry;

@@ -1,9 +1,10 @@
 //! Registration of user memory that a provider accesses in place (zcopy), at either end: a registration cache for the
 //! domain of a worker.
 
-use super::address::MAX_INTERFACES;
+use super::address::{MAX_INTERFACES, OfiTarget};
 use super::iface::OfiIface;
 use super::object::{OfiAccess, OfiRegistered};
+use super::rail::MIN_SHARED;
 use crate::options::Options;
 use crate::sys::cma::IoSpan;
 use crate::sys::lock::MtLock;
@@ -11,7 +12,7 @@ use crate::sys::log;
 use crate::sys::mem_monitor;
 use crate::sys::regcache::{self, CachePolicy, Handle, LocalCache, RegCache};
 use crate::sys::sync::OnceLock;
-use crate::tl::rma::MrKey;
+use crate::tl::rma::{MrKey, MrKeys};
 use std::ffi::c_void;
 use std::io;
 use std::ptr::null_mut;
@@ -164,9 +165,31 @@ pub struct OfiZcopy {
     first: PieceMrs,
     /// Those of the other pieces, in their order; empty if no interface needs them.
     others: Vec<PieceMrs>,
+    /// The peer's key for the rail, of a message that this side reads.
+    pub(super) rail_key: Option<MrKey>,
+    /// Parts that a rail has not read before it failed.
+    pub(super) again: Vec<Unread>,
+}
+
+/// A part of a message that a rail has not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unread {
+    pub offset: u64,
+    /// Bytes.
+    pub len: usize,
 }
 
 impl OfiZcopy {
+    /// The rails of both sides read parts of the message, by this key.
+    pub fn set_rail_key(&mut self, key: MrKey) {
+        self.rail_key = Some(key);
+    }
+
+    /// A rail has not read `len` bytes from `offset` on: they are to be posted again.
+    pub fn post_again(&mut self, offset: u64, len: usize) {
+        self.again.push(Unread { offset, len });
+    }
+
     /// What operations of this interface on a piece of the memory, by its number, have to pass. `None`: it has to be
     /// registered for them, and is not.
     pub fn desc(&self, iface: &Arc<OfiIface>, piece: usize) -> Option<*mut c_void> {
@@ -207,9 +230,10 @@ pub struct OfiRegistrar<'a> {
 impl OfiRegistrar<'_> {
     /// Memory for operations of this side, by whichever interface leads to the peer. `writes`: they write it.
     pub fn for_own(&self, memory: (*mut u8, usize), writes: bool) -> Option<OfiZcopy> {
-        let first = self.register_own(memory, writes)?;
-        let others = Vec::new();
-        Some(OfiZcopy { first, others })
+        Some(OfiZcopy {
+            first: self.register_own(memory, writes)?,
+            ..OfiZcopy::default()
+        })
     }
 
     /// Pieces of memory for operations of this side, by whichever interface leads to the peer. `writes`: they write
@@ -231,7 +255,28 @@ impl OfiRegistrar<'_> {
         } else {
             Vec::new()
         };
-        Some(OfiZcopy { first, others })
+        Some(OfiZcopy {
+            first,
+            others,
+            ..OfiZcopy::default()
+        })
+    }
+
+    /// Memory for a message that a peer at `target` reads, and the keys for that: for the interface that reaches it,
+    /// and, if the message is long, for the rail.
+    pub fn offer(
+        &self,
+        target: &OfiTarget,
+        memory: (*mut u8, usize),
+    ) -> Option<(OfiZcopy, MrKeys)> {
+        let (mut zcopy, first) = self.for_peer(target.first.iface, memory, false)?;
+        let rail = target.rail.as_ref().filter(|_| memory.1 >= MIN_SHARED);
+        let rail = rail.and_then(|rail| self.for_peer(rail.iface, memory, false));
+        let rail = rail.map(|(mut registered, key)| {
+            zcopy.first[1] = registered.first[0].take();
+            key
+        });
+        Some((zcopy, MrKeys { first, rail }))
     }
 
     /// Registers memory where operations of this side need that. `None`: no interface accesses it.

@@ -154,6 +154,16 @@ impl Grant {
     }
 }
 
+impl Hello {
+    /// The sender's connection, granted to the receiver.
+    pub fn grant(&self) -> Grant {
+        Grant {
+            conn: self.conn,
+            key: self.key,
+        }
+    }
+}
+
 /// The packet that begins a connection of the worker `from`, which is at `own`, to the worker `uid` at `to`.
 pub fn hello(
     (from, own, grant): (u64, &OfiLocator, Grant),

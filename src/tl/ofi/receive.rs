@@ -1,6 +1,7 @@
 //! Completions: packets that have arrived, and sends that have ended.
 
 use super::bindings::*;
+use super::choice::IfaceRole;
 use super::conn::{OfiConn, conn_down, with_sender};
 use super::ended_context::EndedContext;
 use super::endpoint::{BATCH, Completed, Entries, FailedOp};
@@ -292,6 +293,7 @@ fn numbered<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, own: Grant, kind:
 /// The peer has ended the connection.
 #[cold]
 fn on_end<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, own: Grant) {
+    let role = worker.role;
     let Some(conn) = worker.granted(own) else {
         return;
     };
@@ -302,7 +304,7 @@ fn on_end<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, own: Grant) {
         worker.send_control(&link, bare(to, BYE_ACK, 0));
     }
     if let Some(peer) = peer {
-        conn_down(sink, peer, &link, UCS_ERR_CONNECTION_RESET);
+        conn_down(role, sink, peer, &link, UCS_ERR_CONNECTION_RESET);
     }
 }
 
@@ -397,7 +399,7 @@ fn end_broken<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
     if worker.broken.is_empty() {
         return 0;
     }
-    let mut count = 0;
+    let (role, mut count) = (worker.role, 0);
     for (link, status) in std::mem::take(&mut worker.broken) {
         let Some(conn) = worker.of_link(&link) else {
             continue;
@@ -409,7 +411,10 @@ fn end_broken<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) -> u32 {
         }
         match (peer, request) {
             (None, _) => continue,
-            (Some(peer), None) => conn_down(sink, peer, &link, status),
+            (Some(peer), request) if request.is_none() || role == IfaceRole::Rail => {
+                conn_down(role, sink, peer, &link, status);
+            }
+            (Some(_), None) => {}
             (Some(peer), Some(request)) => worker.unanswered.push(FailedConnect {
                 peer,
                 uid,

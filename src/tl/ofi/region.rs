@@ -1,6 +1,7 @@
 //! Memory of the program that peers access (`ucp_mem_map`).
 
 use super::address::MAX_INTERFACES;
+use super::choice::IfaceRole;
 use super::context::OfiContext;
 use super::device::OfiDevice;
 use super::iface::OfiIface;
@@ -108,7 +109,9 @@ impl OfiRegion {
 
     /// Registers the region for the current interfaces that lack it. Returns them, and the registrations.
     fn update(&self) -> (Numbered<Arc<OfiIface>>, MutexGuard<'_, Numbered<OfiMr>>) {
-        let ifaces = self.registry.ifaces();
+        let mut ifaces = self.registry.ifaces();
+        // Peers read messages by rails, and nothing else.
+        ifaces.retain(|(_, iface)| iface.role == IfaceRole::Lane);
         let mut registered = self.registered.lock();
         registered.retain(|&(number, _)| ifaces.iter().any(|&(there, _)| there == number));
         for (number, iface) in &ifaces {

@@ -7,7 +7,9 @@
 use super::device::OfiDelivery;
 use super::endpoint_rma::{OfiLocalMem, OfiRemoteMem};
 use super::iov::OfiIov;
+use super::mr::{OfiZcopy, Unread};
 use super::packet::{FLUSH, bare};
+use super::rail::{self, MIN_SHARED, OfiRail};
 use super::sender::OfiSender;
 use crate::tl::rma::{AmoKey, AmoPost, MrKey, RmaPart};
 use crate::tl::rma_ops::{RmaOps, ZcopyPart};
@@ -17,7 +19,10 @@ impl OfiSender {
     /// Whether all operations on memory of the peer have taken effect.
     pub fn is_rma_drained(&self) -> bool {
         let rma = &self.link.rma;
-        rma.outstanding() == 0 && !(self.awaits_answer() && rma.has_unanswered())
+        let is_read = |rail: &OfiRail| rail.link.rma.outstanding() == 0;
+        rma.outstanding() == 0
+            && !(self.awaits_answer() && rma.has_unanswered())
+            && self.rail().is_none_or(is_read)
     }
 
     /// [`is_rma_drained`](Self::is_rma_drained) for a caller that waits for it: asks the peer for an answer behind
@@ -61,6 +66,71 @@ impl OfiSender {
         }
     }
 
+    /// Reads what is left of a long message by the lane, and by the rail if there is one, as far as there is room.
+    /// True: all of it was posted. `None`: the memory cannot be used.
+    ///
+    /// # Safety
+    /// The memory is writable, and stays registered, until the request is complete.
+    unsafe fn read_shared(
+        &mut self,
+        rma: RmaPart<'_>,
+        zcopy: &mut OfiZcopy,
+        key: MrKey,
+    ) -> Option<bool> {
+        let desc = zcopy.desc(&self.iface, 0)?;
+        let rail = self.rail_for(zcopy);
+        loop {
+            let next = match zcopy.again.last() {
+                Some(&next) => next,
+                None if (*rma.offset as usize) < rma.len => Unread {
+                    offset: *rma.offset,
+                    len: rma.len - *rma.offset as usize,
+                },
+                None => return Some(true),
+            };
+            let addr = rma.addr.wrapping_add(next.offset);
+            let here = OfiLocalMem {
+                ptr: rma.data.wrapping_add(next.offset as usize),
+                len: next.len,
+                desc,
+            };
+            // The one with fewer operations gets the next part.
+            let few = rail
+                .as_ref()
+                .filter(|(rail, ..)| rail.link.rma.outstanding() < self.link.rma.outstanding());
+            let mut n = 0;
+            if let Some((rail, key, desc)) = few {
+                let here = OfiLocalMem {
+                    desc: *desc,
+                    ..here
+                };
+                // SAFETY: the caller's memory.
+                n = unsafe { rail.read(*key, addr, here, rma.len, rma.token) };
+            }
+            if n == 0 {
+                let len = match &rail {
+                    Some(_) => rail::part(rma.len, next.len),
+                    None => next.len,
+                };
+                let (here, there) = (OfiLocalMem { len, ..here }, self.remote(key, addr));
+                // SAFETY: the caller's memory.
+                n = unsafe { (self.iface).zcopy(&self.link, there, here, false, rma.token) };
+            }
+            if n == 0 {
+                return Some(false);
+            }
+            *rma.outstanding += 1;
+            match zcopy.again.pop() {
+                Some(read) if n < read.len => zcopy.again.push(Unread {
+                    offset: read.offset + n as u64,
+                    len: read.len - n,
+                }),
+                Some(_) => {}
+                None => *rma.offset += n as u64,
+            }
+        }
+    }
+
     /// The key, if it is valid in the domain of the peer's interface to which the lane leads.
     fn valid(&self, key: MrKey) -> Option<MrKey> {
         (key.number() == self.link.number).then_some(key)
@@ -93,7 +163,7 @@ impl RmaOps for OfiSender {
     }
 
     unsafe fn rma_zcopy(&mut self, part: ZcopyPart<'_>) -> Option<bool> {
-        let TlZcopy::Ofi(zcopy) = part.tl else {
+        let TlZcopy::Ofi(zcopy) = &mut *part.tl else {
             return None;
         };
         let rma = part.rma;
@@ -102,6 +172,10 @@ impl RmaOps for OfiSender {
         (self.has_rma(rma.writes) && is_known).then_some(())?;
         // A message that is sent now could overtake a put.
         *part.on_rails = rma.writes;
+        if part.pieces.is_none() && !rma.writes && rma.len >= MIN_SHARED {
+            // SAFETY: the caller's memory, which `zcopy` keeps registered.
+            return unsafe { self.read_shared(rma, zcopy, key) };
+        }
         while (*rma.offset as usize) < rma.len {
             let at = *rma.offset as usize;
             let there = self.remote(key, rma.addr.wrapping_add(*rma.offset));

@@ -1,12 +1,14 @@
 //! Completions of operations on memory of peers.
 
 use super::bindings::*;
+use super::choice::IfaceRole;
 use super::endpoint::FailedOp;
 use super::rma_pool::RmaOpRef;
 use super::tx_link::OfiTxLink;
 use super::worker::OfiWorker;
 use crate::ctypes::*;
-use crate::tl::sink::{Completions, Sink};
+use crate::sys::log;
+use crate::tl::sink::{Completions, LostPart, Sink};
 use std::ffi::c_int;
 use std::sync::Arc;
 
@@ -26,6 +28,11 @@ pub unsafe fn on_ended<S: Sink>(
     if let Some(failed) = failed {
         super::receive::log_failure(worker, link.conn, failed.error, &failed.detail);
         worker.fail_conn(&link, status_of(failed.error));
+    }
+    if failed.is_some() && worker.role == IfaceRole::Rail {
+        // SAFETY: the caller's promise.
+        unsafe { read_by_lane(worker, sink, op, &link) };
+        return 1;
     }
     let well = failed.is_none();
     let peer = worker.of_link(&link).map(|conn| conn.of);
@@ -56,6 +63,45 @@ pub unsafe fn on_ended<S: Sink>(
         }
     }
     1
+}
+
+/// Has the lane read what an operation of a rail has not.
+///
+/// # Safety
+/// A completion has reported the operation, with an error, and this call is the first for it.
+unsafe fn read_by_lane<S: Sink>(
+    worker: &mut OfiWorker<S::Peer>,
+    sink: S,
+    op: RmaOpRef,
+    link: &Arc<OfiTxLink>,
+) {
+    let iface = worker.iface.clone();
+    let mut end = Some(|| {
+        let memory = iface.rail_read(op);
+        // SAFETY: the caller's promise; the operation is none of a buffer.
+        (unsafe { iface.end_op(op, false) }, memory)
+    });
+    if let Some(peer) = worker.of_link(link).map(|conn| conn.of) {
+        sink.repost(peer, |_| {
+            let (token, memory) = end.take().map_or((None, None), |end| end());
+            let lost = token.zip(memory).map(|(token, (ptr, len))| LostPart {
+                token,
+                addr: ptr.addr() as u64,
+                len,
+            });
+            if let Some(LostPart { len, .. }) = lost {
+                log::debug!("{len} bytes that a rail has not read are read by the lane");
+            }
+            lost.into_iter().collect()
+        });
+    }
+    // There is no lane any more.
+    if let Some(end) = end.take()
+        && let (Some(token), _) = end()
+    {
+        // SAFETY: the operation has just ended; the peer has failed, and has no lane that could detach it.
+        unsafe { sink.completed(token, false) };
+    }
 }
 
 /// Reports the operations that have failed, after their peers have failed. Returns their number.

@@ -20,6 +20,15 @@ pub enum RmaAccess {
     Get(*mut u8, usize),
     /// The memory of the request.
     Zcopy,
+    /// So many bytes at this address in the memory of the request, which a rail reads.
+    RailRead(*mut u8, usize),
+}
+
+impl RmaAccess {
+    /// Whether it accesses the memory of the request.
+    fn is_in_place(self) -> bool {
+        matches!(self, RmaAccess::Zcopy | RmaAccess::RailRead(..))
+    }
 }
 
 /// An operation. `context` is the first member: an operation's context is the address of its value.
@@ -116,6 +125,15 @@ impl RmaOpPool {
         value.buffer.take()
     }
 
+    /// The memory that an operation of a rail reads into: address and bytes. `None`: it is another operation.
+    pub fn rail_read(&self, op: RmaOpRef) -> Option<(*mut u8, usize)> {
+        // SAFETY: the value stays as long as the pool.
+        match unsafe { (*op.0.as_ptr()).access } {
+            RmaAccess::RailRead(ptr, len) => Some((ptr, len)),
+            RmaAccess::Put | RmaAccess::Get(..) | RmaAccess::Zcopy => None,
+        }
+    }
+
     /// The connection of an operation.
     pub fn link(&self, op: RmaOpRef) -> Option<Arc<OfiTxLink>> {
         // SAFETY: the value stays as long as the pool.
@@ -179,7 +197,7 @@ impl RmaOpPool {
         for op in self.of_link(link) {
             // SAFETY: the value stays as long as the pool; the caller holds the lock.
             let (token, access) = unsafe { ((*op.0.as_ptr()).token, (*op.0.as_ptr()).access) };
-            if !token.is_none() && (!in_place || access == RmaAccess::Zcopy) {
+            if !token.is_none() && (!in_place || access.is_in_place()) {
                 act(token);
             }
         }
@@ -193,7 +211,7 @@ impl RmaOpPool {
         for op in ops {
             // SAFETY: the value stays as long as the pool; the caller holds the lock.
             let value = unsafe { &mut *op.0.as_ptr() };
-            if value.access == RmaAccess::Zcopy || value.token.is_none() || !wanted(value.token) {
+            if value.access.is_in_place() || value.token.is_none() || !wanted(value.token) {
                 continue;
             }
             found.push(std::mem::replace(&mut value.token, Token::NONE));

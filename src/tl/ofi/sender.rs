@@ -3,6 +3,7 @@
 use super::buffers::{BufferRef, MAX_PACKET};
 use super::iface::OfiIface;
 use super::packet::{Grant, MAX_SHORT_PACKET, PROBE, PacketHdr, RECORD, RECORD_HEADER, bare};
+use super::rail::OfiRailState;
 use super::tx_link::OfiTxLink;
 use crate::wire::frame;
 use std::sync::Arc;
@@ -15,6 +16,8 @@ pub struct OfiSender {
     pub(super) to: Grant,
     /// Longest packet that is sent from the stack, bytes.
     pub(super) max_inject: usize,
+    /// The connection that reads parts of long messages.
+    pub(super) rail: OfiRailState,
     /// A packet that was accepted, and that the provider has not taken; empty if there is none.
     waiting: Vec<u8>,
 }
@@ -27,6 +30,7 @@ impl OfiSender {
             iface,
             link,
             to,
+            rail: OfiRailState::default(),
             waiting: Vec::new(),
         }
     }

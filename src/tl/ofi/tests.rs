@@ -91,6 +91,7 @@ fn the_ways_behind_one_are_those_that_are_left_if_it_fails() {
     let target = OfiTarget {
         first: path(1),
         others: vec![path(0), path(2)],
+        rail: None,
     };
     let behind = |iface| -> Vec<usize> { target.paths_behind(iface).map(|p| p.iface).collect() };
     assert_eq!(
@@ -101,14 +102,39 @@ fn the_ways_behind_one_are_those_that_are_left_if_it_fails() {
 }
 
 #[test]
-fn an_address_has_few_interfaces_of_different_fabrics() {
+fn the_second_interface_of_a_fabric_is_for_a_rail() {
+    let shm = locator(b"fi_shm://1:0:0\0", 5);
+    let tcp = |host| of_fabric(&locator(&[host; 16], 5), 2);
+    let all = |list: &[OfiLocator]| OfiLocators::new(list.to_vec()).unwrap();
+    let rail = |own: &[OfiLocator], to: &[OfiLocator]| {
+        let target = OfiTarget::between(Some(&all(own)), Some(&all(to))).unwrap();
+        assert!(
+            target
+                .paths()
+                .all(|path| Some(path) != target.rail.as_ref())
+        );
+        let rail = target.rail?;
+        Some((rail.iface, rail.to.name[0]))
+    };
+    let (own, to) = ([tcp(1), tcp(2)], [tcp(3), tcp(4)]);
+    assert_eq!(rail(&own, &to), Some((1, 4)));
+    assert_eq!(rail(&own, &to[..1]), None);
+    assert_eq!(rail(&own[..1], &to), None);
+    let both = [shm.clone(), tcp(1), tcp(2)];
+    assert_eq!(rail(&both, &to), Some((2, 4)));
+    assert_eq!(rail(&both, &both), None, "memory is first, and has no rail");
+}
+
+#[test]
+fn an_address_has_few_interfaces_of_each_fabric() {
     let section = |fabric| of_fabric(&locator(&[7; 16], 5), fabric);
     assert_eq!(OfiLocators::new(Vec::new()), None);
     let most = (0..=MAX_INTERFACES as u64).map(section);
     assert_eq!(OfiLocators::new(most.collect()), None);
     let mut all = one(&section(0));
-    assert_eq!(all.join(one(&section(0))), None, "the fabric is known");
-    for fabric in 1..MAX_INTERFACES as u64 {
+    assert_eq!(all.join(one(&section(0))), Some(()));
+    assert_eq!(all.join(one(&section(0))), None, "a third of the fabric");
+    for fabric in 2..MAX_INTERFACES as u64 {
         assert_eq!(all.join(one(&section(fabric))), Some(()));
     }
     assert_eq!(all.join(one(&section(99))), None, "there are too many");

@@ -1,5 +1,6 @@
 //! What is due at a clock tick: failed peers, peers that do not answer, probes.
 
+use super::choice::IfaceRole;
 use super::conn::OfiConn;
 use super::connect::{ask_again, end, reset};
 use super::hello::{FailedConnect, HelloAge};
@@ -67,6 +68,7 @@ fn drop_failed<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
 /// time: a request to connect, or the end of a connection. Where a peer waits for the answer other interfaces connect.
 fn expire<P: Copy + Eq>(worker: &mut OfiWorker<P>, now: u64) {
     let (mut late, mut unanswered) = (Vec::new(), Vec::new());
+    let is_rail = worker.role == IfaceRole::Rail;
     for (_, conn) in &mut worker.conns {
         let awaits = conn.remote.is_none() || conn.peer.is_none() && !conn.has_ended;
         if !awaits || conn.is_broken {
@@ -77,6 +79,9 @@ fn expire<P: Copy + Eq>(worker: &mut OfiWorker<P>, now: u64) {
             late.push((conn.link.clone(), UCS_ERR_UNREACHABLE));
         } else if conn.remote.is_none() && is_late {
             match (conn.peer, &mut conn.request) {
+                (Some(_), Some(_)) if is_rail => {
+                    late.push((conn.link.clone(), UCS_ERR_ENDPOINT_TIMEOUT));
+                }
                 (Some(peer), Some(request)) if request.age != HelloAge::Expired => {
                     request.age = HelloAge::Expired;
                     unanswered.push((peer, conn.uid));

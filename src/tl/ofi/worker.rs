@@ -1,7 +1,8 @@
 //! An interface of a worker: its endpoint, and its connections.
 
 use super::address::{Liveness, OfiLocator};
-use super::conn::OfiConn;
+use super::choice::IfaceRole;
+use super::conn::{OfiConn, with_sender};
 use super::context::OfiTuning;
 use super::device::{OfiDevice, OfiScope};
 use super::fabric;
@@ -9,7 +10,8 @@ use super::fabric_hash::fabric_hash;
 use super::hello::FailedConnect;
 use super::iface::OfiIface;
 use super::mr::{OfiDomain, OfiMrCache};
-use super::packet::Grant;
+use super::packet::{Grant, Hello};
+use super::rail::OfiRail;
 use super::registry::OfiRegistry;
 use super::reorder::OfiReorder;
 use super::sender::OfiSender;
@@ -28,6 +30,9 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+/// Receive buffers of an interface for rails, by which only connections are made.
+const RAIL_RECEIVES: u32 = 8;
+
 /// Connections that were removed, and whose keys are known.
 const MAX_FORMER: usize = 256;
 
@@ -38,6 +43,10 @@ pub struct OfiWorker<P> {
     pub device_name: String,
     /// Its index among the interfaces of the worker, as the address of that has them.
     pub index: usize,
+    /// What it is for.
+    pub role: IfaceRole,
+    /// Hellos of peers that have arrived at a rail, and where their senders are.
+    pub rail_hellos: Vec<(Hello, OfiLocator)>,
     /// Released before the endpoint is closed, or when the provider is dead.
     alive: Option<LivenessLock>,
     /// The worker's own.
@@ -100,16 +109,21 @@ impl<P: Copy + Eq> OfiWorker<P> {
     /// The provider's error, or the system's.
     pub fn new(
         (index, device_index): (usize, usize),
-        device: &OfiDevice,
+        (device, role): (&OfiDevice, IfaceRole),
         params: &IfaceParams,
         tuning: OfiTuning,
         registry: &OfiRegistry,
     ) -> io::Result<OfiWorker<P>> {
         let OfiTuning {
-            receives, window, ..
+            mut receives,
+            window,
+            ..
         } = tuning;
+        if role == IfaceRole::Rail {
+            receives = receives.min(RAIL_RECEIVES);
+        }
         let hash = fabric_hash(device);
-        let open = |waits| OfiIface::open(device, waits, (receives, window), hash);
+        let open = |waits| OfiIface::open(device, waits, (receives, window), (hash, role));
         // Without a descriptor a sleeping worker polls from time to time.
         let (iface, fd) = match params.wakes.then(|| open(true).and_then(waiting)) {
             Some(Ok((iface, fd))) => (iface, Some(fd)),
@@ -139,6 +153,8 @@ impl<P: Copy + Eq> OfiWorker<P> {
             device: device_index,
             device_name: format!("{} on {}", device.provider, device.domain),
             index,
+            role,
+            rail_hellos: Vec::new(),
             uid: params.uid,
             own,
             fd,
@@ -372,8 +388,11 @@ fn waiting(iface: OfiIface) -> io::Result<(OfiIface, RawFd)> {
     Ok((iface, fd))
 }
 
-/// Makes an open connection the lane to its peer, unless there is one.
+/// Makes an open connection the lane to its peer, unless there is one; that of a rail, its rail.
 pub fn lane_up<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, number: u32) {
+    if worker.role == IfaceRole::Rail {
+        return rail_up(worker, sink, number);
+    }
     let Some(conn) = worker.conns.get(number as usize) else {
         return;
     };
@@ -386,5 +405,20 @@ pub fn lane_up<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, number: u32) {
         .is_err()
     {
         log::trace!("worker {:#x} has a lane already", conn.uid);
+    }
+}
+
+/// A connection of a rail is open: the sender of its peer uses it.
+fn rail_up<S: Sink>(worker: &OfiWorker<S::Peer>, sink: S, number: u32) {
+    let Some(conn) = worker.conns.get(number as usize) else {
+        return;
+    };
+    let (Some(peer), Some(_)) = (conn.peer, conn.remote) else {
+        return;
+    };
+    let (iface, link) = (worker.iface.clone(), conn.link.clone());
+    let has_lane = with_sender(sink, peer, |sender| sender.rail_up(OfiRail { iface, link }));
+    if has_lane.is_some() {
+        log::debug!("worker {:#x} has a rail: {}", conn.uid, worker.device_name);
     }
 }

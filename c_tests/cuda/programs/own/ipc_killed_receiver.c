@@ -82,7 +82,8 @@ static void script(bed_t *bed)
     ucs_status_ptr_t sent = ucp_tag_send_nbx(bed->a->ep, source.memory, LENGTH, 1, &param);
     bed_sync(bed); /* the receiver copies */
     bed_transfer(bed, bed->b, &victim, sizeof(victim), &victim, sizeof(victim));
-    want(bed->a, UCS_PTR_IS_PTR(sent) && ucp_request_check_status(sent) == UCS_INPROGRESS, "killed before the copy has ended");
+    want(bed->a, UCS_PTR_IS_PTR(sent) && ucp_request_check_status(sent) == UCS_INPROGRESS,
+         "killed before the copy has ended");
     kill(victim, SIGKILL);
     ucs_status_t status = bed_wait(bed, sent);
     want(bed->a, status != UCS_OK && status != UCS_INPROGRESS, "the send ends with %s", status_name(status));

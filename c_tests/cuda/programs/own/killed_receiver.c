@@ -1,6 +1,7 @@
 /*
  * The receiver of 50 MB into memory of a device ends by SIGKILL after its device has begun to copy: the sender's
  * request and endpoint fail, and the sender goes on.
+ * WAY: cuda_copy
  */
 #define _GNU_SOURCE
 #include "gpu.h"
