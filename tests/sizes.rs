@@ -26,7 +26,8 @@ fn endpoint_and_peer() {
 fn keys() {
     // LCI v1 sends keys in 16 bytes.
     assert_eq!(MAX_LEN, 16);
-    assert_eq!(size_of::<Rkey>(), 160);
+    // As much as `malloc` has in the chunk that 160 bytes take, too.
+    assert_eq!(size_of::<Rkey>(), 168);
 }
 
 #[test]

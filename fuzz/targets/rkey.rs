@@ -5,7 +5,7 @@ use crc::{CRC_8_SMBUS, Crc};
 use libfuzzer_sys::fuzz_target;
 use ucp::tl::ib::rkey::IbRkey;
 use ucp::tl::ofi::rkey::OfiRkeys;
-use ucp::tl::rkey::{UnpackedRkey, total_len};
+use ucp::tl::rkey::{RkeyMemory, UnpackedRkey, total_len};
 use ucp::tl::shm::rkey::ShmRkey;
 use ucp::tl::tofu::rkey::TofuRkey;
 use ucp::wire::rkey::{FABRIC, MAX_LEN, OUTER, RkeyKind};
@@ -21,7 +21,8 @@ fn check(bytes: &[u8]) -> bool {
     };
     let len = total_len(at(bytes)).expect("it was read");
     let has_section = rkey.ib.is_some() || rkey.tofu.is_some() || rkey.ofi.is_some();
-    assert!(len <= MAX_LEN || has_section);
+    let is_exported = matches!(rkey.memory, RkeyMemory::Exported(_));
+    assert!(len <= MAX_LEN || has_section || is_exported);
     assert_eq!(rkey.encode(), bytes[..len]);
     true
 }

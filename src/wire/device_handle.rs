@@ -98,11 +98,18 @@ impl DeviceHandle {
         let (base, rest) = word(rest)?;
         let (len, rest) = word(rest)?;
         let (buffer_id, export) = word(rest)?;
-        let export = match kind {
-            0 => MemoryExport::Address,
-            1 => MemoryExport::Legacy(*export.first_chunk()?),
+        let (export, unused) = match kind {
+            0 => (MemoryExport::Address, export),
+            1 => {
+                let (&handle, unused) = export.split_first_chunk()?;
+                (MemoryExport::Legacy(handle), unused)
+            }
             _ => return None,
         };
+        // Equal handles have equal bytes.
+        if unused.iter().any(|&byte| byte != 0) {
+            return None;
+        }
         base.checked_add(len)?;
         (bytes.len() == LEN && len > 0).then_some(DeviceHandle {
             owner: ProcessIdentity { host, number },
@@ -166,6 +173,7 @@ mod tests {
             assert_eq!(changed(i, 0), None, "mark");
         }
         assert_eq!(changed(MARK.len(), 99), None, "kind");
+        assert_eq!(changed(LEN - 1, 1), None, "behind the export");
         let empty = DeviceHandle {
             len: 0,
             ..handle(MemoryExport::Address)
