@@ -21,16 +21,25 @@ pub struct QueueLengths {
     pub unexpected: usize,
     /// Requests that wait for room on their connection, or for a connection.
     pub pending: usize,
+    /// Requests that peers know by an id: their data or an answer are to come.
+    pub announced: usize,
 }
 
 impl QueueLengths {
+    /// Whether an operation waits for a call of progress, here or at a peer. Not a request that is complete, and that
+    /// the program has not freed.
+    fn is_waiting(self) -> bool {
+        self.posted > 0 || self.pending > 0 || self.announced > 0
+    }
+
     /// As arguments of an event.
-    pub fn args(self) -> [EventArg; 4] {
+    pub fn args(self) -> [EventArg; 5] {
         [
             ("requests", self.requests.into()),
             ("posted", self.posted.into()),
             ("unexpected", self.unexpected.into()),
             ("pending", self.pending.into()),
+            ("announced", self.announced.into()),
         ]
     }
 }
@@ -84,8 +93,9 @@ impl ProgressTrace {
         is_due
     }
 
-    /// Records the last call of worker `uid`, if it took long, and the time since, at `now`.
-    pub fn record(&self, uid: u64, now: u64) {
+    /// Records the last call of worker `uid`, if it took long, and the time since, at `now`, if an operation waits
+    /// then. One that was begun in between counts, one that is complete does not.
+    pub fn record(&self, uid: u64, now: u64, lengths: impl FnOnce() -> QueueLengths) {
         if self.ended == 0 {
             return;
         }
@@ -95,15 +105,18 @@ impl ProgressTrace {
             let at = (self.began, lasted, self.thread);
             trace::slice_of("progress", "long progress", at, std::slice::from_ref(&name));
         }
-        let outstanding = self.lengths.requests > 0 || self.lengths.pending > 0;
-        if now - self.ended >= LONG_GAP_NS && outstanding {
+        if now - self.ended < LONG_GAP_NS {
+            return;
+        }
+        let lengths = lengths();
+        if lengths.is_waiting() {
             let kind = if self.is_armed {
                 "poll gap, armed"
             } else {
                 "poll gap"
             };
-            let [a, b, c, d] = self.lengths.args();
-            let args = [name, a, b, c, d];
+            let [a, b, c, d, e] = lengths.args();
+            let args = [name, a, b, c, d, e];
             // The time since the boot of a call's end names the gap.
             let id = uid ^ self.ended;
             trace::operation(EventPhase::Begin, "progress", kind, id, self.ended, &args);

@@ -13,7 +13,7 @@ pub fn begin(worker: &Worker) {
     };
     if let Some(call) = rx.trace.as_deref_mut() {
         let now = trace::now();
-        call.record(worker.uid, now);
+        call.record(worker.uid, now, || lengths(worker));
         // The end of the call is found with the deferred work.
         call.begin(now, worker.progress_flags.raise_deferred_again());
     }
@@ -36,7 +36,7 @@ pub fn finish(worker: &Worker) {
     if let Some(mut rx) = worker.rx.try_lock()
         && let Some(call) = rx.trace.as_deref_mut()
     {
-        call.record(worker.uid, trace::now());
+        call.record(worker.uid, trace::now(), || lengths(worker));
         trace::counter("queues", worker.uid, &lengths(worker).args());
     }
 }
@@ -51,5 +51,6 @@ fn lengths(worker: &Worker) -> QueueLengths {
         posted,
         unexpected,
         pending: worker.progress_flags.backlog(),
+        announced: worker.ids.lock().len(),
     }
 }

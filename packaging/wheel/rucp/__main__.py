@@ -12,6 +12,7 @@ from . import launch, library
 TOOLS = {
     "info": "print transports and options",
     "top": "show the workers of this host",
+    "trace": "merge the files that UCX_TRACE_FILE names",
     "doctor": "say which way two processes take, why not another one, and what to change",
 }
 

@@ -6,7 +6,7 @@
 //! is of no use.
 
 use super::get_cma::GetStep;
-use super::get_zcopy;
+use super::{get_zcopy, traced};
 use crate::engine::datatype::Data;
 use crate::engine::request::{Extra, Request, Zcopy, ZcopyRole};
 use crate::engine::rndv_rts::RtsSource;
@@ -118,5 +118,8 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> Option<GetStep
     debug_assert!(near.kind == MemoryKind::Host || near.len > 0);
     // SAFETY: the caller owns the request, whose memory is valid until it completes.
     let begun = unsafe { device_copy::begin(worker, req, what) };
+    if begun {
+        traced::scheme(worker, req, "cuda_ipc");
+    }
     begun.then_some(GetStep::Asked)
 }

@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 /// A trace file that this process writes. The lock on it ends with the descriptor; a forked child has none of both.
 pub struct TraceFile {
@@ -105,11 +105,19 @@ impl TraceFile {
 
 /// Opens a file and locks it against other processes. `None`: another process has it.
 fn open_locked(path: &str) -> io::Result<Option<File>> {
+    // O_NONBLOCK: a FIFO without a reader is an error, and nothing is waited for.
     let file = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
+        .custom_flags(libc::O_NONBLOCK)
         .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is no regular file",
+        ));
+    }
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),

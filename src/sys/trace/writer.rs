@@ -188,6 +188,8 @@ impl Output {
     fn write_until_stopped(mut self) -> Output {
         let mut events = Vec::with_capacity(buffer::CAPACITY);
         let mut text = String::new();
+        // What identifies the process, at once: a process that is killed soon leaves a file that can be read.
+        self.file.append("");
         loop {
             // Acquire: pairs with the Release store in `stop`; read first, so that all events are written.
             let ends = STOP.load(Ordering::Acquire);

@@ -58,13 +58,19 @@ pub fn check(options: &Options, resources: &[Resource]) -> Vec<Finding> {
     findings
 }
 
+/// Names for copies of memory of GPUs, beneath the transports.
+const GPU_NAMES: [&str; 4] = ["cuda", "cuda_copy", "cuda_ipc", "gdr_copy"];
+
 fn transports(options: &Options, resources: &[Resource]) -> Vec<Finding> {
     let tls = &options.tls;
     let value = options.get("TLS").unwrap_or_default();
     let known: Vec<&str> = policy::transports().collect();
     let present: Vec<&str> = resources.iter().map(|r| r.transport).collect();
     let mut findings = Vec::new();
-    let unknown = tls.unknown(&known);
+    let is_gpu = |name: &&str| GPU_NAMES.contains(name);
+    let has_gpu = present.iter().any(is_gpu);
+    let mut unknown = tls.unknown(&known);
+    unknown.retain(|name| !is_gpu(name));
     if !unknown.is_empty() {
         findings.push(Finding::broken(
             "transport-unknown",
@@ -80,6 +86,7 @@ fn transports(options: &Options, resources: &[Resource]) -> Vec<Finding> {
         .unknown(&present)
         .into_iter()
         .filter(|name| tls.is_selection() && !unknown.contains(name))
+        .filter(|name| !(has_gpu && is_gpu(name)))
         .collect();
     if !absent.is_empty() {
         findings.push(Finding::broken(

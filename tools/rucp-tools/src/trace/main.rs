@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Works on the files that UCX_TRACE_FILE writes. Exit status: 0, or 2 if a file cannot be read.
+/// Works on the files that UCX_TRACE_FILE writes. Exit status: 0, or 2 if a file is left out.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -30,9 +30,18 @@ enum Command {
 fn main() -> ExitCode {
     let Command::Merge { files } = Arguments::parse().command;
     let mut out = BufWriter::new(io::stdout().lock());
-    let merged = merge::merge(&files, &mut out).and_then(|()| out.flush());
+    let merged = merge::merge(&files, &mut out).and_then(|left_out| {
+        out.flush()?;
+        Ok(left_out)
+    });
     match merged {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(left_out) if left_out.is_empty() => ExitCode::SUCCESS,
+        Ok(left_out) => {
+            for why in left_out {
+                eprintln!("rucp_trace: {why}");
+            }
+            ExitCode::from(2)
+        }
         // The reader has seen enough.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(e) => {

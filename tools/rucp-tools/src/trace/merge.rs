@@ -49,17 +49,24 @@ impl ProcessNumbers {
     }
 }
 
-/// Writes the events of all files.
+/// Writes the events of all files. Returns why files, or their ends, are left out.
 ///
 /// # Errors
-/// Those of the files; `InvalidData` where one is no trace file.
-pub fn merge(files: &[PathBuf], out: &mut impl Write) -> io::Result<()> {
+/// Those of the output.
+pub fn merge(files: &[PathBuf], out: &mut impl Write) -> io::Result<Vec<String>> {
     let mut numbers = ProcessNumbers::new();
     let mut first: Option<Origin> = None;
+    let mut left_out = Vec::new();
     let mut before = "[\n";
     for path in files {
-        let explain = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-        let origin = origin(path).map_err(explain)?;
+        let opened = origin(path).and_then(|origin| Ok((origin, File::open(path)?)));
+        let (origin, file) = match opened {
+            Ok(opened) => opened,
+            Err(e) => {
+                left_out.push(format!("{}: {e}", path.display()));
+                continue;
+            }
+        };
         // Processes of one host have one clock, but each has read the time of day at another moment.
         let shift_us = match &first {
             Some(first) if first.host != origin.host => {
@@ -67,8 +74,15 @@ pub fn merge(files: &[PathBuf], out: &mut impl Write) -> io::Result<()> {
             }
             _ => 0.0,
         };
-        for line in BufReader::new(File::open(path).map_err(explain)?).lines() {
-            let Some(mut event) = event(&line.map_err(explain)?) else {
+        for line in BufReader::new(file).lines() {
+            let line = match line {
+                Ok(line) => line,
+                Err(e) => {
+                    left_out.push(format!("{}: {e}: the rest is left out", path.display()));
+                    break;
+                }
+            };
+            let Some(mut event) = event(&line) else {
                 continue;
             };
             if let Some(pid) = event["pid"].as_u64() {
@@ -87,7 +101,8 @@ pub fn merge(files: &[PathBuf], out: &mut impl Write) -> io::Result<()> {
     if before == "[\n" {
         write!(out, "[")?;
     }
-    writeln!(out, "\n]")
+    writeln!(out, "\n]")?;
+    Ok(left_out)
 }
 
 /// An event of a line; `None` for the ends of the array, and for a line that was not written to its end.
