@@ -30,22 +30,22 @@ struct TracedRequest {
     what: OpName,
     /// Names the operation in the timeline.
     id: u64,
-    /// When it began, if that is not recorded yet.
-    unrecorded: Option<u64>,
+    /// When it began, and its arguments, if that is not recorded yet.
+    unrecorded: Option<(u64, Box<[EventArg]>)>,
     /// How its data move, once that is known.
     scheme: &'static str,
 }
 
 impl TracedRequest {
-    fn record_begin(&mut self, args: &[EventArg]) {
-        if let Some(began) = self.unrecorded.take() {
+    fn record_begin(&mut self) {
+        if let Some((began, args)) = self.unrecorded.take() {
             let OpName { category, name } = self.what;
-            trace::operation(EventPhase::Begin, category, name, self.id, began, args);
+            trace::operation(EventPhase::Begin, category, name, self.id, began, &args);
         }
     }
 
     fn record_end(mut self, status: ucs_status_t) {
-        self.record_begin(&[]);
+        self.record_begin();
         let args = [
             ("status", ArgValue::from(format!("{status:?}"))),
             ("scheme", self.scheme.into()),
@@ -61,8 +61,9 @@ impl TracedRequest {
 }
 
 impl TracedRequests {
-    /// Records the completion of a request, whose callback is set, as the end of an operation that begins at `began`.
-    /// Its begin is recorded by [`confirm`](Self::confirm), with the number that this function returns. `ended`:
+    /// Records the completion of a request, whose callback is set, as the end of an operation that begins at `began`,
+    /// with arguments. Its begin is recorded by [`confirm`](Self::confirm), with the number that this function returns,
+    /// or with its end, if another thread completes it before. `ended`:
     /// [`complete_traced`](super::completion::complete_traced).
     ///
     /// # Safety
@@ -70,7 +71,7 @@ impl TracedRequests {
     pub unsafe fn add(
         &self,
         req: *mut Request,
-        (what, began): (OpName, u64),
+        (what, began, args): (OpName, u64, &[EventArg]),
         ended: unsafe fn(*mut Request, ucs_status_t),
     ) -> u64 {
         // SAFETY: the caller's promise.
@@ -81,7 +82,7 @@ impl TracedRequests {
             notify: std::mem::replace(&mut r.notify, Callback::Internal(ended)),
             what,
             id,
-            unrecorded: Some(began),
+            unrecorded: Some((began, args.into())),
             scheme: "",
         };
         let stale = self.0.lock().insert(req.addr(), traced);
@@ -92,23 +93,17 @@ impl TracedRequests {
         id
     }
 
-    /// Records the begin of a request's operation, with arguments, if it is not complete. `then` gets the request,
-    /// which does not complete meanwhile.
+    /// Records the begin of a request's operation, if it is not complete. `then` gets the request, which does not
+    /// complete meanwhile.
     ///
     /// # Safety
     /// [`add`](Self::add) got the request, and returned this number.
-    pub unsafe fn confirm(
-        &self,
-        req: *mut Request,
-        id: u64,
-        args: &[EventArg],
-        then: impl FnOnce(&Request),
-    ) {
+    pub unsafe fn confirm(&self, req: *mut Request, id: u64, then: impl FnOnce(&Request)) {
         let mut table = self.0.lock();
         if let Some(traced) = table.get_mut(&req.addr())
             && traced.id == id
         {
-            traced.record_begin(args);
+            traced.record_begin();
             // SAFETY: by the number it is the caller's request. It completes by `complete_traced`, which removes it
             // from the table first.
             then(unsafe { &*req });

@@ -302,6 +302,22 @@ unsafe fn flush_peer(
             return unsafe { traced_flush::of_peer(worker, peer, ep, p) };
         }
     }
+    // SAFETY: the caller's parameters.
+    unsafe { flush_dirty(worker, peer, ep, p, |req| flush::start(req)) }
+}
+
+/// Flushes a peer by `start`, unless it is clean.
+///
+/// # Safety
+/// The parameters are those of `ucp_ep_flush_nbx`; `start` has the contract of [`flush::start`].
+#[inline(always)]
+pub(super) unsafe fn flush_dirty(
+    worker: &Worker,
+    peer: &Peer,
+    ep: *const Endpoint,
+    p: &Param,
+    start: impl FnOnce(*mut Request) -> Option<ucs_status_t>,
+) -> ucs_status_ptr_t {
     if peer.status() != UCS_OK || flush::is_clean(peer) {
         // Requests may have moved from a stub peer to the peer that replaced it.
         return match peer.successor() {
@@ -313,10 +329,28 @@ unsafe fn flush_peer(
     }
     // SAFETY: a new request, complete before it is started.
     unsafe {
+        flush_by(worker, p, |req| {
+            ((*req).peer, (*req).ep) = (Some(PeerRef::new(peer)), EndpointId::of(ep));
+            start(req)
+        })
+    }
+}
+
+/// Starts a flush by a new request: `start` returns the status if it is complete.
+///
+/// # Safety
+/// `p` has the parameters of a flush or a close; with a status `start` leaves the request to the caller.
+#[inline(always)]
+pub(super) unsafe fn flush_by(
+    worker: &Worker,
+    p: &Param,
+    start: impl FnOnce(*mut Request) -> Option<ucs_status_t>,
+) -> ucs_status_ptr_t {
+    // SAFETY: a new request, complete before it is started.
+    unsafe {
         let req = request_alloc::take(worker, p.external());
-        ((*req).peer, (*req).ep) = (Some(PeerRef::new(peer)), EndpointId::of(ep));
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-        match flush::start(req) {
+        match start(req) {
             Some(status) => param::finish(req, p, status),
             None => Request::handle(req),
         }
@@ -337,15 +371,8 @@ unsafe fn flush_copies(
     if !device_copy::has_accesses(worker, peer) {
         return None;
     }
-    // SAFETY: a new request, complete before it is started.
-    unsafe {
-        let req = request_alloc::take(worker, p.external());
-        ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-        Some(match flush::start_with_copies(worker, peer, req) {
-            Some(status) => param::finish(req, p, status),
-            None => Request::handle(req),
-        })
-    }
+    // SAFETY: the caller's parameters.
+    Some(unsafe { flush_by(worker, p, |req| flush::start_with_copies(worker, peer, req)) })
 }
 
 /// Flushes all peers.
@@ -371,13 +398,6 @@ pub unsafe fn flush_worker(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
         // SAFETY: `p` has the parameters of a flush.
         return unsafe { param::end_immediately(worker, p, UCS_OK) };
     }
-    // SAFETY: a new request, complete before it is started.
-    unsafe {
-        let req = request_alloc::take(worker, p.external());
-        ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-        match flush::start_all(worker, req) {
-            Some(status) => param::finish(req, p, status),
-            None => Request::handle(req),
-        }
-    }
+    // SAFETY: the caller's parameters.
+    unsafe { flush_by(worker, p, |req| flush::start_all(worker, req)) }
 }

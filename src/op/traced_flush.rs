@@ -1,13 +1,12 @@
 //! Flushes of which the timeline records how long they wait. One that is complete at once is not recorded.
 
+use super::endpoint;
 use super::param::{self, Param};
 use crate::ctypes::*;
 use crate::engine::completion::complete_traced;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::pointers::{EndpointId, PeerRef};
 use crate::engine::request::Request;
-use crate::engine::request_alloc;
 use crate::engine::traced_requests::OpName;
 use crate::engine::worker::Worker;
 use crate::proto::flush;
@@ -33,27 +32,14 @@ pub unsafe fn of_peer(
     ep: *const Endpoint,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    if peer.status() != UCS_OK || flush::is_clean(peer) {
-        return match peer.successor() {
-            // SAFETY: the caller's parameters.
-            Some(successor) => unsafe { of_peer(worker, successor, ep, p) },
-            // SAFETY: `p` has the parameters of a flush or a close.
-            None => unsafe { param::end_immediately(worker, p, UCS_OK) },
-        };
-    }
-    let began = trace::now();
-    // SAFETY: a new request, complete before it is started.
+    let args = [
+        ("worker", ArgValue::Hex(worker.uid)),
+        ("peer", ArgValue::Hex(peer.uid)),
+    ];
+    // SAFETY: the caller's parameters; the request is new.
     unsafe {
-        let req = request_alloc::take(worker, p.external());
-        ((*req).peer, (*req).ep) = (Some(PeerRef::new(peer)), EndpointId::of(ep));
-        ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-        let id = worker.traced.add(req, (OF_PEER, began), complete_traced);
-        let status = flush::start(req);
-        let args = [
-            ("worker", ArgValue::Hex(worker.uid)),
-            ("peer", ArgValue::Hex(peer.uid)),
-        ];
-        finish(worker, req, p, (id, status), &args)
+        let start = |req| record(worker, req, OF_PEER, &args, |req| flush::start(req));
+        endpoint::flush_dirty(worker, peer, ep, p, start)
     }
 }
 
@@ -67,39 +53,37 @@ pub unsafe fn of_worker(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
         // SAFETY: `p` has the parameters of a flush.
         return unsafe { param::end_immediately(worker, p, UCS_OK) };
     }
-    let began = trace::now();
-    // SAFETY: a new request, complete before it is started.
+    let args = [("worker", ArgValue::Hex(worker.uid))];
+    // SAFETY: the caller's parameters; the request is new.
     unsafe {
-        let req = request_alloc::take(worker, p.external());
-        ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-        let id = worker.traced.add(req, (OF_WORKER, began), complete_traced);
-        let status = flush::start_all(worker, req);
-        let args = [("worker", ArgValue::Hex(worker.uid))];
-        finish(worker, req, p, (id, status), &args)
+        let start = |req| {
+            record(worker, req, OF_WORKER, &args, |req| {
+                flush::start_all(worker, req)
+            })
+        };
+        endpoint::flush_by(worker, p, start)
     }
 }
 
-/// Records a flush that waits, or completes it.
+/// Starts a flush, and records it if it waits.
 ///
 /// # Safety
-/// With a status the caller owns the request; `p` has the parameters of a flush or a close.
-unsafe fn finish(
+/// The request is new, and its callback set; with a status `start` leaves it to the caller.
+unsafe fn record(
     worker: &Worker,
     req: *mut Request,
-    p: &Param,
-    (id, status): (u64, Option<ucs_status_t>),
+    what: OpName,
     args: &[trace::EventArg],
-) -> ucs_status_ptr_t {
-    match status {
-        // SAFETY: the caller's promise.
-        Some(status) => unsafe {
-            worker.traced.take(req, None);
-            param::finish(req, p, status)
-        },
-        None => {
-            // SAFETY: `add` got the request, and returned the number.
-            unsafe { worker.traced.confirm(req, id, args, |_| ()) };
-            Request::handle(req)
+    start: impl FnOnce(*mut Request) -> Option<ucs_status_t>,
+) -> Option<ucs_status_t> {
+    // SAFETY: the caller's request; `add` gets it, and returns the number for `confirm`.
+    unsafe {
+        let id = (worker.traced).add(req, (what, trace::now(), args), complete_traced);
+        let status = start(req);
+        match status {
+            Some(_) => drop(worker.traced.take(req, None)),
+            None => worker.traced.confirm(req, id, |_| ()),
         }
+        status
     }
 }

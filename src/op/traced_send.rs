@@ -83,7 +83,9 @@ pub unsafe fn post(req: *mut Request, p: &Param) -> PostResult {
     let began = trace::now();
     // SAFETY: the caller's request, which no other thread finds yet.
     let (id, posted) = unsafe {
-        let id = worker.traced.add(req, (what, began), complete_traced);
+        let id = worker
+            .traced
+            .add(req, (what, began, &args), complete_traced);
         (id, param::post_as_requested(req, p))
     };
     let ended = match posted {
@@ -94,7 +96,7 @@ pub unsafe fn post(req: *mut Request, p: &Param) -> PostResult {
     let mut rts = 0;
     if ended.is_none() || len >= LONG_RMA {
         // SAFETY: `add` got the request, and returned the number.
-        unsafe { worker.traced.confirm(req, id, &args, |r| rts = r.id) };
+        unsafe { worker.traced.confirm(req, id, |r| rts = r.id) };
     }
     if let Some(status) = ended {
         // SAFETY: the request has ended: this thread owns it.

@@ -46,8 +46,10 @@ pub unsafe fn receive(
             ("bytes", r.info.length.into()),
             ("tag", ArgValue::Hex(r.info.sender_tag)),
         ];
-        let id = worker.traced.add(req, (RECEIVE, began), complete_traced);
-        worker.traced.confirm(req, id, &args, |_| ());
+        let id = worker
+            .traced
+            .add(req, (RECEIVE, began, &args), complete_traced);
+        worker.traced.confirm(req, id, |_| ());
         let step = match later {
             true => GetStep::More,
             false => get_cma::begin(worker, req),

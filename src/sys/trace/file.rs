@@ -1,4 +1,4 @@
-//! The trace file: an array of JSON whose last line is valid at any time, as readers accept it without its end.
+//! The trace file: an array of JSON, which ends behind a whole event at any time.
 
 use super::event::{EventArg, EventPhase, TraceEvent, write_value};
 use crate::sys::descriptor::OwnedDescriptor;
@@ -14,14 +14,18 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 pub struct TraceFile {
     file: OwnedDescriptor<File>,
     path: String,
-    /// Bytes of whole events, behind which the end of the array is written.
+    /// Bytes up to the end of the last event, where the end of the array is.
+    end: u64,
+    /// Where the next event is written: there, or at the next page.
     len: u64,
     /// Events could not be written: nothing more is tried.
     has_failed: bool,
 }
 
-/// Ends the array. Overwritten where the recording continues.
+/// Ends the array. Overwritten by later events.
 const END: &[u8] = b"\n]\n";
+/// Bytes that the kernel writes at a time, of a file that is written behind what it has.
+const PAGE: usize = 4096;
 
 impl TraceFile {
     /// Opens the file of this name, and empties it. A file that another process writes is left to it: this process adds
@@ -45,6 +49,7 @@ impl TraceFile {
         Ok(TraceFile {
             file: OwnedDescriptor::new(file),
             path,
+            end: 0,
             len: 0,
             has_failed: false,
         })
@@ -67,40 +72,71 @@ impl TraceFile {
         if !self.is_usable() {
             return;
         }
-        let written = match self.len {
-            0 => self.write_all(&[head().as_bytes(), events.as_bytes()].concat()),
-            _ => self.write_all(events.as_bytes()),
+        let begun = match self.len {
+            0 => self.write(head().as_bytes()),
+            _ => Ok(()),
         };
-        let Err(error) = written else {
+        let Err(error) = begun.and_then(|()| self.write_events(events.as_bytes())) else {
             return;
         };
         self.has_failed = true;
-        // A part of an event may have been written.
-        let _ = self.file.set_len(self.len);
-        let end = if self.len == 0 { b"[]\n" } else { END };
-        let _ = self.file.write_all_at(end, self.len);
+        // A part of an event may have been written over the end, whose place the file has; then the rest goes.
+        let end = if self.end == 0 { b"[]\n" } else { END };
+        let _ = self.file.write_all_at(end, self.end);
+        let _ = self.file.set_len(self.end + end.len() as u64);
         log::warn!(
             "the trace file {} ends here: {error}. The program goes on without it",
             self.path
         );
     }
 
-    /// Ends the array.
-    pub fn end(&mut self) {
-        if self.len == 0 {
-            self.append("");
+    /// Writes events in pieces that lie in one page each, if they fit: the kernel ends a process between two pages, and
+    /// so its file does not end inside of an event. What is left of a page is filled with spaces.
+    fn write_events(&mut self, mut events: &[u8]) -> io::Result<()> {
+        while !events.is_empty() {
+            let left = PAGE - (self.len % PAGE as u64) as usize;
+            let fits = whole_events(events, left.saturating_sub(END.len()));
+            let piece = match fits {
+                0 if left < PAGE => {
+                    self.file.write_all_at(&[b' '; PAGE][..left], self.len)?;
+                    self.len += left as u64;
+                    continue;
+                }
+                // Longer than a page.
+                0 => first_event(events),
+                _ => fits,
+            };
+            self.write(&events[..piece])?;
+            events = &events[piece..];
         }
-        if self.is_usable() {
-            // Readers accept a file without its end.
-            let _ = self.file.write_all_at(END, self.len);
-        }
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(bytes, self.len)?;
-        self.len += bytes.len() as u64;
         Ok(())
     }
+
+    /// Writes bytes over the end of the array, and the end behind them.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(&[bytes, END].concat(), self.len)?;
+        self.len += bytes.len() as u64;
+        self.end = self.len;
+        Ok(())
+    }
+}
+
+/// Bytes of the first event.
+fn first_event(events: &[u8]) -> usize {
+    let behind = events.windows(2).skip(1).position(|pair| pair == b",\n");
+    behind.map_or(events.len(), |at| at + 1)
+}
+
+/// Bytes of the events, each of which begins with `,\n`, that fit into so many.
+fn whole_events(events: &[u8], room: usize) -> usize {
+    if events.len() <= room {
+        return events.len();
+    }
+    let searched = &events[..(room + 2).min(events.len())];
+    searched
+        .windows(2)
+        .rposition(|pair| pair == b",\n")
+        .unwrap_or(0)
 }
 
 /// Opens a file and locks it against other processes. `None`: another process has it.
@@ -189,4 +225,52 @@ fn rank() -> Option<String> {
         "SLURM_PROCID",
     ];
     names.iter().find_map(|name| std::env::var(name).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_events_are_taken() {
+        let events = b",\n{1},\n{23},\n{4}";
+        let len = events.len();
+        for (room, fits) in [
+            (0, 0),
+            (4, 0),
+            (5, 5),
+            (10, 5),
+            (11, 11),
+            (len - 1, 11),
+            (len, len),
+        ] {
+            assert_eq!(whole_events(events, room), fits, "{room}");
+        }
+        assert_eq!((first_event(events), first_event(&events[11..])), (5, 5));
+    }
+
+    #[test]
+    fn a_file_is_whole_and_its_events_are_in_one_page() {
+        let directory = std::env::temp_dir();
+        let path = directory.join(format!("rucp-trace-test-{}", std::process::id()));
+        let mut file = TraceFile::create(path.to_str().unwrap()).unwrap();
+        let event = |n: usize| format!(",\n{{\"n\":\"{}\"}}", "x".repeat(n));
+        for n in (1..200).chain([3000, 4080, 4081, 4082, 9000, 5]) {
+            file.append(&(event(n) + &event(n / 2)));
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(text.starts_with("[\n") && text.ends_with("}\n]\n"), "{n}");
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let begins: Vec<usize> = text.match_indices(",\n").map(|(at, _)| at).collect();
+        for (i, &begin) in begins.iter().enumerate().skip(3) {
+            let behind = begins.get(i + 1).copied().unwrap_or(text.len() - END.len());
+            let len = text[begin..behind].trim_end().len();
+            let is_in_one_page = begin / PAGE == (begin + len - 1) / PAGE;
+            assert!(
+                is_in_one_page || len > PAGE - END.len(),
+                "{len} bytes at {begin}"
+            );
+        }
+    }
 }

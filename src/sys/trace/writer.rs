@@ -196,7 +196,6 @@ impl Output {
             let dropped = buffer::take(&mut events);
             self.write(&mut events, dropped, &mut text);
             if ends {
-                self.file.end();
                 return self;
             }
             std::thread::park_timeout(INTERVAL);
