@@ -4,7 +4,7 @@
  * a cancel meanwhile, a receiver that sleeps, handles that are refused.
  */
 #define _GNU_SOURCE
-#include "gpu.h"
+#include "victim.h"
 
 #include <poll.h>
 #include <string.h>
@@ -164,26 +164,6 @@ static void failing(bed_t *bed, const char *fault)
     finish(bed, post(bed, &source, &target, LENGTH), &target, LENGTH, 6, fault);
     area_free(&source);
     area_free(&target);
-}
-
-static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
-{
-    (void)arg, (void)ep, (void)status;
-}
-
-static ucp_ep_h connect_guarded(const side_t *side, const void *address)
-{
-    ucp_ep_h        ep     = NULL;
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLER |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
-        .address        = address,
-        .err_mode       = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler.cb = on_failure,
-    };
-
-    must(side, ucp_ep_create(side->worker, &params, &ep), "ucp_ep_create");
-    return ep;
 }
 
 /* The sender closes its endpoint by force while the receiver copies. */

@@ -3,37 +3,12 @@
  * fails, what was open is closed, and the receiver goes on.
  */
 #define _GNU_SOURCE
-#include "gpu.h"
+#include "victim.h"
 
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define LENGTH (50 << 20)
-
-static volatile int failures;
-
-static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
-{
-    (void)arg, (void)ep;
-    failures += status != UCS_OK;
-}
-
-static ucp_ep_h connect_guarded(const side_t *side, const void *address)
-{
-    ucp_ep_h        ep     = NULL;
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLER |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
-        .address        = address,
-        .err_mode       = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler.cb = on_failure,
-    };
-
-    must(side, ucp_ep_create(side->worker, &params, &ep), "ucp_ep_create");
-    return ep;
-}
 
 /* The process B: a child of A, so that A sees it killed and the bed does not. */
 static void sender(bed_t *bed)
@@ -57,15 +32,8 @@ static void script(bed_t *bed)
     ucp_request_param_t force  = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
     pid_t               victim = 0;
 
-    if (bed->b != NULL) { /* the one that is killed is a child, and this process only waits for it */
-        victim = fork();
-        if (victim != 0) {
-            int status = 0;
-            waitpid(victim, &status, 0);
-            want(bed->b, WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "it was killed");
-            _exit(0);
-        }
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (bed->b != NULL) {
+        victim_begin(bed);
         victim = getpid();
     }
     gpu_open();
@@ -100,21 +68,7 @@ static void script(bed_t *bed)
          gpu_calls("cuIpcOpenMemHandle_v2"), gpu_calls("cuIpcCloseMemHandle"));
 
     /* It goes on: a message to itself. */
-    ucp_address_t *own;
-    size_t         length;
-    must(bed->a, ucp_worker_get_address(bed->a->worker, &own, &length), "address");
-    ucp_ep_h self   = bed_connect(bed->a, own);
-    area_t   source = area_make(bed->a, GPU0, 1 << 20), again = area_make(bed->a, MANAGED, 1 << 20);
-    area_fill(&source, 0, 1 << 20, 2);
-    received              = ucp_tag_recv_nbx(bed->a->worker, again.memory, 1 << 20, 2, -1, &param);
-    ucs_status_ptr_t sent = ucp_tag_send_nbx(self, source.memory, 1 << 20, 2, &param);
-    ucs_status_t     send_status = bed_wait(bed, sent), receive_status = bed_wait(bed, received);
-    want(bed->a, send_status == UCS_OK && receive_status == UCS_OK && area_check(&again, 0, 1 << 20, 0, 2)[0] == 'g',
-         "a message to itself afterwards: %s, %s", status_name(send_status), status_name(receive_status));
-    area_free(&source);
-    area_free(&again);
-    ucp_worker_release_address(bed->a->worker, own);
-    bed_disconnect(bed, self);
+    message_to_itself(bed, 1 << 20, MANAGED);
     ucp_worker_destroy(bed->a->worker);
     ucp_cleanup(bed->a->context);
 }
