@@ -324,6 +324,44 @@ impl Data {
         Ok(())
     }
 
+    /// Writes all bytes of the packed form to `dst`, and ends the data.
+    ///
+    /// # Errors
+    /// `UCS_ERR_IO_ERROR` where a device fails.
+    ///
+    /// # Safety
+    /// `dst` has room for them, the user's memory is valid; the conditions of [`finish`](Self::finish).
+    #[cold]
+    pub unsafe fn read_out(&self, dst: *mut u8) -> Result<(), ucs_status_t> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.pack(0, dst, self.len());
+            self.finish_with(Ok(()))
+        }
+    }
+
+    /// Stores as many bytes as the data have, and ends them: the bytes are in place.
+    ///
+    /// # Errors
+    /// Those of [`unpack`](Self::unpack).
+    ///
+    /// # Safety
+    /// They are readable at `src`, the user's memory is valid; the conditions of [`finish`](Self::finish).
+    #[cold]
+    pub unsafe fn write_in(&self, src: *const u8) -> Result<(), ucs_status_t> {
+        // SAFETY: the caller's promise.
+        unsafe { self.finish_with(self.unpack(0, src, self.len())) }
+    }
+
+    /// [`finish`](Self::finish) with a result.
+    unsafe fn finish_with(&self, result: Result<(), ucs_status_t>) -> Result<(), ucs_status_t> {
+        // SAFETY: the caller's promise.
+        match unsafe { self.finish(result.err().unwrap_or(UCS_OK)) } {
+            UCS_OK => Ok(()),
+            status => Err(status),
+        }
+    }
+
     /// Ends a generic datatype's state, and the copies of devices. Exactly once per operation, whatever its outcome.
     /// Returns the status of the operation, which was `status` before: a copy may have failed.
     ///

@@ -40,9 +40,8 @@ impl Param {
             // SAFETY: the caller's promise.
             let memory = unsafe { self.device(worker, what, (source, count), first) }?;
             // SAFETY: just made.
-            if let Some(device) = unsafe { memory.as_ref() } {
-                let (len, kind) = (device.len(), device.kind());
-                return Ok(Data::Device { len, memory, kind });
+            if let Some(device) = unsafe { as_data(memory) } {
+                return Ok(device);
             }
         }
         // SAFETY: the caller's promise.
@@ -66,12 +65,8 @@ impl Param {
         // SAFETY: the caller's promise.
         unsafe {
             let memory = self.device(worker, what, (buffer.cast_mut(), count), 0)?;
-            match memory.as_ref() {
-                Some(device) => Ok(Data::Device {
-                    len: device.len(),
-                    memory,
-                    kind: device.kind(),
-                }),
+            match as_data(memory) {
+                Some(device) => Ok(device),
                 None => Data::for_send(buffer, count, self.datatype()),
             }
         }
@@ -96,9 +91,8 @@ impl Param {
             // SAFETY: the caller's promise.
             let memory = unsafe { self.device(worker, what, (buffer, count), 0) }?;
             // SAFETY: just made.
-            if let Some(device) = unsafe { memory.as_ref() } {
-                let (len, kind) = (device.len(), device.kind());
-                return Ok(Data::Device { len, memory, kind });
+            if let Some(device) = unsafe { as_data(memory) } {
+                return Ok(device);
             }
         }
         // SAFETY: the caller's promise.
@@ -198,11 +192,8 @@ impl Param {
         // SAFETY: the caller's promise; the data end here.
         unsafe {
             let data = self.by_kind(worker, what, Data::Contig { ptr, len })?;
-            data.pack(0, bytes.as_mut_ptr(), len);
-            match data.finish(UCS_OK) {
-                UCS_OK => Ok(u64::from_le_bytes(bytes)),
-                status => Err(status),
-            }
+            data.read_out(bytes.as_mut_ptr())?;
+            Ok(u64::from_le_bytes(bytes))
         }
     }
 
@@ -250,6 +241,18 @@ impl Param {
             None => data,
         })
     }
+}
+
+/// What [`Param::device`] has returned, as data. `None`: null.
+///
+/// # Safety
+/// It was just returned.
+#[inline(always)]
+unsafe fn as_data(memory: *const DeviceData) -> Option<Data> {
+    // SAFETY: the caller's promise.
+    let device = unsafe { memory.as_ref() }?;
+    let (len, kind) = (device.len(), device.kind());
+    Some(Data::Device { len, memory, kind })
 }
 
 /// The data as the driver knows them: those of a device, if some of their memory is not the host's. The user's packing

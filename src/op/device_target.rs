@@ -85,10 +85,7 @@ pub unsafe fn write(
     let target = data(worker, peer, addr, len as u64, "write")?;
     keep::keep_before_change(peer);
     // SAFETY: registered memory, which the user does not free before; the data end here.
-    unsafe {
-        let written = target.unpack(0, bytes, len);
-        as_result(target.finish(written.err().unwrap_or(UCS_OK)))
-    }
+    unsafe { target.write_in(bytes) }
 }
 
 /// Executes an atomic operation for a peer: atomic to all others that this process executes for peers. Returns the
@@ -107,18 +104,10 @@ pub fn change(worker: &Worker, peer: &Peer, addr: u64, amo: AmoOp) -> Result<u64
     // SAFETY: registered memory, which the user does not free before; the data end here; the word has room for `size`
     // bytes, and is aligned for either size below.
     unsafe {
-        source.pack(0, word.as_mut_ptr(), size);
-        as_result(source.finish(UCS_OK))?;
+        source.read_out(word.as_mut_ptr())?;
         let mut value = u64::from_le_bytes(word);
         let old = amo::execute((&raw mut value).cast(), amo);
         write(worker, peer, addr, (&raw const value).cast(), size)?;
         Ok(old)
-    }
-}
-
-fn as_result(status: ucs_status_t) -> Result<(), ucs_status_t> {
-    match status {
-        UCS_OK => Ok(()),
-        status => Err(status),
     }
 }

@@ -19,13 +19,6 @@ unsafe fn data(ctx: &Context, addr: u64, len: usize) -> Data {
     }
 }
 
-fn as_result(status: ucs_status_t) -> Result<(), ucs_status_t> {
-    match status {
-        UCS_OK => Ok(()),
-        status => Err(status),
-    }
-}
-
 /// Writes bytes to memory of the host or of a device. They are in place when the call returns.
 ///
 /// # Errors
@@ -35,11 +28,7 @@ fn as_result(status: ucs_status_t) -> Result<(), ucs_status_t> {
 /// The memory is writable.
 pub unsafe fn write(ctx: &Context, addr: u64, bytes: &[u8]) -> Result<(), ucs_status_t> {
     // SAFETY: the caller's promise; the data end here.
-    unsafe {
-        let target = data(ctx, addr, bytes.len());
-        let written = target.unpack(0, bytes.as_ptr(), bytes.len());
-        as_result(target.finish(written.err().unwrap_or(UCS_OK)))
-    }
+    unsafe { data(ctx, addr, bytes.len()).write_in(bytes.as_ptr()) }
 }
 
 /// Reads bytes of memory of the host or of a device.
@@ -52,10 +41,6 @@ pub unsafe fn write(ctx: &Context, addr: u64, bytes: &[u8]) -> Result<(), ucs_st
 pub unsafe fn read<const N: usize>(ctx: &Context, addr: u64) -> Result<[u8; N], ucs_status_t> {
     let mut bytes = [0; N];
     // SAFETY: the caller's promise; the data end here.
-    unsafe {
-        let source = data(ctx, addr, N);
-        source.pack(0, bytes.as_mut_ptr(), N);
-        as_result(source.finish(UCS_OK))?;
-    }
+    unsafe { data(ctx, addr, N).read_out(bytes.as_mut_ptr()) }?;
     Ok(bytes)
 }

@@ -348,17 +348,9 @@ impl SglOp<'_> {
             let Some(there) = there else {
                 return self.queue(data, addr, None);
             };
-            let len = data.len();
-            let copied = match self.direction {
-                CmaDirection::Write => {
-                    data.pack(0, there, len);
-                    Ok(())
-                }
-                CmaDirection::Read => data.unpack(0, there, len),
-            };
-            match data.finish(copied.err().unwrap_or(UCS_OK)) {
-                UCS_OK => Ok(()),
-                status => Err(status),
+            match self.direction {
+                CmaDirection::Write => data.read_out(there),
+                CmaDirection::Read => data.write_in(there),
             }
         }
     }

@@ -21,7 +21,7 @@ const KEPT_BUFFERS: usize = 32;
 const KEPT_TRACKS: usize = 16;
 
 /// Transports whose name in `UCX_TLS` asks for CUDA.
-const NAMES: [&str; 3] = ["cuda_copy", "cuda_ipc", "gdr_copy"];
+pub const NAMES: [&str; 3] = ["cuda_copy", "cuda_ipc", "gdr_copy"];
 
 /// Copies by way of host memory.
 pub const CUDA_COPY: &str = "cuda_copy";

@@ -18,7 +18,7 @@ mod lookup;
 mod pieces;
 mod track;
 
-pub use context::{CUDA_COPY, CUDA_IPC, CudaContext};
+pub use context::{CUDA_COPY, CUDA_IPC, CudaContext, NAMES};
 pub use data::DeviceData;
 pub use direct::{CopyDirection, DirectCopy, LocalMemory};
 pub use ipc::RemoteMemory;

@@ -3,7 +3,7 @@
 use crate::finding::Finding;
 use ucp::engine::policy;
 use ucp::options::{LogLevel, Options, RndvScheme, unused_env_vars};
-use ucp::tl::{Resource, transport_names};
+use ucp::tl::{Resource, cuda, transport_names};
 
 /// The options, or the finding that says which one is invalid.
 pub fn read() -> Result<Options, Finding> {
@@ -58,19 +58,15 @@ pub fn check(options: &Options, resources: &[Resource]) -> Vec<Finding> {
     findings
 }
 
-/// Names for copies of memory of GPUs, beneath the transports.
-const GPU_NAMES: [&str; 4] = ["cuda", "cuda_copy", "cuda_ipc", "gdr_copy"];
-
 fn transports(options: &Options, resources: &[Resource]) -> Vec<Finding> {
     let tls = &options.tls;
     let value = options.get("TLS").unwrap_or_default();
-    let known: Vec<&str> = policy::transports().collect();
-    let present: Vec<&str> = resources.iter().map(|r| r.transport).collect();
+    let known: Vec<&'static str> = policy::transports().collect();
+    let present: Vec<&'static str> = resources.iter().map(|r| r.transport).collect();
     let mut findings = Vec::new();
-    let is_gpu = |name: &&str| GPU_NAMES.contains(name);
-    let has_gpu = present.iter().any(is_gpu);
-    let mut unknown = tls.unknown(&known);
-    unknown.retain(|name| !is_gpu(name));
+    // Copies of memory of GPUs, beneath the transports: a device has all of these names, or none.
+    let with_gpu = |names: &[&'static str]| [names, &cuda::NAMES].concat();
+    let unknown = tls.unknown(&with_gpu(&known));
     if !unknown.is_empty() {
         findings.push(Finding::broken(
             "transport-unknown",
@@ -82,11 +78,14 @@ fn transports(options: &Options, resources: &[Resource]) -> Vec<Finding> {
             format!("use names of: {}", known.join(", ")),
         ));
     }
+    let usable = match present.contains(&cuda::CUDA_COPY) {
+        true => with_gpu(&present),
+        false => present.clone(),
+    };
     let absent: Vec<&str> = tls
-        .unknown(&present)
+        .unknown(&usable)
         .into_iter()
         .filter(|name| tls.is_selection() && !unknown.contains(name))
-        .filter(|name| !(has_gpu && is_gpu(name)))
         .collect();
     if !absent.is_empty() {
         findings.push(Finding::broken(
