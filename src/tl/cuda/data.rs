@@ -5,15 +5,15 @@
 //! fragments, the processor fills the next one. So the slower of the two sets the pace.
 
 use super::context::CudaContext;
+use super::fragment::{Fragment, Phase};
 use super::lookup::Lookup;
 use super::pieces::DevicePieces;
 use super::track::Track;
 use crate::ctypes::*;
-use crate::sys::cuda::{CopyBatch, CudaError, Event, MemoryInfo, MemoryKind, Pinned};
+use crate::sys::cuda::{CopyBatch, CudaError, MemoryInfo, MemoryKind, Pinned};
 use crate::sys::log;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
 
@@ -57,35 +57,6 @@ impl From<CudaError> for Failure {
     fn from(e: CudaError) -> Failure {
         Failure::Driver(e)
     }
-}
-
-/// Some bytes of the operation, in host memory.
-struct Fragment {
-    buffer: Pinned,
-    /// The bytes of the operation that are in the buffer.
-    bytes: Range<usize>,
-    /// Where the copies of the fragment end: the numbers of their streams, and marks there.
-    marks: Vec<(usize, Event)>,
-    phase: Phase,
-}
-
-impl Fragment {
-    fn new(buffer: Pinned, bytes: Range<usize>, phase: Phase) -> Fragment {
-        Fragment {
-            buffer,
-            bytes,
-            marks: Vec::new(),
-            phase,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// The processor writes into it, or reads from it.
-    Processor,
-    /// Devices copy until the marks are passed.
-    Device,
 }
 
 /// In which direction devices copy.

@@ -2,8 +2,8 @@
 //!
 //! `context`: what a context keeps: streams, pinned buffers; `lookup`: the kind of memory at an address, asked of the
 //! driver, never guessed; `pieces`: the layout of an operation's memory; `data`: its bytes, copied to and from host
-//! memory in fragments, several of them at once; `track`: the streams of one operation; `ipc`, `direct`: copies
-//! without host memory in between; `list`: memory for kernels; `info`: what tools print.
+//! memory in fragments (`fragment`), several of them at once; `track`: the streams of one operation; `ipc`, `direct`:
+//! copies without host memory in between; `list`: memory for kernels; `info`: what tools print.
 //!
 //! No call needs a current context of the caller, and none waits for the program's streams: as in UCX the program
 //! synchronises them before it passes a buffer.
@@ -11,6 +11,7 @@
 mod context;
 mod data;
 mod direct;
+mod fragment;
 pub mod info;
 mod ipc;
 mod list;
