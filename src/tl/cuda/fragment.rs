@@ -14,6 +14,7 @@ pub(super) struct Fragment {
 }
 
 impl Fragment {
+    /// The bytes in a buffer that no copy uses yet.
     pub fn new(buffer: Pinned, bytes: Range<usize>, phase: Phase) -> Fragment {
         Fragment {
             buffer,
@@ -24,6 +25,7 @@ impl Fragment {
     }
 }
 
+/// What uses the buffer of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The processor writes into it, or reads from it.
