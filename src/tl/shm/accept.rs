@@ -47,11 +47,11 @@ pub fn accept<S: Sink>(shm: &mut ShmWorker<S::Peer>, doorbell: &Doorbell, sink: 
         // SAFETY: the ring is part of the inbox, which outlives the peers.
         sink.with_cma(peer, |cma| unsafe { cma.attach(&consumer) });
         sink.incoming_up(peer);
-        shm.rings.push(Box::new(ShmRx {
+        shm.rings.push(ShmRx {
             consumer,
             index,
             peer,
-        }));
+        });
     }
 }
 

@@ -30,7 +30,7 @@ pub enum LastLook {
 
 impl LastLook {
     /// After a look that has found all of these rings empty. `epoch`: the inbox's counter before that look.
-    pub fn at_empty<P>(rings: &[Box<ShmRx<P>>], epoch: u64) -> Self {
+    pub fn at_empty<P>(rings: &[ShmRx<P>], epoch: u64) -> Self {
         let left = POLLS - 1;
         match rings.iter().position(|r| r.consumer.last_epoch() == epoch) {
             Some(ring) => Self::Empty { epoch, ring, left },
@@ -41,7 +41,7 @@ impl LastLook {
     /// Whether all rings still are empty, as far as one poll can say without a look at each. `epoch`: the inbox's
     /// counter. False: it cannot say.
     #[inline(always)]
-    pub fn holds<P>(&mut self, rings: &[Box<ShmRx<P>>], epoch: impl FnOnce() -> u64) -> bool {
+    pub fn holds<P>(&mut self, rings: &[ShmRx<P>], epoch: impl FnOnce() -> u64) -> bool {
         let Self::Empty {
             epoch: last,
             ring,

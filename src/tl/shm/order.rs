@@ -110,23 +110,17 @@ struct RingHead {
 pub trait RingSet {
     fn count(&self) -> usize;
     fn ring(&mut self, number: usize) -> &mut Consumer;
-    /// Whether all rings but `ring` are empty: one look at each.
-    fn others_are_empty(&self, ring: usize) -> bool;
 }
 
 /// How many messages of a non-empty ring precede all messages of other rings: `most` at most, 0 where other rings have
-/// messages.
+/// messages. `others_are_empty` looks at each of these once.
 #[inline(always)]
-pub fn lone(rings: &mut (impl RingSet + ?Sized), ring: usize, most: u32) -> u32 {
+pub fn lone(ring: &Consumer, most: u32, others_are_empty: impl FnOnce() -> bool) -> u32 {
     let seen = match most {
         1 => 1,
-        most => rings.ring(ring).visible(most),
+        most => ring.visible(most),
     };
-    if rings.others_are_empty(ring) {
-        seen
-    } else {
-        0
-    }
+    if others_are_empty() { seen } else { 0 }
 }
 
 /// One pass over a worker's rings. The memory is kept from pass to pass.

@@ -10,7 +10,7 @@ use super::order::RingSet;
 use super::ring::Consumer;
 use super::worker::ShmRx;
 
-impl<P> RingSet for Vec<Box<ShmRx<P>>> {
+impl<P> RingSet for Vec<ShmRx<P>> {
     fn count(&self) -> usize {
         self.len()
     }
@@ -18,10 +18,14 @@ impl<P> RingSet for Vec<Box<ShmRx<P>>> {
     fn ring(&mut self, number: usize) -> &mut Consumer {
         &mut self[number].consumer
     }
+}
 
-    #[inline(always)]
-    fn others_are_empty(&self, ring: usize) -> bool {
-        let (before, behind) = (&self[..ring], &self[ring + 1..]);
-        before.iter().all(|c| c.consumer.is_empty()) && behind.iter().all(|c| c.consumer.is_empty())
-    }
+/// A ring, and a look at each of the others that tells whether these are empty.
+#[inline(always)]
+fn apart<P>(rings: &mut [ShmRx<P>], ring: usize) -> Option<(&mut ShmRx<P>, impl Fn() -> bool)> {
+    let (before, rest) = rings.split_at_mut_checked(ring)?;
+    let (own, behind) = rest.split_first_mut()?;
+    let is_empty = |other: &ShmRx<P>| other.consumer.is_empty();
+    let others_are_empty = move || before.iter().all(is_empty) && behind.iter().all(is_empty);
+    Some((own, others_are_empty))
 }

@@ -18,7 +18,9 @@ use std::ptr::NonNull;
 /// suffices ([`LastLook`]).
 pub const HOT_RINGS: usize = 8;
 
-/// An incoming ring. `P` names a peer.
+/// An incoming ring. `P` names a peer. A worker's rings are in a row, so that a look at each reads few pages; each has
+/// two cache lines.
+#[repr(align(128))]
 pub struct ShmRx<P> {
     pub(super) consumer: Consumer,
     /// Its number in the inbox.
@@ -37,12 +39,15 @@ impl<P> ShmRx<P> {
 pub struct ShmWorker<P> {
     /// `None` where shared memory is not used.
     pub(super) inbox: Option<Inbox>,
-    pub(super) rings: Vec<Box<ShmRx<P>>>,
+    pub(super) rings: Vec<ShmRx<P>>,
     /// Most messages of a ring that the next progress call handles: 1 after an idle call, at most 16.
     pub(super) budget: u32,
     pub(super) merge: Merge,
     /// Where there are more rings than [`HOT_RINGS`].
     pub(super) last_look: LastLook,
+    /// The ring that had messages at the last look at each ring, where there are more than [`HOT_RINGS`]. The list may
+    /// have changed since.
+    pub(super) last_ready: usize,
     /// So many rings are taken that finished ones are to be freed soon.
     pub(super) is_crowded: bool,
 }
@@ -64,6 +69,7 @@ impl<P: Copy + Eq> ShmWorker<P> {
             budget: 1,
             merge: Merge::default(),
             last_look: LastLook::default(),
+            last_ready: 0,
             is_crowded: false,
         }
     }
@@ -179,7 +185,7 @@ impl<P: Copy + Eq> ShmWorker<P> {
 
     /// The rings that their senders offer to close. All messages of these were taken.
     pub fn offered(&mut self) -> impl Iterator<Item = &mut ShmRx<P>> {
-        let rings = self.rings.iter_mut().map(|ring| &mut **ring);
+        let rings = self.rings.iter_mut();
         rings.filter_map(|ring| ring.consumer.is_close_offered().then_some(ring))
     }
 
@@ -207,3 +213,5 @@ impl<P: Copy + Eq> ShmWorker<P> {
         self.rings.clear();
     }
 }
+
+const _: () = assert!(size_of::<ShmRx<usize>>() == 128 || cfg!(loom));

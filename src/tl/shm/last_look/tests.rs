@@ -8,8 +8,7 @@ use crate::tl::shm::ring::Producer;
 /// Three senders and their rings. The senders end before the memory.
 struct Senders {
     senders: Vec<Producer>,
-    #[allow(clippy::vec_box)] // the type of a worker's list
-    rings: Vec<Box<ShmRx<usize>>>,
+    rings: Vec<ShmRx<usize>>,
     scene: Scene,
 }
 
@@ -18,11 +17,11 @@ impl Senders {
         let scene = Scene::new(3);
         let ring = |(index, consumer)| {
             let peer = index;
-            Box::new(ShmRx {
+            ShmRx {
                 consumer,
                 index,
                 peer,
-            })
+            }
         };
         Self {
             senders: scene.senders(),

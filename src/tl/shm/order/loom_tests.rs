@@ -26,11 +26,6 @@ impl RingSet for Vec<Consumer> {
     fn ring(&mut self, number: usize) -> &mut Consumer {
         &mut self[number]
     }
-
-    fn others_are_empty(&self, ring: usize) -> bool {
-        let mut others = (0..self.len()).filter(|&number| number != ring);
-        others.all(|number| self[number].is_empty())
-    }
 }
 
 impl Scene {
@@ -101,7 +96,9 @@ fn take_lone(rings: &mut Vec<Consumer>, merge: &mut Merge, numbers: &mut Vec<u64
         if rings[ring].is_empty() {
             return;
         }
-        match lone(rings, ring, most) {
+        let mut others = (0..rings.len()).filter(|&other| other != ring);
+        let others_are_empty = || others.all(|other| rings[other].is_empty());
+        match lone(&rings[ring], most, others_are_empty) {
             0 if most == 1 => return take_merged(rings, merge, numbers),
             len => take(rings, Run { ring, len }, numbers),
         }

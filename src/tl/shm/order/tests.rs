@@ -13,11 +13,6 @@ impl RingSet for Vec<Consumer> {
     fn ring(&mut self, number: usize) -> &mut Consumer {
         &mut self[number]
     }
-
-    fn others_are_empty(&self, ring: usize) -> bool {
-        let mut others = (0..self.len()).filter(|&number| number != ring);
-        others.all(|number| self[number].is_empty())
-    }
 }
 
 /// Rings of one receiver.

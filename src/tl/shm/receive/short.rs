@@ -7,6 +7,7 @@ use crate::tl::shm::accept::accept;
 use crate::tl::shm::inbox::{Doorbell, Inbox};
 use crate::tl::shm::last_look::LastLook;
 use crate::tl::shm::order;
+use crate::tl::shm::receive::apart;
 use crate::tl::shm::worker::{HOT_RINGS, ShmRx, ShmWorker};
 use crate::wire::header::{Kind, NoteHdr};
 use std::ops::Range;
@@ -144,29 +145,30 @@ fn look_at_many<P>(shm: &mut ShmWorker<P>) -> Option<usize> {
     look_at_each(shm)
 }
 
-/// Looks at each ring. A ring with messages that is not among the hot ones changes places with one of these that is
-/// empty, if there is one.
+/// Looks at each ring, at the one that had messages last first.
 #[inline(never)]
 fn look_at_each<P>(shm: &mut ShmWorker<P>) -> Option<usize> {
     let epoch = shm.inbox.as_ref().map_or(0, Inbox::epoch);
-    let Some(found) = shm.rings.iter().position(|c| !c.consumer.is_empty()) else {
-        shm.last_look = LastLook::at_empty(&shm.rings, epoch);
-        return None;
-    };
-    if found < HOT_RINGS {
-        return Some(found);
+    let has_message = |ring: &ShmRx<P>| !ring.consumer.is_empty();
+    if shm.rings.get(shm.last_ready).is_some_and(has_message) {
+        return Some(shm.last_ready);
     }
-    // All hot rings are empty.
-    shm.rings.swap(found, 0);
-    Some(0)
+    match shm.rings.iter().position(has_message) {
+        Some(found) => shm.last_ready = found,
+        None => {
+            shm.last_look = LastLook::at_empty(&shm.rings, epoch);
+            return None;
+        }
+    }
+    Some(shm.last_ready)
 }
 
-/// Handles messages of ring `first`, a hot one that has some, and of those behind it. The caller has checked that no
-/// sender had taken a new ring before.
+/// Handles messages of ring `first`, which has some, and of those behind it, [`HOT_RINGS`] at most. The caller has
+/// checked that no sender had taken a new ring before.
 #[inline(always)]
 pub fn handle_hot<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, first: usize) -> u32 {
-    let hot = shm.rings.len().min(HOT_RINGS);
-    poll_several(sink, shm, first..hot)
+    let end = shm.rings.len().min(first + HOT_RINGS);
+    poll_several(sink, shm, first..end)
 }
 
 /// Doubles the budget of the next call, at most [`BATCH`], if this one, which handled `count` messages, has used all of
@@ -204,13 +206,15 @@ fn poll_sole<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>) -> u32 {
 /// Handles messages of the rings `at`: the first of them has some, the others may have.
 #[inline(never)]
 fn poll_several<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, at: Range<usize>) -> u32 {
-    let ring = at.start;
-    let mut count = match poll_lone(sink, shm, ring, 1) {
-        0 => return poll_merged(sink, shm, at),
-        seen => poll(sink, &mut shm.rings[ring], seen, || true, || ()),
+    let Some((ring, others_are_empty)) = apart(&mut shm.rings, at.start) else {
+        return 0;
     };
-    if count < shm.budget && !shm.rings[ring].consumer.is_empty() {
-        count += poll_behind(sink, shm, ring, shm.budget - count);
+    let mut count = match lone(sink, ring, 1, others_are_empty) {
+        0 => return poll_merged(sink, shm, at),
+        seen => poll(sink, ring, seen, || true, || ()),
+    };
+    if count < shm.budget && !ring.consumer.is_empty() {
+        count += poll_behind(sink, shm, at.start, shm.budget - count);
     }
     grow_budget(shm, count);
     count
@@ -219,16 +223,24 @@ fn poll_several<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, at: Range<us
 /// Handles up to `most` further messages of this ring, if no other ring has any.
 #[inline(never)]
 fn poll_behind<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, ring: usize, most: u32) -> u32 {
-    match poll_lone(sink, shm, ring, most) {
+    let Some((ring, others_are_empty)) = apart(&mut shm.rings, ring) else {
+        return 0;
+    };
+    match lone(sink, ring, most, others_are_empty) {
         0 => 0,
-        seen => poll(sink, &mut shm.rings[ring], seen, || true, || ()),
+        seen => poll(sink, ring, seen, || true, || ()),
     }
 }
 
 /// [`order::lone`], but 0 if a sender has taken a new ring: messages in that ring could precede these.
 #[inline(always)]
-fn poll_lone<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, ring: usize, most: u32) -> u32 {
-    let seen = order::lone(&mut shm.rings, ring, most);
+fn lone<S: RingSink>(
+    sink: S,
+    ring: &ShmRx<S::Peer>,
+    most: u32,
+    others_are_empty: impl FnOnce() -> bool,
+) -> u32 {
+    let seen = order::lone(&ring.consumer, most, others_are_empty);
     match sink.shared().shm.doorbell.has_new_ring() {
         true => 0,
         false => seen,

@@ -28,8 +28,8 @@ pub struct Consumer {
     populated: Populated<DATA>,
     /// The big buffer that the producer has taken, from its first record there on.
     pub(super) big_buf: Option<RxBigBuf>,
-    /// None: the producer may use none.
-    big_bufs: Option<BigBufs>,
+    /// None: the producer may use none. Boxed: needed once.
+    big_bufs: Option<Box<BigBufs>>,
 }
 
 /// The big buffer that the producer has taken, at the consumer.
@@ -64,7 +64,7 @@ impl Consumer {
     /// # Safety
     /// `big_bufs` belong to the ring's inbox, and outlive the consumer.
     pub unsafe fn with_big_bufs(mut self, big_bufs: Option<BigBufs>) -> Self {
-        self.big_bufs = big_bufs;
+        self.big_bufs = big_bufs.map(Box::new);
         self
     }
 
@@ -88,7 +88,7 @@ impl Consumer {
     fn next_in_big_buf(&mut self, number: u8, len: usize) -> Result<*const u8, CorruptRing> {
         let big_buf = match &mut self.big_buf {
             Some(known) if known.big_buf.number == number => known,
-            known => follow(known, self.big_bufs, number)?,
+            known => follow(known, self.big_bufs.as_deref(), number)?,
         };
         let (offset, used) = place::<BIG_BUF_BYTES>(self.given_back.big_buf as usize, len);
         let end = self.given_back.big_buf.wrapping_add(used as u32);
@@ -336,11 +336,11 @@ impl Consumer {
 /// the big buffer of the producer so far.
 #[cold]
 #[inline(never)]
-fn follow(
-    known: &mut Option<RxBigBuf>,
-    big_bufs: Option<BigBufs>,
+fn follow<'a>(
+    known: &'a mut Option<RxBigBuf>,
+    big_bufs: Option<&BigBufs>,
     number: u8,
-) -> Result<&mut RxBigBuf, CorruptRing> {
+) -> Result<&'a mut RxBigBuf, CorruptRing> {
     match (big_bufs.and_then(|big_bufs| big_bufs.find(number)), &known) {
         (Some(big_buf), None) => Ok(known.insert(RxBigBuf {
             big_buf,
