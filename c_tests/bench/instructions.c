@@ -163,6 +163,13 @@ static void worker_flush_idle(size_t size)
     COUNTED(wait_a(ucp_worker_flush_nbx(a, &plain)));
 }
 
+/** Of B, whose peers are all senders. */
+static void receiver_flush_idle(size_t size)
+{
+    (void)size;
+    COUNTED(wait_b(ucp_worker_flush_nbx(b, &plain)));
+}
+
 static void fence(size_t size)
 {
     (void)size;
@@ -430,9 +437,11 @@ static const struct {
     {"tag 8 B, one of 8 senders, receive", tag_receive_in_turn, 8, 8},
     {"tag 8 B, 1 of 8 active, send", tag_send, 8, 8},
     {"tag 8 B, 1 of 8 active, receive", tag_receive, 8, 8},
+    {"worker flush, idle, 8 peers", receiver_flush_idle, 0, 8},
     {"am 8 B, 4 from each of 8 senders, receive all", am_receive_backlog, 8, 8},
     {"tag 8 B, one of 64 senders, receive", tag_receive_in_turn, 8, 64},
     {"tag 8 B, 1 of 64 active, receive", tag_receive, 8, 64},
+    {"worker flush, idle, 64 peers", receiver_flush_idle, 0, 64},
     {"am 8 B, 4 from each of 64 senders, receive all", am_receive_backlog, 8, 64},
 };
 

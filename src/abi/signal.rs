@@ -8,6 +8,7 @@ use crate::fast::signals::{self, PlainSignal};
 use crate::op::param::Param;
 use crate::op::signal::{self, Signal, SignalAim};
 use std::ffi::c_void;
+use std::hint::assert_unchecked;
 
 const NAME: &str = "ucpx_put_signal_nbx";
 
@@ -168,8 +169,9 @@ unsafe extern "C" fn put_mapped(
     if ep.is_null() || signal.is_null() || param.is_null() {
         return invalid_request(NAME, "ep, signal or param is null");
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: the caller's promises; a key of mapped memory is not null.
     unsafe {
+        assert_unchecked(!rkey.is_null());
         if let Some(signal) = plain(signal)
             && let (ep, rkey) = (endpoint_of(ep), rkey.cast())
             && let Some(done) =

@@ -39,7 +39,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
-pub use peer_lists::{PeerList, PeerLists, PeerMap};
+pub use peer_lists::{FlushNeed, PeerList, PeerLists, PeerMap};
 pub use rx::Rx;
 
 /// Longest user header of an active message, bytes. MPICH 5.0.1 assumes 8000 and some without a query.

@@ -103,6 +103,7 @@ unsafe fn put_mapped(
             return Some(send_slow(ep, count, addr, signal.cq, signal.value, param));
         }
         peer.rma.add_signal();
+        peer.note_unflushed();
         Some(std::ptr::null_mut())
     }
 }
@@ -155,6 +156,7 @@ unsafe fn send_slow(
         true => send_answered(peer, ring, cq, value, behind),
         false => {
             ring.send_signal_in_turn(cq, value, behind) && {
+                peer.note_unflushed();
                 peer.rma.add_signal();
                 true
             }
@@ -188,6 +190,7 @@ fn send_answered(
     };
     let head = head.encode();
     // Counted before the send: the reply can be handled before the store.
+    peer.note_unflushed();
     peer.rma.add_sent();
     let sent = ring.send(Kind::Signal as u8, 0, value, SignalHdr::SIZE, |record| {
         // SAFETY: the record has room for the header.

@@ -298,6 +298,9 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
         if let Some(index) = device {
             peer.set_dev_index(index);
         }
+        if !lane.drains_in_call() {
+            peer.note_unflushed();
+        }
         tx.lane = Some(lane);
         peer.note_traffic(&self.worker.stats);
         tx::log_lanes(self.worker, peer);

@@ -27,8 +27,12 @@ pub fn start(worker: &Worker) -> ucs_status_t {
     }
     // A pending request may be RMA. The result is stored under the locks, so that a stale result of another thread does
     // not replace it.
-    let busy = worker.any_peer_then(|p| !flush::is_settled(p), |busy| worker.set_fenced(busy));
-    if busy {
+    let is_clean = worker.is_clean_then(
+        |p| !flush::is_settled(p),
+        flush::look_settled,
+        |is_clean| worker.set_fenced(!is_clean),
+    );
+    if !is_clean {
         worker.set_fences_new_lanes();
         signal_all(worker);
     }
@@ -41,7 +45,7 @@ fn signal_all(worker: &Worker) {
     if trace::is_on() {
         trace::instant("flush", "fence", &[("worker", ArgValue::Hex(worker.uid))]);
     }
-    worker.all_peers().iter().for_each(|p| signal(p));
+    worker.unflushed_peers().iter().for_each(|p| signal(p));
 }
 
 /// Sends a `Fence` to a peer that may have gets to answer, unless one was sent after the last of them.

@@ -12,7 +12,7 @@ use crate::engine::peer::{Peer, PeerHandle, PeerHold, PeerTx};
 use crate::engine::pointers::PeerRef;
 use crate::engine::request::{self, Callback, ChildOps, Op, Request, TxState};
 use crate::engine::request_alloc;
-use crate::engine::worker::Worker;
+use crate::engine::worker::{FlushNeed, Worker};
 use crate::tl::Lane;
 
 /// Whether a flush of this peer would complete at once with `UCS_OK`.
@@ -57,9 +57,43 @@ fn is_drained(tx: &PeerTx) -> bool {
     tx.lane.as_ref().is_none_or(Lane::is_drained)
 }
 
-/// Whether a flush of all peers would complete at once.
+/// Whether a flush of all peers would complete at once. False where it has to be looked at more closely.
 pub fn all_clean(worker: &Worker) -> bool {
-    !worker.any_peer(is_awaited)
+    worker.is_clean_then(is_awaited, look, |_| ())
+}
+
+/// A look at a peer in the list of unflushed ones, for a flush. The caller has the lock of the list.
+#[inline(always)]
+fn look(peer: &Peer) -> FlushNeed {
+    look_by(peer, |peer, tx| {
+        tx.pending.is_empty() && is_drained(tx) && !peer.is_rma_refused()
+    })
+}
+
+/// [`look`] for a fence, see [`is_settled`].
+#[inline(always)]
+pub fn look_settled(peer: &Peer) -> FlushNeed {
+    look_by(peer, |_, tx| is_sent(tx))
+}
+
+/// A look at a peer in the list of unflushed ones; `is_clean`: whether its messages were sent.
+#[inline(always)]
+fn look_by(peer: &Peer, is_clean: impl FnOnce(&Peer, &PeerTx) -> bool) -> FlushNeed {
+    // Not `lock`: another thread may hold it and wait for the list.
+    let Some(mut tx) = peer.tx.try_lock() else {
+        return FlushNeed::Awaited;
+    };
+    if peer.status() == UCS_OK {
+        if !answers::is_idle(peer, &mut tx) || !is_clean(peer, &tx) {
+            return FlushNeed::Awaited;
+        }
+        let is_quiet = tx.pending.is_empty() && !peer.is_rma_refused();
+        if !is_quiet || !tx.lane.as_ref().is_none_or(Lane::drains_in_call) {
+            return FlushNeed::Clean;
+        }
+    }
+    peer.end_unflushed();
+    FlushNeed::Removed
 }
 
 /// Whether a flush of all peers waits for this one.
@@ -175,7 +209,7 @@ unsafe fn await_answers(peer: &Peer, req: *mut Request) {
 /// # Safety
 /// The request is new.
 pub unsafe fn start_all(worker: &Worker, parent: *mut Request) -> Option<ucs_status_t> {
-    let mut dirty = worker.all_peers();
+    let mut dirty = worker.unflushed_peers();
     dirty.retain(|p| {
         // Requests of a stub peer may have moved to a peer that was checked before.
         let p = p.successor().unwrap_or(p);
@@ -198,7 +232,7 @@ pub unsafe fn start_with_copies(
 ) -> Option<ucs_status_t> {
     let mut dirty = match peer {
         Some(peer) => vec![PeerHandle::Settled(PeerHold::new(peer))],
-        None => worker.all_peers(),
+        None => worker.unflushed_peers(),
     };
     dirty.retain(|p| is_awaited(p.successor().unwrap_or(p)));
     // SAFETY: the caller's request is new.

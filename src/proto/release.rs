@@ -86,6 +86,12 @@ pub fn sweep(worker: &Worker, rx: &mut Rx) {
     if unlisted.is_empty() {
         return;
     }
+    // SAFETY: the peers are in `unlisted`, which is locked, until the set is dropped.
+    let gone = unlisted
+        .iter()
+        .map(|peer| unsafe { PeerRef::new(peer) })
+        .collect();
+    worker.peer_lists.unflushed.lock().remove(&gone);
     let named = named(worker, rx);
     unlisted.retain(|peer| {
         let is_named = named.contains(peer);

@@ -159,6 +159,7 @@ pub unsafe fn enqueue_first(peer: &Peer, tx: &mut PeerTx, req: *mut Request) {
 fn on_enqueued(peer: &Peer, tx: &mut PeerTx, wakes: bool) {
     let worker = peer.worker();
     worker.progress_flags.queued();
+    peer.note_unflushed();
     peer.stats().set_pending(tx.pending.len());
     if !tx.in_pending_list {
         tx.in_pending_list = true;
@@ -316,6 +317,7 @@ unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<boo
     // Counted before the send: the reply can be handled before the count.
     let counted = matches!(r.msg.raw_kind(), am::GET | am::AMO | am::SIGNAL);
     if counted {
+        peer.note_unflushed();
         answers::set_turn(r, peer.rma.add_sent());
     }
     // SAFETY: the user promises that the request's memory is valid.

@@ -109,6 +109,9 @@ pub trait LaneOps {
     const MAX_PART: usize = FRAGMENT;
     /// No operation of either side takes effect any more after the sender was dropped.
     const STOPS_WHEN_DROPPED: bool = false;
+    /// All that the lane accepts has left this process when the call returns: [`is_drained`](Self::is_drained) is
+    /// always true.
+    const DRAINS_IN_CALL: bool = false;
     /// The lane writes into memory of the peer's process that is mapped here.
     const IS_MAPPED: bool = false;
     /// A lane that nothing uses any more stays until the peer ends, which the device, or a probe, reports.

@@ -212,6 +212,14 @@ impl Lane {
         matches!(self, Lane::Tcp(_))
     }
 
+    /// Whether all that the lane accepts has left this process when the call returns.
+    pub fn drains_in_call(&self) -> bool {
+        fn of<S: LaneOps>(_: &S) -> bool {
+            S::DRAINS_IN_CALL
+        }
+        with_sender!(self, sender => of(&**sender))
+    }
+
     /// Whether the lane writes into memory of the peer's process that is mapped here.
     pub fn is_mapped(&self) -> bool {
         fn of<S: LaneOps>(_: &S) -> bool {

@@ -29,6 +29,9 @@ pub(super) struct PeerNotes {
     pub(super) rma_refused: AtomicBool,
     /// It is in the worker's list of peers without endpoints.
     is_idle: AtomicBool,
+    /// It is in the worker's list of peers that a flush of all peers looks at. Changed under the lock of `tx`, or in
+    /// single-thread mode.
+    is_unflushed: AtomicBool,
     /// Failover is requested: its connection, if not made yet, has to survive the loss of a port.
     failover: AtomicBool,
 }
@@ -84,6 +87,30 @@ impl Peer {
     /// A reply that was counted is copied, sent or dropped.
     pub fn end_reply_in_place(&self) {
         self.notes.replies_in_place.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Something may be on the way to it from now on: a flush of all peers looks at it. The caller has the lock of
+    /// `tx`, or the worker is in single-thread mode. Stub peers are looked at in any case.
+    #[inline(always)]
+    pub fn note_unflushed(&self) {
+        if !self.notes.is_unflushed.load(Ordering::Relaxed) {
+            self.list_unflushed();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn list_unflushed(&self) {
+        if !self.is_stub() {
+            self.notes.is_unflushed.store(true, Ordering::Relaxed);
+            self.worker().peer_lists.unflushed.lock().push(self);
+        }
+    }
+
+    /// Nothing is on the way to it: it is about to be removed from that list. The caller has the lock of `tx`, and that
+    /// of the list.
+    pub fn end_unflushed(&self) {
+        self.notes.is_unflushed.store(false, Ordering::Relaxed);
     }
 
     /// Whether its death is to be noticed even if nothing is sent. It is set once: the next call sees it.

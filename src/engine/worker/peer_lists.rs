@@ -6,6 +6,7 @@
 
 mod list;
 mod map;
+mod unflushed;
 
 use crate::engine::am::PartialAm;
 use crate::engine::peer::PeerSet;
@@ -16,6 +17,7 @@ use crate::tl::rail_event::RailEvent;
 
 pub use list::PeerList;
 pub use map::PeerMap;
+pub use unflushed::{FlushNeed, UnflushedPeers};
 
 /// The lists and maps of a worker.
 pub struct PeerLists {
@@ -29,6 +31,8 @@ pub struct PeerLists {
     pub departed: MtLock<PeerList>,
     /// Peers whose last endpoint is gone, or whose ring in our inbox is.
     pub idle: MtLock<PeerList>,
+    /// Peers that a flush or a fence of all peers looks at.
+    pub unflushed: MtLock<UnflushedPeers>,
     /// Peers to which an interface is to connect: [`connects`](Self::connects).
     connects: [MtLock<PeerList>; IfaceKind::COUNT],
     /// Work for rails to peers.
@@ -49,6 +53,7 @@ impl PeerLists {
             departing: list(),
             departed: list(),
             idle: list(),
+            unflushed: MtLock::new(mt, UnflushedPeers::default()),
             connects: std::array::from_fn(|_| list()),
             rails: MtLock::new(mt, PeerList::new()),
             partial_ams: MtLock::new(mt, PeerMap::new()),
@@ -66,11 +71,12 @@ impl PeerLists {
         let mut all = self.with_work();
         all.extend(self.idle.lock().iter());
         all.extend(self.departed.lock().iter());
+        all.extend(self.unflushed.lock().iter());
         all
     }
 
     /// The peers that progress has to do something for, or from which it expects fragments: those of all lists and maps
-    /// but `idle` and `departed`.
+    /// but `idle`, `departed` and `unflushed`.
     pub fn with_work(&self) -> PeerSet {
         // Each field is named: one that is added has to be read here or in `all`.
         let PeerLists {
@@ -79,6 +85,7 @@ impl PeerLists {
             departing,
             departed: _,
             idle: _,
+            unflushed: _,
             connects,
             rails,
             partial_ams,

@@ -4,7 +4,7 @@ use crate::ctypes::*;
 use crate::engine::inherited::disable_peer;
 use crate::engine::peer::{Peer, PeerHandle, PeerHold, PeerOwner};
 use crate::engine::pointers::WorkerRef;
-use crate::engine::worker::Worker;
+use crate::engine::worker::{FlushNeed, Worker};
 use crate::sys::fork;
 use crate::sys::trace::{self, ArgValue};
 use crate::tl::rail_event::RailEvent;
@@ -130,22 +130,32 @@ impl Worker {
         self.wake();
     }
 
-    /// Whether a condition is true for any peer. Evaluated under the locks of the lists, stub peers first: requests
-    /// that wait there move to the other peers.
-    pub fn any_peer(&self, is: impl Fn(&Peer) -> bool) -> bool {
-        self.any_peer_then(is, |_| ())
-    }
-
-    /// [`any_peer`](Self::any_peer); `then` gets the result before the locks are released.
+    /// Whether nothing is on the way to any peer, by `is_awaited` for stub peers and by `look` for the others; `then`
+    /// gets the result before the locks are released. Stub peers come first: requests that wait there move to the
+    /// others.
     #[inline(always)]
-    pub fn any_peer_then(&self, is: impl Fn(&Peer) -> bool, then: impl FnOnce(bool)) -> bool {
+    pub fn is_clean_then(
+        &self,
+        is_awaited: impl Fn(&Peer) -> bool,
+        look: impl FnMut(&Peer) -> FlushNeed,
+        then: impl FnOnce(bool),
+    ) -> bool {
         let exchange = self.cm.lock();
         let mut placeholders = exchange.iter().flat_map(|x| x.stub_peers());
-        let any = placeholders.any(|p| is(p))
-            || self.peers.lock().values().any(|p| is(p))
-            || self.replaced_peers.lock().iter().any(|p| is(p));
-        then(any);
-        any
+        let mut unflushed = self.peer_lists.unflushed.lock();
+        let is_clean = !placeholders.any(|p| is_awaited(p)) && unflushed.is_clean(look);
+        then(is_clean);
+        is_clean
+    }
+
+    /// The peers to which something may be on the way.
+    pub fn unflushed_peers(&self) -> Vec<PeerHandle> {
+        let exchange = self.cm.lock();
+        let placeholders = exchange.iter().flat_map(|x| x.stub_peers());
+        let stubs: Vec<_> = placeholders.cloned().map(PeerHandle::Placeholder).collect();
+        let mut peers = self.peer_lists.unflushed.lock().handles();
+        peers.extend(stubs);
+        peers
     }
 
     /// Calls `each` for all peers but stub peers, under the locks of the lists. Progress alone calls it: it frees no

@@ -143,6 +143,7 @@ unsafe fn send_parts<L: LaneOps>(
             Err(error) => return Err(error),
         };
         if r.msg.raw_kind() == PUT {
+            peer.note_unflushed();
             peer.rma.add_sent();
         }
         r.offset += n as u64;

@@ -15,6 +15,7 @@ impl From<Unusable> for LaneError {
 
 impl LaneOps for Outbox {
     sends_records!(LaneError::Unusable, |sent| Ok(sent?));
+    const DRAINS_IN_CALL: bool = true;
     const IS_MAPPED: bool = true;
 
     #[inline(always)]

@@ -53,7 +53,7 @@ impl LastLook {
         // The list of rings may have changed: the number then names another sender's ring, or none.
         let is_empty =
             |ring: &ShmRx<P>| ring.consumer.last_epoch() == *last && ring.consumer.is_empty();
-        if *left > 0 && epoch() == *last && rings.get(*ring).is_some_and(|ring| is_empty(ring)) {
+        if *left > 0 && epoch() == *last && rings.get(*ring).is_some_and(is_empty) {
             *left -= 1;
             return true;
         }

@@ -20,7 +20,7 @@ impl<P> RingSet for Vec<ShmRx<P>> {
     }
 }
 
-/// A ring, and a look at each of the others that tells whether these are empty.
+/// A ring, and a look at each of the others, for whether these are empty.
 #[inline(always)]
 fn apart<P>(rings: &mut [ShmRx<P>], ring: usize) -> Option<(&mut ShmRx<P>, impl Fn() -> bool)> {
     let (before, rest) = rings.split_at_mut_checked(ring)?;
