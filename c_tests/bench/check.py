@@ -2,6 +2,7 @@
 """Checks that the benchmark works: its files are well-formed and complete. Speed is not checked.
 
 usage: check.py results DIRECTORY LIBRARIES WORKLOADS   the files of scripts/bench or scripts/osu
+       check.py peers DIRECTORY WAYS                    the files of scripts/bench --only peers, for these ways
        check.py patches FILE...                         osu-patches: added lines only, without context
        check.py slower OLD.json NEW.json FIGURE         writes a copy in which FIGURE was twice as good for rucp
 check.py same OLD.json NEW.json                  instructions of rucp: the same in both, except for timer work
@@ -125,6 +126,47 @@ def check_results(directory, libraries, workloads):
     print(f"{directory}: {len(seen)} workloads, {page.drawings} plots, chapters: {', '.join(page.headings)}")
 
 
+# Of two ranks, in the quick form, and the number of sizes.
+OPERATIONS = {"latency": 4, "window": 3, "rate": 1, "put": 4, "get": 4, "fetch_add": 1}
+
+
+def check_way(path, name, way, libraries):
+    """It ran, and proved what carries its messages."""
+    own = name.endswith("/own")
+    if way["absent"] or way["unable"] or not way["mpi"]:
+        fail(f"{path}: {name}: {way}")
+    if not re.match(r"no libucp: " if own else r"libucp: /\S+ \(version [\d.]+\)$", way["libucp"]):
+        fail(f"{path}: {name} proves nothing: {way['libucp']}")
+    if not own:
+        libraries.setdefault(way["libucp"], set()).add(name.split("/")[1])
+
+
+def check_peers(directory, ways):
+    path, ways, libraries = f"{directory}/results.json", ways.split(","), {}
+    with open(path) as file:
+        results = json.load(file)
+    if results["format"] != "rucp-peers 1" or set(results["ways"]) != set(ways):
+        fail(f"{path}: format {results['format']}, ways {list(results['ways'])}")
+    for name, way in results["ways"].items():
+        check_way(path, name, way, libraries)
+    if any(len(names) != 1 for names in libraries.values()):
+        fail(f"{path}: one file for several libraries: {libraries}")
+    sizes = {}
+    for figure in results["figures"]:
+        sizes[figure["name"]] = sizes.get(figure["name"], 0) + 1
+        values = [value for samples in figure["samples"].values() for value in samples]
+        if set(figure["samples"]) != set(ways) or not all(math.isfinite(value) and value > 0 for value in values):
+            fail(f"{path}: {figure}")
+        if not figure["ahead"]["all"] > 0:
+            fail(f"{path}: nothing is compared: {figure}")
+    wanted = OPERATIONS | {f"{name}_of_{ranks}": 1 for name in ("allreduce", "alltoall") for ranks in (2, 4)}
+    if sizes != wanted:
+        fail(f"{path}: {sizes}, not {wanted}")
+    if not all(one["machine"] for one in results["figures"] if (one["name"], one["x"]) == ("latency", 8)):
+        fail(f"{path}: no limit of the machine")
+    print(f"{directory}: {len(ways)} ways, {len(results['figures'])} figures")
+
+
 def check_patch(path):
     """A patch as `diff -U0` writes it, of nothing but added lines, with right counts."""
     with open(path) as file:
@@ -181,7 +223,7 @@ def main():
         for path in words:
             check_patch(path)
     else:
-        {"results": check_results, "slower": write_slower, "same": check_same}[what](*words)
+        {"results": check_results, "peers": check_peers, "slower": write_slower, "same": check_same}[what](*words)
 
 
 main()

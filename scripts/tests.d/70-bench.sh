@@ -28,6 +28,24 @@ bench_baseline() {
             $test/again/results.json
 }
 
+# All ways within a host, in the quick form; only Debian's MPIs, which are always there.
+bench_peers() {
+    local ways=openmpi/own,openmpi/system,openmpi/1.22,openmpi/rucp,mpich/system,mpich/1.22,mpich/rucp
+    rm -rf build/peers-test &&
+        scripts/bench --quick --only peers/openmpi,peers/mpich --out build/peers-test &&
+        c_tests/bench/check.py peers build/peers-test $ways
+}
+
+# A message by UCX where none may carry messages, and a run in which UCX could send, end the run.
+no_ucp_holds() {
+    local output program=build/bench/mpich/peers preload=$PWD/build/bench/no_ucp.so
+    output=$(EXPECT_LIBUCP=none timeout 60 mpirun.mpich -n 2 $program quick 2>&1) && return 1
+    [[ $output == *"no_ucp.so is not preloaded"* ]] || { echo "$output"; return 1; }
+    output=$(EXPECT_LIBUCP=none timeout 60 mpirun.mpich -n 2 -genv LD_PRELOAD "$preload" $program quick 2>&1) &&
+        return 1
+    [[ $output == *"was called where no UCX may carry messages"* ]] || { echo "$output"; return 1; }
+}
+
 # An operation above its recorded count is named.
 counts_fail() {
     local output status=0 test=build/bench-test/counts
@@ -77,9 +95,11 @@ osu_tree() { # MPI
             "$(printf "$1/osu_%s\n" latency bw mt_mr match_depth put_latency gups allreduce init | paste -sd ,)"
 }
 
-export -f bench_quick bench_baseline counts_fail osu_like_tree osu_tree
+export -f bench_quick bench_baseline bench_peers no_ucp_holds counts_fail osu_like_tree osu_tree
 step 1500 "bench: quick, three libraries" bash -c bench_quick
 step 300 "bench: a regression is marked" bash -c bench_baseline
+step 200 "bench: all ways within a host, quick" bash -c bench_peers
+step 150 "bench: no UCX carries messages where none may" bash -c no_ucp_holds
 step 400 "instructions: no operation takes more than is recorded" scripts/instruction-counts
 step 60 "instructions: one that takes more is named" bash -c counts_fail
 step 60 "osu-patches: added lines only" c_tests/bench/check.py patches osu-patches/*.patch

@@ -1,12 +1,5 @@
 //! Latency of MPI_Allreduce (sum of floats) by size.
-#include "osu.h"
-
-static void reduce(struct table *table, size_t size, long rounds)
-{
-    for (long i = 0; i < rounds; i++) {
-        MPI_Allreduce(table->out, table->in, (int)(size / sizeof(float)), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    }
-}
+#include "exchanges.h"
 
 int main(int argc, char **argv)
 {

@@ -1,5 +1,5 @@
 //! Bandwidth by size: windows of 64 messages, one acknowledgement each. As `bibw` both ranks send.
-#include "osu.h"
+#include "exchanges.h"
 
 enum { WINDOW = 64 };
 
@@ -7,24 +7,7 @@ static int both;
 
 static void window(struct table *table, size_t size, long rounds)
 {
-    MPI_Request requests[2 * WINDOW];
-
-    for (long round = 0; round < rounds; round++) {
-        int count = 0;
-
-        for (int i = 0; i < WINDOW && (both || !table->first); i++) {
-            MPI_Irecv(table->in, (int)size, MPI_CHAR, table->peer, 1, MPI_COMM_WORLD, &requests[count++]);
-        }
-        for (int i = 0; i < WINDOW && (both || table->first); i++) {
-            MPI_Isend(table->out, (int)size, MPI_CHAR, table->peer, 1, MPI_COMM_WORLD, &requests[count++]);
-        }
-        MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
-        if (table->first) {
-            MPI_Recv(table->in, 1, MPI_CHAR, table->peer, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        } else {
-            MPI_Send(table->out, 1, MPI_CHAR, table->peer, 2, MPI_COMM_WORLD);
-        }
-    }
+    window_of(table, size, rounds, WINDOW, both);
 }
 
 int main(int argc, char **argv)

@@ -1,18 +1,5 @@
 //! Ping-pong latency of MPI_Send and MPI_Recv by size.
-#include "osu.h"
-
-static void ping_pong(struct table *table, size_t size, long rounds)
-{
-    for (long i = 0; i < rounds; i++) {
-        if (table->first) {
-            MPI_Send(table->out, (int)size, MPI_CHAR, table->peer, 1, MPI_COMM_WORLD);
-        }
-        MPI_Recv(table->in, (int)size, MPI_CHAR, table->peer, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        if (!table->first) {
-            MPI_Send(table->out, (int)size, MPI_CHAR, table->peer, 1, MPI_COMM_WORLD);
-        }
-    }
-}
+#include "exchanges.h"
 
 int main(int argc, char **argv)
 {

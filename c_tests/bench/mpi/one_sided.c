@@ -1,57 +1,29 @@
-//! Latency of MPI_Put, MPI_Get and MPI_Fetch_and_op with a flush, on a window that MPI allocates: by the program's
+//! Latency of MPI_Put, MPI_Get and MPI_Fetch_and_op with a flush, on memory that MPI allocates: by the program's
 //! name, `put_latency`, `get_latency` or `fop_latency`.
-#include "osu.h"
-
-static MPI_Win window;
-static char operation; /* its first letter */
-
-static void once(struct table *table, size_t size)
-{
-    switch (operation) {
-    case 'p':
-        MPI_Put(table->out, (int)size, MPI_CHAR, table->peer, 0, (int)size, MPI_CHAR, window);
-        break;
-    case 'g':
-        MPI_Get(table->in, (int)size, MPI_CHAR, table->peer, 0, (int)size, MPI_CHAR, window);
-        break;
-    default:
-        MPI_Fetch_and_op(table->out, table->in, MPI_LONG, table->peer, 0, MPI_SUM, window);
-    }
-}
-
-static void access_remote(struct table *table, size_t size, long rounds)
-{
-    for (long i = 0; i < rounds && table->first; i++) {
-        once(table, size);
-        MPI_Win_flush(table->peer, window);
-    }
-    MPI_Barrier(MPI_COMM_WORLD);
-}
+#include "exchanges.h"
 
 int main(int argc, char **argv)
 {
     const char *name = strrchr(argv[0], '/');
+    exchange_fn operation;
     struct table table;
-    void *base;
 
     name = name ? name + 1 : argv[0];
-    operation = *(strncmp(name, "osu_", 4) == 0 ? name + 4 : name);
+    name += strncmp(name, "osu_", 4) == 0 ? 4 : 0;
+    operation = *name == 'p' ? put : *name == 'g' ? get : fetch_and_op;
     start(&argc, &argv);
     table = open_table(argc, argv,
-                       operation == 'p' ? "Put Latency Test"
-                       : operation == 'g' ? "Get Latency Test"
+                       operation == put ? "Put Latency Test"
+                       : operation == get ? "Get Latency Test"
                                           : "Fetch_and_op Latency Test",
                        "Size          Latency (us)");
-    if (operation == 'f') {
+    if (operation == fetch_and_op) {
         table.min = table.max = sizeof(long);
     }
-    MPI_Win_allocate((MPI_Aint)table.max, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &window);
-    memset(base, 0, table.max);
-    MPI_Win_lock_all(0, window);
+    open_memory(&table);
     for (size_t size = table.min; size <= table.max; size *= 2) {
-        row(size, seconds_per_round(&table, access_remote, size) * 1e6);
+        row(size, seconds_per_round(&table, operation, size) * 1e6);
     }
-    MPI_Win_unlock_all(window);
-    MPI_Win_free(&window);
+    close_memory(&table);
     return close_table(&table);
 }

@@ -12,7 +12,9 @@
 struct table {
     size_t min, max;
     long iterations; /* 0: as many as fit */
+    double limit;    /* seconds after which a size gets no further batch; 0: it gets all of them */
     char *out, *in;
+    MPI_Win memory; /* of one-sided accesses, where the program opens it */
     int first, peer; /* whether this rank begins, and its partner */
 };
 
@@ -48,33 +50,50 @@ static inline struct table open_table(int argc, char **argv, const char *title, 
     return table;
 }
 
-/** Seconds of one round: the median of several batches, whose number rank 0 decides. */
-static inline double seconds_per_round(struct table *table, exchange_fn exchange, size_t size)
+/** The median; sorts the values. */
+static inline double median_of(double *values, int count)
 {
-    enum { BATCHES = 7 };
-    double values[BATCHES], swap;
-    long rounds = 2;
+    double swap;
 
-    for (int batch = -2; batch < BATCHES; batch++) {
-        double begin;
-
-        MPI_Barrier(MPI_COMM_WORLD);
-        begin = MPI_Wtime();
-        exchange(table, size, rounds);
-        begin = (MPI_Wtime() - begin) / (double)rounds;
-        if (batch < 0) {
-            rounds = table->iterations ? table->iterations / BATCHES + 1 : 2 + (long)(3e-3 / begin);
-            MPI_Bcast(&rounds, 1, MPI_LONG, 0, MPI_COMM_WORLD);
-        } else {
-            values[batch] = begin;
-        }
-    }
-    for (int i = 0; i < BATCHES; i++) {
+    for (int i = 0; i < count; i++) {
         for (int k = i; k > 0 && values[k] < values[k - 1]; k--) {
             swap = values[k], values[k] = values[k - 1], values[k - 1] = swap;
         }
     }
-    return values[BATCHES / 2];
+    return values[count / 2];
+}
+
+/**
+ * Seconds of one round: the median of several batches, whose rounds rank 0 decides. Past the table's limit no further
+ * batch is begun; if not even the first ones to find out are within it, the last of those counts.
+ */
+static inline double seconds_per_round(struct table *table, exchange_fn exchange, size_t size)
+{
+    enum { BATCHES = 7 };
+    double values[BATCHES] = {0}, spent = 0, took;
+    long rounds = table->limit > 0 ? 1 : 2;
+    int count = 0, over = 0;
+
+    for (int batch = -2; batch < BATCHES && !over; batch++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        took = MPI_Wtime();
+        exchange(table, size, rounds);
+        took = MPI_Wtime() - took;
+        spent += took;
+        over = table->limit > 0 && spent > table->limit;
+        took /= (double)rounds;
+        if (batch < 0) {
+            rounds = table->iterations ? table->iterations / BATCHES + 1 : 2 + (long)(3e-3 / took);
+            MPI_Bcast(&rounds, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+        }
+        if (table->limit > 0) {
+            MPI_Bcast(&over, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        }
+        if (batch >= 0 || over) {
+            values[count++] = took;
+        }
+    }
+    return median_of(values, count);
 }
 
 static inline void row(size_t size, double value)

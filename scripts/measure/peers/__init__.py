@@ -1,0 +1,1 @@
+"""Parts of `scripts/bench --only peers`: all ways in which messages go within a host, measured in turn."""

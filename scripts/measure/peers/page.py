@@ -1,0 +1,138 @@
+"""The page of all ways within a host: one self-contained HTML file with plots by size, and the tables."""
+
+import os
+import time
+from html import escape
+
+from .. import conditions, plots
+from ..page import STYLE
+from ..results import more_is_better
+from ..table import number
+from .tables import best_of, comparisons, label, ratio, rows, summary, unable
+
+PLOTS = {
+    "latency": "Ping-pong, half of it",
+    "window": "Windows of messages",
+    "put": "Put + flush",
+    "get": "Get + flush",
+}
+OWN_COLOURS = {"openmpi": "#2f9e5f", "openmpi-5": "#8e5bd0", "mpich-5": "#c2901c", "impi": "#23a6b5"}
+
+
+def lines(collected, name):
+    """The curves of an operation: the best rucp, the best UCX, and every own way; [(title, colour, [(x, y)])]."""
+    figures = sorted((one for one in rows(collected) if one.name == name), key=lambda one: one.x)
+    chosen = [
+        ("rucp, the best of its MPIs", plots.COLOURS["rucp"], collected.names(lambda way: way.library == "rucp")),
+        (
+            "UCX, the best of all",
+            plots.COLOURS["1.22"],
+            collected.names(lambda way: way.library not in ("rucp", "own")),
+        ),
+    ]
+    chosen += [
+        (way.full_title, OWN_COLOURS[way.mpi], [way.name]) for way in collected.ways if way.library == "own"
+    ]
+    curves = []
+    for title, colour, names in chosen:
+        points = [(one.x, best_of(one, names)[0]) for one in figures if best_of(one, names)[1]]
+        curves += [(title, colour, points)] if points else []
+    machine = [(one.x, collected.limit(one)) for one in figures if collected.limit(one)]
+    return curves + ([("the machine", plots.COLOURS["machine"], machine)] if machine else []), figures
+
+
+def draw(matplotlib, collected, name):
+    """One plot as SVG; None where nothing was measured."""
+    from matplotlib import pyplot, ticker
+
+    curves, figures = lines(collected, name)
+    if not curves:
+        return None
+    figure, axes = pyplot.subplots(figsize=(5.4, 3.5))
+    for index, (title, colour, points) in enumerate(curves):
+        machine = title == "the machine"
+        axes.plot(
+            *zip(*points), color=colour, label=title, linestyle=(0, (2, 2)) if machine else "-",
+            marker=None if machine else plots.MARKERS[index % len(plots.MARKERS)],
+            markersize=3.5, linewidth=2.2 if index == 0 else 1.3, zorder=4 if index == 0 else 3,
+        )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(ticker.FuncFormatter(plots.plain_label))
+    axes.yaxis.set_minor_locator(ticker.NullLocator())
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(plots.size_label))
+    axes.xaxis.set_major_locator(ticker.FixedLocator([one.x for one in figures][::2]))
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
+    axes.set_ylabel(figures[0].unit)
+    axes.legend(frameon=False, fontsize=7.5)
+    svg = plots.to_svg(figure, f"peers-{name}", escape(f"{PLOTS[name]}, {figures[0].unit}"))
+    pyplot.close(figure)
+    return svg
+
+
+def table(heads, body):
+    return (
+        '<div class="box scroll"><table><thead><tr>'
+        + "".join(f"<th>{escape(head)}</th>" for head in heads)
+        + "</tr></thead><tbody>"
+        + "".join("<tr>" + "".join(f"<td>{text}</td>" for text in cells) + "</tr>" for cells in body)
+        + "</tbody></table></div>"
+    )
+
+
+def ahead_table(collected):
+    heads = comparisons(collected)
+    body = []
+    for series in rows(collected):
+        cells = [escape(label(series)), number(collected.limit(series))]
+        for _, subjects, others in heads:
+            value = collected.ahead(series, subjects, others)
+            bad = value is not None and round(value, 2) < 1
+            cells.append(f'<b class="bad">{ratio(value)}</b>' if bad else ratio(value))
+        body.append(cells)
+    return table(["operation", "machine", *(title for title, *_ in heads)], body)
+
+
+def ways_table(collected):
+    ways = [way for way in collected.ways if way.name in collected.proofs]
+    body = []
+    for series in rows(collected):
+        best = best_of(series, [way.name for way in ways])[1]
+        cells = [number(series.median(way.name)) for way in ways]
+        better = "the larger the better" if more_is_better(series.unit) else "the smaller the better"
+        cells = [f"<b>{text}</b>" if way.name == best else text for way, text in zip(ways, cells)]
+        body.append([f'<span title="{better}">{escape(label(series))}</span>', *cells])
+    return table(["operation", *(way.full_title for way in ways)], body)
+
+
+def header(collected):
+    machine = collected.machine
+    proofs = "".join(
+        f"<p><code>{escape(name)}</code>: {escape(mpi)}; {escape(libucp)}</p>"
+        for name, (mpi, libucp) in collected.proofs.items()
+    )
+    disturbed = conditions.summary(collected.runs) if collected.runs else "nothing was run"
+    return (
+        f"<header><h1>All ways within a host</h1><p>{escape(machine['cpu'])}, {machine['cores']} cores, "
+        f"Linux {escape(machine['kernel'])} · {time.strftime('%Y-%m-%d %H:%M')}</p><p>{escape(disturbed)}</p>{proofs}"
+        f"<p><code>{escape(collected.command)}</code></p></header>"
+    )
+
+
+def write(collected, path):
+    """Writes to a temporary file first: an interrupted run leaves the page unchanged."""
+    matplotlib = plots.library()
+    drawn = [draw(matplotlib, collected, name) for name in PLOTS] if matplotlib else []
+    failed = "".join(f'<div class="box alarm"><b>Not measured:</b> {escape(line)}</div>' for line in unable(collected))
+    with open(f"{path}.new", "w") as file:
+        file.write(
+            '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+            f'content="width=device-width"><title>All ways within a host</title><style>{STYLE}</style></head><body>'
+            f"{header(collected)}<main>{failed}<section><h2>By size</h2><div class=\"plots\">"
+            + "".join(f'<div class="plot">{svg}</div>' for svg in drawn if svg)
+            + "</div></section><section><h2>Ahead</h2>"
+            + "".join(f"<p>{escape(line)}</p>" for line in summary(collected))
+            + f"{ahead_table(collected)}</section><section><h2>Every way</h2>{ways_table(collected)}</section></main>"
+            "</body></html>\n"
+        )
+    os.replace(f"{path}.new", path)
