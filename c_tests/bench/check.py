@@ -164,7 +164,8 @@ def check_peers(directory, ways):
         fail(f"{path}: {sizes}, not {wanted}")
     if not all(one["machine"] for one in results["figures"] if (one["name"], one["x"]) == ("latency", 8)):
         fail(f"{path}: no limit of the machine")
-    print(f"{directory}: {len(ways)} ways, {len(results['figures'])} figures")
+    page = check_page(f"{directory}/index.html")
+    print(f"{directory}: {len(ways)} ways, {len(results['figures'])} figures, {page.drawings} plots")
 
 
 def check_patch(path):

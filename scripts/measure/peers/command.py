@@ -8,7 +8,7 @@ import sys
 from ..libraries import TOP
 from . import page, tables
 from .schedule import measure
-from .ways import WAYS, matching
+from .ways import NOT_INSTALLED, WAYS, matching
 
 
 def run(options, only):
@@ -19,8 +19,8 @@ def run(options, only):
         for way in ways:
             print(f"peers/{way.name:<30}{way.full_title}")
         return 0
-    if options.document and len(ways) < len(WAYS):
-        sys.exit("bench: --document is about all ways: --only peers")
+    if options.document and (options.quick or len(ways) < len(WAYS)):
+        sys.exit("bench: --document is about all ways, not in the quick form: --only peers")
     repeat = options.repeat or (1 if options.quick else 3)
     tries = options.tries or (1 if options.quick else 2)
     command = shlex.join(["scripts/bench"] + sys.argv[1:])
@@ -34,4 +34,5 @@ def run(options, only):
     if options.document and not collected.interrupted:
         tables.document(collected)
         print(f"written: {tables.DOCUMENT}")
-    return 1 if collected.unable or collected.interrupted else 0
+    broken = [reason for reason in collected.absent.values() if not reason.startswith(NOT_INSTALLED)]
+    return 1 if collected.unable or broken or collected.interrupted else 0

@@ -12,7 +12,7 @@ from ..conditions import FOREIGN_SHARE, HANDOFF_SPREAD, Watch
 from ..libraries import TOP
 from ..schedule import say
 from .collected import Collected
-from .ways import installed
+from .ways import OUT, missing
 
 RANKS = (2, 4, 8, 16)
 LIMIT = 90  # seconds of one run
@@ -137,11 +137,13 @@ def measure_limits(collected):
 
 def measure(ways, command, quick, repeat, tries):
     """Builds the programs, measures; returns what was collected."""
-    subprocess.run(["make", "-s", "-C", f"{TOP}/c_tests/bench", f"OUT={TOP}/build/bench", "peers"], check=True)
-    able, absent = installed(ways)
+    programs = [f"{OUT}/ucpbench", f"{OUT}/no_ucp.so"]
+    subprocess.run(["make", "-s", "-C", f"{TOP}/c_tests/bench", f"OUT={OUT}", *programs], check=True)
+    absent = {mpi: missing(mpi) for mpi in dict.fromkeys(way.mpi for way in ways)}
     collected = Collected(list(ways), command, quick)
-    collected.absent = absent
-    for name, reason in absent.items():
+    collected.absent = {way.name: absent[way.mpi] for way in ways if absent[way.mpi]}
+    able = [way for way in ways if way.name not in collected.absent]
+    for name, reason in collected.absent.items():
         say(f"UNABLE {name}: {reason}")
     began = time.monotonic()
     try:

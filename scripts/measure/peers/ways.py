@@ -1,9 +1,14 @@
 """The ways in which messages go within a host: an MPI, and what carries its messages."""
 
 import os
+import subprocess
 from dataclasses import dataclass
 
 from ..libraries import TOP
+
+OUT = f"{TOP}/build/bench"
+DEBIAN = ("openmpi", "mpich")
+NOT_INSTALLED = "not installed"
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class Way:
 
     @property
     def program(self):
-        return f"{TOP}/build/bench/{self.mpi}/peers"
+        return f"{OUT}/{self.mpi}/peers"
 
 
 WAYS = (
@@ -46,14 +51,15 @@ WAYS = (
 )
 
 
-def installed(ways):
-    """Those that can run here, and for the others why not."""
-    absent = {}
-    for way in ways:
-        debian = way.mpi in ("openmpi", "mpich")
-        if not os.path.exists(way.program):
-            absent[way.name] = "not installed" + ("" if debian else f": scripts/setup-clients {way.mpi}")
-    return [way for way in ways if way.name not in absent], absent
+def missing(mpi):
+    """Compiles the program of an MPI; why its ways cannot run here, or None."""
+    client = mpi not in DEBIAN
+    if client and not os.path.exists(f"{TOP}/build/clients/{mpi}/bin/mpicc"):
+        return f"{NOT_INSTALLED}: scripts/setup-clients {mpi}"
+    make = ["make", "-s", "-C", f"{TOP}/c_tests/bench", f"OUT={OUT}", f"{OUT}/{mpi}/peers"]
+    result = subprocess.run(make, capture_output=True, text=True)
+    lines = (result.stderr + result.stdout).strip().splitlines()
+    return f"its program does not compile: {' '.join(lines)[:160]}" if result.returncode else None
 
 
 def matching(only):
