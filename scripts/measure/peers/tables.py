@@ -79,7 +79,7 @@ def summary(collected):
             continue
         behind = sum(round(value, 2) < 1 for _, value in ratios)
         middle = statistics.median(value for _, value in ratios)
-        whom = {"all": "the best rucp against the best of anybody else"}.get(title, f"{title}: rucp against it")
+        whom = {"all": "the best rucp against the best of the others"}.get(title, f"{title}: rucp against it")
         lines.append(f"{whom}: median {middle:.2f} of {len(ratios)} rows, behind in {behind}")
     return lines
 
