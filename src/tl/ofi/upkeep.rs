@@ -7,12 +7,15 @@ use super::hello::{FailedConnect, HelloAge};
 use super::loss;
 use super::packet::{PROBE, bare};
 use super::rma_completion;
+use super::tcp_sockets::{SILENT_INTERVALS, TcpSocket, socket_name};
 use super::tx_link::OfiTxLink;
 use super::worker::OfiWorker;
 use crate::ctypes::*;
 use crate::sys::log;
 use crate::tl::sink::Sink;
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Interval at which connections are looked at, milliseconds.
 const LOOK_MS: u64 = 20;
@@ -40,6 +43,7 @@ pub fn tick<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, now: u64) {
     }
     if now >= worker.next_probe {
         worker.next_probe = now.saturating_add(worker.keepalive_ms);
+        shut_down_silent(worker, sink, now);
         probe(worker, sink);
     }
     worker.remove_ended();
@@ -102,6 +106,44 @@ fn expire<P: Copy + Eq>(worker: &mut OfiWorker<P>, now: u64) {
             status: UCS_ERR_ENDPOINT_TIMEOUT,
             obstacle: "no answer in UCX_OFI_TIMEOUT".into(),
         });
+    }
+}
+
+/// Ends the connections of the provider `tcp` to hosts that do not acknowledge any more, if endpoints watch a peer
+/// there. The provider then reports what was sent by them as failed. Connections to the host that no endpoint watches
+/// end as well: a socket does not say of which peer it is.
+fn shut_down_silent<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, now: u64) {
+    let Some((own, hosts)) = &mut worker.tcp else {
+        return;
+    };
+    let watched = worker.conns.iter().filter_map(|(_, conn)| {
+        let watches = conn.peer.is_some_and(|peer| sink.watches_death(peer));
+        socket_name(&conn.name).filter(|_| watches && !conn.is_broken)
+    });
+    let peers: HashSet<_> = watched.collect();
+    if peers.is_empty() {
+        return;
+    }
+    let sockets = TcpSocket::find(*own, &peers);
+    let interval = Duration::from_millis(worker.keepalive_ms);
+    sockets
+        .iter()
+        .for_each(|socket| socket.keep_alive(interval));
+    let silences = sockets.iter().filter_map(|socket| {
+        let (silence, is_due) = socket.silence()?;
+        Some((socket.host, silence, is_due))
+    });
+    let limit = worker.keepalive_ms.saturating_mul(SILENT_INTERVALS);
+    let unreachable = hosts.look(silences, now, limit);
+    for socket in sockets
+        .iter()
+        .filter(|socket| unreachable.contains(&socket.host))
+    {
+        log::diag!(
+            "host {} does not acknowledge: its connection ends",
+            socket.host
+        );
+        socket.shut_down();
     }
 }
 

@@ -15,6 +15,7 @@ use super::rail::OfiRail;
 use super::registry::OfiRegistry;
 use super::reorder::OfiReorder;
 use super::sender::OfiSender;
+use super::tcp_sockets::{SilentHosts, SocketName, socket_name};
 use super::tx_link::OfiTxLink;
 use crate::ctypes::{UCS_ERR_CONNECTION_RESET, ucs_status_t};
 use crate::sys::liveness_lock::{self, LivenessLock};
@@ -99,6 +100,8 @@ pub struct OfiWorker<P> {
     pub is_timed: bool,
     /// Peers access memory of the endpoint by themselves.
     pub in_memory: bool,
+    /// Of the provider `tcp` the socket at which it accepts, and the hosts that do not acknowledge.
+    pub tcp: Option<(SocketName, SilentHosts)>,
 }
 
 impl<P: Copy + Eq> OfiWorker<P> {
@@ -148,6 +151,9 @@ impl<P: Copy + Eq> OfiWorker<P> {
             number,
             name: iface.name()?,
         };
+        let is_tcp = matches!(device.core_provider(), "tcp" | "net");
+        let tcp = socket_name(&own.name).filter(|_| is_tcp);
+        let tcp = tcp.map(|name| (name, SilentHosts::default()));
         let now = clock::coarse_ms();
         Ok(OfiWorker {
             device: device_index,
@@ -184,6 +190,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
             next_probe: now.saturating_add(params.keepalive_ms),
             alive: alive.ok(),
             in_memory: device.scope() == OfiScope::Memory,
+            tcp,
         })
     }
 
