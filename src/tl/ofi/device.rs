@@ -42,6 +42,10 @@ pub struct OfiDevice {
     delivers: bool,
 }
 
+/// The last version of libfabric whose provider `shm` is known to receive several messages into one buffer: with 2.5
+/// workers wait for ever for messages of some lengths (`c_tests/ofi/versions`).
+const MAX_SHM_MULTI_RECV: u32 = 1 << 16 | 18;
+
 /// How this side finds out that the data of a write are in the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OfiDelivery {
@@ -116,7 +120,12 @@ impl OfiDevice {
     /// Whether its endpoints receive several messages into one buffer, and release it behind the last write into it.
     pub fn has_multi_recv(&self) -> bool {
         let caps = self.attributes().caps & self.rx().caps;
+        let fabric = Libfabric::get();
+        // SAFETY: the function has no arguments and no condition.
+        let version = fabric.map_or(0, |fabric| unsafe { (fabric.version)() });
+        let is_recent_shm = self.ep().protocol == FI_PROTO_SHM && version > MAX_SHM_MULTI_RECV;
         caps & u64::from(FI_MULTI_RECV) != 0
+            && !is_recent_shm
             && !releases_early(self.ep().protocol, self.core_provider())
     }
 
