@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_unreachable_if_no_socket_hears_of_it() {
+    fn a_host_is_unreachable_if_none_of_its_sockets_is_acknowledged() {
         let mut hosts = SilentHosts::default();
         let both = |a: u64, b: u64| [(A, ms(a), true), (B, ms(b), true)].into_iter();
         assert!(hosts.look(both(9000, 9000), 1000, 3000).is_empty());
@@ -186,7 +186,7 @@ mod tests {
         let other = [(A, ms(9000), true), (A, ms(10), false)].into_iter();
         assert!(
             hosts.look(other, 5000, 3000).is_empty(),
-            "another socket hears of it"
+            "another socket gets them"
         );
         assert!(hosts.look(both(9000, 9000), 6000, 3000).is_empty());
         let idle = [(A, ms(9000), false), (B, ms(9000), true)].into_iter();
