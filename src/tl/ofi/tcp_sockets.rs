@@ -1,9 +1,9 @@
-//! The sockets of libfabric's provider `tcp`, which has no timeout of its own: it waits for a peer whose link was cut as
-//! long as the kernel retransmits, a quarter of an hour.
+//! The sockets of libfabric's provider `tcp`, which has no timeout of its own: it waits for a peer whose link was cut
+//! as long as the kernel retransmits, a quarter of an hour.
 //!
-//! A peer that does not progress must not fail. So what counts is no answer of the peer, but the acknowledgements of its
-//! kernel, which `TCP_INFO` reports. `TCP_USER_TIMEOUT` is not used, because it ends connections to a peer that does not
-//! read, too.
+//! A peer that does not progress must not fail. So what counts is no answer of the peer, but the acknowledgements of
+//! its kernel, which `TCP_INFO` reports. `TCP_USER_TIMEOUT` is not used, because it ends connections to a peer that
+//! does not read, too.
 
 use socket2::{Protocol, Socket, TcpKeepalive};
 use std::collections::{HashMap, HashSet};
@@ -21,8 +21,8 @@ const ESTABLISHED: u8 = 1;
 /// Address and port of a socket.
 pub type SocketName = (IpAddr, u16);
 
-/// The address of an endpoint, as libfabric has it in the formats `FI_SOCKADDR_IN` and `FI_SOCKADDR_IN6`. `None`: it has
-/// another format.
+/// The address of an endpoint, as libfabric has it in the formats `FI_SOCKADDR_IN` and `FI_SOCKADDR_IN6`. `None`: it
+/// has another format.
 pub fn socket_name(name: &[u8]) -> Option<SocketName> {
     let family = i32::from(u16::from_ne_bytes(*name.first_chunk()?));
     let port = u16::from_be_bytes(*name.get(2..)?.first_chunk()?);
@@ -132,9 +132,9 @@ pub struct SilentHosts {
 }
 
 impl SilentHosts {
-    /// Returns the hosts that are unreachable: one of its sockets has data in flight, and none has got an acknowledgement
-    /// for `limit` milliseconds. `sockets`: of each the host, how long no acknowledgement has arrived, and whether one is
-    /// due.
+    /// Returns the hosts that are unreachable: one of its sockets has data in flight, and none has got an
+    /// acknowledgement for `limit` milliseconds. `sockets`: of each the host, how long no acknowledgement has arrived,
+    /// and whether one is due.
     pub fn look(
         &mut self,
         sockets: impl Iterator<Item = (IpAddr, Duration, bool)>,
