@@ -4,7 +4,7 @@ use super::context::context_of;
 use super::output::{self, inherited, invalid};
 use crate::ctypes::*;
 use crate::engine::context::{Context, MemoryAccess};
-use crate::engine::memory::MemHandle;
+use crate::engine::memory::{MemHandle, memory_type_of};
 use crate::options::{Size, Value};
 use crate::sys::cuda::MemoryKind;
 use crate::sys::log;
@@ -22,15 +22,6 @@ use std::sync::Arc;
 pub unsafe fn memory_of<'a>(handle: ucp_mem_h) -> &'a MemHandle {
     // SAFETY: the caller's promise.
     unsafe { &*handle.cast::<MemHandle>().cast_const() }
-}
-
-/// UCX's name of a kind of memory.
-pub fn memory_type_of(kind: MemoryKind) -> ucs_memory_type_t {
-    match kind {
-        MemoryKind::Host => UCS_MEMORY_TYPE_HOST,
-        MemoryKind::Device => UCS_MEMORY_TYPE_CUDA,
-        MemoryKind::Managed => UCS_MEMORY_TYPE_CUDA_MANAGED,
-    }
 }
 
 /// The arguments of `ucp_mem_map`.
@@ -216,8 +207,8 @@ unsafe fn read_params(
         }
         if let MemoryAccess::None = ctx.memory_access(request.memory_type) {
             log::error!(
-                "{NAME}: memory of type {}, and only {} is supported",
-                request.memory_type,
+                "{NAME}: {}, and only {} is supported",
+                memory_text(request.memory_type),
                 ctx.memory_types_text()
             );
             return Err(UCS_ERR_UNSUPPORTED);

@@ -1,10 +1,10 @@
 //! Requests: state, cancellation, release, description.
 
-use super::memory::memory_type_of;
 use super::output::invalid;
 use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::completion;
+use crate::engine::memory::memory_type_of;
 use crate::engine::request::{self, ReqFlags, Request};
 use crate::op::tag;
 use std::ffi::{c_int, c_void};

@@ -90,20 +90,15 @@ unsafe impl<const N: usize> Sync for Names<N> {}
 
 /// Name of each memory type, by number; one more entry for "unknown", and NULL.
 #[unsafe(no_mangle)]
-pub static ucs_memory_type_names: Names<12> = Names([
-    c"host".as_ptr(),
-    c"cuda".as_ptr(),
-    c"cuda-managed".as_ptr(),
-    c"rocm".as_ptr(),
-    c"rocm-managed".as_ptr(),
-    c"rdma".as_ptr(),
-    c"ze-host".as_ptr(),
-    c"ze-device".as_ptr(),
-    c"ze-managed".as_ptr(),
-    c"gaudi".as_ptr(),
-    c"unknown".as_ptr(),
-    std::ptr::null(),
-]);
+pub static ucs_memory_type_names: Names<{ MEMORY_TYPE_NAMES.len() + 1 }> = {
+    let mut names = [std::ptr::null(); MEMORY_TYPE_NAMES.len() + 1];
+    let mut number = 0;
+    while number < MEMORY_TYPE_NAMES.len() {
+        names[number] = MEMORY_TYPE_NAMES[number].as_ptr();
+        number += 1;
+    }
+    Names(names)
+};
 
 /// Name of each thread mode, by number.
 #[unsafe(no_mangle)]

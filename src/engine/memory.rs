@@ -2,6 +2,7 @@
 
 use super::context::Context;
 use super::regions::RegionId;
+use crate::ctypes::*;
 use crate::sys::cuda::{CudaError, MemoryKind};
 use crate::sys::fork::Origin;
 use crate::sys::mapping::Mapping;
@@ -14,6 +15,15 @@ use rustix::mm::MapFlags;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
+
+/// UCX's number of a kind of memory.
+pub fn memory_type_of(kind: MemoryKind) -> ucs_memory_type_t {
+    match kind {
+        MemoryKind::Host => UCS_MEMORY_TYPE_HOST,
+        MemoryKind::Device => UCS_MEMORY_TYPE_CUDA,
+        MemoryKind::Managed => UCS_MEMORY_TYPE_CUDA_MANAGED,
+    }
+}
 
 /// A registered region. Handed out as `ucp_mem_h`; freed by `ucp_mem_unmap`.
 pub struct MemHandle {

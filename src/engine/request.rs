@@ -12,8 +12,8 @@ use super::matcher::PostedRecv;
 use super::pointers::{EndpointId, PeerRef, WorkerRef};
 use super::ptr_map::PtrMap;
 use crate::ctypes::*;
+use crate::engine::memory::memory_type_of;
 use crate::sys::cma::IoSpan;
-use crate::sys::cuda::MemoryKind;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
 use crate::tl::Token;
@@ -289,13 +289,6 @@ pub fn describe(r: &Request) -> String {
     } else {
         "in progress"
     };
-    let memory = match r.data.kind() {
-        MemoryKind::Host => "host",
-        MemoryKind::Device => "cuda",
-        MemoryKind::Managed => "cuda-managed",
-    };
-    format!(
-        "{what} length {} {memory} memory, {how}, {state}",
-        r.data.len()
-    )
+    let memory = memory_text(memory_type_of(r.data.kind()) as u32);
+    format!("{what} length {} {memory}, {how}, {state}", r.data.len())
 }

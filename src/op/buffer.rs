@@ -211,8 +211,8 @@ impl Param {
             MemoryAccess::AskDriver(cuda) => Ok(Some(cuda)),
             MemoryAccess::None => {
                 log::error!(
-                    "{what}: no transport for memory of type {}, only for {}",
-                    self.memory_type(),
+                    "{what}: no transport for {}, only for {}",
+                    memory_text(self.memory_type()),
                     worker.ctx.memory_types_text()
                 );
                 Err(UCS_ERR_UNSUPPORTED)

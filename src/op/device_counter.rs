@@ -62,7 +62,8 @@ fn access_of(
         MemoryAccess::AskDriver(_) => Ok(by_driver(worker, addr)),
         MemoryAccess::None => {
             log::error!(
-                "{what}: a counter in memory of type {memory_type}, and only {} is supported",
+                "{what}: a counter in {}, and only {} is supported",
+                memory_text(memory_type),
                 worker.ctx.memory_types_text()
             );
             Err(UCS_ERR_UNSUPPORTED)

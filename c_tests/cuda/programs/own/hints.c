@@ -44,7 +44,7 @@ static void script(bed_t *bed)
         }
         message(bed, &source, &target, UCS_MEMORY_TYPE_ROCM, UCS_ERR_UNSUPPORTED, "ROCM");
         if (bed->a != NULL) {
-            unsigned said = logged("no transport for memory of type");
+            unsigned said = logged("no transport for rocm memory");
             want(bed->a, said == 1, "ROCM: lines %u", said);
         }
         area_free(&source);
