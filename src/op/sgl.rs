@@ -21,6 +21,10 @@ use crate::tl::rma::RmaKey;
 use std::collections::HashSet;
 use std::ffi::c_void;
 
+mod arrays;
+mod mapped;
+use arrays::{SglArrays, SglElement};
+
 const SGL: u64 = UCP_DATATYPE_SGL as u64;
 const FEATURE: u64 = UCP_FEATURE_RMA as u64;
 const NAME: &str = "scatter-gather access";
@@ -30,162 +34,6 @@ const UCP_REMOTE_ADDR_INVALID: u64 = u64::MAX;
 /// Whether the buffer or the remote memory is a scatter-gather list.
 pub fn is(p: &Param) -> bool {
     p.datatype() & UCP_DATATYPE_CLASS_MASK == SGL || p.remote_datatype().is_some()
-}
-
-/// The caller's arrays: `count` elements, each of some blocks of equal length. They belong to the caller until the
-/// operation completes, and are read only during the call.
-struct SglArrays {
-    count: usize,
-    buffers: *const *mut c_void,
-    lengths: *const usize,
-    /// Blocks of each element and the bytes from one to the next; null: one block each.
-    counts: *const usize,
-    strides: *const usize,
-    /// Memory handle of each element; null: none were given.
-    memhs: *const ucp_mem_h,
-    addrs: *const u64,
-    rkeys: *const ucp_rkey_h,
-}
-
-/// Blocks of one element.
-struct SglElement<'a> {
-    buffer: *mut u8,
-    len: usize,
-    blocks: usize,
-    stride: usize,
-    /// Handle of the memory that all blocks lie in, if the user gave handles.
-    memh: Option<ucp_mem_h>,
-    addr: u64,
-    rkey: &'a Rkey,
-}
-
-impl SglElement<'_> {
-    /// The bytes from the first block to the end of the last one; `None` beyond the address space.
-    fn extent(&self) -> Option<(u64, u64)> {
-        let before_last = (self.blocks - 1).checked_mul(self.stride)?;
-        let len = before_last.checked_add(self.len)?;
-        let start = self.buffer as u64;
-        Some((start, start.checked_add(len as u64)?))
-    }
-}
-
-impl SglArrays {
-    /// # Errors
-    /// What is missing, or that the two sides do not agree.
-    unsafe fn read(
-        local: *const c_void,
-        count: usize,
-        p: &Param,
-    ) -> Result<SglArrays, &'static str> {
-        let (remote, remote_count) = p.remote();
-        if p.datatype() != SGL || p.remote_datatype() != Some(SGL) {
-            return Err("both sides must be scatter-gather lists");
-        }
-        if p.has(UCP_OP_ATTR_FIELD_MEMH) {
-            return Err("a memory handle beside those of the list");
-        }
-        if local.is_null() || remote.is_null() || remote_count != count {
-            return Err("a null list, or not as many elements at both sides");
-        }
-        // SAFETY: the caller's structures are valid; a field is used only if its bit is set.
-        unsafe {
-            let l = &*local.cast::<ucp_dt_local_sgl_t>();
-            let r = &*remote.cast::<ucp_dt_remote_sgl_t>();
-            let blocks = has(l.field_mask, UCP_DT_LOCAL_SGL_FIELD_COUNTS as u64, l.counts);
-            let strides = has(
-                l.field_mask,
-                UCP_DT_LOCAL_SGL_FIELD_STRIDES as u64,
-                l.strides,
-            );
-            let lists = SglArrays {
-                count,
-                buffers: has(
-                    l.field_mask,
-                    UCP_DT_LOCAL_SGL_FIELD_BUFFERS as u64,
-                    l.buffers,
-                ),
-                lengths: has(
-                    l.field_mask,
-                    UCP_DT_LOCAL_SGL_FIELD_LENGTHS as u64,
-                    l.lengths,
-                ),
-                counts: blocks,
-                strides,
-                memhs: has(l.field_mask, UCP_DT_LOCAL_SGL_FIELD_MEMHS as u64, l.memhs),
-                addrs: has(
-                    r.field_mask,
-                    UCP_DT_REMOTE_SGL_FIELD_REMOTE_ADDRS as u64,
-                    r.remote_addrs,
-                ),
-                rkeys: has(r.field_mask, UCP_DT_REMOTE_SGL_FIELD_RKEYS as u64, r.rkeys),
-            };
-            let missing = lists.buffers.is_null()
-                || lists.lengths.is_null()
-                || lists.addrs.is_null()
-                || lists.rkeys.is_null();
-            if missing || blocks.is_null() != strides.is_null() {
-                return Err(
-                    "buffers, lengths, remote addresses and keys must be given, counts with strides",
-                );
-            }
-            let theirs = has(
-                r.field_mask,
-                UCP_DT_REMOTE_SGL_FIELD_LENGTHS as u64,
-                r.lengths,
-            );
-            let differ = |i| !theirs.is_null() && Some(*theirs.add(i)) != lists.length(i);
-            if (0..count).any(|i| lists.length(i).is_none() || differ(i)) {
-                return Err("the lengths of the two sides differ");
-            }
-            Ok(lists)
-        }
-    }
-
-    /// Bytes of an element, all blocks together.
-    unsafe fn length(&self, i: usize) -> Option<usize> {
-        // SAFETY: the caller's arrays have `count` entries.
-        unsafe {
-            let blocks = if self.counts.is_null() {
-                1
-            } else {
-                *self.counts.add(i)
-            };
-            (*self.lengths.add(i)).checked_mul(blocks)
-        }
-    }
-
-    /// An element; `None` if it is empty.
-    unsafe fn element(&self, i: usize) -> Result<Option<SglElement<'_>>, ucs_status_t> {
-        // SAFETY: the caller's arrays have `count` entries.
-        unsafe {
-            if self.length(i).unwrap_or(0) == 0 {
-                return Ok(None);
-            }
-            let strided = !self.counts.is_null();
-            let rkey = (*self.rkeys.add(i)).cast::<Rkey>().as_ref();
-            let (Some(rkey), false) = (rkey, (*self.buffers.add(i)).is_null()) else {
-                log::error!("scatter-gather access: element {i} has no buffer or no rkey");
-                return Err(UCS_ERR_INVALID_PARAM);
-            };
-            Ok(Some(SglElement {
-                buffer: (*self.buffers.add(i)).cast(),
-                len: *self.lengths.add(i),
-                blocks: if strided { *self.counts.add(i) } else { 1 },
-                stride: if strided { *self.strides.add(i) } else { 0 },
-                memh: (!self.memhs.is_null()).then(|| *self.memhs.add(i)),
-                addr: *self.addrs.add(i),
-                rkey,
-            }))
-        }
-    }
-}
-
-fn has<T>(mask: u64, bit: u64, array: *const T) -> *const T {
-    if mask & bit != 0 {
-        array
-    } else {
-        std::ptr::null()
-    }
 }
 
 /// An access in progress.
@@ -222,13 +70,18 @@ pub unsafe fn access(
                 log::error!("{NAME}: a remote address or a key beside those of the list");
                 return Err(UCS_ERR_INVALID_PARAM);
             }
-            let lists = SglArrays::read(buffer, count, p).map_err(|what| {
+            let refused = |what| {
                 log::error!("{NAME}: {what}");
                 UCS_ERR_INVALID_PARAM
-            })?;
-            Ok((worker, peer, lists))
+            };
+            let lists = SglArrays::read(buffer, count, p).map_err(refused)?;
+            let is_copied = mapped::copy(worker, peer, direction, &lists, p);
+            if !is_copied && !lists.lengths_agree() {
+                return Err(refused("the lengths of the two sides differ"));
+            }
+            Ok((worker, peer, lists, is_copied))
         });
-        let (worker, peer, lists) = match prepared {
+        let (worker, peer, lists, is_copied) = match prepared {
             Ok(prepared) => prepared,
             Err(status) => return param::refuse(&*ep, status),
         };
@@ -242,6 +95,9 @@ pub unsafe fn access(
             remote: Spans::new(),
             parent: std::ptr::null_mut(),
         };
+        if is_copied {
+            return t.end(Ok(()));
+        }
         // All elements are checked before anything is written.
         if let Err(status) = t.check(&lists) {
             return status_ptr(status);
