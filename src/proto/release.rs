@@ -94,14 +94,15 @@ pub fn sweep(worker: &Worker, rx: &mut Rx) {
     worker.peer_lists.unflushed.lock().remove(&gone);
     let named = named(worker, rx);
     unlisted.retain(|peer| {
-        let is_named = named.contains(peer);
-        if !is_named {
+        // A flush of another thread may have taken a reference while the peer was in the list of unflushed ones.
+        let stays = named.contains(peer) || peer.is_held();
+        if !stays {
             proto_info::print_used(worker, peer);
             if peer.inbox.is_some() {
                 worker.tl.expect_sender_less();
             }
         }
-        is_named
+        stays
     });
     drop(unlisted);
     trim(worker, rx);

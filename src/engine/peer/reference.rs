@@ -38,8 +38,8 @@ impl Drop for PeerHold {
 impl Peer {
     /// Counts a reference that is not a [`PeerHold`], for [`release`](Self::release).
     pub fn hold(&self) {
-        // Relaxed: the caller has another reference, or the lock of the worker's peers, or progresses: the peer is not
-        // freed concurrently.
+        // Relaxed: the caller has another reference, or the lock of the worker's peers, or that of the list of
+        // unflushed peers, which has this one, or progresses: the peer is not freed concurrently.
         self.references.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -49,7 +49,8 @@ impl Peer {
         self.references.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether there is any reference. Called under the lock of the worker's peers, without which no new one is made.
+    /// Whether there is any reference. Called under the lock of the worker's peers, without which only a flush of all
+    /// peers makes new ones, or in progress for a peer that was removed from all lists, after which nothing does.
     pub fn is_held(&self) -> bool {
         self.references.load(Ordering::Acquire) != 0
     }

@@ -48,7 +48,8 @@ impl UnflushedPeers {
         true
     }
 
-    /// References to the peers.
+    /// References to the peers. One that was removed from the worker's list of peers may be among them: it is not freed
+    /// as long as the reference exists.
     pub fn handles(&self) -> Vec<PeerHandle> {
         let held = |peer: &PeerRef| PeerHandle::Settled(PeerHold::new(peer.get()));
         self.0.iter().map(held).collect()
