@@ -256,9 +256,10 @@ static void forked(bed_t *bed)
     if (bed->b != NULL) {
         gpu_fault("late_us=100000");
     }
-    message_t message = post(bed, &source, &target, LENGTH);
+    /* The copy may begin in the call that posts the receive. */
+    unsigned long long copied  = copies();
+    message_t          message = post(bed, &source, &target, LENGTH);
     if (bed->b != NULL) {
-        unsigned long long copied = copies();
         BED_UNTIL(bed, copies() > copied);
     }
     pid_t child = fork();
