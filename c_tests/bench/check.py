@@ -75,7 +75,7 @@ def check_page(path):
 
 
 # In the names of figures that UCX does not offer (ucp/api/ucpx.h), or that would take it minutes.
-OWN = ("instructions: put 8 B with signal", "instructions: .* of 64 ")
+OWN = ("instructions: put 8 B with signal", "instructions: .* of 64 ", "instructions: .*, 64 peers")
 
 
 def check_csv(path, libraries):
