@@ -90,6 +90,13 @@ unsafe impl Send for MemHandle {}
 unsafe impl Sync for MemHandle {}
 
 impl MemHandle {
+    /// Whether `len` bytes at `addr` are part of the region.
+    #[inline(always)]
+    pub fn contains(&self, addr: u64, len: usize) -> bool {
+        let at = addr.wrapping_sub(self.addr);
+        at <= self.len as u64 && len as u64 <= self.len as u64 - at
+    }
+
     /// Whether a parent of this process registered it.
     pub fn is_inherited(&self) -> bool {
         self.origin.is_inherited()

@@ -16,6 +16,7 @@ use crate::engine::worker::Worker;
 use crate::proto::select::rma::RmaPath;
 use crate::proto::tx::{self, PostResult, rma_sw};
 use crate::sys::cma::{CmaDirection, IoSpan, Spans};
+use crate::sys::copy;
 use crate::sys::log;
 use crate::tl::rma::RmaKey;
 use std::collections::HashSet;
@@ -70,18 +71,10 @@ pub unsafe fn access(
                 log::error!("{NAME}: a remote address or a key beside those of the list");
                 return Err(UCS_ERR_INVALID_PARAM);
             }
-            let refused = |what| {
-                log::error!("{NAME}: {what}");
-                UCS_ERR_INVALID_PARAM
-            };
             let lists = SglArrays::read(buffer, count, p).map_err(refused)?;
-            let is_copied = mapped::copy(worker, peer, direction, &lists, p);
-            if !is_copied && !lists.lengths_agree() {
-                return Err(refused("the lengths of the two sides differ"));
-            }
-            Ok((worker, peer, lists, is_copied))
+            Ok((worker, peer, lists))
         });
-        let (worker, peer, lists, is_copied) = match prepared {
+        let (worker, peer, lists) = match prepared {
             Ok(prepared) => prepared,
             Err(status) => return param::refuse(&*ep, status),
         };
@@ -95,8 +88,11 @@ pub unsafe fn access(
             remote: Spans::new(),
             parent: std::ptr::null_mut(),
         };
-        if is_copied {
+        if mapped::copy(worker, peer, direction, &lists, p) {
             return t.end(Ok(()));
+        }
+        if !lists.lengths_agree() {
+            return param::refuse(&*ep, refused("the lengths of the two sides differ"));
         }
         // All elements are checked before anything is written.
         if let Err(status) = t.check(&lists) {
@@ -105,6 +101,20 @@ pub unsafe fn access(
         let done = t.run(&lists);
         t.end(done)
     }
+}
+
+/// Logs why a list is refused; returns the status.
+fn refused(what: &str) -> ucs_status_t {
+    log::error!("{NAME}: {what}");
+    UCS_ERR_INVALID_PARAM
+}
+
+/// The memory of a handle, if that is one of the locked set of mapped ones.
+fn memory_of(memh: ucp_mem_h, mapped: &HashSet<usize>) -> Option<&MemHandle> {
+    // SAFETY: the handle is mapped, and cannot be unmapped while the set is locked, which the reference does not
+    // outlive.
+    let memory = || unsafe { &*memh.cast::<MemHandle>() };
+    mapped.contains(&(memh as usize)).then(memory)
 }
 
 impl SglOp<'_> {
@@ -120,12 +130,8 @@ impl SglOp<'_> {
             return Err("a key for another peer");
         }
         let Some(memh) = e.memh else { return Ok(()) };
-        if !mapped.contains(&(memh as usize)) {
-            return Err("a memory handle that is not mapped");
-        }
-        // SAFETY: the handle is mapped, and cannot be unmapped while the set is locked.
-        let memory = unsafe { &*memh.cast::<MemHandle>() };
-        let inside = memory.addr <= start && end <= memory.addr.saturating_add(memory.len as u64);
+        let memory = memory_of(memh, mapped).ok_or("a memory handle that is not mapped")?;
+        let inside = memory.contains(start, (end - start) as usize);
         inside.then_some(()).ok_or("memory outside of its handle")
     }
 
@@ -216,8 +222,8 @@ impl SglOp<'_> {
             CmaDirection::Write => (ptr, local),
             CmaDirection::Read => (local, ptr),
         };
-        // SAFETY: the caller's ranges are valid. `copy`: they can overlap in a program's own memory.
-        unsafe { std::ptr::copy(src, dst, len) };
+        // SAFETY: the caller's ranges are valid. They can overlap in a program's own memory.
+        unsafe { copy::overlapping(dst, src, len) };
     }
 
     unsafe fn attach(&mut self, ptr: *mut u8, addr: u64, len: usize) -> Result<(), ucs_status_t> {

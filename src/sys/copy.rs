@@ -29,6 +29,21 @@ pub unsafe fn short(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
+/// Copies memory that may overlap, 8 to [`TINY`] bytes without a call.
+///
+/// # Safety
+/// `len` bytes are readable at `src` and writable at `dst`.
+#[inline(always)]
+pub unsafe fn overlapping(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match len {
+            8..=TINY => ends::<u64>(dst, src, len),
+            _ => ptr::copy(src, dst, len),
+        }
+    }
+}
+
 /// Copies like [`short`], to memory that another core has read.
 ///
 /// # Safety
@@ -75,21 +90,31 @@ pub unsafe fn tiny(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: every access below stays within `len` bytes: two overlapping halves.
     unsafe {
         if len >= 8 {
-            let last = src.add(len - 8).cast::<u64>().read_unaligned();
-            let first = src.cast::<u64>().read_unaligned();
-            dst.cast::<u64>().write_unaligned(first);
-            dst.add(len - 8).cast::<u64>().write_unaligned(last);
+            ends::<u64>(dst, src, len);
         } else if len >= 4 {
-            let last = src.add(len - 4).cast::<u32>().read_unaligned();
-            let first = src.cast::<u32>().read_unaligned();
-            dst.cast::<u32>().write_unaligned(first);
-            dst.add(len - 4).cast::<u32>().write_unaligned(last);
+            ends::<u32>(dst, src, len);
         } else if len > 0 {
             // 1 to 3: first, middle, last.
             dst.write(src.read());
             dst.add(len / 2).write(src.add(len / 2).read());
             dst.add(len - 1).write(src.add(len - 1).read());
         }
+    }
+}
+
+/// Copies the first and the last `T` of a piece, which cover it. The memory may overlap: loads come first.
+///
+/// # Safety
+/// `len` bytes are readable at `src` and writable at `dst`; `len` is at least the size of `T` and at most twice that.
+#[inline(always)]
+unsafe fn ends<T: Copy>(dst: *mut u8, src: *const u8, len: usize) {
+    let at = len - size_of::<T>();
+    // SAFETY: the caller's promise.
+    unsafe {
+        let last = src.add(at).cast::<T>().read_unaligned();
+        let first = src.cast::<T>().read_unaligned();
+        dst.cast::<T>().write_unaligned(first);
+        dst.add(at).cast::<T>().write_unaligned(last);
     }
 }
 

@@ -1,39 +1,17 @@
 //! Lists whose pieces all lie in memory of the peer that is mapped here: loads and stores, without a request.
 //!
-//! Most lists use few keys and handles: what one of them allows is looked up when it differs from that of the piece
-//! before. A list that is not of this kind, or that something is wrong with, is left to the general way, which says so.
+//! Most lists use few keys and handles: one is looked at where it differs from that of the piece before. A list that is
+//! not of this kind, or in which something is wrong, is left to the general way, which reports what is wrong.
 
 use super::arrays::SglArrays;
+use super::memory_of;
 use crate::ctypes::*;
-use crate::engine::memory::MemHandle;
 use crate::engine::peer::Peer;
 use crate::engine::rkey::{Rkey, RkeyAccess};
 use crate::engine::worker::Worker;
 use crate::op::param::Param;
 use crate::sys::cma::CmaDirection;
-use std::collections::HashSet;
-
-/// A range of addresses: its start, and its length in bytes.
-#[derive(Clone, Copy)]
-struct AddrRange {
-    start: u64,
-    len: u64,
-}
-
-impl AddrRange {
-    /// All of the address space.
-    const ALL: AddrRange = AddrRange {
-        start: 0,
-        len: u64::MAX,
-    };
-
-    /// Whether `len` bytes at `addr` are inside, and end within the address space.
-    #[inline(always)]
-    fn contains(self, addr: u64, len: usize) -> bool {
-        let at = addr.wrapping_sub(self.start);
-        at <= self.len && len as u64 <= self.len - at
-    }
-}
+use crate::sys::copy;
 
 /// Copies the pieces of a list. False: nothing was done, because some piece is not mapped here, is not of the host's
 /// memory, is not contiguous, has to wait for a fence, or is refused.
@@ -50,16 +28,22 @@ pub(super) unsafe fn copy(
     if !lists.counts.is_null() || p.is_kind_open() || worker.is_fenced() {
         return false;
     }
-    // SAFETY: the caller's promises; the second function is called for lists that the first has checked.
+    // SAFETY: the caller's promises; the pieces are copied after they were checked.
     unsafe {
         if !are_mapped(worker, peer, lists) {
             return false;
         }
         match direction {
             CmaDirection::Write => {
-                copy_each(lists, |here, there, len| copy_piece(here, there, len))
+                copy_each(lists, |here, there, len| {
+                    copy::overlapping(there, here, len)
+                });
             }
-            CmaDirection::Read => copy_each(lists, |here, there, len| copy_piece(there, here, len)),
+            CmaDirection::Read => {
+                copy_each(lists, |here, there, len| {
+                    copy::overlapping(here, there, len)
+                });
+            }
         }
     }
     true
@@ -71,30 +55,24 @@ pub(super) unsafe fn copy(
 /// # Safety
 /// The arrays are valid.
 unsafe fn are_mapped(worker: &Worker, peer: &Peer, lists: &SglArrays) -> bool {
-    let (mut memh, mut memory) = (std::ptr::null_mut(), AddrRange::ALL);
-    let handles;
-    // SAFETY: the caller's promise; the arrays that are not null have `count` entries.
+    let agree = |i, len| {
+        // SAFETY: an array that is not null has `count` entries.
+        lists.remote_lengths.is_null() || unsafe { *lists.remote_lengths.add(i) } == len
+    };
+    // SAFETY: the caller's promise; arrays that are not null have `count` entries.
     unsafe {
-        match (lists.memhs.is_null(), lists.remote_lengths.is_null()) {
-            (true, true) => are_inside(peer, lists, |_, _, _| true),
-            (true, false) => {
-                are_inside(peer, lists, |i, _, len| *lists.remote_lengths.add(i) == len)
-            }
-            (false, _) => {
-                handles = worker.ctx.handles.lock();
-                are_inside(peer, lists, |i, buffer, len| {
-                    if *lists.memhs.add(i) != memh {
-                        memh = *lists.memhs.add(i);
-                        match memory_of(memh, &handles) {
-                            Some(found) => memory = found,
-                            None => return false,
-                        }
-                    }
-                    let remote = lists.remote_lengths;
-                    memory.contains(buffer, len) && (remote.is_null() || *remote.add(i) == len)
-                })
-            }
+        if lists.memhs.is_null() {
+            return are_inside(peer, lists, |i, _, len| agree(i, len));
         }
+        let handles = worker.ctx.handles.lock();
+        let (mut memh, mut memory) = (std::ptr::null_mut(), None);
+        are_inside(peer, lists, |i, buffer, len| {
+            if *lists.memhs.add(i) != memh {
+                memh = *lists.memhs.add(i);
+                memory = memory_of(memh, &handles);
+            }
+            memory.is_some_and(|memory| memory.contains(buffer, len)) && agree(i, len)
+        })
     }
 }
 
@@ -109,60 +87,45 @@ unsafe fn are_inside(
     lists: &SglArrays,
     mut is_allowed: impl FnMut(usize, u64, usize) -> bool,
 ) -> bool {
-    // SAFETY: the caller's arrays have `count` entries.
-    let Some(mut key) = (lists.count > 0).then(|| unsafe { *lists.rkeys }) else {
+    if lists.count == 0 {
         return true;
-    };
-    // SAFETY: the key is valid, or null.
-    let Some(mut region) = (unsafe { region_of(key, peer) }) else {
-        return false;
-    };
-    (0..lists.count).all(|i| {
-        // SAFETY: the caller's arrays have `count` entries.
-        unsafe {
+    }
+    // SAFETY: the caller's arrays have `count` entries; keys are valid, or null.
+    unsafe {
+        let mut key = *lists.rkeys;
+        let Some(mut rkey) = mapped(key, peer) else {
+            return false;
+        };
+        (0..lists.count).all(|i| {
             let (len, buffer) = (*lists.lengths.add(i), *lists.buffers.add(i) as u64);
             if *lists.rkeys.add(i) != key {
                 key = *lists.rkeys.add(i);
-                match region_of(key, peer) {
-                    Some(found) => region = found,
+                match mapped(key, peer) {
+                    Some(other) => rkey = other,
                     None => return false,
                 }
             }
-            // A null buffer, and one that ends beyond the address space.
+            // A null buffer, and one that ends beyond the address space, are none.
             let is_buffer = buffer.wrapping_sub(1) < u64::MAX - len as u64;
-            is_buffer && region.contains(*lists.addrs.add(i), len) && is_allowed(i, buffer, len)
-        }
-    })
+            is_buffer
+                && rkey.local(*lists.addrs.add(i), len).is_some()
+                && is_allowed(i, buffer, len)
+        })
+    }
 }
 
-/// The region of a key of this peer, if it is mapped here.
+/// The key, if it is one of this peer, for memory that is mapped here.
 ///
 /// # Safety
-/// The key is valid, or null.
+/// The key is valid as long as the result is used, or null.
 #[inline(never)]
-unsafe fn region_of(key: ucp_rkey_h, peer: &Peer) -> Option<AddrRange> {
+unsafe fn mapped<'a>(key: ucp_rkey_h, peer: &Peer) -> Option<&'a Rkey> {
     // SAFETY: the caller's promise.
     let rkey = unsafe { key.cast::<Rkey>().as_ref() }?;
     // A client can have unpacked the key before it had the server's uid: the general way knows that.
     let is_mapped =
         rkey.identity.owner == peer.uid && rkey.access == RkeyAccess::Any && rkey.len != 0;
-    is_mapped.then_some(AddrRange {
-        start: rkey.base,
-        len: rkey.len,
-    })
-}
-
-/// The memory of a handle, if that is mapped.
-#[inline(never)]
-fn memory_of(memh: ucp_mem_h, handles: &HashSet<usize>) -> Option<AddrRange> {
-    handles.contains(&(memh as usize)).then(|| {
-        // SAFETY: the handle is mapped, and cannot be unmapped while the set is locked.
-        let memory = unsafe { &*memh.cast::<MemHandle>() };
-        AddrRange {
-            start: memory.addr,
-            len: memory.len as u64,
-        }
-    })
+    is_mapped.then_some(rkey)
 }
 
 /// Calls `copy` for each piece: its local address, where the remote memory is mapped, and its length in bytes.
@@ -179,41 +142,5 @@ unsafe fn copy_each(lists: &SglArrays, copy: impl Fn(*mut u8, *mut u8, usize)) {
             let here = (*lists.buffers.add(i)).cast::<u8>();
             copy(here, there, *lists.lengths.add(i));
         }
-    }
-}
-
-/// Copies memory that may overlap; the shortest pieces without a call.
-///
-/// # Safety
-/// `len` bytes are readable at `src`, and writable at `dst`.
-#[inline(always)]
-unsafe fn copy_piece(src: *const u8, dst: *mut u8, len: usize) {
-    const WORD: usize = size_of::<u64>();
-    const PAIR: usize = size_of::<u128>();
-    // SAFETY: the accesses are inside of `len` bytes; all loads come before the stores.
-    unsafe {
-        match len {
-            WORD..=PAIR => copy_ends::<u64>(src, dst, len),
-            17..=32 => copy_ends::<u128>(src, dst, len),
-            _ => std::ptr::copy(src, dst, len),
-        }
-    }
-}
-
-/// Copies the first and the last `T` of a piece, which cover it.
-///
-/// # Safety
-/// As [`copy_piece`]; `len` is at least the size of `T` and at most twice that.
-#[inline(always)]
-unsafe fn copy_ends<T: Copy>(src: *const u8, dst: *mut u8, len: usize) {
-    let last = len - size_of::<T>();
-    // SAFETY: the caller's promise.
-    unsafe {
-        let ends = (
-            src.cast::<T>().read_unaligned(),
-            src.add(last).cast::<T>().read_unaligned(),
-        );
-        dst.cast::<T>().write_unaligned(ends.0);
-        dst.add(last).cast::<T>().write_unaligned(ends.1);
     }
 }
