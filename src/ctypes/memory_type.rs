@@ -52,11 +52,24 @@ pub const MEMORY_TYPE_NAMES: [&CStr; UCS_MEMORY_TYPE_LAST as usize + 1] = [
     c"unknown",
 ];
 
+/// [`MEMORY_TYPE_NAMES`] as text.
+pub const MEMORY_TYPE_TEXTS: [&str; MEMORY_TYPE_NAMES.len()] = {
+    let mut texts = [""; MEMORY_TYPE_NAMES.len()];
+    let mut number = 0;
+    while number < texts.len() {
+        texts[number] = match MEMORY_TYPE_NAMES[number].to_str() {
+            Ok(text) => text,
+            Err(_) => panic!("a name is not text"),
+        };
+        number += 1;
+    }
+    texts
+};
+
 /// What messages call memory of the kind of this number, which may be none.
 pub fn memory_text(number: u32) -> String {
-    let name = MEMORY_TYPE_NAMES.get(number as usize);
-    match name.and_then(|name| name.to_str().ok()) {
-        Some(name) => format!("{name} memory"),
+    match MEMORY_TYPE_TEXTS.get(number as usize) {
+        Some(text) => format!("{text} memory"),
         None => format!("memory of type {number}"),
     }
 }

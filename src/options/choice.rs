@@ -1,6 +1,8 @@
 //! The options that are one word of a fixed set, as Rust enums, and the sets that more than one row uses.
 #![forbid(unsafe_code)]
 
+use crate::ctypes::MEMORY_TYPE_TEXTS;
+
 /// Makes an enum out of the words of an option, so that the words stand once.
 macro_rules! choice {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {
@@ -141,19 +143,7 @@ choice! {
 }
 
 /// Memory types by name.
-pub const MEMORY_TYPES: &[&str] = &[
-    "host",
-    "cuda",
-    "cuda-managed",
-    "rocm",
-    "rocm-managed",
-    "rdma",
-    "ze-host",
-    "ze-device",
-    "ze-managed",
-    "gaudi",
-    "unknown",
-];
+pub const MEMORY_TYPES: &[&str] = &MEMORY_TYPE_TEXTS;
 
 /// Ways to allocate memory.
 pub const ALLOC_METHODS: &[&str] = &["thp", "md", "heap", "mmap", "huge"];
