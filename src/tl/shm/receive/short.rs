@@ -150,15 +150,12 @@ fn look_at_many<P>(shm: &mut ShmWorker<P>) -> Option<usize> {
 fn look_at_each<P>(shm: &mut ShmWorker<P>) -> Option<usize> {
     let epoch = shm.inbox.as_ref().map_or(0, Inbox::epoch);
     let has_message = |ring: &ShmRx<P>| !ring.consumer.is_empty();
-    if shm.rings.get(shm.last_ready).is_some_and(has_message) {
-        return Some(shm.last_ready);
-    }
-    match shm.rings.iter().position(has_message) {
-        Some(found) => shm.last_ready = found,
-        None => {
+    if !shm.rings.get(shm.last_ready).is_some_and(has_message) {
+        let Some(found) = shm.rings.iter().position(has_message) else {
             shm.last_look = LastLook::at_empty(&shm.rings, epoch);
             return None;
-        }
+        };
+        shm.last_ready = found;
     }
     Some(shm.last_ready)
 }
