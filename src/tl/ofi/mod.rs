@@ -22,8 +22,8 @@
 //! `amo_unit`: those on memory of this process.
 //!
 //! `tx_link`: what the threads share of a connection; `sender` and `lane`: the sending half; `short`: both halves of
-//! short records. `tcp_sockets`: those of the provider `tcp`, for peers whose link was cut. `context` and `network`:
-//! what a context knows of the transport; `info`: what queries print.
+//! short records. `tcp_sockets` and `silent_hosts`: how a link that was cut is noticed over the provider `tcp`.
+//! `context` and `network`: what a context knows of the transport; `info`: what queries print.
 
 pub mod address;
 mod addresses;
@@ -83,6 +83,7 @@ mod rma_limits;
 mod rma_pool;
 pub mod sender;
 mod short;
+mod silent_hosts;
 mod tcp_sockets;
 #[cfg(test)]
 mod tests;
