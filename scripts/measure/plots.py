@@ -11,7 +11,7 @@ from .libraries import TOP
 PACKAGE = "matplotlib==3.10.9"
 DIRECTORY = f"{TOP}/build/plotting"
 COLOURS = {"1.13": "#8a94a6", "1.22": "#2f6fdf", "rucp": "#e4572e", "machine": "#9aa5b1"}
-SPARE_COLOURS = ("#2f9e5f", "#8e5bd0", "#c2901c")
+SPARE_COLOURS = ("#2f9e5f", "#8e5bd0", "#c2901c", "#23a6b5")
 MARKERS = ("s", "^", "o", "D", "v", "P")
 
 

@@ -3,8 +3,7 @@
 //! counter. Lines `NAME RANKS VALUE us`.
 //!
 //! usage: crowd SECONDS (of each measurement, about)
-#include "../../mpi/check.h"
-#include "../../mpi/mapped_ucp.h"
+#include "osu.h"
 
 enum { BYTES = 8, BATCHES = 5 };
 
@@ -81,7 +80,7 @@ static double batch(void (*step)(void), long steps)
 
 static void measure(const char *name, void (*step)(void))
 {
-    double values[BATCHES], least = seconds / BATCHES, swap;
+    double values[BATCHES], least = seconds / BATCHES;
     long steps = 4;
 
     while (batch(step, steps) * (double)steps < least / 2) {
@@ -89,12 +88,9 @@ static void measure(const char *name, void (*step)(void))
     }
     for (int i = 0; i < BATCHES; i++) {
         values[i] = batch(step, steps);
-        for (int k = i; k > 0 && values[k] < values[k - 1]; k--) {
-            swap = values[k], values[k] = values[k - 1], values[k - 1] = swap;
-        }
     }
     if (world_rank == 0) {
-        printf("%s %d %.3f us\n", name, world_size, values[BATCHES / 2] * 1e6);
+        printf("%s %d %.3f us\n", name, world_size, median_of(values, BATCHES) * 1e6);
         fflush(stdout);
     }
 }

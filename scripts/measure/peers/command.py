@@ -5,6 +5,7 @@ import shlex
 import signal
 import sys
 
+from .. import document
 from ..libraries import TOP
 from . import page, tables
 from .schedule import measure
@@ -32,7 +33,7 @@ def run(options, only):
     page.write(collected, f"{out}/index.html")
     print(f"\nwritten: {out}/index.html, results.csv, results.json")
     if options.document and not collected.interrupted:
-        tables.document(collected)
-        print(f"written: {tables.DOCUMENT}")
+        tables.write_document(collected)
+        print(f"written: {document.DOCUMENT}")
     broken = [reason for reason in collected.absent.values() if not reason.startswith(NOT_INSTALLED)]
     return 1 if collected.unable or broken or collected.interrupted else 0

@@ -16,58 +16,28 @@ PLOTS = {
     "put": "Put + flush",
     "get": "Get + flush",
 }
-OWN_COLOURS = {"openmpi": "#2f9e5f", "openmpi-5": "#8e5bd0", "mpich-5": "#c2901c", "impi": "#23a6b5"}
-
-
-def lines(collected, name):
-    """The curves of an operation: the best rucp, the best UCX, and every own way; [(title, colour, [(x, y)])]."""
-    figures = sorted((one for one in rows(collected) if one.name == name), key=lambda one: one.x)
-    chosen = [
-        ("rucp, the best of its MPIs", plots.COLOURS["rucp"], collected.names(lambda way: way.library == "rucp")),
-        (
-            "UCX, the best of all",
-            plots.COLOURS["1.22"],
-            collected.names(lambda way: way.library not in ("rucp", "own")),
-        ),
-    ]
-    chosen += [
-        (way.full_title, OWN_COLOURS[way.mpi], [way.name]) for way in collected.ways if way.library == "own"
-    ]
-    curves = []
-    for title, colour, names in chosen:
-        points = [(one.x, best_of(one, names)[0]) for one in figures if best_of(one, names)[1]]
-        curves += [(title, colour, points)] if points else []
-    machine = [(one.x, collected.limit(one)) for one in figures if collected.limit(one)]
-    return curves + ([("the machine", plots.COLOURS["machine"], machine)] if machine else []), figures
 
 
 def draw(matplotlib, collected, name):
-    """One plot as SVG; None where nothing was measured."""
-    from matplotlib import pyplot, ticker
-
-    curves, figures = lines(collected, name)
-    if not curves:
+    """The curves of an operation as SVG: the best rucp, the best UCX, every own way, the machine; None where nothing was
+    measured."""
+    figures = sorted((one for one in rows(collected) if one.name == name), key=lambda one: one.x)
+    chosen = [
+        ("rucp", "rucp, the best of its MPIs", collected.names(lambda way: way.library == "rucp")),
+        ("1.22", "UCX, the best of all", collected.names(lambda way: way.library not in ("rucp", "own"))),
+    ]
+    chosen += [(way.name, way.full_title, [way.name]) for way in collected.ways if way.library == "own"]
+    lines = []
+    for colour, title, names in chosen:
+        points = [(one.x, best_of(one, names)[0]) for one in figures if best_of(one, names)[1]]
+        lines += [(colour, title, points)] if points else []
+    if not lines:
         return None
-    figure, axes = pyplot.subplots(figsize=(5.4, 3.5))
-    for index, (title, colour, points) in enumerate(curves):
-        machine = title == "the machine"
-        axes.plot(
-            *zip(*points), color=colour, label=title, linestyle=(0, (2, 2)) if machine else "-",
-            marker=None if machine else plots.MARKERS[index % len(plots.MARKERS)],
-            markersize=3.5, linewidth=2.2 if index == 0 else 1.3, zorder=4 if index == 0 else 3,
-        )  # fmt: skip
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(ticker.FuncFormatter(plots.plain_label))
-    axes.yaxis.set_minor_locator(ticker.NullLocator())
-    axes.xaxis.set_major_formatter(ticker.FuncFormatter(plots.size_label))
-    axes.xaxis.set_major_locator(ticker.FixedLocator([one.x for one in figures][::2]))
-    axes.xaxis.set_minor_locator(ticker.NullLocator())
-    axes.set_ylabel(figures[0].unit)
-    axes.legend(frameon=False, fontsize=7.5)
-    svg = plots.to_svg(figure, f"peers-{name}", escape(f"{PLOTS[name]}, {figures[0].unit}"))
-    pyplot.close(figure)
-    return svg
+    machine = [(one.x, collected.limit(one)) for one in figures if collected.limit(one)]
+    limits = [("machine", "the machine", machine)] if machine else []
+    unit = figures[0].unit
+    described = escape(f"{PLOTS[name]}, {unit}")
+    return plots.curves(matplotlib, f"peers-{name}", described, lines, limits, unit, True, True)
 
 
 def table(heads, body):

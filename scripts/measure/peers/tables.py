@@ -4,16 +4,13 @@ import csv
 import json
 import os
 import statistics
-import sys
 import time
 
-from .. import conditions
-from ..libraries import TOP
+from .. import conditions, document
 from ..plots import size_label
 from ..results import more_is_better
 from ..table import number
 
-DOCUMENT = f"{TOP}/docs/PERFORMANCE.md"
 BEGIN, END = "<!-- written by scripts/bench --only peers --document -->", "<!-- end of the table of peers -->"
 
 
@@ -162,16 +159,9 @@ def markdown(collected):
     return "\n".join(lines)
 
 
-def document(collected):
+def write_document(collected):
     """Writes the tables between their marks in docs/PERFORMANCE.md."""
-    with open(DOCUMENT) as file:
-        text = file.read()
-    front, _, rest = text.partition(BEGIN)
-    _, found, back = rest.partition(END)
-    if not found:
-        sys.exit(f"{DOCUMENT} has no place for the table: {BEGIN} and {END}")
-    with open(DOCUMENT, "w") as file:
-        file.write(front + BEGIN + "\n" + markdown(collected) + "\n" + END + back)
+    document.write_between(BEGIN, END, markdown(collected))
 
 
 def as_dict(collected):
