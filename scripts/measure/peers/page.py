@@ -19,8 +19,8 @@ PLOTS = {
 
 
 def draw(matplotlib, collected, name):
-    """The curves of an operation as SVG: the best rucp, the best UCX, every own way, the machine; None where nothing was
-    measured."""
+    """The curves of an operation as SVG: the best rucp, the best UCX, every own way, the machine; None where nothing
+    was measured."""
     figures = sorted((one for one in rows(collected) if one.name == name), key=lambda one: one.x)
     chosen = [
         ("rucp", "rucp, the best of its MPIs", collected.names(lambda way: way.library == "rucp")),
