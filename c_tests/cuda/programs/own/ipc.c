@@ -179,6 +179,8 @@ static void closed_under_way(bed_t *bed)
     bed_exchange_addresses(bed, to_b, to_a);
     area_fill(&source, 0, LENGTH, 7);
     ucp_ep_h second = bed->a != NULL ? connect_guarded(bed->a, to_b) : NULL;
+    /* The copy may begin while the receiver waits for the sender. */
+    unsigned long long copied = copies();
     if (bed->b != NULL) {
         gpu_fault("late_us=300000");
         received = ucp_tag_recv_nbx(bed->b->worker, target.memory, LENGTH, 9, -1, &none);
@@ -188,7 +190,6 @@ static void closed_under_way(bed_t *bed)
         sent = ucp_tag_send_nbx(second, source.memory, LENGTH, 9, &none);
     }
     if (bed->b != NULL) {
-        unsigned long long copied = copies();
         BED_UNTIL(bed, copies() > copied);
         begun = 1;
     }
