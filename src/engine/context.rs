@@ -6,9 +6,10 @@ pub use super::policy::{Policy, transports};
 use super::regions::RegionTable;
 use super::rkey::MappedSegments;
 use crate::ctypes::*;
-use crate::options::Options;
+use crate::options::{HeapMode, Options};
 use crate::sys::fork::Origin;
 use crate::sys::trace::Recording;
+use crate::sys::{log, shared_heap};
 use crate::tl::cuda::{CUDA_COPY, CUDA_IPC, CudaContext};
 use crate::tl::{Program, TlContext};
 use std::sync::Arc;
@@ -84,6 +85,17 @@ const LAST_KNOWN_API: u32 = 22;
 
 static CONTEXTS_MADE: AtomicU64 = AtomicU64::new(0);
 
+/// Warns of a shared heap that was asked for and cannot be had.
+fn warn_of_heap(options: &Options) {
+    if options.heap == HeapMode::Shared && !shared_heap::is_loaded() {
+        log::once!(
+            Warn,
+            "UCX_HEAP=shared: librucp_heap.so is not preloaded, so that the memory of this process stays private \
+             (rucp run --shared-heap)"
+        );
+    }
+}
+
 impl Context {
     /// A context; the caller has derived `policy` from `options`.
     ///
@@ -99,6 +111,7 @@ impl Context {
         if policy.cma {
             crate::sys::cma::allow_peers();
         }
+        warn_of_heap(&options);
         let wants = |feature| params.features & feature as u64 != 0;
         let job = JobInfo {
             endpoints: params.num_eps,

@@ -6,11 +6,13 @@ use crate::ctypes::*;
 use crate::sys::cuda::{CudaError, MemoryKind};
 use crate::sys::fork::Origin;
 use crate::sys::mapping::Mapping;
-use crate::sys::memfd::PAGE;
+use crate::sys::memfd::{MemfdId, PAGE};
+use crate::sys::shared_heap;
 use crate::sys::shm::{ShmId, ShmSegment};
 use crate::tl::cuda::CudaContext;
 use crate::tl::{TlContext, TlRegion};
 use crate::wire::device_handle::DeviceHandle;
+use rucp_heap_directory::Segment;
 use rustix::mm::MapFlags;
 use std::io;
 use std::ptr::NonNull;
@@ -117,10 +119,11 @@ impl MemHandle {
         }
     }
 
-    /// Registers user memory. If it is part of memory that the library allocated, peers map it by that.
+    /// Registers user memory. If it is part of memory that the library allocated, or of the shared heap, peers map it
+    /// by that.
     pub fn register(ctx: &Context, addr: u64, len: usize) -> MemHandle {
         let end = addr.saturating_add(len as u64);
-        let export = ctx.regions.export(addr, end);
+        let export = ctx.regions.export(addr, end).or_else(|| heap_of(addr, end));
         let tl = region(&ctx.tl, addr, len as u64);
         let key = ctx.regions.insert(addr, end, tl.clone(), None);
         MemHandle {
@@ -243,6 +246,18 @@ impl MemHandle {
         }
         self.tl = TlRegion::default();
     }
+}
+
+/// The segment of the shared heap that has these bytes.
+fn heap_of(start: u64, end: u64) -> Option<ShmExport> {
+    let Segment { file, base, len } = shared_heap::segment_of(start, end)?;
+    let id = ShmId::File(MemfdId {
+        pid: std::process::id(),
+        fd: file.fd,
+        ino: file.ino,
+    });
+    let len = len as usize;
+    Some(ShmExport { id, base, len })
 }
 
 /// The transports' part of a region of these bytes.

@@ -250,7 +250,7 @@ impl Peer {
     pub fn cma(&self) -> CmaPeer<'_> {
         CmaPeer {
             uid: self.uid,
-            pid: self.inbox.map(|inbox| inbox.id.pid),
+            inbox: self.inbox.as_ref(),
             same_process: self.same_process,
             state: &self.cma_state,
         }

@@ -117,6 +117,16 @@ choice! {
 }
 
 choice! {
+    /// Where large allocations of the process lie.
+    HeapMode {
+        /// In memory of the process alone.
+        Private = "private",
+        /// In memory that peers of the host map.
+        Shared = "shared",
+    }
+}
+
+choice! {
     /// How functions of the C library are hooked.
     HookMode {
         /// Not at all.

@@ -37,8 +37,8 @@ use std::ops::Deref;
 use std::sync::OnceLock;
 
 pub use choice::{
-    AddressVersion, AtomicMode, FenceMode, HookMode, LogLevel, OnOffAuto, OpFlag, RndvScheme,
-    Ternary,
+    AddressVersion, AtomicMode, FenceMode, HeapMode, HookMode, LogLevel, OnOffAuto, OpFlag,
+    RndvScheme, Ternary,
 };
 pub use conf::{ConfPlace, file_entries, file_remarks, set_library_dir};
 pub use doubt::OptionDoubt;

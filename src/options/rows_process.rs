@@ -1,7 +1,7 @@
 //! Rows of the options that concern the process as a whole: log, diagnostics, memory hooks.
 #![forbid(unsafe_code)]
 
-use super::choice::{HookMode, LogLevel};
+use super::choice::{HeapMode, HookMode, LogLevel};
 use super::kind::OptionKind::*;
 use super::section::{OptionBlock, Section, Strictness, row};
 
@@ -181,6 +181,13 @@ pub static PROCESS_START: Section = Section {
                 "",
                 "Where a timeline of protocol events goes, for ui.perfetto.dev: a path with the placeholders of \
                  LOG_FILE; empty for none.",
+            ),
+            row(
+                "HEAP",
+                Choice(HeapMode::NAMES),
+                "private",
+                "Where large allocations of the process lie. shared: where peers of the host map them, so that one \
+                 copy moves a message; librucp_heap.so must be preloaded (rucp run --shared-heap).",
             ),
             row(
                 "ERROR_SIGNALS",

@@ -1,7 +1,7 @@
 //! The options that the library itself reads, as typed fields. Those of a transport are beside its rows.
 #![forbid(unsafe_code)]
 
-use super::choice::{AtomicMode, HookMode, LogLevel, RndvScheme, Ternary};
+use super::choice::{AtomicMode, HeapMode, HookMode, LogLevel, RndvScheme, Ternary};
 use super::fields::option_fields;
 use super::filter::{DeviceFilter, TlsFilter};
 use super::number::{Count, Interval, Size};
@@ -25,6 +25,7 @@ option_fields! {
         warn_invalid_config: bool = "WARN_INVALID_CONFIG",
         vfs_enable: bool = "VFS_ENABLE",
         mem_events: bool = "MEM_EVENTS",
+        heap: HeapMode = "HEAP",
         mem_mmap_hook_mode: HookMode = "MEM_MMAP_HOOK_MODE",
 
         tls: TlsFilter = "TLS",

@@ -1,7 +1,7 @@
 //! The types that options are read as.
 #![forbid(unsafe_code)]
 
-use super::choice::{AtomicMode, HookMode, LogLevel, OpFlag, RndvScheme, Ternary};
+use super::choice::{AtomicMode, HeapMode, HookMode, LogLevel, OpFlag, RndvScheme, Ternary};
 use super::filter::{DeviceFilter, TlsFilter};
 use super::number::{self, Count, Interval, Size};
 use std::time::Duration;
@@ -63,6 +63,7 @@ value! {
     Duration: text => number::time(text).map(|t| Duration::try_from_secs_f64(t.0).unwrap_or(Duration::MAX));
     Interval: text => number::interval(text);
     LogLevel: text => LogLevel::from_name(text);
+    HeapMode: text => HeapMode::from_name(text);
     HookMode: text => HookMode::from_name(text);
     AtomicMode: text => AtomicMode::from_name(text);
     RndvScheme: text => RndvScheme::from_name(text);

@@ -32,6 +32,7 @@ pub mod process;
 pub mod process_monitor;
 pub mod regcache;
 pub mod ro_memfd;
+pub mod shared_heap;
 pub mod shm;
 pub mod sleeper;
 pub mod spare;

@@ -6,3 +6,8 @@ from pathlib import Path
 def library() -> Path:
     """The absolute path of this package's libucp.so.0."""
     return Path(__file__).resolve().parent / "lib" / "libucp.so.0"
+
+
+def heap_library() -> Path:
+    """The absolute path of this package's librucp_heap.so."""
+    return library().with_name("librucp_heap.so")

@@ -6,7 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from . import launch, library
+from . import heap_library, launch, library
 
 # The tools in bin, without `rucp_`.
 TOOLS = {
@@ -27,6 +27,11 @@ def parser() -> argparse.ArgumentParser:
         "options that make the MPI use UCX.",
     )
     run.add_argument("--print", action="store_true", help="print the command line instead of running it")
+    run.add_argument(
+        "--shared-heap",
+        action="store_true",
+        help="large allocations of the processes lie in memory that they share (UCX_HEAP=shared)",
+    )
     run.add_argument("program", help="mpirun, mpiexec, or any other program")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     commands.add_parser("path", help="print the path of libucp.so.0")
@@ -50,7 +55,8 @@ def main() -> int:
         print(library())
         return 0
     try:
-        command, environment = launch.prepare([arguments.program, *arguments.arguments], library())
+        way = launch.shared_heap(library(), heap_library()) if arguments.shared_heap else launch.Way([library()], {})
+        command, environment = launch.prepare([arguments.program, *arguments.arguments], way)
     except launch.LaunchError as error:
         print(f"rucp: {error}", file=sys.stderr)
         return 2

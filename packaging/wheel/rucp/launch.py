@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -60,35 +61,53 @@ def find(program: str) -> str:
     return path
 
 
-def preload(library: Path) -> str:
-    """The value of LD_PRELOAD: the library, then what the user preloads."""
-    if re.search(r"[\s:$]", str(library)):
-        raise LaunchError(f"LD_PRELOAD cannot name {library}: its path has a space, a colon or a dollar sign")
-    before = os.environ.get("LD_PRELOAD")
-    return f"{library}:{before}" if before else str(library)
+@dataclass
+class Way:
+    """How processes get the library."""
+
+    libraries: "list[Path]"  # preloaded, in this order
+    variables: "dict[str, str]"  # beside LD_PRELOAD
+
+    def environment(self) -> "dict[str, str]":
+        """What the environment of a process has in any case: the libraries, then what the user preloads."""
+        for library in self.libraries:
+            if re.search(r"[\s:$]", str(library)):
+                raise LaunchError(f"LD_PRELOAD cannot name {library}: its path has a space, a colon or a dollar sign")
+        before = os.environ.get("LD_PRELOAD")
+        words = [str(library) for library in self.libraries] + ([before] if before else [])
+        return {"LD_PRELOAD": ":".join(words), **self.variables}
 
 
-def program_environment(library: Path) -> "dict[str, str]":
+def shared_heap(library: Path, heap: Path) -> Way:
+    """With large allocations in memory that the processes of a host share."""
+    if not heap.exists():
+        raise LaunchError(f"this package has no {heap.name}")
+    return Way([library, heap], {"UCX_HEAP": "shared"})
+
+
+def program_environment(way: Way) -> "dict[str, str]":
     """The environment of one process, of any MPI; variables that the user has set stay."""
     wanted = dict(MPICH)
     for parameters in OPEN_MPI.values():
         wanted.update((f"OMPI_MCA_{name}", value) for name, value in parameters.items())
-    return {**wanted, **os.environ, "LD_PRELOAD": preload(library)}
+    return {**wanted, **os.environ, **way.environment()}
 
 
-def launcher_command(mpi: Mpi, command: "list[str]", library: Path) -> "list[str]":
+def launcher_command(mpi: Mpi, command: "list[str]", way: Way) -> "list[str]":
     """The launcher's command line with options that make its ranks use the library.
 
     Parameters that the user has set, on the command line or in the environment, are left out.
     """
     options: "list[str]" = []
     if mpi is Mpi.MPICH:
-        options += ["-genv", "LD_PRELOAD", preload(library)]
+        for name, value in way.environment().items():
+            options += ["-genv", name, value]
         for name, value in MPICH.items():
             if name not in os.environ and name not in command:
                 options += ["-genv", name, value]
     else:
-        options += ["-x", f"LD_PRELOAD={preload(library)}"]
+        for name, value in way.environment().items():
+            options += ["-x", f"{name}={value}"]
         given = {after for option, after in zip(command, command[1:]) if option.lstrip("-") in ("mca", "gmca", "omca")}
         for name, value in OPEN_MPI[mpi].items():
             if f"OMPI_MCA_{name}" not in os.environ and name not in given:
@@ -96,13 +115,13 @@ def launcher_command(mpi: Mpi, command: "list[str]", library: Path) -> "list[str
     return [command[0], *options, *command[1:]]
 
 
-def prepare(command: "list[str]", library: Path) -> "tuple[list[str], dict[str, str]]":
+def prepare(command: "list[str]", way: Way) -> "tuple[list[str], dict[str, str]]":
     """The command line and the environment that run a command on the library."""
     program = find(command[0])
     if not is_launcher(command[0]):
-        return [program, *command[1:]], program_environment(library)
+        return [program, *command[1:]], program_environment(way)
     asked = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=60)
     mpi = identify(asked.stdout + asked.stderr)
     if mpi is None:
         raise LaunchError(f"{program} is not the launcher of an Open MPI or MPICH")
-    return launcher_command(mpi, [program, *command[1:]], library), dict(os.environ)
+    return launcher_command(mpi, [program, *command[1:]], way), dict(os.environ)

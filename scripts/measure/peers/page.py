@@ -9,6 +9,7 @@ from ..page import STYLE
 from ..results import more_is_better
 from ..table import number
 from .tables import best_of, comparisons, label, ratio, rows, summary, unable
+from .ways import HEAP
 
 PLOTS = {
     "latency": "Ping-pong, half of it",
@@ -24,7 +25,8 @@ def draw(matplotlib, collected, name):
     figures = sorted((one for one in rows(collected) if one.name == name), key=lambda one: one.x)
     chosen = [
         ("rucp", "rucp, the best of its MPIs", collected.names(lambda way: way.library == "rucp")),
-        ("1.22", "UCX, the best of all", collected.names(lambda way: way.library not in ("rucp", "own"))),
+        (HEAP, "rucp with the shared heap", collected.names(lambda way: way.library == HEAP)),
+        ("1.22", "UCX, the best of all", collected.names(lambda way: not way.is_rucp and way.library != "own")),
     ]
     chosen += [(way.name, way.full_title, [way.name]) for way in collected.ways if way.library == "own"]
     lines = []

@@ -10,6 +10,7 @@ from .. import conditions, document
 from ..plots import size_label
 from ..results import more_is_better
 from ..table import number
+from .ways import HEAP
 
 BEGIN, END = "<!-- written by scripts/bench --only peers --document -->", "<!-- end of the table of peers -->"
 
@@ -46,17 +47,15 @@ def best_of(series, names):
 def comparisons(collected):
     """Heading, the ways of rucp and those it is compared with: of all MPIs, and then of each alone. One without an own
     way is compared with the UCX that is faster there."""
+    foreign = collected.names(lambda way: not way.is_rucp)
     chosen = [
-        (
-            "all",
-            collected.names(lambda way: way.library == "rucp"),
-            collected.names(lambda way: way.library != "rucp"),
-        )
+        ("all", collected.names(lambda way: way.library == "rucp"), foreign),
+        ("shared heap", collected.names(lambda way: way.library == HEAP), foreign),
     ]
     for mpi in dict.fromkeys(way.mpi for way in collected.ways if way.library == "rucp"):
         title = next(way.mpi_title for way in collected.ways if way.mpi == mpi)
         own = collected.names(lambda way, mpi=mpi: way.mpi == mpi and way.library == "own")
-        others = own or collected.names(lambda way, mpi=mpi: way.mpi == mpi and way.library != "rucp")
+        others = own or collected.names(lambda way, mpi=mpi: way.mpi == mpi and not way.is_rucp)
         chosen.append((f"{title}, {'own' if own else 'UCX'}", [f"{mpi}/rucp"], others))
     return chosen
 
@@ -76,7 +75,10 @@ def summary(collected):
             continue
         behind = sum(round(value, 2) < 1 for _, value in ratios)
         middle = statistics.median(value for _, value in ratios)
-        whom = {"all": "the best rucp against the best of the others"}.get(title, f"{title}: rucp against it")
+        whom = {
+            "all": "the best rucp against the best of the others",
+            "shared heap": "the best rucp with the shared heap against the best of the others",
+        }.get(title, f"{title}: rucp against it")
         lines.append(f"{whom}: median {middle:.2f} of {len(ratios)} rows, behind in {behind}")
     return lines
 

@@ -9,11 +9,14 @@ from ..libraries import TOP
 OUT = f"{TOP}/build/bench"
 DEBIAN = ("openmpi", "mpich")
 NOT_INSTALLED = "not installed"
+# rucp with the shared heap.
+HEAP = "rucp-heap"
 
 
 @dataclass(frozen=True)
 class Way:
-    """What carries the messages of an MPI: `library` is own, system, 1.22 or rucp, as scripts/mpirun-on takes it."""
+    """What carries the messages of an MPI. `library`, as scripts/mpirun-on takes it: own, system, 1.22, rucp or
+    rucp-heap."""
 
     mpi: str
     library: str
@@ -23,6 +26,10 @@ class Way:
     @property
     def name(self):
         return f"{self.mpi}/{self.library}"
+
+    @property
+    def is_rucp(self):
+        return self.library in ("rucp", HEAP)
 
     @property
     def full_title(self):
@@ -38,15 +45,19 @@ WAYS = (
     Way("openmpi", "system", "Open MPI 4", "UCX 1.13"),
     Way("openmpi", "1.22", "Open MPI 4", "UCX 1.22"),
     Way("openmpi", "rucp", "Open MPI 4", "rucp"),
+    Way("openmpi", HEAP, "Open MPI 4", "rucp heap"),
     Way("openmpi-5", "own", "Open MPI 5", "ob1 sm"),
     Way("openmpi-5", "system", "Open MPI 5", "its UCX"),
     Way("openmpi-5", "rucp", "Open MPI 5", "rucp"),
+    Way("openmpi-5", HEAP, "Open MPI 5", "rucp heap"),
     Way("mpich", "system", "MPICH 4", "UCX 1.13"),
     Way("mpich", "1.22", "MPICH 4", "UCX 1.22"),
     Way("mpich", "rucp", "MPICH 4", "rucp"),
+    Way("mpich", HEAP, "MPICH 4", "rucp heap"),
     Way("mpich-5", "own", "MPICH 5", "posix"),
     Way("mpich-5", "system", "MPICH 5", "its UCX"),
     Way("mpich-5", "rucp", "MPICH 5", "rucp"),
+    Way("mpich-5", HEAP, "MPICH 5", "rucp heap"),
     Way("impi", "own", "Intel MPI", "shm"),
 )
 

@@ -3,6 +3,7 @@
 use super::cma_peer::CmaPeer;
 use crate::ctypes::*;
 use crate::sys::cma::{self, CmaDirection, IoSpan, Spans};
+use crate::sys::copy;
 use crate::tl::payload::UserData;
 
 /// Bytes of the bounce buffer for data that only the user's functions can read or write.
@@ -137,10 +138,16 @@ impl CmaPeer<'_> {
             unsafe { copy_here(direction, local, remote) };
             return Ok(());
         }
-        let Some(pid) = self.pid else {
+        let Some(pid) = self.inbox.map(|inbox| inbox.id.pid) else {
             return Err(UCS_ERR_UNSUPPORTED);
         };
+        let mut by_kernel = false;
         while local.bytes() > 0 && remote.bytes() > 0 {
+            // SAFETY: the caller promises that the local pieces are valid.
+            if unsafe { self.copy_mapped(direction, local, remote) } {
+                continue;
+            }
+            by_kernel = true;
             let (here, there) = (local.as_slice(), remote.as_slice());
             // SAFETY: the caller promises that the local pieces are valid; the kernel checks the remote ones.
             let moved = unsafe {
@@ -155,8 +162,45 @@ impl CmaPeer<'_> {
                 Err(e) => return Err(self.copy_failed(&e)),
             };
         }
-        self.note_copy();
+        if by_kernel {
+            self.note_copy();
+        }
         Ok(())
+    }
+
+    /// Copies what the first pieces of both lists share, if that of the peer is in its shared heap. Else returns false.
+    ///
+    /// # Safety
+    /// The local pieces are valid memory of this process.
+    unsafe fn copy_mapped(
+        self,
+        direction: CmaDirection,
+        local: &mut Spans,
+        remote: &mut Spans,
+    ) -> bool {
+        let (Some(&here), Some(&there)) = (local.as_slice().first(), remote.as_slice().first())
+        else {
+            return false;
+        };
+        let n = here.len.min(there.len);
+        let Some(mapped) = self.mapped(there.addr, n) else {
+            return false;
+        };
+        // SAFETY: `mapped` is `n` bytes that stay mapped as long as the peer; the caller promises the others. The two
+        // do not overlap: the mapping is this library's own.
+        unsafe {
+            match direction {
+                CmaDirection::Read => {
+                    copy::from_shared(here.addr as *mut u8, mapped.as_ptr(), n);
+                }
+                CmaDirection::Write => {
+                    copy::to_shared(mapped.as_ptr(), here.addr as *const u8, n);
+                }
+            }
+        }
+        local.advance(n);
+        remote.advance(n);
+        true
     }
 
     /// The status of a copy that the kernel has refused.

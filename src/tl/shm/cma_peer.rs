@@ -1,10 +1,13 @@
 //! What copies from and to a peer's memory (CMA) need of the peer: whether they are permitted, and what lies in the
 //! ring through which the peer sends: the count of cancelled rendezvous, and the chunk board.
 
+use super::InboxLocator;
 use super::chunk_board::{ChunkBoard, ChunkState};
+use super::peer_heap::PeerHeap;
 use super::ring::{CancelCounter, Consumer};
-use crate::sys::log;
-use std::ptr;
+use crate::sys::sync::OnceLock;
+use crate::sys::{log, shared_heap};
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Whether `process_vm_readv` and `process_vm_writev` are permitted on the peer's memory.
@@ -33,6 +36,8 @@ pub struct CmaState {
     cancels: AtomicPtr<CancelCounter>,
     /// Chunk states of messages to the peer, in the ring that it sends through; null if there is none.
     board: AtomicPtr<ChunkBoard>,
+    /// The shared heap of the peer's process; looked for by the first copy.
+    heap: OnceLock<Option<Box<PeerHeap>>>,
 }
 
 impl CmaState {
@@ -49,6 +54,7 @@ impl CmaState {
             cancels_seen: AtomicU64::new(0),
             cancels: AtomicPtr::new(ptr::null_mut()),
             board: AtomicPtr::new(ptr::null_mut()),
+            heap: OnceLock::new(),
         }
     }
 
@@ -65,8 +71,8 @@ impl CmaState {
 #[derive(Clone, Copy)]
 pub struct CmaPeer<'a> {
     pub uid: u64,
-    /// Process of the peer. `None`: shared memory does not reach the peer.
-    pub pid: Option<u32>,
+    /// The peer's inbox. `None`: shared memory does not reach the peer.
+    pub inbox: Option<&'a InboxLocator>,
     /// The peer is in this process: its memory is accessed directly.
     pub same_process: bool,
     pub state: &'a CmaState,
@@ -77,6 +83,17 @@ impl<'a> CmaPeer<'a> {
     #[inline]
     pub fn is_usable(self) -> bool {
         self.same_process || !self.state.access_is(CmaAccess::No)
+    }
+
+    /// Where this process has `len` bytes at an address of the peer, if both processes have shared heaps and the bytes
+    /// are in that of the peer.
+    pub(super) fn mapped(self, addr: u64, len: usize) -> Option<NonNull<u8>> {
+        let heap = self.state.heap.get_or_init(|| {
+            shared_heap::is_loaded()
+                .then(|| PeerHeap::open(*self.inbox?))
+                .flatten()
+        });
+        heap.as_ref()?.local(addr, len)
     }
 
     /// Whether a copy by CMA has succeeded, and the peer is not known to lack the permission.
@@ -202,7 +219,7 @@ mod tests {
     fn peer(state: &CmaState) -> CmaPeer<'_> {
         CmaPeer {
             uid: 1,
-            pid: None,
+            inbox: None,
             same_process: false,
             state,
         }

@@ -17,7 +17,7 @@ use crate::sys::memfd::Memfd;
 #[cfg(not(loom))]
 use crate::sys::sync::AtomicU32;
 use crate::sys::sync::Ordering;
-use crate::sys::{host, log};
+use crate::sys::{host, log, shared_heap};
 use std::io;
 #[cfg(not(loom))]
 use std::ptr::NonNull;
@@ -67,6 +67,9 @@ impl Inbox {
         };
         let table = memory.table();
         table.front().nonce.store(key >> 32, Ordering::Relaxed);
+        if let Some(directory) = shared_heap::directory_id() {
+            table.front().heap.publish(directory);
+        }
         // Release: pairs with the Acquire load in `InboxTable::is_inbox`.
         table.front().magic.store(MAGIC, Ordering::Release);
         Ok(Self {

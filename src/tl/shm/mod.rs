@@ -23,6 +23,7 @@ mod memory;
 pub mod order;
 pub mod outbox;
 mod owner;
+mod peer_heap;
 pub mod receive;
 pub mod ring;
 pub mod rkey;

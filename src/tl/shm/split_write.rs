@@ -94,7 +94,7 @@ mod tests {
         let (mut producer, consumer, _) = ring();
         let peer = CmaPeer {
             uid: 1,
-            pid: None,
+            inbox: None,
             same_process,
             state,
         };

@@ -7,13 +7,14 @@ use crate::sys::memfd::{MemfdId, PAGE};
 use crate::sys::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::tl::shm::big_buf::MAX_BIG_BUFS;
 use crate::tl::shm::memory::{FIRST_RINGS, PARTS};
+use crate::tl::shm::peer_heap::HeapWords;
 use crate::tl::shm::ring::{SLOT, Start};
 use crate::tl::shm::{InboxLocator, RingOwner};
 use std::ops::Range;
 use std::ptr::NonNull;
 
 /// First word of a complete inbox, with the version of its layout: senders of another version do not use it.
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"rucpbo11");
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"rucpbo12");
 
 const FREE: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -49,6 +50,8 @@ pub(in crate::tl::shm) struct InboxHeader {
     pub(super) rings_wanted: AtomicU32,
     /// Counts the senders that have a position to search from for a free ring ([`InboxTable::begin_search`]).
     pub(super) next: AtomicU32,
+    /// The shared heap of the receiver's process.
+    pub(in crate::tl::shm) heap: HeapWords,
     /// Counts the epochs of its senders ([`order`](crate::tl::shm::order)). Each sender loads it for each message.
     pub(in crate::tl::shm) epochs: OwnLine<AtomicU64>,
     /// Not 0: a sender reads `progressed_at`.

@@ -1,0 +1,63 @@
+//! The directory of this process's heap, in a memfd that peers map.
+
+use crate::raw;
+use crate::segment::{file_id, make_file};
+use rucp_heap_directory::Directory;
+use std::io;
+use std::os::fd::{AsFd, IntoRawFd};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The directory, null before the first segment. Never unmapped.
+static DIRECTORY: AtomicPtr<Directory> = AtomicPtr::new(null_mut());
+
+/// The directory, if there is one.
+pub fn existing() -> *const Directory {
+    // Acquire: pairs with the Release store in `get`.
+    DIRECTORY.load(Ordering::Acquire)
+}
+
+/// The directory, made by the first call. The caller has locked the heap.
+///
+/// # Errors
+/// `EMFILE`, `ENOMEM`.
+pub fn get() -> io::Result<&'static Directory> {
+    // SAFETY: mapped as long as the process lives; the fields are atomics.
+    if let Some(directory) = unsafe { existing().as_ref() } {
+        return Ok(directory);
+    }
+    let place = raw::reserve(size_of::<Directory>())?;
+    let directory = map_new(place)?;
+    // Release: pairs with the Acquire load in `existing`.
+    DIRECTORY.store(std::ptr::from_ref(directory).cast_mut(), Ordering::Release);
+    Ok(directory)
+}
+
+/// In a forked child: a new directory in place of the parent's, which stays as it is.
+///
+/// # Errors
+/// `EMFILE`, `ENOMEM`.
+pub fn separate() -> io::Result<&'static Directory> {
+    // SAFETY: as in `get`.
+    let parents = unsafe { existing().as_ref() }.and_then(Directory::file);
+    let directory = map_new(existing() as usize)?;
+    if let Some(file) = parents {
+        // SAFETY: this library has opened it and uses it no more.
+        unsafe { libc::close(file.fd as i32) };
+    }
+    Ok(directory)
+}
+
+/// Maps a new directory at an address whose page is this module's.
+fn map_new(place: usize) -> io::Result<&'static Directory> {
+    let len = size_of::<Directory>();
+    let file = make_file("rucp-heap-directory", len)?;
+    // SAFETY: the page is this module's.
+    unsafe { raw::map_at(file.as_fd(), place, len, libc::MAP_SHARED) }?;
+    // SAFETY: mapped as long as the process lives, zeroed, and its fields are atomics.
+    let directory = unsafe { &*(place as *const Directory) };
+    directory.begin(file_id(&file)?);
+    // Peers open the file by its descriptor.
+    let _ = file.into_raw_fd();
+    Ok(directory)
+}

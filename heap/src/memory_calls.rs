@@ -1,0 +1,164 @@
+//! System calls by which a program changes what lies at addresses of the heap. It may do that with memory that
+//! `malloc` has returned as long as that is private; so it must see no difference here. Where something else is mapped
+//! in the heap's place, the segment is withdrawn from peers.
+
+use crate::fork::with_heap;
+use crate::heap::may_contain;
+use std::ffi::{CStr, c_int, c_void};
+use std::mem;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A function of the library that is behind this one.
+struct Next {
+    name: &'static CStr,
+    found: AtomicUsize,
+}
+
+impl Next {
+    const fn new(name: &'static CStr) -> Self {
+        let found = AtomicUsize::new(0);
+        Self { name, found }
+    }
+
+    /// Its address. Ends the process if there is none, which no libc lacks.
+    fn address(&self) -> usize {
+        // Relaxed: every thread finds the same address.
+        match self.found.load(Ordering::Relaxed) {
+            0 => {
+                // SAFETY: the name is a C string.
+                let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) } as usize;
+                if found == 0 {
+                    std::process::abort();
+                }
+                self.found.store(found, Ordering::Relaxed);
+                found
+            }
+            found => found,
+        }
+    }
+}
+
+type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
+type Munmap = unsafe extern "C" fn(*mut c_void, usize) -> c_int;
+type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
+type Madvise = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
+
+static MMAP: Next = Next::new(c"mmap");
+static MUNMAP: Next = Next::new(c"munmap");
+static MREMAP: Next = Next::new(c"mremap");
+static MADVISE: Next = Next::new(c"madvise");
+static USABLE_SIZE: Next = Next::new(c"malloc_usable_size");
+
+fn range_of(addr: *mut c_void, len: usize) -> Range<usize> {
+    addr as usize..(addr as usize).saturating_add(len)
+}
+
+/// Whether some of these addresses may be in the heap.
+fn may_touch(range: &Range<usize>) -> bool {
+    may_contain(range.start) || may_contain(range.end.saturating_sub(1))
+}
+
+/// Withdraws what the program is about to replace.
+fn replaced(range: Range<usize>) {
+    if may_touch(&range) {
+        with_heap(|heap| heap.withdraw(&range));
+    }
+}
+
+/// Gives pages of the heap back to the system; they read as zero afterwards. By libc's function, so that memory hooks
+/// see it: a registration of these pages ends.
+pub fn discard(range: Range<usize>) -> bool {
+    // SAFETY: the type is that of libc's function; the memory is free.
+    unsafe {
+        let madvise = mem::transmute::<usize, Madvise>(MADVISE.address());
+        madvise(range.start as *mut c_void, range.len(), libc::MADV_REMOVE) == 0
+    }
+}
+
+/// Bytes of an allocation of libc.
+///
+/// # Safety
+/// The conditions of malloc_usable_size(3).
+pub unsafe fn libc_usable_size(memory: *mut c_void) -> usize {
+    type UsableSize = unsafe extern "C" fn(*mut c_void) -> usize;
+    // SAFETY: the type is that of libc's function; the caller's promise.
+    unsafe { mem::transmute::<usize, UsableSize>(USABLE_SIZE.address())(memory) }
+}
+
+/// # Safety
+/// The conditions of mmap(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap(
+    addr: *mut c_void,
+    len: usize,
+    access: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    if flags & libc::MAP_FIXED != 0 {
+        replaced(range_of(addr, len));
+    }
+    // SAFETY: the type is that of libc's function; the caller's promise.
+    unsafe { mem::transmute::<usize, Mmap>(MMAP.address())(addr, len, access, flags, fd, offset) }
+}
+
+/// # Safety
+/// The conditions of mmap(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap64(
+    addr: *mut c_void,
+    len: usize,
+    access: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { mmap(addr, len, access, flags, fd, offset) }
+}
+
+/// # Safety
+/// The conditions of munmap(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
+    replaced(range_of(addr, len));
+    // SAFETY: the type is that of libc's function; the caller's promise.
+    unsafe { mem::transmute::<usize, Munmap>(MUNMAP.address())(addr, len) }
+}
+
+/// C declares the last parameter as variable: where the caller passes none it is not used.
+///
+/// # Safety
+/// The conditions of mremap(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mremap(
+    old: *mut c_void,
+    old_len: usize,
+    len: usize,
+    flags: c_int,
+    new: *mut c_void,
+) -> *mut c_void {
+    replaced(range_of(old, old_len));
+    if flags & libc::MREMAP_FIXED != 0 {
+        replaced(range_of(new, len));
+    }
+    // SAFETY: the type is that of libc's function; the caller's promise.
+    unsafe { mem::transmute::<usize, Mremap>(MREMAP.address())(old, old_len, len, flags, new) }
+}
+
+/// Advice after which private memory reads as zero, at once or some time later: shared memory does so after
+/// `MADV_REMOVE`.
+///
+/// # Safety
+/// The conditions of madvise(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
+    let range = range_of(addr, len);
+    let forgets = matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE);
+    let ours = forgets && may_touch(&range) && with_heap(|heap| heap.touches(&range));
+    let advice = if ours { libc::MADV_REMOVE } else { advice };
+    // SAFETY: the type is that of libc's function; the caller's promise.
+    unsafe { mem::transmute::<usize, Madvise>(MADVISE.address())(addr, len, advice) }
+}
