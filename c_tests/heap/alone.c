@@ -314,7 +314,7 @@ static void without_descriptors(void)
     free(memory);
 }
 
-/* A core dump has the heap: anonymous shared memory, which the kernel writes unless it is told not to. */
+/* A core dump has the heap: anonymous shared memory, which the kernel writes unless coredump_filter excludes it. */
 static void dumped(void)
 {
     unsigned char *one = make(LENGTH, 1);
