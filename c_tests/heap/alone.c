@@ -314,6 +314,18 @@ static void without_descriptors(void)
     free(memory);
 }
 
+/* A file as long as a segment would end the process. */
+static void limited_files(void)
+{
+    struct rlimit limit = {1 << 20, 1 << 20};
+
+    WANT(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    unsigned char *memory = malloc(LENGTH);
+    WANT(memory != NULL && !is_shared(memory));
+    memset(memory, 1, LENGTH);
+    free(memory);
+}
+
 /* A core dump has the heap: anonymous shared memory, which the kernel writes unless coredump_filter excludes it. */
 static void dumped(void)
 {
@@ -336,6 +348,7 @@ static const struct {
     {"spawns", spawns},       {"replaced", replaced},
     {"advised", advised},     {"limited", limited},
     {"dumped", dumped},       {"without_descriptors", without_descriptors},
+    {"limited_files", limited_files},
 };
 
 int main(int argc, char **argv)

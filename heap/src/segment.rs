@@ -41,7 +41,14 @@ pub struct HeapSegment {
 }
 
 /// A new sealed memfd: peers that map it rely on its length.
+///
+/// # Errors
+/// `EMFILE`, `ENOMEM`; `EFBIG` where the process may not have files of that length: to extend one would end it.
 pub fn make_file(name: &str, len: usize) -> io::Result<OwnedFd> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    if limit.is_some_and(|limit| limit < len as u64) {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::fchmod(&file, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
     rustix::fs::ftruncate(&file, len as u64)?;
