@@ -36,6 +36,9 @@ pub struct OfiConn<P> {
     pub is_broken: bool,
     /// The peer has ended the connection, or has acknowledged its end.
     pub has_ended: bool,
+    /// The peer's lock was found released while sends to it waited. The connection ends when everything that has arrived
+    /// since then was handled.
+    pub lost_lock: bool,
     /// The request to connect, until the peer has answered.
     pub request: Option<Box<PendingHello>>,
     /// The check whether packets were lost, if one may have been.
@@ -57,6 +60,11 @@ impl<P> OfiConn<P> {
     pub fn has_expired(&self) -> bool {
         let request = self.request.as_ref();
         request.is_some_and(|request| request.age == HelloAge::Expired)
+    }
+
+    /// Whether sends wait: for room, or for their completions.
+    pub fn awaits_sends(&self) -> bool {
+        !self.is_broken && self.peer.is_some() && !(self.link.is_idle() && self.link.has_room())
     }
 
     /// Whether the peer's process has ended, as far as its lock shows it.

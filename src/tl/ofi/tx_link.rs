@@ -82,8 +82,12 @@ impl OfiTxLink {
 
     /// Whether a completion has reported each packet that has a number. Under the lock of the peer, or without a lane.
     pub fn has_left(&self) -> bool {
-        let is_blocked = self.is_blocked.load(Ordering::Relaxed);
-        self.outstanding() == 0 && !self.has_unsignaled() && !is_blocked
+        self.outstanding() == 0 && !self.has_unsignaled() && self.has_room()
+    }
+
+    /// Whether no packet of the sender waits for room.
+    pub fn has_room(&self) -> bool {
+        !self.is_blocked.load(Ordering::Relaxed)
     }
 
     /// Sets whether the sender has a packet for which there was no room. Returns whether it had one before.

@@ -33,6 +33,7 @@ pub fn tick<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, now: u64) {
         worker.next_connecting_look = now + CONNECTING_LOOK_MS;
         ask_again(worker, now);
         expire(worker, now);
+        end_orphaned(worker);
         rma_completion::end_dead(worker, sink);
         if let Some(mrs) = &worker.mrs {
             mrs.trim();
@@ -106,6 +107,33 @@ fn expire<P: Copy + Eq>(worker: &mut OfiWorker<P>, now: u64) {
             status: UCS_ERR_ENDPOINT_TIMEOUT,
             obstacle: "no answer in UCX_OFI_TIMEOUT".into(),
         });
+    }
+}
+
+/// Fails the connections on which sends wait for a peer on this host whose process has ended. A provider may wait for
+/// ever: `shm` for room in the peer's memory, `tcp;ofi_rxm` for a new connection, after it has lost the old one without
+/// an error. What the peer had sent before its end is handled first.
+fn end_orphaned<P: Copy + Eq>(worker: &mut OfiWorker<P>) {
+    let was_empty = worker.was_empty;
+    let (mut orphaned, mut is_new) = (Vec::new(), false);
+    for (_, conn) in &mut worker.conns {
+        if !conn.awaits_sends() || conn.remote.is_none() {
+            continue;
+        }
+        if conn.lost_lock && was_empty {
+            orphaned.push(conn.link.clone());
+        } else if conn.lost_lock || conn.is_dead() {
+            conn.lost_lock = true;
+            is_new = true;
+        }
+    }
+    for link in orphaned {
+        log::diag!("the process of a peer has ended with sends to it outstanding");
+        worker.fail_conn(&link, UCS_ERR_CONNECTION_RESET);
+    }
+    if is_new {
+        // From here on: the queue has to be found empty after the peer's end.
+        (worker.was_empty, worker.is_busy) = (false, true);
     }
 }
 

@@ -242,6 +242,7 @@ impl<P: Copy + Eq> OfiWorker<P> {
             order: OfiReorder::default(),
             is_broken: false,
             has_ended: false,
+            lost_lock: false,
             request: None,
             loss: None,
             checked: dropped,
