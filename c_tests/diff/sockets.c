@@ -233,15 +233,55 @@ static void fill(bed_t *bed, sender_t *sender)
     must(bed->a, status == UCS_ERR_NO_RESOURCE ? UCS_OK : status, "ucp_am_send_nbx");
 }
 
+enum { WAITING = 4000 }; /* messages of PIECE, more than the kernel buffers of both ends */
+
+/* A flushing close behind messages that B does not read. */
+static ucs_status_ptr_t close_behind(bed_t *bed, sender_t *sender, ucs_status_ptr_t *sent)
+{
+    static const char   bytes[PIECE];
+    static unsigned     number = 1;
+    ucp_request_param_t eager  = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_AM_SEND_FLAG_EAGER};
+    ucp_request_param_t flush  = {.op_attr_mask = 0};
+
+    for (int i = 0; i < WAITING; i++) {
+        sent[i] = ucp_am_send_nbx(sender->ep, AM_ID, &number, sizeof(number), bytes, PIECE, &eager);
+    }
+    ucs_status_ptr_t closing = ucp_ep_close_nbx(sender->ep, &flush);
+    rule(bed->a, "E7", "a close behind messages that do not leave: %s", ptr_status_name(closing));
+    return closing;
+}
+
+/* Its end, after that of B's process, of an endpoint without error handling. */
+static void closed_behind(bed_t *bed, ucs_status_ptr_t closing, ucs_status_ptr_t *sent)
+{
+    static const departure_t departure = {
+        .name    = "E7",
+        .why     = "without error handling a close of rucp is no failure, whenever its peer goes: its messages fail",
+        .on_1_13 = "ENDPOINT_TIMEOUT",
+        .on_1_22 = "CONNECTION_RESET",
+        .on_rucp = "OK",
+    };
+    int failed = 0;
+
+    rule_departs(bed->a, &departure, status_name(bed_wait(bed, closing)));
+    for (int i = 0; i < WAITING; i++) {
+        failed += bed_wait(bed, sent[i]) != UCS_OK;
+    }
+    rule(bed->a, "E7", "messages before it failed: %d", failed > 0);
+}
+
 /*
  * B's process ends with unread bytes: its sockets are reset. Workers that are destroyed then have nothing to wait for.
  */
 static void reset_facts(bed_t *bed, const char *address, counted_t *at_b)
 {
-    static sender_t sender[GOING];
-    char            byte;
-    double          begin;
+    static sender_t         sender[GOING], closer;
+    static ucs_status_ptr_t sent[WAITING];
+    char                    byte;
+    double                  begin;
 
+    *at_b = (counted_t){0};
+    sender_open(bed, &closer, address, at_b);
     for (int i = 0; i < GOING; i++) {
         *at_b = (counted_t){0};
         sender_open(bed, &sender[i], address, at_b);
@@ -254,6 +294,7 @@ static void reset_facts(bed_t *bed, const char *address, counted_t *at_b)
         bed->a->worker = sender[i].worker;
         fill(bed, &sender[i]);
     }
+    ucs_status_ptr_t closing = close_behind(bed, &closer, sent);
     signal_from_a(bed);
     while (recv(bed->link, &byte, 1, 0) > 0) {
     }
@@ -263,6 +304,9 @@ static void reset_facts(bed_t *bed, const char *address, counted_t *at_b)
     }
     double took = now() - begin;
     rule(bed->a, "N3", "%d workers whose peer has gone first go in %g seconds: %d", GOING, BOUND, took < BOUND);
+    bed->a->worker = closer.worker;
+    closed_behind(bed, closing, sent);
+    ucp_worker_destroy(closer.worker);
 }
 
 static void script(bed_t *bed)

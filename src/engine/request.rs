@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering;
 
 pub use begin::{clear, fill_receive, init_full, set_callback};
 pub use flags::{AtomicReqFlags, ReqFlags};
-pub use op::{ChildOps, Op, Rma, children_of, count_child};
+pub use op::{ChildOps, CloseFailure, Op, Rma, children_of, count_child};
 pub use rndv_recv::RndvRecv;
 pub use tx_msg::{TailOwner, TxMsg, TxPayload};
 pub use zcopy::{Zcopy, ZcopyRole, ZcopyState};

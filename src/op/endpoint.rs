@@ -7,7 +7,7 @@ use crate::engine::completion;
 use crate::engine::endpoint::{Endpoint, EndpointRef, EpFlags, UNSAID};
 use crate::engine::peer::Peer;
 use crate::engine::pointers::{EndpointId, PeerRef};
-use crate::engine::request::Request;
+use crate::engine::request::{CloseFailure, Op, Request};
 use crate::engine::request_alloc;
 use crate::engine::worker::Worker;
 use crate::proto::tx::{self, device_copy, peer_requests};
@@ -91,7 +91,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         match if force { UCS_OK } else { failure } {
             status if busy => after_handler(worker, e, status, p),
             UCS_OK if in_order => close_session(worker, e, peer, notified, p),
-            UCS_OK if !force => flush_peer(worker, peer, std::ptr::null(), p),
+            UCS_OK if !force => flush_peer(worker, peer, FlushOf::Close(close_failure(e)), p),
             status => status_ptr(status),
         }
     };
@@ -166,14 +166,31 @@ unsafe fn after_handler(
     }
 }
 
-/// Status of a flushing close. An endpoint whose peer closed first and then failed gives `UCS_OK`, unless it is a
-/// client's or server's.
+/// Status of a flushing close that begins now, before its flush.
 fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
-    if !e.reports_failures() || e.has(EpFlags::LEFT) && !e.has(EpFlags::FAILED) {
-        UCS_OK
-    } else {
-        param::why_failed(e, peer)
+    match close_failure(e) {
+        CloseFailure::Ignored => UCS_OK,
+        CloseFailure::Reported => param::why_failed(e, peer),
     }
+}
+
+/// Whether a flushing close of an endpoint reports the failure of the peer. An endpoint whose peer closed first and then
+/// failed does not, unless it is a client's or server's.
+fn close_failure(e: &Endpoint) -> CloseFailure {
+    if !e.reports_failures() || e.has(EpFlags::LEFT) && !e.has(EpFlags::FAILED) {
+        CloseFailure::Ignored
+    } else {
+        CloseFailure::Reported
+    }
+}
+
+/// The operation whose flush of one peer is started.
+#[derive(Clone, Copy)]
+pub(super) enum FlushOf {
+    /// `ucp_ep_flush_nbx` of this endpoint. It fails with the endpoint.
+    Flush(EndpointId),
+    /// A flushing close. The failure of the peer is reported or not.
+    Close(CloseFailure),
 }
 
 /// Sends `EpClosed` to the peer, if both sides are connected and handle errors, or are client and server, or if an
@@ -279,18 +296,15 @@ pub unsafe fn flush(ep: *const Endpoint, p: &Param) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint is valid.
     match unsafe { param::open_endpoint(ep) } {
         // SAFETY: a new request.
-        Ok((worker, peer)) => unsafe { flush_peer(worker, peer, ep, p) },
+        Ok((worker, peer)) => unsafe {
+            flush_peer(worker, peer, FlushOf::Flush(EndpointId::of(ep)), p)
+        },
         Err(status) => status_ptr(status),
     }
 }
 
-/// Flushes a peer. The flush fails with the failure of `ep`, unless that is null.
-unsafe fn flush_peer(
-    worker: &Worker,
-    peer: &Peer,
-    ep: *const Endpoint,
-    p: &Param,
-) -> ucs_status_ptr_t {
+/// Flushes a peer.
+unsafe fn flush_peer(worker: &Worker, peer: &Peer, of: FlushOf, p: &Param) -> ucs_status_ptr_t {
     if worker.progress_flags.concerns_flush() {
         worker.progress_flags.clear_copied();
         // SAFETY: the caller's parameters.
@@ -299,11 +313,11 @@ unsafe fn flush_peer(
         }
         if trace::is_on() {
             // SAFETY: the caller's parameters.
-            return unsafe { traced_flush::of_peer(worker, peer, ep, p) };
+            return unsafe { traced_flush::of_peer(worker, peer, of, p) };
         }
     }
     // SAFETY: the caller's parameters.
-    unsafe { flush_dirty(worker, peer, ep, p, |req| flush::start(req)) }
+    unsafe { flush_dirty(worker, peer, of, p, |req| flush::start(req)) }
 }
 
 /// Flushes a peer by `start`, unless it is clean.
@@ -314,7 +328,7 @@ unsafe fn flush_peer(
 pub(super) unsafe fn flush_dirty(
     worker: &Worker,
     peer: &Peer,
-    ep: *const Endpoint,
+    of: FlushOf,
     p: &Param,
     start: impl FnOnce(*mut Request) -> Option<ucs_status_t>,
 ) -> ucs_status_ptr_t {
@@ -322,7 +336,7 @@ pub(super) unsafe fn flush_dirty(
         // Requests may have moved from a stub peer to the peer that replaced it.
         return match peer.successor() {
             // SAFETY: the caller's parameters are those that the callee requires.
-            Some(successor) => unsafe { flush_peer(worker, successor, ep, p) },
+            Some(successor) => unsafe { flush_peer(worker, successor, of, p) },
             // SAFETY: `p` has the parameters of a flush or a close.
             None => unsafe { param::end_immediately(worker, p, UCS_OK) },
         };
@@ -330,7 +344,11 @@ pub(super) unsafe fn flush_dirty(
     // SAFETY: a new request, complete before it is started.
     unsafe {
         flush_by(worker, p, |req| {
-            ((*req).peer, (*req).ep) = (Some(PeerRef::new(peer)), EndpointId::of(ep));
+            (*req).peer = Some(PeerRef::new(peer));
+            match of {
+                FlushOf::Flush(ep) => (*req).ep = ep,
+                FlushOf::Close(failure) => (*req).op = Op::EpClose(failure),
+            }
             start(req)
         })
     }

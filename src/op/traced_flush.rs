@@ -1,10 +1,9 @@
 //! Flushes of which the timeline records how long they wait. One that is complete at once is not recorded.
 
-use super::endpoint;
+use super::endpoint::{self, FlushOf};
 use super::param::{self, Param};
 use crate::ctypes::*;
 use crate::engine::completion::complete_traced;
-use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
 use crate::engine::request::Request;
 use crate::engine::traced_requests::OpName;
@@ -21,17 +20,12 @@ const OF_WORKER: OpName = OpName {
     name: "flush worker",
 };
 
-/// Flushes a peer. The flush fails with the failure of `ep`, unless that is null.
+/// Flushes a peer.
 ///
 /// # Safety
 /// The parameters are those of `ucp_ep_flush_nbx`, of a worker that is not inherited.
 #[cold]
-pub unsafe fn of_peer(
-    worker: &Worker,
-    peer: &Peer,
-    ep: *const Endpoint,
-    p: &Param,
-) -> ucs_status_ptr_t {
+pub unsafe fn of_peer(worker: &Worker, peer: &Peer, of: FlushOf, p: &Param) -> ucs_status_ptr_t {
     let args = [
         ("worker", ArgValue::Hex(worker.uid)),
         ("peer", ArgValue::Hex(peer.uid)),
@@ -39,7 +33,7 @@ pub unsafe fn of_peer(
     // SAFETY: the caller's parameters; the request is new.
     unsafe {
         let start = |req| record(worker, req, OF_PEER, &args, |req| flush::start(req));
-        endpoint::flush_dirty(worker, peer, ep, p, start)
+        endpoint::flush_dirty(worker, peer, of, p, start)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::engine::completion;
 use crate::engine::endpoint::{Endpoint, EndpointRef, EpFlags};
 use crate::engine::peer::{Peer, PeerSet};
 use crate::engine::pointers::{EndpointId, PeerRef};
-use crate::engine::request::{Callback, Request, TxState, ZcopyState};
+use crate::engine::request::{Callback, CloseFailure, Op, Request, TxState, ZcopyState};
 use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::{Rx, Worker};
 use crate::sys::trace::{self, ArgValue};
@@ -219,8 +219,12 @@ pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
     }
 }
 
-/// Status of a request of a failed peer: one that had failed before, and waited for its device, keeps that status.
+/// Status of a request of a failed peer: one that had failed before, and waited for its device, keeps that status. A
+/// close gives what it would give if it began now.
 fn ending(r: &Request, status: ucs_status_t) -> ucs_status_t {
+    if matches!(r.op, Op::EpClose(CloseFailure::Ignored)) {
+        return UCS_OK;
+    }
     match r.transfer().map(|t| t.fate) {
         Some(ZcopyState::Ends(earlier)) => earlier,
         _ => status,

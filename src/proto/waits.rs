@@ -9,7 +9,6 @@ use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, SessionState};
 use crate::engine::endpoint::EndpointRef;
 use crate::engine::peer::{Peer, PeerTx};
-use crate::engine::pointers::EndpointId;
 use crate::engine::request::{Op, ReqFlags, Request, TxState};
 use crate::engine::waits::FoundWaits;
 use crate::engine::worker::{Rx, Worker};
@@ -364,10 +363,8 @@ fn op_of(r: &Request) -> WaitOp {
     match (&r.op, r.sent) {
         (Op::RndvRecv(_), _) if r.flags.has(ReqFlags::TAG_RECV) => return WaitOp::TagRecv,
         (Op::RndvRecv(_), _) => return WaitOp::AmRecv,
-        (Op::CloseFlush { .. }, _) => return WaitOp::Close,
+        (Op::CloseFlush { .. } | Op::EpClose(_), _) => return WaitOp::Close,
         (Op::FlushChild { .. }, _) => return WaitOp::Flush,
-        // A close is a flush without an endpoint.
-        (_, TxState::FlushMarker) if r.ep == EndpointId::NONE => return WaitOp::Close,
         (_, TxState::FlushMarker) => return WaitOp::Flush,
         (Op::Rma(rma), _) => return access(rma.direction),
         (Op::Cma { direction, .. }, _) => return access(*direction),

@@ -621,9 +621,50 @@ static void closed_after(void)
     ucp_cleanup(self.context);
 }
 
+/* The peer dies while a flushing close waits for messages that it does not take. Returns the status of the close. */
+static ucs_status_t closed_during(ucp_err_handling_mode_t mode)
+{
+    enum { COUNT = 4000, LENGTH = 4000 };
+    static ucs_status_ptr_t sent[COUNT];
+    static char             data[LENGTH];
+    party_t                 self;
+    ucp_request_param_t     flush = {.op_attr_mask = 0};
+
+    start(&self, mode, nothing);
+    WANT_TRUE(wait_notified(&self));
+    for (int i = 0; i < COUNT; i++) {
+        sent[i] = send_tag(&self, data, LENGTH);
+    }
+    ucs_status_ptr_t closing = ucp_ep_close_nbx(self.ep, &flush);
+    WANT_TRUE(UCS_PTR_IS_PTR(closing) && ucp_request_check_status(closing) == UCS_INPROGRESS);
+    kill_other(&self);
+    ucs_status_t status = finish(&self, closing);
+    for (int i = 0; i < COUNT; i++) {
+        ucs_status_t send = finish(&self, sent[i]);
+        WANT_TRUE(send == UCS_OK || is_loss_or_canceled(send));
+    }
+    WANT_TRUE(self.failures == 0);
+    ucp_worker_destroy(self.worker);
+    ucp_cleanup(self.context);
+    return status;
+}
+
+/* It gives what a close gives that begins after the peer's death: the failure, or UCS_OK without error handling. */
+static void closed_meanwhile(void)
+{
+    WANT_TRUE(is_loss_or_canceled(closed_during(UCP_ERR_HANDLING_MODE_PEER)));
+}
+
+static void closed_meanwhile_not_handled(void)
+{
+    WANT(UCS_OK, closed_during(UCP_ERR_HANDLING_MODE_NONE));
+}
+
 static const case_t cases[] = {
     {"killed: stream", stream},
     {"killed: flushing close afterwards", closed_after},
+    {"killed: during a flushing close", closed_meanwhile},
+    {"killed: during a flushing close, not handled", closed_meanwhile_not_handled},
     {"killed: idle", idle},
     {"killed: never used", unused},
     {"killed: unmatched sends", unmatched_sends},

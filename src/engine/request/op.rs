@@ -44,6 +44,17 @@ pub enum Op {
     FlushChild { parent: *mut Request },
     /// The flush of an orderly close, and the session that it is part of.
     CloseFlush { token: u64 },
+    /// A flushing close of an endpoint that is no client's or server's.
+    EpClose(CloseFailure),
+}
+
+/// What a failure of the peer during the flush of a close makes of the status of the close.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CloseFailure {
+    /// The close gives `UCS_OK`: the endpoint has no error handling, or its peer had closed first.
+    Ignored,
+    /// The close gives the status of the failure.
+    Reported,
 }
 
 // Memory of the pool, and receives that were never a transfer, have values that are never dropped.
