@@ -174,8 +174,8 @@ fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
     }
 }
 
-/// Whether a flushing close of an endpoint reports the failure of the peer. An endpoint whose peer closed first and then
-/// failed does not, unless it is a client's or server's.
+/// Whether a flushing close of an endpoint reports the failure of the peer. An endpoint whose peer closed first and
+/// then failed does not, unless it is a client's or server's.
 fn close_failure(e: &Endpoint) -> CloseFailure {
     if !e.reports_failures() || e.has(EpFlags::LEFT) && !e.has(EpFlags::FAILED) {
         CloseFailure::Ignored

@@ -36,8 +36,8 @@ pub struct OfiConn<P> {
     pub is_broken: bool,
     /// The peer has ended the connection, or has acknowledged its end.
     pub has_ended: bool,
-    /// The peer's lock was found released while sends to it waited. The connection ends when everything that has arrived
-    /// since then was handled.
+    /// The peer's lock was found released while sends to it waited. The connection ends when everything that had
+    /// arrived was handled.
     pub lost_lock: bool,
     /// The request to connect, until the peer has answered.
     pub request: Option<Box<PendingHello>>,
