@@ -27,7 +27,7 @@ static const struct {
     {"threads", run_threads},   {"senders", run_senders}, {"gups", run_gups},
     {"startup", run_startup},   {"endpoints", run_startup}, {"clients", run_clients},
     {"processes", run_processes}, {"regions", run_regions}, {"growth", run_growth},
-    {"instructions", run_instructions}, {"cuda", run_cuda},
+    {"instructions", run_instructions}, {"cuda", run_cuda}, {"scale", run_scale},
 };
 
 static void name_library(void)

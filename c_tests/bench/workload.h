@@ -34,6 +34,7 @@ int run_clients(const struct effort *effort, int argc, char **argv);      /* cli
 int run_processes(const struct effort *effort, int argc, char **argv);    /* processes [--loaded] NUMBER */
 int run_regions(const struct effort *effort, int argc, char **argv);      /* regions NUMBER */
 int run_growth(const struct effort *effort, int argc, char **argv);       /* growth KIND NUMBER */
+int run_scale(const struct effort *effort, int argc, char **argv);        /* scale [--real|--count] NUMBER */
 int run_instructions(const struct effort *effort, int argc, char **argv); /* instructions */
 /** cuda devices; cuda copies|one|two DEVICE DEVICE: the driver's copies, one process, two processes */
 int run_cuda(const struct effort *effort, int argc, char **argv);

@@ -139,14 +139,14 @@ fn reachable_peers(worker: &Worker, rx: &Rx) -> Vec<(u64, PeerRef)> {
     let senders = rx.tl.shm.peers().map(|peer| (peer.get().uid, peer));
     let mut known = Vec::with_capacity(2 * senders.size_hint().0);
     known.extend(senders);
-    worker.each_settled_peer(|p| {
+    for peer in worker.peer_lists.on_host.lock().iter() {
+        let p = peer.get();
         let mut tx = p.tx.lock();
         tx.host_link.unmap_abandoned();
         if p.watches_death() || tx.lane.as_ref().is_some_and(Lane::is_mapped) {
-            // SAFETY: the peer is used in this progress call, which frees peers later.
-            known.push((p.uid, unsafe { PeerRef::new(p) }));
+            known.push((p.uid, peer));
         }
-    });
+    }
     known.sort_unstable_by_key(|&(uid, _)| uid);
     known.dedup();
     known

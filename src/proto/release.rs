@@ -92,6 +92,8 @@ pub fn sweep(worker: &Worker, rx: &mut Rx) {
         .map(|peer| unsafe { PeerRef::new(peer) })
         .collect();
     worker.peer_lists.unflushed.lock().remove(&gone);
+    let is_listed = |peer: PeerRef| !gone.contains(peer.get());
+    worker.peer_lists.on_host.lock().retain(is_listed);
     let named = named(worker, rx);
     unlisted.retain(|peer| {
         // A flush of another thread may have taken a reference while the peer was in the list of unflushed ones.
@@ -116,7 +118,7 @@ fn trim(worker: &Worker, rx: &mut Rx) {
     }
     drop(peers);
     let lists = &worker.peer_lists;
-    for list in [&lists.departing, &lists.departed, &lists.idle] {
+    for list in [&lists.departing, &lists.departed, &lists.idle, &lists.on_host] {
         list.lock().trim();
     }
     spare::trim(&mut worker.unlisted.lock());

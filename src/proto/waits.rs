@@ -111,17 +111,18 @@ impl Walk<'_> {
         });
     }
 
-    /// The queues of all peers but stub peers. Returns the number of peers.
+    /// The queues of all peers but stub peers; those of the others are empty to which nothing is on the way. Receives of
+    /// streams wait for peers to which nothing was sent, too. Returns the number of peers that were looked at.
     fn peers(&mut self, rx: &mut Rx) -> usize {
-        let mut peers = 0;
-        let streams = self.worker.ctx.has(UCP_FEATURE_STREAM);
-        let mut eps = Vec::new();
+        let unflushed = self.worker.peer_lists.unflushed.lock().handles();
+        unflushed.iter().for_each(|peer| self.queues(rx, peer));
+        if !self.worker.ctx.has(UCP_FEATURE_STREAM) {
+            return unflushed.len();
+        }
+        let (mut peers, mut eps) = (0, Vec::new());
         self.worker.each_settled_peer(|peer| {
             peers += 1;
-            self.queues(rx, peer);
-            if streams {
-                eps.extend_from_slice(peer.eps.lock().all());
-            }
+            eps.extend_from_slice(peer.eps.lock().all());
         });
         eps.into_iter().for_each(|ep| self.stream(rx, ep));
         peers

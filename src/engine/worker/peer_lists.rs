@@ -31,6 +31,9 @@ pub struct PeerLists {
     pub departed: MtLock<PeerList>,
     /// Peers whose last endpoint is gone, or whose ring in our inbox is.
     pub idle: MtLock<PeerList>,
+    /// Peers on this host, which shared memory reaches: those that liveness checks look at. A worker on a large machine
+    /// has few of them among its peers.
+    pub on_host: MtLock<PeerList>,
     /// Peers that a flush or a fence of all peers looks at.
     pub unflushed: MtLock<UnflushedPeers>,
     /// Peers to which an interface is to connect: [`connects`](Self::connects).
@@ -53,6 +56,7 @@ impl PeerLists {
             departing: list(),
             departed: list(),
             idle: list(),
+            on_host: list(),
             unflushed: MtLock::new(mt, UnflushedPeers::default()),
             connects: std::array::from_fn(|_| list()),
             rails: MtLock::new(mt, PeerList::new()),
@@ -66,7 +70,7 @@ impl PeerLists {
         &self.connects[kind as usize]
     }
 
-    /// The peers of all lists and maps.
+    /// The peers of all lists and maps but `on_host`, which names every peer of the host as long as it can be found.
     pub fn all(&self) -> PeerSet {
         let mut all = self.with_work();
         all.extend(self.idle.lock().iter());
@@ -76,7 +80,7 @@ impl PeerLists {
     }
 
     /// The peers that progress has to do something for, or from which it expects fragments: those of all lists and maps
-    /// but `idle`, `departed` and `unflushed`.
+    /// but `idle`, `departed`, `on_host` and `unflushed`.
     pub fn with_work(&self) -> PeerSet {
         // Each field is named: one that is added has to be read here or in `all`.
         let PeerLists {
@@ -85,6 +89,7 @@ impl PeerLists {
             departing,
             departed: _,
             idle: _,
+            on_host: _,
             unflushed: _,
             connects,
             rails,

@@ -55,6 +55,7 @@ impl Worker {
             // Usually a peer to which this worker has an endpoint has one to this worker.
             if peer.inbox.is_some() {
                 self.tl.expect_sender();
+                self.peer_lists.on_host.lock().push(&peer);
             }
             // Relaxed: under the lock.
             let fewest = self.losses.load(Ordering::Relaxed);
