@@ -192,6 +192,28 @@ def growth(quick):
     ]
 
 
+def scale(quick):
+    """A worker with very many peers, of which it uses few: made-up ones, and workers of another process, which UCX has,
+    too."""
+    made_up = (10, 1000) if quick else (10, 1000, 10000, 100000)
+    real = (100,) if quick else (10, 100, 1000)
+    about = "of which few are used: time and memory of an endpoint, idle progress, first use"
+    return [
+        driver(
+            f"scale/{'real/' if is_real else ''}{number}",
+            f"{number} peers {'in another process' if is_real else 'that do not exist'}, {about}",
+            "scale",
+            *(["--real"] if is_real else []),
+            str(number),
+            quick=quick,
+            limit=280,
+            environment={"UCX_TLS": "sm,tcp,self", "UCX_LOG_LEVEL": "fatal"},
+        )
+        for is_real, numbers in ((False, made_up), (True, real))
+        for number in numbers
+    ]
+
+
 def processes(quick):
     """Many processes on one host, alone and beside others that compute."""
     chosen = []
@@ -419,6 +441,7 @@ def everything(quick, osu_trees=None):
     ]
     chosen += clients(quick)
     chosen += processes(quick)
+    chosen += scale(quick)
     chosen += regions(quick)
     chosen += growth(quick)
     for name in MPIS:

@@ -5,7 +5,7 @@ bench_quick() {
     local workloads=limits,tag,am,stream,first,rma,targets,targets/slow_copy,atomics,threads/tag/shared,threads/am/own
     workloads+=,threads/put,senders/tag/8
     workloads+=,senders/am/64,gups,instructions,startup,endpoints/100,clients/sm,clients/tcp
-    workloads+=,processes/16,processes/loaded/16
+    workloads+=,processes/16,processes/loaded/16,scale/1000,scale/real/100
     workloads+=,growth/regions/1000,growth/peers/100
     workloads+=,oversubscribed/mpich/4,oversubscribed/openmpi/4,oversubscribed/openmpi/4/yield
     workloads+=,oversubscribed/mpich/4/load,oversubscribed/openmpi/4/load,oversubscribed/openmpi/4/yield/load
@@ -100,6 +100,7 @@ step 1500 "bench: quick, three libraries" bash -c bench_quick
 step 300 "bench: a regression is marked" bash -c bench_baseline
 step 200 "bench: all ways within a host, quick" bash -c bench_peers
 step 150 "bench: no UCX carries messages where none may" bash -c no_ucp_holds
+step 200 "scale: peers that are not used cost nothing" c_tests/bench/scale_counts
 step 400 "instructions: no operation takes more than is recorded" scripts/instruction-counts
 step 60 "instructions: one that takes more is named" bash -c counts_fail
 step 60 "osu-patches: added lines only" c_tests/bench/check.py patches osu-patches/*.patch
