@@ -23,11 +23,11 @@ def unsupported(output):
 
 
 def driver(output, prefix=""):
-    """Lines `NAME X VALUE UNIT` of ucpbench."""
+    """Lines `NAME X VALUE UNIT` of ucpbench, whose errors begin with its name."""
     figures = []
     for line in output.splitlines():
         fields = line.split()
-        if not line.startswith("#") and len(fields) in (3, 4):
+        if not line.startswith(("#", "ucpbench:")) and len(fields) in (3, 4):
             x = None if fields[1] == "-" else int(fields[1])
             figures.append(Figure(prefix + fields[0], x, float(fields[2]), fields[3] if len(fields) == 4 else ""))
     return figures

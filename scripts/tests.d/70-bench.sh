@@ -101,6 +101,7 @@ step 300 "bench: a regression is marked" bash -c bench_baseline
 step 200 "bench: all ways within a host, quick" bash -c bench_peers
 step 150 "bench: no UCX carries messages where none may" bash -c no_ucp_holds
 step 200 "scale: peers that are not used cost nothing" c_tests/bench/scale_counts
+step 60 "simulate: small jobs with known answers" c_tests/bench/wireup_test.py
 step 400 "instructions: no operation takes more than is recorded" scripts/instruction-counts
 step 60 "instructions: one that takes more is named" bash -c counts_fail
 step 60 "osu-patches: added lines only" c_tests/bench/check.py patches osu-patches/*.patch
