@@ -9,8 +9,8 @@
 //! Times are processor time of the thread that calls, except `first_use` and `latency`. `create` and `close` are of one
 //! endpoint, the mean of all; `create_last` that of the last tenth. `known` is the creation of a second endpoint to a
 //! known peer, `query` one ucp_ep_query of the name, `address_query` one ucp_worker_address_query. `idle` is one
-//! progress call while nothing happens, with its share of what the library does now and then; `idle_longest` the longest
-//! 64 calls in a row. Memory is per peer: proportional share (PSS), data segment (VmData), malloc (`after_heap`: when
+//! progress call while nothing happens, with its share of what the library does now and then; `idle_longest` the
+//! longest 64 calls in a row. Memory is per peer: proportional share (PSS), data segment (VmData), malloc (`after_heap`: when
 //! the endpoints are closed). Descriptors and mappings are those that the endpoints have added.
 //!
 //! --count: instead of that the instructions of idle progress, under valgrind --tool=callgrind --collect-atstart=no: of
@@ -117,8 +117,8 @@ static const ucp_address_t *address_of(struct addresses addresses, int i)
 }
 
 /**
- * Derives addresses from that of the worker. They lie in memory that is there before anything is measured. No bytes: the
- * library has addresses of another format.
+ * Derives addresses from that of the worker. They lie in memory that is there before anything is measured. No bytes:
+ * the library has addresses of another format.
  */
 static struct addresses make_up(ucp_worker_h worker, int number)
 {

@@ -16,7 +16,7 @@ OWN = Transport("t", 100, create=1, unused=1000, connect=10, used=500, message=1
 
 class Patterns(unittest.TestCase):
     def test_two_ranks_connect_and_exchange_a_message(self):
-        # Ask (10), on the way (100), accept the other's (10), its answer (100), send (1), on the way (100), receive (1).
+        # Ask (10), on the way (100), accept the other's (10), its answer (100), send (1), on the way (100), receive.
         for transport in (SHARED, OWN):
             outcome = wireup.pattern("recursive doubling", transport, Job(2, 1, 1))
             self.assertEqual(outcome.time, 322)
@@ -57,7 +57,7 @@ class Patterns(unittest.TestCase):
         self.assertEqual(wireup.pattern("6 neighbours", OWN, Job(1000, 4, 48)).connections, 6)
 
     def test_a_tree_of_three_has_one_level(self):
-        # Up: connect (10 + 100 + 100), message (1 + 100, less the last latency counted in it), taken twice; down: 3 + 100.
+        # Up: connect, send (10 + 1), three on the way, two children taken (2 * 11); down: three times 1, and 100.
         outcome = wireup.pattern("tree", SHARED, Job(3, 1, 1))
         self.assertEqual(outcome.time, (11 + 300 + 22) + (3 + 100))
         self.assertEqual(outcome.connections, 2)

@@ -1,7 +1,7 @@
 """A model of how the ranks of a job come to their first barrier: events of one rank that stands for all of its kind.
 
-In each pattern but the tree all ranks have the same part, only shifted: what a rank sends to the peer `offset` behind it
-at some time, it receives from the peer `offset` before it at that time and the latency later. So one timeline is
+In each pattern but the tree all ranks have the same part, only shifted: what a rank sends to the peer `offset` behind
+it at some time, it receives from the peer `offset` before it at that time and the latency later. So one timeline is
 simulated, exactly, whatever the number of ranks. In the tree all ranks of a level have the same part, and the last
 child of each is the slowest: a timeline for each level.
 

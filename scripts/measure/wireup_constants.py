@@ -35,7 +35,7 @@ RUNS = {
 SCALE_TLS = {"tcp": "sm,tcp,self", "rc": "rc_verbs,ud_verbs,self", "ud": "ud_verbs,self", "tofu": "tofu,self"}
 SCALE_TLS |= {"ofi": "ofi,self"}
 SCALE_NUMBER = 10000
-# What is not measured: messages of a connection one after the other (docs/ARCHITECTURE.md, 6), latency of the network in
+# What is not measured: messages of a connection one after the other (docs/ARCHITECTURE.md, 6), latency of the network,
 # microseconds, whether two peers share a connection, queue pairs of one at each end.
 ASSUMED = {
     "shm": (1, 0.2, False, 0),
@@ -51,16 +51,17 @@ def command(name, words):
     """Arguments and environment of ucpbench over a transport."""
     tls, behind, more, _ = RUNS[name]
     if words[-2] == "scale":
-        tls = SCALE_TLS[name]
+        # To other hosts: not by the loopback device.
+        tls, more = SCALE_TLS[name], {key: value for key, value in more.items() if key != "UCX_NET_DEVICES"}
     environment = {key: value for key, value in os.environ.items() if not key.startswith("UCX_")}
     environment |= {"LD_LIBRARY_PATH": f"{TOP}/build/lib", "UCX_TLS": tls, "UCX_LOG_LEVEL": "error"} | more
     return ["timeout", "120", *behind, DRIVER, *words], environment
 
 
 def shown(name, words):
-    """The command as somebody types it."""
+    """The command for a terminal."""
     arguments, environment = command(name, words)
-    more = " ".join(f"{key}={environment[key]}" for key in ("UCX_TLS", *RUNS[name][2]))
+    more = " ".join(f"{key}={environment[key]}" for key in ("UCX_TLS", *RUNS[name][2]) if key in environment)
     return f"{more} {' '.join(arguments[2:])}".replace(f"{TOP}/", "")
 
 

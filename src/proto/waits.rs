@@ -111,8 +111,8 @@ impl Walk<'_> {
         });
     }
 
-    /// The queues of all peers but stub peers; those of the others are empty to which nothing is on the way. Receives of
-    /// streams wait for peers to which nothing was sent, too. Returns the number of peers that were looked at.
+    /// The queues of all peers but stub peers to which something may be on the way; those of others are empty. Receives
+    /// of streams wait for peers to which nothing was sent, too. Returns the number of peers that were looked at.
     fn peers(&mut self, rx: &mut Rx) -> usize {
         let unflushed = self.worker.peer_lists.unflushed.lock().handles();
         unflushed.iter().for_each(|peer| self.queues(rx, peer));

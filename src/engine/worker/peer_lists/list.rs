@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 /// Every peer in a list exists:
 /// - Any thread adds peers, to which it has a reference.
 /// - Only calls that hold the worker's `rx` free peers: `proto::release::sweep`, and `proto::cm::endpoint_freed` stub
-///   peers. The first frees those that [`PeerLists::all`](super::PeerLists::all) does not contain, and removes them from
-///   `on_host` before, to which a peer is added when it is made alone. Stub peers can be in
-///   `pending` and `failed` only, which the second reads, the former by `PeerTx::in_pending_list`.
+///   peers. The first frees those that [`PeerLists::all`](super::PeerLists::all) does not contain, and removes them
+///   from `on_host` before; a peer is added to that list only when it is made. Stub peers can be in `pending` and
+///   `failed` only, which the second reads, the former by `PeerTx::in_pending_list`.
 /// - Only progress, which holds `rx`, removes entries ([`take`](Self::take), [`pop`](Self::pop),
 ///   [`retain`](Self::retain)), and it frees no peers before it has handled what it has removed: endpoints that a
 ///   callback closes meanwhile are freed by a later call.
