@@ -10,8 +10,8 @@
 //! endpoint, the mean of all; `create_last` that of the last tenth. `known` is the creation of a second endpoint to a
 //! known peer, `query` one ucp_ep_query of the name, `address_query` one ucp_worker_address_query. `idle` is one
 //! progress call while nothing happens, with its share of what the library does now and then; `idle_longest` the
-//! longest 64 calls in a row. Memory is per peer: proportional share (PSS), data segment (VmData), malloc (`after_heap`: when
-//! the endpoints are closed). Descriptors and mappings are those that the endpoints have added.
+//! longest 64 calls in a row. Memory is per peer: proportional share (PSS), data segment (VmData), malloc
+//! (`after_heap`: when the endpoints are closed). Descriptors and mappings are those that the endpoints have added.
 //!
 //! --count: instead of that the instructions of idle progress, under valgrind --tool=callgrind --collect-atstart=no: of
 //! so many calls in so many milliseconds that all periodic work is among them.

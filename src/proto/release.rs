@@ -118,7 +118,12 @@ fn trim(worker: &Worker, rx: &mut Rx) {
     }
     drop(peers);
     let lists = &worker.peer_lists;
-    for list in [&lists.departing, &lists.departed, &lists.idle, &lists.on_host] {
+    for list in [
+        &lists.departing,
+        &lists.departed,
+        &lists.idle,
+        &lists.on_host,
+    ] {
         list.lock().trim();
     }
     spare::trim(&mut worker.unlisted.lock());
