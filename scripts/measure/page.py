@@ -101,6 +101,13 @@ SECTIONS = (
         False,
     ),
     (
+        "Very many peers",
+        "A worker with endpoints to so many peers, of which it uses few: such that do not exist, on other hosts, and "
+        "(real) workers of another process. Time and memory of one, idle progress, first use of one.",
+        r"scale_.*",
+        False,
+    ),
+    (
         "Memory of GPUs",
         "From device to device, by size; scripts/cuda.",
         r"gpu\d+_gpu\d+_.*",
