@@ -14,6 +14,7 @@
 use crc::{CRC_32_ISO_HDLC, Crc};
 use std::borrow::Cow;
 use std::fmt;
+use std::num::NonZeroU64;
 
 const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 
@@ -59,7 +60,7 @@ pub struct AddressSection<'a> {
 /// An address as sections. The transports encode and decode their bodies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackedAddress<'a> {
-    /// Unique id of the worker.
+    /// Unique id of the worker, not 0.
     pub uid: u64,
     /// The client id that the program gave to the worker.
     pub client_id: Option<u64>,
@@ -183,8 +184,10 @@ fn seal(mut blob: Vec<u8>) -> Vec<u8> {
 /// Decodes the bytes between prefix and checksum.
 fn decode_body(body: &[u8]) -> Option<PackedAddress<'_>> {
     let (uid, mut rest) = body.split_first_chunk()?;
+    // 0 is the uid of no worker: that of a peer whose address is not known yet.
+    let uid = NonZeroU64::new(u64::from_le_bytes(*uid))?.get();
     let mut address = PackedAddress {
-        uid: u64::from_le_bytes(*uid),
+        uid,
         client_id: None,
         name: None,
         sections: Vec::new(),

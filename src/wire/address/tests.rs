@@ -49,6 +49,12 @@ fn sections_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn no_worker_has_the_uid_0() {
+    let blob = PackedAddress { uid: 0, ..PLAIN }.encode();
+    assert_eq!(PackedAddress::decode(&blob), Err(AddressError::Malformed));
+}
+
+#[test]
 fn names_are_cut_between_characters() {
     let named = |name: &str| PackedAddress {
         name: Some(name.to_owned().into()),
