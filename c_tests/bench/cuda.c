@@ -310,7 +310,8 @@ static void measure(struct side *side, const struct operation *operation)
 
     verify(side, operation, 300);
     verify(side, operation, effort->largest);
-    for (size_t size = 8; size <= effort->largest; size *= effort->quick ? 512 : 8) {
+    for (size_t size = effort->smallest != 0 ? effort->smallest : 8; size <= effort->largest;
+         size *= effort->quick ? 512 : 8) {
         double one = seconds_per_round(side, operation->one, size) / ways;
         double each = seconds_per_round(side, operation->window, size) / window_of(size);
 

@@ -20,7 +20,7 @@ struct settings {
     bool strict;       /* a missing or wrong current context aborts */
     bool fabric;       /* fabric handles exist */
     size_t memory;     /* bytes of each device */
-    double gbps;       /* of a copy; 0: no model of time */
+    double gbps;       /* of a device's copies in one direction, all together; 0: no model of time */
     const char *counts;
 };
 extern struct settings settings;
@@ -163,6 +163,7 @@ struct operation {
     CUevent event;
     CUstream after; /* OP_WAIT: until `number` operations of this stream have ended */
     uint64_t number;
+    double posted; /* time, ns */
     struct operation *next;
 };
 CUstream stream_make(CUcontext context, unsigned flags, bool legacy);
@@ -175,6 +176,15 @@ void streams_synchronize(CUdevice device);
 void streams_end(CUcontext context);
 void stream_hold(CUstream stream);
 void stream_drop(CUstream stream);
+
+/* ---- pace.c: the model of time ---- */
+double pace_now(void); /* ns */
+/*
+ * Waits until a copy ends. It begins when it was posted, when what was posted to its stream before has ended, and when
+ * the device has ended all earlier copies in its direction: not later because a thread of this library runs later.
+ * `ended`: the end of what was before it in its stream; becomes its own end.
+ */
+void pace_copy(CUdevice device, const struct operation *operation, double *ended);
 
 /* ---- event.c ---- */
 void event_reached(CUevent event, uint64_t generation);

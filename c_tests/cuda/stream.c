@@ -13,6 +13,7 @@ struct CUstream_st {
     pthread_cond_t changed;
     struct operation *first, **last;
     uint64_t posted, ended;
+    double ended_at; /* the last operation, by the model of time, ns; the stream's thread's own */
     CUresult error; /* of an operation, until a call returns it */
     unsigned refs;
     struct CUstream_st *next;
@@ -118,7 +119,7 @@ static CUresult move(CUstream stream, const struct operation *operation)
         return code != CUDA_SUCCESS ? code : CUDA_ERROR_ILLEGAL_ADDRESS;
     }
     if (settings.gbps > 0)
-        pause_ns((double)operation->bytes / settings.gbps);
+        pace_copy(stream->context->device, operation, &stream->ended_at);
     if (operation->kind == OP_SET)
         return copy_set(stream->context, operation->to, operation->value, operation->bytes);
     return copy_bytes(stream->context, operation->to, operation->from, operation->bytes);
@@ -205,6 +206,9 @@ static void *run(void *argument)
         result  = execute(stream, operation);
         if (late_us != 0)
             pause_ns((double)late_us * 1000);
+        /* What takes time by itself delays what follows. */
+        if (late_us != 0 || operation->kind == OP_WAIT || operation->kind == OP_HOST || operation->kind == OP_CALLBACK)
+            stream->ended_at = pace_now();
         if (is_sticky(result))
             atomic_store(&stream->context->sticky, result);
         if (operation->kind == OP_EVENT)
@@ -245,8 +249,9 @@ static uint64_t append(CUstream stream, struct operation operation)
     struct operation *one = malloc(sizeof(*one));
     uint64_t number;
 
-    *one      = operation;
-    one->next = NULL;
+    *one        = operation;
+    one->next   = NULL;
+    one->posted = pace_now();
     pthread_mutex_lock(&stream->mutex);
     if (!stream->running)
         start_thread(stream);

@@ -16,6 +16,7 @@ pub mod inherited;
 pub mod job;
 pub mod matcher;
 pub mod memory;
+pub mod partial_put;
 pub mod peer;
 pub mod peer_monitor;
 pub mod pointers;

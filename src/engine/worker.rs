@@ -272,11 +272,12 @@ impl Worker {
         }
     }
 
-    /// Drops the messages of which a peer has sent a part, as no further fragment arrives.
+    /// Drops the messages and puts of which a peer has sent a part, as no further one arrives.
     pub fn drop_partials(&self, peer: &Peer) {
         let lists = &self.peer_lists;
         self.am_descs.discard(lists.partial_ams.lock().remove(peer));
         lists.partial_tags.lock().remove(peer);
+        lists.partial_puts.lock().remove(peer);
     }
 
     /// Runs the user's `request_init` on a new element of the pool.

@@ -28,6 +28,29 @@ pub fn refuse(peer: &Peer, addr: u64, len: u64, what: &str) -> ucs_status_t {
     UCS_ERR_INVALID_ADDR
 }
 
+/// Memory of a device for an access of at most `len` bytes by a peer, which may access the first of them.
+///
+/// # Errors
+/// `UCS_ERR_INVALID_ADDR`: the memory has been freed.
+pub fn memory(
+    worker: &Worker,
+    peer: &Peer,
+    addr: u64,
+    len: u64,
+    what: &str,
+) -> Result<DeviceData, ucs_status_t> {
+    let Some(cuda) = &worker.ctx.cuda else {
+        return Err(refuse(peer, addr, len, what));
+    };
+    let mut lookup = Lookup::new(cuda.cuda);
+    let memory = lookup.at(addr);
+    if memory.kind == MemoryKind::Host {
+        return Err(refuse(peer, addr, len, what));
+    }
+    let whole = (DevicePieces::Contig { addr }, len as usize);
+    Ok(DeviceData::new(cuda, whole, lookup, memory))
+}
+
 /// The data of an access by a peer, to be ended by [`Data::finish`].
 ///
 /// # Errors
@@ -39,23 +62,10 @@ fn data(
     len: u64,
     what: &str,
 ) -> Result<Data, ucs_status_t> {
-    let Some(cuda) = worker
-        .ctx
-        .cuda
-        .as_ref()
-        .filter(|_| permits(worker, addr, len))
-    else {
-        return Err(refuse(peer, addr, len, what));
-    };
-    let mut lookup = Lookup::new(cuda.cuda);
-    let memory = lookup.at(addr);
-    if memory.kind == MemoryKind::Host {
-        return Err(refuse(peer, addr, len, what));
+    match permits(worker, addr, len) {
+        true => memory(worker, peer, addr, len, what).map(Data::of_device),
+        false => Err(refuse(peer, addr, len, what)),
     }
-    let whole = (DevicePieces::Contig { addr }, len as usize);
-    Ok(Data::of_device(DeviceData::new(
-        cuda, whole, lookup, memory,
-    )))
 }
 
 /// What a peer reads.
@@ -67,32 +77,11 @@ pub fn source(worker: &Worker, peer: &Peer, addr: u64, len: u64) -> Result<Data,
     data(worker, peer, addr, len, "read")
 }
 
-/// Writes for a peer.
-///
-/// # Errors
-/// `UCS_ERR_INVALID_ADDR`: the memory is not registered, or has been freed. `UCS_ERR_IO_ERROR`: its device has failed.
-///
-/// # Safety
-/// `len` bytes are readable at `bytes`.
-#[cold]
-pub unsafe fn write(
-    worker: &Worker,
-    peer: &Peer,
-    addr: u64,
-    bytes: *const u8,
-    len: usize,
-) -> Result<(), ucs_status_t> {
-    let target = data(worker, peer, addr, len as u64, "write")?;
-    keep::keep_before_change(peer);
-    // SAFETY: registered memory, which the user does not free before; the data end here.
-    unsafe { target.write_in(bytes) }
-}
-
 /// Executes an atomic operation for a peer: atomic to all others that this process executes for peers. Returns the
 /// previous value.
 ///
 /// # Errors
-/// Those of [`write()`].
+/// `UCS_ERR_INVALID_ADDR`: the memory is not registered, or has been freed. `UCS_ERR_IO_ERROR`: its device has failed.
 #[cold]
 pub fn change(worker: &Worker, peer: &Peer, addr: u64, amo: AmoOp) -> Result<u64, ucs_status_t> {
     // One at a time, as several threads may progress workers of this context.
@@ -107,7 +96,8 @@ pub fn change(worker: &Worker, peer: &Peer, addr: u64, amo: AmoOp) -> Result<u64
         source.read_out(word.as_mut_ptr())?;
         let mut value = u64::from_le_bytes(word);
         let old = amo::execute((&raw mut value).cast(), amo);
-        write(worker, peer, addr, (&raw const value).cast(), size)?;
+        let target = data(worker, peer, addr, size as u64, "change")?;
+        target.write_in((&raw const value).cast())?;
         Ok(old)
     }
 }

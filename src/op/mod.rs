@@ -7,6 +7,7 @@ mod buffer;
 pub mod deferred;
 pub mod device_counter;
 pub mod device_list;
+mod device_put;
 mod device_target;
 mod device_words;
 pub mod endpoint;

@@ -10,7 +10,7 @@ use crate::engine::worker::Worker;
 use crate::proto::req_lookup::{self, BorrowedReq};
 use crate::proto::tx;
 use crate::tl::payload::{PartialRecord, PayloadMem, PayloadPlace};
-use crate::wire::header::Kind;
+use crate::wire::header::{Kind, PutRest};
 
 /// The request whose memory takes payload. `None`: registered memory does, which a peer writes.
 pub type PayloadHold<'a> = Option<BorrowedReq<'a>>;
@@ -72,8 +72,10 @@ pub fn place<'a>(
 pub fn on_part(worker: &Worker, peer: &Peer, record: &mut PartialRecord, bytes: &[u8]) {
     let (n, bytes) = (bytes.len(), bytes.as_ptr());
     if record.frame.kind == Kind::PutReq {
+        let (addr, left) = (write_addr(record), (record.left() - n) as u64);
+        let follows = left.saturating_add(PutRest::from_aux(record.frame.aux).most());
         // SAFETY: the caller's bytes.
-        let written = unsafe { registered::write(worker, peer, write_addr(record), bytes, n) };
+        let written = unsafe { registered::write(worker, peer, addr, (bytes, n), follows) };
         if let (UCS_OK, Err(status)) = (record.status, written) {
             record.status = status;
         }

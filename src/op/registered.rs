@@ -1,6 +1,6 @@
 //! Accesses of peers to registered memory, of the host or of a device.
 
-use super::{amo_target, device_target, keep};
+use super::{amo_target, device_put, device_target, keep};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
@@ -21,7 +21,8 @@ pub fn permitted(worker: &Worker, peer: &Peer, addr: u64, len: u64, what: &str) 
     ok
 }
 
-/// Writes to this worker's memory for a peer.
+/// Writes a part of a put to this worker's memory for a peer. `follows`: bytes of the put that come behind it, at most;
+/// 0: none. Behind the last part all of them are in place.
 ///
 /// # Errors
 /// `UCS_ERR_INVALID_ADDR`: the memory is not registered. `UCS_ERR_IO_ERROR`: its device has failed.
@@ -32,12 +33,12 @@ pub unsafe fn write(
     worker: &Worker,
     peer: &Peer,
     addr: u64,
-    bytes: *const u8,
-    len: usize,
+    (bytes, len): (*const u8, usize),
+    follows: u64,
 ) -> Result<(), ucs_status_t> {
     if !allowed(worker, addr, len as u64) {
         // SAFETY: the caller's bytes are readable.
-        return unsafe { device_target::write(worker, peer, addr, bytes, len) };
+        return unsafe { device_put::write(worker, peer, addr, (bytes, len), follows) };
     }
     keep::keep_before_change(peer);
     // SAFETY: registered memory of this process.

@@ -16,8 +16,8 @@ use crate::tl::Message;
 use crate::tl::amo::AmoOp;
 use crate::tl::rail_event::RailEvent;
 use crate::wire::header::{
-    AmImm, AmoHdr, DataHdr, EpImm, FragmentHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr,
-    RtrHdr, RtsHdr, SignalHdr, SplitCopyHdr, SyncHdr, ValueHdr,
+    AmImm, AmoHdr, DataHdr, EpImm, FragmentHdr, GetHdr, Kind, NoteHdr, PutRest, RailImm,
+    RtrDeviceHdr, RtrHdr, RtsHdr, SignalHdr, SplitCopyHdr, SyncHdr, ValueHdr,
 };
 use crate::wire::ib_port::PortLocator;
 
@@ -76,7 +76,7 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 let h = header(&head, FragmentHdr::decode)?;
                 am::on_fragment(worker, peer, AmImm::from_u64(m.imm), h, body, body_len)?;
             }
-            Kind::PutReq => put(worker, peer, m.imm, body, body_len),
+            Kind::PutReq => put(worker, peer, m, body, body_len),
             Kind::PutAck => answered(peer, final_status(m.aux), "put"),
             Kind::GetReq => get_reply::send(worker, peer, m.imm, header(&head, GetHdr::decode)?),
             Kind::Fence => keep::keep(peer),
@@ -281,9 +281,10 @@ fn final_status(aux: u8) -> ucs_status_t {
     }
 }
 
-unsafe fn put(worker: &Worker, peer: &Peer, addr: u64, bytes: *const u8, len: usize) {
+unsafe fn put(worker: &Worker, peer: &Peer, m: &Message, bytes: *const u8, len: usize) {
+    let follows = PutRest::from_aux(m.aux).most();
     // SAFETY: the caller's bytes are readable.
-    let written = unsafe { registered::write(worker, peer, addr, bytes, len) };
+    let written = unsafe { registered::write(worker, peer, m.imm, (bytes, len), follows) };
     tx::answer_put(peer, written.err().unwrap_or(UCS_OK));
 }
 

@@ -65,7 +65,8 @@ kinds! {
     AmEager = 8, 0;
     /// RTS of an active message. `imm`: [`AmImm`]. `aux`, [`RtsHdr`] and keys as in `TagRts`, then the user's header.
     AmRts = 9, RtsHdr::SIZE;
-    /// A put. `imm`: the address. Payload: the data.
+    /// A put, or the next part of one. `imm`: the address. `aux`: [`PutRest`]. Payload: the data, none if the rest of a
+    /// put cannot be read. The parts of a put come in order, and no other access of the sender comes between them.
     PutReq = 10, 0;
     /// Reply to a put. `aux`: status as i8.
     PutAck = 11, 0;
@@ -131,6 +132,40 @@ kinds! {
 pub const OFFERED: u8 = 0;
 /// In `aux` of a cancel: `imm` is the receiver's request.
 pub const ASKED: u8 = 1;
+
+/// How many bytes of a put follow a part of it, in `aux`: the bits of their number, which tell its power of two. 0: none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PutRest(u8);
+
+impl PutRest {
+    /// Nothing follows.
+    pub const NONE: PutRest = PutRest(0);
+
+    /// That of `bytes` which follow.
+    #[inline(always)]
+    pub const fn of(bytes: u64) -> PutRest {
+        PutRest((u64::BITS - bytes.leading_zeros()) as u8)
+    }
+
+    #[inline(always)]
+    pub const fn from_aux(aux: u8) -> PutRest {
+        PutRest(aux)
+    }
+
+    #[inline(always)]
+    pub const fn aux(self) -> u8 {
+        self.0
+    }
+
+    /// So many bytes follow at most, and more than half of them; 0: none.
+    pub const fn most(self) -> u64 {
+        match u64::BITS.checked_sub(self.0 as u32) {
+            Some(u64::BITS) => 0,
+            Some(unused) => u64::MAX >> unused,
+            None => u64::MAX,
+        }
+    }
+}
 
 /// One end of a rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

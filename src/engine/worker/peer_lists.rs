@@ -9,6 +9,7 @@ mod map;
 mod unflushed;
 
 use crate::engine::am::PartialAm;
+use crate::engine::partial_put::PartialPut;
 use crate::engine::peer::PeerSet;
 use crate::engine::unexpected::PartialTag;
 use crate::sys::lock::MtLock;
@@ -44,6 +45,8 @@ pub struct PeerLists {
     pub partial_ams: MtLock<PeerMap<PartialAm>>,
     /// Eager tagged messages of which some fragments have arrived. The progress thread's.
     pub partial_tags: MtLock<PeerMap<PartialTag>>,
+    /// Puts into memory of devices of which some parts have arrived. The progress thread's.
+    pub partial_puts: MtLock<PeerMap<PartialPut>>,
 }
 
 impl PeerLists {
@@ -62,6 +65,7 @@ impl PeerLists {
             rails: MtLock::new(mt, PeerList::new()),
             partial_ams: MtLock::new(mt, PeerMap::new()),
             partial_tags: MtLock::new(mt, PeerMap::new()),
+            partial_puts: MtLock::new(mt, PeerMap::new()),
         }
     }
 
@@ -95,6 +99,7 @@ impl PeerLists {
             rails,
             partial_ams,
             partial_tags,
+            partial_puts,
         } = self;
         let mut peers = PeerSet::default();
         for list in [pending, failed, departing] {
@@ -106,6 +111,7 @@ impl PeerLists {
         peers.extend(rails.lock().iter());
         peers.extend(partial_ams.lock().peers());
         peers.extend(partial_tags.lock().peers());
+        peers.extend(partial_puts.lock().peers());
         peers
     }
 }

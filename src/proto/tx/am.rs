@@ -9,7 +9,7 @@ use crate::tl::Lane;
 use crate::tl::contract::{LaneError, LaneOps, RecordHdr, ZcopyResult};
 use crate::tl::cuda::DeviceData;
 use crate::tl::with_sender;
-use crate::wire::header::{ASKED, DataHdr, FragmentHdr, Kind};
+use crate::wire::header::{ASKED, DataHdr, FragmentHdr, Kind, PutRest};
 
 /// Longest part of a longer message that is sent from user memory, bytes.
 const MAX_ZCOPY_PART: usize = 1 << 20;
@@ -56,18 +56,13 @@ pub(super) fn is_collected(tx: &PeerTx, r: &Request) -> bool {
     is_collecting && whole_len(r) <= COLLECTED
 }
 
-/// Header fields of a record of a request's message, with an immediate.
-fn record_hdr(r: &Request, imm: u64) -> RecordHdr {
-    RecordHdr {
-        kind: r.msg.raw_kind(),
-        aux: r.msg.aux,
-        imm,
-    }
-}
-
 /// Sends one message: header, data, tail.
 unsafe fn send_whole<L: LaneOps>(lane: &mut L, r: &Request) -> Result<bool, LaneError> {
-    let hdr = record_hdr(r, r.msg.imm);
+    let hdr = RecordHdr {
+        kind: r.msg.raw_kind(),
+        aux: r.msg.aux,
+        imm: r.msg.imm,
+    };
     if r.payload != TxPayload::HeaderOnly
         && let Some(data) = zcopy_data(r, r.data.len())
     {
@@ -139,18 +134,24 @@ unsafe fn send_parts<L: LaneOps>(
         let n = match unsafe { send_part(lane, r, total - offset) } {
             Ok(Some(n)) => n,
             Ok(None) => return Ok(false),
-            Err(LaneError::Unreadable) => return end_unreadable(lane, r),
+            Err(LaneError::Unreadable) => return end_unreadable(peer, lane, r),
             Err(error) => return Err(error),
         };
         if r.msg.raw_kind() == PUT {
-            peer.note_unflushed();
-            peer.rma.add_sent();
+            note_put(peer);
         }
         r.offset += n as u64;
         if r.offset as usize >= total && !lane.is_midway() {
             return Ok(true);
         }
     }
+}
+
+/// Counts a part of a put, which the peer answers.
+#[inline(always)]
+fn note_put(peer: &Peer) {
+    peer.note_unflushed();
+    peer.rma.add_sent();
 }
 
 /// Waits until a device has read `n` bytes of a source.
@@ -174,15 +175,24 @@ unsafe fn wait_for(memory: &DeviceData, offset: usize, n: usize) -> Result<(), L
 /// `Unreadable` of a message for which there is no such notice: the connection has to end.
 #[cold]
 #[inline(never)]
-fn end_unreadable<L: LaneOps>(lane: &mut L, r: &mut Request) -> Result<bool, LaneError> {
+fn end_unreadable<L: LaneOps>(
+    peer: &Peer,
+    lane: &mut L,
+    r: &mut Request,
+) -> Result<bool, LaneError> {
     match r.msg.kind() {
         Some(Kind::Data) => r.msg.set(Kind::RndvCancel, ASKED, r.msg.imm, &[]),
         Some(Kind::GetRep) => {
             let (status, head) = (UCS_ERR_IO_ERROR as i8 as u8, DataHdr { offset: 0 }.encode());
             r.msg.set(Kind::GetRep, status, r.msg.imm, &head);
         }
-        // What was written stays.
-        Some(Kind::PutReq) => return Ok(true),
+        // What was written stays. Nothing of a put of which nothing was sent.
+        Some(Kind::PutReq) if r.offset == 0 => return Ok(true),
+        Some(Kind::PutReq) => {
+            let end = r.msg.imm + r.offset;
+            r.msg.set(Kind::PutReq, PutRest::NONE.aux(), end, &[]);
+            note_put(peer);
+        }
         _ => return Err(LaneError::Unreadable),
     }
     r.payload = TxPayload::HeaderOnly;
@@ -219,7 +229,7 @@ unsafe fn send_part<L: LaneOps>(
     }
     // SAFETY: the range is inside the data.
     let part = unsafe { Fragment::next_part(r, L::MAX_PART.min(left)) };
-    let sent = lane.am_bcopy(record_hdr(r, part.imm), part.len(), |dst| {
+    let sent = lane.am_bcopy(part.hdr(r), part.len(), |dst| {
         // SAFETY: the record has room for the part.
         unsafe { part.write(r, dst) }
     })?;
@@ -245,7 +255,7 @@ unsafe fn send_part_zcopy<L: LaneOps>(
     };
     let n = max.min(left);
     let part = Fragment::of(r, n, Vec::new());
-    let hdr = record_hdr(r, part.imm);
+    let hdr = part.hdr(r);
     // SAFETY: the ranges are inside the user's data and header; the caller's promise for what is kept.
     let result = unsafe {
         let payload = std::slice::from_raw_parts(data, n);
@@ -276,6 +286,7 @@ fn longest_fragment(r: &Request) -> usize {
 /// MPICH's) cannot split an element, so that their data are packed before room is taken.
 struct Fragment {
     imm: u64,
+    aux: u8,
     head: [u8; FragmentHdr::SIZE],
     head_len: usize,
     data_len: usize,
@@ -303,14 +314,15 @@ impl Fragment {
         Self::of(r, len, packed)
     }
 
-    /// The part of `len` bytes at the request's offset. A put has the address in its immediate, a stream needs only the
-    /// order, other kinds have the offset in their header.
+    /// The part of `len` bytes at the request's offset. A put has the address in its immediate and what follows in its
+    /// auxiliary byte, a stream needs only the order, other kinds have the offset in their header.
     fn of(r: &Request, data_len: usize, packed: Vec<u8>) -> Fragment {
         let (offset, total) = (r.offset, r.data.len() as u64);
-        let imm = if r.msg.raw_kind() == PUT {
-            r.msg.imm + offset
+        let (imm, aux) = if r.msg.raw_kind() == PUT {
+            let rest = PutRest::of(total - offset - data_len as u64);
+            (r.msg.imm + offset, rest.aux())
         } else {
-            r.msg.imm
+            (r.msg.imm, r.msg.aux)
         };
         let head_len = match r.msg.raw_kind() {
             PUT | STREAM => 0,
@@ -319,6 +331,7 @@ impl Fragment {
         };
         Fragment {
             imm,
+            aux,
             // A `DataHdr` is the first field of it.
             head: FragmentHdr { offset, total }.encode(),
             head_len,
@@ -328,6 +341,14 @@ impl Fragment {
                 AM_FRAGMENT if offset + data_len as u64 == total => r.msg.tail_len(),
                 _ => 0,
             },
+        }
+    }
+
+    fn hdr(&self, r: &Request) -> RecordHdr {
+        RecordHdr {
+            kind: r.msg.raw_kind(),
+            aux: self.aux,
+            imm: self.imm,
         }
     }
 

@@ -66,11 +66,11 @@ impl CudaContext {
         })
     }
 
-    /// Bytes of the fragments in which an operation of `len` bytes is copied: short ones of it, so that the copies of a
-    /// device and those of the processor overlap.
+    /// Bytes of the fragments in which an operation of `len` bytes is copied: short ones of it, so that the copies of
+    /// both devices and those of the processor overlap but for the first fragment and the last.
     pub(super) fn fragment(len: usize) -> usize {
         const SHORTEST: usize = 64 << 10;
-        (len / 4)
+        (len / 16)
             .next_multiple_of(SHORTEST)
             .clamp(SHORTEST, FRAGMENT)
     }

@@ -443,7 +443,7 @@ impl State {
                 .and_then(|_current| track.wait(cuda, event));
             ended = ended.and(waited);
         }
-        fragment.phase = Phase::Processor;
+        fragment.phase = Phase::Copied;
         if let Err(e) = ended {
             self.fail(Failure::Driver(e));
         }

@@ -28,8 +28,10 @@ impl Fragment {
 /// What uses the buffer of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The processor writes into it, or reads from it.
+    /// The processor writes into it; no device has begun to copy.
     Processor,
     /// Devices copy until the marks are passed.
     Device,
+    /// The copies of devices have ended. The processor may read it.
+    Copied,
 }
