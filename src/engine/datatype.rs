@@ -376,6 +376,8 @@ impl Data {
         }
     }
 
+    /// Out of line, so that callers with plain memory need no larger frame.
+    #[inline(never)]
     unsafe fn finish_state(&self, status: ucs_status_t) -> ucs_status_t {
         match *self {
             Data::Contig { .. } | Data::Iov { .. } => status,

@@ -32,6 +32,7 @@ pub fn refuse(peer: &Peer, addr: u64, len: u64, what: &str) -> ucs_status_t {
 ///
 /// # Errors
 /// `UCS_ERR_INVALID_ADDR`: the memory has been freed.
+#[cold]
 pub fn memory(
     worker: &Worker,
     peer: &Peer,
@@ -55,6 +56,7 @@ pub fn memory(
 ///
 /// # Errors
 /// `UCS_ERR_INVALID_ADDR`: the memory is not registered, or has been freed.
+#[cold]
 fn data(
     worker: &Worker,
     peer: &Peer,
