@@ -20,7 +20,7 @@ def pair_name(pair):
 def workload(name, about, prefix, words, options):
     """`options.under`: the words of a command under which the driver program runs."""
     command = [*options.under, DRIVER] + (["--quick"] if options.quick else [])
-    command += ["--largest", str(options.largest), "cuda", *words]
+    command += ["--smallest", str(options.smallest), "--largest", str(options.largest), "cuda", *words]
     return Workload(
         name,
         about,

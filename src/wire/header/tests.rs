@@ -184,3 +184,14 @@ fn impossible_atomics_are_refused() {
         assert_eq!(AmoHdr::decode(&wrong.encode()), None);
     }
 }
+
+#[test]
+fn what_follows_a_part_of_a_put_has_its_bits() {
+    for (bytes, aux, most) in [(0, 0, 0), (1, 1, 1), (5, 3, 7), (1 << 32, 33, (1 << 33) - 1)] {
+        assert_eq!(PutRest::of(bytes).aux(), aux);
+        assert_eq!(PutRest::from_aux(aux).most(), most);
+    }
+    assert_eq!(PutRest::NONE, PutRest::of(0));
+    assert_eq!(PutRest::of(u64::MAX).most(), u64::MAX);
+    assert_eq!(PutRest::from_aux(255).most(), u64::MAX);
+}

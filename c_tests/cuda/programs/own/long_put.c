@@ -3,11 +3,14 @@
  * when all bytes are in place, and nothing overtakes them. Failures in the middle, at either end.
  * WAY: cuda_copy
  */
+#define _GNU_SOURCE
 #include "gpu.h"
 
 #include "window.h"
 
-#include <string.h>
+#include "../../../../include/ucp/api/ucpx.h"
+
+#include <dlfcn.h>
 
 #define LENGTH   ((5 << 20) + 3)
 #define EXPOSED  (LENGTH + 64)
@@ -145,6 +148,40 @@ static void fenced(bed_t *bed)
     area_free(&back);
 }
 
+/* A put with signal whose copies are late: when the flag, in memory of the device, is set, all bytes are there. */
+static void signaled(bed_t *bed)
+{
+    area_t         source = area_make(bed->a, GPU1, LENGTH);
+    uint64_t       at = (LENGTH + 7) & ~7, flag = 0;
+    ucpx_signal_t  signal = {
+        .field_mask = UCPX_SIGNAL_FIELD_OP | UCPX_SIGNAL_FIELD_VALUE | UCPX_SIGNAL_FIELD_FLAG_ADDR,
+        .op         = UCPX_SIGNAL_OP_SET,
+        .value      = 7,
+        .flag_addr  = remote + at,
+    };
+
+    area_fill(&source, 0, LENGTH, 9);
+    area_set(&exposed, 0);
+    if (bed->b != NULL) {
+        gpu_fault("late_us=3000");
+    }
+    bed_sync(bed);
+    if (bed->a != NULL) {
+        __typeof__(&ucpx_put_signal_nbx) put_signal = dlsym(RTLD_DEFAULT, "ucpx_put_signal_nbx");
+        ucs_status_t status = bed_wait(bed, put_signal(bed->a->ep, source.memory, LENGTH, remote, rkey, &signal, &none)),
+                     ended  = flush(bed);
+        want(bed->a, status == UCS_OK && ended == UCS_OK, "signaled: %s, flush %s", status_name(status),
+             status_name(ended));
+    }
+    if (bed->b != NULL) {
+        BED_UNTIL(bed, (area_read(&exposed, at, &flag, sizeof(flag)), flag != 0));
+        want(bed->b, flag == 7 && area_check(&exposed, 0, LENGTH, 0, 9)[0] == 'g', "signaled: data");
+        gpu_fault("late_us=0");
+    }
+    bed_sync(bed);
+    area_free(&source);
+}
+
 /* The n-th copy fails, at the initiator or at the owner; then all is well again. */
 static void fails(bed_t *bed, int at_owner, const char *fault)
 {
@@ -234,6 +271,7 @@ static void script(bed_t *bed)
     flushed(bed, GPU1, 0);
     flushed(bed, HOST, 13);
     fenced(bed);
+    signaled(bed);
     fails(bed, 1, "fail_nth=1,fail_code=2");
     fails(bed, 1, "fail_nth=7,fail_code=2");
     fails(bed, 1, "fail_nth=11,fail_code=2");
