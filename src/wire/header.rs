@@ -133,7 +133,7 @@ pub const OFFERED: u8 = 0;
 /// In `aux` of a cancel: `imm` is the receiver's request.
 pub const ASKED: u8 = 1;
 
-/// How many bytes of a put follow a part of it, in `aux`: the bits of their number, which tell its power of two. 0: none.
+/// How many bytes of a put follow a part of it, in `aux`: as many bits as their number has. 0: none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PutRest(u8);
 

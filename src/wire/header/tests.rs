@@ -186,8 +186,13 @@ fn impossible_atomics_are_refused() {
 }
 
 #[test]
-fn what_follows_a_part_of_a_put_has_its_bits() {
-    for (bytes, aux, most) in [(0, 0, 0), (1, 1, 1), (5, 3, 7), (1 << 32, 33, (1 << 33) - 1)] {
+fn the_rest_of_a_put_is_known_by_its_bits() {
+    for (bytes, aux, most) in [
+        (0, 0, 0),
+        (1, 1, 1),
+        (5, 3, 7),
+        (1 << 32, 33, (1 << 33) - 1),
+    ] {
         assert_eq!(PutRest::of(bytes).aux(), aux);
         assert_eq!(PutRest::from_aux(aux).most(), most);
     }

@@ -168,8 +168,8 @@ static void signaled(bed_t *bed)
     bed_sync(bed);
     if (bed->a != NULL) {
         __typeof__(&ucpx_put_signal_nbx) put_signal = dlsym(RTLD_DEFAULT, "ucpx_put_signal_nbx");
-        ucs_status_t status = bed_wait(bed, put_signal(bed->a->ep, source.memory, LENGTH, remote, rkey, &signal, &none)),
-                     ended  = flush(bed);
+        ucs_status_ptr_t written = put_signal(bed->a->ep, source.memory, LENGTH, remote, rkey, &signal, &none);
+        ucs_status_t     status = bed_wait(bed, written), ended = flush(bed);
         want(bed->a, status == UCS_OK && ended == UCS_OK, "signaled: %s, flush %s", status_name(status),
              status_name(ended));
     }
