@@ -288,17 +288,46 @@ static void advised(void)
     free(one);
 }
 
-/* Where address space is short, memory is private, and the program goes on. */
+/* Where address space is short, the heap takes no more of it than private memory, and the program goes on. */
 static void limited(void)
 {
-    struct rlimit limit = {200 << 20, 200 << 20};
+    enum { BLOCKS = 100 };
+    static unsigned char *blocks[BLOCKS];
+    struct rlimit         limit = {180 << 20, 180 << 20};
+    int                   made;
 
     WANT(setrlimit(RLIMIT_AS, &limit) == 0);
-    for (int i = 0; i < 100; i++) {
-        unsigned char *memory = malloc(LENGTH);
-        WANT(memory != NULL && !is_shared(memory));
-        memset(memory, 1, LENGTH);
-        free(memory);
+    for (int round = 0; round < 3; round++) {
+        for (made = 0; made < BLOCKS && (blocks[made] = malloc(LENGTH)) != NULL; made++) {
+            memset(blocks[made], made, LENGTH);
+        }
+        WANT(made > 50 && made < BLOCKS);
+        for (int i = 0; i < made; i++) {
+            WANT(is_all(blocks[i], LENGTH, i));
+            free(blocks[i]);
+        }
+    }
+}
+
+/* More than the system has is refused, as for private memory, and takes nothing from what is allocated after it. */
+static void too_much(void)
+{
+    volatile size_t most = (size_t)1 << 46;
+
+    errno = 0;
+    WANT(malloc(most) == NULL && errno == ENOMEM);
+    free(make(LENGTH, 1));
+}
+
+/* What a program changes of its memory does not outlive it: protection, advice, locks. */
+static void changed(void)
+{
+    for (int round = 0; round < 4; round++) {
+        unsigned char *one = make(LENGTH, 1);
+        WANT(!mapping_has(one, "VmFlags:", " dd") && !mapping_has(one + (1 << 20), "VmFlags:", " lo"));
+        WANT(mprotect(one + (2 << 20), 1 << 16, PROT_NONE) == 0);
+        WANT(madvise(one, 1 << 16, MADV_DONTDUMP) == 0 && mlock(one + (1 << 20), 1 << 16) == 0);
+        free(one);
     }
 }
 
@@ -348,7 +377,8 @@ static const struct {
     {"spawns", spawns},       {"replaced", replaced},
     {"advised", advised},     {"limited", limited},
     {"dumped", dumped},       {"without_descriptors", without_descriptors},
-    {"limited_files", limited_files},
+    {"limited_files", limited_files}, {"too_much", too_much},
+    {"changed", changed},
 };
 
 int main(int argc, char **argv)

@@ -53,7 +53,7 @@ fn map_new(place: usize) -> io::Result<&'static Directory> {
     let len = size_of::<Directory>();
     let file = make_file("rucp-heap-directory", len)?;
     // SAFETY: the page is this module's.
-    unsafe { raw::map_at(file.as_fd(), place, len, libc::MAP_SHARED) }?;
+    unsafe { raw::map_at(file.as_fd(), 0, place..place + len, libc::MAP_SHARED) }?;
     // SAFETY: mapped as long as the process lives, zeroed, and its fields are atomics.
     let directory = unsafe { &*(place as *const Directory) };
     directory.begin(file_id(&file)?);

@@ -1,9 +1,10 @@
 //! The heap of this process: its segments, what is allocated in them, and the lock.
 
 use crate::directory;
-use crate::segment::{ALIGNMENT, HeapSegment, UNIT};
+use crate::segment::{ALIGNMENT, HeapSegment, UNIT, overlap};
 use rucp_heap_directory::MAX_SEGMENTS;
-use std::collections::HashMap;
+use rustix::process::Resource;
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -29,9 +30,9 @@ pub static HEAP: Mutex<Heap> = Mutex::new(Heap::new());
 pub struct Heap {
     segments: Vec<HeapSegment>,
     /// By address.
-    allocations: Option<HashMap<usize, Allocation>>,
-    /// The system has refused a segment: libc allocates what does not fit into the others.
-    is_full: bool,
+    allocations: BTreeMap<usize, Allocation>,
+    /// Bytes of the shortest segment that the system has refused: libc allocates what needs one as long.
+    refused: usize,
 }
 
 /// What was allocated at an address.
@@ -39,6 +40,8 @@ struct Allocation {
     segment: usize,
     /// Addresses.
     range: Range<usize>,
+    /// The program has changed how a part is mapped: its protection, or advice that lasts.
+    is_changed: bool,
 }
 
 /// Whether an address may be in the heap. False only if it is not.
@@ -47,12 +50,30 @@ pub fn may_contain(addr: usize) -> bool {
     addr >= LOWEST.load(Ordering::Relaxed) && addr < HIGHEST.load(Ordering::Relaxed)
 }
 
+/// Bytes of a segment with room for `len`, at least, and usually: of the segment of this number. Where address space is
+/// limited, it is as long as the allocation that needs it: what is reserved would be missing elsewhere.
+fn segment_len(number: usize, len: usize) -> Option<(usize, usize)> {
+    if rustix::process::getrlimit(Resource::As).current.is_some() {
+        return Some((len, len));
+    }
+    let least = len.checked_next_multiple_of(ALIGNMENT)?;
+    let usual = (FIRST << number.min(16)).min(MAX_SEGMENT);
+    Some((least, least.max(usual)))
+}
+
+/// Bytes of the system's memory, swap included: it refuses private memory that is longer, and this library leaves that
+/// to it.
+fn all_memory() -> usize {
+    let system = rustix::system::sysinfo();
+    (system.totalram + system.totalswap) as usize * system.mem_unit.max(1) as usize
+}
+
 impl Heap {
     const fn new() -> Self {
         Self {
             segments: Vec::new(),
-            allocations: None,
-            is_full: false,
+            allocations: BTreeMap::new(),
+            refused: usize::MAX,
         }
     }
 
@@ -76,34 +97,37 @@ impl Heap {
     fn allocate_in(&mut self, segment: usize, len: usize, align: usize) -> Option<(usize, bool)> {
         let made = self.segments[segment].allocate(len, align)?;
         let start = made.range.start;
-        let range = made.range;
-        let allocations = self.allocations.get_or_insert_with(HashMap::new);
-        allocations.insert(start, Allocation { segment, range });
+        let allocation = Allocation {
+            segment,
+            range: made.range,
+            is_changed: false,
+        };
+        self.allocations.insert(start, allocation);
         Some((start, made.is_zero))
     }
 
     /// A new segment with room for `len` bytes. Returns its number.
     fn add_segment(&mut self, len: usize) -> Option<usize> {
         let number = self.segments.len();
-        if self.is_full || number == MAX_SEGMENTS {
+        let (least, usual) = segment_len(number, len)?;
+        if least >= self.refused || number == MAX_SEGMENTS || len > all_memory() {
             return None;
         }
-        let usual = FIRST
-            .checked_shl(number as u32)
-            .unwrap_or(MAX_SEGMENT)
-            .min(MAX_SEGMENT);
-        let len = len.max(usual).checked_next_multiple_of(ALIGNMENT)?;
-        match self.make_segment(number, len) {
-            Ok(()) => Some(number),
-            Err(e) => {
-                self.is_full = true;
+        let made = match self.make_segment(number, usual) {
+            Err(_) if least < usual => self.make_segment(number, least),
+            made => made,
+        };
+        if let Err(e) = made {
+            if self.refused == usize::MAX {
+                let needed = least >> 10;
                 crate::report(&format!(
-                    "no more memory for the shared heap, {} MiB: {e}; further memory is private",
-                    len >> 20
+                    "no segment of {needed} KiB for the shared heap: {e}; what needs one is private"
                 ));
-                None
             }
+            self.refused = least;
+            return None;
         }
+        Some(number)
     }
 
     fn make_segment(&mut self, number: usize, len: usize) -> io::Result<()> {
@@ -118,19 +142,30 @@ impl Heap {
 
     /// Bytes of the allocation at an address. `None`: it is not of this heap.
     pub fn size_of(&self, addr: usize) -> Option<usize> {
-        let allocations = self.allocations.as_ref()?;
-        Some(allocations.get(&addr)?.range.len())
+        Some(self.allocations.get(&addr)?.range.len())
     }
 
     /// Frees the allocation at an address. False: it is not of this heap.
     pub fn free(&mut self, addr: usize, discard: impl FnOnce(Range<usize>) -> bool) -> bool {
-        let allocations = self.allocations.as_mut();
-        match allocations.and_then(|all| all.remove(&addr)) {
-            Some(Allocation { segment, range }) => {
-                self.segments[segment].free(range, discard);
-                true
+        let Some(freed) = self.allocations.remove(&addr) else {
+            return false;
+        };
+        let segment = &mut self.segments[freed.segment];
+        if freed.is_changed {
+            segment.renew(freed.range.clone());
+        }
+        segment.free(freed.range, discard);
+        true
+    }
+
+    /// Notes that the program changes how these addresses are mapped, without mapping anything else there.
+    pub fn note_change(&mut self, range: &Range<usize>) {
+        let before_end = self.allocations.range_mut(..range.end).rev();
+        for (_, allocation) in before_end {
+            if allocation.range.end <= range.start {
+                break;
             }
-            None => false,
+            allocation.is_changed |= overlap(&allocation.range, range) > 0;
         }
     }
 
@@ -141,9 +176,9 @@ impl Heap {
 
     /// The numbers of the shared segments that these addresses touch.
     fn touched(&self, range: &Range<usize>) -> impl Iterator<Item = usize> {
-        let (start, end) = (range.start, range.end.max(range.start));
+        let range = range.clone();
         let of = self.segments.iter().enumerate();
-        of.filter(move |(_, segment)| !segment.is_withdrawn() && segment.overlaps(start..end))
+        of.filter(move |(_, segment)| !segment.is_withdrawn() && segment.overlaps(&range))
             .map(|(number, _)| number)
     }
 

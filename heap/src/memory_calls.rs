@@ -43,11 +43,15 @@ type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -
 type Munmap = unsafe extern "C" fn(*mut c_void, usize) -> c_int;
 type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
 type Madvise = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
+type Mprotect = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
+type Mlock = unsafe extern "C" fn(*const c_void, usize) -> c_int;
 
 static MMAP: Next = Next::new(c"mmap");
 static MUNMAP: Next = Next::new(c"munmap");
 static MREMAP: Next = Next::new(c"mremap");
 static MADVISE: Next = Next::new(c"madvise");
+static MPROTECT: Next = Next::new(c"mprotect");
+static MLOCK: Next = Next::new(c"mlock");
 static USABLE_SIZE: Next = Next::new(c"malloc_usable_size");
 
 fn range_of(addr: *mut c_void, len: usize) -> Range<usize> {
@@ -63,6 +67,13 @@ fn may_touch(range: &Range<usize>) -> bool {
 fn replaced(range: Range<usize>) {
     if may_touch(&range) {
         with_heap(|heap| heap.withdraw(&range));
+    }
+}
+
+/// Notes what the program is about to change, so that it does not last beyond `free`.
+fn changed(range: Range<usize>) {
+    if may_touch(&range) {
+        with_heap(|heap| heap.note_change(&range));
     }
 }
 
@@ -156,9 +167,36 @@ pub unsafe extern "C" fn mremap(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
     let range = range_of(addr, len);
-    let forgets = matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE);
-    let ours = forgets && may_touch(&range) && with_heap(|heap| heap.touches(&range));
-    let advice = if ours { libc::MADV_REMOVE } else { advice };
+    let advice = match advice {
+        libc::MADV_DONTNEED | libc::MADV_FREE
+            if may_touch(&range) && with_heap(|heap| heap.touches(&range)) =>
+        {
+            libc::MADV_REMOVE
+        }
+        libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE | libc::MADV_WILLNEED => advice,
+        lasting => {
+            changed(range);
+            lasting
+        }
+    };
     // SAFETY: the type is that of libc's function; the caller's promise.
     unsafe { mem::transmute::<usize, Madvise>(MADVISE.address())(addr, len, advice) }
+}
+
+/// # Safety
+/// The conditions of mprotect(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mprotect(addr: *mut c_void, len: usize, access: c_int) -> c_int {
+    changed(range_of(addr, len));
+    // SAFETY: the type is that of libc's function; the caller's promise.
+    unsafe { mem::transmute::<usize, Mprotect>(MPROTECT.address())(addr, len, access) }
+}
+
+/// # Safety
+/// The conditions of mlock(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlock(addr: *const c_void, len: usize) -> c_int {
+    changed(range_of(addr.cast_mut(), len));
+    // SAFETY: the type is that of libc's function; the caller's promise.
+    unsafe { mem::transmute::<usize, Mlock>(MLOCK.address())(addr, len) }
 }

@@ -11,9 +11,15 @@ const ACCESS: c_int = libc::PROT_READ | libc::PROT_WRITE;
 ///
 /// # Safety
 /// The conditions of mmap(2).
-unsafe fn mmap(at: usize, len: usize, access: c_int, flags: c_int, fd: c_int) -> io::Result<usize> {
+unsafe fn mmap(
+    at: usize,
+    len: usize,
+    access: c_int,
+    flags: c_int,
+    (fd, offset): (c_int, usize),
+) -> io::Result<usize> {
     let (at, len, access) = (at as c_long, len as c_long, c_long::from(access));
-    let (flags, fd, offset) = (c_long::from(flags), c_long::from(fd), 0 as c_long);
+    let (flags, fd, offset) = (c_long::from(flags), c_long::from(fd), offset as c_long);
     // SAFETY: the caller's promise.
     match unsafe { libc::syscall(libc::SYS_mmap, at, len, access, flags, fd, offset) } {
         -1 => Err(io::Error::last_os_error()),
@@ -21,18 +27,23 @@ unsafe fn mmap(at: usize, len: usize, access: c_int, flags: c_int, fd: c_int) ->
     }
 }
 
-/// Maps all of a file of `len` bytes at an address, in place of what is mapped there. `kind`: `MAP_SHARED` or
-/// `MAP_PRIVATE`.
+/// Maps a file from an offset on, in place of what is mapped at these addresses. `kind`: `MAP_SHARED` or `MAP_PRIVATE`.
 ///
 /// # Errors
 /// `ENOMEM`.
 ///
 /// # Safety
-/// `len` bytes at `at` are the caller's to replace.
-pub unsafe fn map_at(file: BorrowedFd, at: usize, len: usize, kind: c_int) -> io::Result<()> {
+/// The addresses are the caller's to replace.
+pub unsafe fn map_at(
+    file: BorrowedFd,
+    offset: usize,
+    place: Range<usize>,
+    kind: c_int,
+) -> io::Result<()> {
     let flags = kind | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    let from = (file.as_raw_fd(), offset);
     // SAFETY: the caller's promise.
-    unsafe { mmap(at, len, ACCESS, flags, file.as_raw_fd()) }.map(|_| ())
+    unsafe { mmap(place.start, place.len(), ACCESS, flags, from) }.map(|_| ())
 }
 
 /// Reserves addresses, without memory.
@@ -42,7 +53,7 @@ pub unsafe fn map_at(file: BorrowedFd, at: usize, len: usize, kind: c_int) -> io
 pub fn reserve(len: usize) -> io::Result<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a fresh mapping.
-    unsafe { mmap(0, len, libc::PROT_NONE, flags, -1) }
+    unsafe { mmap(0, len, libc::PROT_NONE, flags, (-1, 0)) }
 }
 
 /// Gives reserved addresses back.

@@ -72,7 +72,7 @@ fn map_aligned(file: BorrowedFd, len: usize) -> io::Result<usize> {
     let base = place.next_multiple_of(ALIGNMENT);
     // SAFETY: parts of `place`, which nothing uses yet.
     unsafe {
-        let mapped = raw::map_at(file, base, len, libc::MAP_SHARED);
+        let mapped = raw::map_at(file, 0, base..base + len, libc::MAP_SHARED);
         match mapped {
             Ok(()) => {
                 raw::release(place..base);
@@ -116,9 +116,14 @@ impl HeapSegment {
         })
     }
 
+    /// Its addresses.
+    fn place(&self) -> Range<usize> {
+        self.base..self.base + self.len
+    }
+
     /// Whether some of these addresses are in the segment.
-    pub fn overlaps(&self, range: Range<usize>) -> bool {
-        range.start < self.base + self.len && self.base < range.end
+    pub fn overlaps(&self, range: &Range<usize>) -> bool {
+        overlap(range, &self.place()) > 0
     }
 
     /// Whether the process has mapped something else in its place.
@@ -155,6 +160,16 @@ impl HeapSegment {
             range: self.base + range.start..self.base + range.end,
             is_zero,
         })
+    }
+
+    /// Maps a range of addresses of the segment anew, as it was at first: the program has changed how it is mapped.
+    pub fn renew(&self, range: Range<usize>) {
+        if !self.is_withdrawn {
+            let (file, offset) = (self.file.as_fd(), range.start - self.base);
+            // It stays as the program has left it if that fails.
+            // SAFETY: the segment's own addresses; the same content.
+            let _ = unsafe { raw::map_at(file, offset, range, libc::MAP_SHARED) };
+        }
     }
 
     /// Frees what [`allocate`](Self::allocate) has returned. `discard` gives pages of a range of addresses back to the
@@ -223,9 +238,7 @@ impl HeapSegment {
         let Some(copy) = copy else {
             self.is_withdrawn = true;
             // SAFETY: the segment's own addresses; the same content.
-            return unsafe {
-                raw::map_at(self.file.as_fd(), self.base, self.len, libc::MAP_PRIVATE)
-            };
+            return unsafe { raw::map_at(self.file.as_fd(), 0, self.place(), libc::MAP_PRIVATE) };
         };
         // The number stays, so that none that the program has found unused is taken.
         // SAFETY: both descriptors are this library's own.
@@ -233,7 +246,7 @@ impl HeapSegment {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the segment's own addresses.
-        unsafe { raw::map_at(self.file.as_fd(), self.base, self.len, libc::MAP_SHARED) }?;
+        unsafe { raw::map_at(self.file.as_fd(), 0, self.place(), libc::MAP_SHARED) }?;
         // What is free was not copied.
         self.kept.clear();
         self.kept_bytes = 0;
@@ -242,7 +255,7 @@ impl HeapSegment {
 }
 
 /// Bytes that two ranges share.
-fn overlap(one: &Range<usize>, other: &Range<usize>) -> usize {
+pub fn overlap(one: &Range<usize>, other: &Range<usize>) -> usize {
     one.end
         .min(other.end)
         .saturating_sub(one.start.max(other.start))
