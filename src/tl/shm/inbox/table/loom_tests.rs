@@ -38,6 +38,7 @@ impl Memory {
                 wants_big_buf: u32_0(),
                 rings_wanted: u32_0(),
                 next: u32_0(),
+                heap: HeapWords::default(),
                 parts: std::array::from_fn(|_| u32_0()),
                 epochs: OwnLine(u64_0()),
                 is_watched: u32_0(),
