@@ -19,7 +19,8 @@ fn request() {
 fn endpoint_and_peer() {
     // An endpoint that was never used costs less than 200 bytes.
     assert_eq!(size_of::<Endpoint>(), 96);
-    assert_eq!(size_of::<Peer>(), 496);
+    // As much as `malloc` has in the chunk that 496 bytes take, too.
+    assert_eq!(size_of::<Peer>(), 504);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use super::InboxLocator;
 use super::chunk_board::{ChunkBoard, ChunkState};
 use super::peer_heap::PeerHeap;
 use super::ring::{CancelCounter, Consumer};
-use crate::sys::sync::OnceLock;
 use crate::sys::{log, shared_heap};
+use once_cell::race::OnceBox;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -36,8 +36,9 @@ pub struct CmaState {
     cancels: AtomicPtr<CancelCounter>,
     /// Chunk states of messages to the peer, in the ring that it sends through; null if there is none.
     board: AtomicPtr<ChunkBoard>,
-    /// The shared heap of the peer's process; looked for by the first copy.
-    heap: OnceLock<Option<Box<PeerHeap>>>,
+    /// The shared heap of the peer's process, looked for by the first copy of a process that has one itself. A box of a
+    /// box: it takes 8 bytes of each peer.
+    heap: OnceBox<Option<Box<PeerHeap>>>,
 }
 
 impl CmaState {
@@ -54,7 +55,7 @@ impl CmaState {
             cancels_seen: AtomicU64::new(0),
             cancels: AtomicPtr::new(ptr::null_mut()),
             board: AtomicPtr::new(ptr::null_mut()),
-            heap: OnceLock::new(),
+            heap: OnceBox::new(),
         }
     }
 
@@ -88,12 +89,11 @@ impl<'a> CmaPeer<'a> {
     /// Where this process has `len` bytes at an address of the peer, if both processes have shared heaps and the bytes
     /// are in that of the peer.
     pub(super) fn mapped(self, addr: u64, len: usize) -> Option<NonNull<u8>> {
-        let heap = self.state.heap.get_or_init(|| {
-            shared_heap::is_loaded()
-                .then(|| PeerHeap::open(*self.inbox?))
-                .flatten()
-        });
-        heap.as_ref()?.local(addr, len)
+        if !shared_heap::is_loaded() {
+            return None;
+        }
+        let open = || Box::new(self.inbox.and_then(|inbox| PeerHeap::open(*inbox)));
+        self.state.heap.get_or_init(open).as_ref()?.local(addr, len)
     }
 
     /// Whether a copy by CMA has succeeded, and the peer is not known to lack the permission.
