@@ -5,10 +5,12 @@
  * usage: alone CASE
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -355,6 +357,194 @@ static void limited_files(void)
     free(memory);
 }
 
+/* Forks a child that runs `child`; then the parent changes the memory, and the child looks at it: still `value`. */
+static void fork_apart(unsigned char *memory, size_t length, int value)
+{
+    int   status, go[2];
+    char  byte;
+    pid_t child;
+
+    WANT(pipe(go) == 0);
+    child = fork();
+    WANT(child >= 0);
+    if (child == 0) {
+        WANT(read(go[0], &byte, 1) == 1 && is_all(memory, length, value));
+        memset(memory, 0x77, length);
+        _exit(0);
+    }
+    memset(memory, 0x55, length);
+    WANT(write(go[1], "g", 1) == 1 && waitpid(child, &status, 0) == child && status == 0);
+    WANT(is_all(memory, length, 0x55));
+    close(go[0]), close(go[1]);
+}
+
+/* After a part was replaced, and after one was unmapped. */
+static void withdrawn_forks(void)
+{
+    unsigned char *one = make(LENGTH, 1), *two = make(LENGTH, 2);
+
+    WANT(mmap(one, 1 << 16, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == one);
+    memset(one, 3, 1 << 16);
+    fork_apart(one, 1 << 16, 3);
+    fork_apart(two, LENGTH, 2);
+    WANT(munmap(two + (1 << 20), 1 << 16) == 0);
+    fork_apart(two, 1 << 20, 0x55);
+    WANT(madvise(two, 1 << 16, MADV_DONTNEED) == 0 && is_all(two, 1 << 16, 0));
+    two = make(LENGTH, 4);
+    fork_apart(two, LENGTH, 4);
+}
+
+/* Guard pages stay ones in the child, and keep nothing from it. */
+static void guarded_forks(void)
+{
+    unsigned char *one = make(LENGTH, 1);
+    int            status;
+
+    WANT(mprotect(one + (1 << 20), 1 << 16, PROT_NONE) == 0);
+    fork_apart(one, 1 << 20, 1);
+    pid_t child = fork();
+    if (child == 0) {
+        one[1 << 20] = 1;
+        _exit(0);
+    }
+    WANT(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    WANT(mprotect(one + (1 << 20), 1 << 16, PROT_READ) == 0 && is_all(one + (1 << 20), 1 << 16, 1));
+}
+
+/* The program has closed every descriptor, as daemons do, and opened files of its own by the numbers. */
+static void forks_without_files(void)
+{
+    unsigned char *one = make(LENGTH, 1);
+    char           name[] = "/tmp/rucp-heap-XXXXXX";
+    int            file   = mkstemp(name);
+
+    WANT(file >= 0 && unlink(name) == 0 && dup2(file, 3) == 3);
+    for (int number = 4; number < 5000; number++) {
+        dup2(3, number);
+    }
+    fork_apart(one, LENGTH, 1);
+    for (int number = 3; number < 5000; number++) {
+        WANT(close(number) == 0 || errno == EBADF);
+    }
+    fork_apart(one, LENGTH, 0x55);
+}
+
+/* No descriptor is left, and no file may be as long as a segment, when the process forks. */
+static void forks_at_limits(void)
+{
+    unsigned char *one = make(LENGTH, 1);
+    int            pipes[2], status;
+    struct rlimit  limit = {1 << 20, 1 << 20};
+
+    WANT(pipe(pipes) == 0 && setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    while (dup(0) >= 0) {
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        WANT(is_all(one, LENGTH, 1));
+        memset(one, 2, LENGTH);
+        _exit(0);
+    }
+    WANT(child > 0 && waitpid(child, &status, 0) == child && status == 0 && is_all(one, LENGTH, 1));
+}
+
+/* Memory that mremap moves is like any other. */
+static void moved(void)
+{
+    unsigned char *one = make(LENGTH, 1), *two = make(LENGTH, 2);
+
+    unsigned char *grown = mremap(one, LENGTH, 2 * LENGTH, MREMAP_MAYMOVE);
+    WANT(grown != MAP_FAILED && is_all(grown, LENGTH, 1) && is_all(grown + LENGTH, LENGTH, 0));
+    memset(grown, 3, 2 * LENGTH);
+    WANT(is_all(two, LENGTH, 2));
+    fork_apart(grown, 2 * LENGTH, 3);
+    WANT(mremap(two, LENGTH, 2 * LENGTH, 0) == MAP_FAILED && errno == ENOMEM);
+    WANT(mremap(two, LENGTH, 1 << 16, 0) == two && is_all(two, 1 << 16, 2));
+}
+
+static pthread_mutex_t library = PTHREAD_MUTEX_INITIALIZER;
+static unsigned char  *prepared;
+static atomic_int      is_held;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&library);
+    memset(prepared, 1, LENGTH);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&library);
+}
+
+static void in_child(void)
+{
+    memset(prepared, 2, LENGTH);
+    pthread_mutex_init(&library, NULL);
+}
+
+static void *allocate_locked(void *unused)
+{
+    while (!stop) {
+        pthread_mutex_lock(&library);
+        is_held = 1;
+        free(make(LENGTH, 1));
+        pthread_mutex_unlock(&library);
+    }
+    return unused;
+}
+
+/* Handlers that were registered before the first allocation, and wait for a thread that allocates. */
+static void fork_handlers(void)
+{
+    pthread_t thread;
+    int       status;
+
+    WANT(pthread_atfork(before_fork, after_fork, in_child) == 0);
+    prepared = make(LENGTH, 0);
+    WANT(pthread_create(&thread, NULL, allocate_locked, NULL) == 0);
+    while (!is_held) {
+    }
+    for (int i = 0; i < 100; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            _exit(!is_all(prepared, LENGTH, 2));
+        }
+        WANT(child > 0 && waitpid(child, &status, 0) == child && status == 0 && is_all(prepared, LENGTH, 1));
+    }
+    stop = 1;
+    pthread_join(thread, NULL);
+}
+
+enum { VM_UNMAPPED = 1 << 17 }; /* of ucm.h */
+
+static void ignore_event(void)
+{
+}
+
+/* A genuine libucm patches libc's functions, or those by which this library sees changes: then nothing is shared. */
+static void bypassed(void)
+{
+    unsigned char *one    = make(LENGTH, 1);
+    void          *libucs = dlopen("libucs.so.0", RTLD_NOW | RTLD_GLOBAL);
+    void          *libucm = dlopen("libucm.so.0", RTLD_NOW);
+
+    if (libucs == NULL || libucm == NULL) {
+        fail(__LINE__, dlerror());
+    }
+    int (*set)(int, int, void (*)(void), void *) =
+        (int (*)(int, int, void (*)(void), void *))dlsym(libucm, "ucm_set_event_handler");
+    WANT(set != NULL && set(VM_UNMAPPED, 0, ignore_event, NULL) == 0);
+    WANT(mmap(one, 1 << 16, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == one);
+    memset(one, 3, 1 << 16);
+    fork_apart(one, 1 << 16, 3);
+    fork_apart(one + (1 << 16), LENGTH - (1 << 16), 1);
+    unsigned char *two = malloc(LENGTH);
+    WANT(two != NULL);
+    memset(two, 2, LENGTH);
+    fork_apart(two, LENGTH, 2);
+}
+
 /* A core dump has the heap: anonymous shared memory, which the kernel writes unless coredump_filter excludes it. */
 static void dumped(void)
 {
@@ -378,7 +568,10 @@ static const struct {
     {"advised", advised},     {"limited", limited},
     {"dumped", dumped},       {"without_descriptors", without_descriptors},
     {"limited_files", limited_files}, {"too_much", too_much},
-    {"changed", changed},
+    {"changed", changed}, {"withdrawn_forks", withdrawn_forks},
+    {"guarded_forks", guarded_forks}, {"forks_without_files", forks_without_files},
+    {"forks_at_limits", forks_at_limits}, {"moved", moved},
+    {"fork_handlers", fork_handlers}, {"bypassed", bypassed},
 };
 
 int main(int argc, char **argv)

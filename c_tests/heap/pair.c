@@ -1,7 +1,7 @@
 /*
  * Messages, puts and gets between the shared heaps of two processes: how many copies the kernel makes, and whether the
- * bytes are those of private memory. Preloaded librucp_heap.so; UCX_HEAP=shared in both processes, or as HEAP_OF says
- * (a, b: only in that side).
+ * bytes are those of private memory. Preloaded librucp_heap.so; UCX_HEAP=shared. HEAP_OF names the sides (ab, a, b)
+ * that use memory of malloc; the other one uses that of mmap.
  *
  * usage: pair fork
  */
@@ -51,15 +51,32 @@ static int has_heap(const side_t *side)
     return getenv("HEAP_OF") == NULL || strchr(getenv("HEAP_OF"), side->name == 'A' ? 'a' : 'b') != NULL;
 }
 
-/* In whole pages. */
+/* In whole pages; of mmap where the side has no heap. */
 static unsigned char *make(const side_t *side, size_t length)
 {
     void *memory = NULL;
 
-    if (side != NULL && posix_memalign(&memory, (size_t)sysconf(_SC_PAGESIZE), length) != 0) {
+    if (side == NULL) {
+        return NULL;
+    }
+    if (!has_heap(side)) {
+        memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    } else if (posix_memalign(&memory, (size_t)sysconf(_SC_PAGESIZE), length) != 0) {
+        abort();
+    }
+    if (memory == MAP_FAILED) {
         abort();
     }
     return memory;
+}
+
+static void unmake(const side_t *side, unsigned char *memory, size_t length)
+{
+    if (side != NULL && !has_heap(side)) {
+        munmap(memory, length);
+    } else {
+        free(memory);
+    }
 }
 
 static void message(bed_t *bed, unsigned char *source, unsigned char *target, size_t length, unsigned seed,
@@ -105,8 +122,8 @@ static void messages(bed_t *bed)
         for (unsigned i = 0; i < 20; i++) {
             message(bed, source, target, length, i, "message");
         }
-        free(source);
-        free(target);
+        unmake(bed->a, source, length);
+        unmake(bed->b, target, length);
     }
     copied(bed, "messages");
 }
@@ -117,8 +134,8 @@ static void allocated_again(bed_t *bed)
     for (unsigned i = 0; i < 8; i++) {
         unsigned char *source = make(bed->a, 40 << 20), *target = make(bed->b, 40 << 20);
         message(bed, source, target, 40 << 20, i, "allocated again");
-        free(source);
-        free(target);
+        unmake(bed->a, source, 40 << 20);
+        unmake(bed->b, target, 40 << 20);
     }
     copied(bed, "allocated again");
 }
@@ -174,8 +191,8 @@ static void puts_and_gets(bed_t *bed)
         must(bed->b, ucp_mem_unmap(bed->b->context, region), "ucp_mem_unmap");
     }
     copied(bed, "puts and gets");
-    free(source);
-    free(target);
+    unmake(bed->a, source, LENGTH);
+    unmake(bed->b, target, LENGTH);
 }
 
 /* What is mapped in the heap's place, and what reads as zero, arrives as the program sees it. */
@@ -209,8 +226,8 @@ static void replaced(bed_t *bed)
     }
     message(bed, source, target, LENGTH, 3, "replaced at both");
     kernel_copies = 0;
-    free(source);
-    free(target);
+    unmake(bed->a, source, LENGTH);
+    unmake(bed->b, target, LENGTH);
     bed_sync(bed);
 }
 
@@ -246,15 +263,14 @@ static void forked(bed_t *bed)
     waitpid(child, &status, 0);
     fact(here, "the child: %d", status);
     copied(bed, "beside a child");
-    free(source);
-    free(target);
+    unmake(bed->a, source, LENGTH);
+    unmake(bed->b, target, LENGTH);
 }
 
 static void script(bed_t *bed)
 {
     bed_params_t params = {.features = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO64};
 
-    setenv("UCX_HEAP", has_heap(bed->a != NULL ? bed->a : bed->b) ? "shared" : "private", 1);
     bed_open(bed, &params);
     messages(bed);
     allocated_again(bed);

@@ -4,11 +4,11 @@ use crate::raw;
 use crate::segment::{file_id, make_file};
 use rucp_heap_directory::Directory;
 use std::io;
-use std::os::fd::{AsFd, IntoRawFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The directory, null before the first segment. Never unmapped.
+/// The directory, null before the first segment. Unmapped in forked children only.
 static DIRECTORY: AtomicPtr<Directory> = AtomicPtr::new(null_mut());
 
 /// The directory, if there is one.
@@ -33,19 +33,21 @@ pub fn get() -> io::Result<&'static Directory> {
     Ok(directory)
 }
 
-/// In a forked child: a new directory in place of the parent's, which stays as it is.
-///
-/// # Errors
-/// `EMFILE`, `ENOMEM`.
-pub fn separate() -> io::Result<&'static Directory> {
+/// In a forked child: the directory is the parent's. The child has none until it has a segment of its own.
+pub fn separate() {
+    let place = DIRECTORY.swap(null_mut(), Ordering::Relaxed);
     // SAFETY: as in `get`.
-    let parents = unsafe { existing().as_ref() }.and_then(Directory::file);
-    let directory = map_new(existing() as usize)?;
-    if let Some(file) = parents {
+    let Some(file) = unsafe { place.as_ref() }.and_then(Directory::file) else {
+        return;
+    };
+    // SAFETY: an open number; the program may have closed it and opened another file by it.
+    let found = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(file.fd as i32) });
+    if found.is_ok_and(|found| found.st_ino as u32 == file.ino) {
         // SAFETY: this library has opened it and uses it no more.
         unsafe { libc::close(file.fd as i32) };
     }
-    Ok(directory)
+    // SAFETY: this module's page, to which it has no pointer any more.
+    unsafe { raw::release(place as usize..place as usize + size_of::<Directory>()) };
 }
 
 /// Maps a new directory at an address whose page is this module's.

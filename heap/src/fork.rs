@@ -5,16 +5,16 @@
 //! call that a program makes without libc shares the heap with its parent.
 
 use crate::heap::{HEAP, Heap};
+use crate::segment::Snapshot;
 use std::cell::UnsafeCell;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// What a fork keeps from before it until after it.
 struct Fork {
     heap: MutexGuard<'static, Heap>,
-    copies: Vec<io::Result<OwnedFd>>,
+    copies: Vec<io::Result<Option<Snapshot>>>,
 }
 
 struct ForkCell(UnsafeCell<Option<Fork>>);
@@ -32,7 +32,9 @@ fn this_thread() -> i32 {
     unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
-/// Registers the handlers of forks; once, before the first segment.
+/// Registers the handlers of forks, before all others: `prepare` handlers run in reverse, so that those of other
+/// libraries, which may wait for a thread that allocates, run before the heap is locked, and their child handlers find
+/// the memory separated.
 pub fn register() {
     // SAFETY: the functions exist as long as the process: this library is not unloaded, because it was preloaded.
     unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
@@ -55,7 +57,7 @@ pub fn with_heap<R>(act: impl FnOnce(&mut Heap) -> R) -> R {
 }
 
 extern "C" fn prepare() {
-    let heap = HEAP.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut heap = HEAP.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let copies = heap.snapshot();
     // SAFETY: this thread holds the lock.
     unsafe { *FORK.0.get() = Some(Fork { heap, copies }) };

@@ -1,13 +1,13 @@
 //! The heap of this process: its segments, what is allocated in them, and the lock.
 
 use crate::directory;
-use crate::segment::{ALIGNMENT, HeapSegment, UNIT, overlap};
+use crate::memory_calls;
+use crate::segment::{ALIGNMENT, HeapSegment, Snapshot, UNIT, overlap};
 use rucp_heap_directory::MAX_SEGMENTS;
 use rustix::process::Resource;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -29,10 +29,14 @@ pub static HEAP: Mutex<Heap> = Mutex::new(Heap::new());
 /// The segments and allocations.
 pub struct Heap {
     segments: Vec<HeapSegment>,
+    /// Number of segments of the parent, in a forked child. The directory does not have them.
+    first: usize,
     /// By address.
     allocations: BTreeMap<usize, Allocation>,
     /// Bytes of the shortest segment that the system has refused: libc allocates what needs one as long.
     refused: usize,
+    /// Other code has taken the place of this library's functions: nothing is shared any more.
+    is_bypassed: bool,
 }
 
 /// What was allocated at an address.
@@ -61,19 +65,31 @@ fn segment_len(number: usize, len: usize) -> Option<(usize, usize)> {
     Some((least, least.max(usual)))
 }
 
-/// Bytes of the system's memory, swap included: it refuses private memory that is longer, and this library leaves that
-/// to it.
-fn all_memory() -> usize {
+/// Whether an allocation of `len` bytes is not one that libc would refuse as private memory: longer than the system's
+/// memory with swap, or limited by the process's limit of data.
+fn is_left_to_us(len: usize) -> bool {
     let system = rustix::system::sysinfo();
-    (system.totalram + system.totalswap) as usize * system.mem_unit.max(1) as usize
+    let all = (system.totalram + system.totalswap) as usize * system.mem_unit.max(1) as usize;
+    len <= all && rustix::process::getrlimit(Resource::Data).current.is_none()
+}
+
+/// Withdraws a segment from the directory. `first`: the number of its first segment.
+fn unpublish(number: usize, first: usize) {
+    // SAFETY: mapped as long as the heap is locked; its fields are atomics.
+    let directory = unsafe { directory::existing().as_ref() };
+    if let (Some(directory), true) = (directory, number >= first) {
+        directory.withdraw(number - first);
+    }
 }
 
 impl Heap {
     const fn new() -> Self {
         Self {
             segments: Vec::new(),
+            first: 0,
             allocations: BTreeMap::new(),
             refused: usize::MAX,
+            is_bypassed: false,
         }
     }
 
@@ -82,7 +98,7 @@ impl Heap {
     pub fn allocate(&mut self, size: usize, align: usize) -> Option<(usize, bool)> {
         let len = size.max(1).checked_next_multiple_of(UNIT)?;
         let align = align.max(UNIT);
-        if align > ALIGNMENT {
+        if align > ALIGNMENT || !self.is_reached() {
             return None;
         }
         for number in 0..self.segments.len() {
@@ -92,6 +108,20 @@ impl Heap {
         }
         let number = self.add_segment(len)?;
         self.allocate_in(number, len, align)
+    }
+
+    /// Whether the program's calls that change memory get to this library. If not, it withdraws all segments, and says
+    /// so.
+    pub fn is_reached(&mut self) -> bool {
+        if !self.is_bypassed && !memory_calls::are_reached() {
+            self.is_bypassed = true;
+            crate::report(
+                "another library (libucm of a UCX?) has patched munmap, so that changes of memory are not seen: memory \
+                 is private. UCX_MEM_EVENTS=n keeps libucm from that",
+            );
+            self.leave();
+        }
+        !self.is_bypassed
     }
 
     fn allocate_in(&mut self, segment: usize, len: usize, align: usize) -> Option<(usize, bool)> {
@@ -110,7 +140,7 @@ impl Heap {
     fn add_segment(&mut self, len: usize) -> Option<usize> {
         let number = self.segments.len();
         let (least, usual) = segment_len(number, len)?;
-        if least >= self.refused || number == MAX_SEGMENTS || len > all_memory() {
+        if least >= self.refused || number - self.first == MAX_SEGMENTS || !is_left_to_us(len) {
             return None;
         }
         let made = match self.make_segment(number, usual) {
@@ -132,8 +162,8 @@ impl Heap {
 
     fn make_segment(&mut self, number: usize, len: usize) -> io::Result<()> {
         let segment = HeapSegment::create(len)?;
-        let published = segment.published()?;
-        directory::get()?.publish(number, published);
+        let published = segment.published();
+        directory::get()?.publish(number - self.first, published);
         LOWEST.fetch_min(published.base as usize, Ordering::Relaxed);
         HIGHEST.fetch_max((published.base + published.len) as usize, Ordering::Relaxed);
         self.segments.push(segment);
@@ -146,7 +176,7 @@ impl Heap {
     }
 
     /// Frees the allocation at an address. False: it is not of this heap.
-    pub fn free(&mut self, addr: usize, discard: impl FnOnce(Range<usize>) -> bool) -> bool {
+    pub fn free(&mut self, addr: usize, discard: impl Fn(Range<usize>) -> bool) -> bool {
         let Some(freed) = self.allocations.remove(&addr) else {
             return false;
         };
@@ -169,56 +199,55 @@ impl Heap {
         }
     }
 
-    /// Whether these addresses touch the heap where it is shared.
-    pub fn touches(&self, range: &Range<usize>) -> bool {
-        self.touched(range).next().is_some()
+    /// The parts of a range of addresses that are shared memory of the heap.
+    pub fn shared_parts(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        let all = self.segments.iter();
+        all.flat_map(|segment| segment.shared_parts(range))
+            .collect()
     }
 
-    /// The numbers of the shared segments that these addresses touch.
-    fn touched(&self, range: &Range<usize>) -> impl Iterator<Item = usize> {
-        let range = range.clone();
-        let of = self.segments.iter().enumerate();
-        of.filter(move |(_, segment)| !segment.is_withdrawn() && segment.overlaps(&range))
-            .map(|(number, _)| number)
+    /// Withdraws all segments, whose memory stays as it is.
+    fn leave(&mut self) {
+        for (number, segment) in self.segments.iter_mut().enumerate() {
+            segment.leave();
+            unpublish(number, self.first);
+        }
     }
 
     /// Withdraws the segments that these addresses touch: the program maps something else there.
     pub fn withdraw(&mut self, range: &Range<usize>) {
-        let touched: Vec<usize> = self.touched(range).collect();
-        for number in touched {
-            self.segments[number].withdraw();
-            if let Ok(directory) = directory::get() {
-                directory.withdraw(number);
+        for (number, segment) in self.segments.iter_mut().enumerate() {
+            if segment.overlaps(range) {
+                segment.withdraw(range);
+                unpublish(number, self.first);
             }
         }
     }
 
     /// Copies of all segments, for a child.
-    pub fn snapshot(&self) -> Vec<io::Result<OwnedFd>> {
-        self.segments.iter().map(HeapSegment::snapshot).collect()
+    pub fn snapshot(&mut self) -> Vec<io::Result<Option<Snapshot>>> {
+        if !self.is_reached() {
+            self.segments
+                .iter_mut()
+                .for_each(HeapSegment::find_replaced);
+        }
+        let changed = self.allocations.values().any(|one| one.is_changed);
+        let all = self.segments.iter();
+        all.map(|segment| segment.snapshot(changed)).collect()
     }
 
     /// In a forked child: has all segments lie in memory of its own.
     ///
     /// # Errors
-    /// Those of the system: what follows is still shared with the parent.
-    pub fn separate(&mut self, copies: Vec<io::Result<OwnedFd>>) -> io::Result<()> {
-        if directory::existing().is_null() {
-            return Ok(());
-        }
-        let directory = directory::separate()?;
-        for (number, (segment, copy)) in self.segments.iter_mut().zip(copies).enumerate() {
-            let copy = copy.inspect_err(|e| {
-                crate::report(&format!(
-                    "a child has no copy of the shared heap: {e}; it sees what its parent writes"
-                ));
-            });
-            segment.separate(copy.ok())?;
-            match segment.is_withdrawn() {
-                true => directory.withdraw(number),
-                false => directory.publish(number, segment.published()?),
+    /// Those of the snapshots and of the system: what follows is still shared with the parent.
+    pub fn separate(&mut self, copies: Vec<io::Result<Option<Snapshot>>>) -> io::Result<()> {
+        for (segment, copy) in self.segments.iter_mut().zip(copies) {
+            if let Some(copy) = copy? {
+                segment.separate(copy)?;
             }
         }
+        self.first = self.segments.len();
+        directory::separate();
         Ok(())
     }
 }

@@ -18,10 +18,9 @@ use heap::{THRESHOLD, may_contain};
 use libc_malloc::*;
 use rucp_heap_directory::Directory;
 use segment::UNIT;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
-use std::sync::Once;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[global_allocator]
 static ALLOCATOR: LibcMalloc = LibcMalloc;
@@ -30,21 +29,48 @@ static ALLOCATOR: LibcMalloc = LibcMalloc;
 /// Null: there is no heap.
 #[unsafe(no_mangle)]
 pub extern "C" fn rucp_heap_directory() -> *const Directory {
-    if !is_wanted() {
+    if !IS_WANTED.load(Ordering::Relaxed) {
         return null();
     }
-    begin();
-    match with_heap(|_| directory::get()) {
-        Ok(directory) => directory,
-        Err(_) => null(),
+    with_heap(|heap| match heap.is_reached().then(directory::get) {
+        Some(Ok(directory)) => std::ptr::from_ref(directory),
+        Some(Err(_)) | None => null(),
+    })
+}
+
+/// Runs when the library is loaded, before the constructors of all others (`-z initfirst`), that of libc too: its
+/// variable of the environment is not set yet.
+extern "C" fn on_load(
+    _argc: c_int,
+    _argv: *const *const c_char,
+    environment: *const *const c_char,
+) {
+    const WANTED: &[u8] = b"UCX_HEAP=shared";
+    let mut at = environment;
+    // SAFETY: glibc's loader passes C strings, and a null behind them.
+    let is_wanted = std::iter::from_fn(|| unsafe {
+        let variable = at
+            .as_ref()
+            .copied()
+            .filter(|variable| !variable.is_null())?;
+        at = at.add(1);
+        Some(CStr::from_ptr(variable))
+    })
+    .any(|variable| variable.to_bytes().eq_ignore_ascii_case(WANTED));
+    IS_WANTED.store(is_wanted, Ordering::Relaxed);
+    if is_wanted {
+        memory_calls::record_entries();
+        fork::register();
     }
 }
 
-/// Prepares for forks, once.
-fn begin() {
-    static HANDLERS: Once = Once::new();
-    HANDLERS.call_once(fork::register);
-}
+#[used]
+#[unsafe(link_section = ".init_array")]
+static ON_LOAD: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = on_load;
+
+/// Whether `UCX_HEAP` asks for the shared heap; false before that is known. Relaxed: it is written before the process
+/// has another thread.
+static IS_WANTED: AtomicBool = AtomicBool::new(false);
 
 /// Writes a line for the user, in one system call.
 fn report(text: &str) {
@@ -53,35 +79,11 @@ fn report(text: &str) {
     unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
 }
 
-/// Whether `UCX_HEAP` asks for the shared heap.
-fn is_wanted() -> bool {
-    const UNKNOWN: u8 = 0;
-    const NO: u8 = 1;
-    const YES: u8 = 2;
-    /// Relaxed: all threads find the same.
-    static WANTED: AtomicU8 = AtomicU8::new(UNKNOWN);
-    match WANTED.load(Ordering::Relaxed) {
-        UNKNOWN => {
-            // Not by the standard library, which locks; the environment does not change before `main`, and a program
-            // of several threads that changes it has allocated before.
-            // SAFETY: both are C strings.
-            let wanted = unsafe {
-                let value = libc::getenv(c"UCX_HEAP".as_ptr());
-                !value.is_null() && libc::strcmp(value, c"shared".as_ptr()) == 0
-            };
-            WANTED.store(if wanted { YES } else { NO }, Ordering::Relaxed);
-            wanted
-        }
-        state => state == YES,
-    }
-}
-
 /// Allocates in the heap. `None`: libc allocates. The second is whether the memory is zero.
 fn allocate(size: usize, align: usize) -> Option<(*mut c_void, bool)> {
-    if size < THRESHOLD || !is_wanted() {
+    if size < THRESHOLD || !IS_WANTED.load(Ordering::Relaxed) {
         return None;
     }
-    begin();
     let (start, is_zero) = with_heap(|heap| heap.allocate(size, align))?;
     Some((start as *mut c_void, is_zero))
 }
@@ -153,7 +155,7 @@ pub unsafe extern "C" fn realloc(memory: *mut c_void, size: usize) -> *mut c_voi
         // SAFETY: the caller's promise.
         return unsafe { __libc_realloc(memory, size) };
     };
-    if size <= old && size > old / 2 {
+    if size <= old && size > old / 4 {
         return memory;
     }
     // SAFETY: the caller's promise; both have so many bytes.
@@ -162,7 +164,15 @@ pub unsafe extern "C" fn realloc(memory: *mut c_void, size: usize) -> *mut c_voi
             free(memory);
             return null_mut();
         }
-        let new = malloc(size);
+        // One that grows gets room to grow, which has no pages until it is used: libc would move page tables.
+        let mut new = malloc(if size > old {
+            size.max(old.saturating_mul(2))
+        } else {
+            size
+        });
+        if new.is_null() {
+            new = malloc(size);
+        }
         if !new.is_null() {
             new.cast::<u8>()
                 .copy_from_nonoverlapping(memory.cast(), old.min(size));

@@ -27,7 +27,7 @@ use crate::ctypes::UCM_EVENT_VM_UNMAPPED;
 use crate::options::{HookMode, Options};
 use crate::sys::sync::OnceLock;
 use crate::sys::va_range::VaRange;
-use crate::sys::{dl_objects, log};
+use crate::sys::{dl_objects, log, shared_heap};
 use patch::PatchedEntries;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -171,7 +171,9 @@ fn allocator_of_its_own() -> Option<&'static str> {
 fn by_entries(options: &Options) -> Result<(&'static str, ReportSource), String> {
     let mut entries = PatchedEntries::of_another()?;
     let mut source = "libucm";
-    if !(libucm::subscribe() && entries.look_again().reported_count().is_ok()) {
+    // A genuine libucm would patch the functions of librucp_heap.so, which have to run.
+    let by_libucm = !shared_heap::is_loaded() && libucm::subscribe();
+    if !(by_libucm && entries.look_again().reported_count().is_ok()) {
         if options.mem_mmap_hook_mode != HookMode::Bistro {
             return Err("UCX_MEM_MMAP_HOOK_MODE leaves libc's code as it is".into());
         }

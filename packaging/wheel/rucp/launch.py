@@ -82,7 +82,8 @@ def shared_heap(library: Path, heap: Path) -> Way:
     """With large allocations in memory that the processes of a host share."""
     if not heap.exists():
         raise LaunchError(f"this package has no {heap.name}")
-    return Way([library, heap], {"UCX_HEAP": "shared"})
+    # A genuine libucm in the process would patch the functions of the heap's library.
+    return Way([library, heap], {"UCX_HEAP": "shared", "UCX_MEM_EVENTS": "n"})
 
 
 def program_environment(way: Way) -> "dict[str, str]":
