@@ -296,14 +296,21 @@ static void limited(void)
     enum { BLOCKS = 100 };
     static unsigned char *blocks[BLOCKS];
     struct rlimit         limit = {180 << 20, 180 << 20};
-    int                   made;
+    int                   made, status;
 
     WANT(setrlimit(RLIMIT_AS, &limit) == 0);
     for (int round = 0; round < 3; round++) {
         for (made = 0; made < BLOCKS && (blocks[made] = malloc(LENGTH)) != NULL; made++) {
             memset(blocks[made], made, LENGTH);
         }
-        WANT(made > 50 && made < BLOCKS);
+        WANT(made > 40 && made < BLOCKS);
+        pid_t child = fork();
+        if (child == 0) {
+            WANT(is_all(blocks[made - 1], LENGTH, made - 1));
+            memset(blocks[0], 0x77, LENGTH);
+            _exit(0);
+        }
+        WANT(child > 0 && waitpid(child, &status, 0) == child && status == 0);
         for (int i = 0; i < made; i++) {
             WANT(is_all(blocks[i], LENGTH, i));
             free(blocks[i]);

@@ -241,10 +241,21 @@ impl Heap {
     /// # Errors
     /// Those of the snapshots and of the system: what follows is still shared with the parent.
     pub fn separate(&mut self, copies: Vec<io::Result<Option<Snapshot>>>) -> io::Result<()> {
+        let mut lost = None;
         for (segment, copy) in self.segments.iter_mut().zip(copies) {
-            if let Some(copy) = copy? {
-                segment.separate(copy)?;
+            match copy {
+                Ok(Some(copy)) => segment.separate(copy)?,
+                Ok(None) => {}
+                Err(e) => {
+                    lost.get_or_insert(e);
+                    segment.separate_without_copy()?;
+                }
             }
+        }
+        if let Some(e) = lost {
+            crate::report(&format!(
+                "no memory for a child's copy of the shared heap: {e}; it may see what its parent writes"
+            ));
         }
         self.first = self.segments.len();
         directory::separate();

@@ -362,6 +362,30 @@ impl HeapSegment {
             // SAFETY: as the program had protected it in the parent.
             unsafe { raw::protect(range.clone(), *access) };
         }
+        self.end_sharing();
+        Ok(())
+    }
+
+    /// In a forked child without a copy: what the parent writes later may be seen, and nothing that the child writes is
+    /// the parent's.
+    ///
+    /// # Errors
+    /// `ENOMEM`, `EBADF`: the memory, or a part of it, is still the parent's.
+    pub fn separate_without_copy(&mut self) -> io::Result<()> {
+        if !self.has_file() {
+            return Err(Errno::BADF.into());
+        }
+        for part in self.replaced.gaps(&(0..self.len)) {
+            let (file, place) = (self.file.as_fd(), self.addresses(&part));
+            // SAFETY: the segment's own addresses; the same content.
+            unsafe { raw::map_at(file, part.start, place, libc::MAP_PRIVATE) }?;
+        }
+        self.end_sharing();
+        Ok(())
+    }
+
+    /// The memory is this child's alone from now on.
+    fn end_sharing(&mut self) {
         self.kept.clear();
         self.kept_bytes = 0;
         self.state = State::Private;
@@ -370,7 +394,6 @@ impl HeapSegment {
             unsafe { libc::close(self.file.as_raw_fd()) };
             self.id.ino = 0;
         }
-        Ok(())
     }
 }
 
