@@ -139,7 +139,8 @@ def check_way(path, name, way, libraries):
     if not re.match(r"no libucp: " if own else r"libucp: /\S+ \(version [\d.]+\)$", way["libucp"]):
         fail(f"{path}: {name} proves nothing: {way['libucp']}")
     if not own:
-        libraries.setdefault(way["libucp"], set()).add(name.split("/")[1])
+        # The shared heap is another library, beside the same libucp.
+        libraries.setdefault(way["libucp"], set()).add(name.split("/")[1].removesuffix("-heap"))
 
 
 def check_peers(directory, ways):

@@ -30,7 +30,8 @@ bench_baseline() {
 
 # All ways within a host, in the quick form; only Debian's MPIs, which are always there.
 bench_peers() {
-    local ways=openmpi/own,openmpi/system,openmpi/1.22,openmpi/rucp,mpich/system,mpich/1.22,mpich/rucp
+    local ways=openmpi/own,openmpi/system,openmpi/1.22,openmpi/rucp,openmpi/rucp-heap
+    ways+=,mpich/system,mpich/1.22,mpich/rucp,mpich/rucp-heap
     rm -rf build/peers-test &&
         scripts/bench --quick --only peers/openmpi,peers/mpich --out build/peers-test &&
         c_tests/bench/check.py peers build/peers-test $ways
