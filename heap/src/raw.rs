@@ -94,18 +94,20 @@ pub unsafe fn protect(range: Range<usize>, access: c_int) {
     unsafe { libc::syscall(libc::SYS_mprotect, start, len, c_long::from(access)) };
 }
 
+/// Advises the system of pages; what it refuses changes nothing.
+///
+/// # Safety
+/// What the advice does to the memory is the caller's to do.
+unsafe fn advise(range: Range<usize>, advice: c_int) {
+    let (start, len) = (range.start as c_long, range.len() as c_long);
+    // SAFETY: the caller's promise.
+    unsafe { libc::syscall(libc::SYS_madvise, start, len, c_long::from(advice)) };
+}
+
 /// Gives pages of private memory back to the system.
 pub fn forget(range: Range<usize>) {
-    let (start, len) = (range.start as c_long, range.len() as c_long);
     // SAFETY: the caller's memory is free.
-    unsafe {
-        libc::syscall(
-            libc::SYS_madvise,
-            start,
-            len,
-            c_long::from(libc::MADV_DONTNEED),
-        )
-    };
+    unsafe { advise(range, libc::MADV_DONTNEED) };
 }
 
 /// Copies memory of this process, page by page, and leaves out what cannot be read.
@@ -171,15 +173,6 @@ pub unsafe fn release(range: Range<usize>) {
 
 /// Has huge pages lie behind these addresses, where the system gives them to shared memory.
 pub fn prefer_huge_pages(range: Range<usize>) {
-    let (start, len) = (range.start as c_long, range.len() as c_long);
-    // Refused by systems without them, which changes nothing.
     // SAFETY: the advice does not change what is in memory.
-    unsafe {
-        libc::syscall(
-            libc::SYS_madvise,
-            start,
-            len,
-            c_long::from(libc::MADV_HUGEPAGE),
-        )
-    };
+    unsafe { advise(range, libc::MADV_HUGEPAGE) };
 }

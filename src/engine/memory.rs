@@ -6,7 +6,7 @@ use crate::ctypes::*;
 use crate::sys::cuda::{CudaError, MemoryKind};
 use crate::sys::fork::Origin;
 use crate::sys::mapping::Mapping;
-use crate::sys::memfd::{MemfdId, PAGE};
+use crate::sys::memfd::PAGE;
 use crate::sys::shared_heap;
 use crate::sys::shm::{ShmId, ShmSegment};
 use crate::tl::cuda::CudaContext;
@@ -251,11 +251,7 @@ impl MemHandle {
 /// The segment of the shared heap that has these bytes.
 fn heap_of(start: u64, end: u64) -> Option<ShmExport> {
     let Segment { file, base, len } = shared_heap::segment_of(start, end)?;
-    let id = ShmId::File(MemfdId {
-        pid: std::process::id(),
-        fd: file.fd,
-        ino: file.ino,
-    });
+    let id = ShmId::File(shared_heap::memfd_of(std::process::id(), file));
     let len = len as usize;
     Some(ShmExport { id, base, len })
 }

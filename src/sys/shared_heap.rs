@@ -4,7 +4,7 @@
 use super::dl_objects;
 use super::memfd::MemfdId;
 use crate::sys::sync::OnceLock;
-use rucp_heap_directory::{Directory, SYMBOL, Segment};
+use rucp_heap_directory::{Directory, FileId, SYMBOL, Segment};
 use std::mem;
 
 /// The function of `librucp_heap.so`.
@@ -22,21 +22,22 @@ fn find_directory() -> Option<FindDirectory> {
     (address != 0).then(|| unsafe { mem::transmute::<usize, FindDirectory>(address) })
 }
 
-/// The directory. `None`: the library is not preloaded, or has allocated nothing.
+/// The directory. `None`: the library is not preloaded, or shares nothing.
 pub fn directory() -> Option<&'static Directory> {
     let find = find_directory()?;
-    // SAFETY: the library never unmaps it, and its fields are atomics.
+    // SAFETY: the library unmaps it in a forked child only, before other code of that runs; its fields are atomics.
     unsafe { find().as_ref() }
 }
 
 /// By what peers open the directory.
 pub fn directory_id() -> Option<MemfdId> {
     let file = directory()?.file()?;
-    Some(MemfdId {
-        pid: std::process::id(),
-        fd: file.fd,
-        ino: file.ino,
-    })
+    Some(memfd_of(std::process::id(), file))
+}
+
+/// By what a file of the heap of process `pid` is opened.
+pub fn memfd_of(pid: u32, FileId { fd, ino }: FileId) -> MemfdId {
+    MemfdId { pid, fd, ino }
 }
 
 /// The segment that has the bytes from `start` to before `end`.

@@ -6,6 +6,7 @@ use super::memory::Theirs;
 use crate::sys::log;
 use crate::sys::mapping::Mapping;
 use crate::sys::memfd::{Memfd, MemfdId};
+use crate::sys::shared_heap;
 use crate::sys::sync::{OnceLock, Ordering};
 use rucp_heap_directory::{Directory, MAX_SEGMENTS, Segment};
 use std::io;
@@ -87,12 +88,7 @@ impl PeerHeap {
 
     fn map(&self, segment: Segment) -> Option<MappedSegment> {
         let Segment { file, len, .. } = segment;
-        let id = MemfdId {
-            pid: self.pid,
-            fd: file.fd,
-            ino: file.ino,
-        };
-        match map(id, len) {
+        match map(shared_heap::memfd_of(self.pid, file), len) {
             Ok(memory) => Some(MappedSegment { segment, memory }),
             Err(e) => {
                 let pid = self.pid;
