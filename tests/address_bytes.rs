@@ -12,7 +12,7 @@ use ucp::wire::tofu_msg::RailVcqs;
 /// An address with a section of every transport, as hexadecimal digits.
 const EVERY_SECTION: &[&str] = &[
     // Prefix, uid.
-    "cb04cec7 8877665544332211",
+    "cb05cec7 8877665544332211",
     // Client id.
     "01 08 0807060504030201",
     // Name.
@@ -31,12 +31,12 @@ const EVERY_SECTION: &[&str] = &[
     "04 6a 0a010203",
     "06 85 fd000000000000000000000000000001",
     // CRC-32.
-    "8ad75da9",
+    "2a99a845",
 ];
 /// The section of TCP for wireup alone.
 const WIREUP: &[&str] = &["06 14 6261 7877767574737271 84838281", "04 00 c0a80001"];
 /// An address without sections.
-const EMPTY: &[&str] = &["cb04c1fb", "0900000000000000", "00eaab76"];
+const EMPTY: &[&str] = &["cb05c1fb", "0900000000000000", "c03525b7"];
 
 fn bytes(hex: &[&str]) -> Vec<u8> {
     let digits = hex.concat().replace(' ', "");

@@ -98,8 +98,20 @@ fn child_wrong() {
 fn child_reported() {
     let options = Options::read(None).unwrap();
     assert_eq!(get(&options, "LOG_LEVEL"), "WARN");
+    assert_eq!(get(&options, "TRACE_MAX_SIZE"), "256M");
+    let name = |error: &OptionError| match error {
+        OptionError::Invalid { name, .. } => name.to_string(),
+        other => panic!("{other}"),
+    };
+    let rejected: Vec<String> = options.rejected().iter().map(name).collect();
+    assert_eq!(rejected, ["LOG_LEVEL", "TRACE_MAX_SIZE"]);
+}
+
+fn child_own() {
+    let error = Options::read(None).unwrap_err();
     assert!(
-        matches!(options.rejected(), [OptionError::Invalid { name, .. }] if name == "LOG_LEVEL")
+        matches!(&error, OptionError::Invalid { name, .. } if name == "SHM_IDLE_TIMEOUT"),
+        "{error}"
     );
 }
 
@@ -133,7 +145,7 @@ fn child_connecting() {
 fn child_files() {
     let error = Options::read(None).unwrap_err().to_string();
     assert!(
-        error.starts_with("./ucx.conf:2: Invalid value for NUM_EPS: 'many'. Expected: "),
+        error.starts_with("./ucx.conf:2: Invalid value for UCX_NUM_EPS: 'many'. Expected: "),
         "{error}"
     );
     let mut options = Options::read_lenient();
@@ -144,7 +156,7 @@ fn child_files() {
             "./ucx.conf:3: no option is called UCX_NUM_EP",
         ]
     );
-    assert!(options.remarks()[2].starts_with("./ucx.conf:2: Invalid value for NUM_EPS"));
+    assert!(options.remarks()[2].starts_with("./ucx.conf:2: Invalid value for UCX_NUM_EPS"));
     assert_eq!(options.remarks().len(), 3);
     let refused = options.check_worker().unwrap_err().to_string();
     assert!(
@@ -203,6 +215,7 @@ fn child() {
         "wrong" => child_wrong(),
         "overridden" => assert_eq!(get(&Options::read(None).unwrap(), "RNDV_SCHEME"), "am"),
         "reported" => child_reported(),
+        "own" => child_own(),
         "transports" => child_transports(),
         "connecting" => child_connecting(),
         "unused" => child_unused(),
@@ -282,7 +295,13 @@ fn wrong_values_fail_or_are_passed_over() {
         "UCX_RNDV_SCHEME=bogus\n",
         &[("UCX_RNDV_SCHEME", "am")],
     );
-    run("reported", "", &[("UCX_LOG_LEVEL", "loud")]);
+    // Options of rucp's own follow those of UCX in the same section.
+    run(
+        "reported",
+        "",
+        &[("UCX_LOG_LEVEL", "loud"), ("UCX_TRACE_MAX_SIZE", "much")],
+    );
+    run("own", "", &[("UCX_SHM_IDLE_TIMEOUT", "soon")]);
     run("transports", "", &[("UCX_TCP_NODELAY", "bogus")]);
     run("connecting", "", &[("UCX_CM_REUSEADDR", "bogus")]);
 }

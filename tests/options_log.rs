@@ -154,7 +154,7 @@ fn unknown_variables_and_wrong_values_are_warned_of_once() {
             "{text}"
         );
         assert_eq!(
-            text.matches("UCX  WARN  Invalid value for LOG_LEVEL: 'loud'")
+            text.matches("UCX  WARN  Invalid value for UCX_LOG_LEVEL: 'loud'")
                 .count(),
             1,
             "{text}"

@@ -5,7 +5,8 @@ mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+use support::again::this_program;
 use support::scene::Scene;
 use support::server::Server;
 use ucp::wire::cm_msg;
@@ -125,7 +126,7 @@ const PORTS: &str = "ports: ";
 
 #[test]
 fn unknown_clients_do_not_exhaust_few_descriptors() {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    let mut child = this_program()
         .args([
             "child_with_few_descriptors",
             "--exact",
@@ -167,7 +168,7 @@ fn unknown_clients_do_not_exhaust_few_descriptors() {
 }
 
 fn one_line_each(port_name: &str) {
-    let output = Command::new(std::env::current_exe().unwrap())
+    let output = this_program()
         .args(["child", "--exact", "--ignored", "--nocapture"])
         .env(PORT, port_name)
         .env("UCX_LOG_LEVEL", "diag")

@@ -76,7 +76,10 @@ def check_page(path):
 
 # In the names of figures that UCX does not offer (ucp/api/ucpx.h; its addresses cannot be made up), or that would take
 # it minutes.
-OWN = ("scale_(?!real_)", "instructions: put 8 B with signal", "instructions: .* of 64 ", "instructions: .*, 64 peers")
+OWN = (
+    "scale_(?!real_)", "(tcp_)?lists_", "instructions: put 8 B with signal", "instructions: .* of 64 ",
+    "instructions: .*, 64 peers", "instructions: (put|get) 1,000 pieces",
+)
 
 
 def check_csv(path, libraries):

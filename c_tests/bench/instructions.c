@@ -6,7 +6,9 @@
 //! complete in batches, and a sample holds several. `baseline` is the cost of counting itself; "send" and "receive" are
 //! halves of a transfer. Worker A sends; B receives, over shared memory unless UCX_TLS is set. Operations with several
 //! senders come last: the other senders' workers are created before the first operation that needs them.
+#include "lists.h"
 #include "pair.h"
+#include "target.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -16,7 +18,7 @@
 #include <ucp/api/ucpx.h>
 #include <valgrind/callgrind.h>
 
-enum { WARM_UP = 300, SIZE = 1 << 20, AM_ID = 1, TAG = 7, MAX_SENDERS = 64, BACKLOG = 4 };
+enum { WARM_UP = 300, SIZE = 1 << 20, AM_ID = 1, TAG = 7, MAX_SENDERS = 64, BACKLOG = 4, PIECES = 1000 };
 
 #define COUNTED(statement)            \
     do {                              \
@@ -32,6 +34,8 @@ struct sampling {
 
 static const struct sampling by_memory = {.samples = 60, .operations = 10};
 static const struct sampling by_adapter = {.samples = 40, .operations = 50};
+/** A list is many operations. */
+static const struct sampling of_lists = {.samples = 12, .operations = 1};
 
 static ucp_context_h context;
 static ucp_worker_h a, b;
@@ -42,12 +46,18 @@ static struct {
 } senders[MAX_SENDERS];
 static int open_senders;   /* so many of them are connected */
 static int current_sender; /* current sender and its endpoint */
-static ucp_mem_h memory;
 static ucp_rkey_h rkey;
 static ucpx_cq_h queue; /* of b; NULL where the library has none */
-static uint64_t remote;
+static uint64_t remote; /* memory of b */
 static char out[SIZE], in[SIZE];
 static long arrived;
+static struct list *list, *alternating; /* of pieces of b's memory, with two keys; NULL where the library has none */
+static struct {
+    struct target process;
+    ucp_ep_h ep;
+    ucp_rkey_h rkey;
+    struct list *list; /* of pieces of its memory; NULL where that is not accessible, or the library has no lists */
+} other;
 
 static ucs_status_t on_message(void *argument, const void *header, size_t header_length, void *data, size_t length,
                                const ucp_am_recv_param_t *message)
@@ -341,6 +351,46 @@ static void am_receive(size_t size)
     wait_a(sending);
 }
 
+/* ---- lists of short pieces: memory of b, and by the kernel's copy that of a process that does not progress ---- */
+
+static void put_pieces(size_t size)
+{
+    (void)size;
+    COUNTED(wait_a(put_list(ep, list)));
+    wait_a(flush());
+}
+
+static void get_pieces(size_t size)
+{
+    (void)size;
+    COUNTED(wait_a(get_list(ep, list)));
+}
+
+static void put_alternating_pieces(size_t size)
+{
+    (void)size;
+    COUNTED(wait_a(put_list(ep, alternating)));
+    wait_a(flush());
+}
+
+static void get_alternating_pieces(size_t size)
+{
+    (void)size;
+    COUNTED(wait_a(get_list(ep, alternating)));
+}
+
+static void put_pieces_by_kernel(size_t size)
+{
+    (void)size;
+    COUNTED(wait_a(put_list(other.ep, other.list)));
+}
+
+static void get_pieces_by_kernel(size_t size)
+{
+    (void)size;
+    COUNTED(wait_a(get_list(other.ep, other.list)));
+}
+
 /* ---- several senders, connected to b ---- */
 
 static void select_sender(int number)
@@ -429,6 +479,12 @@ static const struct {
     {"am 8 B, send", am_send, 8, 1},
     {"am 8 B, receive", am_receive, 8, 1},
     {"am 1 KiB", am, 1024, 1},
+    {"put 1,000 pieces of 8 B", put_pieces, 8, 1},
+    {"get 1,000 pieces of 8 B", get_pieces, 8, 1},
+    {"put 1,000 pieces, keys alternate", put_alternating_pieces, 8, 1},
+    {"get 1,000 pieces, keys alternate", get_alternating_pieces, 8, 1},
+    {"put 1,000 pieces of 8 B, kernel", put_pieces_by_kernel, 8, 1},
+    {"get 1,000 pieces of 8 B, kernel", get_pieces_by_kernel, 8, 1},
     {"tag 8 B, one of 2 senders, send", tag_send_in_turn, 8, 2},
     {"tag 8 B, one of 2 senders, receive", tag_receive_in_turn, 8, 2},
     {"tag 8 B, 1 of 2 active, send", tag_send, 8, 2},
@@ -476,22 +532,24 @@ static void open_sender(void)
     select_sender(open_senders++);
 }
 
-static void open_memory(void)
+/** Memory of b: its address, and its key for a. */
+static uint64_t open_memory(ucp_rkey_h *opened)
 {
     ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS,
                                    .length = SIZE,
                                    .flags = UCP_MEM_MAP_ALLOCATE};
     ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
+    ucp_mem_h memory;
     size_t length;
     void *key;
 
     check(ucp_mem_map(context, &params, &memory), "ucp_mem_map");
     check(ucp_mem_query(memory, &attr), "ucp_mem_query");
     memset(attr.address, 0, SIZE);
-    remote = (uint64_t)(uintptr_t)attr.address;
     check(ucp_rkey_pack(context, memory, &key, &length), "ucp_rkey_pack");
-    check(ucp_ep_rkey_unpack(ep, key, &rkey), "ucp_ep_rkey_unpack");
+    check(ucp_ep_rkey_unpack(ep, key, opened), "ucp_ep_rkey_unpack");
     ucp_rkey_buffer_release(key);
+    return (uint64_t)(uintptr_t)attr.address;
 }
 
 static void open_queue(void)
@@ -506,9 +564,53 @@ static void open_queue(void)
     }
 }
 
+/** Whether a list was not refused: UCX 1.22 has none within a host. */
+static int is_supported(ucs_status_ptr_t request)
+{
+    if (UCS_PTR_IS_ERR(request)) {
+        return 0;
+    }
+    wait_a(request);
+    return 1;
+}
+
+/** The worker `a` is that of the first sender. */
+static void open_lists(void)
+{
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+                              .address = (const ucp_address_t *)other.process.address};
+
+    uint64_t there;
+    ucp_rkey_h key;
+
+    list = make_list(PIECES, 8, out, remote, rkey);
+    if (!is_supported(put_list(ep, list))) {
+        free_list(list);
+        list = NULL;
+        return;
+    }
+    there = open_memory(&key);
+    alternating = make_list(PIECES, 8, out, remote, rkey);
+    alternate_keys(alternating, there, key);
+    if (other.process.process != 0 && is_accessible(&other.process)) {
+        check(ucp_ep_create(a, &params, &other.ep), "ucp_ep_create");
+        check(ucp_ep_rkey_unpack(other.ep, other.process.key, &other.rkey), "ucp_ep_rkey_unpack");
+        other.list = make_list(PIECES, 8, out, other.process.remote, other.rkey);
+    }
+}
+
 static int is_missing(void (*once)(size_t))
 {
-    return queue == NULL && (once == put_signal || once == put_signal_send || once == put_signal_flush);
+    return (queue == NULL && (once == put_signal || once == put_signal_send || once == put_signal_flush)) ||
+           (list == NULL && (once == put_pieces || once == get_pieces || once == put_alternating_pieces ||
+                              once == get_alternating_pieces)) ||
+           (other.list == NULL && (once == put_pieces_by_kernel || once == get_pieces_by_kernel));
+}
+
+static int is_list(void (*once)(size_t))
+{
+    return once == put_pieces || once == get_pieces || once == put_alternating_pieces ||
+           once == get_alternating_pieces || once == put_pieces_by_kernel || once == get_pieces_by_kernel;
 }
 
 /** Completes everything that the current sender and b have started. */
@@ -557,18 +659,26 @@ int run_instructions(const struct effort *effort, int argc, char **argv)
     if (!RUNNING_ON_VALGRIND) {
         die("instructions are counted under valgrind --tool=callgrind --collect-atstart=no");
     }
+    if (has_lists() && sampling == &by_memory) {
+        start_target(&other.process, SIZE);
+    }
     check(ucp_init(&params, NULL, &context), "ucp_init");
     b = open_worker();
     connect_senders(1);
-    open_memory();
+    remote = open_memory(&rkey);
     open_queue();
+    if (has_lists()) {
+        open_lists();
+    }
     for (size_t i = 0; i < sizeof(operations) / sizeof(*operations); i++) {
         if (is_missing(operations[i].once) || operations[i].senders > most ||
             (operations[i].once == am_receive_backlog && argc < 2)) {
             continue;
         }
+        const struct sampling *sampled = is_list(operations[i].once) ? &of_lists : sampling;
+
         connect_senders(operations[i].senders);
-        for (int k = 0; k < WARM_UP; k++) {
+        for (int k = 0; k < (sampled == &of_lists ? WARM_UP / 20 : WARM_UP); k++) {
             operations[i].once(operations[i].size);
         }
         settle();
@@ -578,14 +688,17 @@ int run_instructions(const struct effort *effort, int argc, char **argv)
         if (operations[i].senders > 1) {
             CALLGRIND_DUMP_STATS;
         }
-        snprintf(title, sizeof(title), "%d x %s", sampling->operations, operations[i].name);
-        for (int sample = 0; sample < sampling->samples; sample++) {
+        snprintf(title, sizeof(title), "%d x %s", sampled->operations, operations[i].name);
+        for (int sample = 0; sample < sampled->samples; sample++) {
             CALLGRIND_ZERO_STATS;
-            for (int k = 0; k < sampling->operations; k++) {
+            for (int k = 0; k < sampled->operations; k++) {
                 operations[i].once(operations[i].size);
             }
             CALLGRIND_DUMP_STATS_AT(title);
         }
+    }
+    if (other.process.process != 0) {
+        end_target(&other.process);
     }
     return 0; /* the cost of closing is not measured */
 }

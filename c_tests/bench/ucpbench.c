@@ -28,6 +28,7 @@ static const struct {
     {"startup", run_startup},   {"endpoints", run_startup}, {"clients", run_clients},
     {"processes", run_processes}, {"regions", run_regions}, {"growth", run_growth},
     {"instructions", run_instructions}, {"cuda", run_cuda}, {"scale", run_scale},
+    {"lists", run_lists},
 };
 
 static void name_library(void)

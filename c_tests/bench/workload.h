@@ -32,6 +32,7 @@ int run_gups(const struct effort *effort, int argc, char **argv);         /* gup
 int run_startup(const struct effort *effort, int argc, char **argv);      /* startup, endpoints NUMBER PEERS */
 int run_clients(const struct effort *effort, int argc, char **argv);      /* clients [--listener] [NUMBER] */
 int run_processes(const struct effort *effort, int argc, char **argv);    /* processes [--loaded] NUMBER */
+int run_lists(const struct effort *effort, int argc, char **argv);        /* lists */
 int run_regions(const struct effort *effort, int argc, char **argv);      /* regions NUMBER */
 int run_growth(const struct effort *effort, int argc, char **argv);       /* growth KIND NUMBER */
 int run_scale(const struct effort *effort, int argc, char **argv);        /* scale [--real|--count] NUMBER */

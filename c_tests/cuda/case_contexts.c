@@ -120,6 +120,13 @@ void devices_active(int socket)
     CHECK(memcmp(&one, &two, sizeof(one)) != 0);
     GOOD(cuDeviceCanAccessPeer(&can, 0, 1));
     EQUAL(can, 0);
+    GOOD(cuDeviceGetP2PAttribute(&can, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 0, 1));
+    EQUAL(can, 0);
+    GOOD(cuDeviceGetP2PAttribute(&is, CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, 2, 0));
+    EQUAL(is, 1);
+    GOOD(cuDeviceGetP2PAttribute(&is, CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, 1, 2));
+    EQUAL(is, 0);
+    EQUAL(cuDeviceGetP2PAttribute(&is, CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, 1, 1), CUDA_ERROR_INVALID_DEVICE);
     GOOD(cuDeviceGetAttribute(&is, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, 2));
     EQUAL(is, 3);
 }

@@ -59,9 +59,9 @@ void pools_passive(int socket)
 
     begin(0);
     GOOD(cuMemPoolImportFromShareableHandle(&pool, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    GOOD(cuMemPoolSetAccess(pool, &access, 1));
     receive_all(socket, &data, sizeof(data));
     GOOD(cuMemPoolImportPointer(&pointer, pool, &data));
+    GOOD(cuMemPoolSetAccess(pool, &access, 1)); /* to what is open already, too */
     CHECK(holds(pointer, BYTES, 2));
     fill(pointer, BYTES, 3);
     EQUAL(cuMemAllocFromPoolAsync(&pointer, 8, pool, NULL), CUDA_ERROR_INVALID_VALUE); /* an imported one */

@@ -35,7 +35,8 @@ void vmm_active(int socket)
     CUmemAllocationProp prop;
     CUcontext found;
     bool flag;
-    int fd, fresh;
+    unsigned long long ids[2];
+    int fd, fresh, access;
 
     begin(0);
     pointer = mapped(handles);
@@ -47,6 +48,15 @@ void vmm_active(int socket)
     CHECK(found == NULL);
     GOOD(cuPointerGetAttribute(&flag, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, pointer));
     CHECK(!flag);
+    GOOD(cuPointerGetAttribute(&access, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, pointer));
+    EQUAL(access, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    GOOD(cuPointerGetAttribute(&ids[0], CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, pointer));
+    GOOD(cuPointerGetAttribute(&ids[1], CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, pointer + BYTES));
+    CHECK(ids[0] != ids[1]);
+    soft_cuda_fault("export_refused=1");
+    EQUAL(cuMemExportToShareableHandle(&fd, handles[1], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+          CUDA_ERROR_NOT_SUPPORTED);
+    soft_cuda_fault("export_refused=0");
     GOOD(cuMemRetainAllocationHandle(&retained, (void *)(uintptr_t)(pointer + BYTES + 5)));
     CHECK(retained == handles[1]);
     GOOD(cuMemGetAllocationPropertiesFromHandle(&prop, retained));
@@ -97,11 +107,14 @@ void vmm_access_active(int socket)
     CUmemGenericAllocationHandle handles[2];
     CUdeviceptr pointer;
     void *pinned;
+    int access;
 
     (void)socket;
     begin(0);
     GOOD(cuMemAllocHost_v2(&pinned, BYTES));
     pointer = mapped(handles);
+    GOOD(cuPointerGetAttribute(&access, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, pointer));
+    EQUAL(access, CU_MEM_ACCESS_FLAGS_PROT_NONE);
     EQUAL(synchronized((uintptr_t)pinned, pointer, 8), CUDA_ERROR_ILLEGAL_ADDRESS);
     EQUAL(cuMemFreeHost(pinned), CUDA_ERROR_ILLEGAL_ADDRESS);
 }

@@ -9,7 +9,8 @@ struct CUevent_st {
     uint64_t number; /* of the last record in the stream */
     uint64_t recorded, reached; /* how often */
     unsigned pending;           /* records that the stream has not reached */
-    bool destroyed;
+    bool destroyed, untimed;
+    double time; /* of the last record that was reached, ns */
     struct CUevent_st *next;
 };
 
@@ -33,13 +34,13 @@ static bool alive(CUevent event)
     return is;
 }
 
-void event_reached(CUevent event, uint64_t generation)
+void event_reached(CUevent event, uint64_t generation, double time)
 {
     bool last;
 
     pthread_mutex_lock(&lock);
     if (generation > event->reached)
-        event->reached = generation;
+        event->reached = generation, event->time = time;
     last = --event->pending == 0 && event->destroyed;
     pthread_mutex_unlock(&lock);
     if (last)
@@ -53,6 +54,7 @@ CUresult cuEventCreate(CUevent *event, unsigned flags)
         return CUDA_ERROR_INVALID_VALUE;
     *event            = calloc(1, sizeof(**event));
     (*event)->context = current;
+    (*event)->untimed = (flags & CU_EVENT_DISABLE_TIMING) != 0;
     pthread_mutex_lock(&lock);
     (*event)->next = events;
     events         = *event;
@@ -130,6 +132,23 @@ CUresult cuEventQuery(CUevent event)
     /* An error that is not sticky: the first call that learns of it returns it. */
     if (result == CUDA_SUCCESS && event->stream != NULL)
         result = stream_wait(event->stream, 0);
+    return result;
+}
+
+CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
+{
+    CALL(cuEventElapsedTime)
+    CUresult result = CUDA_SUCCESS;
+
+    pthread_mutex_lock(&lock);
+    if (milliseconds == NULL || !alive_locked(start) || !alive_locked(end) || start->untimed || end->untimed ||
+        start->recorded == 0 || end->recorded == 0)
+        result = CUDA_ERROR_INVALID_HANDLE;
+    else if (start->reached < start->recorded || end->reached < end->recorded)
+        result = CUDA_ERROR_NOT_READY;
+    else
+        *milliseconds = (float)((end->time - start->time) / 1e6);
+    pthread_mutex_unlock(&lock);
     return result;
 }
 

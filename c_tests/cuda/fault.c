@@ -8,6 +8,8 @@
 static const char *const names[FAULTS] = {
     [FAULT_LATE_US] = "late_us",   [FAULT_LATE_NTH] = "late_nth",   [FAULT_FAIL_NTH] = "fail_nth",
     [FAULT_FAIL_CODE] = "fail_code", [FAULT_ALLOC_NTH] = "alloc_nth", [FAULT_IPC_REFUSED] = "ipc_refused",
+    [FAULT_EXPORT_REFUSED] = "export_refused", [FAULT_OPEN_US] = "open_us",
+    [FAULT_POOL_UNCHECKED] = "pool_unchecked",
 };
 static _Atomic uint64_t values[FAULTS], times[FAULTS];
 

@@ -28,6 +28,8 @@ CUresult ipc_export(int file, size_t bytes, CUmemAllocationHandleType type, void
     struct ipc_name name;
     int fd;
 
+    if (fault_value(FAULT_EXPORT_REFUSED) != 0)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
         if (!ipc_name(file, bytes, 0, &name))
             return CUDA_ERROR_UNKNOWN;
@@ -77,14 +79,15 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
     return CUDA_SUCCESS;
 }
 
-/* The address of memory that is open already. */
-static bool opened_before(ino_t inode, CUdeviceptr *pointer)
+/* The address of memory that is open already; `refused`: in another context of the same device. */
+static bool opened_before(ino_t inode, CUcontext current, CUdeviceptr *pointer, bool *refused)
 {
     struct range *range;
 
     pthread_mutex_lock(&lock);
-    range = range_of_inode_locked(inode);
-    if (range != NULL) {
+    range    = range_of_inode_locked(inode);
+    *refused = range != NULL && range->context != current && range->context->device == current->device;
+    if (range != NULL && !*refused) {
         range->opened++;
         *pointer = range->start;
     }
@@ -98,6 +101,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handle, unsi
     struct range range = {.kind = RANGE_IPC, .context = current, .opened = 1};
     struct ipc_name name;
     size_t room;
+    bool refused;
     int fd;
 
     memcpy(&name, &handle, sizeof(name));
@@ -107,8 +111,9 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handle, unsi
         return CUDA_ERROR_INVALID_CONTEXT;
     if (fault_value(FAULT_IPC_REFUSED) != 0)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (opened_before(name.inode, pointer))
-        return CUDA_SUCCESS;
+    usleep((useconds_t)fault_value(FAULT_OPEN_US));
+    if (opened_before(name.inode, current, pointer, &refused))
+        return refused ? CUDA_ERROR_ALREADY_MAPPED : CUDA_SUCCESS;
     fd = ipc_open(&name);
     if (fd < 0)
         return CUDA_ERROR_MAP_FAILED; /* the process is gone, or the memory is */

@@ -12,6 +12,7 @@
 #define FILE_NAME "soft-cuda.%d.%d"
 
 static struct memory *memories;
+static unsigned long long ids;
 static size_t used[MAX_DEVICES];
 
 int memory_file(CUdevice device, size_t bytes, int handle_types)
@@ -49,6 +50,7 @@ static struct memory *add(struct memory one)
     memory->second = second;
     memory->refs   = 1;
     pthread_mutex_lock(&lock);
+    memory->id   = ++ids;
     memory->next = memories;
     memories     = memory;
     pthread_mutex_unlock(&lock);

@@ -52,10 +52,11 @@ static double later(double one, double other)
 
 void pace_copy(CUdevice device, const struct operation *operation, double *ended)
 {
-    double *link = &links[device][direction(operation)];
+    int way      = direction(operation);
+    double *link = &links[device][way], gbps = way == ACROSS ? settings.across_gbps : settings.gbps;
 
     pthread_mutex_lock(&links_lock);
-    *link  = later(later(operation->posted, *ended), *link) + (double)operation->bytes / settings.gbps;
+    *link  = later(later(operation->posted, *ended), *link) + (double)operation->bytes / gbps;
     *ended = *link;
     pthread_mutex_unlock(&links_lock);
     wait_until(*ended);

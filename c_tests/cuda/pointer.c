@@ -24,6 +24,35 @@ static CUresult put_word(void *data, uint64_t value)
     return put(data, &value, sizeof(value));
 }
 
+/*
+ * The id of the allocation as the program sees it: of memory of cuMemMap that is the reservation, in which other memory
+ * may be mapped later. The documentation does not say more.
+ */
+static uint64_t buffer_id(const struct range *range)
+{
+    const struct range *reserved = range->kind == RANGE_VMM ? range_reserved_locked(range->start) : NULL;
+
+    return reserved != NULL ? reserved->id : range->id;
+}
+
+/* The range of addresses as the program sees it: of memory of cuMemMap the reservation, whatever is mapped in it. */
+static const struct range *addresses_of(const struct range *range)
+{
+    const struct range *reserved = range->kind == RANGE_VMM ? range_reserved_locked(range->start) : NULL;
+
+    return reserved != NULL ? reserved : range;
+}
+
+/* What the device of the current context may do. */
+static int access_flags(const struct range *range)
+{
+    CUcontext current = context_current();
+
+    if (range->kind != RANGE_VMM && range->kind != RANGE_POOL)
+        return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return current != NULL ? (int)range->access[current->device] : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
 /* An attribute that both kinds of unknown memory and known ranges have; `range` is not NULL. */
 static CUresult attribute_of(void *data, CUpointer_attribute attribute, const struct range *range, CUdeviceptr pointer)
 {
@@ -39,22 +68,22 @@ static CUresult attribute_of(void *data, CUpointer_attribute attribute, const st
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
         return device ? CUDA_ERROR_INVALID_VALUE : put_word(data, pointer);
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return put_bool(data, range->sync_memops);
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID: return put_word(data, range->id);
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID: return put_word(data, buffer_id(range));
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: return put_bool(data, managed);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return put_int(data, range->device);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return put_bool(data, range->kind == RANGE_DEVICE);
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return put_word(data, addresses_of(range)->start);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return put_word(data, addresses_of(range)->bytes);
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return put_word(data, range->start);
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return put_word(data, range->bytes);
     case CU_POINTER_ATTRIBUTE_MAPPED: return put_bool(data, true);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
         return put_word(data, device ? (uint64_t)range->memory->handle_types : 0);
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: return put_bool(data, false);
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return put_int(data, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return put_int(data, access_flags(range));
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         return put_word(data, range->kind == RANGE_POOL ? (uintptr_t)range->pool : 0);
-    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: return put_word(data, range->id);
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: return put_word(data, device ? range->memory->id : range->id);
     default: return CUDA_ERROR_INVALID_VALUE;
     }
 }
@@ -163,12 +192,4 @@ CUresult cuMemRangeGetAttribute(void *data, size_t size, CUmem_range_attribute a
     case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION: return put_int(data, CU_DEVICE_INVALID);
     default: return CUDA_ERROR_INVALID_VALUE;
     }
-}
-
-CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t bytes, CUmemRangeHandleType type,
-                                       unsigned long long flags)
-{
-    CALL(cuMemGetHandleForAddressRange)
-    (void)handle, (void)pointer, (void)bytes, (void)type, (void)flags;
-    return CUDA_ERROR_NOT_SUPPORTED; /* CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0 */
 }

@@ -24,7 +24,7 @@ struct exported {
     uint64_t offset, bytes, room, inode;
 };
 
-static CUmemoryPool pools, defaults[MAX_DEVICES];
+static CUmemoryPool pools, ended, defaults[MAX_DEVICES];
 
 static bool alive(CUmemoryPool pool)
 {
@@ -37,10 +37,30 @@ static bool alive(CUmemoryPool pool)
     return pool != NULL && one != NULL;
 }
 
+/* A pool that has ended and none of whose allocations is left: a new one gets its handle. NULL: there is none. */
+static CUmemoryPool take_ended_locked(void)
+{
+    CUmemoryPool pool = NULL;
+
+    for (CUmemoryPool *at = &ended; *at != NULL && pool == NULL; at = &(*at)->following)
+        if (!range_is_of_pool_locked(*at)) {
+            pool = *at;
+            *at  = pool->following;
+            memset(pool, 0, sizeof(*pool));
+            break;
+        }
+    return pool;
+}
+
 static CUmemoryPool add(int fd, CUdevice device, int handle_types, bool imported)
 {
-    CUmemoryPool pool = calloc(1, sizeof(*pool));
+    CUmemoryPool pool;
 
+    pthread_mutex_lock(&lock);
+    pool = take_ended_locked();
+    pthread_mutex_unlock(&lock);
+    if (pool == NULL)
+        pool = calloc(1, sizeof(*pool));
     pool->fd           = fd;
     pool->device       = device;
     pool->handle_types = handle_types;
@@ -108,11 +128,13 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
     pthread_mutex_lock(&lock);
     for (CUmemoryPool *at = &pools; *at != NULL; at = &(*at)->following)
         if (*at == pool) {
-            *at = pool->following;
+            close(pool->fd); /* its allocations have descriptors of their own */
+            *at             = pool->following;
+            pool->following = ended;
+            ended           = pool;
             break;
         }
     pthread_mutex_unlock(&lock);
-    close(pool->fd); /* its allocations have descriptors of their own; the structure stays for them */
     return CUDA_SUCCESS;
 }
 
@@ -130,6 +152,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, si
             return CUDA_ERROR_INVALID_DEVICE;
         pool->access[device] = access[i].flags;
     }
+    ranges_of_pool_allow(pool, pool->access);
     return CUDA_SUCCESS;
 }
 
@@ -283,8 +306,12 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *pointer, CUmemoryPool pool, CUmemPo
     CALL(cuMemPoolImportPointer)
     struct exported part;
 
+    if (fault_value(FAULT_IPC_REFUSED) != 0)
+        return CUDA_ERROR_NOT_PERMITTED;
     memcpy(&part, data, sizeof(part));
-    if (!alive(pool) || !pool->imported || part.mark != IPC_MARK || part.inode != inode_of(pool->fd))
+    if (!alive(pool) || !pool->imported || part.mark != IPC_MARK)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (part.inode != inode_of(pool->fd) && fault_value(FAULT_POOL_UNCHECKED) == 0)
         return CUDA_ERROR_INVALID_VALUE;
     return map_part(pool, &part, pointer);
 }

@@ -3,6 +3,7 @@
  * is taken, so that what is freed and allocated again has its address again.
  */
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "soft.h"
@@ -98,6 +99,24 @@ void range_remove_locked(struct range *range)
 bool range_is_device(const struct range *range)
 {
     return range->memory != NULL;
+}
+
+/* The access to a pool is that to all its allocations, earlier ones too. */
+bool range_is_of_pool_locked(CUmemoryPool pool)
+{
+    for (struct range *range = ranges; range != NULL; range = range->next)
+        if (range->kind == RANGE_POOL && range->pool == pool)
+            return true;
+    return false;
+}
+
+void ranges_of_pool_allow(CUmemoryPool pool, const CUmemAccess_flags access[MAX_DEVICES])
+{
+    pthread_mutex_lock(&lock);
+    for (struct range *range = ranges; range != NULL; range = range->next)
+        if (range->kind == RANGE_POOL && range->pool == pool)
+            memcpy(range->access, access, sizeof(range->access));
+    pthread_mutex_unlock(&lock);
 }
 
 /* Ends what a context allocated. */

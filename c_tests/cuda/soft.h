@@ -19,8 +19,13 @@ struct settings {
     bool peers;        /* devices reach each other's memory */
     bool strict;       /* a missing or wrong current context aborts */
     bool fabric;       /* fabric handles exist */
+    bool concurrent;   /* the processor accesses managed memory while devices run */
+    bool ranks;        /* links between devices differ in their pace */
+    bool unordered;    /* devices see what adapters have written after a flush only */
+    bool dmabuf;       /* adapters can register memory of devices */
     size_t memory;     /* bytes of each device */
     double gbps;       /* of a device's copies in one direction, all together; 0: no model of time */
+    double across_gbps; /* of those between or within devices */
     const char *counts;
 };
 extern struct settings settings;
@@ -34,6 +39,9 @@ enum fault {
     FAULT_FAIL_CODE,     /* ... with this CUresult, CUDA_ERROR_ILLEGAL_ADDRESS unless set */
     FAULT_ALLOC_NTH,     /* the n-th allocation from now fails for lack of memory */
     FAULT_IPC_REFUSED,   /* handles of other processes cannot be opened */
+    FAULT_EXPORT_REFUSED, /* no descriptor or fabric handle is made */
+    FAULT_OPEN_US,        /* opening a handle of another process takes this long */
+    FAULT_POOL_UNCHECKED, /* a pointer of another pool is opened in a pool, and leads to other memory */
     FAULTS,
 };
 uint64_t fault_value(enum fault fault);
@@ -93,6 +101,7 @@ struct memory {
     CUdevice device;
     int handle_types;
     bool imported; /* another process' */
+    unsigned long long id;
     unsigned refs;
     struct memory *next;
 };
@@ -141,6 +150,8 @@ struct range *range_reserved_locked(uintptr_t start);
 struct range *range_of_inode_locked(ino_t inode);
 bool range_overlaps_locked(uintptr_t start, size_t bytes);
 void range_remove_locked(struct range *range); /* and frees it */
+bool range_is_of_pool_locked(CUmemoryPool pool); /* whether there is one */
+void ranges_of_pool_allow(CUmemoryPool pool, const CUmemAccess_flags access[MAX_DEVICES]);
 void ranges_forget_context(CUcontext context);
 bool range_is_device(const struct range *range);
 
@@ -187,6 +198,6 @@ double pace_now(void); /* ns */
 void pace_copy(CUdevice device, const struct operation *operation, double *ended);
 
 /* ---- event.c ---- */
-void event_reached(CUevent event, uint64_t generation);
+void event_reached(CUevent event, uint64_t generation, double time); /* ns */
 
 #endif

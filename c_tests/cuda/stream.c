@@ -185,6 +185,17 @@ static uint64_t lateness(const struct operation *operation)
     return us;
 }
 
+/*
+ * When a stream came to an event, ns. By the model of time: when what was before it had ended, or when it was posted,
+ * however late this thread runs.
+ */
+static double time_of_event(CUstream stream, const struct operation *event)
+{
+    if (settings.gbps <= 0)
+        return pace_now();
+    return event->posted > stream->ended_at ? event->posted : stream->ended_at;
+}
+
 static void *run(void *argument)
 {
     CUstream stream = argument;
@@ -212,7 +223,7 @@ static void *run(void *argument)
         if (is_sticky(result))
             atomic_store(&stream->context->sticky, result);
         if (operation->kind == OP_EVENT)
-            event_reached(operation->event, operation->number);
+            event_reached(operation->event, operation->number, time_of_event(stream, operation));
         pthread_mutex_lock(&stream->mutex);
         if (result != CUDA_SUCCESS)
             stream->error = result;

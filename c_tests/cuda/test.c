@@ -19,7 +19,7 @@ static const struct soft_case cases[] = {
     {"contexts", contexts_active, nothing, "DEVICES=2"},
     {"strict", strict_active, nothing, "STRICT=abort"},
     {"forked", forked_active, nothing, ""},
-    {"devices", devices_active, nothing, "DEVICES=3 PEERS=n"},
+    {"devices", devices_active, nothing, "DEVICES=3 PEERS=n RANKS=y"},
     {"entries", entries_active, nothing, ""},
     {"streams", streams_active, nothing, ""},
     {"default", default_active, nothing, ""},
@@ -33,6 +33,8 @@ static const struct soft_case cases[] = {
     {"ipc_peers", ipc_peers_active, ipc_peers_passive, "DEVICES=2 PEERS=n"},
     {"vmm", vmm_active, vmm_passive, ""},
     {"vmm_access", vmm_access_active, nothing, ""},
+    {"dmabuf", dmabuf_active, nothing, "DMABUF=y"},
+    {"no_dmabuf", no_dmabuf_active, nothing, ""},
     {"pools", pools_active, pools_passive, ""},
 };
 

@@ -77,7 +77,8 @@ build_program() {
     name=$(basename "$1" .c)
     case $2 in
     debian) include=$3 lib=$debian_lib ;; # the headers are where the compiler looks anyway
-    wheel) include=$UCX_WHEEL/include lib=$UCX_WHEEL/lib ;;
+    # The wheel's library is for this machine; where another processor's is needed, there is rucp's.
+    wheel) include=$UCX_WHEEL/include lib=$([ -n "${PROCESSOR:-}" ] && echo "$RUCP_LIB" || echo "$UCX_WHEEL/lib") ;;
     esac
     mkdir -p "$work/$2"
     local compile=("${compiler[@]}" -std=gnu11 -O1 -g -Wall -Wextra -Werror)
@@ -89,13 +90,16 @@ build_program() {
 }
 
 # built_as FILE COMMAND...: runs the command, which creates the file, unless the same command created it from the same
-# sources.
+# sources. Scripts that run at the same time create it once.
 built_as() {
     local file=$1
     shift
-    if [ -e "$file" ] && [ "$(cat "$file.command" 2> /dev/null)" = "$*" ] &&
-        [ -z "$(find "$root/c_tests" "$root/include" -name '*.[ch]' -newer "$file" -print -quit)" ]; then
-        return
-    fi
-    "$@" && echo "$*" > "$file.command"
+    (
+        flock 9 || exit
+        if [ -e "$file" ] && [ "$(cat "$file.command" 2> /dev/null)" = "$*" ] &&
+            [ -z "$(find "$root/c_tests" "$root/include" -name '*.[ch]' -newer "$file" -print -quit)" ]; then
+            exit 0
+        fi
+        "$@" && echo "$*" > "$file.command"
+    ) 9> "$file.lock"
 }

@@ -13,6 +13,7 @@ struct ibv_send_wr atomic(enum ibv_wr_opcode opcode, const struct hello *peer, s
 struct ibv_qp *meet(struct side *side, struct hello *peer, const struct connection *connection);
 
 void demand_active(int socket);
+void dmabuf_active(int socket);
 void events_active(int socket);
 void events_passive(int socket);
 void flush_active(int socket);

@@ -20,6 +20,7 @@ static const struct {
     NAME(atomics),     NAME(posts_refused),    NAME(delay_ports),      NAME(moved[0]),
     NAME(moved[1]),    NAME(moved[2]),         NAME(moved[3]),        NAME(words),         NAME(lists),
     NAME(ud_queues),   NAME(registered),       NAME(rc_most),         NAME(not_ready),
+    NAME(dmabuf_refused), NAME(dmabufs),
 #undef NAME
 };
 

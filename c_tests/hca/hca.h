@@ -43,6 +43,7 @@ struct soft_pd {
 struct soft_mr {
     struct ibv_mr mr;
     struct wire_mr *shared;
+    void *mapped; /* memory of a descriptor, which the region has mapped; else NULL */
 };
 
 struct soft_ah {
@@ -144,6 +145,7 @@ void event_wait_acked(pthread_mutex_t *mutex, pthread_cond_t *cond, uint32_t *ac
 /* mr.c */
 enum demand { NO_DEMAND, EXPLICIT, IMPLICIT };
 enum demand mr_demand(void);
+struct soft_mr *mr_make(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access);
 bool mr_mapped(const void *start, size_t length); /* all of it, in this process */
 enum key_result { KEY_OK, KEY_BAD };
 /* Local keys: fills iov with the addresses of the entries, valid in the process of `hca`. */

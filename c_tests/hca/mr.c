@@ -72,9 +72,38 @@ static bool on_demand(const void *addr, size_t length)
     return mr_demand() == IMPLICIT || (mr_demand() == EXPLICIT && !whole);
 }
 
+/* A region of memory that is mapped at `addr`, with rights that were checked. */
+struct soft_mr *mr_make(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+    struct soft_mr *soft = calloc(1, sizeof(*soft));
+
+    if (soft != NULL)
+        soft->shared = wire_new_mr(hca_id(pd->context));
+    if (soft == NULL || soft->shared == NULL) {
+        free(soft);
+        errno = ENOMEM;
+        return NULL;
+    }
+    wire_lock(&soft->shared->slot.lock);
+    soft->shared->pd = pd->handle;
+    soft->shared->access = access;
+    soft->shared->iova = (access & IBV_ACCESS_ZERO_BASED) ? 0 : iova;
+    soft->shared->start = (uintptr_t)addr;
+    soft->shared->length = length;
+    wire_unlock(&soft->shared->slot.lock);
+    __atomic_fetch_add(&wire->faults.registered, 1, __ATOMIC_RELAXED);
+    soft->mr.context = pd->context;
+    soft->mr.pd = pd;
+    soft->mr.addr = addr;
+    soft->mr.length = length;
+    soft->mr.handle = soft->mr.lkey = soft->mr.rkey = soft->shared->slot.id;
+    __atomic_add_fetch(&((struct soft_pd *)pd)->users, 1, __ATOMIC_RELAXED);
+    return soft;
+}
+
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
-    struct soft_mr *soft = NULL;
+    struct soft_mr *soft;
     unsigned int known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ
                          | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB;
     bool demanded = (access & IBV_ACCESS_ON_DEMAND) != 0;
@@ -100,28 +129,8 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
         errno = ENOMEM;
         return NULL;
     }
-    soft = calloc(1, sizeof(*soft));
-    soft->shared = soft == NULL ? NULL : wire_new_mr(hca_id(pd->context));
-    if (soft == NULL || soft->shared == NULL) {
-        free(soft);
-        errno = ENOMEM;
-        return NULL;
-    }
-    wire_lock(&soft->shared->slot.lock);
-    soft->shared->pd = pd->handle;
-    soft->shared->access = access;
-    soft->shared->iova = (access & IBV_ACCESS_ZERO_BASED) ? 0 : iova;
-    soft->shared->start = (uintptr_t)addr;
-    soft->shared->length = length;
-    wire_unlock(&soft->shared->slot.lock);
-    __atomic_fetch_add(&wire->faults.registered, 1, __ATOMIC_RELAXED);
-    soft->mr.context = pd->context;
-    soft->mr.pd = pd;
-    soft->mr.addr = addr;
-    soft->mr.length = length;
-    soft->mr.handle = soft->mr.lkey = soft->mr.rkey = soft->shared->slot.id;
-    __atomic_add_fetch(&((struct soft_pd *)pd)->users, 1, __ATOMIC_RELAXED);
-    return &soft->mr;
+    soft = mr_make(pd, addr, length, iova, access);
+    return soft == NULL ? NULL : &soft->mr;
 }
 
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
@@ -136,7 +145,11 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uin
 
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
-    wire_free(&((struct soft_mr *)mr)->shared->slot); /* waits for remote accesses in flight */
+    struct soft_mr *soft = (struct soft_mr *)mr;
+
+    wire_free(&soft->shared->slot); /* waits for remote accesses in flight */
+    if (soft->mapped != NULL)
+        munmap(soft->mapped, mr->length);
     __atomic_sub_fetch(&((struct soft_pd *)mr->pd)->users, 1, __ATOMIC_RELAXED);
     free(mr);
     return 0;

@@ -24,6 +24,7 @@ static const struct soft_case cases[] = {
     {"port_down", port_down_active, passive_waits, NULL},
     {"events", events_active, events_passive, NULL},
     {"demand", demand_active, passive_waits, NULL},
+    {"dmabuf", dmabuf_active, passive_waits, NULL},
     {"srq", srq_active, srq_passive, NULL},
     {"threads", threads_active, threads_passive, NULL},
     {"forked_threads", forked_threads_active, forked_threads_passive, NULL},

@@ -125,6 +125,7 @@ struct wire_faults {
      * asks the program to poll once more. 0: it does not. */
     uint64_t arm_fires;
     uint64_t no_srq;         /* 1: the device has no shared receive queues */
+    uint64_t dmabuf_refused; /* 1: registering memory of other devices fails for lack of memory */
     uint64_t rc_most;        /* limit of the queue pairs for reliable connections on the wire */
     uint64_t atomic_gap_us; /* delay between the two halves of an atomic operation: a CPU's writes meanwhile are lost */
     /* counters for the tests; rc_requests counts while rc_fail_nth is set */
@@ -138,6 +139,7 @@ struct wire_faults {
     uint64_t moved[4];        /* bytes that were written and read through soft<d> */
     uint64_t ud_queues;       /* queue pairs for datagrams that were made */
     uint64_t registered;      /* regions of memory that were made */
+    uint64_t dmabufs;         /* of them those of memory of other devices */
 };
 
 struct wire {

@@ -7,6 +7,7 @@
  *                                  SIGTERM makes the message in flight the last
  *
  * Both end with "done N" or "failed STATUS after N". A client repeats a connection that failed if PEER_RETRY is set.
+ * With PEER_FAILOVER the endpoints of both fail over.
  * With PEER_ASKED a server prints "requested" when a connection request has arrived, which it may accept later.
  * With PEER_LEAVE=N a server answers N messages of its first client, waits for the next connection request, prints
  * "left after N" and closes its endpoint by force: that message is received when the next client is served.
@@ -42,6 +43,11 @@ static ucp_conn_request_h requested;
 static ucs_status_t       failure = UCS_OK;
 
 static volatile sig_atomic_t enough; /* set by SIGTERM */
+
+static ucp_err_handling_mode_t err_mode(void)
+{
+    return getenv("PEER_FAILOVER") != NULL ? UCP_ERR_HANDLING_MODE_FAILOVER : UCP_ERR_HANDLING_MODE_PEER;
+}
 
 static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -196,7 +202,7 @@ static void serve_one(unsigned most)
         .field_mask   = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER |
                         UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
         .conn_request = requested,
-        .err_mode     = UCP_ERR_HANDLING_MODE_PEER,
+        .err_mode     = err_mode(),
         .err_handler  = {.cb = on_failure},
     };
     static unsigned char data[8 << 20];
@@ -273,7 +279,7 @@ static ucp_ep_h connect_to(const char *address, const char *port)
                        UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
         .flags       = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
         .sockaddr    = {.addr = (struct sockaddr *)&to, .addrlen = length},
-        .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
+        .err_mode    = err_mode(),
         .err_handler = {.cb = on_failure},
     };
     ucp_ep_h ep;

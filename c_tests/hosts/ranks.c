@@ -2,11 +2,12 @@
  * One rank of a job whose ranks all exchange messages, puts and gets with each other; which device carries what is
  * printed.
  *
- *   ranks RANK COUNT
+ *   ranks RANK COUNT [watched|unwatched]
  *
  * Prints "address HEX HEX HEX", the worker's address, an address of memory and its remote key, and reads as many words
  * for each rank, a line each, in the order of ranks. Then it prints "to RANK over TRANSPORT/DEVICE" for each of the
- * other ranks, and "done". It ends when its standard input does.
+ * other ranks, and "done". It ends when its standard input does. With a third word, which says whether endpoints have
+ * error handling, rank 0 then sends messages to rank 1 until one fails, and prints "failed STATUS".
  */
 #define _GNU_SOURCE
 #include "../check.h"
@@ -178,10 +179,37 @@ static void print_lanes(unsigned peer)
     printf("to %u over %s/%s\n", peer, lanes[0].transport_name, lanes[0].device_name);
 }
 
+static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    (void)arg, (void)ep, (void)status;
+}
+
+/* Sends messages until one fails. */
+static void send_until_failure(unsigned peer)
+{
+    ucp_request_param_t param  = {.op_attr_mask = 0};
+    ucs_status_t        status = UCS_OK;
+
+    while (status == UCS_OK) {
+        ucs_status_ptr_t sent = ucp_tag_send_nbx(ranks[peer].ep, out, SHORT, 0, &param);
+        status                = UCS_PTR_STATUS(sent);
+        if (UCS_PTR_IS_PTR(sent)) {
+            while ((status = ucp_request_check_status(sent)) == UCS_INPROGRESS) {
+                ucp_worker_progress(worker);
+            }
+            ucp_request_free(sent);
+        }
+        ucp_worker_progress(worker);
+    }
+    printf("failed %d\n", status);
+    fflush(stdout);
+}
+
 int main(int argc, char **argv)
 {
-    CHECK(argc == 3);
+    CHECK(argc == 3 || argc == 4);
     unsigned own = (unsigned)atoi(argv[1]), count = (unsigned)atoi(argv[2]);
+    int      is_watched = argc == 4 && strcmp(argv[3], "watched") == 0;
 
     CHECK(own < count && count <= MAX_RANKS);
     open_worker(count);
@@ -190,6 +218,11 @@ int main(int argc, char **argv)
     for (unsigned peer = 0; peer < count; peer++) {
         ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
                                   .address    = (ucp_address_t *)ranks[peer].address};
+        if (is_watched) {
+            params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+            params.err_mode       = UCP_ERR_HANDLING_MODE_PEER;
+            params.err_handler.cb = on_failure;
+        }
         if (peer != own) {
             OK(ucp_ep_create(worker, &params, &ranks[peer].ep));
         }
@@ -216,6 +249,9 @@ int main(int argc, char **argv)
         FD_SET(0, &input);
         CHECK(select(1, &input, NULL, NULL, &no_time) >= 0);
     } while (!FD_ISSET(0, &input));
+    if (argc == 4 && own == 0) {
+        send_until_failure(1);
+    }
     ucp_worker_destroy(worker);
     ucp_cleanup(context);
     return 0;

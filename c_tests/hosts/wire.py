@@ -3,8 +3,9 @@
 
 usage: wire.py FD FD [--delay SECONDS] [--loss PROBABILITY] [--seed NUMBER]
 Orders are lines on standard input; each is acknowledged by a line when it is in effect: carry, stall (packets wait),
-cut (packets are lost), delay SECONDS, loss PROBABILITY. Ends with its standard input. Which packets are lost is a
-function of the seed and of their number. Packets of one direction never overtake each other.
+cut [PACKETS] (packets are lost, as soon as so many more were carried), delay SECONDS, loss PROBABILITY. Ends with its
+standard input. Which packets are lost is a function of the seed and of their number. Packets of one direction never
+overtake each other.
 """
 import argparse
 import collections
@@ -27,6 +28,7 @@ class Wire:
         self.dice = [random.Random(options.seed + end) for end in (0, 1)]
         self.queues = [collections.deque(), collections.deque()]
         self.carried = self.lost = 0
+        self.cut_at = None  # number of the packet before which the wire is cut
 
     def take(self, end):
         """Forwards the packets that one end sends."""
@@ -53,6 +55,13 @@ class Wire:
                     self.carried += 1
                 except OSError:
                     self.lost += 1
+                if self.carried == self.cut_at:
+                    self.cut()
+
+    def cut(self):
+        self.state, self.cut_at = "cut", None
+        for queue in self.queues:
+            queue.clear()
 
     def timeout(self):
         due = [queue[0][0] for queue in self.queues if queue]
@@ -60,11 +69,12 @@ class Wire:
 
     def obey(self, order):
         word, *value = order.split()
-        if word in ("carry", "stall", "cut"):
+        if word in ("carry", "stall"):
             self.state = word
-            if word == "cut":
-                self.queues[0].clear()
-                self.queues[1].clear()
+        elif word == "cut" and value:
+            self.cut_at = self.carried + int(value[0])
+        elif word == "cut":
+            self.cut()
         elif word == "delay":
             self.delay = float(value[0])
         elif word == "loss":

@@ -16,6 +16,7 @@ enum { SECTION = 8, RECEIVES = 16, SECONDS = 10 };
 
 section_t victim;
 uint64_t  victim_uid;
+unsigned  attacker_arrived[KINDS];
 
 static size_t             victim_length; /* of `victim`, as much of its name as it has included */
 static struct fi_info    *info;
@@ -190,6 +191,7 @@ hello_t attacker_hello(uint64_t from)
                      .secret     = victim.secret,
                      .connection = 7,
                      .key        = 4711,
+                     .session    = 4711,
                      .section    = {.fabric = victim.fabric, .secret = 1}};
 
     memcpy(&hello.magic, "rucpofi", 8);
@@ -200,6 +202,42 @@ hello_t attacker_hello(uint64_t from)
 size_t attacker_hello_length(void)
 {
     return offsetof(hello_t, section.name) + own_name_length;
+}
+
+size_t attacker_hello_failover(uint64_t from, uint8_t *packet)
+{
+    hello_t  hello  = attacker_hello(from);
+    uint16_t length = (uint16_t)(attacker_hello_length() - offsetof(hello_t, section));
+    size_t   at     = offsetof(hello_t, section);
+
+    hello.flags = FAILS_OVER;
+    memcpy(packet, &hello, at);
+    /* The sender's interface, and all interfaces of its worker. */
+    for (int i = 0; i < 2; i++) {
+        memcpy(packet + at, &length, sizeof(length));
+        memcpy(packet + at + sizeof(length), &hello.section, length);
+        at += sizeof(length) + length;
+    }
+    return at;
+}
+
+void attacker_move(uint64_t from, uint64_t session, uint32_t generation, uint32_t next)
+{
+    hello_t hello = attacker_hello(from);
+    move_t  move  = {.header     = {.kind = MOVE},
+                     .magic      = hello.magic,
+                     .version    = VERSION,
+                     .from       = from,
+                     .to         = victim_uid,
+                     .secret     = victim.secret,
+                     .connection = 8,
+                     .key        = 4712,
+                     .session    = session,
+                     .generation = generation,
+                     .next       = next,
+                     .section    = hello.section};
+
+    attacker_send(&move, offsetof(move_t, section.name) + own_name_length);
 }
 
 /* Handles a completion; returns the number of the receive that has completed, or 0. */
@@ -220,7 +258,12 @@ static int look(void)
     }
     for (int i = 1; i <= RECEIVES; i++) {
         if (entry.op_context == &posts[i]) {
+            const header_t *header = (const header_t *)memory[i];
+
             posts[i].length = entry.len;
+            if (entry.len >= sizeof(*header) && header->kind < KINDS) {
+                attacker_arrived[header->kind]++;
+            }
             return i;
         }
     }

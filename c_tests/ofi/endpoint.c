@@ -17,6 +17,25 @@ ssize_t refusal(struct fid_ep *ep)
     return rules_hits(rules()->eagain_nth, &count) ? -FI_EAGAIN : 0;
 }
 
+static _Atomic uint64_t refused_sends;
+
+/* The error of a send. */
+static ssize_t send_refusal(struct fid_ep *ep)
+{
+    struct fid_cq *queue = table_of(ep)->queue;
+
+    if (queue != NULL && queue_is_full(queue)) {
+        refused_sends++;
+        return -FI_EAGAIN;
+    }
+    return refusal(ep);
+}
+
+uint64_t soft_ofi_refused_sends(void)
+{
+    return refused_sends;
+}
+
 void check_length(const char *call, size_t length, int is_inject)
 {
     if (length > rules()->max_msg) {
@@ -129,7 +148,7 @@ static ssize_t post_send(struct fid_ep *ep, const struct post *post)
     static _Atomic uint64_t sends, injects;
 
     check_length("fi_send", post->length, post->is_inject);
-    ssize_t refused = refusal(ep);
+    ssize_t refused = send_refusal(ep);
     if (refused != 0 || (post->is_inject && rules_hits(rules()->lose_nth, &injects))) {
         return refused;
     }
@@ -197,7 +216,7 @@ static ssize_t sendmsg_pieces(struct fid_ep *ep, const struct fi_msg *msg, uint6
     }
     check_length("fi_sendmsg", length, (flags & FI_INJECT) != 0);
     translated.desc = real;
-    ssize_t refused = refusal(ep);
+    ssize_t refused = send_refusal(ep);
     return refused != 0 ? refused : table_of(ep)->real_msg->sendmsg(ep, &translated, flags);
 }
 
@@ -232,10 +251,15 @@ static int getname(fid_t fid, void *address, size_t *length)
 
 static int close_endpoint(struct fid *fid)
 {
-    struct ep_table *table = OUTER(fid->ops, struct ep_table, fid_ops);
-    int              error;
+    static _Atomic uint64_t refused;
+    struct ep_table        *table = OUTER(fid->ops, struct ep_table, fid_ops);
+    int                     error;
 
+    if (table->queue != NULL && queue_is_dead(table->queue) && refused++ < rules()->busy_closes) {
+        return -FI_EBUSY;
+    }
     drop_held((struct fid_ep *)fid);
+    drop_pending((struct fid_ep *)fid);
     error = table->real_fid_ops->close(fid);
     if (error == 0) {
         free(table);

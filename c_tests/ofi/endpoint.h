@@ -44,6 +44,9 @@ size_t real_descriptors(void **real, void **shown, const struct iovec *iov, size
 ssize_t hold_or_post(struct fid_ep *ep, const struct post *post);
 void    drop_held(struct fid_ep *ep);
 
+/* rma.c: forgets the reads of an endpoint that is closed. */
+void drop_pending(struct fid_ep *ep);
+
 /* rma.c, atomic.c */
 void restrict_rma(struct fid_ep *ep, struct ep_table *table);
 void restrict_atomics(struct fid_ep *ep, struct ep_table *table);

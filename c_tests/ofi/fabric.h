@@ -54,6 +54,8 @@ void *real_descriptor(void *shown, const void *buffer, size_t length, const char
 
 /* endpoint.c */
 void restrict_endpoint(struct fid_ep *ep, const struct fi_info *info);
+/* For tests: sends that were refused by the rule full_queues. */
+uint64_t soft_ofi_refused_sends(void);
 /* Posts the messages that were held back. */
 void post_held(void);
 
@@ -63,7 +65,16 @@ void restrict_queue(struct fid_cq *cq, enum fi_cq_format format);
 _Atomic uint64_t *queue_receives(struct fid_cq *cq);
 /* Whether a message is held back, so that no thread may sleep. */
 int queue_has_held(struct fid_cq *cq);
-/* Whether the queue has died by the rule dies_after. */
+/* Whether sends by the endpoint of this queue find no room, by the rule full_queues. */
+int queue_is_full(struct fid_cq *cq);
+/* Whether the queue has died by the rules dies_after and dies_at_read. */
 int queue_is_dead(struct fid_cq *cq);
+
+/* rma.c: whether the read with this context, which has completed, is one that the rule fail_read_nth names. */
+int read_fails(const void *context);
+/* rma.c: the read with this context has completed. */
+void read_completed(const void *context);
+/* rma.c: writes the memory of the reads of dead queues that have not completed, by the rule dies_at_read. */
+void write_late(void);
 
 #endif

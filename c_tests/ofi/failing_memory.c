@@ -178,12 +178,37 @@ static void keys_of_another_domain(void)
     end();
 }
 
+/* The provider of a worker that sleeps works no more, and its endpoint cannot be closed at once: a read of the user's
+ * memory ends when it is closed. */
+static void dead_provider_of_sleeper(void)
+{
+    ucp_rkey_h rkey;
+    int        descriptor;
+
+    setenv("UCX_KEEPALIVE_INTERVAL", "inf", 1); /* no probe wakes it */
+    begin("dies_at_read=1,busy_closes=2", UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP);
+    map(&memory, context);
+    must(ucp_worker_get_efd(ends[0].worker, &descriptor), "ucp_worker_get_efd");
+    must(ucp_ep_rkey_unpack(ends[0].ep, memory.key, &rkey), "ucp_ep_rkey_unpack");
+    ucs_status_ptr_t get = ucp_get_nbx(ends[0].ep, local, LONGEST, (uintptr_t)memory.bytes, rkey, &plain);
+    while (is_pending(get) && !check_failed()) {
+        progress();
+        WANT_TRUE(!is_pending(get) || ucp_worker_arm(ends[0].worker) != UCS_OK || wakes_within(descriptor, 2000));
+    }
+    WANT_TRUE(UCS_PTR_IS_PTR(get) && ucp_request_check_status(get) != UCS_OK && ends[0].failed);
+    ucp_request_free(get);
+    ucp_rkey_destroy(rkey);
+    unmap(&memory);
+    end();
+}
+
 static const case_t cases[] = {
     {"failing memory: operations", ended_operations},
     {"failing memory: canceled operations", canceled_operations},
     {"failing memory: refused keys", refused_keys},
     {"failing memory: stale keys", stale_keys},
     {"failing memory: keys of another domain", keys_of_another_domain},
+    {"failing memory: a dead provider of a sleeping worker", dead_provider_of_sleeper},
 };
 
 CHECK_MAIN(cases)

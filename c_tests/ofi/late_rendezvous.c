@@ -6,6 +6,7 @@
  * The receiver has room for four of the longest packets (UCX_OFI_RX_QUEUE_LEN=4), and every message is sent whole
  * (UCX_RNDV_THRESH=inf).
  */
+#define _GNU_SOURCE
 #include "two_workers.h"
 
 #include <string.h>

@@ -14,6 +14,10 @@ struct queue_table {
     pthread_mutex_t   lock;
     _Atomic uint64_t  receives, completions;
     int               is_first; /* of this process */
+    uint64_t          reads;
+    int               is_dead;
+    int               has_errors; /* its completions may be errors */
+    int               is_full; /* sends find no room */
     int               is_failed; /* `failed` is to be read before anything else */
     struct fi_cq_err_entry failed;
     /* A message that the next one overtakes. */
@@ -36,7 +40,13 @@ int queue_is_dead(struct fid_cq *cq)
 {
     struct queue_table *table = table_of(cq);
 
-    return table->is_first && rules()->dies_after != 0 && table->completions >= rules()->dies_after;
+    return table->is_dead ||
+           (table->is_first && rules()->dies_after != 0 && table->completions >= rules()->dies_after);
+}
+
+int queue_is_full(struct fid_cq *cq)
+{
+    return table_of(cq)->is_full;
 }
 
 int queue_has_held(struct fid_cq *cq)
@@ -132,9 +142,20 @@ static void fail(struct queue_table *table, const struct fi_cq_msg_entry *entry)
     table->is_failed = 1;
 }
 
+/* Whether a completion is to be an error. */
+static int is_error(const struct queue_table *table, const struct fi_cq_msg_entry *entry)
+{
+    static _Atomic uint64_t passed, completions;
+
+    if (entry->flags & FI_READ && read_fails(entry->op_context)) {
+        return 1;
+    }
+    return table->has_errors && passed++ >= rules()->error_after && rules_hits(rules()->error_nth, &completions);
+}
+
 static ssize_t readfrom(struct fid_cq *cq, void *buffer, size_t count, fi_addr_t *from)
 {
-    static _Atomic uint64_t completions;
+    static _Atomic uint64_t hidden;
     struct queue_table     *table = table_of(cq);
     struct fi_cq_msg_entry  entry = {.flags = 0};
     ssize_t                 got;
@@ -143,12 +164,15 @@ static ssize_t readfrom(struct fid_cq *cq, void *buffer, size_t count, fi_addr_t
         return -(ssize_t)rules()->error_code;
     }
     post_held();
+    write_late();
     pthread_mutex_lock(&table->lock);
     /* One at a time where one may be an error. */
     if (table->is_failed) {
         got = -FI_EAVAIL;
     } else {
-        got = read_in_disorder(cq, buffer, rules()->error_nth != 0 && count > 1 ? 1 : count, from);
+        int is_one = rules()->error_nth != 0 || rules()->fail_read_nth != 0 || rules()->dies_at_read != 0 ||
+                     rules()->hide_read_nth != 0;
+        got        = read_in_disorder(cq, buffer, is_one && count > 1 ? 1 : count, from);
     }
     for (ssize_t i = 0; i < got; i++) {
         memcpy(&entry, (char *)buffer + (size_t)i * table->entry,
@@ -157,7 +181,20 @@ static ssize_t readfrom(struct fid_cq *cq, void *buffer, size_t count, fi_addr_t
         if (entry.flags & FI_RECV && rules()->rx_entries != (uint64_t)-1) {
             table->receives--;
         }
-        if (rules_hits(rules()->error_nth, &completions)) {
+        if (entry.flags & FI_READ && table->is_first && ++table->reads == rules()->dies_at_read) {
+            /* Its descriptor reports nothing any more. */
+            while (table->real->readfrom(cq, buffer, 1, from) > 0) {
+            }
+            table->is_dead = 1;
+            got            = -(ssize_t)rules()->error_code;
+            break;
+        }
+        if (entry.flags & FI_READ && rules()->dies_at_read != 0) {
+            read_completed(entry.op_context);
+        }
+        if (entry.flags & FI_READ && rules_hits(rules()->hide_read_nth, &hidden)) {
+            got = -FI_EAGAIN;
+        } else if (is_error(table, &entry)) {
             fail(table, &entry);
             got = -FI_EAVAIL;
         }
@@ -211,7 +248,10 @@ void restrict_queue(struct fid_cq *cq, enum fi_cq_format format)
     static _Atomic int  count;
     struct queue_table *table = calloc(1, sizeof(*table));
 
-    table->is_first = count++ == 0;
+    int number = count++;
+    table->is_first   = number == 0;
+    table->has_errors = number >= 64 || rules()->error_queues >> number & 1;
+    table->is_full    = number < 64 && rules()->full_queues >> number & 1;
     pthread_mutex_init(&table->lock, NULL);
     COPY_TABLE(table->ops, cq->ops);
     COPY_TABLE(table->fid_ops, cq->fid.ops);

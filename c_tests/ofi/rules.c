@@ -10,7 +10,7 @@
 
 static struct rules imposed = {
     .inject = -1, .max_msg = -1, .cq_data = -1, .iov = -1, .rx_entries = -1, .av_most = -1,
-    .error_code = 5 /* FI_EIO */, .damage_by = 0x40};
+    .error_code = 5 /* FI_EIO */, .damage_by = 0x40, .error_queues = -1};
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 #define RULE(name) {#name, offsetof(struct rules, name)}
@@ -23,6 +23,8 @@ static const struct {
     RULE(mr_local),    RULE(mr_prov_key),   RULE(mr_endpoint), RULE(address8),   RULE(eagain_nth),  RULE(reorder_nth),
     RULE(error_nth),   RULE(reg_fail_nth),  RULE(error_code),  RULE(dies_after),
     RULE(av_most),     RULE(damage_nth),    RULE(damage_at), RULE(damage_by),    RULE(lose_nth),
+    RULE(error_queues), RULE(error_after), RULE(fail_read_nth), RULE(dies_at_read),
+    RULE(hide_read_nth), RULE(full_queues), RULE(busy_closes),
 };
 
 static void impose(const char *rule)

@@ -16,10 +16,15 @@ struct rules {
     /* What it asks for. */
     uint64_t mr_local, mr_prov_key, mr_endpoint, address8;
     /* What it does now and then: each n-th time; 0: never. */
-    uint64_t eagain_nth, reorder_nth, error_nth, reg_fail_nth, damage_nth, lose_nth;
+    uint64_t eagain_nth, reorder_nth, error_nth, reg_fail_nth, damage_nth, lose_nth, fail_read_nth, hide_read_nth;
     uint64_t damage_at, damage_by; /* the byte of a message that is damaged, and the bits that change */
+    uint64_t error_after; /* completions of those queues that are none first */
     uint64_t error_code; /* an errno of libfabric */
+    uint64_t error_queues; /* bits of the queues whose completions may be errors, in the order of their creation */
+    uint64_t full_queues; /* bits of the queues to whose endpoints sends find no room, in that order */
     uint64_t dies_after; /* completions of the first queue */
+    uint64_t busy_closes; /* closes of endpoints whose queue is dead that are refused first */
+    uint64_t dies_at_read; /* the read of the first queue that is not reported any more */
 };
 
 /* Read once; a rule that does not exist ends the program. */

@@ -8,6 +8,8 @@
 #include "check.h"
 #include "connect.h"
 
+#include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -22,6 +24,9 @@ typedef struct {
 
 static ucp_context_h context;
 static end_t         ends[2];
+
+/* How the endpoints handle errors. */
+static ucp_err_handling_mode_t err_mode = UCP_ERR_HANDLING_MODE_PEER;
 
 static const ucp_request_param_t plain = {.op_attr_mask = 0};
 static const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
@@ -81,7 +86,7 @@ static void open_worker(end_t *end)
 static void open_endpoint(int i)
 {
     ends[i].failed = 0;
-    ends[i].ep     = connect_workers(ends[i].worker, ends[1 - i].worker, on_failure, &ends[i]);
+    ends[i].ep     = connect_workers_as(err_mode, ends[i].worker, ends[1 - i].worker, on_failure, &ends[i]);
 }
 
 static void close_endpoint(int i)
@@ -110,7 +115,9 @@ static inline void replace_failed(void)
 
 static void begin(const char *rules, uint64_t features)
 {
-    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = features};
+    ucp_params_t params = {.field_mask        = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED,
+                           .features          = features,
+                           .mt_workers_shared = 1};
 
     setenv("SOFT_OFI_RULES", rules, 1);
     must(ucp_init(&params, NULL, &context), "ucp_init");
@@ -122,15 +129,42 @@ static void begin(const char *rules, uint64_t features)
     }
 }
 
+static void *destroy(void *worker)
+{
+    ucp_worker_destroy(worker);
+    return NULL;
+}
+
 static void end(void)
 {
+    pthread_t thread;
+
     for (int i = 0; i < 2; i++) {
         close_endpoint(i);
     }
-    for (int i = 0; i < 2; i++) {
-        ucp_worker_destroy(ends[i].worker);
+    /* The other worker answers the end of the connection: until then the endpoint of libfabric stays open. */
+    must(pthread_create(&thread, NULL, destroy, ends[0].worker) == 0 ? UCS_OK : UCS_ERR_NO_RESOURCE, "a thread");
+    while (pthread_tryjoin_np(thread, NULL) != 0) {
+        ucp_worker_progress(ends[1].worker);
     }
+    ucp_worker_destroy(ends[1].worker);
     ucp_cleanup(context);
+}
+
+/* Whether an event wakes the first worker within this time; the second one makes progress meanwhile. */
+static inline int wakes_within(int descriptor, int milliseconds)
+{
+    for (int i = 0; i < milliseconds; i += 10) {
+        struct pollfd event = {.fd = descriptor, .events = POLLIN};
+
+        if (poll(&event, 1, 10) == 1) {
+            return 1;
+        }
+        for (int n = 0; n < 20; n++) {
+            ucp_worker_progress(ends[1].worker);
+        }
+    }
+    return 0;
 }
 
 #endif

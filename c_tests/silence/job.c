@@ -5,8 +5,15 @@
  *
  * healthy      messages of all kinds and sizes to 8 neighbours, flush and close: nothing is wrong
  * killed       the last process is killed; the others have sent to it and go on sending
+ * stalled      the last process is killed when it has not progressed for so long that sends to it wait for room
  * refused      the last process ends before another process connects to it
  * descriptors  each process has few descriptors left when it connects
+ * registered   messages, puts and gets of so many bytes that adapters need their memory registered, by two contexts in
+ *              turn
+ * puts         the others put 1,000 times into memory that the last process has unmapped: it refuses each
+ * signals      the same with puts that signal
+ * unreadable   the last process puts data of which a part cannot be read
+ * unhandled    each sends 1,000 active messages to its neighbour, which has no handler for them
  *
  * Exit status 0, unless a process fails to set itself up: then 1.
  */
@@ -24,9 +31,12 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <ucp/api/ucp.h>
+#include <ucp/api/ucpx.h>
 #include <unistd.h>
 
 enum { MAX_PROCESSES = 1024, NEIGHBOURS = 8, HANDLER = 5, LONG = 300000, SECONDS = 20, FREE_DESCRIPTORS = 3 };
+enum { LONGEST = 3000000, CONTEXTS = 2, POINTS = 5 };
+enum { REPEATS = 1000, UNHANDLED = 6, SHORT = 64, READABLE = 1 << 20, FILLING = 3000, FILLER = 4000 };
 
 static void report_failure(void);
 
@@ -42,11 +52,12 @@ void check_report(const char *failure)
 
 typedef struct {
     volatile size_t length;
-    char            address[512];
+    char            address[512], key[512];
+    uint64_t        memory; /* that the key is for */
 } side_t;
 
 typedef struct {
-    volatile int arrived[4], failed;
+    volatile int arrived[CONTEXTS * POINTS], failed;
     side_t       sides[MAX_PROCESSES];
 } shared_t;
 
@@ -56,6 +67,9 @@ static ucp_context_h       context;
 static ucp_worker_h        worker;
 static ucp_ep_h            eps[NEIGHBOURS];
 static int                 neighbours;
+static int                 round_of; /* of the contexts, one after the other */
+static size_t              longest = LONG;
+static char                out[LONGEST], in[NEIGHBOURS][LONGEST];
 static ucp_request_param_t none;
 
 static void report_failure(void)
@@ -68,6 +82,7 @@ static void report_failure(void)
 /* Waits until `count` processes have come to this point, unless one has failed; progresses meanwhile. */
 static void meet(int point, int count)
 {
+    point += round_of * POINTS;
     __atomic_add_fetch(&shared->arrived[point], 1, __ATOMIC_ACQ_REL);
     while (__atomic_load_n(&shared->arrived[point], __ATOMIC_ACQUIRE) < count) {
         if (__atomic_load_n(&shared->failed, __ATOMIC_ACQUIRE)) {
@@ -107,7 +122,7 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_leng
 static void open_worker(void)
 {
     ucp_params_t           params  = {.field_mask = UCP_PARAM_FIELD_FEATURES,
-                                      .features   = UCP_FEATURE_TAG | UCP_FEATURE_AM};
+                                      .features   = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_RMA};
     ucp_worker_params_t    wparams = {.field_mask = 0};
     ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB,
                                       .id = HANDLER, .cb = on_message};
@@ -136,15 +151,34 @@ static void connect_to_neighbours(void)
     }
 }
 
+static char byte_at(size_t i, size_t length)
+{
+    return (char)(i * 31 + (i >> 12) + length);
+}
+
+static void fill(char *bytes, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        bytes[i] = byte_at(i, length);
+    }
+}
+
+static void check_bytes(const char *bytes, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        CHECK(bytes[i] == byte_at(i, length));
+    }
+}
+
 static void send_to_neighbours(void)
 {
-    static char      out[LONG], in[NEIGHBOURS][LONG];
     ucs_status_ptr_t receives[NEIGHBOURS], sends[NEIGHBOURS];
 
-    for (size_t length = 1; length <= LONG; length *= 31) {
+    for (size_t length = 1; length <= longest; length *= 31) {
         for (int i = 0; i < neighbours; i++) {
-            receives[i] = ucp_tag_recv_nbx(worker, in[i], LONG, length, ~0ul, &none);
+            receives[i] = ucp_tag_recv_nbx(worker, in[i], length, length, ~0ul, &none);
         }
+        fill(out, length);
         for (int i = 0; i < neighbours; i++) {
             sends[i] = ucp_tag_send_nbx(eps[i], out, length, length, &none);
             finish(ucp_am_send_nbx(eps[i], HANDLER, NULL, 0, out, length, &none));
@@ -152,6 +186,7 @@ static void send_to_neighbours(void)
         for (int i = 0; i < neighbours; i++) {
             finish(sends[i]);
             finish(receives[i]);
+            check_bytes(in[i], length);
         }
     }
     finish(ucp_worker_flush_nbx(worker, &none));
@@ -182,15 +217,146 @@ static void healthy(void)
     close_worker();
 }
 
+/* Maps memory and publishes its key. */
+static ucp_mem_h expose(void)
+{
+    side_t              *side = &shared->sides[me];
+    ucp_mem_map_params_t map  = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                 .address = in[1], .length = LONGEST};
+    ucp_mem_h            memh;
+    void                *key;
+    size_t               length;
+
+    OK(ucp_mem_map(context, &map, &memh));
+    OK(ucp_rkey_pack(context, memh, &key, &length));
+    CHECK(length <= sizeof(side->key));
+    memcpy(side->key, key, length);
+    side->memory = (uintptr_t)in[1];
+    ucp_rkey_buffer_release(key);
+    return memh;
+}
+
+/* Puts into the memory of the first neighbour, and gets what is there. */
+static void access_neighbour(void)
+{
+    side_t    *next = &shared->sides[(me + 1) % processes];
+    ucp_mem_h  memh;
+    ucp_rkey_h rkey;
+
+    memset(in, 0, sizeof(in));
+    memh = expose();
+    meet(3, processes);
+    fill(out, LONGEST);
+    OK(ucp_ep_rkey_unpack(eps[0], next->key, &rkey));
+    finish(ucp_put_nbx(eps[0], out, LONGEST, next->memory, rkey, &none));
+    finish(ucp_worker_flush_nbx(worker, &none));
+    finish(ucp_get_nbx(eps[0], in[0], LONGEST, next->memory, rkey, &none));
+    check_bytes(in[0], LONGEST);
+    ucp_rkey_destroy(rkey);
+    meet(4, processes);
+    check_bytes(in[1], LONGEST);
+    OK(ucp_mem_unmap(context, memh));
+}
+
+static void registered(void)
+{
+    longest = LONGEST;
+    for (round_of = 0; round_of < CONTEXTS; round_of++) {
+        neighbours = 0;
+        open_worker();
+        meet(0, processes);
+        connect_to_neighbours();
+        send_to_neighbours();
+        access_neighbour();
+        meet(1, processes);
+        end();
+        meet(2, processes);
+        close_worker();
+    }
+}
+
+/* Accesses of the others to memory that the last process has unmapped. */
+static void access_unmapped(void (*access)(ucp_ep_h ep, uint64_t to, ucp_rkey_h rkey))
+{
+    side_t         *last   = &shared->sides[processes - 1];
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
+    ucp_ep_h        ep;
+    ucp_rkey_h      rkey;
+
+    open_worker();
+    if (me == processes - 1) {
+        OK(ucp_mem_unmap(context, expose()));
+    }
+    meet(0, processes);
+    if (me != processes - 1) {
+        params.address = (ucp_address_t *)last->address;
+        OK(ucp_ep_create(worker, &params, &ep));
+        OK(ucp_ep_rkey_unpack(ep, last->key, &rkey));
+        for (int i = 0; i < REPEATS; i++) {
+            access(ep, last->memory, rkey);
+        }
+        ucp_rkey_destroy(rkey);
+    }
+    meet(1, processes);
+    _exit(0);
+}
+
+static void put(ucp_ep_h ep, uint64_t to, ucp_rkey_h rkey)
+{
+    finish(ucp_put_nbx(ep, out, SHORT, to, rkey, &none));
+    finish(ucp_ep_flush_nbx(ep, &none));
+}
+
+static void put_with_signal(ucp_ep_h ep, uint64_t to, ucp_rkey_h rkey)
+{
+    ucpx_signal_t signal = {.field_mask = UCPX_SIGNAL_FIELD_VALUE, .value = 1};
+    static int    sent;
+
+    finish(ucpx_put_signal_nbx(ep, out, SHORT, to, rkey, &signal, &none));
+    if (++sent % 10 == 0) {
+        finish(ucp_ep_flush_nbx(ep, &none));
+    }
+}
+
+static void puts_refused(void)
+{
+    access_unmapped(put);
+}
+
+static void signals_refused(void)
+{
+    access_unmapped(put_with_signal);
+}
+
+static void unhandled(void)
+{
+    open_worker();
+    meet(0, processes);
+    connect_to_neighbours();
+    for (int i = 0; i < REPEATS; i++) {
+        /* Some by rendezvous. */
+        size_t length = i % 100 == 0 ? LONG : SHORT;
+        finish(ucp_am_send_nbx(eps[0], UNHANDLED, NULL, 0, out, length, &none));
+    }
+    finish(ucp_worker_flush_nbx(worker, &none));
+    meet(1, processes);
+    end();
+    meet(2, processes);
+    _exit(0);
+}
+
 /* Sends for a second, whatever the statuses are. */
+/* Sends that returned an error. */
+static long refused_sends;
+
 static void go_on_sending(void)
 {
-    static char out[10000];
-    time_t      until = time(NULL) + 2;
+    time_t until = time(NULL) + 2;
 
     while (time(NULL) < until) {
         for (int i = 0; i < neighbours; i++) {
-            ucs_status_ptr_t request = ucp_am_send_nbx(eps[i], HANDLER, NULL, 0, out, sizeof(out), &none);
+            ucs_status_ptr_t request = ucp_am_send_nbx(eps[i], HANDLER, NULL, 0, out, 10000, &none);
+            refused_sends += UCS_PTR_IS_ERR(request);
             if (UCS_PTR_IS_PTR(request)) {
                 ucp_request_free(request);
             }
@@ -217,6 +383,29 @@ static void killed(void)
     _exit(0);
 }
 
+static void stalled(void)
+{
+    ucs_status_ptr_t last;
+
+    open_worker();
+    meet(0, processes);
+    connect_to_neighbours();
+    send_to_neighbours();
+    meet(1, processes);
+    for (; me == processes - 1; usleep(1000)) {
+        if (__atomic_load_n(&shared->arrived[2], __ATOMIC_ACQUIRE) == processes - 1) {
+            raise(SIGKILL);
+        }
+    }
+    for (int i = 0; i < FILLING; i++) {
+        last = ucp_tag_send_nbx(eps[processes - 2 - me], out, FILLER, 1, &none);
+    }
+    CHECK(UCS_PTR_IS_PTR(last));
+    meet(2, processes - 1);
+    finish(last);
+    _exit(0);
+}
+
 static void refused(void)
 {
     open_worker();
@@ -228,6 +417,11 @@ static void refused(void)
     }
     meet(1, processes);
     connect_to_neighbours();
+    /* Until the process that has ended is found to have: the creation of an endpoint fails, or a send. */
+    int asked = processes - 1 < NEIGHBOURS ? processes - 1 : NEIGHBOURS;
+    for (int i = 0; i < 15 && neighbours == asked && refused_sends == 0; i++) {
+        go_on_sending();
+    }
     go_on_sending();
     meet(2, processes - 1);
     _exit(0);
@@ -255,10 +449,35 @@ static void descriptors(void)
     _exit(0);
 }
 
+/* The last process puts data of which only the first bytes can be read. */
+static void unreadable(void)
+{
+    side_t    *first = &shared->sides[0];
+    char      *data  = mmap(NULL, LONGEST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ucp_rkey_h rkey;
+
+    CHECK(data != MAP_FAILED && mprotect(data + READABLE, LONGEST - READABLE, PROT_NONE) == 0);
+    open_worker();
+    if (me == 0) {
+        expose();
+    }
+    meet(0, processes);
+    if (me == processes - 1) {
+        connect_to_neighbours();
+        OK(ucp_ep_rkey_unpack(eps[0], first->key, &rkey));
+        finish(ucp_put_nbx(eps[0], data, LONGEST, first->memory, rkey, &none));
+        finish(ucp_ep_flush_nbx(eps[0], &none));
+    }
+    meet(1, processes);
+    _exit(0);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
-} cases[] = {{"healthy", healthy}, {"killed", killed}, {"refused", refused}, {"descriptors", descriptors}};
+} cases[] = {{"healthy", healthy}, {"killed", killed}, {"stalled", stalled}, {"refused", refused},
+             {"descriptors", descriptors}, {"registered", registered}, {"puts", puts_refused},
+             {"signals", signals_refused}, {"unhandled", unhandled}, {"unreadable", unreadable}};
 
 int main(int argc, char **argv)
 {

@@ -99,7 +99,10 @@ void faults_active(int socket)
     fault("fail_nth=0 busy_nth=3");
     for (int i = 1; i <= 6; i++)
         EQUAL(utofu_nop(side->vcq, 0, NULL), i % 3 == 0 ? UTOFU_ERR_BUSY : UTOFU_SUCCESS);
-    fault("busy_nth=0 delay_us=3000");
+    fault("busy_nth=0 post_fail_nth=2");
+    for (int i = 1; i <= 3; i++)
+        EQUAL(utofu_nop(side->vcq, 0, NULL), i == 2 ? UTOFU_ERR_FATAL : UTOFU_SUCCESS);
+    fault("post_fail_nth=0 delay_us=3000");
     began = clock_ns();
     put(side, peer, 5, STRONG | LOCAL);
     put(side, peer, 6, LOCAL);

@@ -24,6 +24,7 @@ static const struct {
     {"late_us", offsetof(struct wire_faults, late_us), false},
     {"delay_us", offsetof(struct wire_faults, delay_us), true},
     {"reg_fail_nth", offsetof(struct wire_faults, reg_fail_nth), false},
+    {"post_fail_nth", offsetof(struct wire_faults, post_fail_nth), true},
     {"die_at", offsetof(struct wire_faults, die_at), true},
     {"atomic_gap_us", offsetof(struct wire_faults, atomic_gap_us), false},
 };
@@ -77,6 +78,8 @@ static int fault_set_one(const char *name, size_t length, uint64_t value)
             atomic_store_explicit(&wire->faults.operations, 0, memory_order_relaxed);
         if (field_of(i) == &wire->faults.reg_fail_nth)
             atomic_store_explicit(&wire->faults.registrations, 0, memory_order_relaxed);
+        if (field_of(i) == &wire->faults.post_fail_nth)
+            atomic_store_explicit(&wire->faults.posts, 0, memory_order_relaxed);
         /* Release: partner of the acquire in counts_down; the counter is 0 before it is read. */
         atomic_store_explicit(field_of(i), value, memory_order_release);
         note_what_matters();
@@ -116,6 +119,11 @@ void fault_die(enum fault_point here)
 bool fault_refuses(void)
 {
     return counts_down(&wire->faults.reg_fail_nth, &wire->faults.registrations);
+}
+
+bool fault_refuses_post(void)
+{
+    return counts_down(&wire->faults.post_fail_nth, &wire->faults.posts);
 }
 
 /* ---- for tofuctl ---- */

@@ -77,6 +77,8 @@ static int post_all(struct soft_vcq *vcq, const struct op *ops, size_t number, v
         count(vcq, COUNT_BUSY, 1);
         return UTOFU_ERR_BUSY;
     }
+    if (fault_matters() && fault_refuses_post())
+        return UTOFU_ERR_FATAL;
     count(vcq, COUNT_POSTS, 1);
     for (size_t i = 0; i < number; i++)
         order(vcq, &ops[i], cbdata, locked);

@@ -44,8 +44,8 @@ struct wire_process {
 /* Injected faults. All zero: none. */
 struct wire_faults {
     _Atomic uint64_t node_down, fail_nth, fail_code, busy_nth, reorder_nth, late_us, delay_us, reg_fail_nth,
-        atomic_gap_us, die_at;
-    _Atomic uint64_t operations, registrations; /* counted while fail_nth, reg_fail_nth is set */
+        post_fail_nth, atomic_gap_us, die_at;
+    _Atomic uint64_t operations, registrations, posts; /* counted while fail_nth, reg_fail_nth, post_fail_nth is set */
     _Atomic uint64_t posts_matter; /* some fault is set that a post has to check */
 };
 
@@ -188,6 +188,7 @@ void fault_print(void);
 void fault_die(enum fault_point here); /* ends this process if that fault is set */
 bool fault_fails(int *code);    /* counts an operation */
 bool fault_refuses(void);       /* counts a registration */
+bool fault_refuses_post(void);  /* counts a post */
 
 static inline bool fault_matters(void)
 {

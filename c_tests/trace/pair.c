@@ -6,7 +6,9 @@
  */
 #define _GNU_SOURCE
 #include "../check.h"
+#include "../cuda/driver.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -18,6 +20,7 @@
 #include <unistd.h>
 
 enum { HANDLER = 3, TAG = 0x77, AFTER = 0x78, LONG = 300000, LATE_MS = 40, MESSAGES = 8, THREADS = 4, ROUNDS = 200 };
+enum { FAILS_AT = 8, PIECES = 7 };
 
 void check_report(const char *failure)
 {
@@ -31,6 +34,7 @@ typedef struct {
     volatile size_t length; /* of the address; 0: not there yet */
     char            address[1024];
     volatile int    met;
+    volatile int    last; /* number of the last message, once it is known */
     char            key[512];
     uint64_t        memory; /* that the key is for */
 } side_t;
@@ -101,9 +105,10 @@ static void open_worker(peer_t *peer, side_t *side, ucs_thread_mode_t mode)
     peer->in = malloc(LONG);
 }
 
-static void connect_to(peer_t *peer, side_t *side)
+static void connect_to(peer_t *peer, side_t *side, ucp_err_handling_mode_t mode)
 {
-    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+                              .err_mode   = mode};
 
     while (__atomic_load_n(&side->length, __ATOMIC_ACQUIRE) == 0) {
         usleep(500);
@@ -135,14 +140,170 @@ static void receive_tagged(peer_t *peer, size_t length, ucp_tag_t tag)
 }
 
 /* Puts into the memory of the other side, whose key is there. */
-static void put(peer_t *peer, side_t *theirs, const char *out)
+static void put(peer_t *peer, side_t *theirs, const char *out, size_t length)
 {
     ucp_rkey_h rkey;
 
     OK(ucp_ep_rkey_unpack(peer->ep, theirs->key, &rkey));
-    finish(peer->worker, ucp_put_nbx(peer->ep, out, LONG, theirs->memory, rkey, &none));
+    finish(peer->worker, ucp_put_nbx(peer->ep, out, length, theirs->memory, rkey, &none));
     finish(peer->worker, ucp_worker_flush_nbx(peer->worker, &none));
     ucp_rkey_destroy(rkey);
+}
+
+static void get(peer_t *peer, side_t *theirs, char *in, size_t length)
+{
+    ucp_rkey_h rkey;
+
+    OK(ucp_ep_rkey_unpack(peer->ep, theirs->key, &rkey));
+    finish(peer->worker, ucp_get_nbx(peer->ep, in, length, theirs->memory, rkey, &none));
+    ucp_rkey_destroy(rkey);
+}
+
+/* Puts and gets lists of `pieces` pieces: these many bytes from here, to or from the same places there. */
+static void transfer_lists(peer_t *peer, side_t *theirs, char *here, size_t length, int pieces)
+{
+    void       *buffers[PIECES];
+    size_t      lengths[PIECES];
+    uint64_t    addrs[PIECES];
+    ucp_rkey_h  rkey, rkeys[PIECES];
+    ucp_dt_local_sgl_t  local  = {.field_mask = UCP_DT_LOCAL_SGL_FIELD_BUFFERS | UCP_DT_LOCAL_SGL_FIELD_LENGTHS,
+                                  .buffers = buffers, .lengths = lengths};
+    ucp_dt_remote_sgl_t remote = {.field_mask = UCP_DT_REMOTE_SGL_FIELD_REMOTE_ADDRS | UCP_DT_REMOTE_SGL_FIELD_RKEYS,
+                                  .remote_addrs = addrs, .rkeys = rkeys};
+    ucp_request_param_t param  = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_REMOTE_DATATYPE | UCP_OP_ATTR_FIELD_REMOTE |
+                        UCP_OP_ATTR_FIELD_REMOTE_COUNT,
+        .datatype = ucp_dt_make_sgl(), .remote_datatype = ucp_dt_make_sgl(), .remote = &remote, .remote_count = pieces,
+    };
+    size_t each = length / pieces;
+    int    i;
+
+    CHECK(pieces <= PIECES);
+    OK(ucp_ep_rkey_unpack(peer->ep, theirs->key, &rkey));
+    for (i = 0; i < pieces; i++) {
+        buffers[i] = here + i * each;
+        lengths[i] = i < pieces - 1 ? each : length - each * (pieces - 1);
+        addrs[i]   = theirs->memory + i * each;
+        rkeys[i]   = rkey;
+    }
+    finish(peer->worker, ucp_put_nbx(peer->ep, &local, pieces, UCP_REMOTE_ADDR_INVALID, UCP_RKEY_INVALID, &param));
+    finish(peer->worker, ucp_worker_flush_nbx(peer->worker, &none));
+    finish(peer->worker, ucp_get_nbx(peer->ep, &local, pieces, UCP_REMOTE_ADDR_INVALID, UCP_RKEY_INVALID, &param));
+    ucp_rkey_destroy(rkey);
+}
+
+/* Gives the other side the key of memory. */
+static void share(peer_t *peer, side_t *mine, ucp_mem_h memh, void *memory)
+{
+    void  *key;
+    size_t length;
+
+    OK(ucp_rkey_pack(peer->context, memh, &key, &length));
+    CHECK(length <= sizeof(mine->key));
+    memcpy(mine->key, key, length);
+    mine->memory = (uintptr_t)memory;
+    ucp_rkey_buffer_release(key);
+}
+
+/* Memory of a GPU, by the driver that is loaded already. */
+static void *gpu_memory(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    CUresult (*init)(unsigned)                  = driver ? dlsym(driver, "cuInit") : NULL;
+    CUresult (*retain)(CUcontext *, CUdevice)   = driver ? dlsym(driver, "cuDevicePrimaryCtxRetain") : NULL;
+    CUresult (*enter)(CUcontext)                = driver ? dlsym(driver, "cuCtxSetCurrent") : NULL;
+    CUresult (*allocate)(CUdeviceptr *, size_t) = driver ? dlsym(driver, "cuMemAlloc_v2") : NULL;
+    CUdeviceptr address;
+    CUcontext   context;
+
+    CHECK(init && retain && enter && allocate);
+    CHECK(init(0) == CUDA_SUCCESS && retain(&context, 0) == CUDA_SUCCESS && enter(context) == CUDA_SUCCESS);
+    CHECK(allocate(&address, LONG) == CUDA_SUCCESS);
+    return (void *)(uintptr_t)address;
+}
+
+/* A put and a get of LONG bytes, and short ones, in memory that the other process maps, or in that of a GPU. */
+static void access_memory(peer_t *peer, side_t *mine, side_t *theirs, int first, int gpu)
+{
+    ucp_mem_map_params_t map  = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS,
+                                 .length = LONG, .flags = UCP_MEM_MAP_ALLOCATE};
+    ucp_mem_attr_t       attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
+    ucp_mem_h            memh;
+
+    if (gpu) {
+        map.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+        map.address    = gpu_memory();
+    }
+    OK(ucp_mem_map(peer->context, &map, &memh));
+    OK(ucp_mem_query(memh, &attr));
+    share(peer, mine, memh, attr.address);
+    meet(peer, mine, theirs, 1);
+    if (first) {
+        put(peer, theirs, attr.address, LONG);
+        put(peer, theirs, attr.address, 8);
+        get(peer, theirs, attr.address, LONG);
+        get(peer, theirs, attr.address, 1000);
+    }
+    meet(peer, mine, theirs, 2);
+    OK(ucp_mem_unmap(peer->context, memh));
+}
+
+/* Lists of LONG bytes and short ones, to and from memory of the other process. */
+static void access_lists(peer_t *peer, side_t *mine, side_t *theirs, int first, int allocate)
+{
+    ucp_mem_map_params_t map  = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH, .length = LONG};
+    ucp_mem_attr_t       attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
+    ucp_mem_h            memh;
+
+    if (allocate) {
+        map.field_mask |= UCP_MEM_MAP_PARAM_FIELD_FLAGS;
+        map.flags = UCP_MEM_MAP_ALLOCATE;
+    } else {
+        map.field_mask |= UCP_MEM_MAP_PARAM_FIELD_ADDRESS;
+        map.address = peer->in;
+    }
+    OK(ucp_mem_map(peer->context, &map, &memh));
+    OK(ucp_mem_query(memh, &attr));
+    share(peer, mine, memh, attr.address);
+    meet(peer, mine, theirs, 1);
+    if (first) {
+        transfer_lists(peer, theirs, attr.address, LONG, PIECES);
+        transfer_lists(peer, theirs, attr.address, 1000, PIECES);
+    }
+    meet(peer, mine, theirs, 2);
+    OK(ucp_mem_unmap(peer->context, memh));
+}
+
+/* Messages, between which the port of the first adapter goes down, until the file UNTIL exists; prints how many. They
+ * are so long that each goes by several rails. */
+static void fail_port(peer_t *peer, side_t *mine, side_t *theirs, int first)
+{
+    const char *until = getenv("UNTIL"), *control = getenv("HCACTL");
+    char        command[512];
+    int         i, last;
+
+    CHECK(until != NULL && control != NULL);
+    for (i = 1, last = 0; !last; i++) {
+        if (i == FAILS_AT) {
+            meet(peer, mine, theirs, 1);
+            if (first) {
+                snprintf(command, sizeof(command), "%s port_down=1", control);
+                CHECK(system(command) == 0);
+            }
+            meet(peer, mine, theirs, 2);
+        }
+        if (first) {
+            last       = i > FAILS_AT && access(until, F_OK) == 0;
+            mine->last = last ? i : 0;
+            send_tagged(peer, LONG, TAG + i);
+        } else {
+            receive_tagged(peer, LONG, TAG + i);
+            last = theirs->last == i;
+        }
+    }
+    if (first) {
+        printf("%d\n", i - 1);
+    }
 }
 
 /* Rendezvous of MESSAGES sizes by tag, one by active message, and what else is recorded. */
@@ -152,16 +313,10 @@ static void exchange(peer_t *peer, side_t *mine, side_t *theirs, int first)
                                 .address = peer->in, .length = LONG};
     char                *out = calloc(1, LONG);
     ucp_mem_h            memh;
-    void                *key;
-    size_t               key_length;
     int                  i;
 
     OK(ucp_mem_map(peer->context, &map, &memh));
-    OK(ucp_rkey_pack(peer->context, memh, &key, &key_length));
-    CHECK(key_length <= sizeof(mine->key));
-    memcpy(mine->key, key, key_length);
-    mine->memory = (uintptr_t)peer->in;
-    ucp_rkey_buffer_release(key);
+    share(peer, mine, memh, peer->in);
     for (i = 0; i < MESSAGES; i++) {
         first ? send_tagged(peer, 100000 + i, TAG + i) : receive_tagged(peer, LONG, TAG + i);
     }
@@ -174,7 +329,7 @@ static void exchange(peer_t *peer, side_t *mine, side_t *theirs, int first)
     }
     meet(peer, mine, theirs, 1);
     if (first) {
-        put(peer, theirs, out);
+        put(peer, theirs, out, LONG);
     }
     meet(peer, mine, theirs, 2);
     if (!first) {
@@ -257,7 +412,7 @@ static void run_children(void)
 
             if (i == 0) {
                 open_worker(&peer, &own, UCS_THREAD_MODE_SINGLE);
-                connect_to(&peer, &own);
+                connect_to(&peer, &own, UCP_ERR_HANDLING_MODE_NONE);
                 finish(peer.worker, ucp_ep_close_nbx(peer.ep, &none));
                 ucp_worker_destroy(peer.worker);
                 ucp_cleanup(peer.context);
@@ -291,7 +446,7 @@ static void go_on(peer_t *peer, int first)
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
-    int         mt   = strcmp(name, "threads") == 0;
+    int         mt   = strcmp(name, "threads") == 0, fails = strcmp(name, "failover") == 0;
     peer_t      peer = {.arrived = 0};
     side_t     *mine, *theirs;
     pid_t       child;
@@ -304,9 +459,15 @@ int main(int argc, char **argv)
     mine   = &sides[child == 0];
     theirs = &sides[child != 0];
     open_worker(&peer, mine, mt ? UCS_THREAD_MODE_MULTI : UCS_THREAD_MODE_SINGLE);
-    connect_to(&peer, theirs);
+    connect_to(&peer, theirs, fails ? UCP_ERR_HANDLING_MODE_FAILOVER : UCP_ERR_HANDLING_MODE_NONE);
     if (mt) {
         run_threads(&peer, child != 0);
+    } else if (fails) {
+        fail_port(&peer, mine, theirs, child != 0);
+    } else if (strcmp(name, "mapped") == 0 || strcmp(name, "cuda") == 0) {
+        access_memory(&peer, mine, theirs, child != 0, strcmp(name, "cuda") == 0);
+    } else if (strcmp(name, "lists") == 0 || strcmp(name, "mapped_lists") == 0) {
+        access_lists(&peer, mine, theirs, child != 0, strcmp(name, "mapped_lists") == 0);
     } else if (strcmp(name, "killed") == 0) {
         go_on(&peer, child != 0);
     } else {

@@ -32,11 +32,4 @@ static inline size_t count(const unsigned char *bytes, int value)
     return n;
 }
 
-static inline void progress_until_killed(party_t *self)
-{
-    for (;;) {
-        ucp_worker_progress(self->worker);
-    }
-}
-
 #endif

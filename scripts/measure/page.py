@@ -57,6 +57,13 @@ SECTIONS = (
         r"tcp_senders_.*",
         False,
     ),
+    (
+        "Lists of pieces",
+        "Put and get of scatter-gather lists by their number of pieces, 32 bytes each: nanoseconds of a piece; malloc: "
+        "in memory that UCP did not allocate.",
+        r"(tcp_)?lists_.*",
+        False,
+    ),
     ("Random access", "GUPS: two processes update random words of a table that lies half in each.", r"gups.*", False),
     (
         "More ranks than cores",

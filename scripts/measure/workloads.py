@@ -106,6 +106,17 @@ def targets(quick):
     return [workload, slow]
 
 
+def lists(quick):
+    """Scatter-gather lists; UCX 1.22 has them for adapters alone."""
+    chosen = []
+    for name, tls, prefix in (("lists", "sm,self", ""), ("lists/tcp", "tcp", "tcp_")):
+        about = f"put and get of lists of many pieces of 32 bytes, by {tls}"
+        workload = driver(name, about, "lists", quick=quick, environment={"UCX_TLS": tls, "UCX_LOG_LEVEL": "fatal"})
+        workload.read = lambda output, scratch, prefix=prefix: parse.driver(output, prefix)
+        chosen.append(workload)
+    return chosen
+
+
 def instructions():
     def command(library, scratch):
         # UCX needs minutes until it has connected 64 workers under callgrind.
@@ -426,6 +437,7 @@ def everything(quick, osu_trees=None):
             ]
     chosen += senders(quick)
     chosen.append(driver("gups", "random access", "gups", quick=quick))
+    chosen += lists(quick)
     chosen.append(instructions())
     chosen.append(driver("startup", "context and worker", "startup", quick=quick))
     chosen += [

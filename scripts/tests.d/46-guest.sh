@@ -1,5 +1,5 @@
 # Kernel features that this machine may lack, in a virtual machine with Debian's kernel: rucp over `tc netem`. (sourced
-# by scripts/test)
+# by scripts/test) A guest keeps one core busy: two run at a time, and 47-rxe.sh awaits them.
 guest_status() {
     local output
     output=$(scripts/guest --timeout 100 bash -c 'echo from the guest >&2; exit 7')
@@ -17,8 +17,8 @@ export -f guest_status guest_hosts
 if command -v qemu-system-x86_64 > /dev/null || [ "$(id -u)" -eq 0 ] || sudo -n true 2> /dev/null; then
     step 600 "guest: QEMU and a kernel" scripts/setup guest
     step 120 "guest: runs a command" scripts/leaves-nothing bash -c guest_status
-    step 600 "guest: links that lose and break (netem)" scripts/leaves-nothing bash -c "guest_hosts 'netem_[ad]*'"
-    step 600 "guest: MPICH over netem" scripts/leaves-nothing bash -c "guest_hosts 'netem_mpich_*'"
+    start_step 600 "guest: links that lose and break (netem)" scripts/leaves-nothing bash -c "guest_hosts 'netem_[ad]*'"
+    start_step 600 "guest: MPICH over netem" scripts/leaves-nothing bash -c "guest_hosts 'netem_mpich_*'"
 else
     skip "guest" "no qemu, and no right to install it"
 fi

@@ -7,7 +7,7 @@ use crate::engine::cm::ConnRequest;
 use crate::engine::context::{Context, ContextParams, Policy};
 use crate::engine::request::REQUEST_SIZE;
 use crate::options::Options;
-use crate::proto::resources;
+use crate::proto::{proto_info, resources};
 use crate::sys::{fork, host, log, mem_monitor, memtype_cache, other_ucx, process_monitor, trace};
 use crate::tl::cm::deferred_close;
 use crate::tl::lane_info;
@@ -157,7 +157,8 @@ pub unsafe extern "C" fn ucp_cleanup(context_p: ucp_context_h) {
     // SAFETY: the caller's handle.
     if !context_p.is_null() && !unsafe { context_of(context_p) }.is_inherited() {
         // SAFETY: made by `ucp_init_version`, freed once.
-        drop(unsafe { Box::from_raw(context_p.cast::<Context>()) });
+        let context = unsafe { Box::from_raw(context_p.cast::<Context>()) };
+        proto_info::print_copies(&context);
     }
 }
 

@@ -4,7 +4,7 @@ use super::context::context_of;
 use super::output::{self, inherited, invalid};
 use crate::ctypes::*;
 use crate::engine::context::{Context, MemoryAccess};
-use crate::engine::memory::{MemHandle, memory_type_of};
+use crate::engine::memory::{MemHandle, memory_type_of, note_wrong_type};
 use crate::options::{Size, Value};
 use crate::sys::cuda::MemoryKind;
 use crate::sys::log;
@@ -64,8 +64,9 @@ pub unsafe extern "C" fn ucp_mem_map(
             MemHandle::empty()
         } else if !allocate {
             match memory_kind(ctx, &request) {
-                MemoryKind::Host => MemHandle::register(ctx, request.addr, request.len),
-                kind => MemHandle::register_device(ctx, kind, request.addr, request.len),
+                Ok(MemoryKind::Host) => MemHandle::register(ctx, request.addr, request.len),
+                Ok(kind) => MemHandle::register_device(ctx, kind, request.addr, request.len),
+                Err(status) => return status,
             }
         } else if let Some((cuda, kind)) = wants_device(ctx, &request) {
             if fixed {
@@ -130,10 +131,21 @@ fn record_map(memory: &MemHandle, flags: c_uint, began: u64) {
 }
 
 /// Whose memory the caller registers.
-fn memory_kind(ctx: &Context, request: &Request) -> MemoryKind {
+///
+/// # Errors
+/// `UCS_ERR_INVALID_PARAM`, with a line in the log: memory of a device that the caller states to be the host's.
+fn memory_kind(ctx: &Context, request: &Request) -> Result<MemoryKind, ucs_status_t> {
+    // The driver is asked each time: the pages may not be accessed before they are registered.
     match ctx.memory_access(request.memory_type) {
-        MemoryAccess::AskDriver(cuda) => cuda.cuda.memory_at(request.addr).kind,
-        MemoryAccess::Processor | MemoryAccess::None => MemoryKind::Host,
+        MemoryAccess::AskDriver(cuda) => Ok(cuda.cuda.memory_at(request.addr).kind),
+        MemoryAccess::CheckHost(cuda) => match cuda.cuda.memory_at(request.addr).kind {
+            MemoryKind::Device => {
+                note_wrong_type("ucp_mem_map", request.addr);
+                Err(UCS_ERR_INVALID_PARAM)
+            }
+            MemoryKind::Host | MemoryKind::Managed => Ok(MemoryKind::Host),
+        },
+        MemoryAccess::Processor | MemoryAccess::None => Ok(MemoryKind::Host),
     }
 }
 

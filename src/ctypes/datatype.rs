@@ -70,7 +70,10 @@ pub enum ucp_dt_local_sgl_field {
 }
 pub use ucp_dt_local_sgl_field::*;
 
-/// Pieces of local memory; each array has as many elements as the operation's count.
+/// Pieces of local memory, in arrays as long as the operation's count. rucp reads the arrays during the call only.
+///
+/// Other implementations of UCP may read them until the operation has completed. The memory of the pieces and their
+/// handles are in use until then.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_dt_local_sgl {
@@ -78,11 +81,11 @@ pub struct ucp_dt_local_sgl {
     pub field_mask: u64,
     /// First byte of each piece.
     pub buffers: *const *mut c_void,
-    /// Bytes of each piece.
+    /// Bytes of each piece, once.
     pub lengths: *const usize,
     /// Handle of each piece's memory.
     pub memhs: *const ucp_mem_h,
-    /// How often each piece repeats.
+    /// How often each piece repeats; needs `strides`.
     pub counts: *const usize,
     /// Bytes from one repetition to the next.
     pub strides: *const usize,
@@ -103,7 +106,10 @@ pub enum ucp_dt_remote_sgl_field {
 }
 pub use ucp_dt_remote_sgl_field::*;
 
-/// Pieces of remote memory.
+/// Pieces of remote memory, in arrays as long as the operation's count. rucp reads the arrays during the call only.
+///
+/// Other implementations of UCP may read them until the operation has completed. The memory of the pieces and their
+/// keys are in use until then.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_dt_remote_sgl {
@@ -111,7 +117,7 @@ pub struct ucp_dt_remote_sgl {
     pub field_mask: u64,
     /// Address of each piece.
     pub remote_addrs: *const u64,
-    /// Bytes of each piece.
+    /// Bytes of each piece, with all its repetitions.
     pub lengths: *const usize,
     /// Key of each piece.
     pub rkeys: *const ucp_rkey_h,

@@ -76,6 +76,8 @@ pub enum MemoryAccess<'a> {
     Processor,
     /// The driver knows whose it is.
     AskDriver(&'a Arc<CudaContext>),
+    /// It is the host's, as the caller says. The driver knows whether that is so.
+    CheckHost(&'a Arc<CudaContext>),
     /// Not at all.
     None,
 }
@@ -186,7 +188,8 @@ impl Context {
         const MANAGED: u32 = UCS_MEMORY_TYPE_CUDA_MANAGED as u32;
         const UNKNOWN: u32 = UCS_MEMORY_TYPE_UNKNOWN as u32;
         match (memory_type, &self.cuda) {
-            (0, _) => MemoryAccess::Processor,
+            (0, None) => MemoryAccess::Processor,
+            (0, Some(cuda)) => MemoryAccess::CheckHost(cuda),
             (CUDA | MANAGED, Some(cuda)) => MemoryAccess::AskDriver(cuda),
             (1..=4, _) => MemoryAccess::None,
             (n, cuda) if n == UNKNOWN || self.api_minor < LAST_KNOWN_API => match cuda {

@@ -302,8 +302,17 @@ impl<U> Matcher<U> {
         self.unexpected_len -= 1;
     }
 
-    /// Drops the unexpected messages that `keep` refuses (those of a dead peer) and returns them with
-    /// their tags, earliest first. The order of the others stays.
+    /// Calls `change` with each unexpected message, earliest first.
+    pub fn change_unexpected(&mut self, mut change: impl FnMut(&mut U)) {
+        let mut i = self.arrivals.head();
+        while let Some(u) = self.unexpected.get_mut(i) {
+            change(&mut u.message);
+            i = self.unexpected.next::<ARRIVAL>(i);
+        }
+    }
+
+    /// Drops the unexpected messages that `keep` refuses and returns them with their tags, earliest first. The order of
+    /// the others stays.
     pub fn retain_unexpected(&mut self, mut keep: impl FnMut(&U) -> bool) -> Vec<(u64, U)> {
         let mut removed = Vec::new();
         let mut i = self.arrivals.head();

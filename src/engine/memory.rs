@@ -5,6 +5,7 @@ use super::regions::RegionId;
 use crate::ctypes::*;
 use crate::sys::cuda::{CudaError, MemoryKind};
 use crate::sys::fork::Origin;
+use crate::sys::log;
 use crate::sys::mapping::Mapping;
 use crate::sys::memfd::PAGE;
 use crate::sys::shared_heap;
@@ -25,6 +26,12 @@ pub fn memory_type_of(kind: MemoryKind) -> ucs_memory_type_t {
         MemoryKind::Device => UCS_MEMORY_TYPE_CUDA,
         MemoryKind::Managed => UCS_MEMORY_TYPE_CUDA_MANAGED,
     }
+}
+
+/// Logs that memory of a device was stated to be the host's.
+#[cold]
+pub fn note_wrong_type(what: &str, addr: u64) {
+    log::error!("{what}: {addr:#x} is memory of a GPU, which the caller states to be host memory");
 }
 
 /// A registered region. Handed out as `ucp_mem_h`; freed by `ucp_mem_unmap`.
@@ -213,7 +220,7 @@ impl MemHandle {
         owned: Option<DeviceAllocation>,
     ) -> MemHandle {
         let end = addr.saturating_add(len as u64);
-        let tl = TlRegion::default();
+        let tl = gpu_region(ctx, kind, addr, len as u64);
         let key = ctx.device_regions.insert(addr, end, tl.clone(), None);
         MemHandle {
             addr,
@@ -262,6 +269,23 @@ fn region(tl: &TlContext, addr: u64, len: u64) -> TlRegion {
     // SAFETY: user memory is valid until `ucp_mem_unmap`, the library's own until the handle is dropped; the
     // registration ends before.
     unsafe { tl.region(base, len) }
+}
+
+/// The transports' part of a region of memory of a device.
+fn gpu_region(ctx: &Context, kind: MemoryKind, addr: u64, len: u64) -> TlRegion {
+    let Some(cuda) = ctx.cuda.as_ref().filter(|_| kind == MemoryKind::Device) else {
+        return TlRegion::default();
+    };
+    if len == 0 || !ctx.tl.takes_gpu_memory() {
+        return TlRegion::default();
+    }
+    let memory = cuda.cuda.memory_at(addr);
+    let end = addr.saturating_add(len);
+    if !memory.contains(addr) || end > memory.start + memory.len {
+        return TlRegion::default();
+    }
+    let (base, len) = pages(addr, len);
+    ctx.tl.gpu_region(base, len, memory)
 }
 
 /// The pages that these bytes lie in: where they begin, and how many bytes they are.

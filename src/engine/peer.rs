@@ -22,7 +22,9 @@ use crate::sys::fork::DisabledInChild;
 use crate::sys::lock::MtLock;
 use crate::tl::contract::QpTransport;
 use crate::tl::rma::RmaDevice;
-use crate::tl::{CmaPeer, CmaState, FallbackTarget, HostLink, InboxLocator, Lane, LaneTarget};
+use crate::tl::{
+    CloseOffer, CmaPeer, CmaState, FallbackTarget, HostLink, InboxLocator, Lane, LaneTarget,
+};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI8, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -109,13 +111,20 @@ pub struct PeerTx {
     pub polls_position: bool,
     /// The peer may know the number of endpoints between the two workers.
     pub is_known: bool,
+    /// The last ring was given back because it was not used: the peer keeps what it knows of this worker.
+    pub has_given_back: bool,
 }
 
 impl PeerTx {
+    /// Whether the lane is a ring in a crowded inbox by which nothing was sent since the last call.
+    pub fn has_unused_ring(&mut self) -> bool {
+        HostLink::is_unused(&mut self.lane)
+    }
+
     /// Sets the lane to a quiet peer of this host aside and offers to close it. False: the peer has not handled all
     /// messages yet, or the lane is another transport's.
-    pub fn offer_close(&mut self) -> bool {
-        self.host_link.offer_close(&mut self.lane)
+    pub fn offer_close(&mut self, offer: CloseOffer) -> bool {
+        self.host_link.offer_close(&mut self.lane, offer)
     }
 }
 
@@ -199,6 +208,7 @@ impl Peer {
                     in_pending_list: false,
                     polls_position: false,
                     is_known: false,
+                    has_given_back: false,
                 },
             ),
             eps: MtLock::new(owner.mt, EpTable::default()),

@@ -1,9 +1,10 @@
 //! Settings of the engine that follow from the options: computed once per context.
 
 use crate::ctypes::*;
-use crate::options::{OpFlag, Options, RndvScheme, Size};
+use crate::options::{Interval, OpFlag, Options, RndvScheme, Size};
 use crate::sys::log;
 use crate::tl::cm_conn::CmTransport;
+use crate::tl::cuda::{self, CudaContext};
 use crate::tl::resources::{MemoryUse, ResourceQuery};
 use crate::tl::{resource, resources, transport_names};
 use std::net::IpAddr;
@@ -24,6 +25,8 @@ const DEFAULT_RNDV_THRESH: usize = (16 << 10) + 1;
 const DEFAULT_RNDV_THRESH_INTER: usize = (64 << 10) + 1;
 /// `UCX_ZCOPY_THRESH=auto`: shorter messages are copied, so that several share a packet.
 const DEFAULT_ZCOPY_THRESH: usize = 2 << 10;
+/// `UCX_SHM_IDLE_TIMEOUT=auto`, milliseconds.
+const SHM_IDLE_MS: u64 = 10_000;
 /// Settings of a context.
 #[derive(Clone, Debug)]
 pub struct Policy {
@@ -62,6 +65,9 @@ pub struct Policy {
     pub keepalive_ms: u64,
     /// Peers that are probed in one round.
     pub keepalive_num_eps: u32,
+    /// Time without a message after which a ring in a peer's shared memory is given back, milliseconds, at least 1;
+    /// `u64::MAX` for never.
+    pub shm_idle_ms: u64,
     /// Settings of listeners and clients by socket address.
     pub sockaddr: SockaddrPolicy,
 }
@@ -109,8 +115,7 @@ impl Policy {
         let loopback = shm || tls.allows("self") && options.self_devices.allows(MEMORY);
         let network = transport_names().any(|tl| tls.allows(tl));
         if !loopback && !network {
-            warn_of_transports(options, &[], |_| false);
-            return Err(none_usable(options));
+            return Err(without_network(options));
         }
         Ok(Policy {
             loopback,
@@ -136,12 +141,21 @@ impl Policy {
             zcopy_thresh: options.zcopy_thresh.bytes_or(DEFAULT_ZCOPY_THRESH).max(1),
             named_inboxes: !options.shm.posix_use_proc_link,
             extra_op_flags: extra_flags(options),
-            keepalive_ms: (options.keepalive_interval.duration())
-                .map_or(u64::MAX, |d| (d.as_millis() as u64).max(1)),
+            keepalive_ms: milliseconds(options.keepalive_interval),
             keepalive_num_eps: options.keepalive_num_eps,
+            shm_idle_ms: match options.shm_idle_timeout {
+                Interval::Auto => SHM_IDLE_MS,
+                timeout => milliseconds(timeout),
+            },
             sockaddr: SockaddrPolicy::new(options),
         })
     }
+}
+
+/// An interval in milliseconds, at least 1; `u64::MAX` for never.
+fn milliseconds(interval: Interval) -> u64 {
+    let duration = interval.duration();
+    duration.map_or(u64::MAX, |d| (d.as_millis() as u64).max(1))
 }
 
 impl SockaddrPolicy {
@@ -184,6 +198,23 @@ fn source(address: &str) -> Option<IpAddr> {
         log::error!("UCX_RDMA_CM_SOURCE_ADDRESS={address} is no address: not used");
     }
     parsed.ok()
+}
+
+/// Logs that `UCX_TLS` names no transport that connects, in one line; returns the status.
+fn without_network(options: &Options) -> ucs_status_t {
+    let copies: &[&str] = match CudaContext::new(options) {
+        Some(_) => &cuda::NAMES,
+        None => &[],
+    };
+    if options.tls.is_negated() || copies.is_empty() || !options.tls.unknown(copies).is_empty() {
+        warn_of_transports(options, copies, |_| false);
+        return none_usable(options);
+    }
+    log::error!(
+        "UCX_TLS={} only copies memory of GPUs: name transports that connect, too, for example self, sm or tcp",
+        options.get("TLS").unwrap_or_default()
+    );
+    UCS_ERR_NO_DEVICE
 }
 
 /// Logs that the options leave no transport; returns the status.
@@ -230,7 +261,12 @@ pub fn warn_of_transports(
     // Those with a device that the other options allow.
     let mut every = options.clone();
     let here = match every.set("TLS", "all") {
-        Ok(()) => [&usable(&every), copies].concat().join(", "),
+        Ok(()) => {
+            let mut here = usable(&every);
+            let others = copies.iter().filter(|copy| !here.contains(copy));
+            here.extend(others.copied().collect::<Vec<_>>());
+            here.join(", ")
+        }
         Err(_) => here.join(", "),
     };
     let names = unknown.join("','");

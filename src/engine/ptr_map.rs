@@ -44,11 +44,13 @@ impl<T: Copy> PtrMap<T> {
 
     /// Removes a value.
     pub fn remove(&mut self, id: u64) -> Option<T> {
-        let slot = self
-            .slots
-            .get_mut(id as u32 as usize)
-            .filter(|s| s.0 == (id >> 32) as u32)?;
-        let value = slot.1.take()?;
+        self.remove_if(id, |_| true)
+    }
+
+    /// Removes a value, if it `fits`.
+    #[inline]
+    pub fn remove_if(&mut self, id: u64, fits: impl FnOnce(&T) -> bool) -> Option<T> {
+        let value = self.borrow(id, fits)?;
         self.free.push(id as u32);
         Some(value)
     }

@@ -9,8 +9,10 @@ mod zcopy;
 
 use super::datatype::Data;
 use super::matcher::PostedRecv;
+use super::piece_list::PieceList;
 use super::pointers::{EndpointId, PeerRef, WorkerRef};
 use super::ptr_map::PtrMap;
+use super::staged_pieces::StagedPieces;
 use crate::ctypes::*;
 use crate::engine::memory::memory_type_of;
 use crate::sys::cma::IoSpan;
@@ -27,7 +29,7 @@ use std::sync::atomic::Ordering;
 
 pub use begin::{clear, fill_receive, init_full, set_callback};
 pub use flags::{AtomicReqFlags, ReqFlags};
-pub use op::{ChildOps, CloseFailure, Op, Rma, children_of, count_child};
+pub use op::{ChildOps, CloseFailure, Op, Rma, RmaList, children_of, count_child};
 pub use rndv_recv::RndvRecv;
 pub use tx_msg::{TailOwner, TxMsg, TxPayload};
 pub use zcopy::{Zcopy, ZcopyRole, ZcopyState};
@@ -126,6 +128,10 @@ pub enum Extra {
     DeviceHandle(DeviceHandle),
     /// A transfer by a device.
     Transfer(Zcopy),
+    /// Pieces that an adapter puts or gets.
+    List(PieceList),
+    /// Host memory by way of which pieces of a list are accessed.
+    Staged(StagedPieces),
 }
 
 /// Bytes of a request before the user's area, as `ucp_context_query` reports them.
@@ -191,6 +197,14 @@ impl Request {
     pub fn transfer_mut(&mut self) -> Option<&mut Zcopy> {
         match self.extra.as_deref_mut() {
             Some(Extra::Transfer(transfer)) => Some(transfer),
+            _ => None,
+        }
+    }
+
+    /// The pieces that an adapter puts or gets, if they are a list.
+    pub fn piece_list(&self) -> Option<&PieceList> {
+        match self.extra.as_deref() {
+            Some(Extra::List(pieces)) => Some(pieces),
             _ => None,
         }
     }
@@ -290,5 +304,6 @@ pub fn describe(r: &Request) -> String {
         "in progress"
     };
     let memory = memory_text(memory_type_of(r.data.kind()) as u32);
-    format!("{what} length {} {memory}, {how}, {state}", r.data.len())
+    let len = r.piece_list().map_or(r.data.len(), PieceList::bytes);
+    format!("{what} length {len} {memory}, {how}, {state}")
 }

@@ -66,6 +66,8 @@ pub enum AmoExecutor {
     Processor,
     /// Adapters of the owner, and nothing else.
     Adapter,
+    /// The peer's processor, on receipt of a message in a ring of shared memory: nothing here executes any.
+    Peer,
     /// Another executor, which each operation determines.
     Other,
 }
@@ -78,7 +80,8 @@ impl Rkey {
     }
 
     /// Sets what executes atomic operations, after the region is mapped. `amo_by_tni`: adapters of the owner do.
-    pub fn set_executor(&mut self, amo_by_tni: bool) {
+    /// `by_ring`: shared memory reaches the peer.
+    pub fn set_executor(&mut self, amo_by_tni: bool, by_ring: bool) {
         // A device that executes them alone handles only words of 8 bytes: for 4 bytes each operation determines the
         // executor.
         let by_device = self.tl.is_amo_alone(WORD as u8);
@@ -87,9 +90,20 @@ impl Rkey {
             AmoExecutor::Adapter
         } else if self.len != 0 && in_words && !by_device {
             AmoExecutor::Processor
+        } else if by_ring && self.is_only_by_message() {
+            AmoExecutor::Peer
         } else {
             AmoExecutor::Other
         };
+    }
+
+    /// Whether only messages, or copies of the kernel or of a driver, which have no atomic operations, reach the
+    /// region.
+    fn is_only_by_message(&self) -> bool {
+        self.len == 0
+            && !self.same_process
+            && self.access != RkeyAccess::None
+            && !self.tl.has_adapter_keys()
     }
 
     /// The local address of an aligned word of `len` remote bytes, 4 or 8, of a region whose atomic operations
@@ -159,7 +173,7 @@ mod tests {
     }
 
     fn executor(mut key: Rkey, amo_by_tni: bool) -> AmoExecutor {
-        key.set_executor(amo_by_tni);
+        key.set_executor(amo_by_tni, true);
         key.executor
     }
 
@@ -167,7 +181,15 @@ mod tests {
     fn processors_execute_where_nothing_else_does() {
         assert_eq!(executor(key(0x4000, 0x2000), false), AmoExecutor::Processor);
         assert_eq!(executor(key(0x4000, 0x2000), true), AmoExecutor::Adapter);
-        assert_eq!(executor(key(0, 0), false), AmoExecutor::Other, "not mapped");
+        assert_eq!(executor(key(0, 0), false), AmoExecutor::Peer, "not mapped");
+        let with = |same_process, access| {
+            let mut key = key(0, 0);
+            (key.same_process, key.access) = (same_process, access);
+            executor(key, false)
+        };
+        assert_eq!(with(false, RkeyAccess::Message), AmoExecutor::Peer);
+        assert_eq!(with(true, RkeyAccess::Any), AmoExecutor::Other);
+        assert_eq!(with(false, RkeyAccess::None), AmoExecutor::Other, "empty");
         assert_eq!(executor(key(0, 0), true), AmoExecutor::Adapter);
         assert_eq!(executor(key(0x4004, 0x2000), false), AmoExecutor::Other);
         assert_eq!(executor(key(0x4000, 0x2004), false), AmoExecutor::Other);
@@ -179,12 +201,18 @@ mod tests {
         assert_eq!(with_device(true, false), AmoExecutor::Other);
         assert_eq!(with_device(false, false), AmoExecutor::Processor);
         assert_eq!(with_device(true, true), AmoExecutor::Adapter);
+        let mut far = key(0, 0);
+        far.set_executor(false, false);
+        assert_eq!(far.executor, AmoExecutor::Other, "no ring");
+        let mut by_device = key(0, 0);
+        by_device.tl = TlRkey::with_atomics(false);
+        assert_eq!(executor(by_device, false), AmoExecutor::Other);
     }
 
     #[test]
     fn words_are_aligned_and_inside() {
         let mut key = key(0x4000, 0x2000);
-        key.set_executor(false);
+        key.set_executor(false, false);
         let at = |addr: u64, len| key.word(addr, len).map(|local| local as u64);
         for len in [4, 8] {
             assert_eq!(at(0x4000, len), Some(0x10_4000));

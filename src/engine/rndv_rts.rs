@@ -1,7 +1,7 @@
 //! The decoded RTS of a rendezvous, for a message that waits at its sender.
 
 use crate::tl::rma::MrKeys;
-use crate::wire::header::RtsHdr;
+use crate::wire::header::{DEVICE_MEMORY, RtsHdr};
 use crate::wire::{device_handle, rts_keys};
 
 /// Longest message: the user part of an address space.
@@ -44,9 +44,20 @@ pub enum RtsSource {
     /// At this address, and registered with libfabric: the receiver's provider reads it, by so many keys that are kept
     /// beside the [`RtsInfo`] ([`MrKeys`]).
     MrKey { addr: Unaligned<u64>, count: u8 },
+    /// In a device's memory: the sender's HCA writes from it.
+    DeviceMemory,
+    /// At this address of a device's memory: the receiver's HCA reads it by an rkey for the port of the connection.
+    DeviceRkey {
+        addr: Unaligned<u64>,
+        rkey: Unaligned<u32>,
+    },
     /// At this address of a device's memory on this host: the receiver's driver copies it, by a handle that is kept
-    /// beside the [`RtsInfo`] ([`DeviceHandle`](device_handle::DeviceHandle)).
-    DeviceHandle { addr: Unaligned<u64> },
+    /// beside the [`RtsInfo`] ([`DeviceHandle`](device_handle::DeviceHandle)). `is_registered`: the sender's HCA can
+    /// write from it, too.
+    DeviceHandle {
+        addr: Unaligned<u64>,
+        is_registered: bool,
+    },
 }
 
 const _: () = assert!(size_of::<RtsInfo>() == 32 && size_of::<RtsSource>() == 13);
@@ -76,6 +87,7 @@ impl From<RtsHdr> for RtsInfo {
             // No process can have more; later arithmetic relies on the limit.
             len: h.len.min(MAX_MESSAGE) as usize,
             source: match (h.addr, h.pieces) {
+                (_, DEVICE_MEMORY) => RtsSource::DeviceMemory,
                 (0, _) => RtsSource::SenderOnly,
                 (addr, 0) => RtsSource::Contiguous(addr.into()),
                 (list, count) => RtsSource::Pieces {
@@ -109,6 +121,8 @@ impl RtsSource {
             RtsSource::SenderOnly
             | RtsSource::Stadd { .. }
             | RtsSource::MrKey { .. }
+            | RtsSource::DeviceMemory
+            | RtsSource::DeviceRkey { .. }
             | RtsSource::DeviceHandle { .. } => None,
         }
     }
@@ -135,6 +149,10 @@ mod tests {
         // Pieces without an address are nowhere.
         assert_eq!(source(0, 4), RtsSource::SenderOnly);
         assert_eq!(source(3, 0), RtsSource::Contiguous(3.into()));
+        for addr in [0, 3] {
+            let source = source(addr, DEVICE_MEMORY);
+            assert_eq!((source, source.cma_addr()), (RtsSource::DeviceMemory, None));
+        }
         let (list, count) = (3.into(), 4.into());
         assert_eq!(source(3, 4), RtsSource::Pieces { list, count });
     }
@@ -166,7 +184,10 @@ mod tests {
             ..info(3, 0)
         };
         assert_eq!((registered.beside(), source.cma_addr()), (32, None));
-        let source = RtsSource::DeviceHandle { addr: stadd };
+        let source = RtsSource::DeviceHandle {
+            addr: stadd,
+            is_registered: false,
+        };
         let exported = RtsInfo {
             source,
             ..info(3, 0)

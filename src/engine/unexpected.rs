@@ -17,13 +17,15 @@ pub enum PayloadSource {
     Sync { peer: PeerRef, req: u64 },
     /// At the sender: a rendezvous to be started.
     Rts { peer: PeerRef, offer: RtsInfo },
+    /// Nowhere: it was at a sender that is lost. A receive of the message ends with `UCS_ERR_CANCELED`.
+    Lost,
 }
 
 impl PayloadSource {
     /// The peer that waits until the message is received, if one does.
     fn peer(&self) -> Option<&Peer> {
         match *self {
-            PayloadSource::Eager => None,
+            PayloadSource::Eager | PayloadSource::Lost => None,
             PayloadSource::Sync { peer, .. } | PayloadSource::Rts { peer, .. } => Some(peer.get()),
         }
     }

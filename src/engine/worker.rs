@@ -272,12 +272,13 @@ impl Worker {
         }
     }
 
-    /// Drops the messages and puts of which a peer has sent a part, as no further one arrives.
+    /// Drops the messages, puts and lists of which a peer has sent a part, as no further one arrives.
     pub fn drop_partials(&self, peer: &Peer) {
         let lists = &self.peer_lists;
         self.am_descs.discard(lists.partial_ams.lock().remove(peer));
         lists.partial_tags.lock().remove(peer);
         lists.partial_puts.lock().remove(peer);
+        lists.list_pieces.lock().remove(peer);
     }
 
     /// Runs the user's `request_init` on a new element of the pool.
@@ -289,14 +290,19 @@ impl Worker {
     }
 
     /// Whether operations of a feature can take the fast path: there are no flags to add, the program requested the
-    /// feature, and, for tags and active messages only, threads do not overlap and such short messages are eager.
+    /// feature, and, for tags and active messages only, threads do not overlap and such short messages are eager. Puts
+    /// and gets that the timeline records do not: only the slow path records them.
     #[inline(always)]
     pub fn takes_fast_path(&self, feature: ucp_feature) -> bool {
         let policy = &self.ctx.policy;
         let by_message = matches!(feature, UCP_FEATURE_TAG | UCP_FEATURE_AM);
         let eager = !by_message || policy.rndv_thresh.min(policy.rndv_thresh_inter) > TINY;
         let alone = !self.mt || !by_message;
-        alone && eager && self.extra_op_flags() & !RECORDED == 0 && self.ctx.has(feature)
+        let unchanged = match feature {
+            UCP_FEATURE_RMA => 0,
+            _ => RECORDED,
+        };
+        alone && eager && self.extra_op_flags() & !unchanged == 0 && self.ctx.has(feature)
     }
 
     /// What this worker writes into a peer's inbox as the owner of a ring.

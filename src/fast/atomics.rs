@@ -1,8 +1,8 @@
 //! Hot path of atomic operations. The processor changes a word of mapped memory inside of the call, in any thread mode;
-//! operations by an adapter are in [`adapter`].
+//! operations by an adapter are in [`adapter`], those that the peer executes in [`amo_message`].
 
-use super::adapter;
 use super::plain::{EIGHT, FOUR};
+use super::{adapter, amo_message};
 use crate::ctypes::*;
 use crate::engine::core_yield;
 use crate::engine::endpoint::{Endpoint, EpFlags};
@@ -101,6 +101,8 @@ unsafe fn atomic_remote(
             return atomic_slow(ep, op, buffer, count, addr, rkey, param);
         };
         let handle = match key.executor {
+            // A function of its own: its variables would need registers of the adapters' operations.
+            AmoExecutor::Peer => return atomic_message(ep, op, buffer, addr, rkey, param),
             AmoExecutor::Adapter => adapter::atomic::<StaddSender>(ep, op, buffer, addr, key, &p),
             _ => adapter::atomic::<RkeySender>(ep, op, buffer, addr, key, &p),
         };
@@ -108,6 +110,25 @@ unsafe fn atomic_remote(
             Some(handle) => handle,
             // The count is one: the variable need not be kept in a register.
             None => atomic_slow(ep, op, buffer, 1, addr, rkey, param),
+        }
+    }
+}
+
+/// [`atomic`] of one operand by a message to the peer, whose processor alone changes the words.
+#[inline(never)]
+unsafe fn atomic_message(
+    ep: *const Endpoint,
+    op: u32,
+    operand: *const c_void,
+    addr: u64,
+    rkey: *const Rkey,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, operand, key and structure are valid.
+    unsafe {
+        match amo_message::atomic(ep, op, operand, addr, &Param::new(param, 0)) {
+            Some(handle) => handle,
+            None => atomic_slow(ep, op, operand, 1, addr, rkey, param),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::proto::select::message as select;
 use crate::sys::copy::TINY;
 use crate::tl::contract::ShortAm;
 use crate::tl::{Lane, LaneSender, with_short_am};
-use crate::wire::header::Kind;
+use crate::wire::header::{AmImm, Kind};
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 
@@ -148,7 +148,7 @@ unsafe fn am_send_in_turn(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's promises are those that the callees require.
     unsafe {
-        let imm = am::plain_imm(id, (*ep).remote_sn());
+        let imm = AmImm::plain(id, (*ep).remote_sn());
         match send_in_turn(ep, Kind::AmEager, imm, buffer, len) {
             true => std::ptr::null_mut(),
             // The caller has checked that there is no header, and that the id fits into 16 bits.
@@ -246,7 +246,7 @@ unsafe fn am_send_by<S: LaneSender + ShortAm>(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint and buffer are valid, and its other promises are those that the callees require.
     unsafe {
-        let imm = || am::plain_imm(id, (*ep).remote_sn());
+        let imm = || AmImm::plain(id, (*ep).remote_sn());
         match post_short::<S>(ep, Kind::AmEager, imm, buffer, len) {
             true => std::ptr::null_mut(),
             false if S::RENEWS => am_send_renewed::<S>(ep, id, buffer, count, param, len),
@@ -268,7 +268,7 @@ unsafe fn am_send_renewed<S: LaneSender + ShortAm>(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's promises are those that the callees require.
     unsafe {
-        let imm = || am::plain_imm(id, (*ep).remote_sn());
+        let imm = || AmImm::plain(id, (*ep).remote_sn());
         match renew_short::<S>(ep) && post_short::<S>(ep, Kind::AmEager, imm, buffer, len) {
             true => std::ptr::null_mut(),
             false => am_send_slow(ep, id, std::ptr::null(), 0, buffer, count, param),
@@ -367,7 +367,7 @@ pub unsafe fn am_send(
             && header_len | (id >> 16) as usize == 0
             && (len == 0 || !buffer.is_null())
         {
-            let imm = || am::plain_imm(id, (*ep).remote_sn());
+            let imm = || AmImm::plain(id, (*ep).remote_sn());
             return match send_tiny(ep, Kind::AmEager, imm, buffer, len) {
                 TinyResult::Sent => std::ptr::null_mut(),
                 TinyResult::NoRoom => am_send_in_turn(ep, id, buffer, count, param, len),
@@ -412,7 +412,7 @@ pub(super) unsafe fn am_send_slow(
             && worker.ctx.features & UCP_FEATURE_AM as u64 != 0
             && (len == 0 || !buffer.is_null())
         {
-            let imm = am::plain_imm(id, e.remote_sn());
+            let imm = AmImm::plain(id, e.remote_sn());
             if send_eager(worker, peer, Kind::AmEager, imm, buffer, len) {
                 return std::ptr::null_mut();
             }

@@ -1,7 +1,9 @@
-//! Senders of adapters, as the hot path uses them: IB and Tofu.
+//! Senders of adapters (IB and Tofu) and rings of shared memory, as the hot path uses them.
 
 use crate::engine::peer::Peer;
-use crate::tl::LaneSender;
+use crate::sys::copy;
+use crate::tl::{LaneSender, RingSender};
+use crate::wire::header::Kind;
 
 /// The sender to a peer, if the lane is of its transport and the pending queue is empty.
 ///
@@ -31,4 +33,28 @@ pub(super) unsafe fn known_sender<S: LaneSender>(peer: &Peer) -> Option<&mut S> 
     // SAFETY: only a callback could have changed the lane.
     let sender = unsafe { S::of(&mut tx.lane).unwrap_unchecked() };
     tx.pending.is_empty().then_some(sender)
+}
+
+/// Sends a message that is only a header, and that the peer answers. False: the ring has no room for it, or an error,
+/// which the slow path finds again.
+#[inline(always)]
+pub(super) fn send_counted<const LEN: usize>(
+    peer: &Peer,
+    ring: &mut RingSender,
+    kind: Kind,
+    imm: u64,
+    head: &[u8; LEN],
+) -> bool {
+    // Counted before the send: the reply can be handled before the store.
+    peer.note_unflushed();
+    peer.rma.add_sent();
+    let sent = ring.send(kind as u8, 0, imm, LEN, |record| {
+        // SAFETY: the record has room for the header.
+        unsafe { copy::to_shared(record, head.as_ptr(), LEN) };
+    });
+    let sent = sent == Ok(true);
+    if !sent {
+        peer.rma.cut_sent();
+    }
+    sent
 }

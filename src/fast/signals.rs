@@ -5,15 +5,16 @@
 use super::length::SPECIAL;
 use super::plain::is_plain;
 use super::rma::copied;
+use super::sender::send_counted;
 use crate::ctypes::*;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
 use crate::engine::rkey::Rkey;
 use crate::op::param::Param;
 use crate::op::signal::{self, Signal, SignalAim};
-use crate::sys::copy;
+use crate::proto::tx::ready_ring;
+use crate::tl::RingSender;
 use crate::tl::contract::MAX_SHORT;
-use crate::tl::{Lane, RingSender};
 use crate::wire::header::{Kind, NoteHdr, SignalHdr};
 use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
@@ -108,27 +109,6 @@ unsafe fn put_mapped(
     }
 }
 
-/// The ring to a peer, if the next message may be written there now.
-///
-/// # Safety
-/// A call of the user that is not in a callback under the lock of the peer's `tx`; no other reference to the ring is
-/// used while the result is.
-#[inline(always)]
-#[allow(
-    clippy::mut_from_ref,
-    reason = "of the value in a lock that single-thread mode does not need"
-)]
-unsafe fn ready_ring(peer: &Peer) -> Option<&mut RingSender> {
-    // The flags of an endpoint do not say whether threads share the peer: access to mapped memory needs no lock.
-    if peer.tx.is_shared() || !peer.is_connected() {
-        return None;
-    }
-    // SAFETY: single-thread mode; the caller's promise.
-    let tx = unsafe { peer.tx.alone() };
-    let ring = tx.lane.as_mut().and_then(Lane::ring)?;
-    tx.pending.is_empty().then_some(ring)
-}
-
 /// Sends the signal behind data that were stored: a signal that begins an epoch, for which the target's position has to
 /// be read first, that wakes the target, or that is answered. A function of its own with as many parameters as there
 /// are registers: the fast path needs no stack frame.
@@ -188,18 +168,5 @@ fn send_answered(
         op,
         cq,
     };
-    let head = head.encode();
-    // Counted before the send: the reply can be handled before the store.
-    peer.note_unflushed();
-    peer.rma.add_sent();
-    let sent = ring.send(Kind::Signal as u8, 0, value, SignalHdr::SIZE, |record| {
-        // SAFETY: the record has room for the header.
-        unsafe { copy::to_shared(record, head.as_ptr(), SignalHdr::SIZE) };
-    });
-    // An error of the ring is found again by the slow path.
-    let sent = sent == Ok(true);
-    if !sent {
-        peer.rma.cut_sent();
-    }
-    sent
+    send_counted(peer, ring, Kind::Signal, value, &head.encode())
 }

@@ -2,6 +2,7 @@
 
 mod fragments;
 
+use super::buffer::read_for_record;
 use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
 use crate::engine::am::{AmDesc, AmFunction, AmHandler, AmPayload};
@@ -52,7 +53,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
             Ok((
                 worker,
                 peer,
-                p.source(worker, "ucp_am_send_nbx", m.buffer, m.count)?,
+                p.source_unread(worker, "ucp_am_send_nbx", m.buffer, m.count)?,
             ))
         });
         let (worker, peer, data) = match prepared {
@@ -63,6 +64,9 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
         if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && !protocol.is_one_record() {
             data.drop_unused();
             return status_ptr(UCS_ERR_NO_RESOURCE);
+        }
+        if let Err(status) = read_for_record(&protocol, data) {
+            return status_ptr(status);
         }
         let req = request_alloc::take(worker, p.external());
         let r = &mut *req;
@@ -125,6 +129,15 @@ fn check(m: &AmMessage, flags: u32) -> Result<(), ucs_status_t> {
     Err(UCS_ERR_INVALID_PARAM)
 }
 
+/// Logs that a message without a handler is dropped.
+#[cold]
+fn note_dropped(id: u16) {
+    log::once!(
+        Warn, each id,
+        "active message with id {id} dropped: no handler (ucp_worker_set_am_recv_handler)"
+    );
+}
+
 fn handler(worker: &Worker, id: u16) -> AmHandler {
     let handler = worker
         .am
@@ -133,7 +146,7 @@ fn handler(worker: &Worker, id: u16) -> AmHandler {
         .copied()
         .unwrap_or(AmHandler::NONE);
     if let AmFunction::None = handler.function {
-        log::warn!("active message with id {id} dropped: no handler");
+        note_dropped(id);
     }
     handler
 }
@@ -164,7 +177,10 @@ pub unsafe fn on_eager(worker: &Worker, peer: &Peer, imm: AmImm, data: *const u8
         return;
     }
     let Some(desc) = worker.am_descs.get(AmPayload::Here, data_len, data_len) else {
-        return log::error!("no memory for an active message of {data_len} bytes: dropped");
+        return log::once!(
+            Error,
+            "no memory for an active message of {data_len} bytes: dropped"
+        );
     };
     // SAFETY: the descriptor has room for the payload.
     unsafe {
@@ -298,7 +314,8 @@ unsafe fn call(
                 ))
             }
             AmFunction::Old(_) if imm.header_len != 0 => {
-                log::warn!(
+                log::once!(
+                    Warn, each imm.id,
                     "active message with a header dropped: the handler of id {} takes none",
                     imm.id
                 );
@@ -471,16 +488,4 @@ pub unsafe fn release_data(worker: &Worker, data: *mut c_void) {
         }
         worker.am_descs.done(desc);
     }
-}
-
-/// The immediate of a message without a header and without a reply endpoint.
-#[inline(always)]
-pub fn plain_imm(id: u32, sn: u32) -> u64 {
-    AmImm {
-        id: id as u16,
-        header_len: 0,
-        flags: 0,
-        sn,
-    }
-    .to_u64()
 }

@@ -31,7 +31,7 @@ pub(super) unsafe fn execute(
         // SAFETY: the caller's memory is valid.
         None => Ok(unsafe { amo::execute(addr as *mut u8, amo) }),
         Some(done) => done.map_err(|e| {
-            log::error!("an atomic operation for a peer: {e}");
+            log::once!(Error, each log::words(&e), "an atomic operation for a peer: {e}");
             UCS_ERR_IO_ERROR
         }),
     }

@@ -4,8 +4,11 @@ use super::param::Param;
 use crate::ctypes::*;
 use crate::engine::context::{ASK_DRIVER, MemoryAccess};
 use crate::engine::datatype::Data;
+use crate::engine::memory::note_wrong_type;
 use crate::engine::worker::Worker;
-use crate::sys::cuda::MemoryKind;
+use crate::proto::select::device::MAX_READ;
+use crate::proto::select::message::Protocol;
+use crate::sys::cuda::{MemoryInfo, MemoryKind};
 use crate::sys::log;
 use crate::tl::cuda::{CudaContext, DeviceData, DevicePieces, Lookup};
 use std::ffi::c_void;
@@ -15,11 +18,9 @@ use std::sync::Arc;
 /// With none of these bits the buffer is host memory.
 const KIND_IS_OPEN: u32 = UCP_OP_ATTR_FIELD_MEMORY_TYPE as u32 | ASK_DRIVER;
 
-/// Longest source that is read from a device before the operation begins, bytes: a failure is the status of the call.
-const READ_FIRST: usize = 64 << 10;
-
 impl Param {
-    /// The source of a send, a put or another operation that reads the buffer. `what`: the function, for the log.
+    /// The source of a put or another operation that reads the buffer; a short one is read from its device. `what`: the
+    /// function, for the log.
     ///
     /// # Errors
     /// Those of [`Data::for_send`]; `UCS_ERR_UNSUPPORTED` for memory that this library cannot access;
@@ -35,26 +36,27 @@ impl Param {
         buffer: *const c_void,
         count: usize,
     ) -> Result<Data, ucs_status_t> {
-        if self.is_kind_open() {
-            let (source, first) = (buffer.cast_mut(), READ_FIRST);
-            // SAFETY: the caller's promise.
-            let memory = unsafe { self.device(worker, what, (source, count), first) }?;
-            // SAFETY: just made.
-            if let Some(device) = unsafe { as_data(memory) } {
-                return Ok(device);
+        // SAFETY: the caller's promise; the data are new.
+        unsafe {
+            let data = self.source_unread(worker, what, buffer, count)?;
+            if let Data::Device {
+                len: ..=MAX_READ, ..
+            } = data
+            {
+                read_first(data)?;
             }
+            Ok(data)
         }
-        // SAFETY: the caller's promise.
-        unsafe { Data::for_send(buffer, count, self.datatype()) }
     }
 
-    /// [`source`](Self::source) of which nothing is read before the operation begins: a device copies it where it is.
+    /// The source of an operation that selects what moves the bytes before a device reads any of them.
     ///
     /// # Errors
     /// Those of [`source`](Self::source), except for failures of a device.
     ///
     /// # Safety
     /// The requirements of [`source`](Self::source).
+    #[inline(always)]
     pub unsafe fn source_unread(
         &self,
         worker: &Worker,
@@ -62,14 +64,16 @@ impl Param {
         buffer: *const c_void,
         count: usize,
     ) -> Result<Data, ucs_status_t> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let memory = self.device(worker, what, (buffer.cast_mut(), count), 0)?;
-            match as_data(memory) {
-                Some(device) => Ok(device),
-                None => Data::for_send(buffer, count, self.datatype()),
+        if self.is_kind_open() {
+            // SAFETY: the caller's promise.
+            let memory = unsafe { self.device(worker, what, (buffer.cast_mut(), count)) }?;
+            // SAFETY: just made.
+            if let Some(device) = unsafe { as_data(memory) } {
+                return Ok(device);
             }
         }
+        // SAFETY: the caller's promise.
+        unsafe { Data::for_send(buffer, count, self.datatype()) }
     }
 
     /// The target of a receive, a get or another operation that writes the buffer. `what`: the function, for the log.
@@ -89,7 +93,7 @@ impl Param {
     ) -> Result<Data, ucs_status_t> {
         if self.is_kind_open() {
             // SAFETY: the caller's promise.
-            let memory = unsafe { self.device(worker, what, (buffer, count), 0) }?;
+            let memory = unsafe { self.device(worker, what, (buffer, count)) }?;
             // SAFETY: just made.
             if let Some(device) = unsafe { as_data(memory) } {
                 return Ok(device);
@@ -100,7 +104,7 @@ impl Param {
     }
 
     /// The buffer as memory of a device, for [`Data::Device`]; null: the processor, or the user's functions access it.
-    /// Sources of up to `first` bytes are read. A pointer, so that it is returned in a register.
+    /// A pointer, so that it is returned in a register.
     ///
     /// # Errors
     /// Those of [`source`](Self::source).
@@ -114,31 +118,46 @@ impl Param {
         worker: &Worker,
         what: &str,
         (buffer, count): (*mut c_void, usize),
-        first: usize,
     ) -> Result<*const DeviceData, ucs_status_t> {
-        let cuda = self.driver(worker, what)?;
+        let driver = self.driver(worker, what)?;
         let is_generic = self.datatype() & UCP_DATATYPE_CLASS_MASK == UCP_DATATYPE_GENERIC as u64;
-        let Some(cuda) = cuda.filter(|_| !is_generic) else {
+        let Some(driver) = driver.filter(|_| !is_generic) else {
             return Ok(ptr::null());
         };
         // SAFETY: the caller's promise; the layout is that of a send.
         let data = unsafe { Data::for_send(buffer, count, self.datatype()) }?;
         // SAFETY: the caller's data are valid until the operation completes.
-        let data = unsafe { by_driver(cuda, data) };
-        let Data::Device { memory, len, .. } = data else {
-            return Ok(ptr::null());
-        };
-        // What a peer may read where it is: not first by this process.
-        let policy = &worker.ctx.policy;
-        let may_be_read = cuda.has_ipc() && len >= policy.rndv_thresh.min(policy.rndv_thresh_inter);
-        if len > first || may_be_read {
-            return Ok(memory);
+        let data = unsafe { driver.find(what, data) }?;
+        match data {
+            Data::Device { memory, .. } => Ok(memory),
+            _ => Ok(ptr::null()),
         }
-        // SAFETY: made in this call, and ended after an error; the caller's memory is valid.
-        unsafe {
-            let read = (*memory).read_ahead();
-            let ended = |_: &ucs_status_t| data.drop_unused();
-            read.map(|()| memory).inspect_err(ended)
+    }
+
+    /// What the driver knows of the memory at an address, unless the processor accesses it. `lookup`: what it has said
+    /// during the operation.
+    ///
+    /// # Errors
+    /// `UCS_ERR_UNSUPPORTED` for memory that this library cannot access; `UCS_ERR_INVALID_PARAM`: the processor cannot
+    /// access what is stated to be the host's. Both with a line in the log.
+    pub fn piece_memory(
+        &self,
+        worker: &Worker,
+        what: &str,
+        addr: u64,
+        lookup: &mut Lookup,
+    ) -> Result<Option<MemoryInfo>, ucs_status_t> {
+        let Some(driver) = self.driver(worker, what)? else {
+            return Ok(None);
+        };
+        let memory = lookup.at(driver.cuda, addr);
+        match (memory.kind, driver.stated) {
+            (MemoryKind::Host, _) | (MemoryKind::Managed, StatedKind::Host) => Ok(None),
+            (MemoryKind::Device, StatedKind::Host) => {
+                note_wrong_type(what, addr);
+                Err(UCS_ERR_INVALID_PARAM)
+            }
+            (MemoryKind::Device | MemoryKind::Managed, StatedKind::Any) => Ok(Some(memory)),
         }
     }
 
@@ -197,7 +216,7 @@ impl Param {
         }
     }
 
-    /// The driver that knows the kind of the buffer's memory. `None`: it is the host's.
+    /// What knows the kind of the buffer's memory. `None`: it is the host's.
     ///
     /// # Errors
     /// `UCS_ERR_UNSUPPORTED` for memory that this library cannot access.
@@ -205,19 +224,21 @@ impl Param {
         &self,
         worker: &'a Worker,
         what: &str,
-    ) -> Result<Option<&'a Arc<CudaContext>>, ucs_status_t> {
-        match worker.ctx.memory_access(self.memory_type()) {
-            MemoryAccess::Processor => Ok(None),
-            MemoryAccess::AskDriver(cuda) => Ok(Some(cuda)),
+    ) -> Result<Option<Driver<'a>>, ucs_status_t> {
+        let (cuda, stated) = match worker.ctx.memory_access(self.memory_type()) {
+            MemoryAccess::Processor => return Ok(None),
+            MemoryAccess::AskDriver(cuda) => (cuda, StatedKind::Any),
+            MemoryAccess::CheckHost(cuda) => (cuda, StatedKind::Host),
             MemoryAccess::None => {
                 log::error!(
                     "{what}: no transport for {}, only for {}",
                     memory_text(self.memory_type()),
                     worker.ctx.memory_types_text()
                 );
-                Err(UCS_ERR_UNSUPPORTED)
+                return Err(UCS_ERR_UNSUPPORTED);
             }
-        }
+        };
+        Ok(Some(Driver { cuda, stated }))
     }
 
     /// Contiguous memory, whose kind is open.
@@ -235,12 +256,123 @@ impl Param {
         what: &str,
         data: Data,
     ) -> Result<Data, ucs_status_t> {
-        Ok(match self.driver(worker, what)? {
+        match self.driver(worker, what)? {
             // SAFETY: the caller's promise.
-            Some(cuda) => unsafe { by_driver(cuda, data) },
-            None => data,
-        })
+            Some(driver) => unsafe { driver.find(what, data) },
+            None => Ok(data),
+        }
     }
+}
+
+/// What an operation's caller says of its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StatedKind {
+    /// Nothing that matters: the driver knows it.
+    Any,
+    /// The processor accesses it.
+    Host,
+}
+
+/// The driver, for the memory of one operation.
+struct Driver<'a> {
+    cuda: &'a Arc<CudaContext>,
+    stated: StatedKind,
+}
+
+impl Driver<'_> {
+    /// The data as the driver knows them. Managed memory that the caller states to be the host's is the processor's.
+    ///
+    /// # Errors
+    /// `UCS_ERR_INVALID_PARAM`, with a line in the log: the processor cannot access what is stated to be the host's.
+    ///
+    /// # Safety
+    /// The data are valid until the operation completes.
+    unsafe fn find(&self, what: &str, data: Data) -> Result<Data, ucs_status_t> {
+        match self.stated {
+            // SAFETY: the caller's promise.
+            StatedKind::Any => Ok(unsafe { by_driver(self.cuda, data) }),
+            StatedKind::Host => {
+                let mut lookup = Lookup::default();
+                let is_device = |kind| kind == MemoryKind::Device;
+                // SAFETY: the caller's promise.
+                match unsafe { first_piece(self.cuda, data, &mut lookup, is_device) } {
+                    None => Ok(data),
+                    Some((addr, _)) => {
+                        note_wrong_type(what, addr);
+                        Err(UCS_ERR_INVALID_PARAM)
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Reads the data of a message that is one record before that is written, if they are a device's: what is put into a
+/// record cannot be taken back when the device fails. At most [`MAX_READ`] bytes.
+///
+/// # Errors
+/// `UCS_ERR_IO_ERROR` where a device fails: the data have ended.
+///
+/// # Safety
+/// The data were made in the call, and their memory is valid until the operation completes.
+#[inline(always)]
+pub(super) unsafe fn read_for_record(protocol: &Protocol, data: Data) -> Result<(), ucs_status_t> {
+    match data {
+        // SAFETY: the caller's promise.
+        Data::Device { .. } if protocol.is_one_record() => unsafe { read_first(data) },
+        _ => Ok(()),
+    }
+}
+
+/// Reads the first bytes of memory of a device, all of a short source.
+///
+/// # Errors
+/// `UCS_ERR_IO_ERROR` where a device fails: the data have ended.
+///
+/// # Safety
+/// The data were made in the call, and their memory is valid until the operation completes.
+#[cold]
+#[inline(never)]
+unsafe fn read_first(data: Data) -> Result<(), ucs_status_t> {
+    let Data::Device { memory, .. } = data else {
+        return Ok(());
+    };
+    // SAFETY: the caller's promise; the data are not used after they have ended.
+    unsafe {
+        let read = (*memory).read_ahead();
+        read.inspect_err(|_| data.drop_unused())
+    }
+}
+
+/// The layout of the data, if the driver may know their memory. The user's packing functions access theirs in their own
+/// way.
+fn layout_of(data: &Data) -> Option<DevicePieces> {
+    match *data {
+        Data::Contig { ptr, .. } => Some(DevicePieces::Contig { addr: ptr as u64 }),
+        Data::Iov { iov, count, .. } => Some(DevicePieces::Iov { iov, count }),
+        Data::Generic { .. } | Data::Device { .. } => None,
+    }
+}
+
+/// The first piece of the data whose memory is of a kind that `wanted` selects: its address, and what the driver knows.
+///
+/// # Safety
+/// A list is readable.
+unsafe fn first_piece(
+    cuda: &CudaContext,
+    data: Data,
+    lookup: &mut Lookup,
+    wanted: impl Fn(MemoryKind) -> bool,
+) -> Option<(u64, MemoryInfo)> {
+    let look = |addr, _| {
+        let memory = lookup.at(cuda, addr);
+        match wanted(memory.kind) {
+            true => Err((addr, memory)),
+            false => Ok(()),
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { layout_of(&data)?.for_range(0, data.len(), look) }.err()
 }
 
 /// What [`Param::device`] has returned, as data. `None`: null.
@@ -261,23 +393,15 @@ unsafe fn as_data(memory: *const DeviceData) -> Option<Data> {
 /// # Safety
 /// The data are valid until the operation completes.
 pub(super) unsafe fn by_driver(cuda: &Arc<CudaContext>, data: Data) -> Data {
-    let pieces = match data {
-        Data::Contig { ptr, .. } => DevicePieces::Contig { addr: ptr as u64 },
-        Data::Iov { iov, count, .. } => DevicePieces::Iov { iov, count },
-        Data::Generic { .. } | Data::Device { .. } => return data,
-    };
-    let len = data.len();
-    let mut lookup = Lookup::new(cuda.cuda);
-    let mut is_hosts = |addr, _| {
-        let memory = lookup.at(addr);
-        match memory.kind {
-            MemoryKind::Host => Ok(()),
-            MemoryKind::Device | MemoryKind::Managed => Err(memory),
-        }
-    };
+    let mut lookup = Lookup::default();
+    let is_drivers = |kind| kind != MemoryKind::Host;
     // SAFETY: the caller's list is readable.
-    let Err(memory) = (unsafe { pieces.for_range(0, len, &mut is_hosts) }) else {
-        return data;
-    };
-    Data::of_device(DeviceData::new(cuda, (pieces, len), lookup, memory))
+    let found = unsafe { first_piece(cuda, data, &mut lookup, is_drivers) };
+    match (layout_of(&data), found) {
+        (Some(pieces), Some((_, memory))) => {
+            let whole = (pieces, data.len());
+            Data::of_device(DeviceData::new(cuda, whole, lookup, memory))
+        }
+        _ => data,
+    }
 }

@@ -3,7 +3,7 @@
 use super::device_words;
 use crate::ctypes::*;
 use crate::engine::context::MemoryAccess;
-use crate::engine::memory::MemHandle;
+use crate::engine::memory::{MemHandle, note_wrong_type};
 use crate::engine::worker::Worker;
 use crate::sys::cuda::MemoryKind;
 use crate::sys::log;
@@ -15,7 +15,7 @@ pub const COUNTER_BYTES: usize = size_of::<u64>();
 /// What the caller says of a counter's memory.
 #[derive(Clone, Copy, Default)]
 pub struct CounterParams {
-    /// A number of `ucs_memory_type_t`, which is believed if it is the host's.
+    /// A number of `ucs_memory_type_t`.
     pub memory_type: Option<u32>,
     /// The handle of the memory. It outranks the type.
     pub memh: Option<ucp_mem_h>,
@@ -33,7 +33,7 @@ enum CounterAccess {
 /// How memory is accessed whose kind the driver knows, if the context uses one.
 fn by_driver(worker: &Worker, addr: u64) -> CounterAccess {
     let kind = match &worker.ctx.cuda {
-        Some(cuda) => cuda.cuda.memory_at(addr).kind,
+        Some(cuda) => cuda.memory_at(addr).kind,
         None => MemoryKind::Host,
     };
     match kind {
@@ -44,7 +44,7 @@ fn by_driver(worker: &Worker, addr: u64) -> CounterAccess {
 
 /// # Errors
 /// `UCS_ERR_UNSUPPORTED` for a type of memory that this context does not access, `UCS_ERR_INVALID_PARAM` for a handle
-/// that is not mapped; both with a line in the log.
+/// that is not mapped, and for memory of a device that is stated to be the host's; all with a line in the log.
 fn access_of(
     worker: &Worker,
     what: &str,
@@ -60,6 +60,11 @@ fn access_of(
     match worker.ctx.memory_access(memory_type) {
         MemoryAccess::Processor => Ok(CounterAccess::Processor),
         MemoryAccess::AskDriver(_) => Ok(by_driver(worker, addr)),
+        MemoryAccess::CheckHost(cuda) if cuda.memory_at(addr).kind == MemoryKind::Device => {
+            note_wrong_type(what, addr);
+            Err(UCS_ERR_INVALID_PARAM)
+        }
+        MemoryAccess::CheckHost(_) => Ok(CounterAccess::Processor),
         MemoryAccess::None => {
             log::error!(
                 "{what}: a counter in {}, and only {} is supported",

@@ -18,11 +18,14 @@ pub fn permits(worker: &Worker, addr: u64, len: u64) -> bool {
     regions.permits(&LastRegion::default(), addr, len)
 }
 
-/// Logs that a peer asks for memory that is not registered, or that cannot be accessed.
+/// Logs that a peer asks for memory that is not registered, or that cannot be accessed: the first one of the process
+/// as an error.
 #[cold]
 pub fn refuse(peer: &Peer, addr: u64, len: u64, what: &str) -> ucs_status_t {
-    log::error!(
-        "worker {:#x} asks to {what} {len} bytes at {addr:#x}, which is not registered",
+    log::once!(
+        Error,
+        "worker {:#x} asks to {what} {len} bytes at {addr:#x}, which is not registered: ucp_mem_map was not called \
+         for all of it, or ucp_mem_unmap too early",
         peer.uid
     );
     UCS_ERR_INVALID_ADDR
@@ -43,13 +46,14 @@ pub fn memory(
     let Some(cuda) = &worker.ctx.cuda else {
         return Err(refuse(peer, addr, len, what));
     };
-    let mut lookup = Lookup::new(cuda.cuda);
-    let memory = lookup.at(addr);
+    // The driver is asked each time: the program may have freed what a peer names.
+    let memory = cuda.cuda.memory_at(addr);
     if memory.kind == MemoryKind::Host {
         return Err(refuse(peer, addr, len, what));
     }
     let whole = (DevicePieces::Contig { addr }, len as usize);
-    Ok(DeviceData::new(cuda, whole, lookup, memory))
+    let known = Lookup::knowing(memory);
+    Ok(DeviceData::new(cuda, whole, known, memory))
 }
 
 /// The data of an access by a peer, to be ended by [`Data::finish`].

@@ -199,10 +199,13 @@ pub(super) enum FlushOf {
 /// was sent.
 fn send_ep_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status_t) -> bool {
     let connected_without_cm = e.session() == 0 && e.remote_err_mode() != UNSAID;
-    let has_lane = connected_without_cm || peer.tx.lock().lane.is_some();
+    let reaches_peer = match &peer.tx.lock().lane {
+        Some(lane) => !lane.is_peer_dead(),
+        None => connected_without_cm,
+    };
     // An internal endpoint of the peer is closed with this one, whatever the error handling modes are.
     let answered = status == UCS_OK && e.has_requested_reply();
-    let notified = (e.reports_failures() || answered) && peer.status() == UCS_OK && has_lane;
+    let notified = (e.reports_failures() || answered) && peer.status() == UCS_OK && reaches_peer;
     if notified {
         if e.session() != 0 && e.has(EpFlags::FRESH) {
             failure::send_ep_info(worker, e, peer);

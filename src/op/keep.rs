@@ -70,9 +70,10 @@ fn refuse_rest(r: &mut Request, status: ucs_status_t) {
     (r.data, r.offset, r.msg.aux) = (Data::EMPTY, 0, status as i8 as u8);
 }
 
-/// Allocates memory for the whole reply, so that offsets stay valid. The sent part is not touched and uses no pages.
-fn room_for(len: usize) -> Option<NonNull<u8>> {
+/// Allocates memory for the whole reply of `len` bytes, not 0, so that offsets stay valid. The sent part is not touched
+/// and uses no pages.
+pub(super) fn room_for(len: usize) -> Option<NonNull<u8>> {
     let layout = Layout::array::<u8>(len).ok()?;
-    // SAFETY: `len` is not 0: there is something left to send.
+    // SAFETY: `len` is not 0.
     NonNull::new(unsafe { alloc::alloc(layout) })
 }

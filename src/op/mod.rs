@@ -13,6 +13,7 @@ mod device_words;
 pub mod endpoint;
 pub mod get_reply;
 mod keep;
+mod list_pieces;
 pub mod listener;
 pub mod malformed;
 pub mod param;

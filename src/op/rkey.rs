@@ -76,7 +76,7 @@ pub fn unpack(ep: &Endpoint, unpacked: UnpackedRkey) -> Rkey {
         },
     };
     map(worker, peer, unpacked.memory, &mut key);
-    key.set_executor(unpacked.is_amo_by_tni());
+    key.set_executor(unpacked.is_amo_by_tni(), peer.inbox.is_some());
     key
 }
 

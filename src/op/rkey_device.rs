@@ -3,27 +3,48 @@
 
 use super::param::Param;
 use super::rma::{self, RmaOp};
+use super::traced_send::{self, LONG_RMA};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
+use crate::engine::peer::Peer;
 use crate::engine::request::{Request, ZcopyRole};
 use crate::engine::request_alloc;
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
-use crate::proto::flush;
+use crate::proto::select::rma::{self as select, RmaPath};
 use crate::proto::tx::device_copy::{self, CopyRequest};
+use crate::proto::{answers, flush};
 use crate::sys::cma::CmaDirection;
 use crate::sys::cuda::MemoryInfo;
+use crate::sys::trace;
 use crate::tl::cuda::{CopyDirection, LocalMemory};
+use crate::tl::rma::RmaDevice;
 use crate::wire::stats::StatProtocol;
 
-/// Whether a key has the handle of a device's memory that this process may be able to open.
+/// Whether a key has the handle of a device's memory that this process may be able to open, or keys by which an adapter
+/// may read the local memory where it is: it is not first copied by this process.
 ///
 /// # Safety
 /// The key is valid or null.
-pub(super) unsafe fn is_exported(rkey: *const Rkey) -> bool {
+pub(super) unsafe fn is_accessed_in_place(worker: &Worker, rkey: *const Rkey) -> bool {
     // SAFETY: the caller's promise.
-    unsafe { rkey.as_ref() }.is_some_and(|rkey| rkey.device.is_some())
+    unsafe { rkey.as_ref() }.is_some_and(|rkey| {
+        rkey.device.is_some() || rkey.tl.ib.is_some() && worker.ctx.tl.takes_gpu_memory()
+    })
+}
+
+/// The path to memory of a device of the owner that the driver does not copy: by an HCA that has registered it, or by
+/// message.
+#[cold]
+pub(super) fn path(worker: &Worker, peer: &Peer, rkey: &Rkey, addr: u64, len: usize) -> RmaPath {
+    let keyed = rkey.tl.device_keys(addr, len).is_some() && select::ib_reaches(worker, peer, len);
+    // After a fence nothing overtakes accesses by message, which the owner executes in order.
+    let is_free = !worker.is_fenced() || answers::is_answered(peer);
+    match keyed && is_free {
+        true => RmaPath::Adapter(RmaDevice::Ib),
+        false => RmaPath::Message,
+    }
 }
 
 /// A put or a get whose memory, here or there, may be a device's.
@@ -92,7 +113,12 @@ unsafe fn start(
     unsafe {
         let req = rma::request_for(a, ep, p);
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-        if !device_copy::begin(a.worker, req, what) {
+        let begin = || device_copy::begin(a.worker, req, what);
+        let begun = match trace::is_on() && len >= LONG_RMA {
+            true => traced_send::begin_copy((a.worker, a.peer), direction, len, req, begin),
+            false => begin(),
+        };
+        if !begun {
             request_alloc::recycle(req);
             return None;
         }

@@ -6,7 +6,7 @@ use super::{rkey_device, short};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
-use crate::engine::peer::{Peer, ShortAccess, ShortKind};
+use crate::engine::peer::{Peer, ShortAccess};
 use crate::engine::pointers::{EndpointId, PeerRef};
 use crate::engine::request::Request;
 use crate::engine::request_alloc;
@@ -34,8 +34,11 @@ pub fn path(
     addr: u64,
     len: usize,
 ) -> Result<RmaPath, ucs_status_t> {
-    if len == 0 || rkey.access == RkeyAccess::Message {
+    if len == 0 {
         return Ok(RmaPath::Message);
+    }
+    if rkey.access == RkeyAccess::Message {
+        return Ok(rkey_device::path(worker, peer, rkey, addr, len));
     }
     let empty = rkey.access == RkeyAccess::None;
     // After a fence nothing overtakes RMA by message that is outstanding or pending. The peer executes messages in
@@ -54,7 +57,8 @@ pub fn path(
     }
     let mapped = rkey.local(addr, len);
     if mapped.is_none() && (rkey.len != 0 || empty) {
-        log::error!(
+        log::once!(
+            Error,
             "remote access to {addr:#x}..+{len} is outside of the region {:#x}..+{}",
             rkey.base,
             rkey.len
@@ -76,6 +80,39 @@ pub(super) struct RmaOp<'a> {
 }
 
 impl RmaOp<'_> {
+    /// The time, if the timeline records a copy inside of the call.
+    #[inline(always)]
+    fn recorded_from(&self) -> Option<u64> {
+        (trace::is_on() && self.data.len() >= LONG_RMA).then(trace::now)
+    }
+
+    /// Copies the data from or to remote memory that is mapped at `local`, inside of the call.
+    ///
+    /// # Safety
+    /// The local data are valid, and so are as many bytes at `local`.
+    pub(super) unsafe fn copy_mapped(
+        &self,
+        direction: CmaDirection,
+        local: *mut u8,
+    ) -> Result<(), ucs_status_t> {
+        let len = self.data.len();
+        let recorded = self.recorded_from();
+        // SAFETY: the caller's promise.
+        let copied = unsafe {
+            match direction {
+                CmaDirection::Read => self.data.unpack(0, local, len),
+                CmaDirection::Write => {
+                    self.data.pack(0, local, len);
+                    Ok(())
+                }
+            }
+        };
+        if let Some(began) = recorded {
+            traced_send::record_copy(direction, len, self.peer.uid, "mapped", began);
+        }
+        copied
+    }
+
     /// Copies the data by CMA, inside of the call.
     ///
     /// # Safety
@@ -86,30 +123,23 @@ impl RmaOp<'_> {
         addr: u64,
     ) -> Result<(), ucs_status_t> {
         let (remote, len) = (CmaRemote::Piece(addr), self.data.len());
-        let recorded = (trace::is_on() && len >= LONG_RMA).then(trace::now);
+        let recorded = self.recorded_from();
         let account = &self.peer.short_rma;
         let began = account
-            .is_timed(self.short(direction))
+            .is_timed(ShortAccess::new(direction, len))
             .then(clock::monotonic_ns);
         // SAFETY: local and remote memory are the user's, valid during the call.
         let copied = unsafe { self.peer.cma().copy(direction, &self.data, remote, 0, len) };
         if let Some(began) = recorded {
-            traced_send::record_copy(direction, len, self.peer.uid, began);
+            traced_send::record_copy(direction, len, self.peer.uid, "CMA", began);
         }
         if let Some(began) = began {
-            account.note_copy(self.short(direction), clock::monotonic_ns() - began);
+            account.note_copy(
+                ShortAccess::new(direction, len),
+                clock::monotonic_ns() - began,
+            );
         }
         copied.map_err(CmaFault::status)
-    }
-
-    /// The access, for the choice between CMA and a message.
-    fn short(&self, direction: CmaDirection) -> ShortAccess {
-        let kind = match direction {
-            CmaDirection::Write => ShortKind::Put,
-            CmaDirection::Read => ShortKind::Get,
-        };
-        let len = self.data.len();
-        ShortAccess { kind, len }
     }
 
     /// Whether the copy by CMA is done later, together with others. Not after a fence that found outstanding messages:
@@ -138,18 +168,21 @@ impl RmaOp<'_> {
         let (worker, len) = (self.worker, self.data.len());
         let reads = direction == CmaDirection::Read;
         let copied = !reads && p.has(UCP_OP_ATTR_FLAG_FAST_CMPL);
-        let registrar = worker.registrar();
-        if copied || !registrar.is_in_place(device, len) {
+        // The processor does not copy memory of devices: adapters access all of it in place that they can.
+        let is_device = matches!(self.data, Data::Device { .. });
+        if copied || !(is_device || worker.registrar().is_in_place(device, len)) {
             return None;
         }
         if device == RmaDevice::Ib && !zcopy::is_possible(self.peer) {
             return None;
         }
-        match self.data.as_contig() {
-            Some(ptr) => registrar.for_rma(device, (ptr, len), reads, (&self.rkey.tl, addr)),
+        let Some((registrar, ptr)) = worker.registrar_of(&self.data) else {
             // SAFETY: the user promises that a list of pieces is valid.
-            None => unsafe { worker.register_pieces(device, (&self.data, len), reads) },
-        }
+            return unsafe { worker.register_pieces(device, (&self.data, len), reads) };
+        };
+        let memory = registrar.for_rma(device, (ptr, len), reads, (&self.rkey.tl, addr));
+        self.data.note_adapters(reads && memory.is_some());
+        memory
     }
 
     /// Makes a request a put or get by an adapter. False: it has to go by message.
@@ -289,7 +322,7 @@ pub unsafe fn put(
         let data = |worker: &Worker| {
             // SAFETY: the caller's buffer is that of `ucp_put_nbx`, and the key is valid.
             unsafe {
-                match rkey_device::is_exported(rkey) {
+                match rkey_device::is_accessed_in_place(worker, rkey) {
                     true => p.source_unread(worker, "ucp_put_nbx", buffer, count),
                     false => p.source(worker, "ucp_put_nbx", buffer, count),
                 }
@@ -401,17 +434,14 @@ pub(super) unsafe fn access(
         if !at_once_only && let Some(started) = copied(&a) {
             return started;
         }
-        if short::goes_by_message(a.peer, &a.path, a.short(direction), p) {
+        let access = ShortAccess::new(direction, a.data.len());
+        if short::goes_by_message(a.peer, &a.path, access, p) {
             a.path = RmaPath::Message;
         }
         // Computed once: other threads can change the result.
         let waits = a.waits(p);
         let done = match a.path {
-            RmaPath::Mapped(local) if reads => a.data.unpack(0, local, a.data.len()),
-            RmaPath::Mapped(local) => {
-                a.data.pack(0, local, a.data.len());
-                Ok(())
-            }
+            RmaPath::Mapped(local) => a.copy_mapped(direction, local),
             RmaPath::Cma if !waits => a.attach(direction, addr),
             RmaPath::Cma | RmaPath::Adapter(_) | RmaPath::Message => Err(UCS_ERR_UNSUPPORTED),
         };

@@ -1,6 +1,6 @@
 //! Dispatch of received messages by their kind. Values from peers are checked here.
 
-use super::{am, amo, get_reply, keep, registered, signal, stream, tag};
+use super::{am, amo, get_reply, keep, list_pieces, registered, signal, stream, tag};
 use crate::ctypes::*;
 use crate::engine::completion;
 use crate::engine::peer::Peer;
@@ -16,10 +16,11 @@ use crate::tl::Message;
 use crate::tl::amo::AmoOp;
 use crate::tl::rail_event::RailEvent;
 use crate::wire::header::{
-    AmImm, AmoHdr, DataHdr, EpImm, FragmentHdr, GetHdr, Kind, NoteHdr, PutRest, RailImm,
-    RtrDeviceHdr, RtrHdr, RtsHdr, SignalHdr, SplitCopyHdr, SyncHdr, ValueHdr,
+    AmImm, AmoHdr, DEVICE_MEMORY, DataHdr, EpImm, FragmentHdr, GetHdr, Kind, NoteHdr, PutRest,
+    RailImm, RtrDeviceHdr, RtrHdr, RtsHdr, SignalHdr, SplitCopyHdr, SyncHdr, ValueHdr,
 };
 use crate::wire::ib_port::PortLocator;
+use crate::wire::list_piece::ListPiece;
 
 /// Maximum length of fixed headers. They are copied before they are read, because the sender could change them.
 const MAX_HEAD: usize = 40;
@@ -77,9 +78,12 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 am::on_fragment(worker, peer, AmImm::from_u64(m.imm), h, body, body_len)?;
             }
             Kind::PutReq => put(worker, peer, m, body, body_len),
-            Kind::PutAck => answered(peer, final_status(m.aux), "put"),
-            Kind::GetReq => get_reply::send(worker, peer, m.imm, header(&head, GetHdr::decode)?),
-            Kind::Fence => keep::keep(peer),
+            Kind::PutAck => answered(peer, final_status(m.aux), Unanswered::Put),
+            Kind::GetReq => get(worker, peer, m, header(&head, GetHdr::decode)?),
+            Kind::Fence => {
+                list_pieces::execute(worker, peer);
+                keep::keep(peer);
+            }
             Kind::GetRep => {
                 let h = header(&head, DataHdr::decode)?;
                 got(worker, peer, m, h, body, body_len);
@@ -242,7 +246,9 @@ fn rail(
 
 /// Handles the close of the peer's endpoint.
 fn ep_closed(worker: &Worker, peer: &Peer, imm: u64, status: ucs_status_t) {
-    // A forced close may have left a message unfinished: this message follows its fragments.
+    // A forced close may have left a list without its last piece: the pieces of others are among those before.
+    list_pieces::execute(worker, peer);
+    // It may have left a message unfinished: this message follows its fragments.
     worker.drop_partials(peer);
     failure::on_ep_closed(worker, peer, EpImm::from_u64(imm).sn, status);
 }
@@ -260,14 +266,14 @@ unsafe fn offered(
     (body, body_len): (*const u8, usize),
 ) -> Result<(RtsInfo, usize), Malformed> {
     let head = RtsHdr::decode(head).ok_or(Malformed)?;
-    let addr = head.addr;
+    let place = (head.addr, head.pieces == DEVICE_MEMORY);
     let mut offer = RtsInfo::from(head);
     let keys = get_zcopy::bytes(count);
     if keys > body_len {
         return Err(Malformed);
     }
     // SAFETY: the body is as long as the keys.
-    if let Some(source) = unsafe { get_zcopy::source(worker, peer, addr, (body, count)) } {
+    if let Some(source) = unsafe { get_zcopy::source(worker, peer, place, (body, count)) } {
         offer.source = source;
     }
     Ok((offer, keys))
@@ -282,18 +288,54 @@ fn final_status(aux: u8) -> ucs_status_t {
 }
 
 unsafe fn put(worker: &Worker, peer: &Peer, m: &Message, bytes: *const u8, len: usize) {
+    let position = ListPiece::from_aux(m.aux);
+    if position != ListPiece::Alone {
+        // SAFETY: the caller's bytes are readable.
+        return unsafe { list_pieces::put(worker, peer, m.imm, (bytes, len), position) };
+    }
     let follows = PutRest::from_aux(m.aux).most();
     // SAFETY: the caller's bytes are readable.
     let written = unsafe { registered::write(worker, peer, m.imm, (bytes, len), follows) };
     tx::answer_put(peer, written.err().unwrap_or(UCS_OK));
 }
 
+#[inline(always)]
+fn get(worker: &Worker, peer: &Peer, m: &Message, h: GetHdr) {
+    match ListPiece::from_aux(m.aux) {
+        ListPiece::Alone => get_reply::send(worker, peer, m.imm, h),
+        position => list_pieces::get(worker, peer, m.imm, h, position),
+    }
+}
+
+/// An access whose request, if it had one, is complete before the target answers.
+enum Unanswered {
+    Put,
+    Atomic,
+}
+
 /// Handles the answer to an access without a request.
-fn answered(peer: &Peer, status: ucs_status_t, what: &str) {
+fn answered(peer: &Peer, status: ucs_status_t, access: Unanswered) {
     if status != UCS_OK {
-        log::error!("worker {:#x} refused a {what}: {status:?}", peer.uid);
+        note_refused(peer, status, access);
     }
     answers::notified(peer, status);
+}
+
+/// Logs that the peer has refused an access, the first one of the process of each kind as an error.
+#[cold]
+fn note_refused(peer: &Peer, status: ucs_status_t, access: Unanswered) {
+    let uid = peer.uid;
+    match access {
+        Unanswered::Put => log::once!(
+            Error, each status as i8,
+            "worker {uid:#x} refused a put: {status:?}: its own output shows the first access that it has refused"
+        ),
+        Unanswered::Atomic => log::once!(
+            Error, each status as i8,
+            "worker {uid:#x} refused an atomic operation: {status:?}: its own output shows the first access that it \
+             has refused"
+        ),
+    }
 }
 
 /// Handles a part of the data of a get.
@@ -322,32 +364,19 @@ fn atomic(worker: &Worker, peer: &Peer, addr: u64, h: AmoHdr) -> Result<(), Malf
         compare: h.compare,
     };
     let done = registered::change(worker, peer, addr, amo);
-    let status = done.err().unwrap_or(UCS_OK);
-    let value = done.unwrap_or(0);
-    tx::control(
-        peer,
-        Kind::AmoRep,
-        status as i8 as u8,
-        h.req,
-        &ValueHdr { value }.encode(),
-    );
+    tx::answer_atomic(peer, h.req, done);
     Ok(())
 }
 
 unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &Message, value: u64) {
     let status = final_status(m.aux);
     if m.imm == 0 {
-        return answered(peer, status, "atomic operation");
+        return answered(peer, status, Unanswered::Atomic);
     }
-    // SAFETY: requests in the table are not freed; the data of a fetching operation are its reply buffer.
-    let is_amo = worker
-        .ids
-        .lock()
-        .get(m.imm)
-        .is_some_and(|req| unsafe { (*req).msg.is(Kind::AmoReq) });
     // Only an atomic operation is removed: the peer may name any request of this worker.
-    if is_amo && let Some(req) = req_lookup::take(worker, peer, m.imm) {
-        // SAFETY: the request was removed from the table: this thread owns it.
+    if let Some(req) = req_lookup::take_of_kind(worker, peer, m.imm, Kind::AmoReq) {
+        // SAFETY: the request was removed from the table: this thread owns it. The data of a fetching operation are
+        // its reply buffer.
         unsafe {
             let mut ended = status;
             if let (UCS_OK, Some(reply)) = (status, (*req).data.as_contig()) {

@@ -1,7 +1,8 @@
 //! Scatter-gather put and get: pieces of local memory, each with an address and a key at the peer.
 
 use super::param::{self, Param, status_ptr};
-use super::rma;
+use super::traced_send::TracedList;
+use super::{rma, short};
 use crate::ctypes::*;
 use crate::engine::completion;
 use crate::engine::datatype::Data;
@@ -11,26 +12,41 @@ use crate::engine::peer::Peer;
 use crate::engine::pointers::{EndpointId, PeerRef};
 use crate::engine::request::{self, Callback, ChildOps, Op, Request};
 use crate::engine::request_alloc;
-use crate::engine::rkey::Rkey;
+use crate::engine::rkey::{Rkey, RkeyAccess};
 use crate::engine::worker::Worker;
 use crate::proto::select::rma::RmaPath;
 use crate::proto::tx::{self, PostResult, rma_sw};
 use crate::sys::cma::{CmaDirection, IoSpan, Spans};
 use crate::sys::copy;
+use crate::sys::cuda::MemoryInfo;
 use crate::sys::log;
+use crate::sys::trace;
 use crate::tl::rma::RmaKey;
 use std::collections::HashSet;
 use std::ffi::c_void;
 
+mod adapter;
 mod arrays;
+mod check;
+mod device;
+mod host_pieces;
+mod in_place;
+mod kernel;
+mod key_table;
 mod mapped;
+mod messages;
 use arrays::{SglArrays, SglElement};
+use device::{DevicePiece, SglDevice};
+use messages::MessagePieces;
 
 const SGL: u64 = UCP_DATATYPE_SGL as u64;
 const FEATURE: u64 = UCP_FEATURE_RMA as u64;
 const NAME: &str = "scatter-gather access";
 /// The remote address that callers give with a list; the key is null.
 const UCP_REMOTE_ADDR_INVALID: u64 = u64::MAX;
+
+/// Bytes; no piece is so long, as no address space is.
+const MAX_LEN: usize = 1 << 62;
 
 /// Whether the buffer or the remote memory is a scatter-gather list.
 pub fn is(p: &Param) -> bool {
@@ -50,6 +66,14 @@ struct SglOp<'a> {
     /// The user's request, made when the first piece is posted. Its children are the posted pieces, and one more
     /// during the call.
     parent: *mut Request,
+    /// Pieces in memory of devices. `None`: there were none.
+    device: Option<Box<SglDevice>>,
+    /// Pieces that go by message.
+    messages: MessagePieces,
+    /// Pieces were copied by CMA.
+    has_cma: bool,
+    /// The timeline records the access.
+    traced: Option<TracedList>,
 }
 
 /// `ucp_put_nbx` and `ucp_get_nbx` with lists at both sides.
@@ -78,6 +102,11 @@ pub unsafe fn access(
             Ok(prepared) => prepared,
             Err(status) => return param::refuse(&*ep, status),
         };
+        let traced = match trace::is_on() {
+            true => TracedList::begin(lists.bytes(), lists.count),
+            false => None,
+        };
+        let is_mapped = mapped::copy(worker, peer, direction, &lists, p);
         let mut t = SglOp {
             worker,
             peer,
@@ -87,8 +116,20 @@ pub unsafe fn access(
             local: Spans::new(),
             remote: Spans::new(),
             parent: std::ptr::null_mut(),
+            device: None,
+            messages: MessagePieces::default(),
+            has_cma: false,
+            traced,
         };
-        if mapped::copy(worker, peer, direction, &lists, p) {
+        if is_mapped {
+            return t.end(Ok(()));
+        }
+        if t.is_for_kernel(&lists) {
+            let done = t.copy_by_kernel(&lists);
+            return t.end(done);
+        }
+        if let Some(pieces) = t.pieces_for_adapter(&lists) {
+            t.post_pieces(pieces);
             return t.end(Ok(()));
         }
         if !lists.lengths_agree() {
@@ -124,6 +165,10 @@ impl SglOp<'_> {
     /// The text for the log.
     fn belongs(&self, e: &SglElement, mapped: &HashSet<usize>) -> Result<(), &'static str> {
         let (start, end) = e.extent().ok_or("blocks beyond the address space")?;
+        let is_range = e.addr.checked_add((e.len * e.blocks) as u64).is_some();
+        if !is_range || e.len >= MAX_LEN {
+            return Err("remote memory beyond the address space");
+        }
         // A client can have unpacked the key before it had the server's uid.
         let (owner, server) = (e.rkey.identity.owner, self.peer.uid);
         if owner != server && owner != 0 && server != 0 {
@@ -135,7 +180,16 @@ impl SglOp<'_> {
         inside.then_some(()).ok_or("memory outside of its handle")
     }
 
-    unsafe fn check(&self, lists: &SglArrays) -> Result<(), ucs_status_t> {
+    unsafe fn check(&mut self, lists: &SglArrays) -> Result<(), ucs_status_t> {
+        // SAFETY: the caller's lists are valid.
+        unsafe {
+            self.check_remote(lists)?;
+            self.check_memory(lists)
+        }
+    }
+
+    /// Checks keys, memory handles and how the remote memory is accessed.
+    unsafe fn check_remote(&self, lists: &SglArrays) -> Result<(), ucs_status_t> {
         let at_once = self.p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL);
         let mapped = self.worker.ctx.handles.lock();
         for i in 0..lists.count {
@@ -155,7 +209,32 @@ impl SglOp<'_> {
         Ok(())
     }
 
+    /// Checks the kind of the local memory: the driver is asked, without a lock.
+    unsafe fn check_memory(&mut self, lists: &SglArrays) -> Result<(), ucs_status_t> {
+        if !self.p.is_kind_open() {
+            return Ok(());
+        }
+        for i in 0..lists.count {
+            // SAFETY: the caller's lists are valid.
+            if let Some(e) = unsafe { lists.element(i) }? {
+                self.memory_of_device(e.buffer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts all pieces of a list. Those that go by message to a peer leave together.
     unsafe fn run(&mut self, lists: &SglArrays) -> Result<(), ucs_status_t> {
+        tx::batch(&mut self.peer.tx.lock(), true);
+        // SAFETY: the caller's lists and memory are valid.
+        let done = unsafe { self.run_each(lists) };
+        // SAFETY: the caller's memory is valid.
+        unsafe { self.post_last_message() };
+        tx::batch(&mut self.peer.tx.lock(), false);
+        done
+    }
+
+    unsafe fn run_each(&mut self, lists: &SglArrays) -> Result<(), ucs_status_t> {
         for i in 0..lists.count {
             // SAFETY: the caller's lists and memory are valid.
             unsafe {
@@ -165,7 +244,20 @@ impl SglOp<'_> {
             }
         }
         // SAFETY: the caller's lists and memory are valid.
-        unsafe { self.flush() }
+        unsafe {
+            self.copy_pieces()?;
+            self.flush()
+        }
+    }
+
+    /// What the driver knows of the memory at an address, unless it is the host's. Asked only where the caller has left
+    /// the kind open.
+    ///
+    /// # Errors
+    /// Those of [`Param::piece_memory`].
+    fn memory_of_device(&mut self, ptr: *mut u8) -> Result<Option<MemoryInfo>, ucs_status_t> {
+        let lookup = &mut self.device.get_or_insert_default().lookup;
+        self.p.piece_memory(self.worker, NAME, ptr as u64, lookup)
     }
 
     unsafe fn element(&mut self, e: &SglElement) -> Result<(), ucs_status_t> {
@@ -176,45 +268,44 @@ impl SglOp<'_> {
             let addr = e.addr.wrapping_add(offset as u64);
             // SAFETY: the user's memory is valid; the remote range was checked to be in its region.
             unsafe {
-                let data = self.p.piece(self.worker, NAME, ptr, e.len)?;
+                if self.p.is_kind_open()
+                    && let Some(memory) = self.memory_of_device(ptr)?
+                {
+                    let piece = DevicePiece {
+                        here: ptr as u64,
+                        there: addr,
+                        len: e.len,
+                        memory,
+                        key: (path.device())
+                            .and_then(|device| e.rkey.tl.rma_key(device, addr, e.len)),
+                        is_of_device: e.rkey.access == RkeyAccess::Message,
+                    };
+                    let mapped = path.mapped().map(|local| local.add(offset));
+                    self.device_piece(piece, mapped, e.rkey.device.as_deref());
+                    continue;
+                }
+                let data = Data::Contig { ptr, len: e.len };
                 match path {
-                    _ if data.as_contig().is_none() => {
-                        let there = path.mapped().map(|local| local.add(offset));
-                        self.access_device(data, there, addr)?;
-                    }
                     RmaPath::Mapped(local) => self.direct(ptr, local.add(offset), e.len),
                     RmaPath::Cma => self.attach(ptr, addr, e.len)?,
                     RmaPath::Adapter(device) => {
                         let key = e.rkey.tl.rma_key(device, addr, e.len);
                         self.queue(data, addr, key)?;
                     }
-                    RmaPath::Message => self.queue(data, addr, None)?,
+                    RmaPath::Message => {
+                        let handle = e.rkey.device.as_deref();
+                        let is_copied = handle
+                            .is_some_and(|handle| self.host_piece(ptr, (addr, e.len), handle));
+                        match e.rkey.access {
+                            _ if is_copied => {}
+                            RkeyAccess::Message => self.queue_for_device((ptr, e.len), addr)?,
+                            _ => self.queue(data, addr, None)?,
+                        }
+                    }
                 }
             }
         }
         Ok(())
-    }
-
-    /// Accesses a piece in memory of a device: `there`, if the remote memory is mapped, else by message.
-    ///
-    /// # Safety
-    /// The ranges are valid; the data end here, or with the request.
-    unsafe fn access_device(
-        &mut self,
-        data: Data,
-        there: Option<*mut u8>,
-        addr: u64,
-    ) -> Result<(), ucs_status_t> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let Some(there) = there else {
-                return self.queue(data, addr, None);
-            };
-            match self.direction {
-                CmaDirection::Write => data.read_out(there),
-                CmaDirection::Read => data.write_in(there),
-            }
-        }
     }
 
     unsafe fn direct(&self, ptr: *mut u8, local: *mut u8, len: usize) {
@@ -244,6 +335,7 @@ impl SglOp<'_> {
     /// Copies the collected pieces by CMA; if the kernel does not allow it, posts them as messages.
     unsafe fn flush(&mut self) -> Result<(), ucs_status_t> {
         let (local, remote) = (&mut self.local, &mut self.remote);
+        let has_pieces = !local.as_slice().is_empty();
         // SAFETY: the caller's memory is valid.
         let moved = unsafe { self.peer.cma().transfer(self.direction, local, remote) };
         if moved == Err(UCS_ERR_UNSUPPORTED) {
@@ -258,6 +350,7 @@ impl SglOp<'_> {
             }
             return Ok(());
         }
+        self.has_cma |= has_pieces;
         self.local.clear();
         self.remote.clear();
         moved
@@ -272,38 +365,71 @@ impl SglOp<'_> {
     ) -> Result<(), ucs_status_t> {
         // SAFETY: new requests; all fields of the child are set before it is posted.
         unsafe {
-            if self.parent.is_null() {
+            let child = self.child(data);
+            let c = &mut *child;
+            match key {
+                Some(key) => tx::rma::set_rma(c, self.direction, addr, key),
+                None => rma_sw::set_am(c, self.direction, addr),
+            }
+            self.post(child);
+        }
+        Ok(())
+    }
+
+    /// Posts a child of the user's request.
+    ///
+    /// # Safety
+    /// The child is complete in all fields.
+    unsafe fn post(&mut self, child: *mut Request) {
+        // SAFETY: the caller's child, which is in no queue.
+        unsafe {
+            let answered = (*child).is_answered();
+            let status = match tx::post(child) {
+                PostResult::Done if !answered => UCS_OK,
+                PostResult::Done | PostResult::Queued => return,
+                PostResult::Failed(status) => status,
+            };
+            (*child).extra = None;
+            child_ended(child, (*child).data.finish(status));
+        }
+    }
+
+    /// The user's request, which is made if there is none.
+    fn parent(&mut self) -> *mut Request {
+        if self.parent.is_null() {
+            // SAFETY: a new request.
+            unsafe {
                 self.parent = request_alloc::take(self.worker, self.p.external());
                 let parent = &mut *self.parent;
                 (parent.peer, parent.ep) = (Some(PeerRef::new(self.peer)), EndpointId::of(self.ep));
                 parent.op = Op::Parent(ChildOps::new(1));
                 (parent.notify, parent.user_data) = (self.p.notify_send(), self.p.user_data());
             }
+        }
+        self.parent
+    }
+
+    /// A request for some of the pieces, counted as a child of the user's request.
+    ///
+    /// # Safety
+    /// The data are valid until the child ends.
+    unsafe fn child(&mut self, data: Data) -> *mut Request {
+        let parent = self.parent();
+        // SAFETY: new requests.
+        unsafe {
             let child = request_alloc::take(self.worker, std::ptr::null_mut());
             let c = &mut *child;
             (c.data, c.peer, c.ep) = (data, Some(PeerRef::new(self.peer)), EndpointId::of(self.ep));
-            (c.notify, c.user_data) = (Callback::Internal(child_ended), self.parent.cast());
-            match key {
-                Some(key) => tx::rma::set_rma(c, self.direction, addr, key),
-                None => rma_sw::set_am(c, self.direction, addr),
-            }
-            let answered = c.is_answered();
-            if let Some(children) = request::children_of(self.parent) {
+            (c.notify, c.user_data) = (Callback::Internal(child_ended), parent.cast());
+            if let Some(children) = request::children_of(parent) {
                 children.expect_one_more();
             }
-            match tx::post(child) {
-                PostResult::Done if !answered => {
-                    child_ended(child, (*child).data.finish(UCS_OK));
-                }
-                PostResult::Done | PostResult::Queued => {}
-                PostResult::Failed(status) => child_ended(child, (*child).data.finish(status)),
-            }
+            child
         }
-        Ok(())
     }
 
     /// Return value of the access.
-    unsafe fn end(self, done: Result<(), ucs_status_t>) -> ucs_status_ptr_t {
+    unsafe fn end(&mut self, done: Result<(), ucs_status_t>) -> ucs_status_ptr_t {
         let status = done.err().unwrap_or(UCS_OK);
         if status == UCS_ERR_CONNECTION_RESET {
             self.worker.fail_peer(self.peer, status);
@@ -311,6 +437,10 @@ impl SglOp<'_> {
         // SAFETY: the parent is not freed before this call's count is dropped; otherwise the request is new.
         unsafe {
             if self.parent.is_null() {
+                if let (Some(list), UCS_OK) = (self.traced.take(), status) {
+                    let scheme = if self.has_cma { "CMA" } else { "mapped" };
+                    list.record_copy(self.direction, self.peer.uid, scheme);
+                }
                 if !self.p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) || status != UCS_OK {
                     return status_ptr(status);
                 }
@@ -318,9 +448,23 @@ impl SglOp<'_> {
                 ((*req).notify, (*req).user_data) = (self.p.notify_send(), self.p.user_data());
                 return param::finish(req, self.p, status);
             }
+            // The callback of the parent is replaced before another thread can complete it.
+            let id =
+                (self.traced.take()).map(|list| list.add(self.peer, self.direction, self.parent));
             match request::count_child(self.parent, status) {
-                Some(status) => param::finish(self.parent, self.p, status),
-                None => Request::handle(self.parent),
+                Some(status) => {
+                    let status = device::finish_staged(self.parent, status);
+                    if id.is_some() {
+                        self.worker.traced.take(self.parent, Some(status));
+                    }
+                    param::finish(self.parent, self.p, status)
+                }
+                None => {
+                    if let Some(id) = id {
+                        self.worker.traced.confirm(self.parent, id, |_| ());
+                    }
+                    Request::handle(self.parent)
+                }
             }
         }
     }
@@ -328,12 +472,12 @@ impl SglOp<'_> {
 
 /// Completes a piece, whose data have ended; the last one completes the user's request.
 unsafe fn child_ended(child: *mut Request, status: ucs_status_t) {
-    // SAFETY: made by `queue`; the parent is not freed before the count is 0.
+    // SAFETY: a child, whose `user_data` is its parent; the parent is not freed before the count is 0.
     unsafe {
         let parent = (*child).user_data.cast::<Request>();
         request_alloc::recycle(child);
         if let Some(status) = request::count_child(parent, status) {
-            completion::complete(parent, status);
+            completion::complete(parent, device::finish_staged(parent, status));
         }
     }
 }

@@ -181,10 +181,7 @@ impl SignalTarget<'_> {
         // SAFETY: the caller's buffer and memory are valid.
         unsafe {
             let done = match a.path {
-                RmaPath::Mapped(local) => {
-                    a.data.pack(0, local, len);
-                    Ok(())
-                }
+                RmaPath::Mapped(local) => a.copy_mapped(CmaDirection::Write, local),
                 RmaPath::Cma => a.attach(CmaDirection::Write, addr),
                 RmaPath::Adapter(_) | RmaPath::Message => Err(UCS_ERR_UNSUPPORTED),
             };

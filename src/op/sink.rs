@@ -13,7 +13,7 @@ use crate::engine::worker::Worker;
 use crate::proto::select::message::longest_record;
 use crate::proto::tx::completion::{self, EndedRequests};
 use crate::proto::tx::{self, zcopy};
-use crate::proto::{detach, failure, flush, rndv, split_copy};
+use crate::proto::{detach, failure, flush, loss_log, rndv, split_copy};
 use crate::tl::payload::{PartialRecord, PayloadMem, PayloadPlace};
 use crate::tl::rail_event::RailEvent;
 use crate::tl::ring_sink::RingSink;
@@ -237,7 +237,8 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
         let peer = peer.get();
         let tx = peer.tx.lock();
         let (has_lane, is_connecting) = (tx.lane.is_some(), tx.connecting);
-        let is_idle = tx.pending.is_empty() && peer.inbox.is_none();
+        let has_pending = !tx.pending.is_empty();
+        let is_idle = !has_pending && peer.inbox.is_none();
         drop(tx);
         PeerState {
             watches_death: peer.watches_death(),
@@ -246,6 +247,7 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
             uses_inbox: peer.uses_inbox(),
             is_connecting,
             is_wanted: !is_idle || peer.is_held(),
+            has_pending,
         }
     }
 
@@ -309,6 +311,11 @@ impl<'a, H: ShortMessages> Sink for WorkerSink<'a, H> {
 
     fn lane_down(self, peer: PeerRef, status: ucs_status_t) {
         self.worker.fail_peer(peer.get(), status);
+    }
+
+    fn lane_lost(self, peer: PeerRef, reason: fmt::Arguments<'_>, status: ucs_status_t) {
+        loss_log::log_cause(peer.get(), reason);
+        self.lane_down(peer, status);
     }
 
     fn unreachable(self, peer: PeerRef, reason: fmt::Arguments<'_>) {

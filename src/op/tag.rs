@@ -2,6 +2,7 @@
 
 mod fragments;
 
+use super::buffer::read_for_record;
 use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
 use crate::engine::completion;
@@ -44,7 +45,7 @@ pub unsafe fn send(
         };
         let data = match p
             .check(worker, FEATURE, "ucp_tag_send")
-            .and_then(|()| p.source(worker, "ucp_tag_send", buffer, count))
+            .and_then(|()| p.source_unread(worker, "ucp_tag_send", buffer, count))
         {
             Ok(data) => data,
             Err(status) => return status_ptr(status),
@@ -53,6 +54,9 @@ pub unsafe fn send(
         if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && (sync || !protocol.is_one_record()) {
             data.drop_unused();
             return status_ptr(UCS_ERR_NO_RESOURCE);
+        }
+        if let Err(status) = read_for_record(&protocol, data) {
+            return status_ptr(status);
         }
         let req = request_alloc::take(worker, p.external());
         let r = &mut *req;
@@ -246,6 +250,7 @@ unsafe fn deliver(
                 message.source.release();
                 ended
             }
+            PayloadSource::Lost => Some(UCS_ERR_CANCELED),
         };
         let Some(status) = ended else {
             return Request::handle(req);
@@ -311,6 +316,7 @@ pub unsafe fn on_message(
             PayloadSource::Rts { peer, offer } => {
                 rndv::receive(worker, req, peer.get(), offer, bytes)
             }
+            PayloadSource::Lost => Some(UCS_ERR_CANCELED),
         };
         if let Some(status) = ended {
             completion::complete(req, status);

@@ -4,7 +4,7 @@
 use super::{listener, sink, traced_progress};
 use crate::engine::progress_clock::Tick;
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::{close_grace, detach, liveness, release, waits};
+use crate::proto::{close_grace, detach, liveness, release, tx, unused_rings, waits};
 use crate::sys::clock;
 
 /// Periodic work: finds dead peers and frees finished rings. Returns the number of events, which count as progress: a
@@ -50,7 +50,8 @@ fn run(worker: &Worker, rx: &mut Rx, Tick { now, advanced }: Tick) -> u32 {
     rx.tl.free_rings(sink::cold(worker));
     close_grace::tick(worker);
     release::progress(worker);
-    detach::progress(worker, rx);
+    detach::progress(worker, rx, tx::open_ring);
+    unused_rings::progress(worker, rx, now);
     release::sweep(worker, rx);
     count
 }

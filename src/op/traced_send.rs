@@ -3,8 +3,10 @@
 use super::param::{self, Param};
 use crate::ctypes::*;
 use crate::engine::completion::complete_traced;
+use crate::engine::peer::Peer;
 use crate::engine::request::{Op, Request};
 use crate::engine::traced_requests::OpName;
+use crate::engine::worker::Worker;
 use crate::proto::proto_info;
 use crate::proto::rndv::traced::{self, RTS_FLOW};
 use crate::proto::tx::PostResult;
@@ -113,17 +115,117 @@ pub unsafe fn post(req: *mut Request, p: &Param) -> PostResult {
     posted
 }
 
-/// Records a put or get that the kernel has copied inside of the call, from `began` to now.
+/// The name of a put or a get.
+fn name_of_access(direction: CmaDirection) -> OpName {
+    match direction {
+        CmaDirection::Write => PUT,
+        CmaDirection::Read => GET,
+    }
+}
+
+/// Records a put or get that was copied inside of the call, from `began` to now.
 #[cold]
-pub fn record_copy(direction: CmaDirection, len: usize, peer: u64, began: u64) {
-    let name = match direction {
-        CmaDirection::Write => PUT.name,
-        CmaDirection::Read => GET.name,
-    };
+pub fn record_copy(
+    direction: CmaDirection,
+    len: usize,
+    peer: u64,
+    scheme: &'static str,
+    began: u64,
+) {
+    let OpName { category, name } = name_of_access(direction);
     let args = [
         ("peer", ArgValue::Hex(peer)),
         ("bytes", len.into()),
-        ("scheme", "CMA".into()),
+        ("scheme", scheme.into()),
     ];
-    trace::slice(PUT.category, name, began, &args);
+    trace::slice(category, name, began, &args);
+}
+
+/// A scatter-gather put or get that the timeline records.
+#[derive(Clone, Copy)]
+pub struct TracedList {
+    /// Nanoseconds of the events' clock.
+    began: u64,
+    bytes: usize,
+    elements: usize,
+}
+
+impl TracedList {
+    /// An access of so many bytes that begins now. `None`: it is too short to be recorded.
+    #[cold]
+    pub fn begin(bytes: usize, elements: usize) -> Option<TracedList> {
+        (bytes >= LONG_RMA).then(|| TracedList {
+            began: trace::now(),
+            bytes,
+            elements,
+        })
+    }
+
+    /// Records the access, which has ended inside of the call.
+    #[cold]
+    pub fn record_copy(self, direction: CmaDirection, peer: u64, scheme: &'static str) {
+        let OpName { category, name } = name_of_access(direction);
+        let args = [
+            ("peer", ArgValue::Hex(peer)),
+            ("bytes", self.bytes.into()),
+            ("elements", self.elements.into()),
+            ("scheme", scheme.into()),
+        ];
+        trace::slice(category, name, self.began, &args);
+    }
+
+    /// Records the access until its request completes. Returns the number for
+    /// [`confirm`](crate::engine::traced_requests::TracedRequests::confirm).
+    ///
+    /// # Safety
+    /// The request's callback is set, and no other thread completes the request during this call.
+    #[cold]
+    pub unsafe fn add(self, peer: &Peer, direction: CmaDirection, parent: *mut Request) -> u64 {
+        // SAFETY: the caller's request; a request does not outlive its worker.
+        let worker = unsafe { (*parent).worker.get() };
+        let args = [
+            ("worker", ArgValue::Hex(worker.uid)),
+            ("peer", ArgValue::Hex(peer.uid)),
+            ("bytes", self.bytes.into()),
+            ("elements", self.elements.into()),
+            ("lanes", proto_info::lanes(peer).messages.to_string().into()),
+        ];
+        let what = (name_of_access(direction), self.began, &args[..]);
+        // SAFETY: the caller's promise.
+        unsafe { worker.traced.add(parent, what, complete_traced) }
+    }
+}
+
+/// Begins the copy by a device of a put or get of `len` bytes, and records it until it completes. False: `begin` has
+/// returned false, nothing was begun, and nothing is recorded.
+///
+/// # Safety
+/// The caller owns the request, whose callback is set, until `begin` is called; it has one if that returns false.
+#[cold]
+#[inline(never)]
+pub unsafe fn begin_copy(
+    (worker, peer): (&Worker, &Peer),
+    direction: CmaDirection,
+    len: usize,
+    req: *mut Request,
+    begin: impl FnOnce() -> bool,
+) -> bool {
+    let args = [
+        ("worker", ArgValue::Hex(worker.uid)),
+        ("peer", ArgValue::Hex(peer.uid)),
+        ("bytes", len.into()),
+        ("scheme", "cuda_ipc".into()),
+    ];
+    let what = (name_of_access(direction), trace::now(), &args[..]);
+    // SAFETY: the caller's request. `add` got it, and returned the number for `confirm`; if nothing was begun it is the
+    // caller's, and in the table.
+    unsafe {
+        let id = worker.traced.add(req, what, complete_traced);
+        let begun = begin();
+        match begun {
+            true => worker.traced.confirm(req, id, |_| ()),
+            false => drop(worker.traced.take(req, None)),
+        }
+        begun
+    }
 }

@@ -19,7 +19,6 @@ mod meaning;
 mod number;
 mod print;
 mod rows_context;
-mod rows_cuda;
 mod rows_iface;
 mod rows_process;
 mod rows_protocol;
@@ -135,7 +134,7 @@ impl fmt::Display for OptionError {
                 write_place(out, *place)?;
                 write!(
                     out,
-                    "Invalid value for {name}: '{value}'. Expected: {expected}"
+                    "Invalid value for UCX_{name}: '{value}'. Expected: {expected}"
                 )
             }
             OptionError::Senseless {

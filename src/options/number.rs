@@ -57,6 +57,26 @@ impl Count {
     }
 }
 
+/// Bytes per second, or a word instead.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub enum Bandwidth {
+    /// The library measures it.
+    #[default]
+    Auto,
+    /// This many.
+    Rate(f64),
+}
+
+impl Bandwidth {
+    /// Bytes per second; `None` when the library decides.
+    pub fn rate(self) -> Option<f64> {
+        match self {
+            Bandwidth::Auto => None,
+            Bandwidth::Rate(rate) => Some(rate),
+        }
+    }
+}
+
 /// How often something happens, or a word instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Interval {

@@ -159,7 +159,14 @@ pub fn reference() -> String {
          ## Numbers\n\n\
          Numbers are read as in UCX, which ignores what follows the digits and lets negative ones wrap around: \
          `UCX_RNDV_THRESH=-5` is `inf`, `UCX_TCP_MAX_POLL=1.5` is 1. rucp warns of a value that it reads as another \
-         one. -1 is in wide use for no limit, and is not warned of.\n",
+         one. -1 is in wide use for no limit, and is not warned of.\n\n\
+         ## Wrong values\n\n\
+         What a value that is none of an option's leads to is as in UCX, and depends on the part of the library that \
+         the option belongs to. An option of contexts (*Context*, such as `RNDV_THRESH` and `SHM_IDLE_TIMEOUT`): \
+         `ucp_config_read`, and `ucp_init` without a configuration, fail with `UCS_ERR_INVALID_PARAM` and a line of \
+         level error. An option of a transport (`POSIX_SEG_SIZE`): `ucp_worker_create` fails so where the transport \
+         is selected. An option of the process (`LOG_FILE_SIZE`, `TRACE_MAX_SIZE`), or of a transport that rucp does \
+         not have: the default is used, with a warning; UCX is silent there.\n",
     );
     let effective = Settings::names();
     for section in SECTIONS {

@@ -193,6 +193,13 @@ const WORKERS: &[Row] = &[
         "Most peers checked at a time.",
     ),
     row(
+        "SHM_IDLE_TIMEOUT",
+        Interval,
+        "10000000.00us",
+        "A ring in a peer's shared memory by which nothing was sent for this time, or up to twice as long, is given \
+         back if the peer has many senders; inf: never.",
+    ),
+    row(
         "RECOVERY_RETRIES",
         Uint,
         "inf",

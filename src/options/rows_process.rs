@@ -80,7 +80,7 @@ pub static PROCESS: Section = Section {
                 "MEMTYPE_CACHE",
                 Ternary,
                 "try",
-                "Remember which memory belongs to an accelerator.",
+                "Remember which pages are the host's, until they are unmapped. n: ask the driver in each operation.",
             ),
             row(
                 "ASYNC_MAX_EVENTS",
@@ -181,6 +181,12 @@ pub static PROCESS_START: Section = Section {
                 "",
                 "Where a timeline of protocol events goes, for ui.perfetto.dev: a path with the placeholders of \
                  LOG_FILE; empty for none.",
+            ),
+            row(
+                "TRACE_MAX_SIZE",
+                Size,
+                "256M",
+                "A trace file does not grow beyond this: later events are counted in it, not recorded.",
             ),
             row(
                 "HEAP",

@@ -6,6 +6,7 @@ use super::fields::option_fields;
 use super::filter::{DeviceFilter, TlsFilter};
 use super::number::{Count, Interval, Size};
 use super::table::rows_cm::CmOptions;
+use super::table::rows_cuda::CudaOptions;
 use super::table::rows_ib::IbOptions;
 use super::table::rows_ofi::OfiOptions;
 use super::table::rows_shm::ShmOptions;
@@ -21,10 +22,12 @@ option_fields! {
         log_file_size: Size = "LOG_FILE_SIZE",
         log_file_rotate: u32 = "LOG_FILE_ROTATE",
         trace_file: String = "TRACE_FILE",
+        trace_max_size: Size = "TRACE_MAX_SIZE",
         warn_unused_env_vars: bool = "WARN_UNUSED_ENV_VARS",
         warn_invalid_config: bool = "WARN_INVALID_CONFIG",
         vfs_enable: bool = "VFS_ENABLE",
         mem_events: bool = "MEM_EVENTS",
+        memtype_cache: Ternary = "MEMTYPE_CACHE",
         heap: HeapMode = "HEAP",
         mem_mmap_hook_mode: HookMode = "MEM_MMAP_HOOK_MODE",
 
@@ -50,6 +53,7 @@ option_fields! {
         atomic_mode: AtomicMode = "ATOMIC_MODE",
 
         keepalive_interval: Interval = "KEEPALIVE_INTERVAL",
+        shm_idle_timeout: Interval = "SHM_IDLE_TIMEOUT",
         keepalive_num_eps: u32 = "KEEPALIVE_NUM_EPS",
         listener_backlog: Count = "LISTENER_BACKLOG",
 
@@ -61,6 +65,7 @@ option_fields! {
         tofu: TofuOptions,
         ofi: OfiOptions,
         tcp: TcpOptions,
+        cuda: CudaOptions,
         cm: CmOptions,
     }
 }

@@ -11,6 +11,8 @@
 // is loaded.
 #[path = "../tl/cm/rows.rs"]
 pub(super) mod rows_cm;
+#[path = "../tl/cuda/rows.rs"]
+pub(super) mod rows_cuda;
 #[path = "../tl/ib/rows.rs"]
 pub(super) mod rows_ib;
 #[path = "../tl/ib/rows_device.rs"]
@@ -28,7 +30,7 @@ pub(super) mod rows_tofu;
 
 use super::glob::glob;
 use super::section::{OptionBlock, Row, Section};
-use super::{rows_context, rows_cuda, rows_process};
+use super::{rows_context, rows_process};
 
 /// The reader of an option, in the order in which a pattern of `ucp_config_modify` is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

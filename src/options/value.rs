@@ -1,9 +1,11 @@
 //! The types that options are read as.
 #![forbid(unsafe_code)]
 
-use super::choice::{AtomicMode, HeapMode, HookMode, LogLevel, OpFlag, RndvScheme, Ternary};
+use super::choice::{
+    AtomicMode, HeapMode, HookMode, LogLevel, OnOffAuto, OpFlag, RndvScheme, Ternary,
+};
 use super::filter::{DeviceFilter, TlsFilter};
-use super::number::{self, Count, Interval, Size};
+use super::number::{self, Bandwidth, Count, Interval, Size};
 use std::time::Duration;
 
 /// A type that an option can be read as. The text is in canonical spelling.
@@ -60,6 +62,7 @@ value! {
     f64: text => number::float(text);
     Size: text => number::size(text);
     Count: text => number::count(text);
+    Bandwidth: text => number::bandwidth(text).map(|rate| rate.map_or(Bandwidth::Auto, Bandwidth::Rate));
     Duration: text => number::time(text).map(|t| Duration::try_from_secs_f64(t.0).unwrap_or(Duration::MAX));
     Interval: text => number::interval(text);
     LogLevel: text => LogLevel::from_name(text);
@@ -68,6 +71,7 @@ value! {
     AtomicMode: text => AtomicMode::from_name(text);
     RndvScheme: text => RndvScheme::from_name(text);
     Ternary: text => Ternary::from_name(text);
+    OnOffAuto: text => OnOffAuto::from_name(text);
     TlsFilter: text => Some(TlsFilter::parse(text));
     DeviceFilter: text => Some(DeviceFilter::parse(text));
 }

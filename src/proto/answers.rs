@@ -50,6 +50,16 @@ fn awaits_position(peer: &Peer) -> bool {
     peer.rma.signals_done() != peer.rma.signals_sent()
 }
 
+/// Logs that the peer has refused a signal, the first one of the process as an error.
+#[cold]
+fn note_refused_signal(peer: &Peer) {
+    log::once!(
+        Error,
+        "worker {:#x} refused a signal: the flag is no aligned word of memory that is mapped there, or was unmapped",
+        peer.uid
+    );
+}
+
 /// Counts the signals without an answer that the peer has handled, by its position in the ring, and notes a refusal.
 /// Completes no flush: callbacks do not run in the callers.
 fn count_handled(peer: &Peer, tx: &mut PeerTx) {
@@ -63,7 +73,7 @@ fn count_handled(peer: &Peer, tx: &mut PeerTx) {
         return;
     };
     if refused {
-        log::error!("worker {:#x} refused a signal", peer.uid);
+        note_refused_signal(peer);
         peer.refuse_signal();
     }
     let done = if handled >= ring.signaled() {

@@ -6,7 +6,8 @@
 //! ring again, by one atomic exchange. The peer agrees if it has no endpoint to this worker either. It then resets the
 //! count of endpoints between the two, and so does this worker when it sees the answer: the next endpoints are paired
 //! from the start. Where the peer's user may still send on an endpoint that is closed here, the count is kept, and only
-//! the rings are freed.
+//! the rings are freed. A worker that has given its ring back as an unused one (`unused_rings`) takes another one for
+//! the offer.
 //!
 //! Serial numbers are assigned under the lock of `tx`, under which the offer and its answer are handled too: an
 //! endpoint is numbered before or after both sides have reset the count.
@@ -15,7 +16,7 @@ use super::{answers, release};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerSet, PeerTx};
 use crate::engine::worker::{Rx, Worker};
-use crate::tl::{CloseAnswer, Lane};
+use crate::tl::{CloseAnswer, CloseOffer, Lane};
 
 /// Maximum number of idle peers whose workers are checked in one round: a check takes 1 to 2 us.
 const LOOKS: usize = 32;
@@ -45,9 +46,11 @@ pub fn resume(peer: &Peer, tx: &mut PeerTx) {
 }
 
 /// Handles the peer's agreement to close the ring to it.
-fn settle(peer: &Peer, tx: &mut PeerTx, answer: CloseAnswer) {
-    if answer == CloseAnswer::Forgotten {
-        forget(peer, tx);
+pub(super) fn settle(peer: &Peer, tx: &mut PeerTx, answer: CloseAnswer) {
+    match answer {
+        CloseAnswer::Released => {}
+        CloseAnswer::Forgotten => forget(peer, tx),
+        CloseAnswer::GivenBack => tx.has_given_back = true,
     }
 }
 
@@ -60,7 +63,7 @@ fn forget(peer: &Peer, tx: &mut PeerTx) {
 
 /// Whether nothing is pending or outstanding to a peer, in either direction. `named`: peers that lists of progress
 /// name.
-fn is_quiet(peer: &Peer, tx: &mut PeerTx, named: &PeerSet) -> bool {
+pub(super) fn is_quiet(peer: &Peer, tx: &mut PeerTx, named: &PeerSet) -> bool {
     tx.pending.is_empty()
         && tx.flushes.is_empty()
         && !tx.in_pending_list
@@ -74,20 +77,24 @@ fn is_quiet(peer: &Peer, tx: &mut PeerTx, named: &PeerSet) -> bool {
 
 /// Answers the peers that offer to close their rings in this worker's inbox. Called in progress, periodically.
 fn reply_to_offers(worker: &Worker, rx: &mut Rx, named: &PeerSet) {
-    for ring in rx.tl.shm.offered() {
+    for (offer, ring) in rx.tl.shm.offered() {
         let peer = ring.peer.get();
         let mut tx = peer.tx.lock();
-        let agrees = peer.is_connected()
-            && is_quiet(peer, &mut tx, named)
-            && peer.eps.lock().all().is_empty()
-            && tx.offer_close();
-        if !agrees {
+        if !peer.is_connected() || !is_quiet(peer, &mut tx, named) {
+            continue;
+        }
+        if offer == CloseOffer::Unused {
+            // Its endpoints and ours stay, and our ring there. It knows the number of endpoints between the two.
+            tx.is_known |= ring.agree_to_close(offer, CloseAnswer::GivenBack);
+            continue;
+        }
+        if !peer.eps.lock().all().is_empty() || !tx.offer_close(CloseOffer::NoEndpoint) {
             continue;
         }
         let is_known = peer.is_held() || !peer.held_rts.lock().is_empty();
         if is_known {
-            ring.agree_to_close(CloseAnswer::Released);
-        } else if ring.agree_to_close(CloseAnswer::Forgotten) {
+            ring.agree_to_close(offer, CloseAnswer::Released);
+        } else if ring.agree_to_close(offer, CloseAnswer::Forgotten) {
             forget(peer, &mut tx);
         }
         drop(tx);
@@ -107,8 +114,11 @@ enum DetachStep {
     Free,
 }
 
+/// Opens a ring in the inbox of a peer, if there is room for one: `tx::open_ring`.
+type OpenRing = fn(&Peer, &mut PeerTx);
+
 /// One round for peers without endpoints. Called in progress, periodically.
-pub fn progress(worker: &Worker, rx: &mut Rx) {
+pub fn progress(worker: &Worker, rx: &mut Rx, open_ring: OpenRing) {
     if !rx.tl.shm.has_offers() && worker.peer_lists.idle.lock().is_empty() {
         return;
     }
@@ -120,7 +130,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
     let (mut kept, mut looked_at) = (Vec::with_capacity(idle.len()), Vec::new());
     for (peer, ()) in idle {
         let p = peer.get();
-        match step(p, &named, &senders) {
+        match step(p, &named, &senders, open_ring) {
             DetachStep::Keep => kept.push(peer),
             DetachStep::Look if looked_at.len() < LOOKS => {
                 if p.is_dead() {
@@ -139,10 +149,14 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
     worker.peer_lists.idle.lock().put_back(kept.into_iter());
 }
 
-fn step(peer: &Peer, named: &PeerSet, senders: &PeerSet) -> DetachStep {
+fn step(peer: &Peer, named: &PeerSet, senders: &PeerSet, open_ring: OpenRing) -> DetachStep {
     let mut tx = peer.tx.lock();
     if !peer.is_connected() || !peer.eps.lock().all().is_empty() {
         return DetachStep::Drop;
+    }
+    if tx.host_link.is_closing_unused() {
+        // The offer of the time with endpoints: the next one is of a worker without any.
+        resume(peer, &mut tx);
     }
     if let Some((answer, lane)) = tx.host_link.take_closed() {
         settle(peer, &mut tx, answer);
@@ -159,9 +173,17 @@ fn step(peer: &Peer, named: &PeerSet, senders: &PeerSet) -> DetachStep {
     }
     if tx.lane.is_some() {
         if is_quiet(peer, &mut tx, named) {
-            tx.offer_close();
+            tx.offer_close(CloseOffer::NoEndpoint);
         }
         return DetachStep::Keep;
+    }
+    if tx.has_given_back && is_quiet(peer, &mut tx, named) {
+        // The peer frees what it knows of this worker when a ring is closed by a worker without endpoints.
+        open_ring(peer, &mut tx);
+        return match tx.lane {
+            Some(_) => DetachStep::Keep,
+            None => DetachStep::Look,
+        };
     }
     let is_unused = !tx.is_known && is_quiet(peer, &mut tx, named);
     drop(tx);

@@ -2,7 +2,7 @@
 
 use super::cm::{disconnect, server};
 use super::tx::{self, peer_requests};
-use super::{close_grace, endpoints, internal, release, rndv_cancel};
+use super::{close_grace, endpoints, internal, loss_log, release, rndv_cancel};
 use crate::ctypes::*;
 use crate::engine::completion;
 use crate::engine::endpoint::{Endpoint, EndpointRef, EpFlags};
@@ -14,6 +14,7 @@ use crate::engine::worker::{Rx, Worker};
 use crate::sys::trace::{self, ArgValue};
 use crate::sys::{clock, host, log, process, process_monitor};
 use crate::wire::header::{EpImm, Kind};
+use crate::wire::list_piece::ListPiece;
 use indexmap::IndexSet;
 use std::fmt;
 use std::time::Duration;
@@ -35,7 +36,7 @@ pub fn exists(peer: &Peer) -> Result<(), ucs_status_t> {
         return Ok(());
     }
     let uid = peer.uid;
-    log_gone(format_args!(
+    loss_log::log_gone(format_args!(
         "worker {uid:#x} is gone. Destination is unreachable"
     ));
     peer.worker().fail_peer(peer, UCS_ERR_CONNECTION_RESET);
@@ -46,11 +47,14 @@ pub fn exists(peer: &Peer) -> Result<(), ucs_status_t> {
 /// failure of the process is logged as an error.
 #[cold]
 pub fn unreachable(worker: &Worker, peer: &Peer, reason: fmt::Arguments<'_>) {
-    let handled = |ep: &EndpointRef| ep.get().reports_failures() || ep.get().has(EpFlags::INTERNAL);
-    if peer.eps.lock().all().iter().all(handled) {
+    if loss_log::is_reported(peer) {
         log::diag!("worker {:#x} cannot be reached: {reason}", peer.uid);
     } else {
-        log::once!(Error, "worker {:#x} cannot be reached: {reason}", peer.uid);
+        log::once!(
+            Error, each log::words(reason),
+            "worker {:#x} cannot be reached: {reason}",
+            peer.uid
+        );
     }
     worker.fail_peer(peer, UCS_ERR_UNREACHABLE);
 }
@@ -59,33 +63,8 @@ pub fn unreachable(worker: &Worker, peer: &Peer, reason: fmt::Arguments<'_>) {
 /// failure of the process is logged as an error; the reason for one that cannot be reached was logged before.
 pub fn on_use(ep: &Endpoint, peer: &Peer) {
     if !ep.reports_failures() && peer.status() != UCS_ERR_UNREACHABLE {
-        log_lost(peer);
+        loss_log::log_lost(peer);
     }
-}
-
-/// Logs the first peer of the process that has failed while operations needed it, and no error handler is called.
-fn log_lost(peer: &Peer) {
-    let place = match (
-        peer.inbox,
-        peer.socket_target().and_then(|target| target.address()),
-    ) {
-        (Some(inbox), _) => format!(" (pid {})", inbox.id.pid),
-        (None, Some(address)) => format!(" at {address}"),
-        (None, None) => String::new(),
-    };
-    let uid = peer.uid;
-    log_gone(format_args!(
-        "the connection to worker {uid:#x}{place} has failed"
-    ));
-}
-
-/// Logs an error that the end of a peer has caused, the first one of the process.
-fn log_gone(what: fmt::Arguments<'_>) {
-    log::once!(
-        Error,
-        "{what}: its process has ended or its worker was destroyed: its own output, and dmesg if memory ran out, show \
-         why"
-    );
 }
 
 /// Whether a request is one that the user waits for, and no flush: flushes and closes complete with the peer's end.
@@ -118,7 +97,8 @@ pub fn watch(worker: &Worker, peer: &Peer) {
                 worker.fail_peer(peer, UCS_ERR_CONNECTION_RESET);
             }
         }
-        Err(e) => log::warn!(
+        Err(e) => log::once!(
+            Warn, each log::words(&e),
             "the death of peer {:#x} will not wake the worker: {e}",
             peer.uid
         ),
@@ -173,14 +153,7 @@ pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
         if let Some(cuda) = &worker.ctx.cuda {
             cuda.forget_peer(peer.uid);
         }
-        let mut matcher = worker.matcher.lock();
-        let dropped = matcher.retain_unexpected(
-            |u| !matches!(u.source, PayloadSource::Rts { peer: p, .. } if p.is(peer)),
-        );
-        let left = matcher.unexpected_len();
-        worker.stats.worker().set_unexpected(left);
-        drop(matcher);
-        dropped.iter().for_each(|(_, u)| u.source.release());
+        lose_announced(worker, peer);
         // First: memory that a device may still write must not be returned to the user before the lane is closed.
         let mut ended: IndexSet<_> = tx::zcopy::drop_lane(peer).into_iter().collect();
         // A request with a posted part is in both sets.
@@ -194,7 +167,7 @@ pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
             && peer.status() != UCS_ERR_UNREACHABLE
             && eps.iter().any(is_unhandled)
         {
-            log_lost(peer);
+            loss_log::log_lost(peer);
         }
         for req in ended {
             // SAFETY: the request was removed from all lists: this thread owns it.
@@ -217,6 +190,19 @@ pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
             }
         }
     }
+}
+
+/// The messages that a failed peer has announced and not sent: receives of them end with an error.
+fn lose_announced(worker: &Worker, peer: &Peer) {
+    let mut lost = 0;
+    worker.matcher.lock().change_unexpected(|message| {
+        if matches!(message.source, PayloadSource::Rts { peer: of, .. } if of.is(peer)) {
+            message.source = PayloadSource::Lost;
+            lost += 1;
+        }
+    });
+    // Each of them held a reference.
+    (0..lost).for_each(|_| peer.release());
 }
 
 /// Status of a request of a failed peer: one that had failed before, and waited for its device, keeps that status. A
@@ -253,7 +239,7 @@ pub fn fail_endpoint(worker: &Worker, ep: &Endpoint, status: ucs_status_t) {
         worker.wake();
     } else if ep.handles_errors() {
         log::once!(
-            Error,
+            Error, each status as i8,
             "endpoint {:p} failed and has no error handler: {:?}: give one to ucp_ep_create (err_handler.cb)",
             ep,
             status
@@ -333,7 +319,9 @@ pub fn on_ep_info(worker: &Worker, peer: &Peer, info: EpImm) {
 
 /// Fails an endpoint whose error handling mode differs from that of the peer's endpoint, on both sides.
 pub fn refuse(worker: &Worker, ep: &Endpoint, peer: &Peer) {
-    log::error!(
+    log::once!(
+        Error,
+        each(ep.err_mode(), ep.remote_err_mode()),
         "endpoint {:p}: error handling mode {} here, {} at the peer",
         ep,
         ep.err_mode(),
@@ -386,8 +374,19 @@ pub fn end_endpoint(worker: &Worker, peer: &Peer, ep: &Endpoint, status: ucs_sta
     let own = EndpointId::of(ep);
     let taken = peer_requests::take(worker, peer, |r| r.ep == own);
     // SAFETY: the requests were removed from all lists: this thread owns them.
+    let ends_list = (taken.iter()).any(|&r| unsafe { is_last_piece(&*r) });
+    if ends_list && peer.status() == UCS_OK {
+        tx::control(peer, Kind::Fence, 0, 0, &[]);
+    }
+    // SAFETY: this thread owns the requests.
     unsafe { rndv_cancel::end_requests(peer, taken, status) };
     fail_endpoint(worker, ep, status);
+}
+
+/// Whether a request is the last piece of a list, whose other pieces the peer may have collected.
+fn is_last_piece(r: &Request) -> bool {
+    let is_access = r.msg.is(Kind::PutReq) || r.msg.is(Kind::GetReq);
+    is_access && ListPiece::from_aux(r.msg.aux) == ListPiece::Last
 }
 
 /// Fails a peer that has sent malformed data.
@@ -397,7 +396,8 @@ pub fn fail_corrupt(peer: &Peer, what: &str) {
     if peer.worker().progress_flags.is_inherited() {
         return;
     }
-    log::error!(
+    log::once!(
+        Error, each what,
         "worker {:#x} (pid {}) sent {what}: closing the connection",
         peer.uid,
         peer.inbox.map_or(0, |l| l.id.pid)

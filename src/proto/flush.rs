@@ -50,7 +50,8 @@ fn is_sent(tx: &PeerTx) -> bool {
     // SAFETY: queued requests are not freed.
     let is_message =
         |&r: &*mut Request| !matches!(unsafe { (*r).sent }, TxState::Cma | TxState::FlushMarker);
-    !tx.pending.iter().any(is_message) && is_drained(tx)
+    // An empty queue is not walked: its iterator has two halves.
+    (tx.pending.is_empty() || !tx.pending.iter().any(is_message)) && is_drained(tx)
 }
 
 fn is_drained(tx: &PeerTx) -> bool {

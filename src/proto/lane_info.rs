@@ -1,8 +1,12 @@
 //! The lanes of an endpoint, for queries and printing.
 
 use crate::engine::peer::Peer;
+use crate::tl::cuda::CopyCost;
 use crate::tl::lane_info::{LaneInfo, LaneState, MAX_LATENCY};
 use crate::tl::{LaneTarget, cma_lane, ring_lane};
+
+/// Latency, seconds, and bandwidth, bytes per second, of a lane of which nothing is known.
+const UNKNOWN: (f64, f64) = (MAX_LATENCY, 1e9);
 
 /// The lanes to a peer; that for short messages is the first.
 pub fn of(peer: &Peer) -> impl Iterator<Item = LaneInfo> {
@@ -30,6 +34,13 @@ fn lanes(peer: &Peer) -> (Option<LaneInfo>, Option<LaneInfo>) {
 pub fn estimate(peer: &Peer, len: usize) -> f64 {
     let times = of(peer).map(|lane| lane.time(len));
     times.reduce(f64::min).unwrap_or(MAX_LATENCY)
+}
+
+/// The cost of messages to and from a peer, as estimated for its lane.
+pub fn message_cost(peer: &Peer) -> CopyCost {
+    let lane = of(peer).next();
+    let (latency, bandwidth) = lane.map_or(UNKNOWN, |lane| (lane.latency, lane.bandwidth));
+    CopyCost::of_lane(latency, bandwidth)
 }
 
 /// The lane through a network that reaches a peer, or will.

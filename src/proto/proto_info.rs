@@ -1,5 +1,6 @@
 //! Which protocol and lane serve which sizes: for `UCX_PROTO_INFO`, `ucp_ep_print_info` and rucp_info.
 
+mod device;
 mod table;
 
 use super::lane_info;
@@ -8,6 +9,7 @@ use super::select::message::{self, Eager, MAX_EAGER, Protocol};
 use super::select::rma::{self, RmaPath};
 use super::select::rndv::{self, RndvOffer, RndvScheme, SentData};
 use crate::ctypes::*;
+use crate::engine::context::Context;
 use crate::engine::peer::Peer;
 use crate::engine::rkey::AmoExecutor;
 use crate::engine::worker::Worker;
@@ -17,6 +19,8 @@ use crate::tl::contract::{MAX_SHORT, QpTransport};
 use crate::tl::lane_info::LaneName;
 use crate::wire::stats::{StatLane, StatProtocol};
 use std::ptr;
+
+use device::device_tables;
 
 pub use table::{ProtoRange, ProtoTable, draw, size};
 
@@ -126,60 +130,11 @@ pub fn tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
             amo(size, same_process)
         });
     }
-    if worker.ctx.cuda.as_ref().is_some_and(|cuda| cuda.has_ipc()) {
-        tables.extend(device_tables(worker, peer));
+    if let Some(cuda) = &worker.ctx.cuda {
+        tables.extend(device_tables(worker, peer, cuda));
     }
     tables.dedup();
     tables
-}
-
-/// The tables of operations on memory of devices, where it is copied without host memory in between.
-fn device_tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
-    let LaneNames { messages, .. } = lanes(peer);
-    let copies = LaneName::CUDA_IPC;
-    let lanes = &LaneNames { messages, copies };
-    let message = |len| device_message(peer, len);
-    let copy = |_| Served::by("copy by the driver", StatProtocol::RmaCopy);
-    let all: [(_, _, &dyn Fn(usize) -> Served); 4] = [
-        (
-            UCP_FEATURE_TAG,
-            "tagged message by ucp_tag_send* from memory of a CUDA device",
-            &message,
-        ),
-        (
-            UCP_FEATURE_AM,
-            "active message by ucp_am_send* from memory of a CUDA device",
-            &message,
-        ),
-        (
-            UCP_FEATURE_RMA,
-            "write by ucp_put* to exported memory of a CUDA device of this host",
-            &copy,
-        ),
-        (
-            UCP_FEATURE_RMA,
-            "read by ucp_get* from exported memory of a CUDA device of this host",
-            &copy,
-        ),
-    ];
-    all.into_iter()
-        .filter(|&(feature, ..)| worker.ctx.has(feature))
-        .map(|(_, operation, served)| ProtoTable {
-            operation,
-            ranges: ranges(peer, lanes, served),
-        })
-        .collect()
-}
-
-/// Protocol of a message of a size from memory of a device, if the receiver is on this host.
-fn device_message(peer: &Peer, len: usize) -> Served {
-    let worker = peer.worker();
-    let thresh = peer.rndv_thresh(&worker.ctx.policy);
-    let limit = message::record_limit(worker, peer, len, false);
-    match message::protocol(len, 0, thresh, limit, message::by_threshold(worker, peer)) {
-        Protocol::Eager(eager) => Served::by(eager_name(eager), message::counted(len)),
-        Protocol::Rendezvous => rendezvous(worker, peer, len, SentData::Device, false),
-    }
 }
 
 /// Protocol of a message of a size: what `select` selects for its sender, and for a receiver with this worker's
@@ -302,8 +257,10 @@ fn ranges(peer: &Peer, lanes: &LaneNames, served: &dyn Fn(usize) -> Served) -> V
         message::longest_by_socket(by_socket, false),
         message::longest_by_socket(by_socket, true),
     ];
+    let of_devices = (ctx.cuda.as_ref()).map(|_| device::last_sizes(peer.worker(), peer));
     let mut firsts: Vec<usize> = last_of_its_kind
         .iter()
+        .chain(of_devices.iter().flatten())
         .filter_map(|last| last.checked_add(1))
         // "inf" means that there is no such size.
         .filter(|&first| first < usize::MAX)
@@ -371,6 +328,10 @@ pub fn print_connected(worker: &Worker, peer: &Peer) {
     if matches!(printed, PrintedTables::None) {
         return;
     }
+    if let (PrintedTables::All, Some(cuda)) = (&printed, &worker.ctx.cuda) {
+        let devices = cuda.describe().filter(|text| worker.is_first_print(text));
+        devices.iter().for_each(|text| log::asked(text));
+    }
     for table in tables(worker, peer)
         .iter()
         .filter(|table| printed.has(table))
@@ -389,6 +350,17 @@ pub fn print_all_used(worker: &Worker) {
     for peer in worker.all_peers() {
         print_used(worker, &peer);
     }
+}
+
+/// Prints what copies by the driver of GPUs have reached, if `UCX_PROTO_INFO=used`, when the context is destroyed.
+#[cold]
+pub fn print_copies(ctx: &Context) {
+    let cuda = ctx
+        .cuda
+        .as_ref()
+        .filter(|_| ctx.options.proto_info == "used");
+    let copies = cuda.and_then(|cuda| cuda.describe_copies());
+    copies.iter().for_each(|text| log::asked(text));
 }
 
 /// Prints what a peer's endpoints have used, if `UCX_PROTO_INFO=used`, when the peer is freed or the worker destroyed.

@@ -40,11 +40,34 @@ pub fn is_offer(worker: &Worker, peer: &Peer, id: u64) -> bool {
 /// Removes the request with this id from the table. A pending request is not removed: its id was not sent, the peer has
 /// guessed it.
 pub fn take(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
-    let req = find(worker, peer, id)?;
-    if peer.tx.lock().pending.contains(&req) {
-        return None;
-    }
-    worker.ids.lock().remove(id)?;
+    take_if(worker, peer, id, |_| true)
+}
+
+/// [`take`] of a request whose message is of this kind: no other is removed.
+pub fn take_of_kind(worker: &Worker, peer: &Peer, id: u64, kind: Kind) -> Option<*mut Request> {
+    take_if(worker, peer, id, |r| r.msg.is(kind))
+}
+
+/// [`take`] of a request that `fits`.
+#[inline(always)]
+fn take_if(
+    worker: &Worker,
+    peer: &Peer,
+    id: u64,
+    fits: impl Fn(&Request) -> bool,
+) -> Option<*mut Request> {
+    // SAFETY: requests in the table are not freed while its lock is held.
+    let fits = |&req: &*mut Request| unsafe { (*req).is_to(peer) && fits(&*req) };
+    let req = if peer.tx.is_shared() || !peer.tx.lock().pending.is_empty() {
+        let found = worker.ids.lock().get(id).filter(fits)?;
+        if peer.tx.lock().pending.contains(&found) {
+            return None;
+        }
+        worker.ids.lock().remove(id)
+    } else {
+        // Single-thread mode: nothing becomes pending meanwhile.
+        worker.ids.lock().remove_if(id, fits)
+    }?;
     // SAFETY: the request was in the table: this thread owns it.
     unsafe { (*req).id = 0 };
     Some(req)
@@ -95,7 +118,8 @@ impl BorrowedReq<'_> {
         let end = offset.checked_add(n);
         let ok = end.is_some_and(|end| end <= self.request().info.length);
         if !ok {
-            log::error!(
+            log::once!(
+                Error,
                 "peer {:#x} sent data beyond the end of a message",
                 self.peer.uid
             );

@@ -19,7 +19,7 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerHold, ucs
     }
     let reach = worker.ctx.tl.reach(&worker.tl, address).map_err(|reason| {
         log::once!(
-            Error,
+            Error, each log::words(reason),
             "no active messages transport to worker {:#x}: {reason}. Destination is unreachable",
             address.uid
         );

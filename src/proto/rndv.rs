@@ -33,6 +33,7 @@ use crate::tl::{SplitCopy, SplitCopyId};
 use crate::wire::header::{Kind, RtrHdr, RtsHdr, UNNAMED};
 use crate::wire::stats::StatProtocol;
 use get_cma::GetStep;
+use get_zcopy::RtsPlace;
 
 pub use get_cma::progress_gets;
 pub use rtr_race::progress_races;
@@ -42,23 +43,25 @@ const MAX_LISTED: usize = 4096;
 
 /// What a peer may read by CMA: where the data are, with the address of the memory, or of the user's list of pieces and
 /// their number. List and memory are valid until the operation completes.
-fn readable_at(data: &Data) -> (SentData, u64, u32) {
+fn readable_at(worker: &Worker, data: &Data) -> (SentData, u64, u32) {
     match *data {
         Data::Contig { ptr, .. } => (SentData::Contiguous, ptr as u64, 0),
         Data::Iov { iov, count, .. } if (1..=MAX_LISTED).contains(&count) => {
             (SentData::Pieces, iov as u64, count as u32)
         }
-        Data::Device { memory, .. } => exported(memory),
+        Data::Device { memory, .. } => exported(worker, memory),
         _ => (SentData::Packed, 0, 0),
     }
 }
 
-/// [`readable_at`] of memory of devices: peers may read what is in one piece, by a handle.
+/// [`readable_at`] of memory of devices: peers may read what is in one piece, by a handle or by adapters.
 #[cold]
 #[inline(never)]
-fn exported(memory: *const DeviceData) -> (SentData, u64, u32) {
+fn exported(worker: &Worker, memory: *const DeviceData) -> (SentData, u64, u32) {
+    let by_adapter = worker.ctx.tl.takes_gpu_memory();
     // SAFETY: freed when the request completes.
-    match unsafe { (*memory).is_exportable() } {
+    let memory = unsafe { &*memory };
+    match memory.is_exportable() || by_adapter && memory.as_contig().is_some() {
         true => (SentData::Device, 0, 0),
         false => (SentData::Packed, 0, 0),
     }
@@ -72,7 +75,7 @@ pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) 
     // SAFETY: the caller's new request.
     let r = unsafe { &mut *req };
     let waiting = worker.ids.lock().len() + 1;
-    let (data, addr, pieces) = readable_at(&r.data);
+    let (data, addr, pieces) = readable_at(worker, &r.data);
     let offer = select::rndv::offer(worker, r.peer(), data);
     let (addr, pieces) = match offer {
         RndvOffer::Messages => (0, 0),
@@ -80,7 +83,8 @@ pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) 
     };
     (r.sent, r.payload) = (TxState::AwaitReply, TxPayload::HeaderOnly);
     // SAFETY: the caller's request, whose peer is set.
-    let (keys, addr) = unsafe { get_zcopy::register(worker, r, offer, addr) };
+    let RtsPlace { keys, addr, pieces } =
+        unsafe { get_zcopy::register(worker, r, offer, (addr, pieces)) };
     let head = RtsHdr {
         req: UNNAMED,
         len: r.data.len() as u64,

@@ -1,9 +1,11 @@
 //! Sending: requests become messages on a peer's lane, or wait in its pending queue.
 
 mod am;
+mod answer;
 mod connect;
 pub mod completion;
 pub mod device_copy;
+pub mod list;
 pub mod peer_requests;
 mod pending;
 pub mod rma;
@@ -14,19 +16,20 @@ use crate::ctypes::*;
 use crate::engine::completion::discard;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::pointers::PeerRef;
-use crate::engine::request::{self, Callback, Request, TxState};
+use crate::engine::request::{self, Callback, Op, Request, TxState};
 use crate::engine::request_alloc;
 use crate::proto::answers;
 use crate::proto::select::message;
 use crate::sys::lock::MtGuard;
 use crate::sys::log;
-use crate::tl::Lane;
 use crate::tl::contract::QpTransport;
+use crate::tl::{Lane, RingSender};
 use crate::wire::header::{self, AmoHdr, Kind};
 use crate::wire::stats::StatProtocol;
 
+pub use answer::{answer_atomic, answer_put};
 pub use connect::{connect_eagerly, fall_back, log_lanes, open_ring};
-pub use pending::{end_moved, is_watched, move_backlog, progress_backlog};
+pub use pending::{batch, end_moved, is_watched, move_backlog, progress_backlog};
 
 /// Result of posting a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +48,7 @@ pub enum PostResult {
 /// The request is complete in all fields and in no queue.
 pub unsafe fn post(req: *mut Request) -> PostResult {
     // SAFETY: the caller promises a complete request that is in no queue.
-    unsafe { submit(req, false) }
+    unsafe { submit(req, Deferral::None) }
 }
 
 /// [`post`] for a request that its user waits for by progress: it may stay pending until then, to be sent together with
@@ -55,10 +58,31 @@ pub unsafe fn post(req: *mut Request) -> PostResult {
 /// The requirements of [`post`].
 pub unsafe fn post_deferrable(req: *mut Request) -> PostResult {
     // SAFETY: the caller promises a complete request that is in no queue.
-    unsafe { submit(req, true) }
+    unsafe { submit(req, Deferral::UntilProgress) }
 }
 
-unsafe fn submit(req: *mut Request, deferrable: bool) -> PostResult {
+/// [`post`] for an answer to a message that progress handles: it may stay pending until the end of that progress call,
+/// to be sent together with others. Called in progress.
+///
+/// # Safety
+/// The requirements of [`post`].
+pub unsafe fn post_answer(req: *mut Request) -> PostResult {
+    // SAFETY: the caller promises a complete request that is in no queue.
+    unsafe { submit(req, Deferral::ToEndOfProgress) }
+}
+
+/// How long a message may wait to be sent together with others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Deferral {
+    /// It is sent now, if there is room for it.
+    None,
+    /// Until the next progress call.
+    UntilProgress,
+    /// To the end of this progress call, which sends it: the worker is not woken for it.
+    ToEndOfProgress,
+}
+
+unsafe fn submit(req: *mut Request, deferral: Deferral) -> PostResult {
     // SAFETY: this thread owns the request.
     let (peer, mut tx) = unsafe { queue_of(req) };
     if peer.status() != UCS_OK {
@@ -71,7 +95,8 @@ unsafe fn submit(req: *mut Request, deferrable: bool) -> PostResult {
     }
     // SAFETY: this thread owns the request.
     let r = unsafe { &*req };
-    let collected = r.sent == TxState::Cma || deferrable && am::is_collected(&tx, r);
+    let collected =
+        r.sent == TxState::Cma || deferral != Deferral::None && am::is_collected(&tx, r);
     if tx.pending.is_empty() && !collected {
         // SAFETY: this thread owns the request.
         match unsafe { advance(peer, &mut tx, req) } {
@@ -92,7 +117,12 @@ unsafe fn submit(req: *mut Request, deferrable: bool) -> PostResult {
         }
     }
     // SAFETY: the caller promises a complete request that is in no queue.
-    unsafe { enqueue(peer, &mut tx, req) };
+    unsafe {
+        match deferral {
+            Deferral::ToEndOfProgress => enqueue_awake(peer, &mut tx, req),
+            Deferral::None | Deferral::UntilProgress => enqueue(peer, &mut tx, req),
+        }
+    }
     PostResult::Queued
 }
 
@@ -143,6 +173,15 @@ pub unsafe fn enqueue(peer: &Peer, tx: &mut PeerTx, req: *mut Request) {
     let wakes = tx.pending.is_empty() || !tx.in_pending_list;
     tx.pending.push_back(req);
     on_enqueued(peer, tx, wakes);
+}
+
+/// [`enqueue`] in progress, which sends pending requests at its end: nothing needs to wake the worker.
+///
+/// # Safety
+/// The requirements of [`enqueue`].
+unsafe fn enqueue_awake(peer: &Peer, tx: &mut PeerTx, req: *mut Request) {
+    tx.pending.push_back(req);
+    on_enqueued(peer, tx, false);
 }
 
 /// Inserts a request at the head of a peer's pending queue, because the others wait for it. Not for a TCP lane, where
@@ -197,6 +236,21 @@ pub unsafe fn unqueue(peer: &Peer, req: *mut Request) -> bool {
 /// Sends a message of the library: `kind`, `aux` and `imm` as in `wire::header`, `head` is its fixed header. Without
 /// room for it a request is queued.
 pub fn control(peer: &Peer, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
+    control_by(post, peer, (kind, aux, imm), head);
+}
+
+/// [`control`] by [`post_answer`].
+fn answer(peer: &Peer, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
+    control_by(post_answer, peer, (kind, aux, imm), head);
+}
+
+#[inline(always)]
+fn control_by(
+    post: unsafe fn(*mut Request) -> PostResult,
+    peer: &Peer,
+    (kind, aux, imm): (Kind, u8, u64),
+    head: &[u8],
+) {
     // SAFETY: all fields of the request are set before it is posted.
     unsafe {
         let req = request_alloc::take(peer.worker(), std::ptr::null_mut());
@@ -210,20 +264,21 @@ pub fn control(peer: &Peer, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
     }
 }
 
-/// Answers a put or a signal of the peer. In single-thread mode a success takes a slot of the ring without a request.
-pub fn answer_put(peer: &Peer, status: ucs_status_t) {
-    if status == UCS_OK && !peer.tx.is_shared() && peer.is_connected() {
-        // SAFETY: single-thread mode; no callback runs here.
-        let tx = unsafe { peer.tx.alone() };
-        if tx.pending.is_empty()
-            && let Some(ring) = tx.lane.as_mut().and_then(Lane::ring)
-            // SAFETY: no bytes are sent.
-            && unsafe { ring.send_tiny(Kind::PutAck as u8, || 0, std::ptr::null(), 0) }
-        {
-            return;
-        }
+/// The ring to a peer, if the next message may be written there now.
+///
+/// # Safety
+/// No callback runs under the lock of the peer's `tx`, and no other reference to the ring is used while the result is.
+#[expect(clippy::mut_from_ref, reason = "the ring lies in the cell of `tx`")]
+#[inline(always)]
+pub unsafe fn ready_ring(peer: &Peer) -> Option<&mut RingSender> {
+    // The flags of an endpoint do not say whether threads share the peer: access to mapped memory needs no lock.
+    if peer.tx.is_shared() || !peer.is_connected() {
+        return None;
     }
-    control(peer, Kind::PutAck, status as i8 as u8, 0, &[]);
+    // SAFETY: single-thread mode; the caller's promise.
+    let tx = unsafe { peer.tx.alone() };
+    let ring = tx.lane.as_mut().and_then(Lane::ring)?;
+    tx.pending.is_empty().then_some(ring)
 }
 
 /// [`control`] at the head of the queue of a lane by queue pairs: requests there may wait for the answer.
@@ -294,6 +349,10 @@ unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<boo
         }
         // SAFETY: the caller's request is valid, and the peer's lock is held.
         let r = unsafe { &mut *req };
+        if let Op::RmaList(_) = r.op {
+            // SAFETY: the caller's request.
+            return Ok(unsafe { list::give_up(peer, tx, req) });
+        }
         let in_place = r.transfer().is_some();
         rma::give_up(r);
         if r.sent == TxState::AwaitReply {

@@ -9,6 +9,7 @@ use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, SessionState};
 use crate::engine::endpoint::EndpointRef;
 use crate::engine::peer::{Peer, PeerTx};
+use crate::engine::piece_list::PieceList;
 use crate::engine::request::{Op, ReqFlags, Request, TxState};
 use crate::engine::waits::FoundWaits;
 use crate::engine::worker::{Rx, Worker};
@@ -350,7 +351,7 @@ fn row_of(r: &Request, cause: WaitCause) -> WaitRow {
     };
     WaitRow {
         tag,
-        bytes: r.data.len() as u64,
+        bytes: r.piece_list().map_or(r.data.len(), PieceList::bytes) as u64,
         ..row(op, cause)
     }
 }
@@ -368,6 +369,7 @@ fn op_of(r: &Request) -> WaitOp {
         (Op::FlushChild { .. }, _) => return WaitOp::Flush,
         (_, TxState::FlushMarker) => return WaitOp::Flush,
         (Op::Rma(rma), _) => return access(rma.direction),
+        (Op::RmaList(list), _) => return access(list.direction),
         (Op::Cma { direction, .. }, _) => return access(*direction),
         (Op::Amo { .. }, _) => return WaitOp::Atomic,
         _ => {}

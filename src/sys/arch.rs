@@ -32,9 +32,33 @@ mod chosen;
 pub(crate) use chosen::variadic;
 pub use chosen::*;
 
+/// Number of the system call shmat. That of ppc64le, which libc has no name for, is the one of Linux 5.1.
+#[cfg(target_arch = "powerpc64")]
+pub const SYS_SHMAT: libc::c_long = 397;
+#[cfg(not(target_arch = "powerpc64"))]
+pub const SYS_SHMAT: libc::c_long = libc::SYS_shmat;
+
+/// Number of the system call shmdt. That of ppc64le, which libc has no name for, is the one of Linux 5.1.
+#[cfg(target_arch = "powerpc64")]
+pub const SYS_SHMDT: libc::c_long = 398;
+#[cfg(not(target_arch = "powerpc64"))]
+pub const SYS_SHMDT: libc::c_long = libc::SYS_shmdt;
+
 /// A value in cache lines of its own: writes to it do not invalidate the lines of other data. x86-64 fetches lines of
 /// 64 bytes in pairs; those of A64FX are 256 bytes long.
 #[repr(C)]
 #[cfg_attr(target_arch = "aarch64", repr(align(256)))]
 #[cfg_attr(not(target_arch = "aarch64"), repr(align(128)))]
 pub struct OwnLine<T>(pub T);
+
+/// A value in whole pages of its own: pages of up to 64 KiB on arm64 and on ppc64le, of 4 KiB elsewhere.
+#[repr(C)]
+#[cfg_attr(
+    any(target_arch = "aarch64", target_arch = "powerpc64"),
+    repr(align(65536))
+)]
+#[cfg_attr(
+    not(any(target_arch = "aarch64", target_arch = "powerpc64")),
+    repr(align(4096))
+)]
+pub struct OwnPages<T>(pub T);

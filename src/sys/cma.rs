@@ -3,7 +3,8 @@
 use super::fork::{Mutex, Origin};
 use rustix::process::{PTracer, set_ptracer};
 use std::io;
-use std::mem;
+use std::mem::{self, MaybeUninit};
+use std::slice;
 
 /// Direction of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,19 +44,24 @@ pub fn behind(pieces: &[IoSpan], offset: usize) -> impl Iterator<Item = (usize, 
     rest.filter(|(_, piece)| piece.len > 0)
 }
 
-/// A short list of pieces, consumed from the front.
+/// A short list of pieces, none of which is empty, consumed from the front.
 pub struct Spans {
-    list: [IoSpan; MAX_SPANS],
+    /// Initialised in `first..end`.
+    list: [MaybeUninit<IoSpan>; MAX_SPANS],
     first: usize,
+    /// At most [`MAX_SPANS`], at least `first`.
     end: usize,
+    /// Of all pieces.
+    bytes: usize,
 }
 
 impl Spans {
     pub const fn new() -> Self {
         Self {
-            list: [IoSpan { addr: 0, len: 0 }; MAX_SPANS],
+            list: [const { MaybeUninit::uninit() }; MAX_SPANS],
             first: 0,
             end: 0,
+            bytes: 0,
         }
     }
 
@@ -71,19 +77,21 @@ impl Spans {
         if span.len == 0 {
             return true;
         }
-        if self.end == MAX_SPANS {
+        let Some(place) = self.list.get_mut(self.end) else {
             return false;
-        }
-        self.list[self.end] = span;
+        };
+        place.write(span);
         self.end += 1;
+        self.bytes += span.len;
         true
     }
 
     /// [`push`](Self::push), but a piece right behind the last one extends that.
     pub fn extend(&mut self, span: IoSpan) -> bool {
-        match self.list[self.first..self.end].last_mut() {
+        match self.as_mut_slice().last_mut() {
             Some(last) if last.addr.wrapping_add(last.len as u64) == span.addr => {
                 last.len += span.len;
+                self.bytes += span.len;
                 true
             }
             _ => self.push(span),
@@ -91,22 +99,34 @@ impl Spans {
     }
 
     pub fn clear(&mut self) {
-        (self.first, self.end) = (0, 0);
+        (self.first, self.end, self.bytes) = (0, 0, 0);
     }
 
     pub fn as_slice(&self) -> &[IoSpan] {
-        &self.list[self.first..self.end]
+        let places = &self.list[self.first..self.end];
+        // SAFETY: these places are initialised, by the type's invariant.
+        unsafe { slice::from_raw_parts(places.as_ptr().cast(), places.len()) }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [IoSpan] {
+        let places = &mut self.list[self.first..self.end];
+        // SAFETY: these places are initialised, by the type's invariant.
+        unsafe { slice::from_raw_parts_mut(places.as_mut_ptr().cast(), places.len()) }
     }
 
     /// Bytes of all pieces.
     pub fn bytes(&self) -> usize {
-        self.as_slice().iter().map(|s| s.len).sum()
+        self.bytes
     }
 
-    /// Drops `n` bytes from the front.
+    /// Drops `n` bytes from the front, or all if there are fewer.
     pub fn advance(&mut self, mut n: usize) {
-        while n > 0 && self.first < self.end {
-            let span = &mut self.list[self.first];
+        if n >= self.bytes {
+            return self.clear();
+        }
+        self.bytes -= n;
+        while n > 0 {
+            let span = &mut self.as_mut_slice()[0];
             let part = n.min(span.len);
             span.addr = span.addr.wrapping_add(part as u64);
             span.len -= part;
@@ -116,6 +136,28 @@ impl Spans {
             }
         }
     }
+}
+
+/// Makes two lists of pieces with these addresses and the same lengths, none of which is 0, as many as there is room
+/// for. Returns their number. The three slices are equally long.
+pub fn fill_pair(
+    (first, second): (&mut Spans, &mut Spans),
+    addrs: (&[u64], &[u64]),
+    lens: &[usize],
+) -> usize {
+    let pieces = addrs.0.iter().zip(addrs.1).zip(lens);
+    let places = first.list.iter_mut().zip(&mut second.list);
+    let (mut filled, mut bytes) = (0, 0);
+    for ((one, other), ((&here, &there), &len)) in places.zip(pieces) {
+        one.write(IoSpan { addr: here, len });
+        other.write(IoSpan { addr: there, len });
+        filled += 1;
+        bytes += len;
+    }
+    for spans in [first, second] {
+        (spans.first, spans.end, spans.bytes) = (0, filled, bytes);
+    }
+    filled
 }
 
 impl Default for Spans {

@@ -7,9 +7,10 @@ use std::ops::{Deref, DerefMut};
 /// Data that one thread at a time may access. In `UCS_THREAD_MODE_MULTI` the lock is real; in single and serialized
 /// mode calls must not overlap, and acquiring it costs one predictable branch. User callbacks never run while one is
 /// held, so it need not be recursive; builds with debug assertions check that in every mode.
+#[repr(C)]
 pub struct MtLock<T> {
-    mt: bool,
     raw: SpinLock,
+    mt: bool,
     /// In single mode set while the guard of a `try_lock` lives; in debug builds while any guard does. Where threads
     /// may overlap it is always set, and never written.
     held: Cell<bool>,

@@ -3,6 +3,7 @@
 //! A message of a level that is not enabled costs one relaxed load and one branch. Nothing is initialised before the
 //! first message or `configure`, and no lock is held, so a process may fork while another thread logs.
 
+mod causes;
 pub mod handlers;
 mod sink;
 
@@ -17,8 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 pub use crate::options::LogLevel;
 use crate::options::{self, Options};
+pub use causes::{Causes, words};
 use sink::LogSink;
-pub use sink::expand as expand_name;
+pub use sink::{expand as expand_name, unknown_placeholders};
 
 /// The level was not read yet: every message passes the first check, and `dispatch` checks again.
 const UNREAD: u8 = u8::MAX;
@@ -251,18 +253,17 @@ macro_rules! debug { ($($message:tt)+) => { $crate::sys::log::at!(Debug, $($mess
 macro_rules! trace { ($($message:tt)+) => { $crate::sys::log::at!(Trace, $($message)+) }; }
 
 /// A message of a level that a process prints once, however many peers or operations have the same cause; the others
-/// have the level `Diag`.
+/// have the level `Diag`. `each`: once for each value of an expression, as long as these are few.
 #[allow(unused_macros)]
 macro_rules! once {
-    ($level:ident, $($message:tt)+) => {{
-        static PRINTED: ::std::sync::atomic::AtomicBool = ::std::sync::atomic::AtomicBool::new(false);
-        // Relaxed: it orders no other data.
-        if PRINTED.swap(true, ::std::sync::atomic::Ordering::Relaxed) {
-            $crate::sys::log::at!(Diag, $($message)+);
-        } else {
-            $crate::sys::log::at!($level, $($message)+);
+    ($level:ident, each $cause:expr, $($message:tt)+) => {{
+        static CAUSES: $crate::sys::log::Causes = $crate::sys::log::Causes::none();
+        match CAUSES.is_new($cause) {
+            true => $crate::sys::log::at!($level, $($message)+),
+            false => $crate::sys::log::at!(Diag, $($message)+),
         }
     }};
+    ($level:ident, $($message:tt)+) => { $crate::sys::log::once!($level, each (), $($message)+) };
 }
 
 // `warn` is also an attribute of the language: the macro is defined under another name.

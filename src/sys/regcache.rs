@@ -14,6 +14,7 @@ mod policy;
 mod regions;
 
 use crate::sys::arch::OwnLine;
+use crate::sys::cuda::Cuda;
 use crate::sys::dl_objects;
 use crate::sys::log;
 use crate::sys::mem_monitor::{self, EventRing, Monitor, UnmapEvent};
@@ -23,9 +24,9 @@ use parking_lot::Mutex;
 use regions::{CacheEntry, CachedRegions, Registered, Reservation, Usage, WorkerShare};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub use limits::{PinnedUsage, advice, is_shortage};
+pub use limits::{PinnedUsage, advice, is_shortage, refused};
 pub use local_cache::LocalCache;
 pub use policy::CachePolicy;
 
@@ -91,7 +92,6 @@ pub struct RegCache<R: Registrar> {
     /// Copy of `CacheState::seen`, readable without the lock.
     drained: AtomicU64,
     workers: AtomicU32,
-    complained: AtomicBool,
     state: Mutex<CacheState<R::Region>>,
 }
 
@@ -134,7 +134,6 @@ impl<R: Registrar> RegCache<R> {
             clock: OwnLine(AtomicU64::new(0)),
             drained: AtomicU64::new(seen),
             workers: AtomicU32::new(NO_WORKER + 1),
-            complained: AtomicBool::new(false),
             state: Mutex::new(state),
         }))
     }
@@ -256,6 +255,9 @@ impl<R: Registrar> RegCache<R> {
         extent: VaRange,
         keeps: bool,
     ) -> io::Result<Fetched<R::Region>> {
+        if Cuda::opened().is_some_and(|cuda| !cuda.is_pinnable(extent.start as u64)) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let keeps = keeps && self.is_reported() && !dl_objects::may_be_closed(extent);
         let charge = Reservation::new(&self.meter, extent.len());
         let keeps = keeps && self.make_room(extent.len());
@@ -377,16 +379,13 @@ impl<R: Registrar> RegCache<R> {
         if len <= self.policy.spared {
             return log::diag!("{len} bytes cannot be registered: {error}");
         }
-        // Relaxed: the first thread logs.
-        if !self.complained.swap(true, Ordering::Relaxed) {
-            let held = self.held();
-            // Without the failed one.
-            let others = PinnedUsage {
-                regions: held.regions - 1,
-                bytes: held.bytes - len,
-            };
-            log::error!("{}", limits::message(error, len, others));
-        }
+        let held = self.held();
+        // Without the failed one.
+        let others = PinnedUsage {
+            regions: held.regions - 1,
+            bytes: held.bytes - len,
+        };
+        limits::report(|| limits::message(error, len, others));
     }
 
     /// Keeps a new region, unless part of it was unmapped meanwhile, or another thread has registered the range.

@@ -12,6 +12,8 @@
 mod buffer;
 mod event;
 mod file;
+mod head;
+mod own_file;
 mod writer;
 
 use crate::options::Options;
@@ -23,6 +25,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use event::{ArgValue, EventArg, EventPhase, this_thread};
 
 use event::TraceEvent;
+
+/// Bytes of a trace file if the option says `auto`: its default.
+const DEFAULT_LIMIT: usize = 256 << 20;
 
 /// Whether this process records events.
 static ON: AtomicBool = AtomicBool::new(false);
@@ -49,7 +54,8 @@ impl Recording {
         if options.trace_file.is_empty() {
             return None;
         }
-        if !writer::start(&options.trace_file) {
+        let limit = options.trace_max_size.bytes_or(DEFAULT_LIMIT) as u64;
+        if !writer::start(&options.trace_file, limit) {
             return None;
         }
         ON.store(true, Ordering::Relaxed);

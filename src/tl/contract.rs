@@ -204,6 +204,12 @@ pub trait LaneOps {
         false
     }
 
+    /// Whether the peer's process is known to have ended, where that can be asked and a message to it might not return:
+    /// for messages that no request waits for.
+    fn is_peer_dead(&self) -> bool {
+        false
+    }
+
     /// Whether everything that was accepted has left this process; whether it has arrived, where the transport reports
     /// arrival.
     fn is_drained(&self) -> bool;

@@ -24,6 +24,7 @@ macro_rules! interfaces {
     ($($(#[$cfg:meta])* $Kind:ident $net:ident $Context:ident;)* @) => {
         /// The transports' part of a worker that only its progress thread uses; `None` where a transport is not used.
         /// `P` names a peer.
+        #[repr(C)]
         pub struct TlRx<P: Copy + Eq> {
             pub shm: ShmWorker<P>,
             $(

@@ -104,6 +104,12 @@ impl Lane {
         with_sender!(self, sender => sender.on_pending());
     }
 
+    /// Whether the peer's process is known to have ended, where that can be asked and a message to it might not return:
+    /// for messages that no request waits for.
+    pub fn is_peer_dead(&self) -> bool {
+        with_sender!(self, sender => sender.is_peer_dead())
+    }
+
     /// Whether an event of the worker's descriptors reports when pending messages can be sent; if not, progress has to
     /// try.
     pub fn has_room_event(&self) -> bool {

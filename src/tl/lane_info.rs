@@ -1,4 +1,5 @@
-//! Names and estimates of lanes, for queries and printing: they decide nothing.
+//! Names and estimates of lanes, for queries and printing. The estimates are also a term of what messages from memory
+//! of devices cost, by which their protocol is selected.
 
 use super::contract::QpTransport;
 use crate::sys::fork::{Lock, Mutex};

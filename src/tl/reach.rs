@@ -65,7 +65,7 @@ impl TlContext {
             && let Some(target) = self.network_target(own, to)
         {
             log::once!(
-                Warn,
+                Warn, each log::words(&e),
                 "worker {:#x} (pid {}) is not reached by shared memory, which cannot be mapped: {e}{}",
                 to.uid,
                 found.inbox.id.pid,

@@ -11,6 +11,7 @@ use super::shared::{TlContext, TlRkey, TlWorker, TlZcopy};
 use super::tofu::registration::TofuRegistrar;
 use crate::options::Options;
 use crate::sys::cma::IoSpan;
+use crate::sys::cuda::MemoryInfo;
 use crate::sys::regcache::Handle;
 use crate::wire::ib_port::MAX_PORTS;
 use crate::wire::rts_keys::RailStadds;
@@ -22,6 +23,8 @@ pub struct TlRegistrar<'a, M> {
     pub worker: &'a TlWorker,
     pub options: &'a Options,
     pub regions: &'a M,
+    /// The allocation of a GPU that the memory is in; `None`: it is the host's.
+    pub gpu: Option<MemoryInfo>,
 }
 
 /// Memory of a message that a device of the receiver may read.
@@ -45,6 +48,9 @@ impl<M: MappedRegions> TlRegistrar<'_, M> {
 
     #[inline(always)]
     fn tofu(&self) -> Option<TofuRegistrar<'_, M>> {
+        if self.gpu.is_some() {
+            return None;
+        }
         Some(TofuRegistrar {
             iface: &self.worker.tofu.as_ref()?.iface,
             options: self.options,
@@ -54,6 +60,9 @@ impl<M: MappedRegions> TlRegistrar<'_, M> {
 
     #[inline(always)]
     fn ofi(&self) -> Option<OfiRegistrar<'_>> {
+        if self.gpu.is_some() {
+            return None;
+        }
         Some(self.worker.ofi.as_ref()?.registrar(self.options))
     }
 
@@ -65,6 +74,11 @@ impl<M: MappedRegions> TlRegistrar<'_, M> {
             RmaDevice::Tofu => self.worker.tofu.is_some() && len > super::tofu::tni::PIGGYBACK,
             RmaDevice::Ofi => self.worker.ofi.as_ref().is_some_and(|ofi| len >= ofi.zcopy),
         }
+    }
+
+    /// Whether adapters are known not to register the memory of a GPU that this is for.
+    pub fn is_refused(&self) -> bool {
+        (self.gpu.as_ref()).is_some_and(|memory| self.ib().is_gpu_refused(memory))
     }
 
     /// Registers contiguous memory for a put, or for a get (`reads`), of the memory at `addr` of a key.
@@ -111,7 +125,10 @@ impl<M: MappedRegions> TlRegistrar<'_, M> {
 
     #[inline(always)]
     fn one(&self, (ptr, len): (*mut u8, usize), by: MrUse) -> Option<Handle<IbMr>> {
-        self.ib().register(ptr, len, by)
+        match &self.gpu {
+            None => self.ib().register(ptr, len, by),
+            Some(memory) => self.ib().register_gpu(memory),
+        }
     }
 
     /// Registers the memory of a message for the device of the receiver, a peer at `target`.

@@ -3,6 +3,7 @@
 use super::Lane;
 use super::lane::with_sender;
 use super::rma::{AmoPost, RailWork, RmaPart, Striping};
+use super::rma_pieces::RmaPieces;
 use super::shared::{TlContext, TlRkey, TlZcopy};
 use super::shm::outbox::Outbox;
 use super::tcp::sender::TcpSender;
@@ -54,6 +55,34 @@ pub trait RmaOps {
     /// The memory is valid until the request completes.
     unsafe fn rma_zcopy(&mut self, _part: ZcopyPart<'_>) -> Option<bool> {
         None
+    }
+
+    /// Posts as many pieces of a list as there is room for, through buffers. True: all of them. The lane reports gets
+    /// alone: a put is complete when it is posted.
+    ///
+    /// # Safety
+    /// The pieces are valid until the request completes.
+    #[inline(always)]
+    unsafe fn rma_pieces(&mut self, pieces: RmaPieces<'_>) -> Option<bool> {
+        while let Some(piece) = pieces.whole() {
+            let part = RmaPart {
+                writes: pieces.writes,
+                data: piece.here,
+                len: piece.len,
+                token: pieces.token,
+                addr: piece.there,
+                key: &pieces.region(pieces.cursor.next).key_at(piece.there),
+                offset: &mut pieces.cursor.within,
+                outstanding: &mut *pieces.outstanding,
+            };
+            // SAFETY: the caller's promise.
+            if !unsafe { self.rma_bcopy(part) }? {
+                return Some(false);
+            }
+            pieces.cursor.next += 1;
+            pieces.cursor.within = 0;
+        }
+        Some(true)
     }
 
     /// Posts an atomic operation. False: there is no room now.
@@ -122,6 +151,15 @@ impl Lane {
     pub unsafe fn rma_zcopy(&mut self, part: ZcopyPart<'_>) -> Option<bool> {
         // SAFETY: the caller's promise.
         with_sender!(self, sender => unsafe { sender.rma_zcopy(part) })
+    }
+
+    /// Posts as many pieces of a list as there is room for.
+    ///
+    /// # Safety
+    /// That of [`RmaOps::rma_pieces`].
+    pub unsafe fn rma_pieces(&mut self, pieces: RmaPieces<'_>) -> Option<bool> {
+        // SAFETY: the caller's promise.
+        with_sender!(self, sender => unsafe { sender.rma_pieces(pieces) })
     }
 
     /// Posts an atomic operation.

@@ -15,6 +15,7 @@ use super::ofi::region::OfiRegion;
 use super::ofi::rkey::OfiRemoteRegion;
 use super::program::Program;
 use super::rma::{AmoKey, MrKey, RmaDevice, RmaKey, Striping};
+use super::rma_pieces::RmaRegion;
 use super::shm::context::ShmContext;
 use super::shm::worker::ShmShared;
 use super::tofu::amo::TofuAmo;
@@ -23,6 +24,7 @@ use super::tofu::region::TofuRegion;
 use super::tofu::rkey::StaddRegion;
 use super::tofu::stripe::TofuZcopy;
 use crate::options::Options;
+use crate::sys::cuda::MemoryInfo;
 use crate::tl::address::WorkerAddress;
 use crate::tl::rkey::UnpackedRkey;
 use std::io;
@@ -104,6 +106,20 @@ impl TlContext {
             RmaDevice::Ofi => true,
             RmaDevice::Tofu => TofuAmo::new(amo).is_some_and(|amo| self.tofu.offered.has(amo.verb)),
         }
+    }
+
+    /// A region of a GPU's memory that peers' devices may access: whole pages that are inside of an allocation, or
+    /// overlap its ends.
+    pub fn gpu_region(&self, base: u64, len: u64, memory: MemoryInfo) -> TlRegion {
+        TlRegion {
+            ib: self.ib.gpu_region(base, len, memory).map(Arc::new),
+            ..TlRegion::default()
+        }
+    }
+
+    /// Whether adapters may access memory of GPUs.
+    pub fn takes_gpu_memory(&self) -> bool {
+        self.ib.takes_gpu_memory
     }
 
     /// Whether several devices may share a put or get.
@@ -230,6 +246,11 @@ impl TlRkey {
         }
     }
 
+    /// Whether an adapter has a key for the region.
+    pub fn has_adapter_keys(&self) -> bool {
+        self.ib.is_some() || self.ofi.is_some() || !self.tofu.is_empty()
+    }
+
     /// The keys for InfiniBand devices, if all of these bytes are accessible by them.
     #[inline(always)]
     pub fn device_keys(&self, addr: u64, len: usize) -> Option<&IbRkey> {
@@ -263,6 +284,15 @@ impl TlRkey {
     #[inline]
     fn ofi_key(&self, addr: u64, len: usize) -> Option<MrKey> {
         self.ofi.as_ref()?.key(addr, len)
+    }
+
+    /// The memory that an adapter accesses by one key, none of it if it has no key.
+    pub fn rma_region(&self, device: RmaDevice) -> Option<RmaRegion> {
+        match device {
+            RmaDevice::Ib => self.ib.as_ref().map(IbRkey::region),
+            RmaDevice::Tofu => Some(self.tofu.region()),
+            RmaDevice::Ofi => self.ofi.as_ref().map(|ofi| ofi.region()),
+        }
     }
 
     /// What an adapter needs to access `len` bytes. `None`: it has no key, or not for all of them.

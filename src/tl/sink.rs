@@ -22,12 +22,22 @@ pub struct PeerState {
     pub is_connecting: bool,
     /// An endpoint, a call or a request that waits for room needs the peer.
     pub is_wanted: bool,
+    /// Requests wait for room, which may never come if the peer has ended.
+    pub has_pending: bool,
 }
 
 impl PeerState {
     /// Whether there is a lane, or will be one.
     pub fn is_connected(self) -> bool {
         self.has_lane || self.is_connecting
+    }
+
+    /// Whether the peer of an open connection is probed at the end of a keepalive interval: if an endpoint watches for
+    /// its death, if there is no endpoint that would notice it, or if requests waited for room at the end of the last
+    /// interval, too, because then nothing is sent that would fail. `has_waited`: whether they did; updated.
+    pub fn is_probed(self, has_waited: &mut bool) -> bool {
+        let is_stalled = std::mem::replace(has_waited, self.has_pending) && self.has_pending;
+        self.watches_death || !self.has_endpoint || is_stalled
     }
 }
 
@@ -220,6 +230,9 @@ pub trait Sink: Copy {
 
     /// A peer cannot be reached any more, or has closed: it fails, unless it has failed before.
     fn lane_down(self, peer: Self::Peer, status: ucs_status_t);
+
+    /// [`lane_down`](Self::lane_down) for a cause that the user may remove. `reason`: for the user, with what to do.
+    fn lane_lost(self, peer: Self::Peer, reason: fmt::Arguments<'_>, status: ucs_status_t);
 
     /// No connection to a peer can be made: it fails, unless it has failed before. `reason`: for the user, with what to
     /// do.

@@ -21,7 +21,7 @@ const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 /// The prefix as a little-endian word: magic (8 bits), version (4), length (10), inverted length (10).
 const MAGIC: u32 = 0xCB;
 /// Incremented when the format of data between two workers changes: addresses, messages, rings.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 const LENGTH_BITS: u32 = 10;
 
 /// Longest address, bytes. LCI sends addresses as hexadecimal text through PMI values of 4095 bytes.

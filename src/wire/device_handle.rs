@@ -1,7 +1,7 @@
 //! Handle of an allocation of a device, by which another process, or another part of the same one, copies from it and
 //! to it: in an RTS in the place of keys, with the address of the message behind it, and in a remote key.
 //!
-//! `mark (3) | kind (1) | host (8) | process (8) | device (16) | base (8) | length (8) | buffer id (8) | export (72)`.
+//! `mark (3) | kind (1) | host (8) | process (8) | device (16) | base (8) | length (8) | buffer id (8) | export (80)`.
 //! The mark is that of no other kind of keys in an RTS, which are shorter, too.
 #![forbid(unsafe_code)]
 
@@ -9,7 +9,7 @@ const MARK: [u8; 3] = *b"dev";
 /// Bytes of a handle of the driver: `CUipcMemHandle`, `CUmemFabricHandle`, `CUmemPoolPtrExportData`.
 pub const DRIVER_HANDLE: usize = 64;
 /// Bytes of the export's part.
-const EXPORT: usize = 72;
+const EXPORT: usize = 80;
 /// Bytes of the UUID of a device.
 pub const UUID: usize = 16;
 /// Bytes of an encoded handle: whole words.
@@ -52,13 +52,52 @@ pub enum MemoryExport {
     Address,
     /// By `cuIpcOpenMemHandle`.
     Legacy([u8; DRIVER_HANDLE]),
+    /// Memory of `cuMemMap`: by a descriptor that a service of the owner sends.
+    Mapped { service: u64 },
+    /// Memory of a pool: the pool by a descriptor of the service, in it the allocation by `cuMemPoolImportPointer`.
+    Pool {
+        service: u64,
+        /// Distinguishes the pool from all other ones of the owner, also from earlier and later ones.
+        pool: u64,
+        pointer: [u8; DRIVER_HANDLE],
+    },
 }
 
 impl MemoryExport {
-    fn kind(&self) -> u8 {
+    /// Number of the way in which it is opened.
+    pub fn kind(&self) -> u8 {
         match self {
             MemoryExport::Address => 0,
             MemoryExport::Legacy(_) => 1,
+            MemoryExport::Mapped { .. } => 2,
+            MemoryExport::Pool { .. } => 3,
+        }
+    }
+
+    /// Decodes the way with this number, and returns it with the bytes behind it.
+    fn decode(kind: u8, bytes: &[u8]) -> Option<(MemoryExport, &[u8])> {
+        match kind {
+            0 => Some((MemoryExport::Address, bytes)),
+            1 => {
+                let (&handle, unused) = bytes.split_first_chunk()?;
+                Some((MemoryExport::Legacy(handle), unused))
+            }
+            2 => {
+                let (service, unused) = word(bytes)?;
+                Some((MemoryExport::Mapped { service }, unused))
+            }
+            3 => {
+                let (service, rest) = word(bytes)?;
+                let (pool, rest) = word(rest)?;
+                let (&pointer, unused) = rest.split_first_chunk()?;
+                let export = MemoryExport::Pool {
+                    service,
+                    pool,
+                    pointer,
+                };
+                Some((export, unused))
+            }
+            _ => None,
         }
     }
 }
@@ -84,6 +123,16 @@ impl DeviceHandle {
         match &self.export {
             MemoryExport::Address => {}
             MemoryExport::Legacy(handle) => put(handle),
+            MemoryExport::Mapped { service } => put(&service.to_le_bytes()),
+            MemoryExport::Pool {
+                service,
+                pool,
+                pointer,
+            } => {
+                put(&service.to_le_bytes());
+                put(&pool.to_le_bytes());
+                put(pointer);
+            }
         }
         bytes
     }
@@ -98,14 +147,7 @@ impl DeviceHandle {
         let (base, rest) = word(rest)?;
         let (len, rest) = word(rest)?;
         let (buffer_id, export) = word(rest)?;
-        let (export, unused) = match kind {
-            0 => (MemoryExport::Address, export),
-            1 => {
-                let (&handle, unused) = export.split_first_chunk()?;
-                (MemoryExport::Legacy(handle), unused)
-            }
-            _ => return None,
-        };
+        let (export, unused) = MemoryExport::decode(kind, export)?;
         // Equal handles have equal bytes.
         if unused.iter().any(|&byte| byte != 0) {
             return None;
@@ -151,7 +193,18 @@ mod tests {
     #[test]
     fn a_handle_is_what_was_encoded() {
         let legacy = std::array::from_fn(|i| 255 - i as u8);
-        for export in [MemoryExport::Address, MemoryExport::Legacy(legacy)] {
+        let (service, pool) = (7, 0x1234);
+        let pooled = MemoryExport::Pool {
+            service,
+            pool,
+            pointer: legacy,
+        };
+        for export in [
+            MemoryExport::Address,
+            MemoryExport::Legacy(legacy),
+            MemoryExport::Mapped { service },
+            pooled,
+        ] {
             let handle = handle(export);
             let bytes = handle.encode();
             assert_eq!(DeviceHandle::decode(&bytes), Some(handle));

@@ -65,12 +65,13 @@ kinds! {
     AmEager = 8, 0;
     /// RTS of an active message. `imm`: [`AmImm`]. `aux`, [`RtsHdr`] and keys as in `TagRts`, then the user's header.
     AmRts = 9, RtsHdr::SIZE;
-    /// A put, or the next part of one. `imm`: the address. `aux`: [`PutRest`]. Payload: the data, none if the rest of a
-    /// put cannot be read. The parts of a put come in order, and no other access of the sender comes between them.
+    /// A put, or the next part of one. `imm`: the address. `aux`: [`PutRest`], of the last part of a piece of a list
+    /// [`super::list_piece::ListPiece`]. Payload: the data, none if the rest of a put cannot be read. The parts of a
+    /// put come in order, and no other access of the sender comes between them.
     PutReq = 10, 0;
     /// Reply to a put. `aux`: status as i8.
     PutAck = 11, 0;
-    /// A get. `imm`: the address. [`GetHdr`].
+    /// A get. `imm`: the address, `aux`: [`super::list_piece::ListPiece`]. [`GetHdr`].
     GetReq = 12, GetHdr::SIZE;
     /// Reply to a get, with a part of the data. `imm`: the reader's request, `aux`: status as i8. [`DataHdr`], data.
     GetRep = 13, DataHdr::SIZE;
@@ -92,7 +93,8 @@ kinds! {
     /// The sender's worker has accepted a client of the receiver: the first message of the endpoint that it has made.
     /// `imm`: the secret that the client sent to its server ([`super::cm_msg::Hello`]).
     Accepted = 21, 0;
-    /// Messages behind this must not be visible to gets before it, replied to or not.
+    /// Messages behind this must not be visible to gets before it, replied to or not. Pieces of lists that the owner
+    /// has collected are executed.
     Fence = 22, 0;
     /// RTR of a put_zcopy rendezvous: the sender's device shall write the data, and an ATP (`Atp`) follows. `imm`:
     /// the sender's request. [`RtrDeviceHdr`].
@@ -210,6 +212,9 @@ packed! {
     }
 }
 
+/// In place of a number of pieces: memory that processors cannot access. The address is given where keys follow.
+pub const DEVICE_MEMORY: u32 = u32::MAX;
+
 packed! {
     /// Header of an RTS: sufficient for the receiver to read the data itself where it can.
     RtsHdr, 32 {
@@ -219,7 +224,8 @@ packed! {
         len: u64,
         /// Address of the data in the sender's address space, or of the list of its pieces.
         addr: u64,
-        /// Entries of that list, each an address and a length of 8 bytes; 0: there is no list.
+        /// Entries of that list, each an address and a length of 8 bytes; 0: there is no list. [`DEVICE_MEMORY`]: the
+        /// data are a device's memory, which adapters of the sender can access.
         pieces: u32,
         /// Requests of the sender's worker that waited for a peer when this one began, this one among them.
         waiting: u32,
@@ -402,6 +408,18 @@ pub struct AmImm {
 }
 
 impl AmImm {
+    /// The immediate of a message without a header and without a reply endpoint.
+    #[inline(always)]
+    pub const fn plain(id: u32, sn: u32) -> u64 {
+        AmImm {
+            id: id as u16,
+            header_len: 0,
+            flags: 0,
+            sn,
+        }
+        .to_u64()
+    }
+
     /// `id` in bits 0 to 15, `header_len` 16 to 31, `flags` 32 to 39, `sn` 40 to 63.
     #[inline]
     pub const fn to_u64(self) -> u64 {

@@ -12,6 +12,7 @@ pub mod frame;
 pub mod header;
 pub mod ib_packet;
 pub mod ib_port;
+pub mod list_piece;
 pub mod packet_hdr;
 pub mod rkey;
 pub mod rts_keys;

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "check.h"
+#include "workers.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -28,51 +29,6 @@ enum { MAPPINGS_SLACK = 4 + RING_PARTS, BYTES_SLACK = 160 << 10, BYTES_KEPT = 60
 enum { HELLO = 1, BYE, ANSWER, FEW = 50, MANY = 400, AT_ONCE = 6, KILL_EVERY = 3, BUFFER = 2048, SECONDS = 100 };
 
 static const ucp_request_param_t plain = {.op_attr_mask = 0};
-
-static ucp_context_h new_context(void)
-{
-    ucp_params_t  params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM};
-    ucp_context_h context;
-
-    must(ucp_init(&params, NULL, &context), "ucp_init");
-    return context;
-}
-
-static ucp_worker_h new_worker(ucp_context_h context, ucs_thread_mode_t mode)
-{
-    ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = mode};
-    ucp_worker_h        worker;
-
-    must(ucp_worker_create(context, &params, &worker), "ucp_worker_create");
-    return worker;
-}
-
-static void handle(ucp_worker_h worker, unsigned id, ucp_am_recv_callback_t function, void *arg)
-{
-    ucp_am_handler_param_t param = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id         = id,
-        .cb         = function,
-        .arg        = arg,
-    };
-
-    must(ucp_worker_set_am_recv_handler(worker, &param), "ucp_worker_set_am_recv_handler");
-}
-
-/* A request that the client does not wait for. */
-static void release_request(ucs_status_ptr_t request)
-{
-    if (UCS_PTR_IS_PTR(request)) {
-        ucp_request_free(request);
-    }
-}
-
-static ucs_status_ptr_t post(ucp_ep_h ep, unsigned id, const void *header, size_t length, unsigned flags)
-{
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = flags};
-
-    return ucp_am_send_nbx(ep, id, header, length, NULL, 0, &param);
-}
 
 /* --- a client, in a process of its own --- */
 
@@ -155,7 +111,7 @@ static int churn(ucp_worker_h worker, const char *kind, const char *where, int c
         ucp_ep_h ep = client_endpoint(worker, kind, where);
 
         *answered = 0;
-        finish(worker, post(ep, HELLO, &hello, offsetof(hello_t, address), UCP_AM_SEND_FLAG_REPLY));
+        finish(worker, send_header(ep, HELLO, &hello, offsetof(hello_t, address), UCP_AM_SEND_FLAG_REPLY));
         while (!*answered) {
             ucp_worker_progress(worker);
         }
@@ -171,13 +127,13 @@ static int client(char **argv)
     const char    *kind     = argv[0];
     int            answered = 0;
     hello_t        hello    = {.pid = getpid()};
-    ucp_context_h  context  = new_context();
+    ucp_context_h  context  = new_context(UCP_FEATURE_AM);
     ucp_worker_h   worker   = new_worker(context, UCS_THREAD_MODE_SINGLE);
     ucp_ep_h       ep;
     ucp_address_t *address;
 
     alarm(SECONDS);
-    handle(worker, ANSWER, on_answer, &answered);
+    set_handler(worker, ANSWER, on_answer, &answered);
     if (strncmp(kind, "churn", 5) == 0) {
         answered = churn(worker, kind, argv[1], atoi(argv[2]), &answered);
         ucp_worker_destroy(worker);
@@ -190,7 +146,7 @@ static int client(char **argv)
         memcpy(hello.address, address, hello.length);
         ucp_worker_release_address(worker, address);
     }
-    finish(worker, post(ep, HELLO, &hello, offsetof(hello_t, address) + hello.length,
+    finish(worker, send_header(ep, HELLO, &hello, offsetof(hello_t, address) + hello.length,
                         is_silent(kind) ? 0 : UCP_AM_SEND_FLAG_REPLY));
     while (!answered && !is_silent(kind)) {
         ucp_worker_progress(worker);
@@ -200,7 +156,7 @@ static int client(char **argv)
     if (atoi(argv[2])) {
         raise(SIGKILL);
     }
-    finish(worker, post(ep, BYE, &hello, offsetof(hello_t, address), 0));
+    finish(worker, send_header(ep, BYE, &hello, offsetof(hello_t, address), 0));
     finish(worker, ucp_ep_close_nbx(ep, &plain));
     ucp_worker_destroy(worker);
     ucp_cleanup(context);
@@ -292,7 +248,7 @@ static ucs_status_t on_hello(void *arg, const void *header, size_t header_length
         ep               = served != NULL ? served->ep : NULL;
     }
     if (ep != NULL) {
-        release_request(post(ep, ANSWER, NULL, 0, 0));
+        release_request(send_header(ep, ANSWER, NULL, 0, 0));
     }
     return UCS_OK;
 }
@@ -329,10 +285,10 @@ static void server_open(server_t *server, const char *kind, ucs_thread_mode_t mo
 
     memset(server, 0, sizeof(*server));
     server->kind    = kind;
-    server->context = new_context();
+    server->context = new_context(UCP_FEATURE_AM);
     server->worker  = new_worker(server->context, mode);
-    handle(server->worker, HELLO, on_hello, server);
-    handle(server->worker, BYE, on_bye, server);
+    set_handler(server->worker, HELLO, on_hello, server);
+    set_handler(server->worker, BYE, on_bye, server);
     listen.sockaddr.addr    = (const struct sockaddr *)&any;
     listen.sockaddr.addrlen = sizeof(any);
     listen.conn_handler.cb  = on_conn_request;

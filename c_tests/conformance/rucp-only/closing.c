@@ -6,6 +6,7 @@
 #include "check.h"
 #include "connect.h"
 #include "finish.h"
+#include "workers.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -52,16 +53,6 @@ static void *progress(void *arg)
         }
     }
     return NULL;
-}
-
-static ucp_worker_h open_worker(void)
-{
-    ucp_worker_params_t params = {.field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-                                  .thread_mode = UCS_THREAD_MODE_MULTI};
-    ucp_worker_h        worker;
-
-    WANT(UCS_OK, ucp_worker_create(context, &params, &worker));
-    return worker;
 }
 
 /* Waits for a request; the watched worker is progressed by the thread. */
@@ -111,8 +102,8 @@ static void closing(unsigned first, unsigned second)
     time_t       end = time(NULL) + TIMEOUT;
 
     WANT(UCS_OK, ucp_init(&params, NULL, &context));
-    watched = open_worker();
-    other   = open_worker();
+    watched = new_worker(context, UCS_THREAD_MODE_MULTI);
+    other   = new_worker(context, UCS_THREAD_MODE_MULTI);
     WANT_TRUE(pthread_create(&thread, NULL, progress, NULL) == 0);
     for (int round = 0; round < ROUNDS && time(NULL) < end && !check_failed(); round++) {
         live(&lives[round], round, first, second);

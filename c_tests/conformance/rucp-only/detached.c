@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "check.h"
+#include "workers.h"
 #include "process_limits.h"
 
 #include <sched.h>
@@ -31,11 +32,6 @@ enum { BYTES_SLACK = 256 << 10, MAPPINGS_SLACK = 8 };
 
 static const ucp_request_param_t plain = {.op_attr_mask = 0};
 
-typedef struct {
-    unsigned      length;
-    unsigned char bytes[BUFFER];
-} address_t;
-
 /* Shared by the two processes of a case. */
 typedef struct {
     atomic_uint opened; /* workers of the helper that exist, or have existed */
@@ -54,10 +50,11 @@ typedef struct {
 
 static page_t *page;
 
-static void release_request(ucs_status_ptr_t request)
+/* Frees a request; the call that returned it must not have failed. */
+static void release_begun(ucs_status_ptr_t request)
 {
     if (UCS_PTR_IS_PTR(request)) {
-        ucp_request_free(request);
+        release_request(request);
     } else {
         must(UCS_PTR_STATUS(request), "a request");
     }
@@ -69,14 +66,7 @@ static void finish(end_t *end, ucs_status_ptr_t request)
         ucp_worker_progress(end->worker);
         sched_yield();
     }
-    release_request(request);
-}
-
-static ucs_status_ptr_t post(ucp_ep_h ep, unsigned id, const void *header, size_t length, unsigned flags)
-{
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = flags};
-
-    return ucp_am_send_nbx(ep, id, header, length, NULL, 0, &param);
+    release_begun(request);
 }
 
 static ucs_status_t on_hello(void *arg, const void *header, size_t header_length, void *data, size_t length,
@@ -87,10 +77,10 @@ static ucs_status_t on_hello(void *arg, const void *header, size_t header_length
     (void)data, (void)length;
     end->hellos++;
     end->reply       = param->reply_ep;
-    end->from.length = (unsigned)header_length;
+    end->from.length = header_length;
     memcpy(end->from.bytes, header, header_length);
     if (end->reply != NULL) {
-        release_request(post(end->reply, ANSWER, NULL, 0, 0));
+        release_begun(send_header(end->reply, ANSWER, NULL, 0, 0));
     }
     return UCS_OK;
 }
@@ -103,59 +93,14 @@ static ucs_status_t count_one(void *arg, const void *header, size_t header_lengt
     return UCS_OK;
 }
 
-static void handle(end_t *end, unsigned id, ucp_am_recv_callback_t function, void *arg)
-{
-    ucp_am_handler_param_t params = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id         = id,
-        .cb         = function,
-        .arg        = arg,
-    };
-
-    must(ucp_worker_set_am_recv_handler(end->worker, &params), "ucp_worker_set_am_recv_handler");
-}
-
-static ucp_context_h new_context(void)
-{
-    ucp_params_t  params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM | UCP_FEATURE_STREAM};
-    ucp_context_h context;
-
-    must(ucp_init(&params, NULL, &context), "ucp_init");
-    return context;
-}
-
 static void open_end(end_t *end, ucp_context_h context)
 {
-    ucp_worker_params_t params = {.field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-                                  .thread_mode = UCS_THREAD_MODE_SINGLE};
-
     memset(end, 0, sizeof(*end));
     end->context = context;
-    must(ucp_worker_create(context, &params, &end->worker), "ucp_worker_create");
-    handle(end, HELLO, on_hello, end);
-    handle(end, ANSWER, count_one, &end->answers);
-    handle(end, BYE, count_one, &end->byes);
-}
-
-static void get_address(end_t *end, address_t *address)
-{
-    ucp_address_t *own;
-    size_t         length;
-
-    must(ucp_worker_get_address(end->worker, &own, &length), "ucp_worker_get_address");
-    address->length = (unsigned)length;
-    memcpy(address->bytes, own, length);
-    ucp_worker_release_address(end->worker, own);
-}
-
-static ucp_ep_h connect_to(end_t *end, const address_t *address)
-{
-    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
-                              .address    = (const ucp_address_t *)address->bytes};
-    ucp_ep_h        ep;
-
-    must(ucp_ep_create(end->worker, &params, &ep), "ucp_ep_create");
-    return ep;
+    end->worker  = new_worker(context, UCS_THREAD_MODE_SINGLE);
+    set_handler(end->worker, HELLO, on_hello, end);
+    set_handler(end->worker, ANSWER, count_one, &end->answers);
+    set_handler(end->worker, BYE, count_one, &end->byes);
 }
 
 static pid_t helper(void (*run)(void))
@@ -191,10 +136,10 @@ static void serve(end_t *end)
 {
     ucp_worker_progress(end->worker);
     if (end->reply == NULL && end->hellos > 0 && end->from.length > 0) {
-        ucp_ep_h ep = connect_to(end, &end->from);
+        ucp_ep_h ep = connect_to(end->worker, &end->from, NULL, NULL);
 
         end->hellos = 0;
-        finish(end, post(ep, ANSWER, NULL, 0, 0));
+        finish(end, send_header(ep, ANSWER, NULL, 0, 0));
         finish(end, ucp_ep_close_nbx(ep, &plain));
     }
 }
@@ -202,13 +147,13 @@ static void serve(end_t *end)
 static void living_workers(void)
 {
     static end_t  ends[MANY];
-    ucp_context_h context = new_context();
+    ucp_context_h context = new_context(UCP_FEATURE_AM | UCP_FEATURE_STREAM);
     time_t        until   = 0;
     resources_t   most;
 
     for (int i = 0; i < MANY; i++) {
         open_end(&ends[i], context);
-        get_address(&ends[i], &page->address[i]);
+        read_address(ends[i].worker, &page->address[i]);
         atomic_fetch_add(&page->opened, 1);
     }
     most = resources_in_use();
@@ -234,12 +179,12 @@ static void meet(end_t *end, unsigned flags, int both)
 {
     address_t own;
 
-    get_address(end, &own);
+    read_address(end->worker, &own);
     for (int i = 0; i < MANY; i++) {
-        ucp_ep_h ep      = connect_to(end, &page->address[i]);
+        ucp_ep_h ep      = connect_to(end->worker, &page->address[i], NULL, NULL);
         unsigned answers = end->answers;
 
-        finish(end, post(ep, HELLO, own.bytes, both ? own.length : 0, flags));
+        finish(end, send_header(ep, HELLO, own.bytes, both ? own.length : 0, flags));
         while ((flags != 0 || both) && end->answers == answers) {
             ucp_worker_progress(end->worker);
             sched_yield();
@@ -255,7 +200,7 @@ static void detach(unsigned flags, int both, size_t kept)
     end_t       end;
     resources_t most;
 
-    open_end(&end, new_context());
+    open_end(&end, new_context(UCP_FEATURE_AM | UCP_FEATURE_STREAM));
     while (atomic_load(&page->opened) < MANY) {
         ucp_worker_progress(end.worker);
         sched_yield();
@@ -339,15 +284,15 @@ static void meet_again(unsigned side)
     end_t    end;
     size_t   mappings;
 
-    open_end(&end, new_context());
-    get_address(&end, &page->address[side]);
+    open_end(&end, new_context(UCP_FEATURE_AM | UCP_FEATURE_STREAM));
+    read_address(end.worker, &page->address[side]);
     atomic_fetch_add(&page->opened, 1);
     while (atomic_load(&page->opened) < 2) {
         sched_yield();
     }
     /* The first ones allocate permanent memory: the stack of a thread, arenas. */
     for (unsigned round = 1; round <= ROUNDS && !check_failed(); round++) {
-        ucp_ep_h ep = connect_to(&end, &page->address[!side]);
+        ucp_ep_h ep = connect_to(end.worker, &page->address[!side], NULL, NULL);
 
         swap(&end, ep, round, side);
         mappings = resources_in_use().mappings;
@@ -390,13 +335,13 @@ static unsigned peers(void)
 /* One after the other; every second one is destroyed before the endpoint to it is closed. */
 static void short_lived_workers(void)
 {
-    ucp_context_h context = new_context();
+    ucp_context_h context = new_context(UCP_FEATURE_AM | UCP_FEATURE_STREAM);
     end_t         end;
 
     alarm(0);
     for (unsigned i = 0; i < peers() && !atomic_load(&page->over); i++) {
         open_end(&end, context);
-        get_address(&end, &page->address[0]);
+        read_address(end.worker, &page->address[0]);
         atomic_store(&page->opened, i + 1);
         while ((end.hellos == 0 || (i % 2 == 0 && atomic_load(&page->met) <= i)) && !atomic_load(&page->over)) {
             ucp_worker_progress(end.worker);
@@ -424,7 +369,7 @@ static void destroyed_workers(void)
     end_t       end;
 
     alarm(getenv("DETACHED_PEERS") != NULL ? 0 : SECONDS);
-    open_end(&end, new_context());
+    open_end(&end, new_context(UCP_FEATURE_AM | UCP_FEATURE_STREAM));
     most = resources_in_use();
     most.mappings += MAPPINGS_SLACK;
     most.bytes += BYTES_SLACK;
@@ -438,13 +383,13 @@ static void destroyed_workers(void)
             sched_yield();
         }
         begin = seconds();
-        ep    = connect_to(&end, &page->address[0]);
-        finish(&end, post(ep, HELLO, NULL, 0, UCP_AM_SEND_FLAG_REPLY));
+        ep    = connect_to(end.worker, &page->address[0], NULL, NULL);
+        finish(&end, send_header(ep, HELLO, NULL, 0, UCP_AM_SEND_FLAG_REPLY));
         while (i % 2 == 0 && end.answers == answers) {
             ucp_worker_progress(end.worker);
             sched_yield();
         }
-        release_request(ucp_ep_close_nbx(ep, &plain));
+        release_begun(ucp_ep_close_nbx(ep, &plain));
         spent += seconds() - begin;
         atomic_store(&page->met, i + 1);
         if (i % at_once == at_once - 1) {
@@ -469,12 +414,12 @@ static void destroyed_workers(void)
 /* Endpoints by which nothing was ever sent, to workers that go after them: neither knows of the other. */
 static void unused_endpoints(void)
 {
-    ucp_context_h context = new_context();
+    ucp_context_h context = new_context(UCP_FEATURE_AM | UCP_FEATURE_STREAM);
     end_t         end, other;
     resources_t   most;
 
     alarm(SECONDS);
-    open_end(&end, new_context());
+    open_end(&end, new_context(UCP_FEATURE_AM | UCP_FEATURE_STREAM));
     most = resources_in_use();
     most.mappings += MAPPINGS_SLACK;
     most.bytes += BYTES_SLACK;
@@ -482,8 +427,8 @@ static void unused_endpoints(void)
         address_t address;
 
         open_end(&other, context);
-        get_address(&other, &address);
-        finish(&end, ucp_ep_close_nbx(connect_to(&end, &address), &plain));
+        read_address(other.worker, &address);
+        finish(&end, ucp_ep_close_nbx(connect_to(end.worker, &address, NULL, NULL), &plain));
         ucp_worker_destroy(other.worker);
     }
     want_at_most(most, progress_until_at_most(end.worker, most, SETTLE));

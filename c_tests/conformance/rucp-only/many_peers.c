@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "check.h"
+#include "workers.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HOLDERS = 4, EACH = 250, VICTIMS = 10, PEERS = HOLDERS * EACH + VICTIMS, ADDRESS = 1024 };
+enum { HOLDERS = 4, EACH = 250, VICTIMS = 10, PEERS = HOLDERS * EACH + VICTIMS };
 /*
  * Limit between a death and its callback. A gap between two calls of progress counts as GAP_SECONDS at most: the
  * observer was not run.
@@ -23,42 +24,11 @@ enum { HOLDERS = 4, EACH = 250, VICTIMS = 10, PEERS = HOLDERS * EACH + VICTIMS, 
 #define GAP_SECONDS 0.02
 
 typedef struct {
-    size_t length;
-    char   bytes[ADDRESS];
-} address_t;
-
-typedef struct {
     ucp_ep_h ep;
     unsigned failures;
 } peer_t;
 
 static peer_t peers[PEERS];
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static ucp_context_h new_context(void)
-{
-    ucp_params_t  params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
-    ucp_context_h context;
-
-    must(ucp_init(&params, NULL, &context), "ucp_init");
-    return context;
-}
-
-static ucp_worker_h new_worker(ucp_context_h context)
-{
-    ucp_worker_params_t params = {.field_mask = 0};
-    ucp_worker_h        worker;
-
-    must(ucp_worker_create(context, &params, &worker), "ucp_worker_create");
-    return worker;
-}
 
 /* Makes workers, writes their addresses to the pipe, and waits to be killed. */
 static pid_t start_holder(int count, int pipe_end)
@@ -69,15 +39,11 @@ static pid_t start_holder(int count, int pipe_end)
         return pid;
     }
     alarm(60);
-    ucp_context_h context = new_context();
+    ucp_context_h context = new_context(UCP_FEATURE_TAG);
     for (int i = 0; i < count; i++) {
-        ucp_worker_h   worker = new_worker(context);
-        ucp_address_t *address;
-        address_t      sent;
+        address_t sent;
 
-        must(ucp_worker_get_address(worker, &address, &sent.length), "ucp_worker_get_address");
-        memcpy(sent.bytes, address, sent.length);
-        ucp_worker_release_address(worker, address);
+        read_address(new_worker(context, UCS_THREAD_MODE_SINGLE), &sent);
         if (write(pipe_end, &sent, sizeof(sent)) != sizeof(sent)) {
             _exit(1);
         }
@@ -107,20 +73,6 @@ static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
     peer->failures++;
 }
 
-static void connect_to(ucp_worker_h worker, peer_t *peer, const address_t *address)
-{
-    ucp_ep_params_t params = {
-        .field_mask      = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                           UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address         = (const ucp_address_t *)address->bytes,
-        .err_mode        = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler.cb  = on_failure,
-        .err_handler.arg = peer,
-    };
-
-    must(ucp_ep_create(worker, &params, &peer->ep), "ucp_ep_create");
-}
-
 static int failed_peers(void)
 {
     int failed = 0;
@@ -134,11 +86,11 @@ static int failed_peers(void)
 /* Seconds of progress until this many peers have failed, at most `limit`. */
 static double until_failed(ucp_worker_h worker, int count, double limit)
 {
-    double spent = 0, last = now();
+    double spent = 0, last = seconds_now();
 
     while (failed_peers() < count && spent < limit) {
         ucp_worker_progress(worker);
-        double t = now();
+        double t = seconds_now();
         spent += t - last < GAP_SECONDS ? t - last : GAP_SECONDS;
         last   = t;
     }
@@ -175,15 +127,15 @@ static void deaths(rlim_t files)
     }
     limit.rlim_cur = files;
     WANT_TRUE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-    ucp_context_h context = new_context();
-    ucp_worker_h  worker  = new_worker(context);
+    ucp_context_h context = new_context(UCP_FEATURE_TAG);
+    ucp_worker_h  worker  = new_worker(context, UCS_THREAD_MODE_SINGLE);
     address_t    *all     = malloc(PEERS * sizeof(*all));
     /* Processes start in any order: a peer's number is that of its endpoint, and handlers report which ones died. */
     for (int i = 0; i < PEERS; i++) {
         read_whole(ends[0], &all[i], sizeof(all[i]));
     }
     for (at = 0; at < PEERS; at++) {
-        connect_to(worker, &peers[at], &all[at]);
+        peers[at].ep = connect_to(worker, &all[at], on_failure, &peers[at]);
     }
     /* Some rounds without a death. */
     until_failed(worker, 1, 2 * LIMIT_SECONDS);

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "check.h"
+#include "workers.h"
 
 #include <netinet/in.h>
 #include <time.h>
@@ -27,15 +28,6 @@ static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
     ++*(int *)arg;
 }
 
-static ucp_worker_h new_worker(ucp_context_h context)
-{
-    ucp_worker_params_t params = {.field_mask = 0};
-    ucp_worker_h        worker;
-
-    WANT(UCS_OK, ucp_worker_create(context, &params, &worker));
-    return worker;
-}
-
 static ucp_listener_h listen_at_loopback(ucp_worker_h worker, struct sockaddr_in *address)
 {
     ucp_listener_params_t params = {
@@ -53,7 +45,7 @@ static ucp_listener_h listen_at_loopback(ucp_worker_h worker, struct sockaddr_in
     return listener;
 }
 
-static ucp_ep_h connect_to(ucp_worker_h worker, const struct sockaddr_in *address, int *failed)
+static ucp_ep_h connect_by_socket(ucp_worker_h worker, const struct sockaddr_in *address, int *failed)
 {
     ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_ERR_HANDLER |
@@ -81,10 +73,9 @@ static int all_failed(void)
 
 static void unseen_clients(void)
 {
-    ucp_params_t        params  = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
-    ucp_context_h       context;
-    WANT(UCS_OK, ucp_init(&params, NULL, &context));
-    ucp_worker_h        server  = new_worker(context), client = new_worker(context);
+    ucp_context_h       context = new_context(UCP_FEATURE_TAG);
+    ucp_worker_h        server  = new_worker(context, UCS_THREAD_MODE_SINGLE);
+    ucp_worker_h        client  = new_worker(context, UCS_THREAD_MODE_SINGLE);
     ucp_request_param_t force   = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
     struct sockaddr_in  address;
     ucp_ep_h            eps[CLIENTS];
@@ -92,7 +83,7 @@ static void unseen_clients(void)
 
     ucp_listener_h listener = listen_at_loopback(server, &address);
     for (int i = 0; i < CLIENTS; i++) {
-        eps[i] = connect_to(client, &address, &failures[i]);
+        eps[i] = connect_by_socket(client, &address, &failures[i]);
         /* The first client has not sent its hello; the others have progressed as far as they can without the server. */
         for (int turn = 0; turn < 1000 * i; turn++) {
             ucp_worker_progress(client);

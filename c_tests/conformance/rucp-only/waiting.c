@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "../../transport.h"
 #include "party.h"
+#include "workers.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -15,19 +16,10 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 /* The machine may be busy with other tests. */
 #define DETECTION_SECONDS 2.0
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Not through shared memory: connections are made. */
 static int over_wire(void)
@@ -71,7 +63,7 @@ static void *run_later(void *arg)
     while (!later->ready || !sleeps(later->sleeper)) {
         sched_yield();
     }
-    later->acted_at = now();
+    later->acted_at = seconds_now();
     later->act(later->self);
     return NULL;
 }
@@ -105,17 +97,17 @@ static void by_wait(later_t *later)
 static void until_failure(later_t *later, void (*sleep_once)(later_t *))
 {
     party_t *self = later->self;
-    double   end  = now() + 10;
+    double   end  = seconds_now() + 10;
 
-    while (self->failures == 0 && now() < end) {
+    while (self->failures == 0 && seconds_now() < end) {
         sleep_once(later);
     }
     pthread_join(later->thread, NULL);
     WANT_TRUE(self->failures == 1);
-    if (now() - later->acted_at > DETECTION_SECONDS) {
-        fprintf(stderr, "noticed after %.3f s\n", now() - later->acted_at);
+    if (seconds_now() - later->acted_at > DETECTION_SECONDS) {
+        fprintf(stderr, "noticed after %.3f s\n", seconds_now() - later->acted_at);
     }
-    WANT_TRUE(now() - later->acted_at < DETECTION_SECONDS);
+    WANT_TRUE(seconds_now() - later->acted_at < DETECTION_SECONDS);
     for (int i = 0; i < 10000; i++) {
         ucp_worker_progress(self->worker);
     }
@@ -344,15 +336,15 @@ static void slow(long nanoseconds)
         ucp_worker_progress(self.worker);
     }
     kill_other(&self);
-    double killed = now();
-    while (self.failures == 0 && now() < killed + 10) {
+    double killed = seconds_now();
+    while (self.failures == 0 && seconds_now() < killed + 10) {
         nanosleep(&pause, NULL);
         ucp_worker_progress(self.worker);
     }
-    if (now() - killed > DETECTION_SECONDS) {
-        fprintf(stderr, "noticed after %.3f s\n", now() - killed);
+    if (seconds_now() - killed > DETECTION_SECONDS) {
+        fprintf(stderr, "noticed after %.3f s\n", seconds_now() - killed);
     }
-    WANT_TRUE(self.failures == 1 && now() - killed < DETECTION_SECONDS);
+    WANT_TRUE(self.failures == 1 && seconds_now() - killed < DETECTION_SECONDS);
     check_after_failure(&self);
 }
 
@@ -452,7 +444,7 @@ static void wait_together(side_t from, side_t to, ucs_status_ptr_t received)
 static void wait_slowly(side_t from, side_t to, ucs_status_ptr_t received)
 {
     while (is_in_flight(received)) {
-        for (double began = now(); now() - began < 0.010;) {
+        for (double began = seconds_now(); seconds_now() - began < 0.010;) {
             ucp_worker_progress(from.worker);
         }
         unsigned happened = ucp_worker_progress(to.worker);
@@ -506,7 +498,7 @@ static void made_too_late(void)
     if (over_wire()) {
         ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
 
-        for (double end = now() + 10; failures == 0 && now() < end;) {
+        for (double end = seconds_now() + 10; failures == 0 && seconds_now() < end;) {
             ucp_worker_progress(self.worker);
         }
         WANT_TRUE(failures == 1);

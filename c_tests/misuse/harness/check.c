@@ -2,17 +2,23 @@
 #define _GNU_SOURCE
 #include "check.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Time limit of a case, or of one step of it. */
+/* Time limit of a case, or of one step of it, and of one in a program that is emulated (scripts/processor). */
 #define CASE_SECONDS 20
+#define EMULATED_CASE_SECONDS 200
 
-/* Of the current case; in its own process. */
-static int checks, failures;
+/* Of the current case, in its own process; threads of a case check, too. */
+static atomic_int  checks, failures;
+static const char *current;
+
+/* Exit status of a case that cannot run here. */
+enum { SKIPPED = 77 };
 
 void check(const char *file, int line, const char *what, int fine, const char *got)
 {
@@ -35,6 +41,13 @@ void must(ucs_status_t status, const char *what)
     }
 }
 
+void check_skip(const char *why)
+{
+    printf("SKIP %s: %s\n", current, why);
+    fflush(stdout);
+    _exit(SKIPPED);
+}
+
 int check_failed(void)
 {
     return failures != 0;
@@ -42,7 +55,7 @@ int check_failed(void)
 
 const char *status_text(ucs_status_t status)
 {
-    static char text[32];
+    static _Thread_local char text[32];
 
     snprintf(text, sizeof(text), "status %d", status);
     return text;
@@ -50,12 +63,13 @@ const char *status_text(ucs_status_t status)
 
 void check_restart_limit(void)
 {
-    alarm(CASE_SECONDS);
+    alarm(getenv("RUN_UNDER") != NULL ? EMULATED_CASE_SECONDS : CASE_SECONDS);
 }
 
 static void case_run(const case_t *test)
 {
     check_restart_limit();
+    current = test->name;
     test->run();
     if (checks == 0) {
         printf("    checked nothing\n");
@@ -65,7 +79,9 @@ static void case_run(const case_t *test)
     _exit(failures == 0 ? 0 : 1);
 }
 
-static int case_passes(const case_t *test)
+typedef enum { CASE_PASSED, CASE_FAILED, CASE_SKIPPED } verdict_t;
+
+static verdict_t case_verdict(const case_t *test)
 {
     int status;
 
@@ -77,25 +93,28 @@ static int case_passes(const case_t *test)
     waitpid(pid, &status, 0);
     if (WIFSIGNALED(status)) {
         printf("FAIL %s: killed by signal %d (%s)\n", test->name, WTERMSIG(status), strsignal(WTERMSIG(status)));
-        return 0;
+        return CASE_FAILED;
+    }
+    if (WEXITSTATUS(status) == SKIPPED) {
+        return CASE_SKIPPED;
     }
     printf("%s %s\n", WEXITSTATUS(status) == 0 ? "PASS" : "FAIL", test->name);
-    return WEXITSTATUS(status) == 0;
+    return WEXITSTATUS(status) == 0 ? CASE_PASSED : CASE_FAILED;
 }
 
 int check_main(const case_t *cases, size_t count, const char *only)
 {
-    int passed = 0, failed = 0;
+    int counts[] = {[CASE_PASSED] = 0, [CASE_FAILED] = 0, [CASE_SKIPPED] = 0};
 
     for (size_t i = 0; i < count; i++) {
         if (only == NULL || strcmp(only, cases[i].name) == 0) {
-            if (case_passes(&cases[i])) {
-                passed++;
-            } else {
-                failed++;
-            }
+            counts[case_verdict(&cases[i])]++;
         }
     }
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0 || passed == 0;
+    printf("%d passed, %d failed", counts[CASE_PASSED], counts[CASE_FAILED]);
+    if (counts[CASE_SKIPPED] > 0) {
+        printf(", %d skipped", counts[CASE_SKIPPED]);
+    }
+    printf("\n");
+    return counts[CASE_FAILED] != 0 || counts[CASE_PASSED] == 0;
 }

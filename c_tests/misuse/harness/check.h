@@ -32,6 +32,8 @@ void must(ucs_status_t status, const char *what);
  * Whether a check of this process has failed; for a second process of a case, whose checks are not counted otherwise.
  */
 int  check_failed(void);
+/* Ends the process of a case that cannot run here: it counts neither as passed nor as failed. */
+void check_skip(const char *why) __attribute__((noreturn));
 void check(const char *file, int line, const char *what, int fine, const char *got);
 
 /* A status is the expected one. */

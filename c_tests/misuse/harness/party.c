@@ -104,6 +104,13 @@ void wait_notified_blocking(party_t *self)
     WANT_TRUE(recv(self->link, &byte, 1, 0) == 1);
 }
 
+void progress_until_killed(party_t *self)
+{
+    for (;;) {
+        ucp_worker_progress(self->worker);
+    }
+}
+
 ucs_status_t finish(party_t *self, ucs_status_ptr_t request)
 {
     return finish_on(self->worker, request, DETECTION_SECONDS);

@@ -42,6 +42,8 @@ void notify_peer(party_t *self);
 int wait_notified(party_t *self);
 /* Waits for it without progressing. */
 void wait_notified_blocking(party_t *self);
+/* Of the other process: does not return. */
+void progress_until_killed(party_t *self);
 
 ucs_status_t     finish(party_t *self, ucs_status_ptr_t request);
 ucs_status_ptr_t send_tag(party_t *self, const void *data, size_t size);

@@ -311,9 +311,52 @@ static void many_puts(void)
     end();
 }
 
+/* Gets of a list whose keys alternate share tags: all are posted in the call, and so is one behind them. */
+static void list_of_gets(void)
+{
+    enum { STEP = 16 };
+    static void        *buffers[MANY];
+    static size_t       lengths[MANY];
+    static uint64_t     addrs[MANY];
+    static ucp_rkey_h   rkeys[MANY];
+    ucp_rkey_h          keys[]  = {NULL, NULL};
+    ucp_dt_local_sgl_t  local   = {.field_mask = UCP_DT_LOCAL_SGL_FIELD_BUFFERS | UCP_DT_LOCAL_SGL_FIELD_LENGTHS,
+                                   .buffers = buffers, .lengths = lengths};
+    ucp_dt_remote_sgl_t there   = {.field_mask = UCP_DT_REMOTE_SGL_FIELD_REMOTE_ADDRS | UCP_DT_REMOTE_SGL_FIELD_RKEYS,
+                                   .remote_addrs = addrs, .rkeys = rkeys};
+    ucp_request_param_t param   = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_REMOTE_DATATYPE | UCP_OP_ATTR_FIELD_REMOTE |
+                        UCP_OP_ATTR_FIELD_REMOTE_COUNT,
+        .datatype = ucp_dt_make_sgl(), .remote_datatype = ucp_dt_make_sgl(), .remote = &there, .remote_count = MANY,
+    };
+
+    begin();
+    for (int i = 0; i < 2; i++) {
+        WANT(UCS_OK, ucp_ep_rkey_unpack(ep, shared->key, &keys[i]));
+    }
+    for (int i = 0; i < MANY; i++) {
+        buffers[i] = data + i * STEP;
+        lengths[i] = 8;
+        addrs[i]   = shared->memory + i * STEP;
+        rkeys[i]   = keys[i % 2];
+    }
+    counts_t         before   = counts();
+    ucs_status_ptr_t request  = ucp_get_nbx(ep, &local, MANY, UCP_REMOTE_ADDR_INVALID, UCP_RKEY_INVALID, &param);
+    WANT_TRUE(counts().gets - before.gets == MANY);
+    ucs_status_ptr_t behind = get(8);
+    WANT_TRUE(counts().gets - before.gets == MANY + 1);
+    finish(request);
+    finish(behind);
+    for (int i = 0; i < 2; i++) {
+        ucp_rkey_destroy(keys[i]);
+    }
+    end();
+}
+
 static const case_t cases[] = {
     {"counts: puts in a descriptor", short_puts},
     {"counts: gets", gets},
+    {"counts: gets of a list", list_of_gets},
     {"counts: messages in a descriptor", short_messages},
     {"counts: puts with signal", puts_with_signal},
     {"counts: flushes", flushes},

@@ -237,7 +237,7 @@ static int lines(const char *name)
     int   found = 0;
 
     while (all != NULL && fgets(line, sizeof(line), all) != NULL) {
-        found += strstr(line, "cannot be reached") != NULL && strstr(line, name) != NULL;
+        found += strstr(line, "has failed") != NULL && strstr(line, name) != NULL;
     }
     if (all != NULL) {
         fclose(all);
@@ -268,7 +268,7 @@ static void connect_all(void)
 {
     snprintf(log_file, sizeof(log_file), "/tmp/down.%d.log", getpid());
     unlink(log_file);
-    setenv("UCX_LOG_LEVEL", "error", 1);
+    setenv("UCX_LOG_LEVEL", "diag", 1);
     setenv("UCX_LOG_FILE", log_file, 1);
     be_node(0);
     open_context();

@@ -146,7 +146,7 @@ static void open_all(void)
     size_t               length;
 
     snprintf(log_file, sizeof(log_file), "/tmp/refused.%d.log", getpid());
-    setenv("UCX_LOG_LEVEL", "error", 1);
+    setenv("UCX_LOG_LEVEL", "diag", 1);
     setenv("UCX_LOG_FILE", log_file, 1);
     own         = fresh();
     theirs      = fresh();
@@ -309,7 +309,7 @@ static int named(const char *name)
     int   found = 0;
 
     while (lines != NULL && fgets(line, sizeof(line), lines) != NULL) {
-        found += strstr(line, "cannot be reached") != NULL && strstr(line, name) != NULL;
+        found += strstr(line, "has failed") != NULL && strstr(line, name) != NULL;
     }
     if (lines != NULL) {
         fclose(lines);
@@ -400,6 +400,77 @@ static void all_codes(begin_t *begin, int signaled)
     works(OTHER);
     for (size_t c = 0; c < sizeof(codes) / sizeof(codes[0]); c++) {
         refuse(c, begin, signaled);
+    }
+    has_all_numbers();
+    close_all();
+}
+
+/* --- a get of a list that is not posted --- */
+
+enum { PIECES = 64, STEP = 16 };
+
+static struct {
+    void      *buffers[PIECES];
+    size_t     lengths[PIECES];
+    uint64_t   addrs[PIECES];
+    ucp_rkey_h rkeys[PIECES];
+} list;
+
+static ucs_status_ptr_t get_list(int i)
+{
+    ucp_dt_local_sgl_t  local  = {.field_mask = UCP_DT_LOCAL_SGL_FIELD_BUFFERS | UCP_DT_LOCAL_SGL_FIELD_LENGTHS,
+                                  .buffers = list.buffers, .lengths = list.lengths};
+    ucp_dt_remote_sgl_t remote = {.field_mask = UCP_DT_REMOTE_SGL_FIELD_REMOTE_ADDRS | UCP_DT_REMOTE_SGL_FIELD_RKEYS,
+                                  .remote_addrs = list.addrs, .rkeys = list.rkeys};
+    ucp_request_param_t param  = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_REMOTE_DATATYPE | UCP_OP_ATTR_FIELD_REMOTE |
+                        UCP_OP_ATTR_FIELD_REMOTE_COUNT,
+        .datatype = ucp_dt_make_sgl(), .remote_datatype = ucp_dt_make_sgl(), .remote = &remote, .remote_count = PIECES,
+    };
+
+    for (int n = 0; n < PIECES; n++) {
+        list.buffers[n] = own + n * STEP;
+        list.lengths[n] = 8;
+        list.addrs[n]   = (uintptr_t)theirs + n * STEP;
+        list.rkeys[n]   = rkey[i];
+    }
+    return ucp_get_nbx(ep[i], &local, PIECES, UCP_REMOTE_ADDR_INVALID, UCP_RKEY_INVALID, &param);
+}
+
+/* The first, one in the middle and the last: those before it are posted, and none behind it. No byte is stored. */
+static void get_of_a_list(void)
+{
+    static const int nths[] = {1, 20, PIECES};
+    unsigned long    before;
+    char             order[64];
+
+    open_all();
+    for (size_t n = 0; n < sizeof(nths) / sizeof(nths[0]); n++) {
+        time_t           end = time(NULL) + SECONDS;
+        ucs_status_ptr_t request;
+
+        works(FAILED);
+        works(OTHER);
+        memset(own, 1, LONG);
+        memset(theirs, 2, LONG);
+        before = counter("gets");
+        snprintf(order, sizeof(order), "post_fail_nth=%d", nths[n]);
+        fault(order);
+        request = get_list(FAILED);
+        fault("post_fail_nth=0");
+        WANT_TRUE(counter("gets") == before + nths[n] - 1);
+        while (failures == 0 && time(NULL) < end) {
+            progress(NULL);
+        }
+        WANT_TRUE(failures == 1 && failure == UCS_ERR_IO_ERROR);
+        WANT(UCS_ERR_IO_ERROR, finish(request));
+        WANT_TRUE(own[0] == 1 && memcmp(own, own + 1, LONG - 1) == 0);
+        WANT(UCS_ERR_IO_ERROR, flush(FAILED));
+        WANT(UCS_OK, finish(get_list(OTHER)));
+        WANT_TRUE(own[0] == 2 && own[8] == 1 && own[(PIECES - 1) * STEP + 7] == 2);
+        WANT_TRUE(failures == 1);
+        close_to(FAILED);
+        connect_to(FAILED);
     }
     has_all_numbers();
     close_all();
@@ -534,6 +605,7 @@ static const case_t cases[] = {
     {"refused: zero-copy put with signal", refused_signal_in_place},
     {"refused: flush", refused_question},
     {"refused: rendezvous", refused_rendezvous},
+    {"refused: get of a list", get_of_a_list},
     {"refused: beyond the memory of an rkey", beyond},
     {"refused: memory that was unmapped", memory_unmapped},
 };

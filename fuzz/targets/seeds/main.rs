@@ -215,17 +215,26 @@ fn addresses() -> Vec<Vec<u8>> {
 
 fn keys() -> Vec<Vec<u8>> {
     let (base, len) = (0x7f00_0000_0000, 1 << 20);
-    let all_memory = [
-        RkeyMemory::Empty,
-        RkeyMemory::Plain,
-        RkeyMemory::Device,
+    let exported = |export| {
         RkeyMemory::Exported(DeviceHandle {
             owner: ProcessIdentity { host: 1, number: 2 },
             device: [3; 16],
             base,
             len,
             buffer_id: 4,
-            export: MemoryExport::Legacy([5; 64]),
+            export,
+        })
+    };
+    let all_memory = [
+        RkeyMemory::Empty,
+        RkeyMemory::Plain,
+        RkeyMemory::Device,
+        exported(MemoryExport::Legacy([5; 64])),
+        exported(MemoryExport::Mapped { service: 6 }),
+        exported(MemoryExport::Pool {
+            service: 6,
+            pool: 7,
+            pointer: [8; 64],
         }),
         RkeyMemory::Shared(ShmRkey::Segment {
             fd: 7,

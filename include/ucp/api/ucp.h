@@ -640,29 +640,29 @@ struct ucp_dt_iov {
 // One piece of a buffer.
 typedef struct ucp_dt_iov ucp_dt_iov_t;
 
-// Pieces of local memory; each array has as many elements as the operation's count.
+// Pieces of local memory, in arrays as long as the operation's count. rucp reads the arrays during the call only.
 typedef struct {
     // Which fields are set, from `ucp_dt_local_sgl_field`.
     uint64_t field_mask;
     // First byte of each piece.
     void *const *buffers;
-    // Bytes of each piece.
+    // Bytes of each piece, once.
     const size_t *lengths;
     // Handle of each piece's memory.
     const ucp_mem_h *memhs;
-    // How often each piece repeats.
+    // How often each piece repeats; needs `strides`.
     const size_t *counts;
     // Bytes from one repetition to the next.
     const size_t *strides;
 } ucp_dt_local_sgl_t;
 
-// Pieces of remote memory.
+// Pieces of remote memory, in arrays as long as the operation's count. rucp reads the arrays during the call only.
 typedef struct {
     // Which fields are set, from `ucp_dt_remote_sgl_field`.
     uint64_t field_mask;
     // Address of each piece.
     const uint64_t *remote_addrs;
-    // Bytes of each piece.
+    // Bytes of each piece, with all its repetitions.
     const size_t *lengths;
     // Key of each piece.
     const ucp_rkey_h *rkeys;

@@ -26,7 +26,9 @@ def parser() -> argparse.ArgumentParser:
         description="Runs a program with LD_PRELOAD. Of a launcher of Open MPI or MPICH the ranks get it, and the "
         "options that make the MPI use UCX.",
     )
-    run.add_argument("--print", action="store_true", help="print the command line instead of running it")
+    run.add_argument(
+        "--print", action="store_true", help="print the command line, with the variables that it sets, and run nothing"
+    )
     run.add_argument(
         "--shared-heap",
         action="store_true",
@@ -61,7 +63,8 @@ def main() -> int:
         print(f"rucp: {error}", file=sys.stderr)
         return 2
     if arguments.print:
-        print(shlex.join(command))
+        changed = [f"{name}={value}" for name, value in environment.items() if os.environ.get(name) != value]
+        print(shlex.join(["env", *changed, *command] if changed else command))
         return 0
     sys.stdout.flush()
     os.execve(command[0], command, environment)

@@ -2,7 +2,21 @@
 //! of its own, which publishes no other data.
 
 use super::Peer;
+use bitflags::bitflags;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+bitflags! {
+    /// What is noted of a peer at most once.
+    #[derive(Clone, Copy)]
+    struct OnceNotes: u8 {
+        /// An endpoint with error handling was made to it: its death is to be noticed even if nothing is sent.
+        const WATCHES_DEATH = 1 << 0;
+        /// The cause of its failure was logged.
+        const LOSS_LOGGED = 1 << 1;
+        /// Failover is requested: its connection, if not made yet, has to survive the loss of a port.
+        const FAILOVER = 1 << 2;
+    }
+}
 
 /// Flags and counters of a peer.
 #[derive(Default)]
@@ -18,8 +32,8 @@ pub(super) struct PeerNotes {
     /// Remaining number of long messages from it that are received without an RTR race, before one is tried whatever
     /// the pace. Written by progress and by receives.
     probe_skip: AtomicU8,
-    /// An endpoint with error handling was made to it: its death is to be noticed even if nothing is sent.
-    watches_death: AtomicBool,
+    /// [`OnceNotes`].
+    once: AtomicU8,
     /// An endpoint to it was closed by force when the user had no other: the worker's flushes do not wait for
     /// operations on it.
     force_closed: AtomicBool,
@@ -32,8 +46,16 @@ pub(super) struct PeerNotes {
     /// It is in the worker's list of peers that a flush of all peers looks at. Changed under the lock of `tx`, or in
     /// single-thread mode.
     is_unflushed: AtomicBool,
-    /// Failover is requested: its connection, if not made yet, has to survive the loss of a port.
-    failover: AtomicBool,
+}
+
+impl PeerNotes {
+    fn has_noted(&self, note: OnceNotes) -> bool {
+        self.once.load(Ordering::Relaxed) & note.bits() != 0
+    }
+
+    fn note(&self, note: OnceNotes) {
+        self.once.fetch_or(note.bits(), Ordering::Relaxed);
+    }
 }
 
 impl Peer {
@@ -113,14 +135,24 @@ impl Peer {
         self.notes.is_unflushed.store(false, Ordering::Relaxed);
     }
 
+    /// Whether the cause of its failure was logged. It is noted before the failure.
+    pub fn is_loss_logged(&self) -> bool {
+        self.notes.has_noted(OnceNotes::LOSS_LOGGED)
+    }
+
+    /// Notes that the cause of its failure, which follows, was logged.
+    pub fn note_loss_logged(&self) {
+        self.notes.note(OnceNotes::LOSS_LOGGED);
+    }
+
     /// Whether its death is to be noticed even if nothing is sent. It is set once: the next call sees it.
     pub fn watches_death(&self) -> bool {
-        self.notes.watches_death.load(Ordering::Relaxed)
+        self.notes.has_noted(OnceNotes::WATCHES_DEATH)
     }
 
     /// An endpoint with error handling is made to it.
     pub fn watch_death(&self) {
-        self.notes.watches_death.store(true, Ordering::Relaxed);
+        self.notes.note(OnceNotes::WATCHES_DEATH);
     }
 
     /// Whether an endpoint to it was closed by force when the user had no other.
@@ -164,12 +196,12 @@ impl Peer {
 
     /// Requests failover for its connection, which is about to be made.
     pub fn set_failover(&self) {
-        self.notes.failover.store(true, Ordering::Relaxed);
+        self.notes.note(OnceNotes::FAILOVER);
     }
 
     /// Whether failover is requested for its connection. It is set before a connection is requested, whose lock
     /// publishes it; a later change has no effect.
     pub fn fails_over(&self) -> bool {
-        self.notes.failover.load(Ordering::Relaxed)
+        self.notes.has_noted(OnceNotes::FAILOVER)
     }
 }

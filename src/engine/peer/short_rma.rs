@@ -12,6 +12,7 @@
 //! message too, so that none overtakes it.
 
 use crate::sys::clock;
+use crate::sys::cma::CmaDirection;
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -145,6 +146,15 @@ pub struct ShortAccess {
 }
 
 impl ShortAccess {
+    /// A put or get of `len` bytes.
+    pub fn new(direction: CmaDirection, len: usize) -> Self {
+        let kind = match direction {
+            CmaDirection::Write => ShortKind::Put,
+            CmaDirection::Read => ShortKind::Get,
+        };
+        ShortAccess { kind, len }
+    }
+
     /// Its indices in [`ShortRma::classes`]; `None`: it is longer than [`MAX_BYTES`].
     fn class(self) -> Option<(usize, usize)> {
         (self.len <= MAX_BYTES).then(|| (self.kind as usize, class_of(self.len)))

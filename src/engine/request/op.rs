@@ -27,6 +27,8 @@ pub enum Op {
     StreamRecvAll,
     /// A put or get that an adapter executes.
     Rma(Rma),
+    /// Puts or gets of a list that an adapter executes. The pieces are in `extra`.
+    RmaList(RmaList),
     /// An atomic operation that an adapter of the peer executes. The message has the rest.
     Amo { key: AmoKey, fetch: bool },
     /// A get or fetching atomic operation in one work request, which is posted: its completion is the request's.
@@ -94,11 +96,40 @@ impl Rma {
     }
 }
 
+/// Puts or gets of a list by an adapter.
+#[derive(Debug)]
+pub struct RmaList {
+    /// Operations that are posted and have not completed, of gets.
+    pub outstanding: u32,
+    pub direction: CmaDirection,
+    /// No piece is posted any more.
+    pub is_posted: bool,
+}
+
+impl RmaList {
+    /// A list of which nothing is posted.
+    pub fn new(direction: CmaDirection) -> RmaList {
+        RmaList {
+            outstanding: 0,
+            direction,
+            is_posted: false,
+        }
+    }
+
+    /// Counts a completed operation. Returns whether it was the last.
+    #[inline(never)]
+    pub fn end_one(&mut self) -> bool {
+        self.outstanding -= 1;
+        self.outstanding == 0 && self.is_posted
+    }
+}
+
 impl Request {
     /// Whether an operation of a device brings data to this process.
     pub fn is_read(&self) -> bool {
         match &self.op {
             Op::Rma(rma) => rma.direction == CmaDirection::Read,
+            Op::RmaList(list) => list.direction == CmaDirection::Read,
             Op::Amo { fetch, .. } => *fetch,
             Op::RndvRecv(_) => true,
             _ => false,

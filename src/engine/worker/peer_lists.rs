@@ -11,6 +11,7 @@ mod unflushed;
 use crate::engine::am::PartialAm;
 use crate::engine::partial_put::PartialPut;
 use crate::engine::peer::PeerSet;
+use crate::engine::peer_pieces::PeerPieces;
 use crate::engine::unexpected::PartialTag;
 use crate::sys::lock::MtLock;
 use crate::tl::IfaceKind;
@@ -47,6 +48,8 @@ pub struct PeerLists {
     pub partial_tags: MtLock<PeerMap<PartialTag>>,
     /// Puts into memory of devices of which some parts have arrived. The progress thread's.
     pub partial_puts: MtLock<PeerMap<PartialPut>>,
+    /// Pieces of peers' lists in memory of devices that wait for the last one of their list. The progress thread's.
+    pub list_pieces: MtLock<PeerMap<PeerPieces>>,
 }
 
 impl PeerLists {
@@ -66,6 +69,7 @@ impl PeerLists {
             partial_ams: MtLock::new(mt, PeerMap::new()),
             partial_tags: MtLock::new(mt, PeerMap::new()),
             partial_puts: MtLock::new(mt, PeerMap::new()),
+            list_pieces: MtLock::new(mt, PeerMap::new()),
         }
     }
 
@@ -100,6 +104,7 @@ impl PeerLists {
             partial_ams,
             partial_tags,
             partial_puts,
+            list_pieces,
         } = self;
         let mut peers = PeerSet::default();
         for list in [pending, failed, departing] {
@@ -112,6 +117,7 @@ impl PeerLists {
         peers.extend(partial_ams.lock().peers());
         peers.extend(partial_tags.lock().peers());
         peers.extend(partial_puts.lock().peers());
+        peers.extend(list_pieces.lock().peers());
         peers
     }
 }

@@ -5,21 +5,31 @@ use crate::engine::probe_state::ProbeState;
 use crate::engine::progress_trace::ProgressTrace;
 use crate::engine::waits::WaitBook;
 use crate::engine::yield_policy::{BacklogYield, CasBackoff, IdleYield};
-use crate::sys::trace;
+use crate::sys::{clock, trace};
 use crate::tl::TlRx;
 
-/// State of the progress thread: interfaces and idle time.
+/// Rings to peers that are given back because they are not used.
+pub struct UnusedRings {
+    /// Coarse milliseconds when they were last looked for.
+    pub last_round: u64,
+    /// Peers may agree to close some.
+    pub has_offers: bool,
+}
+
+/// State of the progress thread: interfaces and idle time. What each call of progress reads comes first.
+#[repr(C)]
 pub struct Rx {
-    /// What the transports keep here.
-    pub tl: TlRx<PeerRef>,
     /// Progress calls until the clock is read again.
     pub calls: u32,
     /// Progress calls between the last two clock ticks.
     pub clock_interval: u32,
+    /// What the transports keep here.
+    pub tl: TlRx<PeerRef>,
     /// Coarse milliseconds of the last clock tick.
     pub last_tick: u64,
     /// Coarse milliseconds when finished rings were last freed, and peers released.
     pub last_failure_check: u64,
+    pub unused_rings: UnusedRings,
     pub liveness: ProbeState,
     pub waits: Box<WaitBook>,
     /// Count of events, without messages of rings on the fast path.
@@ -48,6 +58,10 @@ impl Rx {
             clock_interval: 1,
             last_tick: 0,
             last_failure_check: 0,
+            unused_rings: UnusedRings {
+                last_round: clock::coarse_ms(),
+                has_offers: false,
+            },
             liveness: ProbeState::default(),
             waits: Box::default(),
             events: 0,

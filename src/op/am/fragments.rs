@@ -80,7 +80,10 @@ fn begin(worker: &Worker, imm: AmImm, total: u64) -> Result<PartialAm, Malformed
     }
     let desc = worker.am_descs.get(AmPayload::Here, len, len);
     if desc.is_none() {
-        log::error!("no memory for an active message of {len} bytes: dropped");
+        log::once!(
+            Error,
+            "no memory for an active message of {len} bytes: dropped"
+        );
     }
     Ok(PartialAm {
         desc,

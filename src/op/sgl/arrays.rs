@@ -127,6 +127,17 @@ impl SglArrays {
         }
     }
 
+    /// Bytes of all elements.
+    ///
+    /// # Safety
+    /// The caller's arrays are valid.
+    pub unsafe fn bytes(&self) -> usize {
+        (0..self.count).fold(0, |sum: usize, i| {
+            // SAFETY: the caller's arrays have `count` entries.
+            sum.saturating_add(unsafe { self.length(i) }.unwrap_or(0))
+        })
+    }
+
     /// Bytes of an element, all blocks together.
     unsafe fn length(&self, i: usize) -> Option<usize> {
         // SAFETY: the caller's arrays have `count` entries.

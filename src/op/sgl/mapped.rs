@@ -1,17 +1,22 @@
 //! Lists whose pieces all lie in memory of the peer that is mapped here: loads and stores, without a request.
 //!
-//! Most lists use few keys and handles: one is looked at where it differs from that of the piece before. A list that is
-//! not of this kind, or in which something is wrong, is left to the general way, which reports what is wrong.
+//! A list that is not of this kind, or in which something is wrong, is left to the general way, which reports what is
+//! wrong.
 
 use super::arrays::SglArrays;
-use super::memory_of;
-use crate::ctypes::*;
+use super::check::{self, Bounds, CheckedList, ListKeys};
 use crate::engine::peer::Peer;
 use crate::engine::rkey::{Rkey, RkeyAccess};
 use crate::engine::worker::Worker;
 use crate::op::param::Param;
 use crate::sys::cma::CmaDirection;
 use crate::sys::copy;
+
+/// Pieces that are copied without a branch between them.
+const BLOCK: usize = 16;
+
+/// The keys of regions that are mapped here.
+struct MappedKeys;
 
 /// Copies the pieces of a list. False: nothing was done, because some piece is not mapped here, is not of the host's
 /// memory, is not contiguous, has to wait for a fence, or is refused.
@@ -30,117 +35,118 @@ pub(super) unsafe fn copy(
     }
     // SAFETY: the caller's promises; the pieces are copied after they were checked.
     unsafe {
-        if !are_mapped(worker, peer, lists) {
+        let Some(list) = check::check(lists, (worker, peer), true, &mut MappedKeys) else {
             return false;
-        }
+        };
         match direction {
-            CmaDirection::Write => {
-                copy_each(lists, |here, there, len| {
-                    copy::overlapping(there, here, len)
-                });
-            }
-            CmaDirection::Read => {
-                copy_each(lists, |here, there, len| {
-                    copy::overlapping(here, there, len)
-                });
-            }
+            CmaDirection::Write => copy_list(&list, |here, there| (here, there)),
+            CmaDirection::Read => copy_list(&list, |here, there| (there, here)),
         }
     }
     true
 }
 
-/// Whether all pieces are inside of mapped regions of the peer and of their memory handles, and the lengths of the two
-/// sides agree.
-///
-/// # Safety
-/// The arrays are valid.
-unsafe fn are_mapped(worker: &Worker, peer: &Peer, lists: &SglArrays) -> bool {
-    let agree = |i, len| {
-        // SAFETY: an array that is not null has `count` entries.
-        lists.remote_lengths.is_null() || unsafe { *lists.remote_lengths.add(i) } == len
-    };
-    // SAFETY: the caller's promise; arrays that are not null have `count` entries.
-    unsafe {
-        if lists.memhs.is_null() {
-            return are_inside(peer, lists, |i, _, len| agree(i, len));
-        }
-        let handles = worker.ctx.handles.lock();
-        let (mut memh, mut memory) = (std::ptr::null_mut(), None);
-        are_inside(peer, lists, |i, buffer, len| {
-            if *lists.memhs.add(i) != memh {
-                memh = *lists.memhs.add(i);
-                memory = memory_of(memh, &handles);
-            }
-            memory.is_some_and(|memory| memory.contains(buffer, len)) && agree(i, len)
+impl ListKeys for MappedKeys {
+    #[inline(always)]
+    fn bounds(&mut self, rkey: &Rkey) -> Option<Bounds> {
+        let is_mapped = rkey.access == RkeyAccess::Any && rkey.len != 0;
+        is_mapped.then_some(Bounds {
+            base: rkey.base,
+            len: rkey.len,
         })
     }
 }
 
-/// Whether all pieces are inside of mapped regions of the peer, and `is_allowed` is true for the number, the local
-/// address and the length of each.
+/// Copies the pieces, from the first to the second address that `order` makes of those here and there.
 ///
 /// # Safety
-/// The arrays are valid.
+/// The list was checked; the user's memory is valid.
 #[inline(always)]
-unsafe fn are_inside(
-    peer: &Peer,
-    lists: &SglArrays,
-    mut is_allowed: impl FnMut(usize, u64, usize) -> bool,
-) -> bool {
-    if lists.count == 0 {
-        return true;
-    }
-    // SAFETY: the caller's arrays have `count` entries; keys are valid, or null.
+unsafe fn copy_list(
+    list: &CheckedList,
+    order: impl Fn(*mut u8, *mut u8) -> (*const u8, *mut u8) + Copy,
+) {
+    // SAFETY: the caller's promise: all keys are valid.
+    let delta_of = |i| unsafe { (*(*list.arrays.rkeys.add(i)).cast::<Rkey>()).delta };
+    // SAFETY: the caller's promise: all keys are mapped.
     unsafe {
-        let mut key = *lists.rkeys;
-        let Some(mut rkey) = mapped(key, peer) else {
-            return false;
-        };
-        (0..lists.count).all(|i| {
-            let (len, buffer) = (*lists.lengths.add(i), *lists.buffers.add(i) as u64);
-            if *lists.rkeys.add(i) != key {
-                key = *lists.rkeys.add(i);
-                match mapped(key, peer) {
-                    Some(other) => rkey = other,
-                    None => return false,
+        match list.key.map(|key| key.delta) {
+            Some(delta) => copy_pieces(list, |_| delta, order),
+            None => copy_pieces(list, delta_of, order),
+        }
+    }
+}
+
+/// Copies the pieces. `delta_of`: the difference of addresses of a piece's key.
+///
+/// # Safety
+/// The list was checked; the user's memory is valid.
+#[inline(always)]
+unsafe fn copy_pieces(
+    list: &CheckedList,
+    delta_of: impl Fn(usize) -> u64 + Copy,
+    order: impl Fn(*mut u8, *mut u8) -> (*const u8, *mut u8) + Copy,
+) {
+    let arrays = list.arrays;
+    // SAFETY: the caller's promise: all keys are mapped.
+    unsafe {
+        match list.len {
+            Some(4) => copy_equal::<4>(arrays, delta_of, order),
+            Some(8) => copy_equal::<8>(arrays, delta_of, order),
+            Some(16) => copy_equal::<16>(arrays, delta_of, order),
+            Some(32) => copy_equal::<32>(arrays, delta_of, order),
+            Some(64) => copy_equal::<64>(arrays, delta_of, order),
+            _ => {
+                for i in 0..arrays.count {
+                    let (from, to) = order(here(arrays, i), there(arrays, i, delta_of(i)));
+                    copy::overlapping(to, from, *arrays.lengths.add(i));
                 }
             }
-            // A null buffer, and one that ends beyond the address space, are none.
-            let is_buffer = buffer.wrapping_sub(1) < u64::MAX - len as u64;
-            is_buffer
-                && rkey.local(*lists.addrs.add(i), len).is_some()
-                && is_allowed(i, buffer, len)
-        })
-    }
-}
-
-/// The key, if it is one of this peer, for memory that is mapped here.
-///
-/// # Safety
-/// The key is valid as long as the result is used, or null.
-#[inline(never)]
-unsafe fn mapped<'a>(key: ucp_rkey_h, peer: &Peer) -> Option<&'a Rkey> {
-    // SAFETY: the caller's promise.
-    let rkey = unsafe { key.cast::<Rkey>().as_ref() }?;
-    // A client can have unpacked the key before it had the server's uid: the general way knows that.
-    let is_mapped =
-        rkey.identity.owner == peer.uid && rkey.access == RkeyAccess::Any && rkey.len != 0;
-    is_mapped.then_some(rkey)
-}
-
-/// Calls `copy` for each piece: its local address, where the remote memory is mapped, and its length in bytes.
-///
-/// # Safety
-/// [`are_mapped`] has returned true for the list.
-#[inline(always)]
-unsafe fn copy_each(lists: &SglArrays, copy: impl Fn(*mut u8, *mut u8, usize)) {
-    for i in 0..lists.count {
-        // SAFETY: the caller's arrays have `count` entries, with valid keys.
-        unsafe {
-            let delta = (*(*lists.rkeys.add(i)).cast::<Rkey>()).delta;
-            let there = (*lists.addrs.add(i)).wrapping_add(delta) as *mut u8;
-            let here = (*lists.buffers.add(i)).cast::<u8>();
-            copy(here, there, *lists.lengths.add(i));
         }
     }
+}
+
+/// Copies pieces of `N` bytes each. `delta_of`: the difference of addresses of a piece's key.
+///
+/// # Safety
+/// The list was checked; the user's memory is valid.
+unsafe fn copy_equal<const N: usize>(
+    arrays: &SglArrays,
+    delta_of: impl Fn(usize) -> u64 + Copy,
+    order: impl Fn(*mut u8, *mut u8) -> (*const u8, *mut u8) + Copy,
+) {
+    // SAFETY: the caller's promise; a piece is read before it is written, as the two places may overlap.
+    let one = |i| unsafe {
+        let (from, to) = order(here(arrays, i), there(arrays, i, delta_of(i)));
+        let bytes = from.cast::<[u8; N]>().read_unaligned();
+        to.cast::<[u8; N]>().write_unaligned(bytes);
+    };
+    let mut next = 0;
+    while next + BLOCK <= arrays.count {
+        for i in 0..BLOCK {
+            one(next + i);
+        }
+        next += BLOCK;
+    }
+    (next..arrays.count).for_each(one);
+}
+
+/// The local address of a piece.
+///
+/// # Safety
+/// The arrays have a piece with this number.
+#[inline(always)]
+unsafe fn here(arrays: &SglArrays, i: usize) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    unsafe { (*arrays.buffers.add(i)).cast() }
+}
+
+/// Where the remote memory of a piece is mapped.
+///
+/// # Safety
+/// The arrays have a piece with this number, and its key has this difference of addresses.
+#[inline(always)]
+unsafe fn there(arrays: &SglArrays, i: usize, delta: u64) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    unsafe { (*arrays.addrs.add(i)).wrapping_add(delta) as *mut u8 }
 }

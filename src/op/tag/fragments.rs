@@ -36,7 +36,7 @@ pub unsafe fn on_fragment(
         let bytes = match bytes.try_reserve_exact(total) {
             Ok(()) => Some(bytes),
             Err(_) => {
-                log::error!("no memory for a message of {total} bytes: dropped");
+                log::once!(Error, "no memory for a message of {total} bytes: dropped");
                 None
             }
         };

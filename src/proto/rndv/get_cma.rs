@@ -49,7 +49,7 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> GetStep {
         return GetStep::Ended(UCS_OK);
     }
     let offer = RndvOffer::from(recv.source);
-    let contig = r.data.as_contig().is_some();
+    let contig = worker.is_for_adapters(&r.data);
     match select::scheme(worker, peer, offer, contig, || zcopy::is_possible(peer)) {
         RndvScheme::Cma => {
             let scheme = select::copy_scheme(worker, peer, r.info.length, recv.one_of_many);

@@ -27,9 +27,29 @@ pub const fn bytes(count: u8) -> usize {
     count as usize * KEY
 }
 
+/// Where an RTS says that the data are.
+pub(super) struct RtsPlace {
+    /// Keys in front of the user's header, one for each local port or as many as a handle takes the place of.
+    pub keys: u8,
+    /// Their address or STADD, or that of the list of their pieces; 0: none.
+    pub addr: u64,
+    /// Entries of that list, or [`DEVICE_MEMORY`](crate::wire::header::DEVICE_MEMORY).
+    pub pieces: u32,
+}
+
+impl RtsPlace {
+    /// The sender alone can access the data; `keys`: but for those of a handle.
+    pub fn nowhere(keys: u8) -> RtsPlace {
+        RtsPlace {
+            keys,
+            addr: 0,
+            pieces: 0,
+        }
+    }
+}
+
 /// Registers the data of a request for the receiver's device, if `offer` has keys or a STADD, and inserts the keys
-/// before the user's header. Returns their number, one for each local port, 0 if the data cannot be read by a device;
-/// and the address (`addr`) or STADD of the data for the RTS.
+/// before the user's header. `addr`, `pieces`: of the data that no device reads.
 ///
 /// # Safety
 /// The request is new, its data and peer are set, and its tail, the user's header, is readable.
@@ -37,15 +57,25 @@ pub(super) unsafe fn register(
     worker: &Worker,
     r: &mut Request,
     offer: RndvOffer,
-    addr: u64,
-) -> (u8, u64) {
+    (addr, pieces): (u64, u32),
+) -> RtsPlace {
+    let without_keys = RtsPlace {
+        keys: 0,
+        addr,
+        pieces,
+    };
     let device = match offer {
         RndvOffer::Stadd => RmaDevice::Tofu,
         RndvOffer::Rkeys => RmaDevice::Ib,
         RndvOffer::MrKey => RmaDevice::Ofi,
-        // SAFETY: the caller's promise.
-        RndvOffer::DeviceHandle => return (unsafe { get_device::export(worker, r) }, 0),
-        RndvOffer::Address | RndvOffer::Messages => return (0, addr),
+        RndvOffer::DeviceHandle
+        | RndvOffer::RegisteredHandle
+        | RndvOffer::DeviceMemory
+        | RndvOffer::DeviceRkeys => {
+            // SAFETY: the caller's promise.
+            return unsafe { get_device::export(worker, r) };
+        }
+        RndvOffer::Address | RndvOffer::Messages => return without_keys,
     };
     let offered = r.data.as_contig().and_then(|source| {
         let target = r.peer().target.as_deref();
@@ -57,9 +87,13 @@ pub(super) unsafe fn register(
             let transfer = Zcopy::by_peer(tl, ZcopyRole::Offer);
             // SAFETY: the tail is readable.
             let count = unsafe { put_keys(r, keys, transfer) };
-            (count, stadd.unwrap_or(addr))
+            RtsPlace {
+                keys: count,
+                addr: stadd.unwrap_or(addr),
+                pieces,
+            }
         }
-        None => (0, addr),
+        None => without_keys,
     }
 }
 
@@ -77,15 +111,16 @@ pub(super) unsafe fn put_keys(r: &mut Request, keys: Vec<u8>, transfer: Zcopy) -
     count as u8
 }
 
-/// How a device of this side reads the message of an RTS with keys, at the address or STADD `addr`: by the key for the
-/// port to which the connection to its sender leads, or by STADDs. `None`: it cannot, or an option excludes that.
+/// How a device of this side reads the message of an RTS with keys, at the address or STADD `addr`, in memory of a
+/// device that the sender's HCA has registered (`is_gpu`), or in other memory: by the key for the port to which the
+/// connection to its sender leads, or by STADDs. `None`: it cannot, or an option excludes that.
 ///
 /// # Safety
 /// `count` keys are readable.
 pub unsafe fn source(
     worker: &Worker,
     peer: &Peer,
-    addr: u64,
+    (addr, is_gpu): (u64, bool),
     (keys, count): (*const u8, u8),
 ) -> Option<RtsSource> {
     if count == 0 || worker.ctx.policy.rndv_by_messages {
@@ -96,11 +131,11 @@ pub unsafe fn source(
         let addr = addr.into();
         let key = MrKeys::count(bytes(count)).map(|count| RtsSource::MrKey { addr, count });
         // SAFETY: the caller's promise.
-        return key.or_else(|| unsafe { get_device::source(worker, (keys, count)) });
+        return key.or_else(|| unsafe { get_device::source(worker, is_gpu, (keys, count)) });
     }
     if usize::from(count) > MAX_PORTS && bytes(count) > rts_keys::MOST + KEY {
         // SAFETY: the caller's promise.
-        return unsafe { get_device::source(worker, (keys, count)) };
+        return unsafe { get_device::source(worker, is_gpu, (keys, count)) };
     }
     let port = if peer.has_rings() {
         0
@@ -117,9 +152,10 @@ pub unsafe fn source(
             rails,
         });
     }
-    (key != 0).then_some(RtsSource::Rkey {
-        addr: addr.into(),
-        rkey: key.into(),
+    let (addr, rkey) = (addr.into(), key.into());
+    (key != 0).then_some(match is_gpu {
+        true => RtsSource::DeviceRkey { addr, rkey },
+        false => RtsSource::Rkey { addr, rkey },
     })
 }
 
@@ -160,10 +196,10 @@ pub(super) unsafe fn keep_beside(r: &mut Request, offer: RtsInfo, beside: *const
 pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> Option<GetStep> {
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
-    let target = r.data.as_contig()?;
+    let (registrar, target) = worker.registrar_of(&r.data)?;
     let (device, there, key) = match r.rndv_recv().source {
         RtsSource::Stadd { stadd, .. } => (RmaDevice::Tofu, 0, RmaKey::Stadd(stadd.get())),
-        RtsSource::Rkey { addr, rkey } => {
+        RtsSource::Rkey { addr, rkey } | RtsSource::DeviceRkey { addr, rkey } => {
             let mut rkeys = [0; MAX_PORTS];
             *rkeys.get_mut(zcopy::port(peer)?)? = rkey.get();
             (RmaDevice::Ib, addr.get(), RmaKey::Rkeys(rkeys))
@@ -174,10 +210,12 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> O
         RtsSource::SenderOnly
         | RtsSource::Contiguous(_)
         | RtsSource::Pieces { .. }
+        | RtsSource::DeviceMemory
         | RtsSource::DeviceHandle { .. } => return None,
     };
     let memory = (target, r.info.length);
-    let mut memory = (worker.registrar()).for_fetch(device, memory, &r.rails())?;
+    let mut memory = registrar.for_fetch(device, memory, &r.rails())?;
+    r.data.note_adapters(true);
     if let Some(rail) = r.mr_keys().and_then(|keys| keys.rail) {
         memory.set_rail_key(rail);
     }

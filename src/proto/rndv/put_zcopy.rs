@@ -28,11 +28,10 @@ const _: () = assert!(MAX_PORTS * KEY_BITS <= u128::BITS as usize);
 pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> Option<GetStep> {
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
-    let target = r.data.as_contig()?;
+    let (registrar, target) = worker.registrar_of(&r.data)?;
     let memory = (target, r.info.length);
-    let (memory, keys) = worker
-        .registrar()
-        .invite(writer(peer), memory, peer.target.as_deref())?;
+    let (memory, keys) = registrar.invite(writer(peer), memory, peer.target.as_deref())?;
+    r.data.note_adapters(true);
     traced::scheme(worker, req, "put_zcopy");
     let offer = r.rndv_recv().rts_id;
     let transfer = Zcopy::by_peer(memory, ZcopyRole::Receive);

@@ -1,7 +1,8 @@
-//! Protocol of a message: one of the eager ones, or rendezvous. A pure function of its size, the lane to the peer and
-//! the user's hints. The only place that decides it: the posts, the hot path and the printed protocols call these
-//! functions.
+//! Protocol of a message: one of the eager ones, or rendezvous. It follows from the size, the lane to the peer and the
+//! user's hints, and for memory of devices from what copies cost ([`device`]). The only place that decides it: the
+//! posts, the hot path and the printed protocols call these functions.
 
+use super::device;
 use crate::engine::datatype::Data;
 use crate::engine::peer::Peer;
 use crate::engine::policy::Policy;
@@ -133,13 +134,22 @@ pub fn record_limit(worker: &Worker, peer: &Peer, len: usize, contig: bool) -> R
 /// The protocol for `data` to a peer. `extra`: bytes of the user's header.
 #[inline(always)] // a call takes 50 instructions more over TCP
 pub fn to_peer(worker: &Worker, peer: &Peer, data: &Data, extra: usize, wish: Hint) -> Protocol {
-    let (len, thresh) = (data.len(), peer.rndv_thresh(&worker.ctx.policy));
+    if let Data::Device { .. } = data {
+        return device::to_peer(worker, peer, data, extra, wish);
+    }
+    let len = data.len();
     let limit = record_limit(worker, peer, len, data.as_contig().is_some());
-    let wish = match wish {
+    let thresh = peer.rndv_thresh(&worker.ctx.policy);
+    protocol(len, extra, thresh, limit, by_user(worker, peer, wish))
+}
+
+/// The user's choice, or that of the options where the user leaves it open.
+#[inline(always)]
+pub fn by_user(worker: &Worker, peer: &Peer, wish: Hint) -> Hint {
+    match wish {
         Hint::None => by_threshold(worker, peer),
         forced => forced,
-    };
-    protocol(len, extra, thresh, limit, wish)
+    }
 }
 
 /// How the options choose the protocol of messages to a peer where the user leaves it open.

@@ -37,8 +37,15 @@ pub enum RndvOffer {
     Stadd,
     /// Its address and the key of a registration with libfabric: the receiver's provider reads it.
     MrKey,
+    /// Nothing that the receiver reads: it is a device's memory, from which the sender's HCA writes.
+    DeviceMemory,
+    /// The address and rkeys of a device's memory: the receiver's HCA reads it, and no processor.
+    DeviceRkeys,
     /// Its address and the handle of an allocation of a device: the receiver's driver copies it.
     DeviceHandle,
+    /// Its address and the handle of an allocation of a device that the sender's HCA has registered: the receiver's
+    /// driver copies it, or the sender's HCA writes from it.
+    RegisteredHandle,
 }
 
 /// How the receiver of an RTS gets the data.
@@ -78,15 +85,19 @@ pub fn offer(worker: &Worker, peer: &Peer, data: SentData) -> RndvOffer {
     if data == SentData::Device {
         return RndvOffer::DeviceHandle;
     }
-    // An RC queue pair is the lane, or will be, as far as is known.
-    let by_queue = matches!(peer.qp_transport(), QpTransport::Unknown | QpTransport::Own);
-    let rkeys = policy.rndv_reads && by_queue && peer.inbox.is_none();
+    let rkeys = policy.rndv_reads && is_by_queue(peer);
     let resolved = match peer.resolves_keys() {
         Some(RmaDevice::Tofu) => Some(RndvOffer::Stadd),
         Some(RmaDevice::Ofi) if !policy.rndv_writes => Some(RndvOffer::MrKey),
         _ => None,
     };
     offered(data, peer.uid == worker.uid, resolved, rkeys)
+}
+
+/// Whether an RC queue pair is the lane to a peer, or will be, as far as is known.
+pub fn is_by_queue(peer: &Peer) -> bool {
+    let may_be = matches!(peer.qp_transport(), QpTransport::Unknown | QpTransport::Own);
+    may_be && peer.inbox.is_none()
 }
 
 /// [`offer`] where the options leave a choice. `to_itself`: the worker sends to itself, by copies; `resolved`: what an
@@ -124,13 +135,22 @@ pub fn scheme(
 fn received(offer: RndvOffer, cma: bool, contig: bool, put: impl Fn() -> bool) -> RndvScheme {
     match offer {
         RndvOffer::Messages => RndvScheme::Messages,
-        RndvOffer::DeviceHandle => RndvScheme::DeviceCopy,
+        RndvOffer::DeviceHandle | RndvOffer::RegisteredHandle => RndvScheme::DeviceCopy,
         RndvOffer::Address | RndvOffer::Rkeys if cma => RndvScheme::Cma,
-        RndvOffer::Stadd | RndvOffer::Rkeys | RndvOffer::MrKey if contig => RndvScheme::GetZcopy,
-        RndvOffer::Address | RndvOffer::Rkeys if contig && put() => RndvScheme::PutZcopy,
-        RndvOffer::Address | RndvOffer::Rkeys | RndvOffer::Stadd | RndvOffer::MrKey => {
-            RndvScheme::Messages
+        RndvOffer::Stadd | RndvOffer::Rkeys | RndvOffer::MrKey | RndvOffer::DeviceRkeys
+            if contig =>
+        {
+            RndvScheme::GetZcopy
         }
+        RndvOffer::Address | RndvOffer::Rkeys | RndvOffer::DeviceMemory if contig && put() => {
+            RndvScheme::PutZcopy
+        }
+        RndvOffer::Address
+        | RndvOffer::Rkeys
+        | RndvOffer::Stadd
+        | RndvOffer::MrKey
+        | RndvOffer::DeviceMemory
+        | RndvOffer::DeviceRkeys => RndvScheme::Messages,
     }
 }
 
@@ -139,6 +159,10 @@ fn received(offer: RndvOffer, cma: bool, contig: bool, put: impl Fn() -> bool) -
 pub fn fallback(scheme: RndvScheme, offer: RndvOffer, put: impl Fn() -> bool) -> RndvScheme {
     match scheme {
         RndvScheme::GetZcopy if offer != RndvOffer::Stadd && put() => RndvScheme::PutZcopy,
+        // Not opened, or slower than the lane.
+        RndvScheme::DeviceCopy if offer == RndvOffer::RegisteredHandle && put() => {
+            RndvScheme::PutZcopy
+        }
         _ => RndvScheme::Messages,
     }
 }
@@ -152,6 +176,12 @@ impl From<RtsSource> for RndvOffer {
             RtsSource::Rkey { .. } => RndvOffer::Rkeys,
             RtsSource::Stadd { .. } => RndvOffer::Stadd,
             RtsSource::MrKey { .. } => RndvOffer::MrKey,
+            RtsSource::DeviceMemory => RndvOffer::DeviceMemory,
+            RtsSource::DeviceRkey { .. } => RndvOffer::DeviceRkeys,
+            RtsSource::DeviceHandle {
+                is_registered: true,
+                ..
+            } => RndvOffer::RegisteredHandle,
             RtsSource::DeviceHandle { .. } => RndvOffer::DeviceHandle,
         }
     }
@@ -229,7 +259,10 @@ mod tests {
 
     #[test]
     fn the_receiver_uses_the_fastest_scheme() {
-        use RndvOffer::{Address, DeviceHandle, Messages, MrKey, Rkeys, Stadd};
+        use RndvOffer::{
+            Address, DeviceHandle, DeviceMemory, DeviceRkeys, Messages, MrKey, RegisteredHandle,
+            Rkeys, Stadd,
+        };
         use RndvScheme::{Cma, DeviceCopy, GetZcopy, Messages as DataMessages, PutZcopy};
         // Offer, CMA, contiguous, put possible, scheme, and the one in its place.
         let rows = [
@@ -247,6 +280,20 @@ mod tests {
             (MrKey, false, true, true, GetZcopy, PutZcopy),
             (MrKey, false, true, false, GetZcopy, DataMessages),
             (MrKey, false, false, true, DataMessages, DataMessages),
+            (DeviceMemory, true, true, true, PutZcopy, DataMessages),
+            (DeviceMemory, true, true, false, DataMessages, DataMessages),
+            (DeviceMemory, false, false, true, DataMessages, DataMessages),
+            (DeviceRkeys, true, true, true, GetZcopy, PutZcopy),
+            (DeviceRkeys, true, false, true, DataMessages, DataMessages),
+            (RegisteredHandle, true, true, true, DeviceCopy, PutZcopy),
+            (
+                RegisteredHandle,
+                true,
+                true,
+                false,
+                DeviceCopy,
+                DataMessages,
+            ),
             (DeviceHandle, true, true, true, DeviceCopy, DataMessages),
             (DeviceHandle, false, false, false, DeviceCopy, DataMessages),
         ];

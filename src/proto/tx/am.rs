@@ -98,7 +98,9 @@ unsafe fn write_whole(r: &Request, dst: *mut u8) {
     // SAFETY: `dst` has room for the three parts.
     unsafe {
         dst.copy_from_nonoverlapping(head.as_ptr(), head.len());
-        r.data.pack(0, dst.add(head.len()), len);
+        if len > 0 {
+            r.data.pack(0, dst.add(head.len()), len);
+        }
         if r.msg.tail_len() > 0 {
             let tail = r.msg.tail();
             dst.add(head.len() + len)
@@ -315,12 +317,16 @@ impl Fragment {
     }
 
     /// The part of `len` bytes at the request's offset. A put has the address in its immediate and what follows in its
-    /// auxiliary byte, a stream needs only the order, other kinds have the offset in their header.
+    /// auxiliary byte, that of the request if nothing does; a stream needs only the order, other kinds have the offset
+    /// in their header.
     fn of(r: &Request, data_len: usize, packed: Vec<u8>) -> Fragment {
         let (offset, total) = (r.offset, r.data.len() as u64);
         let (imm, aux) = if r.msg.raw_kind() == PUT {
-            let rest = PutRest::of(total - offset - data_len as u64);
-            (r.msg.imm + offset, rest.aux())
+            let aux = match PutRest::of(total - offset - data_len as u64) {
+                PutRest::NONE => r.msg.aux,
+                rest => rest.aux(),
+            };
+            (r.msg.imm + offset, aux)
         } else {
             (r.msg.imm, r.msg.aux)
         };

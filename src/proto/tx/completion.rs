@@ -117,6 +117,7 @@ fn has_ended(r: &mut Request) -> bool {
             rma.outstanding -= 1;
             rma.outstanding == 0 && r.offset as usize == r.data.len()
         }
+        Op::RmaList(list) => list.end_one(),
         // One work request is all of it.
         _ => true,
     }

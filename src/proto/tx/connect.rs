@@ -3,7 +3,7 @@
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::worker::Worker;
-use crate::proto::{detach, proto_info};
+use crate::proto::{detach, loss_log, proto_info};
 use crate::sys::trace::{self, ArgValue};
 use crate::sys::{advice, log};
 use std::fmt::Arguments;
@@ -28,7 +28,7 @@ pub(super) fn connect(peer: &Peer, tx: &mut PeerTx) -> Result<bool, ucs_status_t
     }
     match tx.host_link.open(inbox, &me) {
         Ok(lane) => {
-            tx.is_known = true;
+            (tx.is_known, tx.has_given_back) = (true, false);
             tx.fallback_target = None;
             tx.lane = Some(lane);
             peer.note_traffic(&worker.stats);
@@ -49,6 +49,7 @@ pub(super) fn connect(peer: &Peer, tx: &mut PeerTx) -> Result<bool, ucs_status_t
         }
         Err(e) if e.kind() == ErrorKind::NotFound => {
             log::debug!("peer {:#x} (pid {}) is gone", peer.uid, inbox.id.pid);
+            loss_log::on_gone(peer);
             Err(UCS_ERR_CONNECTION_RESET)
         }
         Err(e) => {
@@ -58,7 +59,7 @@ pub(super) fn connect(peer: &Peer, tx: &mut PeerTx) -> Result<bool, ucs_status_t
                 return Ok(false);
             }
             log::once!(
-                Error,
+                Error, each log::words(&e),
                 "cannot open the shared memory of peer {:#x} (pid {}): {e}{advice}",
                 peer.uid,
                 inbox.id.pid
@@ -95,12 +96,16 @@ fn switch_to_fallback(worker: &Worker, peer: &Peer, tx: &mut PeerTx, reason: Arg
     };
     match peer.inbox {
         Some(inbox) => log::once!(
-            Warn,
+            Warn, each log::words(reason),
             "worker {:#x} (pid {}) is reached by tcp: {reason}",
             peer.uid,
             inbox.id.pid
         ),
-        None => log::once!(Warn, "worker {:#x} is reached by tcp: {reason}", peer.uid),
+        None => log::once!(
+            Warn, each log::words(reason),
+            "worker {:#x} is reached by tcp: {reason}",
+            peer.uid
+        ),
     }
     tx.host_link.unmap();
     tx.connecting = true;

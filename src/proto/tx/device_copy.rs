@@ -14,7 +14,7 @@ use crate::engine::worker::Worker;
 use crate::sys::cuda::{CudaError, MemoryInfo};
 use crate::sys::log;
 use crate::tl::TlZcopy;
-use crate::tl::cuda::{CopyDirection, DirectCopy, LocalMemory};
+use crate::tl::cuda::{CopyDirection, CopyPieces, DirectCopy, LocalMemory};
 use crate::tl::rma::RmaKey;
 use crate::wire::device_handle::DeviceHandle;
 
@@ -39,6 +39,9 @@ pub unsafe fn begin(worker: &Worker, req: *mut Request, what: CopyRequest<'_>) -
     let Some(cuda) = &worker.ctx.cuda else {
         return false;
     };
+    if what.direction == CopyDirection::FromRemote && !cuda.may_read(what.handle) {
+        return false;
+    }
     // SAFETY: the caller owns the request.
     cuda.note_owner(unsafe { (*req).peer() }.uid, what.handle);
     let range = (what.remote_addr, what.local.len as u64);
@@ -47,7 +50,39 @@ pub unsafe fn begin(worker: &Worker, req: *mut Request, what: CopyRequest<'_>) -
     };
     let sleeper = worker.wakeup.as_ref().map(|wake| wake.sleeper());
     // SAFETY: the caller's promise.
-    let begun = unsafe { DirectCopy::begin(cuda, remote, what.local, what.direction, sleeper) };
+    unsafe {
+        let begun = DirectCopy::begin(cuda, remote, what.local, what.direction, sleeper);
+        add(worker, req, begun, (what.role, what.remote_addr))
+    }
+}
+
+/// Begins the copy of pieces for a request without data of its own. False: it is not possible, and nothing was done.
+///
+/// # Safety
+/// The caller owns the request, whose peer is set, until this returns; the local memory of the pieces is valid until
+/// the request completes.
+pub unsafe fn begin_pieces(worker: &Worker, req: *mut Request, pieces: CopyPieces) -> bool {
+    let Some(cuda) = &worker.ctx.cuda else {
+        return false;
+    };
+    let sleeper = worker.wakeup.as_ref().map(|wake| wake.sleeper());
+    // SAFETY: the caller's promise.
+    unsafe {
+        let begun = DirectCopy::begin_pieces(cuda, pieces, sleeper);
+        add(worker, req, begun, (ZcopyRole::Access, 0))
+    }
+}
+
+/// Adds a copy that has begun for a request to those that progress looks at. False: it has not begun.
+///
+/// # Safety
+/// The caller owns the request, whose peer is set, until this returns.
+unsafe fn add(
+    worker: &Worker,
+    req: *mut Request,
+    begun: Result<DirectCopy, CudaError>,
+    (role, remote_addr): (ZcopyRole, u64),
+) -> bool {
     let copy = match begun {
         Ok(copy) => copy,
         Err(e) => {
@@ -57,7 +92,7 @@ pub unsafe fn begin(worker: &Worker, req: *mut Request, what: CopyRequest<'_>) -
     };
     // SAFETY: the caller owns the request.
     let r = unsafe { &mut *req };
-    let mut transfer = Zcopy::new(TlZcopy::Driver, what.role, what.remote_addr, RmaKey::None);
+    let mut transfer = Zcopy::new(TlZcopy::Driver, role, remote_addr, RmaKey::None);
     (transfer.in_flight, transfer.fate) = (1, ZcopyState::Posted);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
     r.sent = TxState::AwaitReply;
@@ -66,7 +101,7 @@ pub unsafe fn begin(worker: &Worker, req: *mut Request, what: CopyRequest<'_>) -
     let flushes = Vec::new();
     copies.push(RunningCopy {
         req,
-        role: what.role,
+        role,
         peer,
         copy,
         flushes,

@@ -189,7 +189,8 @@ pub fn is_watched(peer: &Peer) -> bool {
 }
 
 /// Announces to the lane that several messages follow, or have followed.
-fn batch(tx: &mut PeerTx, on: bool) {
+#[inline(always)]
+pub fn batch(tx: &mut PeerTx, on: bool) {
     if let Some(lane) = tx.lane.as_mut() {
         lane.batch(on);
     }

@@ -5,7 +5,7 @@
 //! arrived. Longer data are transferred in place ([`zcopy`]). A flush waits for all of it, as for everything that was
 //! posted.
 
-use super::{rma_sw, set_message, zcopy};
+use super::{list, rma_sw, set_message, zcopy};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::request::{Extra, Op, Request, Rma, TxPayload, TxState, Zcopy, ZcopyRole};
@@ -217,10 +217,11 @@ pub(super) unsafe fn advance(peer: &Peer, lane: &mut Lane, req: *mut Request) ->
         // SAFETY: the caller's request.
         return unsafe { zcopy::advance(peer, lane, req) };
     }
-    let (data, len) = (r.data.as_contig()?, r.data.len());
     let Op::Rma(rma) = &mut r.op else {
-        return None;
+        // SAFETY: the caller's request.
+        return unsafe { list::advance(peer, lane, req) };
     };
+    let (data, len) = (r.data.as_contig()?, r.data.len());
     let writes = rma.direction == CmaDirection::Write;
     let part = RmaPart {
         writes,
@@ -265,6 +266,7 @@ pub(super) fn give_up(r: &mut Request) {
     r.extra = None;
     let Op::Rma(rma) = &r.op else { return };
     let (direction, addr) = (rma.direction, rma.remote_addr);
-    r.op = Op::Message;
+    // A part may have been read before an interface failed.
+    (r.op, r.offset) = (Op::Message, 0);
     rma_sw::set_am(r, direction, addr);
 }

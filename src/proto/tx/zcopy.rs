@@ -157,7 +157,7 @@ unsafe fn with_part<R>(
     let Some(Extra::Transfer(t)) = r.extra.as_deref_mut() else {
         return None;
     };
-    let (data, mut list) = (r.data.as_contig(), None);
+    let (data, mut list) = (r.data.in_one_piece(), None);
     if data.is_none() {
         let spans = list.insert(Spans::new());
         // SAFETY: the caller's list of pieces is valid.
@@ -420,7 +420,7 @@ pub fn move_again(peer: &Peer, tx: &mut PeerTx, lost: &[LostPart]) -> Vec<*mut R
         let req = Request::by_token(part.token);
         // SAFETY: requests of outstanding work requests are not freed, and the lock is held.
         let r = unsafe { &mut *req };
-        let Some(data) = r.data.as_contig() else {
+        let Some(data) = r.data.in_one_piece() else {
             continue;
         };
         let Some(t) = r.transfer_mut() else { continue };

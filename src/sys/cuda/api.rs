@@ -10,9 +10,17 @@ pub struct Cuda(CuFunctions);
 impl Cuda {
     /// The driver. `None`: the process does not use CUDA, or the library is missing or too old.
     pub fn open(when: OpenWhen) -> Option<&'static Cuda> {
-        let functions: &'static CuFunctions = driver::functions(when)?;
+        driver::functions(when).map(Cuda::of)
+    }
+
+    /// The driver, if a context of this process has opened it.
+    pub fn opened() -> Option<&'static Cuda> {
+        driver::known_functions().map(Cuda::of)
+    }
+
+    fn of(functions: &'static CuFunctions) -> &'static Cuda {
         // SAFETY: a transparent wrapper of the table.
-        Some(unsafe { &*std::ptr::from_ref(functions).cast::<Cuda>() })
+        unsafe { &*std::ptr::from_ref(functions).cast::<Cuda>() }
     }
 
     /// The driver's functions.

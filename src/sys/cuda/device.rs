@@ -1,7 +1,7 @@
 //! What the driver knows of devices.
 
 use super::api::Cuda;
-use super::driver::{CuDevice, CuUuid};
+use super::driver::{CuDevice, CuUuid, DeviceAttribute, P2pAttribute};
 
 impl Cuda {
     /// Number of devices. `None`: the program has not initialised the driver.
@@ -20,6 +20,28 @@ impl Cuda {
         (found == 0).then_some(uuid.0)
     }
 
+    /// A property of a device. `None`: the driver does not know it.
+    pub(super) fn device_attribute(
+        &self,
+        attribute: DeviceAttribute,
+        device: CuDevice,
+    ) -> Option<i32> {
+        let mut value = 0;
+        // SAFETY: a place for the value; the driver checks the numbers.
+        let found =
+            unsafe { (self.functions().device_get_attribute?)(&raw mut value, attribute, device) };
+        (found == 0).then_some(value)
+    }
+
+    /// Whether the processor may access managed memory while devices run. `None`: the program has not initialised the
+    /// driver.
+    pub fn shares_managed_memory(&self) -> Option<bool> {
+        let count = CuDevice::try_from(self.device_count()?).unwrap_or(0);
+        let shares =
+            |device| self.device_attribute(DeviceAttribute::ConcurrentManagedAccess, device);
+        Some((0..count).all(|device| shares(device).is_some_and(|shares| shares != 0)))
+    }
+
     /// Whether a device can access memory of another one.
     pub fn can_access(&self, device: CuDevice, memory_of: CuDevice) -> bool {
         let mut can = 0;
@@ -27,7 +49,27 @@ impl Cuda {
         let asked = |ask: unsafe extern "C" fn(_, _, _) -> _| unsafe {
             ask(&raw mut can, device, memory_of) == 0
         };
-        self.functions().can_access_peer.is_some_and(asked) && can != 0
+        let has_access = self.functions().can_access_peer.is_some_and(asked) && can != 0;
+        has_access && self.link(P2pAttribute::AccessSupported, device, memory_of) != Some(0)
+    }
+
+    /// How slow the link from a device to memory of another one is, beside other links: 0 for the fastest ones, and
+    /// where the driver does not know it.
+    pub fn link_rank(&self, device: CuDevice, memory_of: CuDevice) -> i32 {
+        let rank = || self.link(P2pAttribute::PerformanceRank, device, memory_of);
+        match device == memory_of {
+            true => 0,
+            false => rank().unwrap_or(0),
+        }
+    }
+
+    /// A property of the link between two devices. `None`: the driver does not know it.
+    fn link(&self, attribute: P2pAttribute, from: CuDevice, to: CuDevice) -> Option<i32> {
+        let mut value = 0;
+        // SAFETY: a place for the value; the driver checks the numbers.
+        let found =
+            unsafe { (self.functions().p2p_attribute?)(&raw mut value, attribute, from, to) };
+        (found == 0).then_some(value)
     }
 
     /// Whether the primary context of a device exists: a use of the device needs no memory for another context.

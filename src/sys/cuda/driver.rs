@@ -58,6 +58,8 @@ pub struct CuIpcMemHandle(pub [u8; 64]);
 
 /// `CU_STREAM_NON_BLOCKING`: nothing waits for the program's default stream.
 pub const STREAM_NON_BLOCKING: c_uint = 1;
+/// `CU_EVENT_DEFAULT`
+pub const EVENT_DEFAULT: c_uint = 0;
 /// `CU_EVENT_DISABLE_TIMING`
 pub const EVENT_DISABLE_TIMING: c_uint = 2;
 /// `CU_MEMHOSTREGISTER_PORTABLE`: for all contexts.
@@ -81,8 +83,33 @@ pub enum PointerAttribute {
     DeviceOrdinal = 9,
     RangeStart = 11,
     RangeSize = 12,
+    AccessFlags = 16,
+    MempoolHandle = 17,
+    MappingSize = 18,
+    MappingBase = 19,
+    MemoryBlockId = 20,
 }
 
+/// `CUdevice_attribute`, as far as it is asked for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceAttribute {
+    ConcurrentManagedAccess = 89,
+    GpuDirectFlushOptions = 117,
+    GpuDirectWritesOrdering = 118,
+    DmaBufSupported = 124,
+}
+
+/// `CUdevice_P2PAttribute`, as far as it is asked for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum P2pAttribute {
+    PerformanceRank = 1,
+    AccessSupported = 2,
+}
+
+/// `CUDA_ERROR_NOT_INITIALIZED`
+pub const NOT_INITIALIZED: CuResult = 3;
 /// `CUDA_ERROR_NOT_READY`: an event that its stream has not reached.
 pub const NOT_READY: CuResult = 600;
 /// `CUDA_ERROR_NOT_SUPPORTED`
@@ -118,6 +145,82 @@ impl MemcpyAttributes {
 
 const _: () = assert!(size_of::<MemcpyAttributes>() == 24);
 
+/// `CUmemGenericAllocationHandle`: memory without an address.
+pub type CuMemHandle = c_ulonglong;
+/// `CUmemoryPool`
+pub type CuMemPool = *mut c_void;
+
+/// `CUmemAccessDesc`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct MemAccess {
+    location: MemLocation,
+    flags: c_int,
+}
+
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
+pub const ACCESS_READWRITE: c_int = 3;
+
+impl MemAccess {
+    /// A device may read and write.
+    pub fn of(device: CuDevice) -> MemAccess {
+        /// `CU_MEM_LOCATION_TYPE_DEVICE`
+        const DEVICE: c_int = 1;
+        MemAccess {
+            location: MemLocation {
+                kind: DEVICE,
+                id: device,
+            },
+            flags: ACCESS_READWRITE,
+        }
+    }
+}
+
+/// `CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST`: `cuFlushGPUDirectRDMAWrites` is supported.
+pub const FLUSH_BY_HOST: i32 = 1;
+/// `CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER`: the device itself needs no flush, from this value on.
+pub const ORDERED_FOR_OWNER: i32 = 100;
+/// `CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX`
+pub const FLUSH_CURRENT: c_int = 0;
+/// `CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER`
+pub const FLUSH_TO_OWNER: c_int = 100;
+
+/// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`
+pub const RANGE_HANDLE_DMA_BUF: c_int = 1;
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
+pub const HANDLE_TYPE_DESCRIPTOR: c_int = 1;
+
+/// `CUmemAllocationProp`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AllocationProp {
+    kind: c_int,
+    /// Bits of handles as which it can be exported.
+    pub handle_types: c_int,
+    location: MemLocation,
+    win32: *mut c_void,
+    flags: [u8; 8],
+}
+
+impl AllocationProp {
+    /// To be filled by the driver.
+    pub const EMPTY: AllocationProp = AllocationProp {
+        kind: 0,
+        handle_types: 0,
+        location: MemLocation { kind: 0, id: 0 },
+        win32: std::ptr::null_mut(),
+        flags: [0; 8],
+    };
+}
+
+const _: () = assert!(size_of::<MemAccess>() == 12 && size_of::<AllocationProp>() == 32);
+
+/// `CUmemPoolPtrExportData`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CuPoolPointer(pub [u8; 64]);
+
 functions! {
     /// The driver's functions.
     pub struct CuFunctions;
@@ -149,9 +252,12 @@ functions! {
         *mut CuDevicePtr, *mut CuDevicePtr, *mut usize, usize, *mut MemcpyAttributes, *mut usize, usize, *mut usize,
         CuStream
     ) -> CuResult;
+    ? device_get_attribute = c"cuDeviceGetAttribute": fn(*mut c_int, DeviceAttribute, CuDevice) -> CuResult;
     ? device_uuid = c"cuDeviceGetUuid_v2": fn(*mut CuUuid, CuDevice) -> CuResult;
     ? can_access_peer = c"cuDeviceCanAccessPeer": fn(*mut c_int, CuDevice, CuDevice) -> CuResult;
+    ? p2p_attribute = c"cuDeviceGetP2PAttribute": fn(*mut c_int, P2pAttribute, CuDevice, CuDevice) -> CuResult;
     ? primary_ctx_state = c"cuDevicePrimaryCtxGetState": fn(CuDevice, *mut c_uint, *mut c_int) -> CuResult;
+    ? event_elapsed_time = c"cuEventElapsedTime": fn(*mut f32, CuEvent, CuEvent) -> CuResult;
     ? stream_add_callback = c"cuStreamAddCallback":
         fn(CuStream, CuStreamCallback, *mut c_void, c_uint) -> CuResult;
     ? ipc_get_mem_handle = c"cuIpcGetMemHandle": fn(*mut CuIpcMemHandle, CuDevicePtr) -> CuResult;
@@ -159,6 +265,31 @@ functions! {
     ? ipc_close_mem_handle = c"cuIpcCloseMemHandle": fn(CuDevicePtr) -> CuResult;
     ? pointer_set_attribute = c"cuPointerSetAttribute":
         fn(*const c_void, PointerAttribute, CuDevicePtr) -> CuResult;
+    ? mem_retain_handle = c"cuMemRetainAllocationHandle": fn(*mut CuMemHandle, *mut c_void) -> CuResult;
+    ? mem_handle_properties = c"cuMemGetAllocationPropertiesFromHandle":
+        fn(*mut AllocationProp, CuMemHandle) -> CuResult;
+    ? mem_export = c"cuMemExportToShareableHandle":
+        fn(*mut c_void, CuMemHandle, c_int, c_ulonglong) -> CuResult;
+    ? mem_import = c"cuMemImportFromShareableHandle": fn(*mut CuMemHandle, *mut c_void, c_int) -> CuResult;
+    ? mem_release = c"cuMemRelease": fn(CuMemHandle) -> CuResult;
+    ? mem_reserve = c"cuMemAddressReserve":
+        fn(*mut CuDevicePtr, usize, usize, CuDevicePtr, c_ulonglong) -> CuResult;
+    ? mem_address_free = c"cuMemAddressFree": fn(CuDevicePtr, usize) -> CuResult;
+    ? mem_map = c"cuMemMap": fn(CuDevicePtr, usize, usize, CuMemHandle, c_ulonglong) -> CuResult;
+    ? mem_unmap = c"cuMemUnmap": fn(CuDevicePtr, usize) -> CuResult;
+    ? mem_set_access = c"cuMemSetAccess": fn(CuDevicePtr, usize, *const MemAccess, usize) -> CuResult;
+    ? pool_export = c"cuMemPoolExportToShareableHandle":
+        fn(*mut c_void, CuMemPool, c_int, c_ulonglong) -> CuResult;
+    ? pool_import = c"cuMemPoolImportFromShareableHandle":
+        fn(*mut CuMemPool, *mut c_void, c_int, c_ulonglong) -> CuResult;
+    ? pool_export_pointer = c"cuMemPoolExportPointer": fn(*mut CuPoolPointer, CuDevicePtr) -> CuResult;
+    ? pool_import_pointer = c"cuMemPoolImportPointer":
+        fn(*mut CuDevicePtr, CuMemPool, *mut CuPoolPointer) -> CuResult;
+    ? pool_set_access = c"cuMemPoolSetAccess": fn(CuMemPool, *const MemAccess, usize) -> CuResult;
+    ? pool_destroy = c"cuMemPoolDestroy": fn(CuMemPool) -> CuResult;
+    ? address_range_handle = c"cuMemGetHandleForAddressRange":
+        fn(*mut c_void, CuDevicePtr, usize, c_int, c_ulonglong) -> CuResult;
+    ? flush_rdma_writes = c"cuFlushGPUDirectRDMAWrites": fn(c_int, c_int) -> CuResult;
     ? ctx_get_id = c"cuCtxGetId": fn(CuContext, *mut c_ulonglong) -> CuResult;
 }
 
@@ -171,10 +302,16 @@ pub enum OpenWhen {
     Present,
 }
 
+static FUNCTIONS: OnceLock<CuFunctions> = OnceLock::new();
+
+/// The driver's functions, if [`functions()`] has found them.
+pub fn known_functions() -> Option<&'static CuFunctions> {
+    FUNCTIONS.get()
+}
+
 /// The driver's functions. `None`: the process does not use CUDA, or the library is missing or too old.
 pub fn functions(when: OpenWhen) -> Option<&'static CuFunctions> {
-    static FUNCTIONS: OnceLock<CuFunctions> = OnceLock::new();
-    if let Some(found) = FUNCTIONS.get() {
+    if let Some(found) = known_functions() {
         return Some(found);
     }
     let expected = when == OpenWhen::Present || std::path::Path::new(CONTROL_FILE).exists();

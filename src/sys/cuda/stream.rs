@@ -2,12 +2,14 @@
 
 use super::api::Cuda;
 use super::driver::{
-    CuEvent, CuResult, CuStream, EVENT_DISABLE_TIMING, NOT_READY, STREAM_NON_BLOCKING,
+    CuEvent, CuResult, CuStream, EVENT_DEFAULT, EVENT_DISABLE_TIMING, NOT_READY,
+    STREAM_NON_BLOCKING,
 };
 use super::error::CudaError;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A stream of the context that was current when it was created, on which nothing of the program waits.
 #[derive(Debug)]
@@ -54,11 +56,35 @@ impl Cuda {
     /// # Errors
     /// Those of `cuEventCreate`.
     pub fn event(&self) -> Result<Event, CudaError> {
+        self.event_with(EVENT_DISABLE_TIMING)
+    }
+
+    /// An event of the current context that remembers when its stream has passed it.
+    ///
+    /// # Errors
+    /// Those of `cuEventCreate`.
+    pub fn timed_event(&self) -> Result<Event, CudaError> {
+        self.event_with(EVENT_DEFAULT)
+    }
+
+    fn event_with(&self, flags: u32) -> Result<Event, CudaError> {
         let mut event = ptr::null_mut();
         // SAFETY: a place for the handle.
-        let made = unsafe { (self.functions().event_create)(&raw mut event, EVENT_DISABLE_TIMING) };
+        let made = unsafe { (self.functions().event_create)(&raw mut event, flags) };
         self.check("cuEventCreate", made)?;
         Ok(Event(event))
+    }
+
+    /// Time between two timed events that a stream has passed. Their context is current. `None`: the driver does not
+    /// know it.
+    pub fn elapsed(&self, start: &Event, end: &Event) -> Option<Duration> {
+        let mut milliseconds = 0.0;
+        // SAFETY: a place for the time, and two events that are not destroyed.
+        let read = unsafe {
+            (self.functions().event_elapsed_time?)(&raw mut milliseconds, start.0, end.0)
+        };
+        let seconds = f64::from(milliseconds) / 1e3;
+        (read == 0).then(|| Duration::try_from_secs_f64(seconds).ok())?
     }
 
     /// Begins to copy `len` bytes, from and to any memory of this process. The stream's context is current.

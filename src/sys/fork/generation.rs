@@ -3,30 +3,16 @@
 
 use super::disable_inherited;
 use super::wiped::advise;
+use crate::sys::arch;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Bytes of the largest page of the machines that the library runs on.
-const SIZE: usize = if cfg!(target_arch = "aarch64") {
-    64 << 10
-} else {
-    4 << 10
-};
-
 /// Whole pages for one number, with nothing else in them.
-#[cfg_attr(target_arch = "aarch64", repr(C, align(65536)))]
-#[cfg_attr(not(target_arch = "aarch64"), repr(C, align(4096)))]
-struct Pages {
-    number: AtomicU32,
-    _rest: [u8; SIZE - size_of::<AtomicU32>()],
-}
+type Pages = arch::OwnPages<AtomicU32>;
 
 /// This process's number; 0 in a child that has not begun its own yet. Without an initial value it is not in a file:
 /// the kernel zeroes only private anonymous memory.
-static PAGES: Pages = Pages {
-    number: AtomicU32::new(0),
-    _rest: [0; SIZE - size_of::<AtomicU32>()],
-};
+static PAGES: Pages = arch::OwnPages(AtomicU32::new(0));
 
 /// The last number that was begun by this process or an ancestor. A child inherits it.
 static LAST: AtomicU32 = AtomicU32::new(0);
@@ -52,7 +38,7 @@ impl Origin {
 /// Relaxed: changes only while the process has a single thread.
 #[inline]
 fn number() -> u32 {
-    PAGES.number.load(Ordering::Relaxed)
+    PAGES.0.load(Ordering::Relaxed)
 }
 
 /// Begins the number of the first process, when the library is loaded. Where the kernel does not support such pages
@@ -60,13 +46,19 @@ fn number() -> u32 {
 pub(super) fn start() {
     begin_number();
     // SAFETY: whole pages that hold nothing but the number, which this module expects to be zero in children.
-    unsafe { advise(NonNull::from(&PAGES).cast(), SIZE, libc::MADV_WIPEONFORK) };
+    unsafe {
+        advise(
+            NonNull::from(&PAGES).cast(),
+            size_of::<Pages>(),
+            libc::MADV_WIPEONFORK,
+        )
+    };
 }
 
 fn begin_number() {
     let next = LAST.load(Ordering::Relaxed).wrapping_add(1).max(1);
     LAST.store(next, Ordering::Relaxed);
-    PAGES.number.store(next, Ordering::Relaxed);
+    PAGES.0.store(next, Ordering::Relaxed);
 }
 
 /// Begins this process's own number, and disables what it has inherited.

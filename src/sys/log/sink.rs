@@ -151,6 +151,20 @@ pub fn expand(pattern: &str) -> String {
     name + rest
 }
 
+/// The placeholders of a name that [`expand`] does not know, and leaves as they are.
+pub fn unknown_placeholders(pattern: &str) -> Vec<String> {
+    let mut unknown = Vec::new();
+    let mut rest = pattern;
+    while let Some((_, after)) = rest.split_once('%') {
+        let key = after.chars().next();
+        if key.and_then(substitute).is_none() {
+            unknown.push(key.map_or("%".into(), |key| format!("%{key}")));
+        }
+        rest = after;
+    }
+    unknown
+}
+
 /// The substitute for a letter behind `%`.
 fn substitute(key: char) -> Option<String> {
     match key {
@@ -199,6 +213,8 @@ mod tests {
         assert_eq!(expand("%h"), super::super::host());
         assert_eq!(expand("100%"), "100%");
         assert_eq!(expand("%%x%p"), format!("%%x{pid}"));
+        assert_eq!(unknown_placeholders("%h.%p.%c.%t.%u.%e"), [""; 0]);
+        assert_eq!(unknown_placeholders("%%q%p.%ä 1%"), ["%%", "%q", "%ä", "%"]);
         assert_eq!(expand("%t").len(), "2026-11-21-11-07-00".len());
         assert!(!expand("%e.%c.%u").contains('%'));
     }

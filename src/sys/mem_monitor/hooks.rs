@@ -8,6 +8,7 @@
 //! registration; after it, for registrations made in between.
 
 use super::events::UnmapEvent;
+use crate::sys::arch;
 use crate::sys::va_range::VaRange;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -208,7 +209,7 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> 
     let result = unsafe {
         match SHMAT.get::<Shmat>() {
             Some(next) => next(id, addr, flags),
-            None => libc::syscall(libc::SYS_shmat, id, addr, flags) as *mut c_void,
+            None => libc::syscall(arch::SYS_SHMAT, id, addr, flags) as *mut c_void,
         }
     };
     if replaces {
@@ -227,7 +228,7 @@ pub unsafe extern "C" fn shmdt(addr: *const c_void) -> c_int {
     let result = unsafe {
         match SHMDT.get::<Shmdt>() {
             Some(next) => next(addr),
-            None => libc::syscall(libc::SYS_shmdt, addr) as c_int,
+            None => libc::syscall(arch::SYS_SHMDT, addr) as c_int,
         }
     };
     super::ring().note(UnmapEvent::Everything);

@@ -1,10 +1,14 @@
 //! Error texts for failed registrations: which limit is reached, and how to raise it.
 
 use crate::sys::host;
+use crate::sys::log;
 use std::io;
 
 /// The capability that the kernel's limit of locked memory does not hold for.
 const CAP_IPC_LOCK: u32 = 14;
+
+/// What becomes of data whose memory is not registered.
+const CONSEQUENCE: &str = "messages copy the data instead, which is slower.";
 
 /// What is registered through a cache, used or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +22,23 @@ pub fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN))
 }
 
+/// Logs that memory of the user could not be registered: one line in the process, whatever memory and device it is,
+/// because what the user can do is the same. Messages carry the data.
+#[cold]
+pub fn report(text: impl Fn() -> String) {
+    log::once!(Error, "{}", text());
+}
+
+/// [`report`] for `len` bytes of memory that are not in a cache.
+pub fn refused(device: &str, what: &str, len: usize, error: &io::Error) {
+    report(|| {
+        format!(
+            "{device}: registering {len} bytes for {what} failed: {error}: {CONSEQUENCE} {}",
+            advice(len)
+        )
+    });
+}
+
 /// The message for a registration of `len` bytes that failed while these were registered.
 pub fn message(error: &io::Error, len: usize, held: PinnedUsage) -> String {
     explain(error, len, held, locked_limit())
@@ -27,8 +48,8 @@ fn explain(error: &io::Error, len: usize, held: PinnedUsage, locked: Option<u64>
     let PinnedUsage { regions, bytes } = held;
     let advice = advice_for(len.saturating_add(bytes), locked);
     format!(
-        "registering {len} bytes of memory failed: {error}. {regions} registrations with {bytes} bytes are \
-         in use. {advice}"
+        "registering {len} bytes of memory failed: {error}: {CONSEQUENCE} {regions} registrations with {bytes} bytes \
+         are in use. {advice}"
     )
 }
 

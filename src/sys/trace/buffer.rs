@@ -16,6 +16,8 @@ struct Buffer {
     dropped: u64,
     /// Whether events are accepted.
     is_open: bool,
+    /// Events are only counted, as dropped.
+    only_counts: bool,
     /// The writer was woken, and has not taken the buffer since.
     is_urgent: bool,
     /// Wakes the writer.
@@ -26,6 +28,7 @@ static BUFFER: Mutex<Buffer> = Mutex::new(Buffer {
     events: Vec::new(),
     dropped: 0,
     is_open: false,
+    only_counts: false,
     is_urgent: false,
     wake: None,
 });
@@ -46,12 +49,18 @@ pub fn open(wake: fn()) {
             events,
             dropped: 0,
             is_open: true,
+            only_counts: false,
             is_urgent: false,
             wake: Some(wake),
         },
     );
     drop(buffer);
     drop(left);
+}
+
+/// Counts all further events as dropped: the file takes none.
+pub fn only_count() {
+    BUFFER.lock().only_counts = true;
 }
 
 /// Accepts no further events. Those that wait can still be taken.
@@ -65,7 +74,7 @@ pub fn push(event: TraceEvent) {
     if !buffer.is_open {
         return;
     }
-    if buffer.events.len() == CAPACITY {
+    if buffer.only_counts || buffer.events.len() == CAPACITY {
         buffer.dropped += 1;
         return;
     }

@@ -2,7 +2,8 @@
 
 use super::buffer;
 use super::event::{ArgValue, EventPhase, TraceEvent};
-use super::file::{TraceFile, metadata};
+use super::file::TraceFile;
+use super::head::metadata;
 use crate::sys::fork::{DisabledInChild, Lock, Mutex, Origin};
 use crate::sys::log;
 use crate::sys::thread::without_signals;
@@ -34,7 +35,7 @@ enum State {
     /// It writes to the file until `stop` is set.
     Running(JoinHandle<Output>),
     /// Its file is complete, and may be continued.
-    Ended(Output),
+    Ended(Box<Output>),
 }
 
 /// What the thread writes to.
@@ -58,8 +59,8 @@ pub fn lock_to_watch() -> &'static Lock {
     WRITER.lock_to_watch()
 }
 
-/// Starts the thread, or counts one more user. False: the file cannot be written.
-pub fn start(pattern: &str) -> bool {
+/// Starts the thread, or counts one more user. False: the file, of at most `limit` bytes, cannot be written.
+pub fn start(pattern: &str, limit: u64) -> bool {
     let mut writer = WRITER.lock();
     // What a parent has left: its thread is not here, its file is the parent's.
     if writer.as_ref().is_some_and(|w| w.origin.is_inherited()) {
@@ -74,8 +75,8 @@ pub fn start(pattern: &str) -> bool {
         Some(Writer {
             state: State::Ended(output),
             ..
-        }) if output.pattern == pattern && output.file.is_usable() => output,
-        _ => match Output::create(pattern) {
+        }) if output.continues(pattern) => output.with_limit(limit),
+        _ => match Output::create(pattern, limit) {
             Some(output) => output,
             None => return false,
         },
@@ -109,7 +110,7 @@ pub fn stop() -> bool {
         *writer = Some(Writer {
             origin,
             users: 0,
-            state: State::Ended(output),
+            state: State::Ended(Box::new(output)),
             _in_children,
         });
     }
@@ -161,9 +162,32 @@ unsafe fn disable(_: NonNull<()>, _: usize) {
 }
 
 impl Output {
+    /// Whether another recording of this process to the same name goes on in this file. A new one takes the place of a
+    /// file that was removed meanwhile.
+    fn continues(&self, pattern: &str) -> bool {
+        self.pattern == pattern && self.file.is_usable() && self.file.has_its_name()
+    }
+
+    /// The file with another limit.
+    fn with_limit(mut self, limit: u64) -> Output {
+        if self.file.set_limit(limit) {
+            // Names of threads may be among what was dropped.
+            self.named.clear();
+        }
+        self
+    }
+
     /// Makes the file. `None`: it cannot be written, which is logged.
-    fn create(pattern: &str) -> Option<Output> {
-        match TraceFile::create(pattern) {
+    fn create(pattern: &str, limit: u64) -> Option<Output> {
+        let unknown = log::unknown_placeholders(pattern);
+        if !unknown.is_empty() {
+            log::once!(
+                Warn, each pattern,
+                "UCX_TRACE_FILE is {pattern}: {} is no placeholder, and stays in the name",
+                unknown.join(", ")
+            );
+        }
+        match TraceFile::create(pattern, limit) {
             Ok(file) => {
                 log::info!("trace file: {}", file.path());
                 Some(Output {
@@ -176,6 +200,7 @@ impl Output {
             Err(e) => {
                 log::once!(
                     Warn,
+                    each(pattern, log::words(&e)),
                     "the trace file {} cannot be written: {e}: nothing is recorded",
                     log::expand_name(pattern)
                 );
@@ -193,8 +218,16 @@ impl Output {
         loop {
             // Acquire: pairs with the Release store in `stop`; read first, so that all events are written.
             let ends = STOP.load(Ordering::Acquire);
+            if self.file.is_full() {
+                buffer::only_count();
+            }
             let dropped = buffer::take(&mut events);
-            self.write(&mut events, dropped, &mut text);
+            if self.file.is_full() {
+                self.file
+                    .drop_events(events.drain(..).count() as u64 + dropped);
+            } else {
+                self.write(&mut events, dropped, &mut text);
+            }
             if ends {
                 return self;
             }
@@ -211,6 +244,7 @@ impl Output {
             let args = [
                 ("now", ArgValue::from(dropped)),
                 ("in all", ArgValue::from(self.dropped)),
+                ("reason", "the buffer was full".into()),
             ];
             TraceEvent::new(
                 EventPhase::Instant,
@@ -240,6 +274,10 @@ impl Output {
         }
         if !text.is_empty() {
             self.append(text);
+        }
+        // Their number was in the last of these events.
+        if full && self.file.is_full() {
+            self.file.drop_events(dropped - 1);
         }
     }
 

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Fragments of one operation that are copied at once.
 const DEPTH: usize = 3;
@@ -27,6 +28,8 @@ pub struct DeviceData {
     len: usize,
     /// Memory of a device among it.
     memory: MemoryInfo,
+    /// Adapters may write to it. Relaxed: set and read by the threads that own the operation, one after the other.
+    by_adapters: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -79,6 +82,7 @@ impl DeviceData {
             pieces,
             len,
             memory,
+            by_adapters: AtomicBool::new(false),
             state: Mutex::new(State {
                 shared: Arc::clone(shared),
                 lookup,
@@ -100,6 +104,11 @@ impl DeviceData {
     /// Whether peers may be offered a handle of it.
     pub fn is_exportable(&self) -> bool {
         self.as_contig().is_some() && self.state.lock().shared.has_ipc()
+    }
+
+    /// Adapters may write to the memory until the operation ends.
+    pub fn note_adapters(&self) {
+        self.by_adapters.store(true, Ordering::Relaxed);
     }
 
     /// Bytes.
@@ -217,6 +226,12 @@ impl DeviceData {
         // SAFETY: the caller's promise.
         unsafe { state.write_back(self) };
         state.drain();
+        if status == UCS_OK
+            && self.by_adapters.load(Ordering::Relaxed)
+            && let Err(e) = state.shared.flush_adapter_writes(&self.memory)
+        {
+            state.fail(Failure::Driver(e));
+        }
         match status {
             UCS_OK => state.status().err().unwrap_or(UCS_OK),
             status => status,
@@ -288,7 +303,7 @@ impl State {
 
     /// Begins to read fragments from `offset` on, as many as may be copied at once.
     unsafe fn read_from(&mut self, data: &DeviceData, offset: usize) {
-        let len = CudaContext::fragment(data.len);
+        let len = CudaContext::fragment(data.len, data.pieces.count());
         let mut begin = offset;
         while begin < data.len && self.fragments.len() < DEPTH && self.failed.is_none() {
             let end = data.len.min(begin + len);
@@ -306,7 +321,7 @@ impl State {
 
     /// Room in the fragment in which the byte at `offset` is put, at least for one. `None` after a failure.
     unsafe fn room_at(&mut self, data: &DeviceData, offset: usize) -> Option<&mut [u8]> {
-        let capacity = CudaContext::fragment(data.len);
+        let capacity = CudaContext::fragment(data.len, data.pieces.count());
         let has_room = |f: &Fragment| {
             f.phase == Phase::Processor && f.bytes.end == offset && f.bytes.len() < capacity
         };
@@ -398,13 +413,13 @@ impl State {
                 Copies::ToDevice => (addr, at as u64),
             };
             at = at.wrapping_add(len);
-            let memory = self.lookup.at(addr);
+            let memory = self.lookup.at(&self.shared, addr);
             if memory.kind == MemoryKind::Host {
                 // SAFETY: the caller's promise; the buffer has room for the fragment.
                 unsafe { ptr::copy(from as *const u8, to as *mut u8, len) };
                 return Ok(());
             }
-            let number = track_of(&self.shared, &mut self.tracks, &memory)?;
+            let number = self.shared.track_of(&mut self.tracks, &memory)?;
             match batches.iter_mut().find(|(of, _)| *of == number) {
                 Some((_, batch)) => batch.push(to, from, len),
                 None => {
@@ -458,20 +473,6 @@ impl State {
             }
         }
     }
-}
-
-/// The number of the stream for this memory, which is a new one where there is none.
-fn track_of(
-    shared: &CudaContext,
-    tracks: &mut Vec<Track>,
-    memory: &MemoryInfo,
-) -> Result<usize, CudaError> {
-    let ctx = shared.context_of(memory)?;
-    if let Some(number) = tracks.iter().position(|track| track.ctx == ctx) {
-        return Ok(number);
-    }
-    tracks.push(shared.track(ctx)?);
-    Ok(tracks.len() - 1)
 }
 
 impl Drop for State {

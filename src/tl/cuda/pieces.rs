@@ -16,6 +16,14 @@ pub enum DevicePieces {
 }
 
 impl DevicePieces {
+    /// Number of pieces.
+    pub fn count(&self) -> usize {
+        match *self {
+            DevicePieces::Contig { .. } => 1,
+            DevicePieces::Iov { count, .. } => count,
+        }
+    }
+
     /// Calls `f` with address and length of each piece of the range `offset..offset + n` that has bytes, until it
     /// fails.
     ///

@@ -91,8 +91,10 @@ pub struct IbConn<P> {
     /// When the connection was begun, and whether the log has a warning that it takes long.
     pub since: u64,
     pub late: bool,
-    /// When the peer was last probed.
+    /// When it was last looked at whether the peer is to be probed.
     pub probed: u64,
+    /// Requests waited for room then.
+    pub has_waited: bool,
     /// It has received packets that are not acknowledged yet, and is in the worker's list of those.
     pub ack_scheduled: bool,
     /// Nothing more is received: the peer has disconnected or failed.

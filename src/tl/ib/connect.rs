@@ -72,9 +72,14 @@ fn connect<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, peer: S::Peer) {
     }
 }
 
-/// Fails a peer to which no connection can be made. An error in the log: it concerns the configuration of the job.
+/// Fails a peer to which no connection can be made. An error in the log, also where an error handler is called: it
+/// concerns the configuration of the job, or the limits of this process.
 pub fn fail<S: Sink>(sink: S, peer: S::Peer, e: &io::Error) {
-    log::error!("no connection to worker {:#x}: {e}", sink.uid(peer));
+    log::once!(
+        Error, each log::words(e),
+        "no connection to worker {:#x}: {e}",
+        sink.uid(peer)
+    );
     sink.lane_down(peer, UCS_ERR_UNREACHABLE);
 }
 
@@ -139,6 +144,7 @@ fn begin<S: Sink>(
         since: now,
         late: false,
         probed: now,
+        has_waited: false,
         ack_scheduled: false,
         ended: false,
     }));

@@ -13,6 +13,7 @@ use super::rails::{IbRail, PendingRail, RailState};
 use super::rc::{self, PSN_MASK, RcEp};
 use super::worker::IbWorker;
 use crate::ctypes::UCS_ERR_IO_ERROR;
+use crate::sys::trace::{self, ArgValue};
 use crate::sys::{clock, host, log};
 use crate::tl::Lane;
 use crate::tl::rail_event::RailEvent;
@@ -254,6 +255,14 @@ fn give_up<S: Sink>(
         "the rail to worker {:#x} by {port} is dropped: {why}",
         sink.uid(peer)
     );
+    if trace::is_on() {
+        let args = [
+            ("worker", ArgValue::Hex(sink.uid(peer))),
+            ("port", port.to_owned().into()),
+            ("reason", why.to_owned().into()),
+        ];
+        trace::instant("wire", "rail dropped", &args);
+    }
     sink.send_control(peer, Kind::RailDown, name, &[]);
 }
 

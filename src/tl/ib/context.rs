@@ -23,6 +23,8 @@ pub struct IbContext {
     pub atomics: RkeyAtomics,
     /// Devices that cannot pin memory may fetch its pages.
     pub on_demand: bool,
+    /// Devices may access memory of GPUs.
+    pub takes_gpu_memory: bool,
     /// Replies to liveness probes.
     pub(super) responder: Arc<KeepaliveResponder>,
     /// Registered user memory; made by the first registration.
@@ -42,6 +44,7 @@ impl IbContext {
         IbContext {
             atomics: amo::choose(options, &ports, by_queue, wanted, program.one_host),
             on_demand: !ports.is_empty() && registration::allows_demand(options),
+            takes_gpu_memory: !ports.is_empty() && registration::allows_gpu(options),
             responder: Arc::new(KeepaliveResponder::new(ports.clone())),
             policy,
             ports,

@@ -6,6 +6,7 @@ use crate::tl::amo::{ADD, AmoOp, CSWAP};
 use crate::tl::ib::bindings::*;
 use crate::tl::ib::buffers::Buffer;
 use crate::tl::ib::mr::IbMr;
+use crate::tl::rma_pieces::PieceTargets;
 
 /// What is attached to a send until it completes.
 pub(super) enum TxDesc {
@@ -13,6 +14,8 @@ pub(super) enum TxDesc {
     Out(Buffer),
     /// The buffer of a read, and where its bytes are copied to.
     In(Buffer, ReadDesc),
+    /// The buffer of several reads, one behind the other, and where their bytes are copied to.
+    InPieces(Buffer, ScatterDesc),
     /// A flush marker: the request to complete after this send and all before it. Null: none any more.
     FlushMarker(Token),
     /// User memory of a zero-copy transfer.
@@ -32,6 +35,14 @@ pub struct ReadDesc {
     pub owner: Token,
     /// The result is the old value of an atomic operation.
     pub atomic: bool,
+}
+
+/// Targets of several reads of one request.
+#[derive(Clone, Copy)]
+pub struct ScatterDesc {
+    pub targets: PieceTargets,
+    /// Null: the results are not wanted any more. Not dereferenced here.
+    pub owner: Token,
 }
 
 /// An atomic operation of a device on 8 bytes; it returns the old value.

@@ -2,11 +2,12 @@
 
 use super::bindings::*;
 use super::verbs::{self, Verbs, check, made};
+use crate::sys::cuda::DmaBuf;
 use crate::sys::{log, regcache};
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// An open device. Threads may use it concurrently, as libibverbs guarantees.
 pub struct Hca {
@@ -15,8 +16,6 @@ pub struct Hca {
     pub limits: ibv_device_attr,
     /// Its on-demand paging capabilities.
     demand: ibv_odp_caps,
-    /// A shortage was logged. Relaxed: it orders no other memory.
-    shortage_logged: AtomicBool,
     context: *mut ibv_context,
     pd: *mut ibv_pd,
 }
@@ -78,7 +77,6 @@ impl Hca {
                 name,
                 limits: ibv_device_attr::default(),
                 demand: ibv_odp_caps::default(),
-                shortage_logged: AtomicBool::new(false),
                 context,
                 pd: std::ptr::null_mut(),
             };
@@ -162,19 +160,36 @@ impl Hca {
         })
     }
 
-    /// Whether this is the first shortage of the device that is logged.
-    #[cold]
-    pub fn is_first_shortage(&self) -> bool {
-        !self.shortage_logged.swap(true, Ordering::Relaxed)
+    /// Registers memory of another device, at its own addresses. `access`: bits of `ibv_access_flags`.
+    ///
+    /// # Errors
+    /// `Unsupported`, `EOPNOTSUPP`: the library or the device cannot; else those of [`register`](Self::register).
+    pub fn register_dmabuf(self: &Arc<Self>, memory: &DmaBuf, access: u32) -> io::Result<HcaMr> {
+        let register = (self.verbs.reg_dmabuf_mr).ok_or(io::ErrorKind::Unsupported)?;
+        let descriptor = memory.descriptor.as_raw_fd();
+        // SAFETY: the descriptor is open; the region keeps the memory, and is not mapped in this process.
+        let mr = made(unsafe {
+            register(
+                self.pd,
+                0,
+                memory.len,
+                memory.base,
+                descriptor,
+                access as c_int,
+            )
+        })?;
+        Ok(HcaMr {
+            hca: self.clone(),
+            mr,
+        })
     }
 
     /// Logs that memory could not be registered, and which limit to raise, once per device.
     #[cold]
     pub fn report_limit(&self, what: &str, bytes: usize, e: &io::Error) {
-        if !self.is_first_shortage() {
-            return;
-        }
-        log::error!(
+        log::once!(
+            Error,
+            each & self.name,
             "{}: cannot register {bytes} bytes for {what}: {e}. {}",
             self.name,
             regcache::advice(bytes)

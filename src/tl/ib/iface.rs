@@ -10,6 +10,7 @@ use super::buffers::BufferPool;
 use super::op_slots;
 use super::port::Port;
 use super::queues::{CompChannel, IbvCq, IbvQp, IbvSrq, QpInit};
+use super::rc::BatchPool;
 use super::rx_pool::RxPool;
 use super::ud::UdTxQueue;
 use crate::sys::fork::{DisabledInChild, Origin};
@@ -79,6 +80,8 @@ pub struct IbIface {
     pub packets: MtLock<BufferPool>,
     /// Buffers for the op slots of connections.
     pub places: MtLock<BufferPool>,
+    /// Work requests for the pieces of lists.
+    pub batches: BatchPool,
 }
 
 /// Receives for packets and datagrams, posted or being handled.
@@ -159,6 +162,7 @@ impl IbIface {
             least: AtomicU32::new(sends_for(rc.seg_size)),
             packets: MtLock::new(mt, BufferPool::new(hca, rc.seg_size, BATCH_ALLOC)),
             places: MtLock::new(mt, BufferPool::new(hca, op_slots::BYTES, BATCH_ALLOC)),
+            batches: BatchPool::new(mt),
         });
         let place = NonNull::from(&*iface).cast();
         // SAFETY: the interface stays at this address; the registration is withdrawn when it is dropped.

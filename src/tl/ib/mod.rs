@@ -13,11 +13,11 @@
 //! pieces, and `stripe`, its parts by rail.
 //!
 //! A context's part is `context`, made from `options`; `registration` registers user memory, `region` that of
-//! `ucp_mem_map`, with `rkey`, the section of a remote key; `mr` is a registration with a device; `amo` and `amo_unit`
-//! are atomic operations on a context's own memory; `info` is what queries print, `network` what is asked of every
-//! network. A worker's part is `worker`, with its connections (`conn`, `tcp_wireup`): `connect` and `oob` make them,
-//! `upkeep` retransmits and finds failed peers, `failover` and `connect_rails` use further ports, `receive` handles
-//! arrivals and completions, `close` drains.
+//! `ucp_mem_map`, with `rkey`, the section of a remote key; `mr` is a registration with a device, `dmabuf` has those of
+//! memory of GPUs; `amo` and `amo_unit` are atomic operations on a context's own memory; `info` is what queries print,
+//! `network` what is asked of every network. A worker's part is `worker`, with its connections (`conn`, `tcp_wireup`):
+//! `connect` and `oob` make them, `upkeep` retransmits and finds failed peers, `failover` and `connect_rails` use
+//! further ports, `receive` handles arrivals and completions, `close` drains.
 
 pub mod address;
 mod amo;
@@ -36,6 +36,7 @@ pub mod connect_rails;
 pub mod context;
 pub mod credits;
 pub mod desc;
+mod dmabuf;
 mod failover;
 pub mod hca;
 pub mod iface;

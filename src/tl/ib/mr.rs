@@ -3,7 +3,9 @@
 use super::bindings::*;
 use super::hca::{Hca, HcaMr};
 use super::port::Port;
-use crate::sys::regcache::Registrar;
+use crate::sys::cuda::DmaBuf;
+use crate::sys::regcache::{Handle, Registrar};
+use crate::sys::va_range::VaRange;
 use std::io;
 use std::sync::Arc;
 
@@ -67,6 +69,17 @@ impl Devices {
     pub fn whole(&self) -> io::Result<IbMr> {
         let regions = self.with_access(0, usize::MAX, IBV_ACCESS_LOCAL_WRITE)?;
         Ok(self.pinned(regions, true))
+    }
+
+    /// Registers memory of a GPU.
+    ///
+    /// # Errors
+    /// Errors of a device.
+    pub fn register_dmabuf(&self, memory: &DmaBuf) -> io::Result<Handle<IbMr>> {
+        let register = |hca: &Arc<Hca>| hca.register_dmabuf(memory, ALL);
+        let regions = self.hcas.iter().map(register).collect::<Result<_, _>>()?;
+        let pages = VaRange::new(memory.base as usize, memory.len);
+        Ok(Handle::alone(pages, self.pinned(regions, true)))
     }
 
     fn pinned(&self, regions: Vec<HcaMr>, writable: bool) -> IbMr {

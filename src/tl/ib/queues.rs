@@ -311,12 +311,13 @@ impl IbvQp {
         self.modify(&mut attr, IBV_QP_STATE)
     }
 
-    /// Posts one send. False: the device refuses it.
+    /// Posts a send, or a list of sends. False: the device refuses it, or one of them.
     ///
     /// # Safety
-    /// `next` is null, and `sg_list` has `num_sge` entries. Inline data are readable. Other entries name registered
-    /// memory, which stays registered until the request completes, and which until then is not accessed if the device
-    /// writes it, and not changed if the device reads it. The address handle of a datagram exists.
+    /// `next` is null or the next send, of which the same is true, and `sg_list` has `num_sge` entries. Inline data are
+    /// readable. Other entries name registered memory, which stays registered until the request completes, and which
+    /// until then is not accessed if the device writes it, and not changed if the device reads it. The address handle
+    /// of a datagram exists.
     #[inline(always)]
     pub unsafe fn post_send(&self, wr: &mut ibv_send_wr) -> bool {
         let mut bad = MaybeUninit::uninit();

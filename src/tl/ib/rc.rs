@@ -5,6 +5,7 @@ mod connect;
 mod imm;
 mod inline_wqe;
 mod op;
+mod pieces;
 mod zcopy;
 
 use super::bindings::*;
@@ -16,6 +17,7 @@ use super::op_slots::OpSlots;
 use super::queues::IbvQp;
 pub use connect::{PSN_MASK, begin, connect, timeout_code};
 use inline_wqe::InlineWqe;
+pub use pieces::BatchPool;
 use std::collections::VecDeque;
 use std::sync::Arc;
 pub use zcopy::ZcopyLoad;
@@ -301,7 +303,8 @@ impl Drop for RcEp {
         self.iface.add_signaled(-(self.signals_outstanding as i32));
         let mut packets = self.iface.packets.lock();
         for (_, held) in self.held.drain(..) {
-            if let TxDesc::Out(buffer) | TxDesc::In(buffer, _) = held {
+            if let TxDesc::Out(buffer) | TxDesc::In(buffer, _) | TxDesc::InPieces(buffer, _) = held
+            {
                 packets.put(buffer);
             }
         }

@@ -7,10 +7,12 @@
 //! whatever is mapped at its addresses.
 
 use super::context::{IbContext, IbShared};
+use super::dmabuf::DmaBufMrs;
 use super::mr::{Devices, IbMr};
 use super::port::Port;
-use crate::options::Options;
+use crate::options::{Options, Ternary};
 use crate::sys::cma::IoSpan;
+use crate::sys::cuda::MemoryInfo;
 use crate::sys::lock::MtLock;
 use crate::sys::log;
 use crate::sys::mem_monitor::{self, Monitor};
@@ -58,6 +60,19 @@ impl IbRegistrar<'_> {
         registrations.register(&self.worker.registrations, ptr, len, by)
     }
 
+    /// Registers an allocation of a GPU, as the driver knows it now. `None`: its data are sent by messages.
+    #[cold]
+    pub fn register_gpu(&self, memory: &MemoryInfo) -> Option<Handle<IbMr>> {
+        let registrations = self.context.registrations(self.options);
+        registrations.gpu.as_ref()?.get(memory)
+    }
+
+    /// Whether it is known that an allocation of a GPU cannot be registered.
+    pub fn is_gpu_refused(&self, memory: &MemoryInfo) -> bool {
+        let registrations = self.context.registrations(self.options);
+        (registrations.gpu.as_ref()).is_none_or(|gpu| gpu.is_refused(memory))
+    }
+
     /// Registers all pieces of a list, in their order. `None` for short pieces: to copy these costs less than to
     /// register them.
     pub fn pieces(&self, pieces: &[IoSpan], by: MrUse) -> Option<Vec<Handle<IbMr>>> {
@@ -75,6 +90,8 @@ impl IbRegistrar<'_> {
 pub struct IbMrCaches {
     cache: Option<Arc<RegCache<Devices>>>,
     demand: Option<OdpRegion>,
+    /// Memory of GPUs; absent where the options exclude it.
+    gpu: Option<DmaBufMrs>,
 }
 
 /// Memory that devices access by on-demand paging.
@@ -123,6 +140,11 @@ impl<'a> RegMethods<'a> {
 pub fn allows_demand(options: &Options) -> bool {
     let types = &options.ib.odp_mem_types;
     RegMethods::read(options).has("odp") && types.iter().any(|t| t == "host")
+}
+
+/// Whether devices may access memory of GPUs.
+pub fn allows_gpu(options: &Options) -> bool {
+    options.ib.gpu_direct != Ternary::No && options.cuda.dmabuf != Ternary::No
 }
 
 /// The limits of a cache.
@@ -180,6 +202,8 @@ impl IbMrCaches {
             return IbMrCaches::default();
         }
         let devices = Devices::of(ports);
+        let gpu =
+            allows_gpu(options).then(|| DmaBufMrs::new(devices.clone(), policy(options).keeps));
         // Nothing is ever pinned then, and no cache has to be notified of unmapped memory.
         let demand = OdpRegion::new(&devices, options);
         if demand
@@ -189,6 +213,7 @@ impl IbMrCaches {
             return IbMrCaches {
                 cache: None,
                 demand,
+                gpu,
             };
         }
         let watch = mem_monitor::watch(options).clone();
@@ -203,6 +228,7 @@ impl IbMrCaches {
         IbMrCaches {
             cache: cache.ok(),
             demand: demand.map(|d| OdpRegion { first, ..d }),
+            gpu,
         }
     }
 
@@ -254,6 +280,9 @@ impl IbMrCaches {
     pub fn trim(&self) {
         if let Some(cache) = &self.cache {
             cache.tidy();
+        }
+        if let Some(gpu) = &self.gpu {
+            gpu.trim();
         }
     }
 }

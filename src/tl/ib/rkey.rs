@@ -4,6 +4,8 @@
 //! is there twice, the second time inverted.
 #![forbid(unsafe_code)]
 
+use crate::tl::rma::RmaKey;
+use crate::tl::rma_pieces::RmaRegion;
 use crate::wire::ib_port::MAX_PORTS;
 use crate::wire::rkey::{decode_pages, encode_pages};
 
@@ -59,6 +61,15 @@ impl IbRkey {
     pub fn covers(&self, addr: u64, len: usize) -> bool {
         let left = self.len.checked_sub(addr.wrapping_sub(self.base));
         left.is_some_and(|left| len as u64 <= left)
+    }
+
+    /// The registered range, for a list of accesses.
+    pub fn region(&self) -> RmaRegion {
+        RmaRegion {
+            base: self.base,
+            len: self.len,
+            key: RmaKey::Rkeys(self.keys),
+        }
     }
 
     /// The key for a port of the owner.

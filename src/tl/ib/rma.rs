@@ -7,8 +7,9 @@ use super::rc::{AmoDesc, RemoteMem};
 use super::sender::IbSender;
 use crate::tl::rma::{AmoKey, AmoPost, RmaPart, Striping};
 use crate::tl::rma_ops::{RmaOps, ZcopyPart};
+use crate::tl::rma_pieces::{MAX_REGIONS, RmaPieces};
 use crate::tl::{TlContext, TlRkey, Token};
-use std::ptr;
+use std::{ptr, slice};
 
 impl IbSender {
     /// Posts a put that one work request carries. False: it has to wait, or is too long.
@@ -65,6 +66,31 @@ impl RmaOps for IbSender {
     unsafe fn rma_zcopy(&mut self, part: ZcopyPart<'_>) -> Option<bool> {
         // SAFETY: the caller's promise.
         unsafe { self.post_part(part) }
+    }
+
+    unsafe fn rma_pieces(&mut self, mut pieces: RmaPieces<'_>) -> Option<bool> {
+        if !self.is_connected() {
+            return None;
+        }
+        let (one, mut several);
+        let port = self.remote_port();
+        let rkeys: &[u32] = if let [region] = pieces.regions {
+            one = region.key.of_port(port)?;
+            slice::from_ref(&one)
+        } else {
+            several = [0; MAX_REGIONS];
+            for (rkey, region) in several.iter_mut().zip(pieces.regions) {
+                *rkey = region.key.of_port(port)?;
+            }
+            &several
+        };
+        while pieces.next().is_some() {
+            // SAFETY: the caller's promise.
+            if !unsafe { self.post_pieces(&mut pieces, rkeys) } {
+                return Some(false);
+            }
+        }
+        Some(true)
     }
 
     #[inline(always)]

@@ -1,6 +1,7 @@
 //! Sections and values of the options of InfiniBand, RoCE and EFA transports.
 #![forbid(unsafe_code)]
 
+use crate::options::choice::Ternary;
 use crate::options::fields::option_fields;
 use crate::options::kind::OptionKind::*;
 use crate::options::number;
@@ -41,6 +42,7 @@ option_fields! {
         ud_timer_tick: number::Interval = "UD_VERBS_TIMER_TICK",
         ud_timer_backoff: f64 = "UD_VERBS_TIMER_BACKOFF",
         ud_max_window: u32 = "UD_VERBS_MAX_WINDOW",
+        gpu_direct: Ternary = "IB_GPU_DIRECT_RDMA",
         reg_methods: Vec<String> = "IB_REG_METHODS",
         odp_max_size: number::Size = "IB_ODP_MAX_SIZE",
         odp_mem_types: Vec<String> = "IB_ODP_MEM_TYPES",

@@ -10,7 +10,7 @@ use super::connect::{MAX_HELLO_INTERVAL_MS, disconnect, repeat, settle};
 use super::failover;
 use super::worker::IbWorker;
 use crate::ctypes::*;
-use crate::sys::{clock, log};
+use crate::sys::{advice, clock, log};
 use crate::tl::sink::Sink;
 
 /// What a tick does with a connection after the work on all connections.
@@ -91,9 +91,11 @@ fn advance<S: Sink>(c: &mut IbConn<S::Peer>, sink: S, now: u64, timeout: u64) ->
         // The peer may be computing, and no endpoint handles errors: keep waiting.
         if !c.answered && !std::mem::replace(&mut c.late, true) {
             let waited = now - c.since;
-            log::error!(
-                "worker {:#x} has not answered for {waited} ms: waiting for it",
-                sink.uid(peer)
+            log::once!(
+                Error,
+                "worker {:#x} has not answered for {waited} ms: {}",
+                sink.uid(peer),
+                advice::ON_WAITING
             );
         }
     }
@@ -102,8 +104,7 @@ fn advance<S: Sink>(c: &mut IbConn<S::Peer>, sink: S, now: u64, timeout: u64) ->
     TickAction::Repeat
 }
 
-/// Sends what is due on an open connection, and probes the peer: if an endpoint handles errors, or if there is no
-/// endpoint that would notice its failure, so that the connection would exist for ever.
+/// Sends what is due on an open connection, and probes the peer at the end of a keepalive interval.
 fn check_liveness<S: Sink>(
     c: &mut IbConn<S::Peer>,
     sink: S,
@@ -115,10 +116,10 @@ fn check_liveness<S: Sink>(
     if sink.has_failed(peer) {
         return;
     }
-    let probe =
-        now - c.probed >= keepalive && (sink.watches_death(peer) || !sink.state(peer).has_endpoint);
-    if probe {
+    let mut probe = false;
+    if now - c.probed >= keepalive {
         c.probed = now;
+        probe = sink.state(peer).is_probed(&mut c.has_waited);
     }
     let (owes, outlives) = (c.flow.unacked() > 0, !c.paths.is_empty());
     let (mut refused, mut local_port) = (false, None);
@@ -140,15 +141,14 @@ fn check_liveness<S: Sink>(
         sink.note_device(peer, index);
     }
     if refused {
-        log_loss(sink, peer, "the device accepts no more work requests");
-        sink.lane_down(peer, UCS_ERR_CONNECTION_RESET);
+        let reason = format_args!("the device accepts no more work requests");
+        sink.lane_lost(peer, reason, UCS_ERR_CONNECTION_RESET);
     } else if alive == Some(false) {
-        log_loss(
-            sink,
-            peer,
-            &format!("nothing was acknowledged for {timeout} ms"),
+        let reason = format_args!(
+            "nothing was acknowledged for {timeout} ms: {}",
+            advice::ON_SILENCE
         );
-        sink.lane_down(peer, UCS_ERR_ENDPOINT_TIMEOUT);
+        sink.lane_lost(peer, reason, UCS_ERR_ENDPOINT_TIMEOUT);
     }
 }
 
@@ -175,23 +175,12 @@ pub(super) fn has_room<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, most: us
     begun < most
 }
 
-/// Logs a failed connection, as an error if no error handler is called: the log alone explains why the program hangs.
-fn log_loss<S: Sink>(sink: S, peer: S::Peer, why: &str) {
-    let uid = sink.uid(peer);
-    let state = sink.state(peer);
-    if state.watches_death || !state.has_endpoint {
-        log::diag!("connection to worker {uid:#x}: {why}")
-    } else {
-        log::error!("connection to worker {uid:#x}: {why}: nothing can be sent there any more")
-    }
-}
-
 /// Fails the peer of a connection that the peer's worker does not have any more.
 #[cold]
 pub fn on_gone<S: Sink>(sink: S, peer: S::Peer) {
     if !sink.has_failed(peer) {
-        log_loss(sink, peer, "the peer has lost it");
-        sink.lane_down(peer, UCS_ERR_CONNECTION_RESET);
+        let reason = format_args!("the peer has ended it: its own output shows why");
+        sink.lane_lost(peer, reason, UCS_ERR_CONNECTION_RESET);
     }
 }
 
@@ -206,12 +195,16 @@ pub fn broken<S: Sink>(ports: &mut IbWorker<S::Peer>, sink: S, number: u32, stat
         return;
     }
     let verbs = ports.ifaces[iface].port.hca.verbs;
-    log_loss(sink, peer, &verbs.status_text(status));
-    let status = match status {
-        IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => UCS_ERR_ENDPOINT_TIMEOUT,
-        IBV_WC_REM_ACCESS_ERR | IBV_WC_REM_INV_REQ_ERR => UCS_ERR_IO_ERROR,
+    let text = verbs.status_text(status);
+    let (status, advice) = match status {
+        IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => {
+            (UCS_ERR_ENDPOINT_TIMEOUT, advice::ON_SILENCE)
+        }
+        IBV_WC_REM_ACCESS_ERR | IBV_WC_REM_INV_REQ_ERR => {
+            (UCS_ERR_IO_ERROR, advice::ON_REFUSED_ACCESS)
+        }
         // Among them an operation that the peer could not execute any more, because its process exits.
-        _ => UCS_ERR_CONNECTION_RESET,
+        _ => (UCS_ERR_CONNECTION_RESET, advice::ON_END),
     };
-    sink.lane_down(peer, status);
+    sink.lane_lost(peer, format_args!("{text}: {advice}"), status);
 }

@@ -44,6 +44,9 @@ functions! {
     // Returns the types of GIDs; libraries before rdma-core 33 do not have it. Arguments: context, array of entries,
     // their number, flags (0), bytes of an entry. Returns the number of entries written, or an error below 0.
     ? query_gid_table = c"_ibv_query_gid_table": fn(*mut ibv_context, *mut ibv_gid_entry, usize, u32, usize) -> isize;
+    // Registers memory of another device by its descriptor; libraries before rdma-core 34 do not have it. Arguments:
+    // protection domain, offset and length within the descriptor, address for work requests, descriptor, access.
+    ? reg_dmabuf_mr = c"ibv_reg_dmabuf_mr": fn(*mut ibv_pd, u64, usize, u64, c_int, c_int) -> *mut ibv_mr;
 }
 
 /// The end of `struct verbs_context`, which `<infiniband/verbs.h>` extends only at its beginning: it contains the

@@ -6,7 +6,7 @@ use crate::tl::ib::context::IbShared;
 use crate::tl::iface_params::IfaceParams;
 use crate::tl::network::Network;
 use crate::tl::networks::networks;
-use crate::tl::ofi::interfaces::OfiInterfaces;
+use crate::tl::ofi::worker::OfiWorker;
 use crate::tl::shm::worker::ShmWorker;
 use crate::tl::tofu::worker::TofuWorker;
 use crate::tl::{TlContext, TlWorker};
@@ -54,7 +54,7 @@ impl<P: Copy + Eq> TlRx<P> {
             shm: self.shm.shared(),
             ib: IbShared::new(params.mt),
             tofu: self.tofu.as_deref().map(TofuWorker::shared),
-            ofi: self.ofi.as_deref().and_then(OfiInterfaces::shared),
+            ofi: self.ofi.as_deref().and_then(OfiWorker::shared),
             own: self.address(context, params),
         }
     }

@@ -212,9 +212,25 @@ impl OfiTarget {
         [&self.first].into_iter().chain(&self.others)
     }
 
-    /// The ways that are less preferred than that by the interface with this index.
-    pub fn paths_behind(&self, iface: usize) -> impl Iterator<Item = &OfiPath> {
+    /// All ways, by which a connection may go on: those of lanes, and behind them that of the rail.
+    pub fn all_paths(&self) -> impl Iterator<Item = &OfiPath> {
+        self.paths().chain(&self.rail)
+    }
+
+    /// The ways by which a lane may be connected, preferred first. `fails_over`: the lane goes on by another interface
+    /// if one fails, that of a rail counts.
+    pub fn lane_paths(&self, fails_over: bool) -> impl Iterator<Item = &OfiPath> {
+        let rail = self.rail.iter().filter(move |_| fails_over);
+        self.paths().chain(rail)
+    }
+
+    /// Those of them that are less preferred than that by the interface with this index.
+    pub fn lane_paths_behind(
+        &self,
+        iface: usize,
+        fails_over: bool,
+    ) -> impl Iterator<Item = &OfiPath> {
         let before = move |path: &&OfiPath| path.iface != iface;
-        self.paths().skip_while(before).skip(1)
+        self.lane_paths(fails_over).skip_while(before).skip(1)
     }
 }

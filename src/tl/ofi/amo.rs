@@ -2,7 +2,7 @@
 
 use super::bindings::*;
 use super::buffers::MAX_PACKET;
-use super::endpoint::{OfiEndpoint, PostError, UNSUPPORTED, posted};
+use super::endpoint::{CLOSED, OfiEndpoint, PostError, UNSUPPORTED, posted};
 use super::endpoint_rma::{OfiLocalMem, OfiRemoteMem};
 use crate::options::{AtomicMode, Options};
 use crate::tl::amo::{ADD, AND, AmoOp, CSWAP, OR, SWAP, XOR};
@@ -64,7 +64,7 @@ impl OfiEndpoint {
             let mut count = 0;
             // SAFETY: the endpoint is open; a provider without such operations leaves null.
             let answer = unsafe {
-                let Some(atomic) = (*self.ep).atomic.as_ref() else {
+                let Some(atomic) = self.open_ep().and_then(|ep| ep.atomic.as_ref()) else {
                     return false;
                 };
                 let valid = if op == CSWAP {
@@ -116,7 +116,8 @@ impl OfiEndpoint {
             let operand = store(OPERAND, amo.value);
             let result = buffer.ptr.add(RESULT).cast::<c_void>();
             let (ep, desc) = (self.ep, buffer.desc);
-            let atomic = (*ep).atomic.as_ref().ok_or(UNSUPPORTED)?;
+            let open_ep = self.open_ep().ok_or(CLOSED)?;
+            let atomic = open_ep.atomic.as_ref().ok_or(UNSUPPORTED)?;
             posted(if amo.op == CSWAP {
                 let compare = store(COMPARE, amo.compare);
                 let swap = atomic.compwrite.ok_or(UNSUPPORTED)?;

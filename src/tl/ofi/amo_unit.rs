@@ -6,10 +6,10 @@ use super::context::{OfiContext, OfiShared};
 use super::endpoint::{BATCH, Completed, FailedOp, PostError};
 use super::endpoint_rma::OfiRemoteMem;
 use super::fabric::error;
-use super::iface::{OfiIface, OfiQueues};
 use super::region::OfiRegion;
 use super::rma_pool::RmaAccess;
-use super::tx_link::OfiTxLink;
+use super::shared_ep::{OfiQueues, OfiSharedEp};
+use super::tx_link::{NO_CONN, OfiTxLink};
 use crate::tl::Token;
 use crate::tl::amo::{AmoOp, AmoUnit, load};
 use crate::tl::rma::MrKey;
@@ -21,19 +21,17 @@ use std::time::{Duration, Instant};
 
 /// Time within which the provider has to execute an operation.
 const MAX_WAIT: Duration = Duration::from_secs(10);
-/// Number of the connection of an endpoint with itself, which no other has.
-const OWN: u32 = u32::MAX;
 
 /// An endpoint, and the key of the word's registration in its domain.
 struct OfiAmoUnit<'a> {
-    iface: &'a OfiIface,
+    ep: &'a OfiSharedEp,
     key: MrKey,
     addr: u64,
 }
 
 impl AmoUnit for OfiAmoUnit<'_> {
     fn step(&mut self, amo: AmoOp) -> Option<io::Result<u64>> {
-        let mut queues = self.iface.queues.lock();
+        let mut queues = self.ep.queues.lock();
         Some(queues.execute(self.key, self.addr, amo))
     }
 }
@@ -55,15 +53,11 @@ impl OfiContext {
     ) -> Option<io::Result<u64>> {
         let region = region().filter(|region| region.is_amo_alone())?;
         let number = shared.map_or(0, OfiShared::number);
-        let Some((iface, key)) = region.unit(number) else {
+        let Some((ep, key)) = region.unit(number) else {
             let lost = "the endpoints that execute atomic operations on the memory are closed";
             return Some(Err(io::Error::other(lost)));
         };
-        let mut unit = OfiAmoUnit {
-            iface: &iface,
-            key,
-            addr,
-        };
+        let mut unit = OfiAmoUnit { ep: &ep, key, addr };
         // SAFETY: the caller's memory is valid.
         Some(unsafe { unit.execute(addr, amo) })
     }
@@ -71,7 +65,7 @@ impl OfiContext {
 
 impl OfiQueues {
     /// Executes an operation on memory of this process, and waits for it. Completions of others are kept for
-    /// [`OfiIface::poll`]. Returns the value before it.
+    /// [`OfiSharedEp::poll`]. Returns the value before it.
     ///
     /// # Errors
     /// The provider's error, or `TimedOut`: it is unknown whether the operation was executed.
@@ -146,7 +140,7 @@ impl OfiQueues {
         }
     }
 
-    /// Keeps a completion for [`OfiIface::poll`].
+    /// Keeps a completion for [`OfiSharedEp::poll`].
     fn keep(&mut self, completion: Result<fi_cq_data_entry, Box<FailedOp>>) {
         self.kept.0.push_back(completion);
         self.has_work = true;
@@ -159,7 +153,7 @@ impl OfiQueues {
         }
         let name = self.ep.name()?;
         let (addr, _) = (self.addresses).take(&name, || self.ep.insert(&name))?;
-        let link = Arc::new(OfiTxLink::new(OWN, addr, 0));
+        let link = Arc::new(OfiTxLink::new(NO_CONN, addr, 0, None));
         Ok(self.own.insert(link).clone())
     }
 }

@@ -7,7 +7,7 @@ use super::bindings::fi_cq_data_entry;
 use super::conn::with_sender;
 use super::ended_context::EndedContext;
 use super::endpoint::{BATCH, Completed};
-use super::interfaces::OfiInterfaces;
+use super::iface::OfiIface;
 use super::multi_recv;
 use super::packet::{BYE, BYE_ACK, PacketHdr, RESET, bare};
 use super::sender::OfiSender;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 const LOOK_MS: u64 = 20;
 
 /// Closes the connections of all interfaces: waits, for a time, until the peers have acknowledged it.
-pub fn close<P: Copy + Eq, S: Sink<Peer = P>>(interfaces: &mut OfiInterfaces<P>, sink: S) {
+pub fn close<P: Copy + Eq, S: Sink<Peer = P>>(worker: &mut OfiWorker<P>, sink: S) {
     if sink.is_inherited() {
         return;
     }
@@ -37,19 +37,19 @@ pub fn close<P: Copy + Eq, S: Sink<Peer = P>>(interfaces: &mut OfiInterfaces<P>,
             look_at = now + LOOK_MS;
         }
         let mut waits = false;
-        for iface in interfaces.all_mut() {
+        for iface in worker.all_mut() {
             waits |= close_step(iface, sink, looks);
         }
         if !waits {
             break;
         }
         if now >= until {
-            interfaces.all().for_each(keep_memory);
+            worker.all().for_each(keep_memory);
             break;
         }
         std::thread::yield_now();
     }
-    for iface in interfaces.all_mut() {
+    for iface in worker.all_mut() {
         for (_, conn) in &iface.conns {
             if let Some(peer) = conn.peer {
                 drop_lane(sink, peer, &conn.link);
@@ -61,15 +61,15 @@ pub fn close<P: Copy + Eq, S: Sink<Peer = P>>(interfaces: &mut OfiInterfaces<P>,
 
 /// Sends and handles the ends of connections. Returns whether one is waited for. `looks`: the locks of peers are looked
 /// at.
-fn close_step<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, looks: bool) -> bool {
+fn close_step<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, looks: bool) -> bool {
     if looks {
-        for (_, conn) in &mut worker.conns {
+        for (_, conn) in &mut iface.conns {
             conn.is_broken |= conn.is_dead();
         }
     }
-    flush(worker, sink);
-    while settle(worker) {}
-    worker.conns.iter().any(|(_, conn)| {
+    flush(iface, sink);
+    while settle(iface) {}
+    iface.conns.iter().any(|(_, conn)| {
         let is_open = conn.remote.is_some() && !conn.is_broken;
         is_open && !(conn.has_ended && conn.link.is_idle())
     })
@@ -77,9 +77,9 @@ fn close_step<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, looks: bool) ->
 
 /// A peer has not acknowledged the end of its connection. Where it uses memory of this endpoint, as a peer in this
 /// process does, the endpoint stays open.
-fn keep_memory<P>(worker: &OfiWorker<P>) {
-    if worker.in_memory {
-        std::mem::forget(worker.iface.clone());
+fn keep_memory<P>(iface: &OfiIface<P>) {
+    if iface.in_memory {
+        std::mem::forget(iface.ep.clone());
     }
 }
 
@@ -90,16 +90,16 @@ fn drop_lane<S: Sink>(sink: S, peer: S::Peer, link: &Arc<OfiTxLink>) {
 }
 
 /// Sends what waits for room, and ends the connections for which nothing waits any more.
-fn flush<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
-    worker.flush_control();
-    worker.iface.take_blocked();
-    for (link, _) in worker.iface.take_failed() {
-        if let Some(conn) = worker.of_link(&link) {
+fn flush<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S) {
+    iface.flush_control();
+    iface.ep.take_blocked();
+    for (link, _) in iface.ep.take_failed() {
+        if let Some(conn) = iface.of_link(&link) {
             conn.is_broken = true;
         }
     }
     let mut ended = Vec::new();
-    for (_, conn) in &mut worker.conns {
+    for (_, conn) in &mut iface.conns {
         let Some(peer) = conn.peer else { continue };
         let is_flushed = sink.has_failed(peer)
             || conn.is_broken
@@ -112,21 +112,21 @@ fn flush<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
     }
     for (peer, link, remote) in ended {
         drop_lane(sink, peer, &link);
-        if let Some(to) = remote.filter(|_| !is_broken(worker, &link)) {
+        if let Some(to) = remote.filter(|_| !is_broken(iface, &link)) {
             let packet = bare(to, BYE, link.next_seq());
-            worker.send_control(&link, packet);
+            iface.send_control(&link, packet);
         }
     }
 }
 
-fn is_broken<P: Copy + Eq>(worker: &mut OfiWorker<P>, link: &Arc<OfiTxLink>) -> bool {
-    worker.of_link(link).is_none_or(|conn| conn.is_broken)
+fn is_broken<P: Copy + Eq>(iface: &mut OfiIface<P>, link: &Arc<OfiTxLink>) -> bool {
+    iface.of_link(link).is_none_or(|conn| conn.is_broken)
 }
 
 /// Handles completions: of what arrives only the ends of connections. Returns whether there were any.
-fn settle<P: Copy + Eq>(worker: &mut OfiWorker<P>) -> bool {
+fn settle<P: Copy + Eq>(iface: &mut OfiIface<P>) -> bool {
     let mut entries = [const { MaybeUninit::uninit() }; BATCH];
-    let (ended, failed): (Vec<_>, bool) = match worker.iface.poll(&mut entries) {
+    let (ended, failed): (Vec<_>, bool) = match iface.ep.poll(&mut entries) {
         Completed::Nothing | Completed::Dead(_) => return false,
         Completed::Some(n) => {
             // SAFETY: the first `n` entries were written.
@@ -148,25 +148,25 @@ fn settle<P: Copy + Eq>(worker: &mut OfiWorker<P>) -> bool {
             Some(EndedContext::Received(buffer) | EndedContext::Sent(buffer)) => buffer,
             Some(EndedContext::Rma(op)) => {
                 // SAFETY: the queue reports each operation once. The caller of the close completes the requests.
-                unsafe { worker.iface.end_op(op, !failed) };
+                unsafe { iface.ep.end_op(op, !failed) };
                 continue;
             }
             Some(EndedContext::MultiRecv(buffer)) => {
                 if !failed && multi_recv::has_packet(&entry) {
                     // SAFETY: the buffer is posted again behind the last use of the bytes.
-                    on_packet(worker, unsafe { buffer.packet(&entry) });
+                    on_packet(iface, unsafe { buffer.packet(&entry) });
                 }
                 if multi_recv::is_released(entry.flags) {
-                    worker.iface.post_multi_recv(buffer);
+                    iface.ep.post_multi_recv(buffer);
                 }
                 continue;
             }
             None => continue,
         };
         // SAFETY: the queue reports each operation once, by its buffer.
-        match unsafe { worker.iface.sent(buffer) } {
+        match unsafe { iface.ep.sent(buffer) } {
             Some(link) if failed => {
-                if let Some(conn) = worker.of_link(&link) {
+                if let Some(conn) = iface.of_link(&link) {
                     conn.is_broken = true;
                 }
             }
@@ -174,19 +174,19 @@ fn settle<P: Copy + Eq>(worker: &mut OfiWorker<P>) -> bool {
             None if failed => {}
             None => {
                 // SAFETY: the receive is complete, and the buffer is posted again behind the last use of the bytes.
-                on_packet(worker, unsafe { buffer.packet(entry.len) });
-                worker.iface.post_receive(buffer);
+                on_packet(iface, unsafe { buffer.packet(entry.len) });
+                iface.ep.post_receive(buffer);
             }
         }
     }
     true
 }
 
-fn on_packet<P: Copy + Eq>(worker: &mut OfiWorker<P>, packet: &[u8]) {
+fn on_packet<P: Copy + Eq>(iface: &mut OfiIface<P>, packet: &[u8]) {
     let Some(hdr) = PacketHdr::decode(packet) else {
         return;
     };
-    if let Some(conn) = worker.granted(hdr.grant())
+    if let Some(conn) = iface.granted(hdr.grant())
         && matches!(hdr.kind, BYE | BYE_ACK | RESET)
     {
         // This side's own end, which was sent or will be, is the answer.

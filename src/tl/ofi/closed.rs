@@ -2,8 +2,10 @@
 
 use super::bindings::fid;
 use crate::sys::fork::Origin;
+use std::ptr::null_mut;
 
-/// An object, closed when it is dropped. A forked child does not close what its parent has opened.
+/// An object, closed when it is dropped. A forked child does not close what its parent has opened. The pointer is null
+/// when it is closed.
 pub struct Closed(*mut fid, Origin);
 
 impl Closed {
@@ -11,19 +13,27 @@ impl Closed {
     pub fn new(object: *mut fid) -> Closed {
         Closed(object, Origin::here())
     }
+
+    /// Closes the object. False: the provider refuses, and it stays open.
+    fn close(&mut self) -> bool {
+        if self.0.is_null() || self.1.is_inherited() {
+            return true;
+        }
+        // SAFETY: the object is open, and nothing uses it any more: those that it has made are closed before.
+        let is_closed = unsafe {
+            let close = (*(*self.0).ops).close;
+            close.is_none_or(|close| close(self.0) == 0)
+        };
+        if is_closed {
+            self.0 = null_mut();
+        }
+        is_closed
+    }
 }
 
 impl Drop for Closed {
     fn drop(&mut self) {
-        if self.0.is_null() || self.1.is_inherited() {
-            return;
-        }
-        // SAFETY: the object is open, and nothing uses it any more: those that it has made are closed before.
-        unsafe {
-            if let Some(close) = (*(*self.0).ops).close {
-                close(self.0);
-            }
-        }
+        self.close();
     }
 }
 
@@ -37,9 +47,9 @@ impl Opened {
         self.0.push(Closed::new(object));
     }
 
-    /// Closes the object that was added last.
-    pub fn close_last(&mut self) {
-        self.0.pop();
+    /// Closes the object that was added last. False: the provider refuses, and it stays open.
+    pub fn close_last(&mut self) -> bool {
+        self.0.last_mut().is_none_or(Closed::close)
     }
 }
 

@@ -1,14 +1,16 @@
 //! A connection of an interface with a peer.
 
 use super::choice::IfaceRole;
-use super::hello::{HelloAge, PendingHello};
+use super::failover_session::{ConnFailover, OfiSession};
+use super::hello::{FailedHello, HelloAge, PendingHello};
 use super::loss_check::LossCheck;
 use super::packet::Grant;
+use super::refusal::RefusalCheck;
 use super::reorder::OfiReorder;
 use super::sender::OfiSender;
 use super::tx_link::OfiTxLink;
-use crate::ctypes::ucs_status_t;
-use crate::sys::liveness_lock;
+use crate::ctypes::{UCS_ERR_CONNECTION_RESET, UCS_ERR_INVALID_ADDR, ucs_status_t};
+use crate::sys::{advice, clock};
 use crate::tl::Lane;
 use crate::tl::sink::Sink;
 use std::sync::Arc;
@@ -20,6 +22,10 @@ pub struct OfiConn<P> {
     /// The peer, failed or not, as long as operations on its memory are outstanding.
     pub of: P,
     pub uid: u64,
+    /// What it is for: after a failure the interface of a rail may have a lane.
+    pub role: IfaceRole,
+    /// Whether it goes on by another interface if it fails.
+    pub failover: ConnFailover,
     pub link: Arc<OfiTxLink>,
     /// The peer's address, which is inserted as long as the connection exists.
     pub name: Arc<[u8]>,
@@ -29,16 +35,16 @@ pub struct OfiConn<P> {
     pub remote: Option<Grant>,
     /// When it was begun, coarse milliseconds.
     pub begun: u64,
-    /// Key of the lock that the peer holds as long as it lives, if this process sees it.
-    pub lock: Option<u64>,
     pub order: OfiReorder,
-    /// It is listed in [`OfiWorker::broken`](super::worker::OfiWorker::broken), or was.
+    /// It is listed in [`OfiIface::broken`](super::iface::OfiIface::broken), or was.
     pub is_broken: bool,
     /// The peer has ended the connection, or has acknowledged its end.
     pub has_ended: bool,
     /// The peer's lock was found released while sends to it waited. The connection ends when everything that had
     /// arrived was handled.
     pub lost_lock: bool,
+    /// Whether the peer's host refuses connections, where sends wait and the peer is on another host.
+    pub refusals: Option<Box<RefusalCheck>>,
     /// The request to connect, until the peer has answered.
     pub request: Option<Box<PendingHello>>,
     /// The check whether packets were lost, if one may have been.
@@ -56,10 +62,36 @@ impl<P> OfiConn<P> {
         }
     }
 
+    /// The connection was opened with failover: the peer has granted `peer_key` first, and has moved it so often.
+    pub fn set_failover(&mut self, peer_key: u64, generation: u32) {
+        let own_key = match self.failover {
+            ConnFailover::Wanted(key) => key,
+            ConnFailover::Off | ConnFailover::On(_) | ConnFailover::Moved(_) => self.key,
+        };
+        let session = OfiSession::new((own_key, peer_key), self.key, generation);
+        self.failover = ConnFailover::On(Box::new(session));
+    }
+
+    /// The request to connect has failed. Returns what the next one takes over of it, if it is one with failover; what
+    /// the peer sends by this connection it sends again by the next one.
+    pub fn fail_hello(&mut self) -> Option<FailedHello> {
+        let ConnFailover::Wanted(key) = self.failover else {
+            return None;
+        };
+        self.failover = ConnFailover::Moved(clock::coarse_ms());
+        let next = self.order.next();
+        Some(FailedHello { key, next })
+    }
+
     /// Whether the peer has not answered the request to connect in time.
     pub fn has_expired(&self) -> bool {
         let request = self.request.as_ref();
         request.is_some_and(|request| request.age == HelloAge::Expired)
+    }
+
+    /// Whether the peer's process has ended, as far as its lock shows it.
+    pub fn is_dead(&self) -> bool {
+        self.link.is_peer_dead()
     }
 
     /// Whether sends wait: for room, or for their completions.
@@ -67,9 +99,14 @@ impl<P> OfiConn<P> {
         !self.is_broken && self.peer.is_some() && !(self.link.is_idle() && self.link.has_room())
     }
 
-    /// Whether the peer's process has ended, as far as its lock shows it.
-    pub fn is_dead(&self) -> bool {
-        self.lock.is_some_and(|key| !liveness_lock::is_held(key))
+    /// Whether operations on the memory of its former peer are outstanding.
+    pub fn has_ops_without_peer(&self) -> bool {
+        self.peer.is_none() && self.link.rma.outstanding() > 0
+    }
+
+    /// Whether it has moved to another interface, and operations that were posted before are outstanding.
+    pub fn has_moved_ops(&self) -> bool {
+        self.failover.has_moved() && self.link.rma.outstanding() > 0
     }
 }
 
@@ -87,13 +124,35 @@ pub fn conn_down<S: Sink>(
         with_sender(sink, peer, |sender| sender.rail_down(Some(link)));
         return;
     }
-    let is_other = |lane: &mut Lane| match lane {
-        Lane::Ofi(sender) => !Arc::ptr_eq(&sender.link, link),
-        _ => true,
-    };
-    if sink.with_lane(peer, is_other) != Some(true) {
-        sink.lane_down(peer, status);
+    if is_lane(sink, peer, link) {
+        match reason(link, status) {
+            Some(reason) => sink.lane_lost(peer, format_args!("{reason}"), status),
+            None => sink.lane_down(peer, status),
+        }
     }
+}
+
+/// Why a connection has ended, where that is more than the end of the peer, and what to do.
+fn reason(link: &OfiTxLink, status: ucs_status_t) -> Option<String> {
+    let refused = || format!("an access is refused: {}", advice::ON_REFUSED_ACCESS);
+    match (status, link.is_peer_alive()) {
+        (UCS_ERR_INVALID_ADDR, _) => Some(refused()),
+        // The provider does not say more than that the connection has ended.
+        (UCS_ERR_CONNECTION_RESET, Some(true)) if link.rma.is_cut_short() => Some(refused()),
+        (UCS_ERR_CONNECTION_RESET, None) if link.rma.is_cut_short() => {
+            Some(advice::ON_END_AMID_ACCESS.into())
+        }
+        _ => None,
+    }
+}
+
+/// Whether a connection of a peer, by its sending half, is the peer's lane. True where there is no lane.
+pub fn is_lane<S: Sink>(sink: S, peer: S::Peer, link: &Arc<OfiTxLink>) -> bool {
+    let is_own = |lane: &mut Lane| match lane {
+        Lane::Ofi(sender) => Arc::ptr_eq(&sender.link, link),
+        _ => false,
+    };
+    sink.with_lane(peer, is_own) != Some(false)
 }
 
 /// Calls `act` with the sender to a peer, under the peer's lock. `None`: there is none.
@@ -107,4 +166,30 @@ pub fn with_sender<S: Sink, R>(
         _ => None,
     });
     called.flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ctypes::UCS_ERR_ENDPOINT_TIMEOUT;
+    use crate::sys::liveness_lock::LivenessLock;
+
+    #[test]
+    fn an_access_that_ends_with_its_connection_names_all_that_may_have_ended_it() {
+        let (key, dead) = (0x7c0_5eed, 0x7c0_5eee);
+        let _alive = LivenessLock::hold(key).unwrap();
+        let links = [None, Some(key), Some(dead)].map(|lock| OfiTxLink::new(1, 2, 3, lock));
+        let reset = |link| reason(link, UCS_ERR_CONNECTION_RESET);
+        assert!(links.iter().all(|link| reset(link).is_none()));
+        links.iter().for_each(|link| link.rma.cut_short());
+        let [unknown, refused, ended] = links.each_ref().map(reset);
+        let unknown = unknown.unwrap();
+        for cause in ["process", "worker", "host", "network", "ucp_mem_map"] {
+            assert!(unknown.contains(cause), "{cause}");
+        }
+        assert!(refused.unwrap().contains(advice::ON_REFUSED_ACCESS));
+        assert!(ended.is_none());
+        assert!(reason(&links[0], UCS_ERR_ENDPOINT_TIMEOUT).is_none());
+        assert!(reason(&links[0], UCS_ERR_INVALID_ADDR).is_some());
+    }
 }

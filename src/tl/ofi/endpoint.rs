@@ -72,11 +72,12 @@ pub enum Completed {
     Dead(c_int),
 }
 
-/// The frequent functions, as the tables of an endpoint and its queue have them when it was opened.
-struct Calls {
-    read: unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize) -> isize,
-    inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t) -> isize,
-    recv: unsafe extern "C" fn(
+/// The frequent functions, as the tables of an endpoint and its queue have them when it was opened; functions that fail
+/// when it is [closed](OfiEndpoint::close).
+pub(super) struct Calls {
+    pub(super) read: unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize) -> isize,
+    pub(super) inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t) -> isize,
+    pub(super) recv: unsafe extern "C" fn(
         *mut fid_ep,
         *mut c_void,
         usize,
@@ -88,18 +89,19 @@ struct Calls {
 
 /// One thread at a time calls its functions (`FI_THREAD_DOMAIN`): a worker's lock holds it.
 pub struct OfiEndpoint {
+    /// Null when it is [closed](Self::close): the other objects stay open.
     pub(super) ep: *mut fid_ep,
     cq: *mut fid_cq,
     av: *mut fid_av,
     pub(super) domain: *mut fid_domain,
     fabric: *mut fid_fabric,
-    calls: Calls,
+    pub(super) calls: Calls,
     /// Registrations are bound to the endpoint, and so closed before it; others after it, because receives use them.
     pub(super) binds_mr: bool,
-    mrs: Vec<Closed>,
+    pub(super) mrs: Vec<Closed>,
     /// Registrations of user memory.
     pub(super) user_mrs: UserMrs,
-    opened: Opened,
+    pub(super) opened: Opened,
     /// The description from which they were made.
     pub device: OfiDevice,
 }
@@ -196,7 +198,8 @@ impl OfiEndpoint {
         let mut len = name.len();
         // SAFETY: the endpoint is open, and `len` bytes are writable.
         unsafe {
-            let getname = entry!((*self.ep).cm, getname);
+            let ep = self.open_ep().ok_or(ErrorKind::NotConnected)?;
+            let getname = entry!(ep.cm, getname);
             check(getname(
                 &raw mut (*self.ep).fid,
                 name.as_mut_ptr().cast(),
@@ -306,7 +309,7 @@ impl OfiEndpoint {
         len: usize,
         to: fi_addr_t,
     ) -> Result<(), PostError> {
-        // SAFETY: the endpoint is open, and the memory is the caller's.
+        // SAFETY: the memory is the caller's; the call of a closed endpoint does not use it.
         unsafe { posted((self.calls.inject)(self.ep, data.cast(), len, to)) }
     }
 
@@ -328,7 +331,8 @@ impl OfiEndpoint {
     ) -> Result<(), PostError> {
         // SAFETY: the endpoint is open, and the memory is the caller's.
         unsafe {
-            let send = (*(*self.ep).msg).send.ok_or(UNSUPPORTED)?;
+            let send = (*self.open_ep().ok_or(CLOSED)?.msg).send;
+            let send = send.ok_or(UNSUPPORTED)?;
             posted(send(self.ep, data.cast(), len, desc, to, context))
         }
     }
@@ -349,7 +353,7 @@ impl OfiEndpoint {
         desc: *mut c_void,
         context: *mut c_void,
     ) -> Result<(), PostError> {
-        // SAFETY: the endpoint is open, and the memory is the caller's.
+        // SAFETY: the memory is the caller's; the call of a closed endpoint does not use it.
         unsafe {
             let recv = self.calls.recv;
             posted(recv(self.ep, memory.cast(), len, desc, ANY_PEER, context))
@@ -413,12 +417,7 @@ impl OfiEndpoint {
 
 impl Drop for OfiEndpoint {
     fn drop(&mut self) {
-        if self.binds_mr {
-            self.mrs.clear();
-            self.user_mrs.clear();
-        }
-        // The endpoint itself, which was opened last.
-        self.opened.close_last();
+        self.close();
         self.mrs.clear();
         self.user_mrs.clear();
     }
@@ -426,6 +425,8 @@ impl Drop for OfiEndpoint {
 
 /// The error of an operation that a provider does not have.
 pub(super) const UNSUPPORTED: PostError = PostError::Failed(FI_ENOSYS as c_int);
+/// The error of a post to an endpoint that is closed.
+pub(super) const CLOSED: PostError = PostError::Failed(FI_ESHUTDOWN as c_int);
 
 /// An address vector whose numbers are indices, or else whatever the provider makes them.
 ///

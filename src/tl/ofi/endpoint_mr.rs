@@ -79,7 +79,8 @@ impl OfiEndpoint {
             let object = Closed::new(&raw mut (*mr).fid);
             if self.binds_mr {
                 let fid = &raw mut (*mr).fid;
-                let ep = &raw mut (*self.ep).fid;
+                let ep = self.open_ep().ok_or(io::ErrorKind::NotConnected)?;
+                let ep = (&raw const ep.fid).cast_mut();
                 check(entry!((*fid).ops, bind)(fid, ep, 0))?;
                 check(entry!((*fid).ops, control)(
                     fid,

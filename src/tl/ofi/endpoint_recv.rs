@@ -1,7 +1,8 @@
 //! Receives of an endpoint that take several messages (`FI_MULTI_RECV`).
 
 use super::bindings::*;
-use super::endpoint::{ANY_PEER, OfiEndpoint, PostError, UNSUPPORTED, check, entry, posted};
+use super::endpoint::{ANY_PEER, CLOSED, OfiEndpoint, PostError, UNSUPPORTED};
+use super::endpoint::{check, entry, posted};
 use std::ffi::{c_int, c_void};
 use std::io;
 
@@ -14,7 +15,8 @@ impl OfiEndpoint {
     pub fn set_min_room(&mut self, len: usize) -> io::Result<()> {
         // SAFETY: the endpoint is open; the value of the option is a `size_t`.
         unsafe {
-            let setopt = entry!((*self.ep).ops, setopt);
+            let ep = self.open_ep().ok_or(io::ErrorKind::NotConnected)?;
+            let setopt = entry!(ep.ops, setopt);
             let (level, option) = (FI_OPT_ENDPOINT as c_int, FI_OPT_MIN_MULTI_RECV as c_int);
             let (value, size) = ((&raw const len).cast(), size_of_val(&len));
             check(setopt(&raw mut (*self.ep).fid, level, option, value, size))
@@ -51,7 +53,8 @@ impl OfiEndpoint {
         };
         // SAFETY: the endpoint is open, and the memory is the caller's.
         unsafe {
-            let recv = (*(*self.ep).msg).recvmsg.ok_or(UNSUPPORTED)?;
+            let recv = (*self.open_ep().ok_or(CLOSED)?.msg).recvmsg;
+            let recv = recv.ok_or(UNSUPPORTED)?;
             let flags = FI_MULTI_RECV | FI_COMPLETION;
             posted(recv(self.ep, &msg, flags.into()))
         }

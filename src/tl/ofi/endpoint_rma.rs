@@ -1,7 +1,7 @@
 //! Reads and writes of an endpoint: the inline functions of libfabric's `fi_rma.h`.
 
 use super::bindings::*;
-use super::endpoint::{OfiEndpoint, PostError, UNSUPPORTED, posted};
+use super::endpoint::{CLOSED, OfiEndpoint, PostError, UNSUPPORTED, posted};
 use super::iov::OfiIov;
 use std::ffi::c_void;
 
@@ -187,7 +187,8 @@ impl OfiEndpoint {
 
     /// The functions for memory of peers.
     fn rma(&self) -> Result<&fi_ops_rma, PostError> {
+        let ep = self.open_ep().ok_or(CLOSED)?;
         // SAFETY: the endpoint is open; a provider without such functions leaves null.
-        unsafe { (*self.ep).rma.as_ref() }.ok_or(UNSUPPORTED)
+        unsafe { ep.rma.as_ref() }.ok_or(UNSUPPORTED)
     }
 }

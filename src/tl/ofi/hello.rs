@@ -1,6 +1,8 @@
 //! A request to connect, until the peer has answered or the connection has failed.
 
+use super::tx_link::OfiTxLink;
 use crate::ctypes::ucs_status_t;
+use std::sync::Arc;
 
 /// How long a request to connect has not been answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +29,40 @@ pub struct PendingHello {
     pub age: HelloAge,
 }
 
-/// A connection that has failed before the peer has answered, or that it has not answered in time: it has carried
-/// nothing.
+/// What a connection is begun for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectFor {
+    Rail,
+    Lane,
+    /// A lane that goes on by another interface if one fails, whichever interface begins it. It takes the place of a
+    /// request that has failed, if there is one.
+    FailoverLane(Option<FailedHello>),
+}
+
+/// A request to connect with failover that has failed. The peer may have got it: then the answer is lost, and the
+/// request by the next interface moves the connection that the peer has opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedHello {
+    /// The key that this end has granted first.
+    pub key: u64,
+    /// Number of the packet that this end expects next.
+    pub next: u32,
+}
+
+/// A connection that has failed before the peer has answered, or that it has not answered in time: it has sent nothing.
 pub struct FailedConnect<P> {
     pub peer: P,
     pub uid: u64,
+    /// Its request, if it has failed, and is one with failover.
+    pub hello: Option<FailedHello>,
     pub status: ucs_status_t,
+    /// Why it has failed, and what to do.
     pub obstacle: String,
+}
+
+/// A request of a peer that was answered by a reset, which may not have left.
+pub struct RefusedHello {
+    pub link: Arc<OfiTxLink>,
+    /// Where the reset goes: inserted as long as this value exists.
+    pub name: Arc<[u8]>,
 }

@@ -1,479 +1,474 @@
-//! The endpoint of a worker with its buffers, as the threads of the worker use it.
+//! An interface of a worker: its endpoint, and its connections.
 
-use super::addresses::OfiAddresses;
-use super::bindings::{FI_MR_LOCAL, FI_MR_VIRT_ADDR, fi_cq_data_entry};
-use super::buffers::{BufferRef, MAX_PACKET, OfiBufferPool};
+use super::address::{Liveness, OfiLocator, OfiLocators};
 use super::choice::IfaceRole;
-use super::device::OfiDevice;
-use super::endpoint::{BATCH, Completed, Entries, FailedOp, OfiEndpoint, PostError};
-use super::fabric::error;
-use super::multi_recv::{MultiRecvPool, MultiRecvRef};
-use super::rma_limits::RmaLimits;
-use super::rma_pool::RmaOpPool;
+use super::conn::{OfiConn, with_sender};
+use super::context::OfiTuning;
+use super::control_queue::ControlQueue;
+use super::device::{OfiDevice, OfiScope};
+use super::fabric;
+use super::fabric_hash::fabric_hash;
+use super::failover_events::FailoverEvents;
+use super::failover_session::ConnFailover;
+use super::hello::{FailedConnect, RefusedHello};
+use super::mr::{OfiDomain, OfiMrCache};
+use super::packet::{Grant, ParsedHello};
+use super::rail::OfiRail;
+use super::registry::OfiRegistry;
+use super::reorder::OfiReorder;
+use super::sender::OfiSender;
+use super::shared_ep::OfiSharedEp;
+use super::silent_hosts::SilentHosts;
+use super::tcp_sockets::{SocketName, socket_name};
 use super::tx_link::OfiTxLink;
-use crate::sys::lock::MtLock;
-use crate::sys::log;
-use std::collections::VecDeque;
+use crate::ctypes::{UCS_ERR_CONNECTION_RESET, ucs_status_t};
+use crate::sys::liveness_lock::{self, LivenessLock};
+use crate::sys::timer::Timer;
+use crate::sys::{clock, host, log};
+use crate::tl::iface_params::IfaceParams;
+use crate::tl::sink::Sink;
+use crate::tl::{Lane, Token};
+use slab::Slab;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// How often a packet is posted again at once that has found no room, with progress of the provider before: a sender
-/// that does not progress afterwards would keep it.
-const TRIES: u32 = 4;
+/// Receive buffers of an interface for rails, by which only connections are made.
+const RAIL_RECEIVES: u32 = 8;
 
-/// Completions of packets for which the queue has room at least, where a buffer takes several.
-const MIN_ARRIVALS: u32 = 1024;
+/// Connections that were removed, and whose keys are known.
+const MAX_FORMER: usize = 256;
 
-/// There is no room for a packet now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoRoom;
-
-/// What the lock holds. The endpoint is closed before the buffers are freed that it uses.
-pub(super) struct OfiQueues {
-    pub(super) ep: OfiEndpoint,
-    pub(super) buffers: OfiBufferPool,
-    /// Receive buffers, if the provider packs several packets into one.
-    multi_recvs: MultiRecvPool,
-    pub(super) addresses: OfiAddresses,
-    /// Receive buffers for which there was no room.
-    unposted: Vec<ReceiveBuffer>,
-    /// Receive buffers that are posted, were taken out by a completion, or wait for room.
-    receives: u32,
-    /// The provider takes no receive any more, with this number of an error.
-    receive_error: Option<c_int>,
-    /// Connections whose sender has a packet for which there was no room.
-    pub(super) blocked: Vec<Arc<OfiTxLink>>,
-    /// There is work besides reading completions: one of `unposted`, `blocked`, `failed` and `kept` has entries, or had
-    /// some.
-    pub(super) has_work: bool,
-    /// Connections whose senders want a rail.
-    pub(super) wanted_rails: Vec<Arc<OfiTxLink>>,
-    /// Connections to which a packet could not be sent, with the number of the error.
-    pub(super) failed: Vec<(Arc<OfiTxLink>, c_int)>,
-    /// Operations on memory of peers.
-    pub(super) ops: RmaOpPool,
-    /// The connection of the endpoint with itself, for atomic operations.
-    pub(super) own: Option<Arc<OfiTxLink>>,
-    /// Completions that were read while one of an atomic operation was waited for.
-    pub(super) kept: KeptCompletions,
-    /// Bytes of the longest write that the provider copies; 0: it copies none.
-    pub(super) max_inject_write: usize,
-}
-
-/// A receive buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReceiveBuffer {
-    /// Of one packet.
-    Single(BufferRef),
-    /// Of several packets.
-    Multi(MultiRecvRef),
-}
-
-/// Completions that were read and not handled.
-#[derive(Default)]
-pub(super) struct KeptCompletions(pub VecDeque<Result<fi_cq_data_entry, Box<FailedOp>>>);
-
-// SAFETY: the contexts in them name memory of the endpoint's own.
-unsafe impl Send for KeptCompletions {}
-
-/// Used by all threads of a worker.
-pub struct OfiIface {
-    pub(super) queues: MtLock<OfiQueues>,
-    /// Longest packet that is sent without a completion, bytes; 0: none is, because a later completion would not report
-    /// it.
-    pub max_inject: usize,
-    /// Packets to one peer arrive in the order in which they were sent.
-    pub is_ordered: bool,
-    /// Sends to one peer that are not complete.
-    pub window: u32,
-    /// The completion queue has a descriptor.
-    pub has_event: bool,
-    /// How memory of peers is accessed; `None`: it is not.
-    pub(super) rma: Option<RmaLimits>,
-    /// The provider has all atomic operations on memory of peers.
-    pub has_atomics: bool,
-    /// Hash of what workers have in common that reach each other, as in their addresses.
-    pub fabric: u64,
+/// An interface of a worker. Used by the progress thread only. `P` names a peer.
+pub struct OfiIface<P> {
+    /// Index of its device among those of the context, and what the log calls it.
+    pub device: usize,
+    pub device_name: String,
+    /// Its index among the interfaces of the worker, as the address of that has them.
+    pub index: usize,
     /// What it is for.
     pub role: IfaceRole,
-    /// Operations pass a registration of their memory (`FI_MR_LOCAL`).
-    pub needs_local: bool,
-    /// Operations on memory of peers pass addresses of their processes (`FI_MR_VIRT_ADDR`).
-    pub is_virtual: bool,
+    /// Hellos of peers that have arrived at a rail.
+    pub rail_hellos: Vec<ParsedHello>,
+    /// Released before the endpoint is closed, or when the provider is dead.
+    alive: Option<LivenessLock>,
+    /// The worker's own.
+    pub uid: u64,
+    pub own: OfiLocator,
+    /// Where all interfaces of the worker are.
+    pub locators: Option<Arc<OfiLocators>>,
+    pub ep: Arc<OfiSharedEp>,
+    /// Registrations of user memory, if memory of peers is accessed, and the shortest that is accessed in place.
+    pub mrs: Option<Arc<OfiMrCache>>,
+    pub zcopy: usize,
+    pub conns: Slab<OfiConn<P>>,
+    /// The connection of each peer, by its uid.
+    pub by_uid: HashMap<u64, u32>,
+    /// Packets of the transport's own for which there was no room.
+    pub control: ControlQueue,
+    /// Connections that have failed, to end when everything that has arrived was handled.
+    pub broken: Vec<(Arc<OfiTxLink>, ucs_status_t)>,
+    /// Connections that have failed before the peer has answered: other interfaces may reach it.
+    pub unanswered: Vec<FailedConnect<P>>,
+    /// Requests to connect that were answered by a reset.
+    pub refused: Vec<RefusedHello>,
+    /// What the next clock tick has to do for connections with failover.
+    pub failover: FailoverEvents,
+    /// Connections whose peers wait for an acknowledgement.
+    pub acks_due: Vec<u32>,
+    /// Requests of operations on memory of peers that have failed.
+    pub failed_ops: Vec<Token>,
+    /// Progress has to do more than to read completions, or had to.
+    pub is_busy: bool,
+    /// Packets were lost, or may have been: of which connections is looked at.
+    pub has_losses: bool,
+    /// Packets of no connection that were dropped, and receives that have failed, in all.
+    pub dropped: u64,
+    /// When dropped packets lead to questions next, coarse milliseconds.
+    pub next_round: u64,
+    /// The completion queue was found empty since it was last asked for that lost packets were looked for.
+    pub was_empty: bool,
+    /// Connections that were removed last: late packets of theirs are dropped.
+    removed: VecDeque<Grant>,
+    /// Receives that have failed one after the other.
+    pub failed_receives: u32,
+    /// The provider works no more: no connection is left, and none is made.
+    pub is_dead: bool,
+    /// Interval of liveness probes, and time to answer a request to connect, milliseconds.
+    pub keepalive_ms: u64,
+    pub timeout_ms: u64,
+    /// When connections are looked at next, and peers are probed next, coarse milliseconds.
+    pub next_look: u64,
+    /// When the peers that have not answered are looked at next, coarse milliseconds.
+    pub next_connecting_look: u64,
+    pub next_probe: u64,
+    /// The descriptor of the completion queue, if the worker may sleep.
+    pub fd: Option<RawFd>,
+    /// Wakes a sleeping worker to probe peers.
+    pub timer: Option<Timer>,
+    /// The timer is set.
+    pub is_timed: bool,
+    /// Peers access memory of the endpoint by themselves.
+    pub in_memory: bool,
+    /// Of the provider `tcp` the socket at which it accepts, and the hosts that do not acknowledge.
+    pub tcp: Option<(SocketName, SilentHosts)>,
 }
 
-impl OfiIface {
-    /// Opens an endpoint of a device with `receives` receive buffers and, to one peer, `window` sends that are not
-    /// complete. `waits`: its completion queue has a descriptor; `role`: what it is for; `fabric`: hash of what workers
-    /// have in common that reach each other.
+impl<P: Copy + Eq> OfiIface<P> {
+    /// An interface: an endpoint of the device. Its index among those of the worker, and that of the device among those
+    /// of the context.
     ///
     /// # Errors
-    /// The provider's error.
-    pub fn open(
-        device: &OfiDevice,
-        waits: bool,
-        (receives, window): (u32, u32),
-        (fabric, role): (u64, IfaceRole),
-    ) -> io::Result<OfiIface> {
-        let receives = receives.min(device.rx().size.clamp(1, 4096) as u32);
-        // Of a buffer of several packets each has a completion.
-        let arrivals = if device.has_multi_recv() {
-            MIN_ARRIVALS.max(receives)
-        } else {
-            receives
-        };
-        let depth = device.tx().size.clamp(BATCH, 4096) + arrivals as usize;
-        let ep = OfiEndpoint::open(device, waits, depth)?;
-        let iface = OfiIface {
-            rma: RmaLimits::new(device, window),
-            has_atomics: ep.has_atomics(),
-            max_inject: if device.is_ordered() {
-                device.tx().inject_size
-            } else {
-                0
-            },
-            fabric,
-            role,
-            needs_local: device.needs(FI_MR_LOCAL),
-            is_virtual: device.needs(FI_MR_VIRT_ADDR),
-            // In single-thread mode, too, threads of other workers register memory in this domain.
-            queues: MtLock::new(
-                true,
-                OfiQueues {
-                    ep,
-                    buffers: OfiBufferPool::default(),
-                    multi_recvs: MultiRecvPool::default(),
-                    addresses: OfiAddresses::default(),
-                    unposted: Vec::new(),
-                    has_work: false,
-                    receives: 0,
-                    receive_error: None,
-                    blocked: Vec::new(),
-                    failed: Vec::new(),
-                    wanted_rails: Vec::new(),
-                    ops: RmaOpPool::default(),
-                    own: None,
-                    kept: KeptCompletions::default(),
-                    max_inject_write: device.tx().inject_size.min(MAX_PACKET),
-                },
-            ),
-            is_ordered: device.is_ordered(),
+    /// The provider's error, or the system's.
+    pub fn new(
+        (index, device_index): (usize, usize),
+        (device, role): (&OfiDevice, IfaceRole),
+        params: &IfaceParams,
+        tuning: OfiTuning,
+        registry: &OfiRegistry,
+    ) -> io::Result<OfiIface<P>> {
+        let OfiTuning {
+            mut receives,
             window,
-            has_event: waits,
+            ..
+        } = tuning;
+        if role == IfaceRole::Rail {
+            receives = receives.min(RAIL_RECEIVES);
+        }
+        let hash = fabric_hash(device);
+        let open = |waits| OfiSharedEp::open(device, waits, (receives, window), (hash, role));
+        // Without a descriptor a sleeping worker polls from time to time.
+        let (ep, fd) = match params.wakes.then(|| open(true).and_then(waiting)) {
+            Some(Ok((ep, fd))) => (ep, Some(fd)),
+            _ => (open(false)?, None),
         };
-        iface.queues.lock().post_receives(receives)?;
-        let receive_error = iface.queues.lock().receive_error;
-        receive_error.map_or(Ok(iface), |code| Err(error(code)))
-    }
-
-    /// The endpoint's address.
-    ///
-    /// # Errors
-    /// The provider's error.
-    pub fn name(&self) -> io::Result<Vec<u8>> {
-        self.queues.lock().ep.name()
-    }
-
-    /// The descriptor of the completion queue, open as long as `self`.
-    ///
-    /// # Errors
-    /// The provider's error.
-    pub fn descriptor(&self) -> io::Result<RawFd> {
-        self.queues.lock().ep.descriptor()
-    }
-
-    /// Whether the progress thread may sleep until the descriptor is readable.
-    pub fn may_wait(&self) -> bool {
-        let queues = self.queues.lock();
-        queues.failed.is_empty() && queues.kept.0.is_empty() && queues.ep.may_wait()
-    }
-
-    /// Whether senders, or receive buffers, wait for room.
-    pub fn is_blocked(&self) -> bool {
-        let queues = self.queues.lock();
-        !queues.blocked.is_empty() || !queues.unposted.is_empty()
-    }
-
-    /// The number of the peer at this address, which has the form of this endpoint's own, and the address as
-    /// [`remove`](Self::remove) gets it.
-    ///
-    /// # Errors
-    /// The provider's error.
-    pub fn insert(&self, name: &[u8]) -> io::Result<(u64, Arc<[u8]>)> {
-        let mut queues = self.queues.lock();
-        let OfiQueues { ep, addresses, .. } = &mut *queues;
-        addresses.take(name, || ep.insert(name))
-    }
-
-    /// Removes a peer, to which nothing is outstanding.
-    pub fn remove(&self, name: &Arc<[u8]>) {
-        let mut queues = self.queues.lock();
-        if let Some(addr) = queues.addresses.release(name) {
-            queues.ep.remove(addr);
-        }
-    }
-
-    /// A buffer for a packet. `None`: there is no memory.
-    pub fn take_buffer(&self) -> Option<BufferRef> {
-        let mut queues = self.queues.lock();
-        let OfiQueues { ep, buffers, .. } = &mut *queues;
-        buffers.take(ep).ok()
-    }
-
-    /// Gives a buffer back that was taken, and not posted.
-    pub fn give_back(&self, buffer: BufferRef) {
-        self.queues.lock().buffers.give_back(buffer);
-    }
-
-    /// Sends the packet of `len` bytes in a buffer that was taken. `signal`: a completion is to report it. If it cannot
-    /// be sent at all the interface fails the connection.
-    ///
-    /// # Errors
-    /// There is no room; the buffer is still the caller's.
-    pub fn post(
-        &self,
-        buffer: BufferRef,
-        len: usize,
-        link: &Arc<OfiTxLink>,
-        signal: bool,
-    ) -> Result<(), NoRoom> {
-        debug_assert!(len <= MAX_PACKET);
-        let mut queues = self.queues.lock();
-        let OfiQueues { ep, buffers, .. } = &mut *queues;
-        let signal = signal || len > self.max_inject;
-        let mut post = |ep: &mut OfiEndpoint| {
-            if signal {
-                buffers.post_send(ep, buffer, len, link)
-            } else {
-                // SAFETY: the buffer is the caller's, which has written `len` bytes.
-                unsafe { ep.inject(buffer.data(), len, link.addr) }
-            }
+        let ep = Arc::new(ep);
+        let number = if device.has_rma() {
+            registry.enter(&ep)
+        } else {
+            0
         };
-        let mut posted = post(ep);
-        for _ in 0..TRIES {
-            if posted != Err(PostError::Again) {
-                break;
-            }
-            ep.progress();
-            posted = post(ep);
-        }
-        match posted {
-            Ok(()) => link.posted(signal),
-            Err(PostError::Again) => return Err(NoRoom),
-            Err(PostError::Failed(error)) => queues.fail(link, error),
-        }
-        if !signal || posted.is_err() {
-            queues.buffers.give_back(buffer);
-        }
-        Ok(())
+        let (own, alive) = locate(&ep, hash, number)?;
+        let is_tcp = matches!(device.core_provider(), "tcp" | "net");
+        let tcp = socket_name(&own.name).filter(|_| is_tcp);
+        let tcp = tcp.map(|name| (name, SilentHosts::default()));
+        let now = clock::coarse_ms();
+        Ok(OfiIface {
+            device: device_index,
+            device_name: format!("{} on {}", device.provider, device.domain),
+            index,
+            role,
+            rail_hellos: Vec::new(),
+            uid: params.uid,
+            own,
+            locators: None,
+            fd,
+            timer: params.wakes.then(Timer::new).transpose()?,
+            is_timed: false,
+            mrs: (number != 0).then(|| Arc::new(OfiMrCache::new(&ep, params.mt))),
+            zcopy: tuning.zcopy,
+            ep,
+            conns: Slab::new(),
+            by_uid: HashMap::new(),
+            control: ControlQueue::default(),
+            broken: Vec::new(),
+            unanswered: Vec::new(),
+            refused: Vec::new(),
+            failover: FailoverEvents::default(),
+            acks_due: Vec::new(),
+            failed_ops: Vec::new(),
+            is_busy: false,
+            has_losses: false,
+            dropped: 0,
+            next_round: now,
+            was_empty: false,
+            removed: VecDeque::new(),
+            failed_receives: 0,
+            is_dead: false,
+            keepalive_ms: params.keepalive_ms,
+            timeout_ms: tuning.timeout_ms,
+            next_look: now,
+            next_connecting_look: now,
+            next_probe: now.saturating_add(params.keepalive_ms),
+            alive,
+            in_memory: device.scope() == OfiScope::Memory,
+            tcp,
+        })
     }
 
-    /// Sends the next packet of a connection without a completion. False: it was not sent.
-    ///
-    /// # Safety
-    /// `len` bytes at `packet` are readable, at most [`max_inject`](Self::max_inject).
+    /// Its domain, as all threads of the worker register memory in it; `None`: no memory of peers is accessed.
+    pub fn domain(&self) -> Option<OfiDomain> {
+        Some(OfiDomain {
+            mrs: self.mrs.clone()?,
+            needs_local: self.ep.needs_local,
+            is_virtual: self.ep.is_virtual,
+            max_iov: self.ep.rma()?.max_iov,
+            number: self.own.number,
+        })
+    }
+
+    /// Stops the timer: the worker is awake.
+    pub fn stop_timer(&mut self) {
+        if std::mem::take(&mut self.is_timed)
+            && let Some(timer) = &self.timer
+        {
+            timer.set(None, None);
+            timer.drain();
+        }
+    }
+
+    /// Adds a connection with the worker `uid` at `to`, which libfabric knows by `addr` as long as the
+    /// address `name` is inserted.
+    pub fn add(
+        &mut self,
+        peer: P,
+        uid: u64,
+        to: &OfiLocator,
+        (addr, name): (u64, Arc<[u8]>),
+    ) -> &mut OfiConn<P> {
+        let entry = self.conns.vacant_entry();
+        let conn = entry.key() as u32;
+        let (dropped, role) = (self.dropped, self.role);
+        let lock = to.liveness.key_here(&self.own.liveness);
+        self.by_uid.insert(uid, conn);
+        entry.insert(OfiConn {
+            peer: Some(peer),
+            of: peer,
+            uid,
+            role,
+            failover: ConnFailover::Off,
+            link: Arc::new(OfiTxLink::new(conn, addr, to.number, lock)),
+            name,
+            key: host::random_u64(),
+            remote: None,
+            begun: clock::coarse_ms(),
+            order: OfiReorder::default(),
+            is_broken: false,
+            has_ended: false,
+            lost_lock: false,
+            refusals: None,
+            request: None,
+            loss: None,
+            checked: dropped,
+        })
+    }
+
+    /// The connection that was granted so.
     #[inline(always)]
-    pub unsafe fn inject(&self, packet: *const u8, len: usize, link: &OfiTxLink) -> bool {
-        let send = |queues: &mut OfiQueues| {
-            // SAFETY: the caller's packet.
-            let is_sent = unsafe { queues.ep.inject(packet, len, link.addr) }.is_ok();
-            if is_sent {
-                link.injected();
-            }
-            is_sent
+    pub fn granted(&mut self, grant: Grant) -> Option<&mut OfiConn<P>> {
+        let conn = self.conns.get_mut(grant.conn as usize)?;
+        (conn.key == grant.key).then_some(conn)
+    }
+
+    /// Whether a connection that was removed was granted so.
+    pub fn was_granted(&self, grant: Grant) -> bool {
+        self.removed.contains(&grant)
+    }
+
+    /// The connection of a send.
+    pub fn of_link(&mut self, link: &Arc<OfiTxLink>) -> Option<&mut OfiConn<P>> {
+        let conn = self.conns.get_mut(link.conn as usize)?;
+        Arc::ptr_eq(&conn.link, link).then_some(conn)
+    }
+
+    /// The connection with the worker of this uid.
+    pub fn of_uid(&mut self, uid: u64) -> Option<&mut OfiConn<P>> {
+        let conn = *self.by_uid.get(&uid)?;
+        let conn = self.conns.get_mut(conn as usize)?;
+        (conn.uid == uid && conn.peer.is_some()).then_some(conn)
+    }
+
+    /// The peers of all connections.
+    pub fn peers(&self) -> impl Iterator<Item = P> {
+        self.conns.iter().filter_map(|(_, conn)| conn.peer)
+    }
+
+    /// The peers of all connections, and those that have failed while operations on their memory are outstanding.
+    pub fn named_peers(&self) -> impl Iterator<Item = P> {
+        let named = |(_, conn): (usize, &OfiConn<P>)| {
+            let is_named = conn.peer.is_some() || conn.link.rma.outstanding() > 0;
+            is_named.then_some(conn.of)
         };
-        // SAFETY: the lock was made for several threads.
-        unsafe { self.queues.with::<true, _>(send) }
+        self.conns.iter().filter_map(named)
     }
 
-    /// Sends a packet, which a completion reports.
-    ///
-    /// # Errors
-    /// There is no room.
-    pub fn send(&self, packet: &[u8], link: &Arc<OfiTxLink>) -> Result<(), NoRoom> {
-        debug_assert!(packet.len() <= MAX_PACKET);
-        let buffer = self.take_buffer().ok_or(NoRoom)?;
-        // SAFETY: the buffer was taken, and is longer than any packet.
-        unsafe { std::ptr::copy_nonoverlapping(packet.as_ptr(), buffer.data(), packet.len()) };
-        self.post(buffer, packet.len(), link, true)
-            .inspect_err(|_| self.give_back(buffer))
+    /// Whether a peer has not answered a request to connect.
+    pub fn awaits_answer(&self) -> bool {
+        self.conns.iter().any(|(_, conn)| conn.request.is_some())
     }
 
-    /// The sender of a connection has a packet for which there was no room: [`take_blocked`](Self::take_blocked)
-    /// returns the connection.
-    pub fn block(&self, link: &Arc<OfiTxLink>) {
-        self.queues.lock().block(link);
+    /// Whether operations of connections that have failed, or have moved to another interface, are outstanding.
+    pub fn has_ops_without_peer(&self) -> bool {
+        let mut conns = self.conns.iter();
+        conns.any(|(_, conn)| conn.has_ops_without_peer())
     }
 
-    /// Takes the connections whose senders wait for room.
-    pub fn take_blocked(&self) -> Vec<Arc<OfiTxLink>> {
-        let blocked = std::mem::take(&mut self.queues.lock().blocked);
-        for link in &blocked {
-            link.set_blocked(false);
+    /// Sends a packet of the transport's own, now or when there is room.
+    pub fn send_control(&mut self, link: &Arc<OfiTxLink>, packet: Vec<u8>) {
+        if self.ep.send(&packet, link).is_err() {
+            self.control.add(link, packet, clock::coarse_ms());
+            self.is_busy = true;
         }
-        blocked
     }
 
-    /// Takes the connections to which packets could not be sent, with the numbers of the errors.
-    pub fn take_failed(&self) -> Vec<(Arc<OfiTxLink>, c_int)> {
-        std::mem::take(&mut self.queues.lock().failed)
+    /// Whether progress has to do more than to read completions.
+    pub fn has_work(&self) -> bool {
+        let has_ends = !self.broken.is_empty() || !self.failed_ops.is_empty();
+        let has_packets = !self.control.is_empty() || !self.acks_due.is_empty();
+        has_packets || has_ends || self.has_losses || self.is_dead
     }
 
-    /// Reads completions: the number of entries that were written, or what [`completed`](Self::completed) explains.
-    /// Progresses the provider. `None`: nothing was done, because [`take_blocked`](Self::take_blocked) or
-    /// [`take_failed`](Self::take_failed) return connections, or receive buffers wait for room.
-    #[inline(always)]
-    pub fn read(&self, entries: &mut Entries) -> Option<isize> {
-        let mut queues = self.queues.lock();
-        (!queues.has_work).then(|| queues.ep.read_queue(entries))
+    /// Sends the packets of the transport's own that wait for room.
+    pub fn flush_control(&mut self) {
+        let ep = &self.ep;
+        self.control
+            .flush(|packet, link| ep.send(packet, link).is_ok());
     }
 
-    /// What a [`read`](Self::read) says that has returned no entry.
+    /// Has a connection end with `status` when everything that has arrived was handled.
+    pub fn fail_conn(&mut self, link: &Arc<OfiTxLink>, status: ucs_status_t) {
+        if let Some(conn) = self.of_link(link)
+            && !conn.is_broken
+        {
+            conn.is_broken = true;
+            link.fail();
+            self.control.forget(link);
+            self.broken.push((link.clone(), status));
+            self.is_busy = true;
+        }
+    }
+
+    /// The provider works no more: all connections fail.
     #[cold]
-    pub fn completed(&self, read: isize) -> Completed {
-        let mut queues = self.queues.lock();
-        match (queues.ep.completed(read), queues.receive_error) {
-            (Completed::Nothing, Some(error)) => Completed::Dead(error),
-            (completed, _) => completed,
+    pub fn die(&mut self, error: c_int) {
+        if std::mem::replace(&mut self.is_dead, true) {
+            return;
+        }
+        self.is_busy = true;
+        self.ep.set_dead();
+        let why = fabric::error(error);
+        log::error!(
+            "{} (libfabric) works no more for worker {:#x}: {why}",
+            self.device_name,
+            self.uid
+        );
+        // Peers find it released, because nothing can be sent to them.
+        self.alive = None;
+        let links: Vec<_> = self
+            .conns
+            .iter()
+            .map(|(_, conn)| conn.link.clone())
+            .collect();
+        for link in links {
+            self.fail_conn(&link, UCS_ERR_CONNECTION_RESET);
         }
     }
 
-    /// Reads completions, and posts the receive buffers for which there was no room before.
-    pub fn poll(&self, entries: &mut Entries) -> Completed {
-        self.post_again();
-        let mut queues = self.queues.lock();
-        match queues.kept.0.pop_front() {
-            None => {}
-            Some(Ok(entry)) => {
-                entries[0].write(entry);
-                return Completed::Some(1);
+    /// Removes connections without a peer, on which neither side sends any more.
+    pub fn remove_ended(&mut self) {
+        let OfiIface {
+            conns,
+            by_uid,
+            ep,
+            control,
+            removed,
+            ..
+        } = self;
+        conns.retain(|number, conn| {
+            // A provider may not expect packets of a peer that was removed: the peer has sent its last one.
+            let is_over = conn.has_ended || conn.is_broken;
+            let waits = || {
+                // A sender, or an attempt to move, sends by it yet.
+                let is_held = conn.failover.has_moved() && Arc::strong_count(&conn.link) > 1;
+                !conn.link.is_idle() || control.has(&conn.link) || is_held
+            };
+            if conn.peer.is_some() || !is_over || waits() {
+                return true;
             }
-            Some(Err(failed)) => return Completed::Failed(failed),
-        }
-        let read = queues.ep.read_queue(entries);
-        drop(queues);
-        match read {
-            n if n > 0 => Completed::Some(n as usize),
-            n => self.completed(n),
-        }
-    }
-
-    /// Posts the receive buffers for which there was no room.
-    pub fn post_again(&self) {
-        let mut queues = self.queues.lock();
-        let is_waited_for = !queues.blocked.is_empty() || !queues.failed.is_empty();
-        queues.has_work = is_waited_for || !queues.kept.0.is_empty();
-        for buffer in std::mem::take(&mut queues.unposted) {
-            match buffer {
-                ReceiveBuffer::Single(buffer) => queues.post_receive(buffer),
-                ReceiveBuffer::Multi(buffer) => queues.post_multi_recv(buffer),
+            ep.remove(&conn.name);
+            if removed.len() == MAX_FORMER {
+                removed.pop_front();
             }
-        }
-    }
-
-    /// Takes the connection of a send that has completed, with or without an error, and returns its buffer. `None`: it
-    /// was a receive, whose buffer is the caller's.
-    ///
-    /// # Safety
-    /// A completion has reported the buffer, and this call is the first for it.
-    pub unsafe fn sent(&self, buffer: BufferRef) -> Option<Arc<OfiTxLink>> {
-        let mut queues = self.queues.lock();
-        // SAFETY: the operation has ended, and the lock is held.
-        let link = unsafe { buffer.take_link() }?;
-        link.completed();
-        queues.buffers.give_back(buffer);
-        Some(link)
-    }
-
-    /// Posts a receive buffer of several packets, which the provider has released, now or when there is room.
-    pub fn post_multi_recv(&self, buffer: MultiRecvRef) {
-        self.queues.lock().post_multi_recv(buffer);
-    }
-
-    /// Posts a receive buffer of one packet, now or when there is room.
-    #[inline(always)]
-    pub fn post_receive(&self, buffer: BufferRef) {
-        self.queues.lock().post_receive(buffer);
+            removed.push_back(conn.grant());
+            if by_uid.get(&conn.uid) == Some(&(number as u32)) {
+                by_uid.remove(&conn.uid);
+            }
+            false
+        });
     }
 }
 
-impl OfiQueues {
-    /// A connection waits for room: [`OfiIface::take_blocked`] returns it.
-    #[cold]
-    pub(super) fn block(&mut self, link: &Arc<OfiTxLink>) {
-        if !link.set_blocked(true) {
-            self.blocked.push(link.clone());
-            self.has_work = true;
-        }
-    }
+/// Where a new interface with this endpoint is, and the lock that it holds as long as it works, if there can be one.
+/// `fabric`: its hash; `number`: that of the interface in remote keys.
+///
+/// # Errors
+/// The provider's error.
+fn locate(
+    ep: &OfiSharedEp,
+    fabric: u64,
+    number: u16,
+) -> io::Result<(OfiLocator, Option<LivenessLock>)> {
+    let key = host::random_u64() >> 1 | 1;
+    let lock = LivenessLock::hold(key).ok();
+    let own = OfiLocator {
+        fabric,
+        secret: host::random_u64() | 1,
+        liveness: Liveness {
+            host: host::place().host,
+            locks: liveness_lock::place(),
+            lock: lock.as_ref().map_or(0, |_| key),
+        },
+        number,
+        name: ep.name()?,
+    };
+    Ok((own, lock))
+}
 
-    /// A packet or an operation cannot be sent: [`OfiIface::take_failed`] returns the connection.
-    #[cold]
-    pub(super) fn fail(&mut self, link: &Arc<OfiTxLink>, error: c_int) {
-        self.failed.push((link.clone(), error));
-        self.has_work = true;
-    }
+/// An endpoint that can wait, and its descriptor.
+///
+/// # Errors
+/// The provider has none.
+fn waiting(ep: OfiSharedEp) -> io::Result<(OfiSharedEp, RawFd)> {
+    let fd = ep.descriptor()?;
+    Ok((ep, fd))
+}
 
-    /// Makes the receive buffers, with room for `receives` of the longest packets, and posts them.
-    ///
-    /// # Errors
-    /// There is no memory, or it cannot be registered.
-    fn post_receives(&mut self, receives: u32) -> io::Result<()> {
-        if self.ep.device.has_multi_recv() && self.ep.set_min_room(MAX_PACKET).is_ok() {
-            let (count, packets) = MultiRecvPool::shape(receives);
-            self.receives = count;
-            for buffer in self.multi_recvs.make(&mut self.ep, count, packets)? {
-                self.post_multi_recv(buffer);
-            }
-            if self.receive_error.take().is_none() {
-                return Ok(());
-            }
-        }
-        self.receives = receives;
-        for _ in 0..receives {
-            let buffer = self.buffers.take(&mut self.ep)?;
-            self.post_receive(buffer);
-        }
-        Ok(())
+/// Makes an open connection the lane to its peer, unless there is one; that of a rail, its rail.
+pub fn lane_up<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, number: u32) {
+    let Some(conn) = iface.conns.get(number as usize) else {
+        return;
+    };
+    if conn.role == IfaceRole::Rail {
+        return rail_up(iface, sink, number);
     }
-
-    #[inline(always)]
-    fn post_receive(&mut self, buffer: BufferRef) {
-        let OfiQueues { ep, buffers, .. } = self;
-        match buffers.post_receive(ep, buffer) {
-            Ok(()) => {}
-            Err(PostError::Again) => self.keep_receive(ReceiveBuffer::Single(buffer)),
-            Err(PostError::Failed(e)) => self.lose_receive(ReceiveBuffer::Single(buffer), e),
-        }
+    let (Some(peer), Some(to)) = (conn.peer, conn.remote) else {
+        return;
+    };
+    let mut sender = OfiSender::new(iface.ep.clone(), conn.link.clone(), to);
+    if conn.failover.session().is_some() {
+        sender = sender.with_failover();
     }
-
-    fn post_multi_recv(&mut self, buffer: MultiRecvRef) {
-        match self.multi_recvs.post(&mut self.ep, buffer) {
-            Ok(()) => {}
-            Err(PostError::Again) => self.keep_receive(ReceiveBuffer::Multi(buffer)),
-            Err(PostError::Failed(e)) => self.lose_receive(ReceiveBuffer::Multi(buffer), e),
-        }
+    if sink
+        .lane_up(peer, Lane::Ofi(Box::new(sender)), Some(iface.device))
+        .is_err()
+    {
+        log::trace!("worker {:#x} has a lane already", conn.uid);
     }
+}
 
-    /// The provider has no room for a receive buffer.
-    #[cold]
-    fn keep_receive(&mut self, buffer: ReceiveBuffer) {
-        self.unposted.push(buffer);
-        self.has_work = true;
-    }
-
-    /// The provider does not take a receive buffer.
-    #[cold]
-    fn lose_receive(&mut self, buffer: ReceiveBuffer, code: c_int) {
-        log::diag!("libfabric takes no receive buffer: {}", error(code));
-        if let ReceiveBuffer::Single(buffer) = buffer {
-            self.buffers.give_back(buffer);
-        }
-        self.receives -= 1;
-        if self.receives == 0 {
-            self.receive_error = Some(code);
-        }
+/// A connection of a rail is open: the sender of its peer uses it.
+fn rail_up<S: Sink>(iface: &OfiIface<S::Peer>, sink: S, number: u32) {
+    let Some(conn) = iface.conns.get(number as usize) else {
+        return;
+    };
+    let (Some(peer), Some(_)) = (conn.peer, conn.remote) else {
+        return;
+    };
+    let (ep, link) = (iface.ep.clone(), conn.link.clone());
+    let has_lane = with_sender(sink, peer, |sender| sender.rail_up(OfiRail { ep, link }));
+    if has_lane.is_some() {
+        log::debug!("worker {:#x} has a rail: {}", conn.uid, iface.device_name);
     }
 }

@@ -1,9 +1,9 @@
 //! The transport's interface, as the progress of a worker calls it: that of all of its interfaces to fabrics.
 
 use super::endpoint::borrowed;
-use super::interfaces::OfiInterfaces;
+use super::iface::OfiIface;
 use super::worker::OfiWorker;
-use super::{close, receive, upkeep};
+use super::{close, failover_ack, receive, upkeep};
 use crate::tl::interface::Interface;
 use crate::tl::sink::Sink;
 use crate::tl::{IfaceKind, TlContext};
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Interval at which a sleeping worker tries what no event reports, milliseconds.
 const TRY_MS: u64 = 1;
 
-impl<P: Copy + Eq> OfiInterfaces<P> {
+impl<P: Copy + Eq> OfiWorker<P> {
     /// Polls for a worker that has nothing else to do, and is not inherited. Returns the number of events.
     #[inline(always)]
     pub fn poll_alone<S: Sink<Peer = P>>(&mut self, sink: S) -> u32 {
@@ -39,7 +39,7 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
     }
 }
 
-impl<P: Copy + Eq> Interface for OfiInterfaces<P> {
+impl<P: Copy + Eq> Interface for OfiWorker<P> {
     const KIND: IfaceKind = IfaceKind::Ofi;
     /// Messages arrive, and the provider progresses, only while its completion queue is read.
     const IS_ALWAYS_POLLED: bool = true;
@@ -57,7 +57,7 @@ impl<P: Copy + Eq> Interface for OfiInterfaces<P> {
         // A callback has forked, and this is the child: it connects to no peer.
         if !sink.is_inherited() {
             for peer in sink.take_connects(IfaceKind::Ofi) {
-                OfiInterfaces::connect(self, sink, peer);
+                OfiWorker::connect(self, sink, peer);
             }
         }
     }
@@ -113,32 +113,42 @@ impl<P: Copy + Eq> Interface for OfiInterfaces<P> {
 
 /// Prepares an interface for sleep. False: there is work. `is_several`: another interface may connect to a peer that
 /// does not answer this one.
-fn arm<S: Sink>(iface: &mut OfiWorker<S::Peer>, sink: S, is_several: bool) -> bool {
+fn arm<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, is_several: bool) -> bool {
     let Some(timer) = &iface.timer else {
         return false;
     };
-    if !iface.unanswered.is_empty() {
+    let has_events = iface.fd.is_some() && !iface.is_dead && !iface.ep.may_wait();
+    if !iface.unanswered.is_empty() || !iface.broken.is_empty() || has_events {
         return false;
     }
-    if iface.is_dead {
-        return iface.broken.is_empty();
-    }
-    if !iface.broken.is_empty() || iface.fd.is_some() && !iface.iface.may_wait() {
-        return false;
-    }
-    // Nothing reports that there is room again, or, without a descriptor, that a packet has arrived.
-    let waits = !iface.control.is_empty();
-    let tries = iface.fd.is_none() || waits || iface.iface.is_blocked();
-    let watches = |peer| sink.watches_death(peer);
-    let after = if tries {
-        Some(TRY_MS)
-    } else if iface.has_losses || is_several && iface.awaits_answer() {
-        Some(OfiInterfaces::<S::Peer>::LOOK_MS)
-    } else {
-        let probes = iface.keepalive_ms != u64::MAX && iface.peers().any(watches);
-        probes.then_some(iface.keepalive_ms)
-    };
+    // A clock tick moves the connections.
+    let moves = (!iface.failover.is_empty()).then_some(TRY_MS);
+    // A clock tick ends the operations that the provider does not report.
+    let ends = iface.has_ops_without_peer();
+    let ends = ends.then_some(OfiWorker::<S::Peer>::LOOK_MS);
+    let works = !iface.is_dead;
+    let looks = works.then(|| looks_after(iface, sink, is_several));
+    let all = [moves, ends, looks.flatten()];
+    let after = all.into_iter().flatten().min();
     timer.set(after.map(Duration::from_millis), None);
     iface.is_timed = after.is_some();
     true
+}
+
+/// Time after which a sleeping worker looks at an interface whose provider works, milliseconds. `None`: only events
+/// wake it. `is_several`: another interface may connect to a peer that does not answer this one.
+fn looks_after<S: Sink>(iface: &OfiIface<S::Peer>, sink: S, is_several: bool) -> Option<u64> {
+    // Nothing reports that there is room again, or, without a descriptor, that a packet has arrived.
+    let has_packets = !iface.control.is_empty() || !iface.acks_due.is_empty();
+    if iface.fd.is_none() || has_packets || iface.ep.is_blocked() {
+        return Some(TRY_MS);
+    }
+    if iface.has_losses || is_several && iface.awaits_answer() {
+        return Some(OfiWorker::<S::Peer>::LOOK_MS);
+    }
+    let watches = |peer| sink.watches_death(peer);
+    let probes = iface.keepalive_ms != u64::MAX && iface.peers().any(watches);
+    let asks = failover_ack::awaits_ack(iface, sink).then_some(failover_ack::ASK_MS);
+    let all = [probes.then_some(iface.keepalive_ms), asks];
+    all.into_iter().flatten().min()
 }

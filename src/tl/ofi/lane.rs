@@ -25,6 +25,12 @@ impl LaneOps for OfiSender {
         OfiSender::has_room_event(self)
     }
 
+    /// `shm` takes a lock in the memory of the peer for each message: it waits for ever if the peer was killed with it.
+    fn is_peer_dead(&self) -> bool {
+        self.link.is_peer_dead()
+    }
+
+    #[inline(always)]
     fn is_drained(&self) -> bool {
         self.is_drained()
     }
@@ -44,21 +50,21 @@ impl LaneOps for OfiSender {
     }
 
     fn for_each_token(&self, act: &mut dyn FnMut(Token)) {
-        self.iface.each_token(&self.link, false, &mut *act);
-        if let Some(rail) = self.rail() {
-            rail.iface.each_token(&rail.link, false, act);
+        self.ep.each_token(&self.link, false, &mut *act);
+        for (ep, link) in self.other_conns() {
+            ep.each_token(link, false, &mut *act);
         }
     }
 
     fn detach(&mut self, wanted: &dyn Fn(Token) -> bool) -> Vec<Token> {
-        self.iface.detach(&self.link, wanted)
+        self.ep.detach(&self.link, wanted)
     }
 
     fn zcopy_tokens(&self) -> Vec<Token> {
         let mut tokens = Vec::new();
-        (self.iface).each_token(&self.link, true, |token| tokens.push(token));
-        if let Some(rail) = self.rail() {
-            (rail.iface).each_token(&rail.link, true, |token| tokens.push(token));
+        (self.ep).each_token(&self.link, true, |token| tokens.push(token));
+        for (ep, link) in self.other_conns() {
+            ep.each_token(link, true, |token| tokens.push(token));
         }
         tokens
     }

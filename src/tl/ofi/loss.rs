@@ -6,10 +6,10 @@
 //! answer in time. After a packet that any program may have sent it does not: such a packet ends no connection.
 
 use super::conn::OfiConn;
+use super::iface::OfiIface;
 use super::loss_check::{Evidence, LossCheck, LossVerdict};
 use super::packet::{Check, FLUSH, Grant, PacketHdr, RESET, Sent, bare};
 use super::tx_link::OfiTxLink;
-use super::worker::OfiWorker;
 use crate::ctypes::UCS_ERR_CONNECTION_RESET;
 use crate::sys::{clock, log};
 use crate::tl::sink::Sink;
@@ -25,59 +25,59 @@ const UNORDERED_LOOKS: u32 = 100;
 
 /// A packet was lost, and it is unknown whose: every peer is asked.
 #[cold]
-pub fn on_failed_receive<P: Copy + Eq>(worker: &mut OfiWorker<P>) {
-    worker.dropped += 1;
-    worker.has_losses = true;
-    for (_, conn) in &mut worker.conns {
-        let check = LossCheck::new(Evidence::FailedReceive, worker.dropped, 0);
+pub fn on_failed_receive<P: Copy + Eq>(iface: &mut OfiIface<P>) {
+    iface.dropped += 1;
+    iface.has_losses = true;
+    for (_, conn) in &mut iface.conns {
+        let check = LossCheck::new(Evidence::FailedReceive, iface.dropped, 0);
         conn.loss = Some(Box::new(check));
     }
 }
 
 /// A packet was dropped that is of no connection: any program may have sent it, or it is a damaged one of a peer's.
 #[cold]
-pub fn on_dropped<P>(worker: &mut OfiWorker<P>) {
-    worker.dropped += 1;
-    worker.has_losses = true;
-    worker.is_busy = true;
+pub fn on_dropped<P>(iface: &mut OfiIface<P>) {
+    iface.dropped += 1;
+    iface.has_losses = true;
+    iface.is_busy = true;
 }
 
 /// A packet of the connection `own` has arrived, and not those before it.
 #[cold]
-pub fn on_gap<P: Copy + Eq>(worker: &mut OfiWorker<P>, own: Grant, before: u32) {
+pub fn on_gap<P: Copy + Eq>(iface: &mut OfiIface<P>, own: Grant, before: u32) {
     let next = clock::coarse_ms() + GAP_MS;
-    begin(worker, own, Evidence::Gap { before }, next);
+    begin(iface, own, Evidence::Gap { before }, next);
 }
 
 /// A packet of the connection `own` has a number that another one had: one of both was damaged.
 #[cold]
-pub fn on_repeated<P: Copy + Eq>(worker: &mut OfiWorker<P>, own: Grant) {
-    begin(worker, own, Evidence::Dropped, 0);
+pub fn on_repeated<P: Copy + Eq>(iface: &mut OfiIface<P>, own: Grant) {
+    begin(iface, own, Evidence::Dropped, 0);
 }
 
-fn begin<P: Copy + Eq>(worker: &mut OfiWorker<P>, own: Grant, evidence: Evidence, next: u64) {
-    let question = worker.dropped;
-    if let Some(conn) = worker.granted(own)
+fn begin<P: Copy + Eq>(iface: &mut OfiIface<P>, own: Grant, evidence: Evidence, next: u64) {
+    let question = iface.dropped;
+    if let Some(conn) = iface.granted(own)
         && conn.loss.is_none()
     {
         conn.loss = Some(Box::new(LossCheck::new(evidence, question, next)));
-        worker.has_losses = true;
-        worker.is_busy = true;
+        iface.has_losses = true;
+        iface.is_busy = true;
     }
 }
 
 /// Asks peers, and fails the connections that have lost packets. Only if the worker has losses.
 #[cold]
-pub fn look<P: Copy + Eq>(worker: &mut OfiWorker<P>, now: u64) {
-    let max_looks = match worker.iface.is_ordered {
+pub fn look<P: Copy + Eq>(iface: &mut OfiIface<P>, now: u64) {
+    let max_looks = match iface.ep.is_ordered {
         true => LOOKS,
         false => UNORDERED_LOOKS,
     };
-    let is_empty = std::mem::take(&mut worker.was_empty);
-    let (dropped, is_round) = (worker.dropped, now >= worker.next_round);
+    let is_empty = std::mem::take(&mut iface.was_empty);
+    let (dropped, is_round) = (iface.dropped, now >= iface.next_round);
     let (mut questions, mut lost, mut begun) = (Vec::new(), Vec::new(), false);
-    worker.has_losses = false;
-    for (_, conn) in &mut worker.conns {
+    iface.has_losses = false;
+    for (_, conn) in &mut iface.conns {
         let Some(to) = conn.remote.filter(|_| !conn.is_broken) else {
             conn.loss = None;
             conn.checked = dropped;
@@ -89,11 +89,11 @@ pub fn look<P: Copy + Eq>(worker: &mut OfiWorker<P>, now: u64) {
                 let check = LossCheck::new(Evidence::Dropped, dropped, now);
                 conn.loss = Some(Box::new(check));
             }
-            worker.has_losses = true;
+            iface.has_losses = true;
         }
         let OfiConn { loss, order, .. } = conn;
         let Some(check) = loss else { continue };
-        worker.has_losses = true;
+        iface.has_losses = true;
         match check.look(order, now, is_empty, max_looks) {
             LossVerdict::Waits => {}
             LossVerdict::Complete => conn.end_check(),
@@ -107,15 +107,15 @@ pub fn look<P: Copy + Eq>(worker: &mut OfiWorker<P>, now: u64) {
         }
     }
     if begun {
-        worker.next_round = now + ROUND_MS;
+        iface.next_round = now + ROUND_MS;
     }
     for (link, to, check) in questions {
-        worker.send_control(&link, check.packet(to));
-        flush_again(worker, &link, to);
+        iface.send_control(&link, check.packet(to));
+        flush_again(iface, &link, to);
     }
     for link in lost {
         log::diag!("a packet by libfabric was lost: the connection of its sender ends");
-        worker.fail_conn(&link, UCS_ERR_CONNECTION_RESET);
+        iface.fail_conn(&link, UCS_ERR_CONNECTION_RESET);
     }
 }
 
@@ -129,23 +129,23 @@ impl<P> OfiConn<P> {
 }
 
 /// Sends the question for the end of writes again that the peer has not answered: one of the two may be lost.
-fn flush_again<P: Copy + Eq>(worker: &mut OfiWorker<P>, link: &Arc<OfiTxLink>, to: Grant) {
+fn flush_again<P: Copy + Eq>(iface: &mut OfiIface<P>, link: &Arc<OfiTxLink>, to: Grant) {
     if let Some(writes) = link.rma.asked() {
-        worker.send_control(link, bare(to, FLUSH, writes));
+        iface.send_control(link, bare(to, FLUSH, writes));
     }
 }
 
 /// Handles a question for the connection `own`.
 #[cold]
-pub fn on_check<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, own: Grant, body: &[u8]) {
-    let (Some(conn), Some(check)) = (worker.granted(own), Check::decode(body)) else {
+pub fn on_check<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, own: Grant, body: &[u8]) {
+    let (Some(conn), Some(check)) = (iface.granted(own), Check::decode(body)) else {
         return;
     };
     let Some(to) = conn.remote else { return };
     let (link, peer) = (conn.link.clone(), conn.peer);
     let Some(peer) = peer else {
         // A connection that this side has ended was reset, and the reset was lost.
-        return worker.send_control(&link, bare(to, RESET, 0));
+        return iface.send_control(&link, bare(to, RESET, 0));
     };
     // Under the lock of the peer: no thread has taken a number, and not sent its packet.
     let mut sent = (0, false);
@@ -154,14 +154,14 @@ pub fn on_check<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, own: Grant, b
         sent = count();
     }
     let (number, has_left) = sent;
-    worker.send_control(&link, Sent::packet(to, number, check, has_left));
-    flush_again(worker, &link, to);
+    iface.send_control(&link, Sent::packet(to, number, check, has_left));
+    flush_again(iface, &link, to);
 }
 
 /// Handles the answer to a question, for the connection `own`.
 #[cold]
-pub fn on_sent<P: Copy + Eq>(worker: &mut OfiWorker<P>, own: Grant, hdr: &PacketHdr, body: &[u8]) {
-    if let (Some(conn), Some(sent)) = (worker.granted(own), Sent::decode(body))
+pub fn on_sent<P: Copy + Eq>(iface: &mut OfiIface<P>, own: Grant, hdr: &PacketHdr, body: &[u8]) {
+    if let (Some(conn), Some(sent)) = (iface.granted(own), Sent::decode(body))
         && let OfiConn { loss, order, .. } = conn
         && let Some(check) = loss
         && check.answered(hdr.seq, &sent, order, clock::coarse_ms())

@@ -2,9 +2,9 @@
 //! domain of a worker.
 
 use super::address::{MAX_INTERFACES, OfiTarget};
-use super::iface::OfiIface;
 use super::object::{OfiAccess, OfiRegistered};
 use super::rail::MIN_SHARED;
+use super::shared_ep::OfiSharedEp;
 use crate::options::Options;
 use crate::sys::cma::IoSpan;
 use crate::sys::lock::MtLock;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 /// Registered user memory. Deregistered when it is dropped, or with the domain, by any thread that does not hold the
 /// lock of the interface.
 pub struct OfiMr {
-    iface: Weak<OfiIface>,
+    ep: Weak<OfiSharedEp>,
     registered: OfiRegistered,
     access: OfiAccess,
 }
@@ -35,15 +35,15 @@ impl OfiMr {
     /// # Safety
     /// `len` bytes at `base` stay mapped as long as the value, or no operation uses the registration after that.
     pub unsafe fn new(
-        iface: &Arc<OfiIface>,
+        ep: &Arc<OfiSharedEp>,
         base: *mut u8,
         len: usize,
         access: OfiAccess,
     ) -> io::Result<OfiMr> {
         Ok(OfiMr {
             // SAFETY: the caller's memory.
-            registered: unsafe { iface.register(base, len, access)? },
-            iface: Arc::downgrade(iface),
+            registered: unsafe { ep.register(base, len, access)? },
+            ep: Arc::downgrade(ep),
             access,
         })
     }
@@ -61,24 +61,24 @@ impl OfiMr {
 
 impl Drop for OfiMr {
     fn drop(&mut self) {
-        if let Some(iface) = self.iface.upgrade() {
-            iface.deregister(self.registered.index);
+        if let Some(ep) = self.ep.upgrade() {
+            ep.deregister(self.registered.index);
         }
     }
 }
 
 /// Registers memory in the domain of an endpoint.
-pub struct DomainRegistrar(Weak<OfiIface>);
+pub struct DomainRegistrar(Weak<OfiSharedEp>);
 
 impl regcache::Registrar for DomainRegistrar {
     type Region = OfiMr;
 
     fn register(&self, addr: usize, len: usize) -> io::Result<OfiMr> {
-        let iface = self.0.upgrade().ok_or(io::ErrorKind::NotFound)?;
+        let ep = self.0.upgrade().ok_or(io::ErrorKind::NotFound)?;
         let register = |access| {
             // SAFETY: the holder of a handle keeps the memory mapped, or ensures that nothing uses the registration any
             // more.
-            unsafe { OfiMr::new(&iface, addr as *mut u8, len, access) }
+            unsafe { OfiMr::new(&ep, addr as *mut u8, len, access) }
         };
         // Read-only memory, such as constants, can be sent, too.
         match register(OfiAccess::All) {
@@ -98,16 +98,16 @@ fn is_refused(e: &io::Error) -> bool {
 
 /// The registration cache of a domain, created on first use.
 pub struct OfiMrCache {
-    iface: Weak<OfiIface>,
+    ep: Weak<OfiSharedEp>,
     cache: OnceLock<Option<Arc<RegCache<DomainRegistrar>>>>,
     local: MtLock<Option<LocalCache<DomainRegistrar>>>,
 }
 
 impl OfiMrCache {
     /// `mt`: calls of several threads may overlap.
-    pub fn new(iface: &Arc<OfiIface>, mt: bool) -> OfiMrCache {
+    pub fn new(ep: &Arc<OfiSharedEp>, mt: bool) -> OfiMrCache {
         OfiMrCache {
-            iface: Arc::downgrade(iface),
+            ep: Arc::downgrade(ep),
             cache: OnceLock::new(),
             local: MtLock::new(mt, None),
         }
@@ -129,7 +129,7 @@ impl OfiMrCache {
             // Memory that cannot be registered is copied: that is not logged.
             policy.spared = usize::MAX;
             let watch = mem_monitor::watch(options).clone();
-            RegCache::new(DomainRegistrar(self.iface.clone()), policy, watch)
+            RegCache::new(DomainRegistrar(self.ep.clone()), policy, watch)
                 .inspect_err(|e| log::error!("memory cannot be kept registered: {e}"))
                 .ok()
         };
@@ -167,11 +167,13 @@ pub struct OfiZcopy {
     others: Vec<PieceMrs>,
     /// The peer's key for the rail, of a message that this side reads.
     pub(super) rail_key: Option<MrKey>,
-    /// Parts that a rail has not read before it failed.
+    /// Parts that a rail, or a connection with failover, has not read before it failed.
     pub(super) again: Vec<Unread>,
+    /// Number of the peer's interface by which a connection with failover reads.
+    pub(super) read_by: Option<u16>,
 }
 
-/// A part of a message that a rail has not read.
+/// A part of a message that was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unread {
     pub offset: u64,
@@ -185,22 +187,22 @@ impl OfiZcopy {
         self.rail_key = Some(key);
     }
 
-    /// A rail has not read `len` bytes from `offset` on: they are to be posted again.
+    /// `len` bytes from `offset` on were not read, because a connection has failed: they are to be read another way.
     pub fn post_again(&mut self, offset: u64, len: usize) {
         self.again.push(Unread { offset, len });
     }
 
     /// What operations of this interface on a piece of the memory, by its number, have to pass. `None`: it has to be
     /// registered for them, and is not.
-    pub fn desc(&self, iface: &Arc<OfiIface>, piece: usize) -> Option<*mut c_void> {
-        let is_here = |mr: &&Handle<OfiMr>| mr.region().iface.as_ptr() == Arc::as_ptr(iface);
+    pub fn desc(&self, ep: &Arc<OfiSharedEp>, piece: usize) -> Option<*mut c_void> {
+        let is_here = |mr: &&Handle<OfiMr>| mr.region().ep.as_ptr() == Arc::as_ptr(ep);
         let registered = match piece {
             0 => Some(&self.first),
             n => self.others.get(n - 1),
         };
         match registered.and_then(|piece| piece.iter().flatten().find(is_here)) {
             Some(mr) => Some(mr.region().desc()),
-            None => (!iface.needs_local).then_some(null_mut()),
+            None => (!ep.needs_local).then_some(null_mut()),
         }
     }
 }
@@ -297,11 +299,11 @@ impl OfiRegistrar<'_> {
     /// it writes the memory.
     pub fn for_peer(
         &self,
-        iface: usize,
+        ep: usize,
         memory: (*mut u8, usize),
         writes: bool,
     ) -> Option<(OfiZcopy, MrKey)> {
-        let domain = self.domains.get(iface)?.as_ref()?;
+        let domain = self.domains.get(ep)?.as_ref()?;
         let mr = domain.mrs.register(memory, writes, self.options)?;
         let base = if domain.is_virtual {
             0

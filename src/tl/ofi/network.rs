@@ -5,8 +5,8 @@ use super::context::OfiContext;
 use super::device::OfiDevice;
 use super::fabric_hash::fabric_hash;
 use super::info;
-use super::interfaces::OfiInterfaces;
 use super::sender::OfiSender;
+use super::worker::OfiWorker;
 use crate::options::Options;
 use crate::tl::address::WorkerAddress;
 use crate::tl::iface_params::IfaceParams;
@@ -24,7 +24,7 @@ impl Network for OfiContext {
     type Locator = OfiLocators;
     type PeerTarget = OfiTarget;
     type Sender = OfiSender;
-    type Iface<P: Copy + Eq> = OfiInterfaces<P>;
+    type Iface<P: Copy + Eq> = OfiWorker<P>;
 
     fn find(options: &Options, program: Program, _found: &mut FoundDevices) -> OfiContext {
         OfiContext::new(options, program)
@@ -47,11 +47,11 @@ impl Network for OfiContext {
         &self,
         params: &IfaceParams,
         reaches_others: bool,
-    ) -> io::Result<Option<Box<OfiInterfaces<P>>>> {
-        OfiInterfaces::open(self, params, reaches_others)
+    ) -> io::Result<Option<Box<OfiWorker<P>>>> {
+        OfiWorker::open(self, params, reaches_others)
     }
 
-    fn locator<P: Copy + Eq>(&self, iface: &OfiInterfaces<P>) -> OfiLocators {
+    fn locator<P: Copy + Eq>(&self, iface: &OfiWorker<P>) -> OfiLocators {
         iface.locators()
     }
 
@@ -82,7 +82,9 @@ impl NetworkInfo for OfiContext {
         target: Option<&OfiTarget>,
     ) -> Option<LaneInfo> {
         let devices = self.devices();
-        let connected = lane.device.and_then(|index| devices.get(index));
+        // After a failure the device of a rail may have a lane.
+        let device_of = |index| devices.iter().chain(self.rails()).nth(index);
+        let connected = lane.device.and_then(device_of);
         let leads = |device: &&OfiDevice| {
             target.is_some_and(|target| target.first.to.fabric == fabric_hash(device))
         };

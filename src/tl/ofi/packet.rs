@@ -4,7 +4,7 @@
 //! record.
 #![forbid(unsafe_code)]
 
-use super::address::OfiLocator;
+use super::address::{OfiLocator, OfiLocators};
 use crate::wire::frame;
 use crate::wire::le_struct::packed;
 
@@ -31,6 +31,14 @@ pub const FLUSHED: u32 = 9;
 pub const CHECK: u32 = 10;
 /// How many numbered packets the sender has sent: its number is that of the next one. A [`Sent`].
 pub const SENT: u32 = 11;
+/// A record that the sender keeps until the receiver has acknowledged it.
+pub const KEPT: u32 = 12;
+/// The sender has received the [`KEPT`] records before the number.
+pub const ACK: u32 = 13;
+/// Moves a connection to another interface: a [`Move`](super::failover_packet::Move). It names no connection.
+pub const MOVE: u32 = 14;
+/// The answer to it: a [`Moved`](super::failover_packet::Moved).
+pub const MOVED: u32 = 15;
 
 packed! {
     /// The begin of a packet. The receiver has granted number and key of its connection to the sender.
@@ -38,11 +46,11 @@ packed! {
         key: u64,
         /// Number of the receiver's connection.
         conn: u32,
-        /// Number of the packet, if it is a [`RECORD`] or [`BYE`]: these are handled in order. Of a [`FLUSH`] and
-        /// [`FLUSHED`] that of the writes, of a [`PROBE`] and a [`SENT`] that of the next packet.
+        /// Number of the packet, if it is a [`RECORD`], [`KEPT`] or [`BYE`]: these are handled in order. Of a [`FLUSH`]
+        /// and [`FLUSHED`] that of the writes, of a [`PROBE`], a [`SENT`] and an [`ACK`] that of the next packet.
         seq: u32,
         kind: u32,
-    } valid when |hdr| (HELLO..=SENT).contains(&hdr.kind)
+    } valid when |hdr| (HELLO..=MOVED).contains(&hdr.kind)
 }
 
 impl PacketHdr {
@@ -62,13 +70,17 @@ pub const RECORD_HEADER: usize = PacketHdr::SIZE + frame::HEADER;
 /// Longest packet that is written on the stack, bytes.
 pub const MAX_SHORT_PACKET: usize = 512;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"rucpofi\0");
+/// Begins a hello, and a request to move.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"rucpofi\0");
 /// Incremented when the format of packets changes.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 5;
+
+/// Flag of a [`Hello`] and an [`Accept`]: the connection goes on by another interface if one fails.
+const FAILS_OVER: u32 = 1;
 
 packed! {
     /// The sender of a connection, and which worker it expects.
-    Hello, 48 {
+    Hello, 64 {
         magic: u64,
         version: u32,
         /// Uids of both workers.
@@ -76,18 +88,26 @@ packed! {
         to: u64,
         /// The secret of the receiver's address.
         secret: u64,
-        /// Number and key of the sender's connection, granted to the receiver.
-        conn: u32,
-        key: u64,
+        /// The sender's connection, granted to the receiver.
+        grant: Grant,
+        flags: u32,
+        /// The key that the sender has granted first, if a request with failover by another interface has failed before
+        /// this one; else that of `grant`.
+        session: u64,
+        /// Number of the packet that the sender expects next.
+        next: u32,
     } valid when |hello| hello.magic == MAGIC && hello.version == VERSION
 }
 
 packed! {
     /// The answer to a [`Hello`].
-    Accept, 12 {
-        /// Number and key of the sender's connection, granted to the receiver.
-        conn: u32,
-        key: u64,
+    Accept, 28 {
+        /// The sender's connection, granted to the receiver.
+        grant: Grant,
+        flags: u32,
+        /// With failover the key that the sender has granted first, and how often the connection has moved.
+        session: u64,
+        generation: u32,
     }
 }
 
@@ -134,12 +154,34 @@ impl Sent {
 
 /// A connection, as the worker that has it grants it to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, packed(4))]
 pub struct Grant {
     pub conn: u32,
     pub key: u64,
 }
 
 impl Grant {
+    /// In the header of a packet that names no connection.
+    pub const NONE: Grant = Grant { conn: 0, key: 0 };
+
+    /// The number, and behind it the key.
+    pub fn to_le_bytes(self) -> [u8; size_of::<Grant>()] {
+        let (number, key) = (u128::from(self.conn), u128::from(self.key));
+        let bytes = (key << u32::BITS | number).to_le_bytes();
+        std::array::from_fn(|at| bytes[at])
+    }
+
+    /// As [`to_le_bytes`](Self::to_le_bytes) has written it.
+    pub fn from_le_bytes(bytes: [u8; size_of::<Grant>()]) -> Grant {
+        let mut whole = [0; size_of::<u128>()];
+        whole[..bytes.len()].copy_from_slice(&bytes);
+        let whole = u128::from_le_bytes(whole);
+        Grant {
+            conn: whole as u32,
+            key: (whole >> u32::BITS) as u64,
+        }
+    }
+
     /// The header of a packet for the connection.
     #[inline(always)]
     pub fn header(self, kind: u32, seq: u32) -> [u8; PacketHdr::SIZE] {
@@ -154,20 +196,31 @@ impl Grant {
     }
 }
 
-impl Hello {
-    /// The sender's connection, granted to the receiver.
-    pub fn grant(&self) -> Grant {
-        Grant {
-            conn: self.conn,
-            key: self.key,
-        }
+impl Accept {
+    /// Whether the connection goes on by another interface if one fails.
+    pub fn fails_over(&self) -> bool {
+        self.flags & FAILS_OVER != 0
     }
 }
 
+/// A [`Hello`] that has arrived.
+#[derive(Clone, Debug)]
+pub struct ParsedHello {
+    pub hello: Hello,
+    /// Where its sender is.
+    pub from: OfiLocator,
+    /// Where all interfaces of the sender's worker are, if the connection is to go on by another one if one fails.
+    pub locators: Option<OfiLocators>,
+}
+
 /// The packet that begins a connection of the worker `from`, which is at `own`, to the worker `uid` at `to`.
+/// `locators`: all interfaces of the sender's worker, if the connection is to go on by another one if one fails;
+/// `session` and `next`: the fields.
 pub fn hello(
     (from, own, grant): (u64, &OfiLocator, Grant),
     (uid, to): (u64, &OfiLocator),
+    locators: Option<&OfiLocators>,
+    (session, next): (u64, u32),
 ) -> Vec<u8> {
     let hello = Hello {
         magic: MAGIC,
@@ -175,31 +228,67 @@ pub fn hello(
         from,
         to: uid,
         secret: to.secret,
-        conn: grant.conn,
-        key: grant.key,
+        grant,
+        flags: if locators.is_some() { FAILS_OVER } else { 0 },
+        session,
+        next,
     };
-    let no_conn = Grant { conn: 0, key: 0 };
-    [
-        &no_conn.header(HELLO, 0)[..],
-        &hello.encode(),
-        &own.encode(),
-    ]
-    .concat()
+    let mut packet = [&Grant::NONE.header(HELLO, 0)[..], &hello.encode()].concat();
+    let Some(locators) = locators else {
+        packet.extend(own.encode());
+        return packet;
+    };
+    for locator in [own].into_iter().chain(locators.all()) {
+        let locator = locator.encode();
+        packet.extend((locator.len() as u16).to_le_bytes());
+        packet.extend(locator);
+    }
+    packet
 }
 
-/// A [`Hello`] to the worker `uid` at `own`, and where its sender is. `None`: it is malformed, or for another worker.
-pub fn parse_hello(body: &[u8], uid: u64, own: &OfiLocator) -> Option<(Hello, OfiLocator)> {
+/// A hello to the worker `uid` at `own`. `None`: it is malformed, or for another worker.
+pub fn parse_hello(body: &[u8], uid: u64, own: &OfiLocator) -> Option<ParsedHello> {
     let hello = Hello::decode(body)?;
-    let from = OfiLocator::decode(&body[Hello::SIZE..])?;
+    let behind = &body[Hello::SIZE..];
+    let (from, locators) = match hello.flags & FAILS_OVER {
+        0 => (OfiLocator::decode(behind)?, None),
+        _ => {
+            let (from, mut rest) = first_locator(behind)?;
+            let (first, behind) = first_locator(rest)?;
+            let mut locators = OfiLocators::new(vec![first])?;
+            rest = behind;
+            while !rest.is_empty() {
+                let (next, behind) = first_locator(rest)?;
+                locators.join(OfiLocators::new(vec![next])?)?;
+                rest = behind;
+            }
+            (from, Some(locators))
+        }
+    };
     let is_own = hello.to == uid && hello.secret == own.secret && hello.from != 0;
-    (is_own && from.fits(own)).then_some((hello, from))
+    (is_own && from.fits(own)).then_some(ParsedHello {
+        hello,
+        from,
+        locators,
+    })
 }
 
-/// The packet that accepts the connection `to`, of which the own one is `grant`.
-pub fn accept(to: Grant, grant: Grant) -> Vec<u8> {
+/// A locator behind its length, and the bytes behind it.
+fn first_locator(bytes: &[u8]) -> Option<(OfiLocator, &[u8])> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    let (locator, rest) = rest.split_at_checked(u16::from_le_bytes(*len).into())?;
+    Some((OfiLocator::decode(locator)?, rest))
+}
+
+/// The packet that accepts the connection `to`, of which the own one is `grant`. `failover`: the fields `session` and
+/// `generation`, if it goes on by another interface if one fails.
+pub fn accept(to: Grant, grant: Grant, failover: Option<(u64, u32)>) -> Vec<u8> {
+    let (session, generation) = failover.unwrap_or_default();
     let accept = Accept {
-        conn: grant.conn,
-        key: grant.key,
+        grant,
+        flags: if failover.is_some() { FAILS_OVER } else { 0 },
+        session,
+        generation,
     };
     [&to.header(ACCEPT, 0)[..], &accept.encode()].concat()
 }

@@ -5,7 +5,7 @@
 //! What a rail that fails has not read is read by the lane.
 
 use super::endpoint_rma::{OfiLocalMem, OfiRemoteMem};
-use super::iface::OfiIface;
+use super::shared_ep::OfiSharedEp;
 use super::tx_link::OfiTxLink;
 use crate::tl::Token;
 use crate::tl::rma::MrKey;
@@ -20,7 +20,7 @@ const MAX_PART: usize = 1 << 20;
 /// A connection by a further interface.
 #[derive(Clone)]
 pub struct OfiRail {
-    pub iface: Arc<OfiIface>,
+    pub ep: Arc<OfiSharedEp>,
     pub link: Arc<OfiTxLink>,
 }
 
@@ -64,11 +64,11 @@ impl OfiRail {
             ..here
         };
         // SAFETY: the caller's memory.
-        unsafe { (self.iface).zcopy(&self.link, there, here, false, token) }
+        unsafe { (self.ep).zcopy(&self.link, there, here, false, token) }
     }
 }
 
-impl OfiIface {
+impl OfiSharedEp {
     /// The sender of a connection wants a rail: [`take_wanted_rails`](Self::take_wanted_rails) returns the connection.
     pub fn want_rail(&self, link: &Arc<OfiTxLink>) {
         self.queues.lock().wanted_rails.push(link.clone());

@@ -3,13 +3,14 @@
 use super::choice::IfaceRole;
 use super::conn::with_sender;
 use super::connect;
-use super::interfaces::OfiInterfaces;
-use super::worker::lane_up;
+use super::hello::ConnectFor;
+use super::iface::lane_up;
+use super::worker::OfiWorker;
 use crate::sys::log;
 use crate::tl::LaneTarget;
 use crate::tl::sink::Sink;
 
-impl<P: Copy + Eq> OfiInterfaces<P> {
+impl<P: Copy + Eq> OfiWorker<P> {
     /// Connects the rails that senders want, and accepts those of peers. Called at clock ticks.
     pub(super) fn connect_rails<S: Sink<Peer = P>>(&mut self, sink: S) {
         if self
@@ -21,7 +22,7 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
         }
         let mut wanted = Vec::new();
         for lane in self.lanes_mut() {
-            for link in lane.iface.take_wanted_rails() {
+            for link in lane.ep.take_wanted_rails() {
                 let conn = lane.of_link(&link);
                 wanted.extend(conn.and_then(|conn| Some((conn.peer?, conn.uid))));
             }
@@ -49,7 +50,7 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
             lane_up(rail, sink, number);
             return true;
         }
-        let begun = connect::begin(rail, (peer, uid), &path.to);
+        let begun = connect::begin(rail, (peer, uid), &path.to, ConnectFor::Rail);
         if let Err((_, obstacle)) = &begun {
             log::diag!(
                 "worker {uid:#x} has no rail by {}: {obstacle}",
@@ -65,16 +66,16 @@ impl<P: Copy + Eq> OfiInterfaces<P> {
         for rail in self.rails_mut() {
             let index = rail.index;
             let all = std::mem::take(&mut rail.rail_hellos).into_iter();
-            hellos.extend(all.map(|hello| (index, hello)));
+            hellos.extend(all.map(|parsed| (index, parsed)));
         }
-        for (index, (hello, from)) in hellos {
-            let uid = hello.from;
+        for (index, parsed) in hellos {
+            let uid = parsed.hello.from;
             let peer = self
                 .lanes_mut()
                 .find_map(|lane| lane.of_uid(uid).and_then(|conn| conn.peer));
             let rail = self.rails_mut().find(|rail| rail.index == index);
             if let (Some(peer), Some(rail)) = (peer, rail) {
-                connect::on_rail_hello(rail, sink, peer, &hello, &from);
+                connect::on_rail_hello(rail, sink, peer, &parsed);
             }
         }
     }

@@ -33,7 +33,7 @@ impl OfiSender {
         match &self.rail {
             OfiRailState::Open(rail) => {
                 let is_its = rail.link.number == key.number();
-                let desc = zcopy.desc(&rail.iface, 0).filter(|_| is_its)?;
+                let desc = zcopy.desc(&rail.ep, 0).filter(|_| is_its)?;
                 return Some((rail.clone(), key, desc));
             }
             OfiRailState::Lost { rail, until } => {
@@ -46,7 +46,7 @@ impl OfiSender {
             OfiRailState::Unwanted => {}
         }
         self.rail = OfiRailState::Asked;
-        self.iface.want_rail(&self.link);
+        self.ep.want_rail(&self.link);
         None
     }
 

@@ -4,11 +4,11 @@ use super::address::MAX_INTERFACES;
 use super::choice::IfaceRole;
 use super::context::OfiContext;
 use super::device::OfiDevice;
-use super::iface::OfiIface;
 use super::mr::OfiMr;
 use super::object::OfiAccess;
 use super::registry::OfiRegistry;
 use super::rkey::{MAX_KEYS, OfiRkey, OfiRkeys};
+use super::shared_ep::OfiSharedEp;
 use crate::sys::log;
 use crate::tl::rma::MrKey;
 use parking_lot::{Mutex, MutexGuard};
@@ -52,24 +52,22 @@ impl OfiContext {
 impl OfiRegion {
     /// Keys for the interfaces of all current workers of the context; `None` if there are none.
     pub fn rkeys(&self) -> Option<OfiRkeys> {
-        let (ifaces, registered) = self.update();
+        let (eps, registered) = self.update();
         let mut fabrics: Vec<OfiRkey> = Vec::new();
         for (number, mr) in registered.iter() {
-            let Some((_, iface)) = ifaces.iter().find(|(there, _)| there == number) else {
+            let Some((_, ep)) = eps.iter().find(|(there, _)| there == number) else {
                 continue;
             };
             let entry = (*number, mr.key());
-            let known = fabrics
-                .iter()
-                .position(|known| known.fabric == iface.fabric);
+            let known = fabrics.iter().position(|known| known.fabric == ep.fabric);
             match known {
                 Some(at) if fabrics[at].keys.len() < MAX_KEYS => fabrics[at].keys.push(entry),
                 None if fabrics.len() < MAX_INTERFACES => fabrics.push(OfiRkey {
-                    fabric: iface.fabric,
+                    fabric: ep.fabric,
                     base: self.base,
                     len: self.len,
-                    atomics: self.wants_atomics && iface.has_atomics,
-                    is_virtual: iface.is_virtual,
+                    atomics: self.wants_atomics && ep.has_atomics,
+                    is_virtual: ep.is_virtual,
                     keys: vec![entry],
                 }),
                 // Accesses to it go by message.
@@ -89,44 +87,45 @@ impl OfiRegion {
         self.is_amo_alone.load(Ordering::Acquire)
     }
 
-    /// The endpoint of this number, or else another one of the context, in whose domain the region is registered, and
-    /// the key there.
-    pub fn unit(&self, number: u16) -> Option<(Arc<OfiIface>, MrKey)> {
-        let (ifaces, registered) = self.update();
+    /// The endpoint of this number, or else another one of the context, that executes atomic operations, and in whose
+    /// domain the region is registered, and the key there.
+    pub fn unit(&self, number: u16) -> Option<(Arc<OfiSharedEp>, MrKey)> {
+        let (eps, registered) = self.update();
         let key_of = |wanted: u16| {
             let mut all = registered.iter();
             let (_, mr) = all.find(|&&(known, _)| known == wanted)?;
             Some(mr.key())
         };
-        let own = ifaces.iter().filter(|&&(there, _)| there == number);
-        let mut all = own.chain(&ifaces);
-        all.find_map(|(there, iface)| {
+        let own = eps.iter().filter(|&&(there, _)| there == number);
+        let all = own.chain(&eps);
+        let mut able = all.filter(|(_, ep)| ep.executes_amo());
+        able.find_map(|(there, ep)| {
             let key = key_of(*there)?;
-            let base = if iface.is_virtual { 0 } else { self.base };
-            Some((iface.clone(), MrKey::new(key, base, *there)?))
+            let base = if ep.is_virtual { 0 } else { self.base };
+            Some((ep.clone(), MrKey::new(key, base, *there)?))
         })
     }
 
     /// Registers the region for the current interfaces that lack it. Returns them, and the registrations.
-    fn update(&self) -> (Numbered<Arc<OfiIface>>, MutexGuard<'_, Numbered<OfiMr>>) {
-        let mut ifaces = self.registry.ifaces();
+    fn update(&self) -> (Numbered<Arc<OfiSharedEp>>, MutexGuard<'_, Numbered<OfiMr>>) {
+        let mut eps = self.registry.eps();
         // Peers read messages by rails, and nothing else.
-        ifaces.retain(|(_, iface)| iface.role == IfaceRole::Lane);
+        eps.retain(|(_, ep)| ep.role == IfaceRole::Lane);
         let mut registered = self.registered.lock();
-        registered.retain(|&(number, _)| ifaces.iter().any(|&(there, _)| there == number));
-        for (number, iface) in &ifaces {
+        registered.retain(|&(number, _)| eps.iter().any(|&(there, _)| there == number));
+        for (number, ep) in &eps {
             if !registered.iter().any(|(known, _)| known == number) {
-                registered.extend(self.register(iface).map(|mr| (*number, mr)));
+                registered.extend(self.register(ep).map(|mr| (*number, mr)));
             }
         }
-        (ifaces, registered)
+        (eps, registered)
     }
 
     /// Registers the region in a domain. `None`: accesses by its interface go by message.
-    fn register(&self, iface: &Arc<OfiIface>) -> Option<OfiMr> {
+    fn register(&self, ep: &Arc<OfiSharedEp>) -> Option<OfiMr> {
         let (base, len) = (self.base as *mut u8, self.len as usize);
         // SAFETY: the memory is mapped as long as the region exists, which owns the registration.
-        let mr = unsafe { OfiMr::new(iface, base, len, OfiAccess::ByPeers) };
+        let mr = unsafe { OfiMr::new(ep, base, len, OfiAccess::ByPeers) };
         mr.inspect_err(|e| log::diag!("{len} bytes at {base:p} are reached by message: {e}"))
             .ok()
     }

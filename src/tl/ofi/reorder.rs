@@ -30,6 +30,14 @@ pub enum SeqArrival {
 }
 
 impl OfiReorder {
+    /// The next packet has this number.
+    pub fn starting_at(next: u32) -> OfiReorder {
+        OfiReorder {
+            next,
+            early: BTreeMap::new(),
+        }
+    }
+
     /// A packet with this number has arrived.
     pub fn arrive(&mut self, number: u32, packet: &[u8]) -> SeqArrival {
         let ahead = number.wrapping_sub(self.next);
@@ -65,6 +73,16 @@ impl OfiReorder {
         self.next.wrapping_sub(number) <= u32::MAX / 2
     }
 
+    /// Number of the next packet.
+    pub fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Drops the packets that have arrived early: the peer sends them again.
+    pub fn forget_early(&mut self) {
+        self.early.clear();
+    }
+
     /// The next packet, if it has arrived early.
     pub fn pop(&mut self) -> Option<Box<[u8]>> {
         let packet = self.early.remove(&self.next)?;
@@ -79,10 +97,7 @@ mod tests {
 
     #[test]
     fn packets_are_handled_in_the_order_of_their_numbers_each_once() {
-        let mut order = OfiReorder {
-            next: u32::MAX,
-            ..OfiReorder::default()
-        };
+        let mut order = OfiReorder::starting_at(u32::MAX);
         assert_eq!(order.arrive(1, b"1"), SeqArrival::Early);
         assert_eq!(order.arrive(0, b"0"), SeqArrival::Early);
         assert_eq!(order.arrive(0, b"x"), SeqArrival::Repeated);
@@ -98,5 +113,11 @@ mod tests {
         assert!(!order.take_next(4) && order.take_next(3) && order.has_all_before(4));
         assert!(order.has_all_before(3) && order.has_all_before(u32::MAX - 7));
         assert!(!order.has_all_before(5));
+        assert_eq!(order.arrive(6, b"6"), SeqArrival::Early);
+        order.forget_early();
+        assert!(
+            order.next() == 4 && order.take_next(4) && order.arrive(5, b"5") == SeqArrival::Now
+        );
+        assert!(order.pop().is_none(), "it is sent again");
     }
 }

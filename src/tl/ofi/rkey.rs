@@ -7,7 +7,8 @@
 #![forbid(unsafe_code)]
 
 use super::address::{MAX_INTERFACES, OfiTarget};
-use crate::tl::rma::MrKey;
+use crate::tl::rma::{MrKey, RmaKey};
+use crate::tl::rma_pieces::RmaRegion;
 
 /// Bytes in front of the keys.
 const FRONT: usize = 2 + 2 + 8 + 8 + 8;
@@ -175,6 +176,15 @@ impl OfiRemoteRegion {
             key: MrKey::new(key, base, to.number)?,
             atomics: rkey.atomics,
         })
+    }
+
+    /// The registered memory, for a list of accesses.
+    pub fn region(&self) -> RmaRegion {
+        RmaRegion {
+            base: self.base,
+            len: self.len,
+            key: RmaKey::Mr(self.key),
+        }
     }
 
     /// The key of `len` bytes, not 0, if all of them are registered.

@@ -17,6 +17,7 @@ use crate::tl::{TlContext, TlZcopy};
 
 impl OfiSender {
     /// Whether all operations on memory of the peer have taken effect.
+    #[inline(always)]
     pub fn is_rma_drained(&self) -> bool {
         let rma = &self.link.rma;
         let is_read = |rail: &OfiRail| rail.link.rma.outstanding() == 0;
@@ -33,23 +34,26 @@ impl OfiSender {
             && self.awaits_answer()
             && let Some(writes) = rma.to_flush()
         {
-            match self.iface.send(&bare(self.to, FLUSH, writes), &self.link) {
+            match self.ep.send(&bare(self.to, FLUSH, writes), &self.link) {
                 Ok(()) => rma.set_asked(writes),
                 // The next call tries again.
-                Err(_) => self.iface.block(&self.link),
+                Err(_) => self.ep.block(&self.link),
             }
         }
         self.is_rma_drained()
     }
 
+    #[inline(always)]
     fn awaits_answer(&self) -> bool {
-        let rma = self.iface.rma();
+        let rma = self.ep.rma();
         rma.is_some_and(|rma| rma.delivery == OfiDelivery::Answer)
     }
 
     /// Whether the lane puts (`writes`), or gets.
     fn has_rma(&self, writes: bool) -> bool {
-        let rma = self.iface.rma();
+        // With failover all but reads in place goes by record: nothing says whether a write, or an atomic operation,
+        // was executed before the failure, or is after it.
+        let rma = self.ep.rma().filter(|_| !self.has_failover());
         rma.is_some_and(|rma| !writes || rma.writes())
     }
 
@@ -58,7 +62,8 @@ impl OfiSender {
         self.has_rma(true)
     }
 
-    fn remote(&self, key: MrKey, addr: u64) -> OfiRemoteMem {
+    /// The peer's memory at this address of its process, as operations of the lane name it.
+    pub(super) fn remote(&self, key: MrKey, addr: u64) -> OfiRemoteMem {
         OfiRemoteMem {
             peer: self.link.addr,
             offset: key.offset(addr),
@@ -77,7 +82,7 @@ impl OfiSender {
         zcopy: &mut OfiZcopy,
         key: MrKey,
     ) -> Option<bool> {
-        let desc = zcopy.desc(&self.iface, 0)?;
+        let desc = zcopy.desc(&self.ep, 0)?;
         let rail = self.rail_for(zcopy);
         loop {
             let next = match zcopy.again.last() {
@@ -114,7 +119,7 @@ impl OfiSender {
                 };
                 let (here, there) = (OfiLocalMem { len, ..here }, self.remote(key, addr));
                 // SAFETY: the caller's memory.
-                n = unsafe { (self.iface).zcopy(&self.link, there, here, false, rma.token) };
+                n = unsafe { (self.ep).zcopy(&self.link, there, here, false, rma.token) };
             }
             if n == 0 {
                 return Some(false);
@@ -152,9 +157,9 @@ impl RmaOps for OfiSender {
             // SAFETY: `left` bytes of the caller's memory are at `here`.
             unsafe {
                 if writes {
-                    self.iface.put(&self.link, there, here, left)
+                    self.ep.put(&self.link, there, here, left)
                 } else {
-                    self.iface.get(&self.link, there, (here, left), token)
+                    self.ep.get(&self.link, there, (here, left), token)
                 }
             }
         };
@@ -167,6 +172,12 @@ impl RmaOps for OfiSender {
             return None;
         };
         let rma = part.rma;
+        if self.has_failover() {
+            let is_read = !rma.writes && part.pieces.is_none() && !rma.data.is_null();
+            let key = rma.key.mr().filter(|_| is_read)?;
+            // SAFETY: the caller's memory, which `zcopy` keeps registered.
+            return unsafe { self.read_with_failover(rma, zcopy, key) };
+        }
         let key = self.valid(rma.key.mr()?)?;
         let is_known = part.pieces.is_some() || !rma.data.is_null();
         (self.has_rma(rma.writes) && is_known).then_some(())?;
@@ -184,18 +195,18 @@ impl RmaOps for OfiSender {
                     let here = OfiLocalMem {
                         ptr: rma.data.wrapping_add(at),
                         len: rma.len - at,
-                        desc: zcopy.desc(&self.iface, 0)?,
+                        desc: zcopy.desc(&self.ep, 0)?,
                     };
                     // SAFETY: the caller's memory, which `zcopy` keeps registered.
-                    unsafe { (self.iface).zcopy(&self.link, there, here, rma.writes, rma.token) }
+                    unsafe { (self.ep).zcopy(&self.link, there, here, rma.writes, rma.token) }
                 }
                 Some(pieces) => {
-                    let limits = self.iface.rma().map(|rma| (rma.max_iov, rma.max))?;
-                    let desc = |piece| zcopy.desc(&self.iface, piece);
+                    let limits = self.ep.rma().map(|rma| (rma.max_iov, rma.max))?;
+                    let desc = |piece| zcopy.desc(&self.ep, piece);
                     let mut here = OfiIov::take(pieces, at, limits, desc)?;
                     let (writes, token) = (rma.writes, rma.token);
                     // SAFETY: the caller's memory, which `zcopy` keeps registered.
-                    unsafe { (self.iface).zcopy_iov(&self.link, there, &mut here, writes, token) }
+                    unsafe { (self.ep).zcopy_iov(&self.link, there, &mut here, writes, token) }
                 }
             };
             if n == 0 {
@@ -211,11 +222,11 @@ impl RmaOps for OfiSender {
         let AmoKey::Mr(key) = post.key else {
             return None;
         };
-        self.iface.has_atomics.then_some(())?;
+        (self.ep.has_atomics && !self.has_failover()).then_some(())?;
         let key = self.valid(key)?;
         let there = self.remote(key, post.addr);
         // SAFETY: the request has the room until it is complete, or detached.
-        Some(unsafe { (self.iface).atomic(&self.link, there, post.amo, post.reply) })
+        Some(unsafe { (self.ep).atomic(&self.link, there, post.amo, post.reply) })
     }
 
     /// Nothing is ordered by the provider.

@@ -1,12 +1,13 @@
 //! The operations on memory of one peer, as they are counted.
 #![forbid(unsafe_code)]
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Counts modulo 2^32.
 ///
 /// Relaxed everywhere: the counters are changed under the lock of the worker's queues, or the peer's, and read by the
-/// thread that holds the peer's lock, which calls again if it finds operations outstanding.
+/// thread that holds the peer's lock, which calls again if it finds operations outstanding. The progress thread alone
+/// writes and reads `is_cut_short`.
 #[derive(Debug, Default)]
 pub struct RmaCount {
     /// Operations that a completion will report.
@@ -16,6 +17,8 @@ pub struct RmaCount {
     /// Writes that were posted when the last flush was sent, and the last one that the peer has answered.
     asked: AtomicU32,
     answered: AtomicU32,
+    /// The provider has ended the connection with an operation outstanding.
+    is_cut_short: AtomicBool,
 }
 
 impl RmaCount {
@@ -35,6 +38,16 @@ impl RmaCount {
     /// A completion has reported an operation.
     pub fn completed(&self) {
         self.outstanding.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The provider has ended the connection with an operation outstanding.
+    pub fn cut_short(&self) {
+        self.is_cut_short.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the provider has ended the connection with an operation outstanding.
+    pub fn is_cut_short(&self) -> bool {
+        self.is_cut_short.load(Ordering::Relaxed)
     }
 
     /// Whether writes were posted for which no flush was answered.

@@ -20,14 +20,14 @@ pub enum RmaAccess {
     Get(*mut u8, usize),
     /// The memory of the request.
     Zcopy,
-    /// So many bytes at this address in the memory of the request, which a rail reads.
-    RailRead(*mut u8, usize),
+    /// So many bytes at this address in the memory of the request, which are read another way if the operation fails.
+    Read(*mut u8, usize),
 }
 
 impl RmaAccess {
     /// Whether it accesses the memory of the request.
     fn is_in_place(self) -> bool {
-        matches!(self, RmaAccess::Zcopy | RmaAccess::RailRead(..))
+        matches!(self, RmaAccess::Zcopy | RmaAccess::Read(..))
     }
 }
 
@@ -125,13 +125,38 @@ impl RmaOpPool {
         value.buffer.take()
     }
 
-    /// The memory that an operation of a rail reads into: address and bytes. `None`: it is another operation.
-    pub fn rail_read(&self, op: RmaOpRef) -> Option<(*mut u8, usize)> {
+    /// The memory that an operation reads into which is read another way if it fails: address and bytes. `None`: it is
+    /// another operation.
+    pub fn repeatable(&self, op: RmaOpRef) -> Option<(*mut u8, usize)> {
         // SAFETY: the value stays as long as the pool.
         match unsafe { (*op.0.as_ptr()).access } {
-            RmaAccess::RailRead(ptr, len) => Some((ptr, len)),
+            RmaAccess::Read(ptr, len) => Some((ptr, len)),
             RmaAccess::Put | RmaAccess::Get(..) | RmaAccess::Zcopy => None,
         }
+    }
+
+    /// Takes the [repeatable](Self::repeatable) operations of a connection whose completions cannot be read any more:
+    /// the request, and the memory.
+    pub fn take_reads(&mut self, link: &Arc<OfiTxLink>) -> Vec<(Token, *mut u8, usize)> {
+        let mut found = Vec::new();
+        let ops: Vec<RmaOpRef> = self.of_link(link).collect();
+        for op in ops {
+            // SAFETY: the value stays as long as the pool; the caller holds the lock.
+            let value = unsafe { &mut *op.0.as_ptr() };
+            if let (RmaState::Posted, RmaAccess::Read(ptr, len)) = (value.state, value.access) {
+                let token = std::mem::replace(&mut value.token, Token::NONE);
+                found.extend((!token.is_none()).then_some((token, ptr, len)));
+                value.state = RmaState::Abandoned;
+                link.rma.completed();
+            }
+        }
+        found
+    }
+
+    /// Whether a request waits for an operation.
+    pub fn is_awaited(&self, op: RmaOpRef) -> bool {
+        // SAFETY: the value stays as long as the pool.
+        !unsafe { (*op.0.as_ptr()).token.is_none() }
     }
 
     /// The connection of an operation.
@@ -188,6 +213,15 @@ impl RmaOpPool {
             // SAFETY: the value stays as long as the pool; the caller holds the lock.
             let of = unsafe { &(*op.0.as_ptr()).link };
             of.as_ref().is_some_and(|of| Arc::ptr_eq(of, link))
+        })
+    }
+
+    /// Whether operations of a connection that have not ended access the memory of their requests.
+    pub fn has_in_place(&self, link: &Arc<OfiTxLink>) -> bool {
+        self.of_link(link).any(|op| {
+            // SAFETY: the value stays as long as the pool; the caller holds the lock.
+            let (state, access) = unsafe { ((*op.0.as_ptr()).state, (*op.0.as_ptr()).access) };
+            state == RmaState::Posted && access.is_in_place()
         })
     }
 
@@ -296,15 +330,20 @@ mod tests {
 
     #[test]
     fn a_detached_get_is_not_reported() {
-        let (mut pool, link) = (RmaOpPool::default(), Arc::new(OfiTxLink::new(1, 2, 3)));
-        let other = Arc::new(OfiTxLink::new(3, 4, 5));
+        let (mut pool, link) = (
+            RmaOpPool::default(),
+            Arc::new(OfiTxLink::new(1, 2, 3, None)),
+        );
+        let other = Arc::new(OfiTxLink::new(3, 4, 5, None));
         let ops = [false, true].map(|in_place| posted(&mut pool, &link, in_place, 1));
         let far = posted(&mut pool, &other, false, 1);
+        assert!(pool.has_in_place(&link) && !pool.has_in_place(&other));
         assert_eq!(tokens(&pool, &link, false), [token(1), token(1)]);
         assert_eq!(tokens(&pool, &link, true), [token(1)]);
         assert_eq!(pool.detach(&link, |_| true), [token(1)]);
         assert_eq!(end(&mut pool, ops[0], true), None);
         assert_eq!(end(&mut pool, ops[1], true), Some(token(1)));
+        assert!(!pool.has_in_place(&link));
         assert_eq!((link.rma.outstanding(), other.rma.outstanding()), (0, 1));
         assert_eq!(end(&mut pool, far, true), Some(token(1)));
         assert!(tokens(&pool, &other, false).is_empty());
@@ -312,7 +351,10 @@ mod tests {
 
     #[test]
     fn a_failed_get_keeps_its_request_until_that_is_detached() {
-        let (mut pool, link) = (RmaOpPool::default(), Arc::new(OfiTxLink::new(1, 2, 3)));
+        let (mut pool, link) = (
+            RmaOpPool::default(),
+            Arc::new(OfiTxLink::new(1, 2, 3, None)),
+        );
         let get = posted(&mut pool, &link, false, 1);
         let zcopy = posted(&mut pool, &link, true, 2);
         assert_eq!(end(&mut pool, get, false), None);
@@ -326,7 +368,10 @@ mod tests {
 
     #[test]
     fn operations_of_an_ended_peer_are_reported_once() {
-        let (mut pool, link) = (RmaOpPool::default(), Arc::new(OfiTxLink::new(1, 2, 3)));
+        let (mut pool, link) = (
+            RmaOpPool::default(),
+            Arc::new(OfiTxLink::new(1, 2, 3, None)),
+        );
         let ops: Vec<RmaOpRef> = (1..=3)
             .map(|n| posted(&mut pool, &link, n > 1, n))
             .collect();

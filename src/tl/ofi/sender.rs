@@ -1,16 +1,18 @@
 //! The sending half of a connection.
 
 use super::buffers::{BufferRef, MAX_PACKET};
-use super::iface::OfiIface;
+use super::failover_sender::KeptPackets;
 use super::packet::{Grant, MAX_SHORT_PACKET, PROBE, PacketHdr, RECORD, RECORD_HEADER, bare};
 use super::rail::OfiRailState;
+use super::replay::ReplayQueue;
+use super::shared_ep::OfiSharedEp;
 use super::tx_link::OfiTxLink;
 use crate::wire::frame;
 use std::sync::Arc;
 
 /// Used by the thread that holds the peer's lock.
 pub struct OfiSender {
-    pub(super) iface: Arc<OfiIface>,
+    pub(super) ep: Arc<OfiSharedEp>,
     pub(super) link: Arc<OfiTxLink>,
     /// The peer's end.
     pub(super) to: Grant,
@@ -18,42 +20,61 @@ pub struct OfiSender {
     pub(super) max_inject: usize,
     /// The connection that reads parts of long messages.
     pub(super) rail: OfiRailState,
-    /// A packet that was accepted, and that the provider has not taken; empty if there is none.
-    waiting: Vec<u8>,
+    pub(super) held: HeldPackets,
+}
+
+/// The packets that a sender has accepted and holds.
+pub(super) enum HeldPackets {
+    None,
+    /// One that the provider has not taken.
+    Waiting(Box<[u8]>),
+    /// Of a connection with failover, those that the peer has not acknowledged.
+    Kept(Box<KeptPackets>),
 }
 
 impl OfiSender {
     /// The sender of a connection whose other end is `to`.
-    pub fn new(iface: Arc<OfiIface>, link: Arc<OfiTxLink>, to: Grant) -> Self {
+    pub fn new(ep: Arc<OfiSharedEp>, link: Arc<OfiTxLink>, to: Grant) -> Self {
         Self {
-            max_inject: iface.max_inject.min(MAX_SHORT_PACKET),
-            iface,
+            max_inject: ep.max_inject.min(MAX_SHORT_PACKET),
+            ep,
             link,
             to,
             rail: OfiRailState::default(),
-            waiting: Vec::new(),
+            held: HeldPackets::None,
         }
     }
 
     /// Whether a descriptor reports that there is room: the completion of a send makes it readable, and an armed worker
     /// tries again what the provider has refused.
     pub fn has_room_event(&self) -> bool {
-        self.iface.has_event
+        self.ep.has_event
     }
 
-    /// Whether everything that was accepted has left this process, and operations on memory of the peer have taken
-    /// effect.
+    /// Whether everything that was accepted has left this process, or has arrived if packets are kept, and operations
+    /// on memory of the peer have taken effect. Never again once the connection fails: the flush ends with its peer.
+    #[inline(always)]
     pub fn is_drained(&self) -> bool {
+        if self.has_held() {
+            return self.is_drained_of_held();
+        }
         let sent = self.link.outstanding() == 0 && !self.link.has_unsignaled();
-        self.waiting.is_empty() && sent && self.is_rma_drained()
+        sent && self.is_rma_drained() && !self.link.has_failed()
+    }
+
+    /// [`is_drained`](Self::is_drained) of a sender that holds packets, or keeps them.
+    #[cold]
+    fn is_drained_of_held(&self) -> bool {
+        let is_kept = self.replay().is_some_and(ReplayQueue::is_empty);
+        is_kept && self.is_rma_drained() && self.is_drained_of_moved()
     }
 
     /// [`is_drained`](Self::is_drained) for a caller that waits for it: has a completion report what was sent without.
     pub fn drain(&mut self) -> bool {
-        if self.flush() && self.link.has_unsignaled() {
+        if self.flush() && !self.has_failover() && self.link.has_unsignaled() {
             // Without room the next call tries again.
             let probe = bare(self.to, PROBE, self.link.sent());
-            let _ = self.iface.send(&probe, &self.link);
+            let _ = self.ep.send(&probe, &self.link);
         }
         self.drain_rma();
         self.is_drained()
@@ -62,7 +83,8 @@ impl OfiSender {
     /// Whether a record of `len` bytes can be sent now: none waits for room, and few are outstanding.
     pub fn has_room(&mut self, len: usize) -> bool {
         debug_assert!(len <= MAX_PACKET - RECORD_HEADER);
-        self.flush() && self.link.outstanding() < self.iface.window
+        let has_room = self.flush() && self.link.outstanding() < self.ep.window;
+        has_room && self.replay().is_none_or(ReplayQueue::has_room)
     }
 
     /// Sends a record of `len` bytes, which `fill` writes. False: there is no room now, and `fill` was not called.
@@ -77,19 +99,23 @@ impl OfiSender {
         if !self.has_room(len) {
             return false;
         }
-        let Some(buffer) = self.iface.take_buffer() else {
-            self.iface.block(&self.link);
+        if self.has_failover() {
+            self.send_kept((kind, aux, imm), len, fill);
+            return true;
+        }
+        let Some(buffer) = self.ep.take_buffer() else {
+            self.ep.block(&self.link);
             return false;
         };
         let seq = self.link.next_seq();
         // SAFETY: the buffer was taken.
         fill(unsafe { self.write_headers(buffer, seq, (kind, aux, imm), len) });
         let total = RECORD_HEADER + len;
-        if self.iface.post(buffer, total, &self.link, false).is_err() {
+        if self.ep.post(buffer, total, &self.link, false).is_err() {
             // SAFETY: the headers and `fill` have written so many bytes, and no operation uses the buffer.
-            self.waiting.extend(unsafe { buffer.packet(total) });
-            self.iface.give_back(buffer);
-            self.iface.block(&self.link);
+            self.held = HeldPackets::Waiting(unsafe { buffer.packet(total) }.into());
+            self.ep.give_back(buffer);
+            self.ep.block(&self.link);
         }
         true
     }
@@ -113,7 +139,13 @@ impl OfiSender {
         if !self.has_room(len) {
             return false;
         }
-        let Some(buffer) = self.iface.take_buffer() else {
+        if self.has_failover() {
+            // SAFETY: `at` has room for the record; the caller's bytes.
+            let fill = |at: *mut u8| unsafe { at.copy_from_nonoverlapping(data, len) };
+            self.send_kept((kind, 0, imm), len, fill);
+            return true;
+        }
+        let Some(buffer) = self.ep.take_buffer() else {
             return false;
         };
         // SAFETY: the buffer was taken, and has room for the headers and the record; the caller's bytes.
@@ -122,11 +154,11 @@ impl OfiSender {
             record.copy_from_nonoverlapping(data, len);
         }
         let total = RECORD_HEADER + len;
-        let is_sent = self.iface.post(buffer, total, &self.link, false).is_ok();
+        let is_sent = self.ep.post(buffer, total, &self.link, false).is_ok();
         if is_sent {
             self.link.next_seq();
         } else {
-            self.iface.give_back(buffer);
+            self.ep.give_back(buffer);
         }
         is_sent
     }
@@ -154,21 +186,25 @@ impl OfiSender {
         }
     }
 
-    /// Whether a packet waits for room.
-    pub fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    /// Whether packets are held: nothing may be sent before them.
+    #[inline(always)]
+    pub fn has_held(&self) -> bool {
+        !matches!(self.held, HeldPackets::None)
     }
 
-    /// Sends the packet that waits for room. True: none waits any more.
+    /// Sends what waits for room. True: nothing waits any more.
     pub fn flush(&mut self) -> bool {
-        if self.waiting.is_empty() {
-            return true;
+        match &self.held {
+            HeldPackets::None => true,
+            HeldPackets::Waiting(packet) => {
+                if self.ep.send(packet, &self.link).is_err() {
+                    self.ep.block(&self.link);
+                    return false;
+                }
+                self.held = HeldPackets::None;
+                true
+            }
+            HeldPackets::Kept(_) => self.post_kept(),
         }
-        if self.iface.send(&self.waiting, &self.link).is_err() {
-            self.iface.block(&self.link);
-            return false;
-        }
-        self.waiting.clear();
-        true
     }
 }

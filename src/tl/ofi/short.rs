@@ -1,9 +1,9 @@
 //! Short records of the hot path: the provider copies them in the call that sends them (`fi_inject`), and records of a
 //! connection that arrive in their turn.
 
+use super::iface::OfiIface;
 use super::packet::{MAX_SHORT_PACKET, PacketHdr, RECORD, RECORD_HEADER};
 use super::sender::OfiSender;
-use super::worker::OfiWorker;
 use crate::sys::copy;
 use crate::tl::Message;
 use crate::tl::sink::Sink;
@@ -25,7 +25,7 @@ impl OfiSender {
         data: *const u8,
         len: usize,
     ) -> bool {
-        if RECORD_HEADER + len > self.max_inject || self.has_waiting() {
+        if RECORD_HEADER + len > self.max_inject || self.has_held() {
             return false;
         }
         let header = self.to.header(RECORD, self.link.sent());
@@ -38,18 +38,17 @@ impl OfiSender {
             let frame = at.add(PacketHdr::SIZE);
             frame.copy_from_nonoverlapping(head.as_ptr(), head.len());
             copy::short(at.add(RECORD_HEADER), data, len);
-            (self.iface).inject(at, RECORD_HEADER + len, &self.link)
+            (self.ep).inject(at, RECORD_HEADER + len, &self.link)
         }
     }
 }
 
-/// An eager message of one of the two frequent kinds. `None`: there is another record, or none.
+/// The frame and the record of an eager message of one of the two frequent kinds. `None`: there is another record.
 #[inline(always)]
-fn eager_in_packet(body: &[u8]) -> Option<Message> {
+fn eager_in_frame(head: &[u8; frame::HEADER], record: &[u8]) -> Option<Message> {
     const TAG: u64 = Kind::TagEager as u64;
     const AM: u64 = Kind::AmEager as u64;
     const { assert!(Kind::TagEager.header_size() == 0 && Kind::AmEager.header_size() == 0) };
-    let (head, record) = body.split_first_chunk::<{ frame::HEADER }>()?;
     let (word, imm) = head.split_first_chunk::<8>()?;
     let word = u64::from_le_bytes(*word);
     // Without `aux`, and of the length that it has.
@@ -64,22 +63,32 @@ fn eager_in_packet(body: &[u8]) -> Option<Message> {
     })
 }
 
+/// The header of a packet with a record, its frame, and the record. `None`: it is another packet, or too short.
+#[inline(always)]
+fn split_record(packet: &[u8]) -> Option<(PacketHdr, &[u8; frame::HEADER], &[u8])> {
+    let (headers, record) = packet.split_first_chunk::<RECORD_HEADER>()?;
+    let (header, head) = headers.split_first_chunk::<{ PacketHdr::SIZE }>()?;
+    // Before the header is decoded, which checks no more of its kind then. The kind is its last field.
+    let kind = header.last_chunk().map(|kind| u32::from_le_bytes(*kind));
+    if kind != Some(RECORD) {
+        return None;
+    }
+    Some((PacketHdr::decode(header)?, head.first_chunk()?, record))
+}
+
 /// Handles an eager message that arrives in its turn. False: the packet is another one, and nothing was done.
 #[inline(always)]
-pub fn record_in_turn<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, packet: &[u8]) -> bool {
-    let Some((header, body)) = packet.split_first_chunk::<{ PacketHdr::SIZE }>() else {
+pub fn record_in_turn<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, packet: &[u8]) -> bool {
+    let Some((hdr, head, record)) = split_record(packet) else {
         return false;
     };
-    let Some(hdr) = PacketHdr::decode(header).filter(|hdr| hdr.kind == RECORD) else {
-        return false;
-    };
-    let Some(conn) = worker.granted(hdr.grant()) else {
+    let Some(conn) = iface.granted(hdr.grant()) else {
         return false;
     };
     let Some(peer) = conn.peer.filter(|&peer| !sink.has_failed(peer)) else {
         return false;
     };
-    let Some(m) = eager_in_packet(body) else {
+    let Some(m) = eager_in_frame(head, record) else {
         return false;
     };
     if !conn.order.take_next(hdr.seq) {

@@ -34,6 +34,22 @@ pub fn socket_name(name: &[u8]) -> Option<SocketName> {
     Some((ip, port))
 }
 
+/// Connections of the provider that are open.
+#[derive(Default)]
+pub struct OpenConnections {
+    /// Their other ends.
+    made: HashSet<SocketName>,
+    /// The hosts of those that this end has accepted, whose other ends have ports of their own.
+    accepted: HashSet<IpAddr>,
+}
+
+impl OpenConnections {
+    /// Whether one may lead to the endpoint at this address: a provider sends in both directions by one connection.
+    pub fn may_reach(&self, peer: SocketName) -> bool {
+        self.made.contains(&peer) || self.accepted.contains(&peer.0)
+    }
+}
+
 /// A connection of the provider.
 pub struct TcpSocket {
     /// A duplicate of the provider's descriptor: the provider may close that at any time.
@@ -67,6 +83,19 @@ impl TcpSocket {
             })
         });
         sockets.collect()
+    }
+
+    /// The connections of [`find`](Self::find) that are open. Looks at all descriptors of the process.
+    pub fn open_ones(own: SocketName, peers: &HashSet<SocketName>) -> OpenConnections {
+        let mut open = OpenConnections::default();
+        let sockets = TcpSocket::find(own, peers).into_iter();
+        for TcpSocket { socket, host } in sockets.filter(|socket| socket.silence().is_some()) {
+            open.made.extend(name_of(socket.peer_addr()));
+            if name_of(socket.local_addr()) == Some(own) {
+                open.accepted.insert(host);
+            }
+        }
+        open
     }
 
     /// Has the kernel notice a peer that cannot be reached while no data are in flight: it fails after
@@ -144,6 +173,10 @@ mod tests {
             "that of the peer, from another port"
         );
         assert_eq!(found(elsewhere, elsewhere), 0);
+        let reaches = |at, to| TcpSocket::open_ones(name(at), &peers(to)).may_reach(name(to));
+        assert!(reaches(elsewhere, own), "by the connection to the peer");
+        assert!(reaches(own, elsewhere), "by that of the peer");
+        assert!(!reaches(elsewhere, elsewhere));
         let at = TcpSocket::find(name(own), &peers(of_client));
         assert!(
             at.iter()

@@ -5,7 +5,10 @@ use super::address::{
 };
 use super::conn::OfiConn;
 use super::endpoint::MAX_NAME;
-use super::packet::{self, Accept, Grant, HELLO, Hello, PROBE, PacketHdr, RECORD, SENT, bare};
+use super::failover_packet::{Move, Moved};
+use super::packet::{
+    self, Accept, Grant, HELLO, Hello, MOVE, MOVED, PROBE, PacketHdr, RECORD, bare,
+};
 use super::sender::OfiSender;
 use super::tx_link::OfiTxLink;
 use crate::tl::Message;
@@ -91,14 +94,17 @@ fn the_ways_behind_one_are_those_that_are_left_if_it_fails() {
     let target = OfiTarget {
         first: path(1),
         others: vec![path(0), path(2)],
-        rail: None,
+        rail: Some(path(3)),
     };
-    let behind = |iface| -> Vec<usize> { target.paths_behind(iface).map(|p| p.iface).collect() };
-    assert_eq!(
-        (behind(1), behind(0), behind(2)),
-        (vec![0, 2], vec![2], vec![])
-    );
-    assert_eq!(behind(9), vec![], "a peer that was known by another way");
+    let behind = |iface, fails_over| -> Vec<usize> {
+        let paths = target.lane_paths_behind(iface, fails_over);
+        paths.map(|path| path.iface).collect()
+    };
+    assert_eq!(behind(1, false), [0, 2]);
+    assert_eq!((behind(0, false), behind(2, false)), (vec![2], vec![]));
+    assert_eq!((behind(0, true), behind(2, true)), (vec![2, 3], vec![3]));
+    assert_eq!(behind(3, true), []);
+    assert_eq!(behind(9, true), [], "a peer that was known by another way");
 }
 
 #[test]
@@ -173,7 +179,7 @@ fn malformed_sections_are_refused() {
 fn a_peer_takes_little_memory() {
     let conn = size_of::<OfiConn<*const u8>>();
     let all = conn + size_of::<OfiTxLink>() + size_of::<OfiSender>();
-    assert!(all <= 320, "{all} bytes, {conn} of the connection");
+    assert!(all <= 344, "{all} bytes, {conn} of the connection");
 }
 
 #[test]
@@ -189,12 +195,14 @@ fn a_lock_is_seen_where_it_is() {
 fn a_hello_is_for_one_worker() {
     let (client, server) = (locator(&[7; 16], 5), locator(&[8; 16], 6));
     let grant = Grant { conn: 3, key: 4 };
-    let packet = packet::hello((10, &client, grant), (11, &server));
+    let packet = packet::hello((10, &client, grant), (11, &server), None, (5, 6));
     assert_eq!(PacketHdr::decode(&packet).unwrap().kind, HELLO);
     let body = &packet[PacketHdr::SIZE..];
-    let (hello, from) = packet::parse_hello(body, 11, &server).unwrap();
-    assert_eq!((hello.from, hello.conn, hello.key), (10, 3, 4));
-    assert_eq!(from, client);
+    let parsed = packet::parse_hello(body, 11, &server).unwrap();
+    let hello = parsed.hello;
+    assert_eq!((hello.from, hello.grant), (10, grant));
+    assert_eq!((hello.session, hello.next), (5, 6));
+    assert!(parsed.from == client && parsed.locators.is_none());
     assert!(
         packet::parse_hello(body, 12, &server).is_none(),
         "another worker"
@@ -223,15 +231,68 @@ fn a_hello_is_for_one_worker() {
 }
 
 #[test]
+fn a_hello_with_failover_has_all_interfaces_of_its_sender() {
+    let server = locator(&[8; 16], 6);
+    let (first, second) = (locator(&[7; 16], 5), of_fabric(&locator(&[6; 16], 7), 2));
+    let locators = OfiLocators::new(vec![first.clone(), second]).unwrap();
+    let grant = Grant { conn: 3, key: 4 };
+    let packet = packet::hello((10, &first, grant), (11, &server), Some(&locators), (4, 0));
+    let body = &packet[PacketHdr::SIZE..];
+    let parsed = packet::parse_hello(body, 11, &server).unwrap();
+    assert_eq!((parsed.from, parsed.locators), (first, Some(locators)));
+    for short in 0..body.len() {
+        let parsed = packet::parse_hello(&body[..short], 11, &server);
+        let is_cut = |locators: OfiLocators| locators.all().len() == 1;
+        assert!(
+            parsed.is_none_or(|parsed| parsed.locators.is_some_and(is_cut)),
+            "cut to {short}"
+        );
+    }
+    let long = [body, &[1, 0, 0]].concat();
+    assert!(packet::parse_hello(&long, 11, &server).is_none());
+}
+
+#[test]
+fn a_request_to_move_is_for_one_worker() {
+    let (client, server) = (locator(&[7; 16], 5), locator(&[8; 16], 6));
+    let grant = Grant { conn: 3, key: 4 };
+    let packet = Move::packet((10, &client, grant), (11, &server), (12, 13, 14));
+    assert_eq!(PacketHdr::decode(&packet).unwrap().kind, MOVE);
+    let body = &packet[PacketHdr::SIZE..];
+    let (request, from) = Move::parse(body, 11, &server).unwrap();
+    assert_eq!((request.from, request.grant, from), (10, grant, client));
+    assert_eq!(
+        (request.session, request.generation, request.next),
+        (12, 13, 14)
+    );
+    assert!(Move::parse(body, 12, &server).is_none(), "another worker");
+    assert!(
+        Move::parse(body, 11, &locator(&[8; 16], 9)).is_none(),
+        "another secret"
+    );
+    for short in 0..body.len() {
+        assert!(Move::parse(&body[..short], 11, &server).is_none());
+    }
+    let packet = Moved::packet(grant, Grant { conn: 5, key: 6 }, 7);
+    assert_eq!(PacketHdr::decode(&packet).unwrap().grant(), grant);
+    let moved = Moved::decode(&packet[PacketHdr::SIZE..]).unwrap();
+    assert_eq!((moved.grant, moved.next), (Grant { conn: 5, key: 6 }, 7));
+}
+
+#[test]
 fn packets_name_the_connection_of_the_receiver() {
     let (to, own) = (Grant { conn: 1, key: 2 }, Grant { conn: 3, key: 4 });
-    let packet = packet::accept(to, own);
+    let packet = packet::accept(to, own, Some((5, 6)));
     let hdr = PacketHdr::decode(&packet).unwrap();
     assert_eq!((hdr.conn, hdr.key), (1, 2));
     let accept = Accept::decode(&packet[PacketHdr::SIZE..]).unwrap();
-    assert_eq!((accept.conn, accept.key), (3, 4));
+    assert_eq!((accept.grant, accept.fails_over()), (own, true));
+    assert_eq!((accept.session, accept.generation), (5, 6));
+    let packet = packet::accept(to, own, None);
+    let accept = Accept::decode(&packet[PacketHdr::SIZE..]).unwrap();
+    assert_eq!((accept.grant, accept.fails_over()), (own, false));
     assert_eq!(PacketHdr::decode(&bare(to, PROBE, 0)).unwrap().kind, PROBE);
-    for kind in [0, SENT + 1, u32::MAX] {
+    for kind in [0, MOVED + 1, u32::MAX] {
         assert!(PacketHdr::decode(&bare(to, kind, 0)).is_none());
     }
     assert!(PacketHdr::decode(&bare(to, RECORD, 0)[..PacketHdr::SIZE - 1]).is_none());
@@ -245,6 +306,7 @@ proptest! {
             prop_assert_eq!(decoded.encode(), &bytes[..]);
         }
         let _ = packet::parse_hello(&bytes, 11, &own);
+        let _ = Move::parse(&bytes, 11, &own);
         let _ = Message::in_packet(&bytes);
     }
 }

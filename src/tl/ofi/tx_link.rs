@@ -2,7 +2,11 @@
 #![forbid(unsafe_code)]
 
 use super::rma_count::RmaCount;
+use crate::sys::liveness_lock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Number of a way that belongs to no connection.
+pub const NO_CONN: u32 = u32::MAX;
 
 /// The way to a peer.
 ///
@@ -10,18 +14,23 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// holds the peer's lock, which calls again if it finds them too large.
 #[derive(Debug)]
 pub struct OfiTxLink {
-    /// Number of the connection.
+    /// Number of the connection, or [`NO_CONN`].
     pub conn: u32,
     /// Number of the peer's interface in remote keys; 0: it accesses no memory.
     pub number: u16,
     /// The peer, as libfabric's operations name it.
     pub addr: u64,
+    /// Key of the lock that the peer's interface holds while its process works. `None`: it is on another host, or holds
+    /// none.
+    pub lock: Option<u64>,
     /// Sends that a completion will report.
     outstanding: AtomicU32,
     /// Packets were sent since the last one that a completion reports.
     has_unsignaled: AtomicBool,
     /// The sender has a packet for which there was no room.
     is_blocked: AtomicBool,
+    /// The connection fails: what has not completed does not arrive.
+    has_failed: AtomicBool,
     /// Number of the next packet.
     seq: AtomicU32,
     /// Operations on the peer's memory.
@@ -30,18 +39,40 @@ pub struct OfiTxLink {
 
 impl OfiTxLink {
     /// The way to the peer that libfabric knows by `addr`, of connection `conn`. `number`: that of its interface in
-    /// remote keys.
-    pub fn new(conn: u32, addr: u64, number: u16) -> OfiTxLink {
+    /// remote keys. `lock`: the key of its lock.
+    pub fn new(conn: u32, addr: u64, number: u16, lock: Option<u64>) -> OfiTxLink {
         OfiTxLink {
             conn,
             number,
             addr,
+            lock,
             outstanding: AtomicU32::new(0),
             has_unsignaled: AtomicBool::new(false),
             is_blocked: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
             seq: AtomicU32::new(0),
             rma: RmaCount::default(),
         }
+    }
+
+    /// Whether the peer's process has ended, as far as its lock shows it.
+    pub fn is_peer_dead(&self) -> bool {
+        self.lock.is_some_and(|key| !liveness_lock::is_held(key))
+    }
+
+    /// Whether the peer's process works, as far as its lock shows it. `None`: it holds none that can be seen here.
+    pub fn is_peer_alive(&self) -> Option<bool> {
+        self.lock.map(liveness_lock::is_held)
+    }
+
+    /// The connection fails from now on.
+    pub fn fail(&self) {
+        self.has_failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the connection fails. It is set before an operation that has failed counts as ended.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
     }
 
     /// Sends that a completion will report.
@@ -99,6 +130,11 @@ impl OfiTxLink {
     #[inline(always)]
     pub fn sent(&self) -> u32 {
         self.seq.load(Ordering::Relaxed)
+    }
+
+    /// The next packet has this number: packets before it went by another connection.
+    pub fn continue_at(&self, seq: u32) {
+        self.seq.store(seq, Ordering::Relaxed);
     }
 
     /// The number of the next packet, which the caller sends: the holder of the peer's lock, or the interface if there

@@ -3,15 +3,18 @@
 use super::choice::IfaceRole;
 use super::conn::OfiConn;
 use super::connect::{ask_again, end, reset};
+use super::failover_ack;
 use super::hello::{FailedConnect, HelloAge};
+use super::iface::OfiIface;
 use super::loss;
 use super::packet::{PROBE, bare};
+use super::refusal::end_refused;
+use super::refused_hello;
 use super::rma_completion;
 use super::tcp_sockets::{SILENT_INTERVALS, TcpSocket, socket_name};
 use super::tx_link::OfiTxLink;
-use super::worker::OfiWorker;
 use crate::ctypes::*;
-use crate::sys::log;
+use crate::sys::{advice, log};
 use crate::tl::sink::Sink;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,63 +26,73 @@ const LOOK_MS: u64 = 20;
 const CONNECTING_LOOK_MS: u64 = 100;
 
 /// Ends the connections of failed peers, and probes others.
-pub fn tick<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, now: u64) {
-    if now < worker.next_look {
+pub fn tick<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
+    if now < iface.next_look {
         return;
     }
-    worker.next_look = now + LOOK_MS;
-    drop_failed(worker, sink);
-    if now >= worker.next_connecting_look {
-        worker.next_connecting_look = now + CONNECTING_LOOK_MS;
-        ask_again(worker, now);
-        expire(worker, now);
-        end_orphaned(worker);
-        rma_completion::end_dead(worker, sink);
-        if let Some(mrs) = &worker.mrs {
+    iface.next_look = now + LOOK_MS;
+    drop_failed(iface, sink);
+    if now >= iface.next_connecting_look {
+        iface.next_connecting_look = now + CONNECTING_LOOK_MS;
+        ask_again(iface, now);
+        failover_ack::ask(iface, sink, now);
+        expire(iface, now);
+        forget_late_control(iface, now);
+        end_orphaned(iface);
+        end_refused(iface, now);
+        rma_completion::fail_unreported(iface, sink, now);
+        rma_completion::end_dead(iface, sink);
+        if let Some(mrs) = &iface.mrs {
             mrs.trim();
         }
     }
-    if worker.has_losses {
-        loss::look(worker, now);
+    if iface.has_losses {
+        loss::look(iface, now);
     }
-    if now >= worker.next_probe {
-        worker.next_probe = now.saturating_add(worker.keepalive_ms);
-        shut_down_silent(worker, sink, now);
-        probe(worker, sink);
+    if now >= iface.next_probe {
+        iface.next_probe = now.saturating_add(iface.keepalive_ms);
+        shut_down_silent(iface, sink, now);
+        probe(iface, sink);
     }
-    worker.remove_ended();
+    iface.remove_ended();
+    refused_hello::forget_reset(iface);
 }
 
 /// Ends the connections of peers that have failed in the layer above.
-fn drop_failed<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
+fn drop_failed<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S) {
     let mut ended = Vec::new();
-    for (_, conn) in &mut worker.conns {
-        if conn.peer.is_some_and(|peer| sink.has_failed(peer)) {
+    for (_, conn) in &mut iface.conns {
+        // One that moves is given up by the attempt, which resets the former connection.
+        let session = conn.failover.session();
+        let is_moving = session.is_some_and(|session| session.attempt.is_some());
+        if !is_moving && conn.peer.is_some_and(|peer| sink.has_failed(peer)) {
             conn.peer = None;
             ended.push((conn.uid, conn.link.clone()));
         }
     }
     for (uid, link) in ended {
-        if let Some((link, packet)) = worker.of_link(&link).and_then(|conn| reset(conn)) {
-            worker.send_control(&link, packet);
+        if let Some((link, packet)) = iface.of_link(&link).and_then(|conn| reset(conn)) {
+            iface.send_control(&link, packet);
         }
-        if worker.by_uid.get(&uid) == Some(&link.conn) {
-            end(worker, uid);
+        if iface.by_uid.get(&uid) == Some(&link.conn) {
+            end(iface, uid);
         }
     }
 }
 
 /// Fails the connections whose peers have ended before they answered, and those without a peer that are not answered in
 /// time: a request to connect, or the end of a connection. Where a peer waits for the answer other interfaces connect.
-fn expire<P: Copy + Eq>(worker: &mut OfiWorker<P>, now: u64) {
+fn expire<P: Copy + Eq>(iface: &mut OfiIface<P>, now: u64) {
     let (mut late, mut unanswered) = (Vec::new(), Vec::new());
-    let is_rail = worker.role == IfaceRole::Rail;
-    for (_, conn) in &mut worker.conns {
+    for (_, conn) in &mut iface.conns {
+        let is_rail = conn.role == IfaceRole::Rail;
         let awaits = conn.remote.is_none() || conn.peer.is_none() && !conn.has_ended;
         if !awaits || conn.is_broken {
             continue;
         }
-        let is_late = now >= conn.begun.saturating_add(worker.timeout_ms);
+        // A connection that moves has a time of its own.
+        let is_moving = conn.failover.session().is_some();
+        let is_late = !is_moving && now >= conn.begun.saturating_add(iface.timeout_ms);
         if conn.is_dead() {
             late.push((conn.link.clone(), UCS_ERR_UNREACHABLE));
         } else if conn.remote.is_none() && is_late {
@@ -97,26 +110,47 @@ fn expire<P: Copy + Eq>(worker: &mut OfiWorker<P>, now: u64) {
         }
     }
     for (link, status) in late {
-        worker.fail_conn(&link, status);
+        iface.fail_conn(&link, status);
     }
     for (peer, uid) in unanswered {
         log::diag!("worker {uid:#x} does not answer by libfabric (UCX_OFI_TIMEOUT)");
-        worker.unanswered.push(FailedConnect {
+        iface.unanswered.push(FailedConnect {
             peer,
             uid,
+            // It is answered yet, perhaps.
+            hello: None,
             status: UCS_ERR_ENDPOINT_TIMEOUT,
-            obstacle: "no answer in UCX_OFI_TIMEOUT".into(),
+            obstacle: format!("no answer in UCX_OFI_TIMEOUT: {}", advice::ON_CONNECTION),
         });
+    }
+}
+
+/// Gives up the packets of the transport's own that wait for room for longer than `UCX_OFI_TIMEOUT`, of connections
+/// that have no peer any more: resets, and answers to requests to move.
+fn forget_late_control<P: Copy + Eq>(iface: &mut OfiIface<P>, now: u64) {
+    let OfiIface { control, conns, .. } = iface;
+    let Some(before) = now.checked_sub(iface.timeout_ms) else {
+        return;
+    };
+    let has_peer = |link: &Arc<OfiTxLink>| {
+        let conn = conns.get(link.conn as usize);
+        conn.is_some_and(|conn| Arc::ptr_eq(&conn.link, link) && conn.peer.is_some())
+    };
+    for link in control.forget_late(before, has_peer) {
+        // The end of the connection is not acknowledged any more.
+        if let Some(conn) = iface.of_link(&link) {
+            conn.is_broken = true;
+        }
     }
 }
 
 /// Fails the connections on which sends wait for a peer on this host whose process has ended. A provider may wait for
 /// ever: `shm` for room in the peer's memory, `tcp;ofi_rxm` for a new connection, after it has lost the old one without
 /// an error. What the peer had sent before its end is handled first.
-fn end_orphaned<P: Copy + Eq>(worker: &mut OfiWorker<P>) {
-    let was_empty = worker.was_empty;
+fn end_orphaned<P: Copy + Eq>(iface: &mut OfiIface<P>) {
+    let was_empty = iface.was_empty;
     let (mut orphaned, mut is_new) = (Vec::new(), false);
-    for (_, conn) in &mut worker.conns {
+    for (_, conn) in &mut iface.conns {
         if !conn.awaits_sends() || conn.remote.is_none() {
             continue;
         }
@@ -129,31 +163,33 @@ fn end_orphaned<P: Copy + Eq>(worker: &mut OfiWorker<P>) {
     }
     for link in orphaned {
         log::diag!("the process of a peer has ended with sends to it outstanding");
-        worker.fail_conn(&link, UCS_ERR_CONNECTION_RESET);
+        iface.fail_conn(&link, UCS_ERR_CONNECTION_RESET);
     }
     if is_new {
         // From here on: the queue has to be found empty after the peer's end.
-        (worker.was_empty, worker.is_busy) = (false, true);
+        (iface.was_empty, iface.is_busy) = (false, true);
     }
 }
 
 /// Ends the connections of the provider `tcp` to hosts that do not acknowledge any more, if endpoints watch a peer
-/// there. The provider then reports what was sent by them as failed. Connections to the host that no endpoint watches
-/// end as well: a socket does not say of which peer it is.
-fn shut_down_silent<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, now: u64) {
-    let Some((own, hosts)) = &mut worker.tcp else {
+/// there, or have moved their connection to it while reads are outstanding. The provider then reports what was sent by
+/// them as failed. Connections to the host that no endpoint watches end as well: a socket does not say of which peer it
+/// is.
+fn shut_down_silent<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
+    let Some((own, hosts)) = &mut iface.tcp else {
         return;
     };
-    let watched = worker.conns.iter().filter_map(|(_, conn)| {
+    let watched = iface.conns.iter().filter_map(|(_, conn)| {
         let watches = conn.peer.is_some_and(|peer| sink.watches_death(peer));
-        socket_name(&conn.name).filter(|_| watches && !conn.is_broken)
+        let is_waited_for = watches && !conn.is_broken || conn.has_moved_ops();
+        socket_name(&conn.name).filter(|_| is_waited_for)
     });
     let peers: HashSet<_> = watched.collect();
     if peers.is_empty() {
         return;
     }
     let sockets = TcpSocket::find(*own, &peers);
-    let interval = Duration::from_millis(worker.keepalive_ms);
+    let interval = Duration::from_millis(iface.keepalive_ms);
     sockets
         .iter()
         .for_each(|socket| socket.keep_alive(interval));
@@ -161,7 +197,7 @@ fn shut_down_silent<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, now: u64)
         let (silence, is_due) = socket.silence()?;
         Some((socket.host, silence, is_due))
     });
-    let limit = worker.keepalive_ms.saturating_mul(SILENT_INTERVALS);
+    let limit = iface.keepalive_ms.saturating_mul(SILENT_INTERVALS);
     let unreachable = hosts.look(silences, now, limit);
     for socket in sockets
         .iter()
@@ -176,10 +212,10 @@ fn shut_down_silent<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, now: u64)
 }
 
 /// Fails the peers whose processes have ended, and probes those that endpoints watch.
-fn probe<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
+fn probe<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S) {
     let mut probes = Vec::new();
     let mut dead = Vec::new();
-    for (_, conn) in &worker.conns {
+    for (_, conn) in &iface.conns {
         let watches = conn.peer.is_some_and(|peer| sink.watches_death(peer));
         if !watches || conn.is_broken {
             continue;
@@ -192,10 +228,10 @@ fn probe<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S) {
     }
     for link in dead {
         log::diag!("the process of a peer has ended");
-        worker.fail_conn(&link, UCS_ERR_CONNECTION_RESET);
+        iface.fail_conn(&link, UCS_ERR_CONNECTION_RESET);
     }
     for (link, packet) in probes {
-        send_probe(worker, &link, packet);
+        send_probe(iface, &link, packet);
     }
 }
 
@@ -207,21 +243,17 @@ fn probe_of<P>(conn: &OfiConn<P>) -> Option<(Arc<OfiTxLink>, Vec<u8>)> {
 
 /// Probes every open connection.
 #[cold]
-pub fn probe_all<P: Copy + Eq>(worker: &mut OfiWorker<P>) {
-    let conns = worker.conns.iter();
+pub fn probe_all<P: Copy + Eq>(iface: &mut OfiIface<P>) {
+    let conns = iface.conns.iter();
     let probes: Vec<_> = conns.filter_map(|(_, conn)| probe_of(conn)).collect();
     for (link, packet) in probes {
-        send_probe(worker, &link, packet);
+        send_probe(iface, &link, packet);
     }
 }
 
 /// Sends a probe, unless packets to the peer wait for room: their completions report as much.
-fn send_probe<P: Copy + Eq>(worker: &mut OfiWorker<P>, link: &Arc<OfiTxLink>, packet: Vec<u8>) {
-    let is_queued = worker
-        .control
-        .iter()
-        .any(|(other, _)| Arc::ptr_eq(other, link));
-    if !is_queued {
-        worker.send_control(link, packet);
+fn send_probe<P: Copy + Eq>(iface: &mut OfiIface<P>, link: &Arc<OfiTxLink>, packet: Vec<u8>) {
+    if !iface.control.has(link) {
+        iface.send_control(link, packet);
     }
 }

@@ -1,433 +1,393 @@
-//! An interface of a worker: its endpoint, and its connections.
+//! The part of a worker that uses libfabric: its interfaces to fabrics. It chooses the one that connects to a peer, and
+//! the next one if that fails.
+//!
+//! A peer is connected by the first interface that leads to it. If that interface cannot connect, or the peer does not
+//! answer for a time, the next one does: nothing was sent on a connection that the peer has not answered. A late answer
+//! is as good as one in time: both connections receive, and the lane goes through the one that was open first.
 
-use super::address::{Liveness, OfiLocator};
+use super::address::{MAX_INTERFACES, OfiLocators, OfiPath};
 use super::choice::IfaceRole;
-use super::conn::{OfiConn, with_sender};
-use super::context::OfiTuning;
-use super::device::{OfiDevice, OfiScope};
-use super::fabric;
+use super::conn::OfiConn;
+use super::connect;
+use super::context::{OfiContext, OfiShared};
+use super::device::OfiDevice;
 use super::fabric_hash::fabric_hash;
-use super::hello::FailedConnect;
-use super::iface::OfiIface;
-use super::mr::{OfiDomain, OfiMrCache};
-use super::packet::{Grant, Hello};
-use super::rail::OfiRail;
-use super::registry::OfiRegistry;
-use super::reorder::OfiReorder;
-use super::sender::OfiSender;
-use super::silent_hosts::SilentHosts;
-use super::tcp_sockets::{SocketName, socket_name};
-use super::tx_link::OfiTxLink;
-use crate::ctypes::{UCS_ERR_CONNECTION_RESET, ucs_status_t};
-use crate::sys::liveness_lock::{self, LivenessLock};
-use crate::sys::timer::Timer;
-use crate::sys::{clock, host, log};
+use super::hello::{ConnectFor, FailedConnect, HelloAge};
+use super::iface::{OfiIface, lane_up};
+use crate::ctypes::*;
+use crate::sys::{advice, log};
+use crate::tl::LaneTarget;
 use crate::tl::iface_params::IfaceParams;
-use crate::tl::sink::Sink;
-use crate::tl::{Lane, Token};
-use slab::Slab;
-use std::collections::{HashMap, VecDeque};
-use std::ffi::c_int;
+use crate::tl::sink::{PeerContact, Sink};
 use std::io;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// Receive buffers of an interface for rails, by which only connections are made.
-const RAIL_RECEIVES: u32 = 8;
+/// Time after which the next interface connects to a peer that has not answered, milliseconds. It may be busy.
+const LATE_MS: u64 = 2000;
 
-/// Connections that were removed, and whose keys are known.
-const MAX_FORMER: usize = 256;
-
-/// An interface of a worker. Used by the progress thread only. `P` names a peer.
+/// The part of a worker that uses libfabric: its interfaces. Used by the progress thread only. `P` names a peer.
 pub struct OfiWorker<P> {
-    /// Index of its device among those of the context, and what the log calls it.
-    pub device: usize,
-    pub device_name: String,
-    /// Its index among the interfaces of the worker, as the address of that has them.
-    pub index: usize,
-    /// What it is for.
-    pub role: IfaceRole,
-    /// Hellos of peers that have arrived at a rail, and where their senders are.
-    pub rail_hellos: Vec<(Hello, OfiLocator)>,
-    /// Released before the endpoint is closed, or when the provider is dead.
-    alive: Option<LivenessLock>,
-    /// The worker's own.
-    pub uid: u64,
-    pub own: OfiLocator,
-    pub iface: Arc<OfiIface>,
-    /// Registrations of user memory, if memory of peers is accessed, and the shortest that is accessed in place.
-    pub mrs: Option<Arc<OfiMrCache>>,
-    pub zcopy: usize,
-    pub conns: Slab<OfiConn<P>>,
-    /// The connection of each peer, by its uid.
-    pub by_uid: HashMap<u64, u32>,
-    /// Packets of the transport's own for which there was no room.
-    pub control: Vec<(Arc<OfiTxLink>, Vec<u8>)>,
-    /// Connections that have failed, to end when everything that has arrived was handled.
-    pub broken: Vec<(Arc<OfiTxLink>, ucs_status_t)>,
-    /// Connections that have failed before the peer has answered: other interfaces may reach it.
-    pub unanswered: Vec<FailedConnect<P>>,
-    /// Requests of operations on memory of peers that have failed.
-    pub failed_ops: Vec<Token>,
-    /// Progress has to do more than to read completions, or had to.
-    pub is_busy: bool,
-    /// Packets were lost, or may have been: of which connections is looked at.
-    pub has_losses: bool,
-    /// Packets of no connection that were dropped, and receives that have failed, in all.
-    pub dropped: u64,
-    /// When dropped packets lead to questions next, coarse milliseconds.
-    pub next_round: u64,
-    /// The completion queue was found empty since it was last asked for that lost packets were looked for.
-    pub was_empty: bool,
-    /// Connections that were removed last: late packets of theirs are dropped.
-    removed: VecDeque<Grant>,
-    /// Receives that have failed one after the other.
-    pub failed_receives: u32,
-    /// The provider works no more: no connection is left, and none is made.
-    pub is_dead: bool,
-    /// Interval of liveness probes, and time to answer a request to connect, milliseconds.
-    pub keepalive_ms: u64,
-    pub timeout_ms: u64,
-    /// When connections are looked at next, and peers are probed next, coarse milliseconds.
-    pub next_look: u64,
-    /// When the peers that have not answered are looked at next, coarse milliseconds.
-    pub next_connecting_look: u64,
-    pub next_probe: u64,
-    /// The descriptor of the completion queue, if the worker may sleep.
-    pub fd: Option<RawFd>,
-    /// Wakes a sleeping worker to probe peers.
-    pub timer: Option<Timer>,
-    /// The timer is set.
-    pub is_timed: bool,
-    /// Peers access memory of the endpoint by themselves.
-    pub in_memory: bool,
-    /// Of the provider `tcp` the socket at which it accepts, and the hosts that do not acknowledge.
-    pub tcp: Option<(SocketName, SilentHosts)>,
+    /// The preferred one.
+    pub(super) first: OfiIface<P>,
+    /// The others, preferred first.
+    pub(super) others: Vec<OfiIface<P>>,
+    /// When unanswered requests to connect are looked at next, coarse milliseconds.
+    next_look: u64,
 }
 
 impl<P: Copy + Eq> OfiWorker<P> {
-    /// An interface: an endpoint of the device. Its index among those of the worker, and that of the device among those
-    /// of the context.
+    /// Interval at which unanswered requests to connect are looked at, milliseconds.
+    pub(super) const LOOK_MS: u64 = 100;
+
+    /// The interfaces of a new worker of a context, if it has a device. `reaches_others`: peers are reached by other
+    /// transports, too.
     ///
     /// # Errors
-    /// The provider's error, or the system's.
-    pub fn new(
-        (index, device_index): (usize, usize),
-        (device, role): (&OfiDevice, IfaceRole),
+    /// The last provider's, if the worker reaches no peers without an interface.
+    pub fn open(
+        context: &OfiContext,
         params: &IfaceParams,
-        tuning: OfiTuning,
-        registry: &OfiRegistry,
-    ) -> io::Result<OfiWorker<P>> {
-        let OfiTuning {
-            mut receives,
-            window,
-            ..
-        } = tuning;
-        if role == IfaceRole::Rail {
-            receives = receives.min(RAIL_RECEIVES);
+        reaches_others: bool,
+    ) -> io::Result<Option<Box<OfiWorker<P>>>> {
+        let (mut ifaces, mut error) = (Vec::new(), None);
+        let (lanes, rails) = (context.devices(), context.rails());
+        let lanes = lanes.iter().map(|device| (device, IfaceRole::Lane));
+        let rails = rails.iter().map(|device| (device, IfaceRole::Rail));
+        for (number, (device, role)) in lanes.chain(rails).enumerate() {
+            let place = (ifaces.len(), number);
+            let hash = fabric_hash(device);
+            let has_lane = |iface: &OfiIface<P>| iface.own.fabric == hash;
+            if role == IfaceRole::Rail && !ifaces.iter().any(has_lane) {
+                continue;
+            }
+            let (tuning, registry) = (context.tuning, &context.registry);
+            match OfiIface::new(place, (device, role), params, tuning, registry) {
+                Ok(iface) => ifaces.push(iface),
+                Err(e) => error = Some((device, e)),
+            }
         }
-        let hash = fabric_hash(device);
-        let open = |waits| OfiIface::open(device, waits, (receives, window), (hash, role));
-        // Without a descriptor a sleeping worker polls from time to time.
-        let (iface, fd) = match params.wakes.then(|| open(true).and_then(waiting)) {
-            Some(Ok((iface, fd))) => (iface, Some(fd)),
-            _ => (open(false)?, None),
+        let opened = OfiWorker::new(ifaces).map(Box::new);
+        let Some((device, e)) = error else {
+            return Ok(opened);
         };
-        let iface = Arc::new(iface);
-        let number = if device.has_rma() {
-            registry.enter(&iface)
-        } else {
-            0
+        let hint = hint(device, &e);
+        let why = format!(
+            "{} on {} by libfabric: {e}{hint}",
+            device.provider, device.domain
+        );
+        if reaches_others || opened.is_some() {
+            log::warn!("a worker does not use {why}");
+            return Ok(opened);
+        }
+        Err(io::Error::new(e.kind(), format!("no endpoint of {why}")))
+    }
+
+    /// The interfaces of a worker, in the order of their indices. `None`: there are none.
+    fn new(ifaces: Vec<OfiIface<P>>) -> Option<OfiWorker<P>> {
+        debug_assert!(ifaces.len() <= MAX_INTERFACES);
+        let locators = ifaces.iter().map(|iface| iface.own.clone());
+        let locators = (!ifaces.is_empty()).then(|| Arc::new(OfiLocators::of(locators)));
+        let with_locators = |mut iface: OfiIface<P>| {
+            iface.locators = locators.clone();
+            iface
         };
-        let lock = host::random_u64() >> 1 | 1;
-        let alive = LivenessLock::hold(lock);
-        let own = OfiLocator {
-            fabric: hash,
-            secret: host::random_u64() | 1,
-            liveness: Liveness {
-                host: host::place().host,
-                locks: liveness_lock::place(),
-                lock: if alive.is_ok() { lock } else { 0 },
-            },
-            number,
-            name: iface.name()?,
-        };
-        let is_tcp = matches!(device.core_provider(), "tcp" | "net");
-        let tcp = socket_name(&own.name).filter(|_| is_tcp);
-        let tcp = tcp.map(|name| (name, SilentHosts::default()));
-        let now = clock::coarse_ms();
-        Ok(OfiWorker {
-            device: device_index,
-            device_name: format!("{} on {}", device.provider, device.domain),
-            index,
-            role,
-            rail_hellos: Vec::new(),
-            uid: params.uid,
-            own,
-            fd,
-            timer: params.wakes.then(Timer::new).transpose()?,
-            is_timed: false,
-            mrs: (number != 0).then(|| Arc::new(OfiMrCache::new(&iface, params.mt))),
-            zcopy: tuning.zcopy,
-            iface,
-            conns: Slab::new(),
-            by_uid: HashMap::new(),
-            control: Vec::new(),
-            broken: Vec::new(),
-            unanswered: Vec::new(),
-            failed_ops: Vec::new(),
-            is_busy: false,
-            has_losses: false,
-            dropped: 0,
-            next_round: now,
-            was_empty: false,
-            removed: VecDeque::new(),
-            failed_receives: 0,
-            is_dead: false,
-            keepalive_ms: params.keepalive_ms,
-            timeout_ms: tuning.timeout_ms,
-            next_look: now,
-            next_connecting_look: now,
-            next_probe: now.saturating_add(params.keepalive_ms),
-            alive: alive.ok(),
-            in_memory: device.scope() == OfiScope::Memory,
-            tcp,
+        let mut ifaces = ifaces.into_iter().map(with_locators);
+        Some(OfiWorker {
+            first: ifaces.next()?,
+            others: ifaces.collect(),
+            next_look: 0,
         })
     }
 
-    /// Its domain, as all threads of the worker register memory in it; `None`: no memory of peers is accessed.
-    pub fn domain(&self) -> Option<OfiDomain> {
-        Some(OfiDomain {
-            mrs: self.mrs.clone()?,
-            needs_local: self.iface.needs_local,
-            is_virtual: self.iface.is_virtual,
-            max_iov: self.iface.rma()?.max_iov,
-            number: self.own.number,
-        })
+    /// All interfaces, preferred first.
+    pub(super) fn all(&self) -> impl Iterator<Item = &OfiIface<P>> {
+        [&self.first].into_iter().chain(&self.others)
     }
 
-    /// Stops the timer: the worker is awake.
-    pub fn stop_timer(&mut self) {
-        if std::mem::take(&mut self.is_timed)
-            && let Some(timer) = &self.timer
-        {
-            timer.set(None, None);
-            timer.drain();
-        }
+    /// All interfaces, preferred first.
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut OfiIface<P>> {
+        [&mut self.first].into_iter().chain(&mut self.others)
     }
 
-    /// Adds a connection with the worker `uid` at `to`, which libfabric knows by `addr` as long as the
-    /// address `name` is inserted.
-    pub fn add(
-        &mut self,
-        peer: P,
-        uid: u64,
-        to: &OfiLocator,
-        (addr, name): (u64, Arc<[u8]>),
-    ) -> &mut OfiConn<P> {
-        let entry = self.conns.vacant_entry();
-        let conn = entry.key() as u32;
-        let dropped = self.dropped;
-        self.by_uid.insert(uid, conn);
-        entry.insert(OfiConn {
-            peer: Some(peer),
-            of: peer,
-            uid,
-            link: Arc::new(OfiTxLink::new(conn, addr, to.number)),
-            name,
-            key: host::random_u64(),
-            remote: None,
-            begun: clock::coarse_ms(),
-            lock: to.liveness.key_here(&self.own.liveness),
-            order: OfiReorder::default(),
-            is_broken: false,
-            has_ended: false,
-            lost_lock: false,
-            request: None,
-            loss: None,
-            checked: dropped,
-        })
+    /// The interfaces for lanes, preferred first.
+    pub(super) fn lanes_mut(&mut self) -> impl Iterator<Item = &mut OfiIface<P>> {
+        self.all_mut().filter(|iface| iface.role == IfaceRole::Lane)
     }
 
-    /// The connection that was granted so.
-    #[inline(always)]
-    pub fn granted(&mut self, grant: Grant) -> Option<&mut OfiConn<P>> {
-        let conn = self.conns.get_mut(grant.conn as usize)?;
-        (conn.key == grant.key).then_some(conn)
+    /// The interfaces for rails.
+    pub(super) fn rails_mut(&mut self) -> impl Iterator<Item = &mut OfiIface<P>> {
+        self.all_mut().filter(|iface| iface.role == IfaceRole::Rail)
     }
 
-    /// Whether a connection that was removed was granted so.
-    pub fn was_granted(&self, grant: Grant) -> bool {
-        self.removed.contains(&grant)
+    /// Where the interfaces are.
+    pub fn locators(&self) -> OfiLocators {
+        OfiLocators::of(self.all().map(|iface| iface.own.clone()))
     }
 
-    /// The connection of a send.
-    pub fn of_link(&mut self, link: &Arc<OfiTxLink>) -> Option<&mut OfiConn<P>> {
-        let conn = self.conns.get_mut(link.conn as usize)?;
-        Arc::ptr_eq(&conn.link, link).then_some(conn)
+    /// What all threads of the worker use to register memory; `None`: no memory of peers is accessed.
+    pub fn shared(&self) -> Option<OfiShared> {
+        let domains = self.all().map(OfiIface::domain).collect();
+        let lanes = self.all().filter(|iface| iface.role == IfaceRole::Lane);
+        let has_atomics = lanes.count() == 1 && self.first.ep.has_atomics;
+        OfiShared::new(domains, self.first.zcopy, has_atomics)
     }
 
-    /// The connection with the worker of this uid.
-    pub fn of_uid(&mut self, uid: u64) -> Option<&mut OfiConn<P>> {
-        let conn = *self.by_uid.get(&uid)?;
-        let conn = self.conns.get_mut(conn as usize)?;
-        (conn.uid == uid && conn.peer.is_some()).then_some(conn)
-    }
-
-    /// The peers of all connections.
-    pub fn peers(&self) -> impl Iterator<Item = P> {
-        self.conns.iter().filter_map(|(_, conn)| conn.peer)
-    }
-
-    /// The peers of all connections, and those that have failed while operations on their memory are outstanding.
-    pub fn named_peers(&self) -> impl Iterator<Item = P> {
-        let named = |(_, conn): (usize, &OfiConn<P>)| {
-            let is_named = conn.peer.is_some() || conn.link.rma.outstanding() > 0;
-            is_named.then_some(conn.of)
-        };
-        self.conns.iter().filter_map(named)
-    }
-
-    /// Whether a peer has not answered a request to connect.
-    pub fn awaits_answer(&self) -> bool {
-        self.conns.iter().any(|(_, conn)| conn.request.is_some())
-    }
-
-    /// Sends a packet of the transport's own, now or when there is room.
-    pub fn send_control(&mut self, link: &Arc<OfiTxLink>, packet: Vec<u8>) {
-        if self.iface.send(&packet, link).is_err() {
-            self.control.push((link.clone(), packet));
-            self.is_busy = true;
-        }
-    }
-
-    /// Whether progress has to do more than to read completions.
-    pub fn has_work(&self) -> bool {
-        let has_ends = !self.broken.is_empty() || !self.failed_ops.is_empty();
-        !self.control.is_empty() || has_ends || self.has_losses || self.is_dead
-    }
-
-    /// Sends the packets of the transport's own that wait for room.
-    pub fn flush_control(&mut self) {
-        if !self.control.is_empty() {
-            let iface = &self.iface;
-            self.control
-                .retain(|(link, packet)| iface.send(packet, link).is_err());
-        }
-    }
-
-    /// Has a connection end with `status` when everything that has arrived was handled.
-    pub fn fail_conn(&mut self, link: &Arc<OfiTxLink>, status: ucs_status_t) {
-        if let Some(conn) = self.of_link(link)
-            && !conn.is_broken
-        {
-            conn.is_broken = true;
-            self.control.retain(|(other, _)| !Arc::ptr_eq(other, link));
-            self.broken.push((link.clone(), status));
-            self.is_busy = true;
-        }
-    }
-
-    /// The provider works no more: all connections fail.
-    #[cold]
-    pub fn die(&mut self, error: c_int) {
-        if std::mem::replace(&mut self.is_dead, true) {
+    /// Connects to a peer, unless there is a lane to it.
+    pub(super) fn connect<S: Sink<Peer = P>>(&mut self, sink: S, peer: P) {
+        if sink.has_failed(peer) || sink.state(peer).has_lane {
             return;
         }
-        self.is_busy = true;
-        let why = fabric::error(error);
-        log::error!(
-            "{} (libfabric) works no more for worker {:#x}: {why}",
-            self.device_name,
-            self.uid
-        );
-        // Peers find it released, because nothing can be sent to them.
-        self.alive = None;
-        let links: Vec<_> = self
-            .conns
-            .iter()
-            .map(|(_, conn)| conn.link.clone())
-            .collect();
-        for link in links {
-            self.fail_conn(&link, UCS_ERR_CONNECTION_RESET);
+        let contact = sink.contact(peer);
+        let uid = contact.uid;
+        let mut is_known = false;
+        // After a failure the interface of a rail may have the lane.
+        let is_lane = |conn: &&mut OfiConn<P>| conn.role == IfaceRole::Lane;
+        for iface in self.all_mut() {
+            let conn = iface.of_uid(uid).filter(is_lane);
+            match conn.map(|conn| (conn.peer, conn.link.conn)) {
+                // Open, or to be opened by the answer.
+                Some((Some(of), number)) if of == peer => {
+                    is_known = true;
+                    lane_up(iface, sink, number);
+                }
+                Some(_) => connect::end(iface, uid),
+                None => {}
+            }
+        }
+        if is_known {
+            return;
+        }
+        let what = self.lane_to(&contact, None);
+        let paths = paths(&contact.target, what, None);
+        if let Err((status, why)) = self.begin(&paths, (peer, uid), what)
+            && !sink.fall_back(peer, &why)
+        {
+            sink.lane_down(peer, status);
         }
     }
 
-    /// Removes connections without a peer, on which neither side sends any more.
-    pub fn remove_ended(&mut self) {
-        let OfiWorker {
-            conns,
-            by_uid,
-            iface,
-            control,
-            removed,
-            ..
-        } = self;
-        conns.retain(|number, conn| {
-            // A provider may not expect packets of a peer that was removed: the peer has sent its last one.
-            let is_over = conn.has_ended || conn.is_broken;
-            let waits = || {
-                let is_queued = control
-                    .iter()
-                    .any(|(link, _)| Arc::ptr_eq(link, &conn.link));
-                !conn.link.is_idle() || is_queued
+    /// A lane to a peer, to take the place of that of `failed`.
+    fn lane_to(&self, contact: &PeerContact, failed: Option<&FailedConnect<P>>) -> ConnectFor {
+        match connect::wants_failover(contact, self.first.uid) {
+            true => ConnectFor::FailoverLane(failed.and_then(|failed| failed.hello)),
+            false => ConnectFor::Lane,
+        }
+    }
+
+    /// Begins to connect by the first of these ways by which it is possible.
+    ///
+    /// # Errors
+    /// There is none: the status with which the peer fails, and why.
+    fn begin(
+        &mut self,
+        paths: &[OfiPath],
+        (peer, uid): (P, u64),
+        what: ConnectFor,
+    ) -> Result<&OfiIface<P>, (ucs_status_t, String)> {
+        let mut failed = (
+            UCS_ERR_UNREACHABLE,
+            "libfabric does not lead to it".to_owned(),
+        );
+        let mut begun = None;
+        for path in paths {
+            let Some(iface) = self.all_mut().find(|iface| iface.index == path.iface) else {
+                continue;
             };
-            if conn.peer.is_some() || !is_over || waits() {
-                return true;
+            match connect::begin(iface, (peer, uid), &path.to, what) {
+                Ok(()) => {
+                    begun = Some(path.iface);
+                    break;
+                }
+                Err((status, obstacle)) => {
+                    let name = &iface.device_name;
+                    let obstacle = format!("{name} (libfabric) does not reach it: {obstacle}");
+                    log::diag!("worker {uid:#x}: {obstacle}");
+                    failed = (status, obstacle);
+                }
             }
-            iface.remove(&conn.name);
-            if removed.len() == MAX_FORMER {
-                removed.pop_front();
+        }
+        let is_begun = |iface: &&OfiIface<P>| Some(iface.index) == begun;
+        self.all().find(is_begun).ok_or(failed)
+    }
+
+    /// Has other interfaces, or sockets, connect to the peers that one cannot reach, and other interfaces to those that
+    /// do not answer. Called at clock ticks.
+    pub(super) fn connect_again<S: Sink<Peer = P>>(&mut self, sink: S, now: u64) {
+        self.move_conns(sink, now);
+        if self.all().any(|iface| !iface.unanswered.is_empty()) {
+            self.replace_failed(sink);
+        }
+        if now >= self.next_look {
+            self.next_look = now + Self::LOOK_MS;
+            if !self.others.is_empty() {
+                self.look_for_late(sink, now);
             }
-            removed.push_back(conn.grant());
-            if by_uid.get(&conn.uid) == Some(&(number as u32)) {
-                by_uid.remove(&conn.uid);
+            self.move_late(sink, now);
+        }
+    }
+
+    /// Has other interfaces, or sockets, connect to the peers that one cannot reach.
+    #[cold]
+    fn replace_failed<S: Sink<Peer = P>>(&mut self, sink: S) {
+        let failed = |iface: &mut OfiIface<P>| {
+            let index = iface.index;
+            let failed = std::mem::take(&mut iface.unanswered).into_iter();
+            failed.map(move |failed| (index, failed))
+        };
+        let failed: Vec<_> = self.all_mut().flat_map(failed).collect();
+        for (index, failed) in failed {
+            let reason = self.reason(index, &failed);
+            match self.connect_by_next(sink, index, &failed) {
+                NextPath::None if sink.has_failed(failed.peer) => {}
+                NextPath::None if sink.fall_back(failed.peer, &reason) => {}
+                NextPath::None => {
+                    sink.lane_lost(failed.peer, format_args!("{reason}"), failed.status)
+                }
+                NextPath::Begun(by) => {
+                    log::once!(
+                        Warn, each log::words(&reason),
+                        "worker {:#x} is connected by {by}: {reason}",
+                        failed.uid
+                    );
+                }
+                NextPath::Known => {}
             }
-            false
-        });
+        }
+    }
+
+    /// Why an interface does not reach a peer.
+    fn reason(&self, index: usize, failed: &FailedConnect<P>) -> String {
+        let iface = self.all().find(|iface| iface.index == index);
+        let by = iface.map_or("", |iface| &iface.device_name);
+        format!("{by} (libfabric) does not reach it: {}", failed.obstacle)
+    }
+
+    /// Has the next interface connect to the peers that have not answered for a time.
+    fn look_for_late<S: Sink<Peer = P>>(&mut self, sink: S, now: u64) {
+        let late = |iface: &mut OfiIface<P>| take_late(iface, sink, now);
+        let late: Vec<_> = self.all_mut().flat_map(late).collect();
+        for (index, late) in late {
+            // It may answer yet.
+            if let NextPath::Begun(by) = self.connect_by_next(sink, index, &late) {
+                let reason = self.reason(index, &late);
+                log::diag!("worker {:#x} is connected by {by}, too: {reason}", late.uid);
+            }
+        }
+    }
+
+    /// Has the interface behind that with this index connect to a peer.
+    fn connect_by_next<S: Sink<Peer = P>>(
+        &mut self,
+        sink: S,
+        index: usize,
+        failed: &FailedConnect<P>,
+    ) -> NextPath {
+        let &FailedConnect { peer, uid, .. } = failed;
+        if sink.has_failed(peer) {
+            return NextPath::None;
+        }
+        if sink.state(peer).has_lane {
+            return NextPath::Known;
+        }
+        for iface in self.all_mut().filter(|iface| iface.index != index) {
+            let is_to = |conn: &mut OfiConn<P>| {
+                let is_lane = conn.role == IfaceRole::Lane && !conn.has_expired();
+                conn.peer == Some(peer) && is_lane
+            };
+            if iface.of_uid(uid).is_some_and(is_to) {
+                return NextPath::Known;
+            }
+        }
+        let contact = sink.contact(peer);
+        let what = self.lane_to(&contact, Some(failed));
+        let paths = paths(&contact.target, what, Some(index));
+        match self.begin(&paths, (peer, uid), what) {
+            Ok(next) => NextPath::Begun(next.device_name.clone()),
+            Err(_) => NextPath::None,
+        }
     }
 }
 
-/// An interface that can wait, and its descriptor.
-///
-/// # Errors
-/// The provider has none.
-fn waiting(iface: OfiIface) -> io::Result<(OfiIface, RawFd)> {
-    let fd = iface.descriptor()?;
-    Ok((iface, fd))
-}
-
-/// Makes an open connection the lane to its peer, unless there is one; that of a rail, its rail.
-pub fn lane_up<S: Sink>(worker: &mut OfiWorker<S::Peer>, sink: S, number: u32) {
-    if worker.role == IfaceRole::Rail {
-        return rail_up(worker, sink, number);
-    }
-    let Some(conn) = worker.conns.get(number as usize) else {
-        return;
+/// The ways to a peer for a connection, preferred first; `behind`: those that are less preferred than that by the
+/// interface with this index.
+fn paths(target: &Option<LaneTarget>, what: ConnectFor, behind: Option<usize>) -> Vec<OfiPath> {
+    let Some(LaneTarget::Ofi(target)) = target else {
+        return Vec::new();
     };
-    let (Some(peer), Some(to)) = (conn.peer, conn.remote) else {
-        return;
-    };
-    let sender = OfiSender::new(worker.iface.clone(), conn.link.clone(), to);
-    if sink
-        .lane_up(peer, Lane::Ofi(Box::new(sender)), Some(worker.device))
-        .is_err()
-    {
-        log::trace!("worker {:#x} has a lane already", conn.uid);
+    let fails_over = matches!(what, ConnectFor::FailoverLane(_));
+    match behind {
+        None => target.lane_paths(fails_over).cloned().collect(),
+        Some(index) => target
+            .lane_paths_behind(index, fails_over)
+            .cloned()
+            .collect(),
     }
 }
 
-/// A connection of a rail is open: the sender of its peer uses it.
-fn rail_up<S: Sink>(worker: &OfiWorker<S::Peer>, sink: S, number: u32) {
-    let Some(conn) = worker.conns.get(number as usize) else {
-        return;
-    };
-    let (Some(peer), Some(_)) = (conn.peer, conn.remote) else {
-        return;
-    };
-    let (iface, link) = (worker.iface.clone(), conn.link.clone());
-    let has_lane = with_sender(sink, peer, |sender| sender.rail_up(OfiRail { iface, link }));
-    if has_lane.is_some() {
-        log::debug!("worker {:#x} has a rail: {}", conn.uid, worker.device_name);
+/// What the user can do if a device cannot be opened with this error.
+fn hint(device: &OfiDevice, error: &io::Error) -> &'static str {
+    // `ofi_rxm` opens a completion queue with room for the operations of `FI_UNIVERSE_SIZE` peers, 256 by default.
+    if device.provider == "verbs;ofi_rxm" && error.kind() == io::ErrorKind::InvalidInput {
+        "; if its completion queues are too long for the device, FI_UNIVERSE_SIZE=64 makes them shorter"
+    } else {
+        ""
     }
+}
+
+/// What there is behind an interface that does not reach a peer.
+enum NextPath {
+    /// A lane, or another connection that is open or was begun.
+    Known,
+    /// A connection that was begun, by this device.
+    Begun(String),
+    None,
+}
+
+/// The connections of an interface that the peer has not answered for a time, and that were not returned before, with
+/// the index of the interface. Logs those in whose place there is another lane meanwhile.
+fn take_late<S: Sink>(
+    iface: &mut OfiIface<S::Peer>,
+    sink: S,
+    now: u64,
+) -> Vec<(usize, FailedConnect<S::Peer>)> {
+    let mut late = Vec::new();
+    for (_, conn) in &mut iface.conns {
+        let is_moving = conn.failover.session().is_some();
+        let is_waiting = conn.role == IfaceRole::Lane && !conn.is_broken && !is_moving;
+        let is_due = is_waiting && now >= conn.begun.saturating_add(LATE_MS);
+        let (Some(peer), Some(request)) = (conn.peer, conn.request.as_mut().filter(|_| is_due))
+        else {
+            continue;
+        };
+        match request.age {
+            HelloAge::Recent => {
+                request.age = HelloAge::Late;
+                let failed = FailedConnect {
+                    peer,
+                    uid: conn.uid,
+                    // The next request has a session of its own: either may be answered first, and a connection goes
+                    // on with that of its keys only. With this one's the peer would move what it has opened, and the
+                    // answer to this request, which may be on its way, would be of a connection that has moved.
+                    hello: None,
+                    status: UCS_ERR_ENDPOINT_TIMEOUT,
+                    obstacle: format!(
+                        "no answer for {} seconds: {}",
+                        LATE_MS / 1000,
+                        advice::ON_WAITING
+                    ),
+                };
+                late.push((iface.index, failed));
+            }
+            HelloAge::Late if sink.state(peer).has_lane => {
+                request.age = HelloAge::Replaced;
+                let (uid, name) = (conn.uid, &iface.device_name);
+                log::once!(
+                    Warn, each name,
+                    "worker {uid:#x} is reached another way: it does not answer by {name} (libfabric)"
+                );
+            }
+            HelloAge::Late | HelloAge::Replaced | HelloAge::Expired => {}
+        }
+    }
+    late
 }

@@ -28,7 +28,8 @@ pub fn accept<S: Sink>(shm: &mut ShmWorker<S::Peer>, doorbell: &Doorbell, sink: 
     }
     for (index, sender) in accepted {
         let Some(peer) = sink.local_peer(sender.uid, sender.inbox) else {
-            log::error!(
+            log::once!(
+                Error,
                 "a process claims to be worker {:#x}, which is another process: its ring is not polled",
                 sender.uid
             );

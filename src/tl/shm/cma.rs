@@ -142,7 +142,7 @@ impl CmaPeer<'_> {
             return Err(UCS_ERR_UNSUPPORTED);
         };
         let mut by_kernel = false;
-        while local.bytes() > 0 && remote.bytes() > 0 {
+        while !local.as_slice().is_empty() && !remote.as_slice().is_empty() {
             // SAFETY: the caller promises that the local pieces are valid.
             if unsafe { self.copy_mapped(direction, local, remote) } {
                 continue;

@@ -1,6 +1,6 @@
 //! What this side has of a peer on this host besides the lane to it.
 
-use super::close::CloseAnswer;
+use super::close::{CloseAnswer, CloseOffer};
 use super::outbox::{Outbox, WaitingBox};
 use super::{FoundInbox, InboxLocator, RingOwner};
 use crate::tl::Lane;
@@ -11,7 +11,7 @@ use std::io;
 pub struct HostLink {
     /// The peer's inbox, mapped when an endpoint was created, or by an operation that found no free ring there.
     waiting: Option<WaitingBox>,
-    /// The unused ring that we have offered to close.
+    /// The ring that we have offered to close.
     closing: Option<Box<Outbox>>,
 }
 
@@ -52,25 +52,36 @@ impl HostLink {
         self.waiting.take_if(|waiting| waiting.get().is_abandoned());
     }
 
+    /// Whether the lane is a ring in a crowded inbox by which nothing was sent since the last call.
+    pub fn is_unused(lane: &mut Option<Lane>) -> bool {
+        match lane {
+            Some(Lane::Shm(outbox)) => outbox.is_unused() && outbox.is_inbox_crowded(),
+            _ => false,
+        }
+    }
+
     /// Sets the lane to a peer aside and offers to close its ring. False, and the lane stays: the peer has not handled
     /// all messages yet, or the lane is another transport's. True without a lane.
-    pub fn offer_close(&mut self, lane: &mut Option<Lane>) -> bool {
-        match lane.take() {
-            None => true,
-            Some(Lane::Shm(outbox)) if outbox.offer_close() => {
-                self.closing = Some(outbox);
-                true
-            }
-            other => {
-                *lane = other;
-                false
-            }
+    pub fn offer_close(&mut self, lane: &mut Option<Lane>, offer: CloseOffer) -> bool {
+        let is_offered = match lane {
+            None => return true,
+            Some(Lane::Shm(outbox)) => outbox.offer_close(offer),
+            Some(_) => false,
+        };
+        if is_offered && let Some(Lane::Shm(outbox)) = lane.take() {
+            self.closing = Some(outbox);
         }
+        is_offered
     }
 
     /// Whether an offer to close a ring is neither withdrawn nor done with.
     pub fn is_closing(&self) -> bool {
         self.closing.is_some()
+    }
+
+    /// Whether an offer to close a ring that was not used is neither withdrawn nor done with.
+    pub fn is_closing_unused(&self) -> bool {
+        (self.closing.as_ref()).is_some_and(|outbox| outbox.offered() == CloseOffer::Unused)
     }
 
     /// Withdraws the offer: the lane, or the answer of the peer, which has closed the ring. `None`: there is no offer.

@@ -116,11 +116,50 @@ pub trait RingSet {
 /// messages. `others_are_empty` looks at each of these once.
 #[inline(always)]
 pub fn lone(ring: &Consumer, most: u32, others_are_empty: impl FnOnce() -> bool) -> u32 {
-    let seen = match most {
+    let seen = seen(ring, most);
+    if others_are_empty() { seen } else { 0 }
+}
+
+/// How many messages of a non-empty ring have arrived, `most` at most.
+#[inline(always)]
+fn seen(ring: &Consumer, most: u32) -> u32 {
+    match most {
         1 => 1,
         most => ring.visible(most),
+    }
+}
+
+/// The earliest of the messages that the rings have now, and those behind it of the same epoch, `most` at most; of ring
+/// `from`, which has some, the oldest one. `None`: none is to be handled before all rings were merged.
+///
+/// For few messages of few rings: nothing is listed or sorted, and the rings are looked at about once.
+#[inline(never)]
+pub fn earliest(rings: &mut impl RingSet, from: usize, most: u32) -> Option<Run> {
+    let (count, mut epoch) = (rings.count(), rings.ring(from).epoch()?);
+    let mut run = Run { ring: from, len: 1 };
+    for ring in (from + 1..count).chain(0..from) {
+        if let Some(found) = rings.ring(ring).epoch().filter(|&found| found < epoch) {
+            let len = seen(rings.ring(ring), most);
+            (run, epoch) = (Run { ring, len }, found);
+        }
+    }
+    // What the sender of that message knew of may have come to a ring that was looked at before.
+    let is_late = match run.ring >= from {
+        true => has_earlier(rings, from..run.ring, epoch),
+        false => has_earlier(rings, from..count, epoch) || has_earlier(rings, 0..run.ring, epoch),
     };
-    if others_are_empty() { seen } else { 0 }
+    if is_late {
+        return None;
+    }
+    if run.len > 1 {
+        run.len = rings.ring(run.ring).same_epoch(run.len);
+    }
+    (run.len > 0).then_some(run)
+}
+
+/// Whether one of the rings `at` has a message of an earlier epoch.
+fn has_earlier(rings: &mut impl RingSet, mut at: Range<usize>, epoch: u64) -> bool {
+    at.any(|ring| rings.ring(ring).epoch().is_some_and(|found| found < epoch))
 }
 
 /// One pass over a worker's rings. The memory is kept from pass to pass.
@@ -138,7 +177,7 @@ pub struct Merge {
 
 impl Merge {
     /// The first look, at some of the rings: about `most` messages are to be handled.
-    pub fn look(&mut self, rings: &mut (impl RingSet + ?Sized), at: Range<usize>, most: u32) {
+    pub fn look(&mut self, rings: &mut impl RingSet, at: Range<usize>, most: u32) {
         self.heads.clear();
         self.empty.clear();
         self.limit = u64::MAX;
@@ -171,7 +210,7 @@ impl Merge {
 
     /// Counts the messages of the rings that come first, until `most` are found. Of the other rings only the oldest
     /// message was seen.
-    fn count(&mut self, rings: &mut (impl RingSet + ?Sized), most: u32) {
+    fn count(&mut self, rings: &mut impl RingSet, most: u32) {
         let mut left = most;
         for head in self.heads.iter_mut().rev() {
             if left < 2 {
@@ -184,7 +223,7 @@ impl Merge {
 
     /// The second look, at every ring that the first look did not see or saw empty, including rings that were added
     /// since.
-    pub fn look_again(&mut self, rings: &mut (impl RingSet + ?Sized)) {
+    pub fn look_again(&mut self, rings: &mut impl RingSet) {
         let others = (0..self.at.start).chain(self.at.end..rings.count());
         for number in others.chain(self.empty.iter().copied()) {
             if let Some(epoch) = rings.ring(number).epoch() {
@@ -199,7 +238,7 @@ impl Merge {
     }
 
     /// The next messages to handle, at most `most`. They stay in the ring until [`taken`](Self::taken).
-    pub fn next(&self, rings: &mut (impl RingSet + ?Sized), most: u32) -> Option<Run> {
+    pub fn next(&self, rings: &mut impl RingSet, most: u32) -> Option<Run> {
         let head = self.heads.last().filter(|h| h.epoch <= self.limit)?;
         let most = most.min(head.seen);
         let alone = self.heads.len() == 1 && self.limit == u64::MAX;
@@ -214,7 +253,7 @@ impl Merge {
     }
 
     /// Records that the messages of the last run were taken out of their ring.
-    pub fn taken(&mut self, rings: &mut (impl RingSet + ?Sized), run: Run) {
+    pub fn taken(&mut self, rings: &mut impl RingSet, run: Run) {
         let Some(mut head) = self.heads.pop() else {
             return;
         };

@@ -1,9 +1,9 @@
 //! A sender's end of one ring in a peer's inbox.
 
 use super::chunk_board::OpenBoards;
-use super::close::CloseAnswer;
+use super::close::{CloseAnswer, CloseOffer};
 use super::inbox::{InboxHeader, RingSearch};
-use super::memory::{Theirs, cannot_add_rings};
+use super::memory::{FIRST_RINGS, Theirs, cannot_add_rings};
 use super::order::Epoch;
 use super::ring::{BodyError, CancelCounter, Producer, Unusable};
 use super::split_copy::{SplitCopy, SplitCopyId};
@@ -32,6 +32,10 @@ pub struct Outbox {
     arrived: u64,
     /// Number of the message behind the last signal; 0: none was sent.
     signaled: u64,
+    /// Number of the next message at the last call of [`is_unused`](Self::is_unused).
+    sent_before: u64,
+    /// The last offer to close the ring.
+    offered: CloseOffer,
     /// Refusals of signals in front of the message of this number were reported, or are not to be reported.
     refusals_seen: u64,
     peer: InboxLocator,
@@ -141,6 +145,8 @@ impl Outbox {
             wakes,
             arrived: 0,
             signaled: 0,
+            sent_before: 0,
+            offered: CloseOffer::NoEndpoint,
             refusals_seen: 0,
             peer,
             memory,
@@ -343,14 +349,33 @@ impl Outbox {
         self.ring.drained()
     }
 
+    /// Whether nothing was sent since the last call.
+    pub fn is_unused(&mut self) -> bool {
+        let sent = self.ring.sent();
+        std::mem::replace(&mut self.sent_before, sent) == sent
+    }
+
+    /// Whether more senders have taken rings in the receiver's inbox than most have: it has added some.
+    pub fn is_inbox_crowded(&self) -> bool {
+        // SAFETY: the front page stays mapped as long as self. Relaxed: publishes no other memory.
+        let rings = unsafe { self.front.as_ref() }.rings.load(Ordering::Relaxed);
+        rings as usize > FIRST_RINGS
+    }
+
     /// Offers to close the ring. False, without an offer: the receiver has not read everything, or a chunk state is
     /// open.
-    pub fn offer_close(&self) -> bool {
+    pub fn offer_close(&mut self, offer: CloseOffer) -> bool {
         let is_idle = self.ring.drained() && !self.chunk_states.any_open();
         if is_idle {
-            self.ring.offer_close();
+            self.ring.offer_close(offer);
+            self.offered = offer;
         }
         is_idle
+    }
+
+    /// The last offer to close the ring.
+    pub fn offered(&self) -> CloseOffer {
+        self.offered
     }
 
     /// Withdraws the offer to close the ring.
@@ -358,12 +383,12 @@ impl Outbox {
     /// # Errors
     /// The consumer has answered: the ring cannot be used any more.
     pub fn withdraw_offer(&mut self) -> Result<(), CloseAnswer> {
-        self.ring.withdraw_offer()
+        self.ring.withdraw_offer(self.offered)
     }
 
     /// The consumer's answer to the offer to close the ring, if there is one.
     pub fn answer(&self) -> Option<CloseAnswer> {
-        self.ring.answer()
+        self.ring.answer(self.offered)
     }
 
     /// Wakes the receiver if it sleeps.

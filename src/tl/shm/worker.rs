@@ -1,7 +1,7 @@
 //! A worker's receiving half of shared memory: its inbox, and the rings that peers have taken there.
 
 use super::InboxLocator;
-use super::close::CloseAnswer;
+use super::close::{CloseAnswer, CloseOffer};
 use super::inbox::{Doorbell, Inbox};
 use super::last_look::LastLook;
 use super::order::Merge;
@@ -17,10 +17,12 @@ use std::ptr::NonNull;
 /// Number of incoming rings that each progress call looks at one by one. Of more, an idle one looks at one where that
 /// suffices ([`LastLook`]).
 pub const HOT_RINGS: usize = 8;
+/// Number of incoming rings up to which unused ones stay open: a look at each costs some ten nanoseconds in all.
+const FEW_RINGS: usize = 16;
 
 /// An incoming ring. `P` names a peer. A worker's rings are in a row, so that a look at each reads few pages; each has
 /// two cache lines.
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub struct ShmRx<P> {
     pub(super) consumer: Consumer,
     /// Its number in the inbox.
@@ -29,27 +31,29 @@ pub struct ShmRx<P> {
 }
 
 impl<P> ShmRx<P> {
-    /// Agrees to the sender's offer to close the ring. False: the sender has withdrawn it.
-    pub fn agree_to_close(&mut self, answer: CloseAnswer) -> bool {
-        self.consumer.agree_to_close(answer)
+    /// Agrees to this offer of the sender to close the ring. False: the sender has withdrawn it.
+    pub fn agree_to_close(&mut self, offer: CloseOffer, answer: CloseAnswer) -> bool {
+        self.consumer.agree_to_close(offer, answer)
     }
 }
 
-/// State of shared memory that only the progress thread uses. `P` names a peer.
+/// State of shared memory that only the progress thread uses. `P` names a peer. What each call of progress reads comes
+/// first.
+#[repr(C)]
 pub struct ShmWorker<P> {
-    /// `None` where shared memory is not used.
-    pub(super) inbox: Option<Inbox>,
     pub(super) rings: Vec<ShmRx<P>>,
-    /// Most messages of a ring that the next progress call handles: 1 after an idle call, at most 16.
-    pub(super) budget: u32,
-    pub(super) merge: Merge,
     /// Where there are more rings than [`HOT_RINGS`].
     pub(super) last_look: LastLook,
+    /// Most messages of a ring that the next progress call handles: 1 after an idle call, at most 16.
+    pub(super) budget: u32,
+    /// So many rings are taken that finished ones are to be freed soon.
+    pub(super) is_crowded: bool,
+    /// `None` where shared memory is not used.
+    pub(super) inbox: Option<Inbox>,
     /// The ring that had messages at the last look at each ring, where there are more than [`HOT_RINGS`]. The list may
     /// have changed since.
     pub(super) last_ready: usize,
-    /// So many rings are taken that finished ones are to be freed soon.
-    pub(super) is_crowded: bool,
+    pub(super) merge: Merge,
 }
 
 /// What all threads of a worker use of shared memory.
@@ -183,10 +187,15 @@ impl<P: Copy + Eq> ShmWorker<P> {
         self.offered().next().is_some()
     }
 
-    /// The rings that their senders offer to close. All messages of these were taken.
-    pub fn offered(&mut self) -> impl Iterator<Item = &mut ShmRx<P>> {
-        let rings = self.rings.iter_mut();
-        rings.filter_map(|ring| ring.consumer.is_close_offered().then_some(ring))
+    /// The rings that their senders offer to close, and the offers. All messages of these were taken. Unused rings are
+    /// among them if there are many rings.
+    pub fn offered(&mut self) -> impl Iterator<Item = (CloseOffer, &mut ShmRx<P>)> {
+        let keeps_unused = self.rings.len() <= FEW_RINGS;
+        let offered = self.rings.iter_mut().filter_map(|ring| {
+            let offer = ring.consumer.close_offer()?;
+            Some((offer, ring))
+        });
+        offered.filter(move |(offer, _)| !keeps_unused || *offer == CloseOffer::NoEndpoint)
     }
 
     /// Requests that senders wake this worker, which is about to sleep: [`Inbox::arm`].

@@ -35,13 +35,12 @@ pub fn connect<S: Sink>(worker: &mut ShmtestWorker<S::Peer>, sink: S, peer: S::P
         Ok(socket) => lane_up(worker, sink, peer, socket),
         Err(e) if e.kind() == ErrorKind::WouldBlock => worker.retries.push(peer),
         Err(e) => {
-            match e.kind() {
-                ErrorKind::ConnectionRefused => {
-                    log::diag!("worker {uid:#x} cannot be reached by shmtest: it has ended");
-                }
-                _ => log::error!("worker {uid:#x} cannot be reached by shmtest: {e}"),
+            if e.kind() == ErrorKind::ConnectionRefused {
+                log::diag!("worker {uid:#x} cannot be reached by shmtest: it has ended");
+                sink.lane_down(peer, UCS_ERR_UNREACHABLE);
+            } else {
+                sink.unreachable(peer, format_args!("no connection by shmtest: {e}"));
             }
-            sink.lane_down(peer, UCS_ERR_UNREACHABLE);
         }
     }
 }

@@ -5,12 +5,14 @@ use super::receiver::{Buffered, PIECE, TcpReceiver};
 use super::stream::ReadError;
 use super::worker::{LISTENER, TIMER, TcpWorker};
 use super::{accept, bulk, connect};
+use crate::ctypes::UCS_ERR_CONNECTION_RESET;
 use crate::sys::clock;
 use crate::sys::epoll::SocketEvent;
 use crate::sys::log;
 use crate::tl::Lane;
 use crate::tl::oob::OobSink;
 use crate::tl::sink::Sink;
+use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
 /// Up to this number of open connections are read without `epoll_wait`.
@@ -213,6 +215,8 @@ fn on_open<S: Sink>(
 enum ReadEnd {
     /// The peer has closed it, or is dead.
     Closed,
+    /// Memory of the user, where data belong, cannot be written.
+    Unwritable,
     /// The data are no sequence of frames.
     Malformed,
     /// A message was malformed, for which the peer has failed.
@@ -256,15 +260,32 @@ fn receive<S: Sink>(sockets: &mut TcpWorker<S::Peer>, sink: S, token: u64, share
         Err(end) => end,
     };
     match end {
-        ReadEnd::Closed => {
-            let uid = sink.uid(peer);
-            log::debug!("worker {uid:#x} has closed its connection");
+        ReadEnd::Closed => closed(sink, peer),
+        ReadEnd::Unwritable => {
+            let reason = format_args!("memory of a receive or a get cannot be written");
+            sink.lane_lost(peer, reason, UCS_ERR_CONNECTION_RESET);
         }
         ReadEnd::Malformed => sink.malformed(peer, "a malformed frame"),
         ReadEnd::Refused => {}
     }
     connect::close(sockets, sink, token);
     count + 1
+}
+
+/// A connection has ended, perhaps because this process has ended it.
+#[cold]
+fn closed<S: Sink>(sink: S, peer: S::Peer) {
+    let is_unreadable = |lane: &mut Lane| match lane {
+        Lane::Tcp(sender) => sender.has_unreadable(),
+        _ => false,
+    };
+    if sink.with_lane(peer, is_unreadable) == Some(true) {
+        let reason = format_args!("memory of a message cannot be read");
+        sink.lane_lost(peer, reason, UCS_ERR_CONNECTION_RESET);
+    } else {
+        let uid = sink.uid(peer);
+        log::debug!("worker {uid:#x} has closed its connection");
+    }
 }
 
 /// What the buffer of a connection contains after it was read.
@@ -315,6 +336,7 @@ impl<S: Sink> Batch<S> {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(ReadError::WouldBlock) => return Ok(Unread::Nothing),
+                Err(ReadError::Failed(Errno::FAULT)) => return Err(ReadEnd::Unwritable),
                 Err(_) => return Err(ReadEnd::Closed),
             }
         }

@@ -6,6 +6,7 @@
 
 use super::{SharedSocket, socket, stream};
 use crate::wire::frame::{self, HEADER, MAX_RECORD};
+use rustix::io::Errno;
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,6 +32,8 @@ pub struct TcpSender {
     corked: bool,
     /// A write has failed. The receiver reads what still arrives before the connection is treated as closed.
     broken: bool,
+    /// It is broken because memory of a message cannot be read.
+    unreadable: bool,
     /// The sending direction was shut down.
     finished: bool,
     /// Value of the worker's `turn` at the last write.
@@ -49,6 +52,7 @@ impl TcpSender {
             blocked: false,
             corked: false,
             broken: false,
+            unreadable: false,
             finished: false,
             written: link.epoll.turn.load(Ordering::Relaxed).wrapping_sub(1),
             link,
@@ -171,7 +175,10 @@ impl TcpSender {
     /// Copies the rest of a partly written frame, so that the user's memory can be released.
     #[cold]
     pub fn settle(&mut self) {
-        self.out.extend(self.rest);
+        // Nothing is sent any more by a broken connection, perhaps because these bytes cannot be read.
+        if !self.broken {
+            self.out.extend(self.rest);
+        }
         self.rest = &[];
     }
 
@@ -219,9 +226,12 @@ impl TcpSender {
         let mut others = [self.rest, &[], &[], &[]];
         others[1..=extra.len()].copy_from_slice(extra);
         let total = out.len() + others.iter().map(|p| p.len()).sum::<usize>();
-        let Ok(mut left) = stream::write(self.link.fd(), out, &others) else {
-            self.broken = true;
-            return 0;
+        let mut left = match stream::write(self.link.fd(), out, &others) {
+            Ok(written) => written,
+            Err(e) => {
+                self.fail(e);
+                return 0;
+            }
         };
         if left < total {
             self.blocked = true;
@@ -240,6 +250,23 @@ impl TcpSender {
         let from_rest = left.min(self.rest.len());
         self.rest = &self.rest[from_rest..];
         left - from_rest
+    }
+
+    /// A write has failed.
+    #[cold]
+    fn fail(&mut self, e: Errno) {
+        self.broken = true;
+        // What was to be sent cannot be read. The connection works, and reports nothing; but the peer has the beginning
+        // of the message, behind which nothing else can follow.
+        if e == Errno::FAULT {
+            self.unreadable = true;
+            let _ = self.link.socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Whether it is broken because memory of a message cannot be read.
+    pub fn has_unreadable(&self) -> bool {
+        self.unreadable
     }
 
     /// Writes what is left and shuts down the sending direction: the peer reads the end of the stream and shuts down

@@ -45,7 +45,11 @@ pub fn admit<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, g: &RingRequest)
     let grant = match number.map_or_else(|| make(rings, sink, peer, g), Ok) {
         Ok(number) => granted(rings, number),
         Err(e) => {
-            log::error!("no ring for worker {:#x}: {e} (UCX_TOFU_RING_SIZE)", g.from);
+            log::once!(
+                Error, each log::words(&e),
+                "no ring for worker {:#x}: {e} (UCX_TOFU_RING_SIZE)",
+                g.from
+            );
             sink.incoming_refused(peer);
             None
         }

@@ -83,15 +83,14 @@ fn drop_ended<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S) {
     }
 }
 
-/// Probes the peer of an open connection, each keepalive interval, if an endpoint watches for its death, or if there is
-/// no open endpoint: then only the peer's close releases what is held for it.
+/// Probes the peer of an open connection, at the end of a keepalive interval, if it is to be probed.
 pub fn probe<S: Sink>(sink: S, conn: &mut TofuConn<S::Peer>, keepalive_ms: u64, now: u64) {
     if now - conn.probed < keepalive_ms {
         return;
     }
     conn.probed = now;
     let state = sink.state(conn.peer);
-    if state.watches_death || !state.has_endpoint {
+    if state.is_probed(&mut conn.has_waited) {
         with_sender(sink, conn.peer, |sender| sender.probe());
     }
 }

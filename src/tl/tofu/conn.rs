@@ -51,8 +51,10 @@ pub struct TofuConn<P> {
     pub since: u64,
     /// The delay was logged.
     pub late: bool,
-    /// When the peer was last probed.
+    /// When it was last looked at whether the peer is to be probed.
     pub probed: u64,
+    /// Requests waited for room then.
+    pub has_waited: bool,
 }
 
 /// A ring for a peer that is not connected yet.

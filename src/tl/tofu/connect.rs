@@ -14,7 +14,7 @@ use super::vcq::RemoteAddr;
 use super::worker::TofuWorker;
 use super::{close, listen};
 use crate::ctypes::*;
-use crate::sys::{clock, log};
+use crate::sys::{advice, clock, log};
 use crate::tl::sink::Sink;
 use crate::tl::{Lane, LaneTarget};
 use crate::wire::tofu_msg::{COUNTED, RingRequest, TicketWord, slot_at};
@@ -49,11 +49,8 @@ pub fn start<S: Sink>(
             locator: target.locator,
         };
         if rings.mrq_failed() {
-            log::error!(
-                "no ring at worker {:#x}: the message receive queue has failed",
-                to.uid
-            );
-            sink.lane_down(peer, UCS_ERR_IO_ERROR);
+            let reason = format_args!("the message receive queue of this process has failed");
+            sink.lane_lost(peer, reason, UCS_ERR_IO_ERROR);
         } else {
             open(rings, sink, peer, to);
         }
@@ -64,7 +61,11 @@ fn open<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, peer: S::Peer, to: Co
     match rings.new_conn(peer, to, clock::coarse_ms()) {
         Ok(number) => take_ticket(rings, sink, number),
         Err(e) => {
-            log::error!("no ring at worker {:#x}: {e}", to.uid);
+            log::once!(
+                Error, each log::words(&e),
+                "no ring at worker {:#x}: {e}",
+                to.uid
+            );
             sink.lane_down(peer, UCS_ERR_UNREACHABLE);
         }
     }
@@ -101,26 +102,28 @@ fn set_due<P: Copy + Eq>(rings: &mut TofuWorker<P>, number: u32, due: u64) {
 /// An operation of a connection has failed: its peer cannot be reached any more.
 pub fn fail<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, number: u32, code: i32) {
     if let Some(conn) = rings.conn(number) {
-        fail_peer(sink, conn.peer, conn.to.uid, code);
+        fail_peer(sink, conn.peer, code);
     }
 }
 
 /// A put to the writer of this ring has failed: the peer cannot be reached any more.
 pub fn fail_writer<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, number: u32, code: i32) {
     if let Some(incoming) = rings.incoming(number) {
-        fail_peer(sink, incoming.peer, incoming.uid, code);
+        fail_peer(sink, incoming.peer, code);
     }
 }
 
-fn fail_peer<S: Sink>(sink: S, peer: S::Peer, uid: u64, code: i32) {
+fn fail_peer<S: Sink>(sink: S, peer: S::Peer, code: i32) {
     if sink.has_failed(peer) {
         return;
     }
-    log::error!(
-        "worker {uid:#x} cannot be reached: {} ({code})",
-        code_name(code)
-    );
-    sink.lane_down(peer, status_of(code));
+    let advice = match code {
+        utofu::MRQ_RMT_STADD => advice::ON_REFUSED_ACCESS,
+        utofu::MRQ_PEER => advice::ON_END,
+        _ => advice::ON_SILENCE,
+    };
+    let reason = format_args!("{} ({code}): {advice}", code_name(code));
+    sink.lane_lost(peer, reason, status_of(code));
 }
 
 /// The status of an endpoint for a code of uTofu.
@@ -266,11 +269,11 @@ pub fn on_grant<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, number: u32) 
         window: grant.window,
     };
     if grant.size == 0 || !shape.is_sound(1) || shape.packet > own_packet {
-        log::error!(
-            "worker {uid:#x} grants no ring (status {}; UCX_TOFU_RING_SIZE, UCX_TOFU_SEG_SIZE)",
+        let reason = format_args!(
+            "it grants no ring (status {}; UCX_TOFU_RING_SIZE, UCX_TOFU_SEG_SIZE)",
             grant.refusal
         );
-        return sink.lane_down(peer, UCS_ERR_NO_RESOURCE);
+        return sink.lane_lost(peer, reason, UCS_ERR_NO_RESOURCE);
     }
     conn.phase = TofuConnPhase::Open;
     conn.due = u64::MAX;
@@ -312,7 +315,11 @@ pub fn tick<S: Sink>(rings: &mut TofuWorker<S::Peer>, sink: S, now: u64) {
             sink.lane_down(peer, UCS_ERR_ENDPOINT_TIMEOUT);
         } else if waited >= CONNECT_WARN_MS && !std::mem::replace(&mut conn.late, true) {
             // The peer may be computing, and no endpoint watches for its death.
-            log::error!("worker {uid:#x} has not answered for {waited} ms: waiting for it");
+            log::once!(
+                Error,
+                "worker {uid:#x} has not answered for {waited} ms: {}",
+                advice::ON_WAITING
+            );
         }
         if now >= conn.due {
             due.push(number);

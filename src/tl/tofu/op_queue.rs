@@ -6,6 +6,7 @@ mod buffers;
 mod completion;
 mod edata_tags;
 mod outstanding;
+mod pieces;
 mod poll;
 mod post;
 
@@ -52,7 +53,8 @@ pub struct OpQueue {
     /// Notices polled while another one was searched for.
     early: VecDeque<(c_int, MrqNotice)>,
     under_way: Outstanding,
-    /// Limit of outstanding operations: each can produce a notice.
+    /// Limit of outstanding operations: each can produce a notice. It is less by the further notices of those that
+    /// produce several.
     most: usize,
     /// Zcopy puts without a TCQ entry yet.
     zcopy_in_flight: usize,

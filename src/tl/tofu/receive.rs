@@ -156,8 +156,12 @@ fn on_read<S: Sink>(
     }
 }
 
-/// Completes the flushes of a peer that have nothing left to wait for.
+/// Completes the flushes of a peer that have nothing left to wait for. Those of a peer that has failed end with its
+/// status: the reply behind an operation that has failed is no success.
 fn end_flushes<S: Sink>(sink: S, peer: S::Peer) {
+    if sink.has_failed(peer) {
+        return;
+    }
     let next = || with_sender(sink, peer, |sender| sender.next_flushed()).flatten();
     while let Some(token) = next() {
         // SAFETY: the sender has just reported that the flush of this token waits for nothing more.

@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 use super::address::TofuLocator;
+use crate::tl::rma::RmaKey;
+use crate::tl::rma_pieces::RmaRegion;
 
 /// Bytes in front of the addresses.
 const FRONT: usize = 2 + 2 + 8 + 8;
@@ -114,6 +116,11 @@ impl StaddRegion {
         })
     }
 
+    /// Whether no memory is accessible by the interconnect.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Whether words are accessible by the interconnect, where no threads overlap.
     #[inline(always)]
     pub fn has_words(&self) -> bool {
@@ -132,6 +139,15 @@ impl StaddRegion {
     pub fn stadd(&self, addr: u64, len: usize) -> Option<u64> {
         let left = self.len.checked_sub(addr.wrapping_sub(self.base))?;
         (len as u64 <= left).then(|| addr.wrapping_add(self.delta))
+    }
+
+    /// The registered memory, for a list of accesses.
+    pub fn region(&self) -> RmaRegion {
+        RmaRegion {
+            base: self.base,
+            len: self.len,
+            key: RmaKey::Stadd(self.base.wrapping_add(self.delta)),
+        }
     }
 
     /// Whether the peer has rails.

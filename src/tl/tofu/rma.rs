@@ -4,9 +4,11 @@ use super::amo::TofuAmo;
 use super::mr;
 use super::sender::TofuSender;
 use super::stripe::{self, RailShare};
+use super::tni::PIGGYBACK;
 use super::utofu::Stadd;
 use crate::tl::rma::{AmoKey, AmoPost, RmaPart};
 use crate::tl::rma_ops::{RmaOps, ZcopyPart};
+use crate::tl::rma_pieces::{MAX_REGIONS, RmaPieces};
 use crate::tl::{TlContext, TlRkey, TlZcopy};
 
 impl TofuSender {
@@ -19,6 +21,49 @@ impl TofuSender {
         // SAFETY: the caller's bytes.
         let fill = |to: *mut u8, n: usize| unsafe { to.copy_from_nonoverlapping(data, n) };
         len <= self.max_rma() && self.write(stadd, len, fill) == len
+    }
+
+    /// Posts as many pieces of a list as there is room for. True: all of them. `stadd`: the steering address of an
+    /// address in the region of the piece with this number.
+    ///
+    /// # Safety
+    /// The pieces are valid until the request completes.
+    unsafe fn post_pieces(
+        &mut self,
+        mut pieces: RmaPieces<'_>,
+        stadd: impl Fn(usize, u64) -> Stadd + Copy,
+    ) -> bool {
+        let RmaPieces { writes, token, .. } = pieces;
+        while let Some(piece) = pieces.next() {
+            if writes && piece.len <= PIGGYBACK {
+                // SAFETY: the caller's promise.
+                if !unsafe { self.write_pieces(&mut pieces, stadd) } {
+                    return false;
+                }
+                continue;
+            }
+            if !writes && !piece.is_rest && piece.len <= self.max_rma() {
+                if !self.read_pieces(&mut pieces, stadd) {
+                    return false;
+                }
+                continue;
+            }
+            let there = stadd(pieces.cursor.next, piece.there);
+            let n = if writes {
+                self.write(there, piece.len, |to, n| {
+                    // SAFETY: the caller's piece has `n` bytes, and `write` has room for them.
+                    unsafe { to.copy_from_nonoverlapping(piece.here, n) };
+                })
+            } else {
+                self.read(there, piece.here, piece.len, token)
+            };
+            if n == 0 {
+                return false;
+            }
+            *pieces.outstanding += u32::from(!writes);
+            pieces.posted(piece, n);
+        }
+        true
     }
 }
 
@@ -92,6 +137,27 @@ impl RmaOps for TofuSender {
             *rma.outstanding += 1;
         }
         Some(true)
+    }
+
+    unsafe fn rma_pieces(&mut self, pieces: RmaPieces<'_>) -> Option<bool> {
+        let mut deltas = [0; MAX_REGIONS];
+        for (delta, region) in deltas.iter_mut().zip(pieces.regions) {
+            *delta = region.key.stadd()?.wrapping_sub(region.base);
+        }
+        let numbers = pieces.numbers;
+        // SAFETY: the caller's promise.
+        Some(unsafe {
+            if numbers.is_empty() {
+                let delta = deltas[0];
+                self.post_pieces(pieces, |_, there| there.wrapping_add(delta))
+            } else {
+                let stadd = |piece: usize, there: u64| {
+                    let number = usize::from(numbers[piece]);
+                    there.wrapping_add(deltas[number])
+                };
+                self.post_pieces(pieces, stadd)
+            }
+        })
     }
 
     #[inline(always)]

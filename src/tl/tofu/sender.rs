@@ -2,6 +2,7 @@
 
 mod bcopy;
 mod flushes;
+mod pieces;
 mod rma;
 mod short;
 

@@ -87,6 +87,8 @@ pub const OUT_OF_MEMORY: c_int = -641;
 pub const MRQ_OTHER: c_int = -192;
 /// The remote node, or its VCQ, does not exist.
 pub const MRQ_PEER: c_int = -193;
+/// The remote address is not registered.
+pub const MRQ_RMT_STADD: c_int = -197;
 
 /// Atomic operations.
 ///
@@ -237,7 +239,7 @@ pub fn code_name(code: c_int) -> &'static str {
         -194 => "UTOFU_ERR_MRQ_LCL_MEMORY",
         -195 => "UTOFU_ERR_MRQ_RMT_MEMORY",
         -196 => "UTOFU_ERR_MRQ_LCL_STADD",
-        -197 => "UTOFU_ERR_MRQ_RMT_STADD",
+        MRQ_RMT_STADD => "UTOFU_ERR_MRQ_RMT_STADD",
         -198 => "UTOFU_ERR_MRQ_LCL_LENGTH",
         -199 => "UTOFU_ERR_MRQ_RMT_LENGTH",
         OUT_OF_RESOURCE => "UTOFU_ERR_OUT_OF_RESOURCE",

@@ -265,6 +265,7 @@ impl<P: Copy + Eq> TofuWorker<P> {
             since: now,
             late: false,
             probed: now,
+            has_waited: false,
         }));
         Ok(number)
     }

@@ -1,5 +1,45 @@
-/* Hints that are wrong, memory that is freed and allocated again as another kind, and pinned memory that is refused. */
+/*
+ * Hints that are wrong: memory of a device that is stated to be the host's is refused, in every kind of operation. And
+ * memory that is freed and allocated again as another kind.
+ */
 #include "gpu.h"
+
+#define SAYS_WRONG "is memory of a GPU, which the caller states to be host memory"
+
+static const ucp_request_param_t host = {.op_attr_mask = UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+                                         .memory_type  = UCS_MEMORY_TYPE_HOST};
+
+/* An operation was refused, with one line. */
+static void refused(const side_t *side, ucs_status_ptr_t result, const char *what)
+{
+    unsigned said = logged(SAYS_WRONG);
+
+    want(side, UCS_PTR_STATUS(result) == UCS_ERR_INVALID_PARAM && said == 1, "HOST for a device's, %s: %s, lines %u",
+         what, ptr_status_name(result), said);
+}
+
+/* Operations on memory of a device that is stated to be the host's; `side` is connected. */
+static void wrong_host(const side_t *side, const area_t *area)
+{
+    size_t               length = area->length;
+    char                 word[8] = {0};
+    ucp_dt_iov_t         list[] = {{word, sizeof(word)}, {area->memory, length}};
+    ucp_request_param_t  iov    = host;
+    ucp_mem_map_params_t map    = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                                                 UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE,
+                                   .address = area->memory, .length = length, .memory_type = UCS_MEMORY_TYPE_HOST};
+    ucp_mem_h            memh;
+
+    iov.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
+    iov.datatype = ucp_dt_make_iov();
+    logged("");
+    refused(side, ucp_tag_send_nbx(side->ep, area->memory, length, 1, &host), "tag send");
+    refused(side, ucp_tag_send_nbx(side->ep, list, 2, 1, &iov), "tag send of a list");
+    refused(side, ucp_tag_recv_nbx(side->worker, area->memory, length, 1, -1, &host), "tag receive");
+    refused(side, ucp_am_send_nbx(side->ep, 1, NULL, 0, area->memory, length, &host), "active message");
+    refused(side, ucp_stream_send_nbx(side->ep, area->memory, length, &host), "stream send");
+    refused(side, (void *)(intptr_t)ucp_mem_map(side->context, &map, &memh), "ucp_mem_map");
+}
 
 static void message(bed_t *bed, const area_t *source, const area_t *target, int type, ucs_status_t expected,
                     const char *what)
@@ -28,7 +68,7 @@ static void message(bed_t *bed, const area_t *source, const area_t *target, int 
 static void script(bed_t *bed)
 {
     static const size_t lengths[] = {8, 1 << 20};
-    bed_params_t        params    = {.features = UCP_FEATURE_TAG};
+    bed_params_t        params    = {.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_STREAM};
 
     gpu_open();
     bed_open(bed, &params);
@@ -51,9 +91,14 @@ static void script(bed_t *bed)
         source = area_make(bed->a, GPU0, lengths[i]);
         message(bed, &source, &target, UCS_MEMORY_TYPE_CUDA_MANAGED, UCS_OK, "managed for a device's");
         message(bed, &source, &target, -1, UCS_OK, "device");
+        if (bed->a != NULL) {
+            wrong_host(bed->a, &source);
+        }
         area_free(&source);
         source = area_make(bed->a, MANAGED, lengths[i]);
         message(bed, &source, &target, -1, UCS_OK, "managed after device");
+        message(bed, &source, &target, UCS_MEMORY_TYPE_CUDA, UCS_OK, "CUDA for managed");
+        message(bed, &source, &target, UCS_MEMORY_TYPE_HOST, UCS_OK, "HOST for managed");
         area_free(&source);
         source = area_make(bed->a, GPU1, lengths[i]);
         message(bed, &source, &target, -1, UCS_OK, "another device after managed");

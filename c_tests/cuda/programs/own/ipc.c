@@ -14,11 +14,6 @@
 #define LENGTH (2 << 20)
 #define SHORTEST (100 << 10) /* longer than the thresholds of all transports */
 
-static unsigned long long copies(void)
-{
-    return gpu_calls("cuMemcpyAsync") + gpu_calls("cuMemcpyBatchAsync");
-}
-
 static unsigned long long opened(void)
 {
     return gpu_calls("cuIpcOpenMemHandle_v2");
@@ -66,12 +61,12 @@ static void direct(bed_t *bed, place_t from, place_t to, size_t length, unsigned
     snprintf(what, sizeof(what), "%s to %s", place_names[from], place_names[to]);
     area_fill(&source, 0, length, 3);
     for (int i = 0; i < 3; i++) {
-        unsigned long long copied = copies(), open = opened();
+        unsigned long long copied = gpu_copies(), open = opened();
         area_set(&target, 0);
         finish(bed, post(bed, &source, &target, length), &target, length, 3, what);
-        want(bed->a, copies() == copied, "%s, %zu: copies at the sender %llu", what, length, copies() - copied);
-        want(bed->b, copies() > copied && copies() - copied <= within, "%s, %zu: copies at the receiver %llu", what,
-             length, copies() - copied);
+        want(bed->a, gpu_copies() == copied, "%s, %zu: copies at the sender %llu", what, length, gpu_copies() - copied);
+        want(bed->b, gpu_copies() > copied && gpu_copies() - copied <= within, "%s, %zu: copies at the receiver %llu",
+             what, length, gpu_copies() - copied);
         want(bed->b, opened() - open == (i == 0), "%s, %zu: opened %llu", what, length, opened() - open);
     }
     area_free(&source);
@@ -180,7 +175,7 @@ static void closed_under_way(bed_t *bed)
     area_fill(&source, 0, LENGTH, 7);
     ucp_ep_h second = bed->a != NULL ? connect_guarded(bed->a, to_b) : NULL;
     /* The copy may begin while the receiver waits for the sender. */
-    unsigned long long copied = copies();
+    unsigned long long copied = gpu_copies();
     if (bed->b != NULL) {
         gpu_fault("late_us=300000");
         received = ucp_tag_recv_nbx(bed->b->worker, target.memory, LENGTH, 9, -1, &none);
@@ -190,7 +185,7 @@ static void closed_under_way(bed_t *bed)
         sent = ucp_tag_send_nbx(second, source.memory, LENGTH, 9, &none);
     }
     if (bed->b != NULL) {
-        BED_UNTIL(bed, copies() > copied);
+        BED_UNTIL(bed, gpu_copies() > copied);
         begun = 1;
     }
     bed_transfer(bed, bed->b, &begun, 1, &begun, 1);
@@ -229,11 +224,11 @@ static void to_itself(bed_t *bed)
         for (int to = HOST; to < PLACES; to++) {
             area_t source = area_make(side, (place_t)from, LENGTH), target = area_make(side, (place_t)to, LENGTH);
             area_fill(&source, 0, LENGTH, 8);
-            unsigned long long copied   = copies(), open = opened();
+            unsigned long long copied   = gpu_copies(), open = opened();
             ucs_status_ptr_t   received = ucp_tag_recv_nbx(side->worker, target.memory, LENGTH, 8, -1, &none);
             ucs_status_ptr_t   sent     = ucp_tag_send_nbx(self, source.memory, LENGTH, 8, &none);
             ucs_status_t       s = bed_wait(bed, sent), r = bed_wait(bed, received);
-            copied = copies() - copied;
+            copied = gpu_copies() - copied;
             want(side, s == UCS_OK && r == UCS_OK && area_check(&target, 0, LENGTH, 0, 8)[0] == 'g',
                  "to itself, %s to %s: %s, %s", place_names[from], place_names[to], status_name(s), status_name(r));
             want(side, copied == 1 && opened() == open, "to itself, %s to %s: copies %llu, opened %llu",
@@ -258,10 +253,10 @@ static void forked(bed_t *bed)
         gpu_fault("late_us=100000");
     }
     /* The copy may begin in the call that posts the receive. */
-    unsigned long long copied  = copies();
+    unsigned long long copied  = gpu_copies();
     message_t          message = post(bed, &source, &target, LENGTH);
     if (bed->b != NULL) {
-        BED_UNTIL(bed, copies() > copied);
+        BED_UNTIL(bed, gpu_copies() > copied);
     }
     pid_t child = fork();
     if (child == 0) {

@@ -1,76 +1,41 @@
 /*
  * The sender of 50 MB from a device is killed while the receiver copies from its memory: the receive ends, the endpoint
- * fails, what was open is closed, and the receiver goes on.
+ * fails, what was open is closed, and the receiver goes on. Nothing is printed, because the user's error handler is
+ * called (ipc_killed_unhandled.c: one line where there is none).
  */
 #define _GNU_SOURCE
 #include "victim.h"
 
-#include <signal.h>
-#include <unistd.h>
-
 #define LENGTH (50 << 20)
 
-/* The process B: a child of A, so that A sees it killed and the bed does not. */
-static void sender(bed_t *bed)
-{
-    ucp_request_param_t param  = {.op_attr_mask = 0};
-    area_t              source = area_make(bed->b, GPU0, LENGTH);
-
-    area_fill(&source, 0, LENGTH, 1);
-    ucs_status_ptr_t sent = ucp_tag_send_nbx(bed->b->ep, source.memory, LENGTH, 1, &param);
-    bed_wait(bed, sent);
-    for (;;) {
-        bed_progress(bed);
-    }
-}
+/* Where the sender's memory is, and the calls that open and close it here. */
+#ifndef SOURCE
+#define SOURCE GPU0
+#define OPENS "cuIpcOpenMemHandle_v2"
+#define CLOSES "cuIpcCloseMemHandle"
+#endif
 
 static void script(bed_t *bed)
 {
-    static char         to_a[BED_ADDRESS_MAX], to_b[BED_ADDRESS_MAX];
-    bed_params_t        params = {.features = UCP_FEATURE_TAG};
-    ucp_request_param_t param  = {.op_attr_mask = 0};
-    ucp_request_param_t force  = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
-    pid_t               victim = 0;
+    static char  to_a[BED_ADDRESS_MAX], to_b[BED_ADDRESS_MAX];
+    bed_params_t params = {.features = UCP_FEATURE_TAG};
+    pid_t        victim = victim_open(bed, &params, to_b, to_a);
 
     if (bed->b != NULL) {
-        victim_begin(bed);
-        victim = getpid();
-    }
-    gpu_open();
-    bed_open_unconnected(bed, &params);
-    bed_exchange_addresses(bed, to_b, to_a);
-    if (bed->b != NULL) {
-        bed_transfer(bed, bed->b, &victim, sizeof(victim), &victim, sizeof(victim));
         bed->b->ep = connect_guarded(bed->b, to_a);
-        sender(bed);
+        victim_send(bed, SOURCE, LENGTH);
     }
-    bed_transfer(bed, bed->b, &victim, sizeof(victim), &victim, sizeof(victim));
-    bed->a->ep = connect_guarded(bed->a, to_b);
-    area_t              target = area_make(bed->a, GPU1, LENGTH);
-    ucp_tag_recv_info_t info;
-    BED_UNTIL(bed, ucp_tag_probe_nb(bed->a->worker, 1, -1, 0, &info) != NULL);
-    gpu_fault("late_us=300000");
-    ucs_status_ptr_t received = ucp_tag_recv_nbx(bed->a->worker, target.memory, LENGTH, 1, -1, &param);
-    BED_UNTIL(bed, gpu_calls("cuMemcpyAsync") > 0);
-    int under_way = UCS_PTR_IS_PTR(received) && ucp_request_check_status(received) == UCS_INPROGRESS;
-    kill(victim, SIGKILL);
-    want(bed->a, under_way, "killed under way");
-    ucs_status_t status = bed_wait(bed, received);
-    int          kept   = area_check(&target, 0, LENGTH, 0, 1)[0] == 'g';
-    want(bed->a, status != UCS_OK || kept, "the receive ends with %s", status_name(status));
-    gpu_fault("late_us=0");
-    BED_UNTIL(bed, failures > 0);
-    want(bed->a, failures == 1, "callbacks %d", failures);
-    bed_wait(bed, ucp_ep_close_nbx(bed->a->ep, &force));
+    bed->a->ep    = connect_guarded(bed->a, to_b);
+    area_t target = area_make(bed->a, GPU1, LENGTH);
+    receive_from_killed(bed, victim, &target, LENGTH);
+    survivor_close(bed);
     area_free(&target);
-    want(bed->a, gpu_calls("cuIpcOpenMemHandle_v2") == 1 && gpu_calls("cuIpcCloseMemHandle") == 1,
-         "opened %llu, closed %llu",
-         gpu_calls("cuIpcOpenMemHandle_v2"), gpu_calls("cuIpcCloseMemHandle"));
+    want(bed->a, gpu_calls(OPENS) == 1 && gpu_calls(CLOSES) == 1, "opened %llu, closed %llu", gpu_calls(OPENS),
+         gpu_calls(CLOSES));
 
-    /* It goes on: a message to itself. */
-    message_to_itself(bed, 1 << 20, MANAGED);
-    ucp_worker_destroy(bed->a->worker);
-    ucp_cleanup(bed->a->context);
+    unsigned lines = printed("");
+    want(bed->a, lines == 0, "lines where the error handler is called: %u", lines);
+    survivor_end(bed, 1 << 20, MANAGED);
 }
 
 int main(int argc, char **argv)

@@ -9,19 +9,20 @@
 #include <unistd.h>
 
 #define LENGTH (50 << 20)
+#ifndef SOURCE
+#define SOURCE GPU0
+#endif
 
 /* The process B: a child of B's, so that A sees it killed and the bed does not. */
 static void receiver(bed_t *bed)
 {
     ucp_request_param_t param  = {.op_attr_mask = 0};
     area_t              target = area_make(bed->b, GPU1, LENGTH);
-    pid_t               victim = getpid();
 
     gpu_fault("late_us=30000000");
     ucs_status_ptr_t received = ucp_tag_recv_nbx(bed->b->worker, target.memory, LENGTH, 1, -1, &param);
     BED_UNTIL(bed, gpu_calls("cuMemcpyAsync") > 0);
     bed_sync(bed);
-    bed_transfer(bed, bed->b, &victim, sizeof(victim), &victim, sizeof(victim));
     bed_wait(bed, received);
     _exit(1);
 }
@@ -31,39 +32,27 @@ static void script(bed_t *bed)
     static char         to_a[BED_ADDRESS_MAX], to_b[BED_ADDRESS_MAX];
     bed_params_t        params = {.features = UCP_FEATURE_TAG};
     ucp_request_param_t param  = {.op_attr_mask = 0};
-    ucp_request_param_t force  = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
-    pid_t               victim = 0;
+    pid_t               victim = victim_open(bed, &params, to_b, to_a);
 
-    if (bed->b != NULL) {
-        victim_begin(bed);
-    }
-    gpu_open();
-    bed_open_unconnected(bed, &params);
-    bed_exchange_addresses(bed, to_b, to_a);
     if (bed->b != NULL) {
         bed->b->ep = connect_guarded(bed->b, to_a);
         receiver(bed);
     }
     bed->a->ep      = connect_guarded(bed->a, to_b);
-    area_t source   = area_make(bed->a, GPU0, LENGTH);
+    area_t source   = area_make(bed->a, SOURCE, LENGTH);
     area_fill(&source, 0, LENGTH, 1);
     ucs_status_ptr_t sent = ucp_tag_send_nbx(bed->a->ep, source.memory, LENGTH, 1, &param);
     bed_sync(bed); /* the receiver copies */
-    bed_transfer(bed, bed->b, &victim, sizeof(victim), &victim, sizeof(victim));
     want(bed->a, UCS_PTR_IS_PTR(sent) && ucp_request_check_status(sent) == UCS_INPROGRESS,
          "killed before the copy has ended");
     kill(victim, SIGKILL);
     ucs_status_t status = bed_wait(bed, sent);
     want(bed->a, status != UCS_OK && status != UCS_INPROGRESS, "the send ends with %s", status_name(status));
-    BED_UNTIL(bed, failures > 0);
-    want(bed->a, failures == 1, "callbacks %d", failures);
-    bed_wait(bed, ucp_ep_close_nbx(bed->a->ep, &force));
+    survivor_close(bed);
     area_free(&source);
 
     /* It goes on: a message to itself, from memory at the same address. */
-    message_to_itself(bed, LENGTH, GPU1);
-    ucp_worker_destroy(bed->a->worker);
-    ucp_cleanup(bed->a->context);
+    survivor_end(bed, LENGTH, GPU1);
 }
 
 int main(int argc, char **argv)

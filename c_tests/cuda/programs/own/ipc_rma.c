@@ -54,11 +54,6 @@ static void hide(bed_t *bed, exposed_t *exposed)
     area_free(&exposed->area);
 }
 
-static unsigned long long copies(void)
-{
-    return gpu_calls("cuMemcpyAsync") + gpu_calls("cuMemcpyBatchAsync");
-}
-
 /* The owner waits outside of UCP until the initiator is done. */
 static void hold(bed_t *bed)
 {
@@ -95,10 +90,10 @@ static void mix(bed_t *bed, place_t theirs, place_t ours, size_t length)
     if (bed->a != NULL) {
         for (int i = 0; i < 2; i++) {
             area_set(&back, 0);
-            unsigned long long copied = copies();
+            unsigned long long copied = gpu_copies();
             ucs_status_t       wrote = bed_wait(bed, put(bed, &mine, &exposed, length)), flushed = flush(bed);
             ucs_status_t       read = bed_wait(bed, get(bed, &back, &exposed, length));
-            copied = copies() - copied;
+            copied = gpu_copies() - copied;
             want(bed->a, wrote == UCS_OK && flushed == UCS_OK && read == UCS_OK, "%s, %s, %zu: %s, %s, %s",
                  place_names[ours], place_names[theirs], length, status_name(wrote), status_name(flushed),
                  status_name(read));
@@ -190,14 +185,14 @@ static void fenced(bed_t *bed)
 }
 
 /* The key of memory that was freed, and allocated again: an access by it ends, and the new key works. */
-static void stale(bed_t *bed)
+static void stale(bed_t *bed, place_t place)
 {
     exposed_t exposed, again;
     area_t    mine = area_make(bed->a, GPU1, LENGTH);
 
     area_fill(&mine, 0, LENGTH, 5);
     for (int used = 0; used < 2; used++) {
-        expose(bed, &exposed, GPU0);
+        expose(bed, &exposed, place);
         if (bed->a != NULL && used) {
             ucs_status_t wrote = bed_wait(bed, put(bed, &mine, &exposed, LENGTH));
             want(bed->a, wrote == UCS_OK && flush(bed) == UCS_OK, "before it is freed");
@@ -207,7 +202,7 @@ static void stale(bed_t *bed)
             must(bed->b, ucp_mem_unmap(bed->b->context, exposed.memh), "ucp_mem_unmap");
         }
         area_free(&exposed.area);
-        expose(bed, &again, GPU0);
+        expose(bed, &again, place);
         area_set(&again.area, 0x11);
         bed_sync(bed);
         if (bed->a != NULL) {
@@ -268,9 +263,16 @@ static void script(bed_t *bed)
             }
         }
     }
+    for (int theirs = MAPPED0; theirs < ALL_PLACES; theirs++) {
+        for (int ours = HOST; ours < ALL_PLACES; ours++) {
+            mix(bed, (place_t)theirs, (place_t)ours, LENGTH);
+        }
+    }
     late(bed);
     fenced(bed);
-    stale(bed);
+    stale(bed, GPU0);
+    stale(bed, MAPPED0);
+    stale(bed, POOL0);
     failing(bed);
     want(bed->a, gpu_calls("cuIpcOpenMemHandle_v2") > 0, "opened");
     bed_close(bed);

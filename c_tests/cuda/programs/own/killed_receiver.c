@@ -32,14 +32,9 @@ static void script(bed_t *bed)
     static char         to_a[BED_ADDRESS_MAX], to_b[BED_ADDRESS_MAX];
     bed_params_t        params = {.features = UCP_FEATURE_TAG};
     ucp_request_param_t param  = {.op_attr_mask = 0};
-    ucp_request_param_t force  = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
 
-    if (bed->b != NULL) {
-        victim_begin(bed);
-    }
-    gpu_open();
-    bed_open_unconnected(bed, &params);
-    bed_exchange_addresses(bed, to_b, to_a);
+
+    victim_open(bed, &params, to_b, to_a);
     if (bed->b != NULL) {
         bed->b->ep = connect_guarded(bed->b, to_a);
         receive_and_end(bed);
@@ -49,13 +44,9 @@ static void script(bed_t *bed)
     area_fill(&source, 0, LENGTH, 1);
     ucs_status_t status = bed_wait(bed, ucp_tag_send_nbx(bed->a->ep, source.memory, LENGTH, 1, &param));
     want(bed->a, status != UCS_OK && status != UCS_INPROGRESS, "the send ends with %s", status_name(status));
-    BED_UNTIL(bed, failures > 0);
-    want(bed->a, failures == 1, "callbacks %d", failures);
-    bed_wait(bed, ucp_ep_close_nbx(bed->a->ep, &force));
+    survivor_close(bed);
     area_free(&source);
-    message_to_itself(bed, 1 << 20, GPU1);
-    ucp_worker_destroy(bed->a->worker);
-    ucp_cleanup(bed->a->context);
+    survivor_end(bed, 1 << 20, GPU1);
 }
 
 int main(int argc, char **argv)

@@ -4,9 +4,7 @@
  * WAY: cuda_copy
  */
 #define _GNU_SOURCE
-#include "gpu.h"
-
-#include "window.h"
+#include "exposed.h"
 
 #include "../../../../include/ucp/api/ucpx.h"
 
@@ -16,62 +14,38 @@
 #define EXPOSED  (LENGTH + 64)
 #define FRAGMENT (320 << 10) /* of such a put, at least */
 
-static area_t     exposed; /* B's */
-static ucp_mem_h  memh;
-static uint64_t   remote;
-static ucp_rkey_h rkey;
+static exposed_t  exposed; /* B's */
+static ucp_rkey_h rkey;    /* A's */
 
 static const ucp_request_param_t none = {.op_attr_mask = 0};
 
-static void expose(bed_t *bed)
+static void begin(bed_t *bed)
 {
-    char                 key[PACKED_KEY_MAX];
-    ucp_mem_map_params_t map = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-        .length     = EXPOSED,
-    };
-
-    exposed     = area_make(bed->b, GPU0, EXPOSED);
-    map.address = exposed.memory;
-    remote      = (uint64_t)(uintptr_t)exposed.memory;
-    if (bed->b != NULL) {
-        must(bed->b, ucp_mem_map(bed->b->context, &map, &memh), "ucp_mem_map");
-    }
-    bed_transfer(bed, bed->b, &remote, sizeof(remote), &remote, sizeof(remote));
-    window_carry_key(bed, memh, key);
+    expose(bed, 0, GPU0, EXPOSED, &exposed);
     if (bed->a != NULL) {
-        must(bed->a, ucp_ep_rkey_unpack(bed->a->ep, key, &rkey), "ucp_ep_rkey_unpack");
+        rkey = exposed_key(bed->a, bed->a->ep, &exposed);
     }
-    area_set(&exposed, 0);
+    area_set(&exposed.area, 0);
     bed_sync(bed);
 }
 
-static void hide(bed_t *bed)
+static void end(bed_t *bed)
 {
     if (bed->a != NULL) {
         ucp_rkey_destroy(rkey);
     }
     bed_sync(bed);
-    if (bed->b != NULL && memh != NULL) {
-        must(bed->b, ucp_mem_unmap(bed->b->context, memh), "ucp_mem_unmap");
-    }
-    area_free(&exposed);
+    hide(bed, 0, &exposed);
 }
 
 static ucs_status_ptr_t put(bed_t *bed, const area_t *from, uint64_t at)
 {
-    return ucp_put_nbx(bed->a->ep, from->memory, LENGTH, remote + at, rkey, &none);
+    return ucp_put_nbx(bed->a->ep, from->memory, LENGTH, exposed.remote + at, rkey, &none);
 }
 
 static ucs_status_t flush(bed_t *bed)
 {
     return bed_wait(bed, ucp_ep_flush_nbx(bed->a->ep, &none));
-}
-
-
-static unsigned long long copies(void)
-{
-    return gpu_calls("cuMemcpyAsync") + gpu_calls("cuMemcpyBatchAsync");
 }
 
 /* Two puts to the same place, whose copies are late: behind the flush the second one is there, all of it. */
@@ -81,7 +55,7 @@ static void flushed(bed_t *bed, place_t from, uint64_t at)
 
     area_fill(&first, 0, LENGTH, 1);
     area_fill(&second, 0, LENGTH, 2);
-    unsigned long long before = copies();
+    unsigned long long before = gpu_copies();
     if (bed->b != NULL) {
         gpu_fault("late_us=3000");
     }
@@ -94,8 +68,9 @@ static void flushed(bed_t *bed, place_t from, uint64_t at)
     }
     bed_sync(bed);
     if (bed->b != NULL) {
-        unsigned long long needed = copies() - before;
-        want(bed->b, area_check(&exposed, at, LENGTH, 0, 2)[0] == 'g', "%s: data behind the flush", place_names[from]);
+        unsigned long long needed = gpu_copies() - before;
+        want(bed->b, area_check(&exposed.area, at, LENGTH, 0, 2)[0] == 'g', "%s: data behind the flush",
+             place_names[from]);
         want(bed->b, needed <= 2 * (LENGTH / FRAGMENT + 2), "%s: copies %llu", place_names[from], needed);
         gpu_fault("late_us=0");
     }
@@ -119,7 +94,7 @@ static void fenced(bed_t *bed)
     if (bed->a != NULL) {
         area_write(&source, last, &word, sizeof(word));
     }
-    area_set(&exposed, 0);
+    area_set(&exposed.area, 0);
     if (bed->b != NULL) {
         gpu_fault("late_us=3000");
     }
@@ -127,10 +102,10 @@ static void fenced(bed_t *bed)
     if (bed->a != NULL) {
         ucs_status_ptr_t wrote = put(bed, &source, 0);
         must(bed->a, ucp_worker_fence(bed->a->worker), "fence");
-        ucs_status_ptr_t added = ucp_atomic_op_nbx(bed->a->ep, UCP_ATOMIC_OP_ADD, &one, 1, remote + last, rkey,
+        ucs_status_ptr_t added = ucp_atomic_op_nbx(bed->a->ep, UCP_ATOMIC_OP_ADD, &one, 1, exposed.remote + last, rkey,
                                                    &with_reply);
         must(bed->a, ucp_worker_fence(bed->a->worker), "fence");
-        ucs_status_ptr_t read = ucp_get_nbx(bed->a->ep, back.memory, LENGTH, remote, rkey, &none);
+        ucs_status_ptr_t read = ucp_get_nbx(bed->a->ep, back.memory, LENGTH, exposed.remote, rkey, &none);
         ucs_status_t     w = bed_wait(bed, wrote), a = bed_wait(bed, added), r = bed_wait(bed, read);
         uint64_t         after = 0;
         area_read(&back, last, &after, sizeof(after));
@@ -157,25 +132,25 @@ static void signaled(bed_t *bed)
         .field_mask = UCPX_SIGNAL_FIELD_OP | UCPX_SIGNAL_FIELD_VALUE | UCPX_SIGNAL_FIELD_FLAG_ADDR,
         .op         = UCPX_SIGNAL_OP_SET,
         .value      = 7,
-        .flag_addr  = remote + at,
+        .flag_addr  = exposed.remote + at,
     };
 
     area_fill(&source, 0, LENGTH, 9);
-    area_set(&exposed, 0);
+    area_set(&exposed.area, 0);
     if (bed->b != NULL) {
         gpu_fault("late_us=3000");
     }
     bed_sync(bed);
     if (bed->a != NULL) {
         __typeof__(&ucpx_put_signal_nbx) put_signal = dlsym(RTLD_DEFAULT, "ucpx_put_signal_nbx");
-        ucs_status_ptr_t written = put_signal(bed->a->ep, source.memory, LENGTH, remote, rkey, &signal, &none);
+        ucs_status_ptr_t written = put_signal(bed->a->ep, source.memory, LENGTH, exposed.remote, rkey, &signal, &none);
         ucs_status_t     status = bed_wait(bed, written), ended = flush(bed);
         want(bed->a, status == UCS_OK && ended == UCS_OK, "signaled: %s, flush %s", status_name(status),
              status_name(ended));
     }
     if (bed->b != NULL) {
-        BED_UNTIL(bed, (area_read(&exposed, at, &flag, sizeof(flag)), flag != 0));
-        want(bed->b, flag == 7 && area_check(&exposed, 0, LENGTH, 0, 9)[0] == 'g', "signaled: data");
+        BED_UNTIL(bed, (area_read(&exposed.area, at, &flag, sizeof(flag)), flag != 0));
+        want(bed->b, flag == 7 && area_check(&exposed.area, 0, LENGTH, 0, 9)[0] == 'g', "signaled: data");
         gpu_fault("late_us=0");
     }
     bed_sync(bed);
@@ -189,7 +164,7 @@ static void fails(bed_t *bed, int at_owner, const char *fault)
     const side_t *failing = at_owner ? bed->b : bed->a;
 
     area_fill(&source, 0, LENGTH, 6);
-    area_set(&exposed, 0);
+    area_set(&exposed.area, 0);
     if (failing != NULL) {
         gpu_fault(fault);
     }
@@ -204,7 +179,7 @@ static void fails(bed_t *bed, int at_owner, const char *fault)
         gpu_fault("fail_nth=0");
         bed_sync(bed);
     }
-    want(bed->b, area_check(&exposed, 0, LENGTH, 0, 6)[0] == 'g', "afterwards: data");
+    want(bed->b, area_check(&exposed.area, 0, LENGTH, 0, 6)[0] == 'g', "afterwards: data");
     area_free(&source);
 }
 
@@ -228,7 +203,7 @@ static void unpinned(bed_t *bed)
     gpu_fault("alloc_nth=0");
     if (bed->b != NULL) {
         want(bed->b, gpu_calls("cuMemHostRegister_v2") > before, "the fault has met a registration");
-        want(bed->b, area_check(&exposed, 0, LENGTH, 0, 7)[0] == 'g', "unpinned: data");
+        want(bed->b, area_check(&exposed.area, 0, LENGTH, 0, 7)[0] == 'g', "unpinned: data");
     }
     bed_sync(bed);
     area_free(&source);
@@ -240,7 +215,7 @@ static void freed(bed_t *bed)
     area_t source = area_make(bed->a, GPU1, LENGTH);
 
     area_fill(&source, 0, LENGTH, 8);
-    unsigned long long before = copies();
+    unsigned long long before = gpu_copies();
     if (bed->b != NULL) {
         gpu_fault("late_us=20000");
     }
@@ -250,10 +225,8 @@ static void freed(bed_t *bed)
         want(bed->a, ended == UCS_ERR_INVALID_ADDR, "freed: %s, flush %s", status_name(status), status_name(ended));
     }
     if (bed->b != NULL) {
-        BED_UNTIL(bed, copies() >= before + 2);
-        must(bed->b, ucp_mem_unmap(bed->b->context, memh), "ucp_mem_unmap");
-        area_free(&exposed);
-        memh = NULL;
+        BED_UNTIL(bed, gpu_copies() >= before + 2);
+        hide(bed, 0, &exposed);
         gpu_fault("late_us=0");
     }
     bed_sync(bed);
@@ -266,7 +239,7 @@ static void script(bed_t *bed)
 
     gpu_open();
     bed_open(bed, &params);
-    expose(bed);
+    begin(bed);
     unpinned(bed);
     flushed(bed, GPU1, 0);
     flushed(bed, HOST, 13);
@@ -278,10 +251,10 @@ static void script(bed_t *bed)
     fails(bed, 0, "fail_nth=1,fail_code=2");
     fails(bed, 0, "fail_nth=7,fail_code=2");
     freed(bed);
-    hide(bed);
-    expose(bed);
+    end(bed);
+    begin(bed);
     flushed(bed, GPU1, 5);
-    hide(bed);
+    end(bed);
     bed_close(bed);
 }
 

@@ -5,12 +5,10 @@
  * WAY: cuda_copy
  */
 #define _GNU_SOURCE
+#include "exposed.h"
 #include "victim.h"
 
-#include "window.h"
-
 #include <signal.h>
-#include <string.h>
 #include <unistd.h>
 
 #define LENGTH (20 << 20)
@@ -18,56 +16,21 @@
 static const ucp_request_param_t none  = {.op_attr_mask = 0};
 static const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
 
-static area_t     exposed; /* A's */
-static ucp_mem_h  memh;
-static char       to_a[BED_ADDRESS_MAX], to_b[BED_ADDRESS_MAX];
-static uint64_t   remote;
-static char       key[PACKED_KEY_MAX];
-
-static unsigned long long copies(void)
-{
-    return gpu_calls("cuMemcpyAsync") + gpu_calls("cuMemcpyBatchAsync");
-}
-
-static void expose(bed_t *bed)
-{
-    size_t               length = 0;
-    void                *packed = NULL;
-    ucp_mem_map_params_t map    = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-        .length     = LENGTH,
-    };
-
-    exposed     = area_make(bed->a, GPU0, LENGTH);
-    map.address = exposed.memory;
-    remote      = (uint64_t)(uintptr_t)exposed.memory;
-    if (bed->a != NULL) {
-        must(bed->a, ucp_mem_map(bed->a->context, &map, &memh), "ucp_mem_map");
-        must(bed->a, ucp_rkey_pack(bed->a->context, memh, &packed, &length), "ucp_rkey_pack");
-    }
-    bed_transfer(bed, bed->a, &remote, sizeof(remote), &remote, sizeof(remote));
-    bed_transfer(bed, bed->a, packed, length, key, sizeof(key));
-    if (bed->a != NULL) {
-        memcpy(key, packed, length);
-        ucp_rkey_buffer_release(packed);
-    }
-}
+static exposed_t exposed; /* A's */
+static char      to_a[BED_ADDRESS_MAX], to_b[BED_ADDRESS_MAX];
 
 /* Of B. */
 static ucp_rkey_h unpack(bed_t *bed)
 {
-    ucp_rkey_h rkey = NULL;
-
     bed->b->ep = connect_guarded(bed->b, to_a);
-    must(bed->b, ucp_ep_rkey_unpack(bed->b->ep, key, &rkey), "ucp_ep_rkey_unpack");
-    return rkey;
+    return exposed_key(bed->b, bed->b->ep, &exposed);
 }
 
 /* A has copied the beginning. */
 static void until_begun(bed_t *bed, unsigned long long before)
 {
     if (bed->a != NULL) {
-        BED_UNTIL(bed, copies() >= before + 2);
+        BED_UNTIL(bed, gpu_copies() >= before + 2);
     }
     bed_sync(bed);
 }
@@ -75,7 +38,7 @@ static void until_begun(bed_t *bed, unsigned long long before)
 static void closed(bed_t *bed)
 {
     area_t             source = area_make(bed->b, GPU1, LENGTH);
-    unsigned long long before = copies();
+    unsigned long long before = gpu_copies();
 
     area_fill(&source, 0, LENGTH, 1);
     if (bed->a != NULL) {
@@ -85,7 +48,7 @@ static void closed(bed_t *bed)
         gpu_fault("late_us=0");
     } else {
         ucp_rkey_h       rkey = unpack(bed);
-        ucs_status_ptr_t sent = ucp_put_nbx(bed->b->ep, source.memory, LENGTH, remote, rkey, &none);
+        ucs_status_ptr_t sent = ucp_put_nbx(bed->b->ep, source.memory, LENGTH, exposed.remote, rkey, &none);
         until_begun(bed, before);
         want(bed->b, UCS_PTR_IS_PTR(sent) && ucp_request_check_status(sent) == UCS_INPROGRESS, "closed under way");
         ucp_rkey_destroy(rkey);
@@ -104,14 +67,15 @@ static void again(bed_t *bed)
     area_fill(&source, 0, LENGTH, 2);
     if (bed->b != NULL) {
         ucp_rkey_h   rkey  = unpack(bed);
-        ucs_status_t status = bed_wait(bed, ucp_put_nbx(bed->b->ep, source.memory, LENGTH, remote, rkey, &none)),
-                     ended  = bed_wait(bed, ucp_ep_flush_nbx(bed->b->ep, &none));
+        ucs_status_t status = bed_wait(
+            bed, ucp_put_nbx(bed->b->ep, source.memory, LENGTH, exposed.remote, rkey, &none));
+        ucs_status_t ended  = bed_wait(bed, ucp_ep_flush_nbx(bed->b->ep, &none));
         want(bed->b, status == UCS_OK && ended == UCS_OK, "again: %s, flush %s", status_name(status),
              status_name(ended));
         ucp_rkey_destroy(rkey);
     }
     bed_sync(bed);
-    want(bed->a, area_check(&exposed, 0, LENGTH, 0, 2)[0] == 'g', "again: data");
+    want(bed->a, area_check(&exposed.area, 0, LENGTH, 0, 2)[0] == 'g', "again: data");
     bed_sync(bed);
     area_free(&source);
 }
@@ -123,7 +87,7 @@ static void put_and_end(bed_t *bed)
     ucp_rkey_h rkey   = unpack(bed);
 
     area_fill(&source, 0, LENGTH, 3);
-    bed_wait(bed, ucp_put_nbx(bed->b->ep, source.memory, LENGTH, remote, rkey, &none));
+    bed_wait(bed, ucp_put_nbx(bed->b->ep, source.memory, LENGTH, exposed.remote, rkey, &none));
     for (;;) {
         bed_progress(bed);
     }
@@ -131,25 +95,20 @@ static void put_and_end(bed_t *bed)
 
 static void killed(bed_t *bed, pid_t victim)
 {
-    unsigned long long before = copies();
+    unsigned long long before = gpu_copies();
 
     if (bed->b != NULL) {
         put_and_end(bed);
     }
     gpu_fault("late_us=20000");
     bed->a->ep = connect_guarded(bed->a, to_b);
-    BED_UNTIL(bed, copies() >= before + 2);
+    BED_UNTIL(bed, gpu_copies() >= before + 2);
     failures = 0;
     kill(victim, SIGKILL);
-    BED_UNTIL(bed, failures > 0);
-    want(bed->a, failures == 1, "callbacks %d", failures);
-    bed_wait(bed, ucp_ep_close_nbx(bed->a->ep, &force));
+    survivor_close(bed);
     gpu_fault("late_us=0");
-    must(bed->a, ucp_mem_unmap(bed->a->context, memh), "ucp_mem_unmap");
-    area_free(&exposed);
-    message_to_itself(bed, 1 << 20, GPU1);
-    ucp_worker_destroy(bed->a->worker);
-    ucp_cleanup(bed->a->context);
+    hide(bed, 1, &exposed);
+    survivor_end(bed, 1 << 20, GPU1);
 }
 
 /* In A alone: the worker of the owner is destroyed in the middle. */
@@ -158,7 +117,6 @@ static void destroyed(bed_t *bed)
     ucp_worker_params_t params = {.field_mask = 0};
     ucp_address_t      *address;
     ucp_worker_h        owner;
-    ucp_rkey_h          rkey;
     size_t              length;
 
     if (bed->a == NULL) {
@@ -169,12 +127,12 @@ static void destroyed(bed_t *bed)
     must(bed->a, ucp_worker_create(bed->a->context, &params, &owner), "ucp_worker_create");
     must(bed->a, ucp_worker_get_address(owner, &address, &length), "ucp_worker_get_address");
     ucp_ep_h ep = connect_guarded(bed->a, address);
-    must(bed->a, ucp_ep_rkey_unpack(ep, key, &rkey), "ucp_ep_rkey_unpack");
-    unsigned long long before = copies();
+    ucp_rkey_h rkey = exposed_key(bed->a, ep, &exposed);
+    unsigned long long before = gpu_copies();
     gpu_fault("late_us=20000");
-    ucs_status_ptr_t put   = ucp_put_nbx(ep, source.memory, LENGTH, remote, rkey, &none);
+    ucs_status_ptr_t put   = ucp_put_nbx(ep, source.memory, LENGTH, exposed.remote, rkey, &none);
     deadline_t       limit = bed_deadline("copies");
-    while (copies() < before + 2) {
+    while (gpu_copies() < before + 2) {
         ucp_worker_progress(owner);
         bed_poll(bed, &limit);
     }
@@ -191,22 +149,15 @@ static void destroyed(bed_t *bed)
 static void script(bed_t *bed)
 {
     bed_params_t params = {.features = UCP_FEATURE_TAG | UCP_FEATURE_RMA};
-    pid_t        victim = 0;
+    pid_t        victim = victim_open(bed, &params, to_b, to_a);
 
-    if (bed->b != NULL) {
-        victim_begin(bed);
-        victim = getpid();
-    }
-    gpu_open();
-    bed_open_unconnected(bed, &params);
-    bed_exchange_addresses(bed, to_b, to_a);
-    bed_transfer(bed, bed->b, &victim, sizeof(victim), &victim, sizeof(victim));
-    expose(bed);
+    expose(bed, 1, GPU0, LENGTH, &exposed);
     closed(bed);
     again(bed);
     closed(bed);
     again(bed);
     destroyed(bed);
+    bed_sync(bed); /* not before does B put again: A progresses the memory's worker meanwhile */
     again(bed);
     killed(bed, victim);
 }

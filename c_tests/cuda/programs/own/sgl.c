@@ -4,6 +4,7 @@
  * protocol for them on these transports.
  */
 #include "gpu.h"
+#include "lists.h"
 
 #include "window.h"
 
@@ -97,27 +98,15 @@ static void near_fill(const piece_t *piece, size_t block, unsigned seed)
     free(bytes);
 }
 
-static ucs_status_t transfer(bed_t *bed, piece_t *pieces, size_t block, int handles, int put)
+static ucs_status_t access_all(bed_t *bed, piece_t *pieces, size_t block, int handles, list_access_t access)
 {
-    void                *buffers[PIECES];
-    size_t               lengths[PIECES], counts[PIECES], strides[PIECES];
-    ucp_mem_h            memhs[PIECES];
-    uint64_t             addrs[PIECES];
-    ucp_rkey_h           rkeys[PIECES];
-    ucp_dt_local_sgl_t   local  = {.field_mask = UCP_DT_LOCAL_SGL_FIELD_BUFFERS | UCP_DT_LOCAL_SGL_FIELD_LENGTHS |
-                                                 UCP_DT_LOCAL_SGL_FIELD_COUNTS | UCP_DT_LOCAL_SGL_FIELD_STRIDES |
-                                                 (handles ? UCP_DT_LOCAL_SGL_FIELD_MEMHS : 0),
-                                   .buffers = buffers, .lengths = lengths, .memhs = memhs, .counts = counts,
-                                   .strides = strides};
-    ucp_dt_remote_sgl_t  remote = {.field_mask = UCP_DT_REMOTE_SGL_FIELD_REMOTE_ADDRS | UCP_DT_REMOTE_SGL_FIELD_RKEYS,
-                                   .remote_addrs = addrs, .rkeys = rkeys};
-    ucp_request_param_t  plain  = {.op_attr_mask = 0};
-    ucp_request_param_t  param  = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_REMOTE_DATATYPE | UCP_OP_ATTR_FIELD_REMOTE |
-                        UCP_OP_ATTR_FIELD_REMOTE_COUNT,
-        .datatype = ucp_dt_make_sgl(), .remote_datatype = ucp_dt_make_sgl(), .remote = &remote,
-        .remote_count = PIECES,
-    };
+    void      *buffers[PIECES];
+    size_t     lengths[PIECES], counts[PIECES], strides[PIECES];
+    ucp_mem_h  memhs[PIECES];
+    uint64_t   addrs[PIECES];
+    ucp_rkey_h rkeys[PIECES];
+    list_t     list = {.count = PIECES, .buffers = buffers, .lengths = lengths, .memhs = handles ? memhs : NULL,
+                       .counts = counts, .strides = strides, .addrs = addrs, .rkeys = rkeys};
 
     for (int i = 0; i < PIECES; i++) {
         buffers[i] = pieces[i].near.memory;
@@ -128,12 +117,7 @@ static ucs_status_t transfer(bed_t *bed, piece_t *pieces, size_t block, int hand
         addrs[i]   = pieces[i].remote;
         rkeys[i]   = pieces[i].rkey;
     }
-    ucs_status_ptr_t request =
-        put ? ucp_put_nbx(bed->a->ep, &local, PIECES, UCP_REMOTE_ADDR_INVALID, UCP_RKEY_INVALID, &param)
-            : ucp_get_nbx(bed->a->ep, &local, PIECES, UCP_REMOTE_ADDR_INVALID, UCP_RKEY_INVALID, &param);
-    ucs_status_t status = bed_wait(bed, request);
-    ucs_status_t flush  = bed_wait(bed, ucp_ep_flush_nbx(bed->a->ep, &plain));
-    return status != UCS_OK ? status : flush;
+    return list_access(bed, &list, access);
 }
 
 static void case_of(bed_t *bed, size_t block, int handles)
@@ -150,7 +134,7 @@ static void case_of(bed_t *bed, size_t block, int handles)
     }
     bed_sync(bed);
     if (bed->a != NULL) {
-        status = transfer(bed, pieces, block, handles, 1);
+        status = access_all(bed, pieces, block, handles, LIST_PUT);
         want(bed->a, status == UCS_OK, "put, blocks of %zu, handles %d: %s", block, handles, status_name(status));
     }
     bed_sync(bed);
@@ -167,7 +151,7 @@ static void case_of(bed_t *bed, size_t block, int handles)
     }
     bed_sync(bed);
     if (bed->a != NULL) {
-        status = transfer(bed, pieces, block, handles, 0);
+        status = access_all(bed, pieces, block, handles, LIST_GET);
         good   = 1;
         for (int i = 0; i < PIECES; i++) {
             good = good && near_is(&pieces[i], block, (unsigned)i + 50);

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "gpu.h"
 
-#include "../../driver.h"
+#include "mapped.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,18 +10,18 @@
 #include <string.h>
 #include <unistd.h>
 
-const char *const place_names[] = {"host", "gpu 0", "gpu 1", "managed"};
+const char *const place_names[] = {"host",   "gpu 0",  "gpu 1",  "managed",         "mapped 0",
+                                   "mapped 1", "pool 0", "pool 1", "unshared mapped", "unshared pool"};
 
 static CUcontext primary[2];
 
-static void good(CUresult result, const char *what)
+void good(CUresult result, const char *what)
 {
     if (result != CUDA_SUCCESS) {
         fprintf(stderr, "%s: error %d of the driver\n", what, result);
         _exit(7);
     }
 }
-#define GOOD(call) good(call, #call)
 
 void gpu_open(void)
 {
@@ -44,7 +44,7 @@ void gpu_thread(void)
 
 static void enter(place_t place)
 {
-    GOOD(cuCtxPushCurrent_v2(primary[place == GPU1]));
+    GOOD(cuCtxPushCurrent_v2(primary[place == GPU1 || place == MAPPED1 || place == POOL1]));
 }
 
 static void leave(void)
@@ -67,10 +67,15 @@ area_t area_make(const side_t *side, place_t place, size_t length)
         return area;
     }
     enter(place);
-    if (place == MANAGED) {
-        GOOD(cuMemAllocManaged(&address, length + 1, CU_MEM_ATTACH_GLOBAL));
-    } else {
-        GOOD(cuMemAlloc_v2(&address, length + 1));
+    switch (place) {
+    case MANAGED: GOOD(cuMemAllocManaged(&address, length + 1, CU_MEM_ATTACH_GLOBAL)); break;
+    case MAPPED0:
+    case MAPPED1: address = mapped_make(place - MAPPED0, length + 1, 1); break;
+    case POOL0:
+    case POOL1: address = pooled_make(place - POOL0, length + 1, 1); break;
+    case UNSHARED_MAPPED: address = mapped_make(0, length + 1, 0); break;
+    case UNSHARED_POOL: address = pooled_make(0, length + 1, 0); break;
+    default: GOOD(cuMemAlloc_v2(&address, length + 1));
     }
     leave();
     area.memory = (char *)(uintptr_t)address;
@@ -85,8 +90,13 @@ void area_free(area_t *area)
     if (area->place == HOST) {
         free(area->memory);
     } else {
+        CUdeviceptr address = (CUdeviceptr)(uintptr_t)area->memory;
         enter(area->place);
-        GOOD(cuMemFree_v2((CUdeviceptr)(uintptr_t)area->memory));
+        if (area->place == MAPPED0 || area->place == MAPPED1 || area->place == UNSHARED_MAPPED) {
+            mapped_free(address);
+        } else {
+            GOOD(cuMemFree_v2(address));
+        }
         leave();
     }
     area->memory = NULL;
@@ -175,6 +185,11 @@ unsigned long long gpu_calls(const char *entry)
     return soft_cuda_count(entry);
 }
 
+unsigned long long gpu_copies(void)
+{
+    return gpu_calls("cuMemcpyAsync") + gpu_calls("cuMemcpyBatchAsync");
+}
+
 unsigned long long gpu_all_calls(void)
 {
     static const char *const entries[] = {
@@ -185,7 +200,8 @@ unsigned long long gpu_all_calls(void)
         "cuMemHostRegister_v2", "cuMemHostUnregister", "cuMemcpy", "cuMemcpyAsync", "cuMemcpyBatchAsync",
         "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2", "cuStreamCreate",
         "cuStreamDestroy_v2", "cuStreamSynchronize", "cuStreamQuery", "cuLaunchHostFunc", "cuEventCreate",
-        "cuEventRecord", "cuEventQuery", "cuEventSynchronize", "cuEventDestroy_v2", "cuIpcGetMemHandle",
+        "cuEventRecord", "cuEventElapsedTime", "cuEventQuery", "cuEventSynchronize", "cuEventDestroy_v2",
+        "cuMemGetHandleForAddressRange", "cuDeviceGetP2PAttribute", "cuDeviceCanAccessPeer", "cuIpcGetMemHandle",
         "cuIpcOpenMemHandle_v2", "cuIpcCloseMemHandle",
     };
     unsigned long long calls = 0;
@@ -215,9 +231,15 @@ void want(const side_t *side, int fine, const char *format, ...)
     fact(side, "%s %s", fine ? "ok " : "BAD", text);
 }
 
+static long log_at;
+
+void logged_again(void)
+{
+    log_at = 0;
+}
+
 unsigned logged(const char *text)
 {
-    static long at;
     char        path[512], line[4096];
     unsigned    found = 0;
 
@@ -226,11 +248,17 @@ unsigned logged(const char *text)
     if (log == NULL) {
         return 0;
     }
-    fseek(log, at, SEEK_SET);
+    fseek(log, log_at, SEEK_SET);
     while (fgets(line, sizeof(line), log) != NULL) {
         found += strstr(line, text) != NULL;
     }
-    at = ftell(log);
+    log_at = ftell(log);
     fclose(log);
     return found;
+}
+
+unsigned printed(const char *text)
+{
+    logged_again();
+    return logged(text);
 }

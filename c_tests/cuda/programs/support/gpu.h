@@ -4,7 +4,20 @@
 
 #include "bed.h"
 
-typedef enum { HOST, GPU0, GPU1, MANAGED, PLACES } place_t;
+typedef enum {
+    HOST,
+    GPU0,
+    GPU1,
+    MANAGED,
+    PLACES,
+    MAPPED0 = PLACES, /* of cuMemMap, made to be shared */
+    MAPPED1,
+    POOL0, /* of a pool that was made to be shared */
+    POOL1,
+    ALL_PLACES,
+    UNSHARED_MAPPED = ALL_PLACES, /* not made to be shared, on the first device */
+    UNSHARED_POOL,
+} place_t;
 
 typedef struct {
     place_t place;
@@ -40,6 +53,8 @@ ucs_memory_type_t area_type(place_t place);
 
 /* How often this process called an entry of the driver. */
 unsigned long long gpu_calls(const char *entry);
+/* Copies that were posted, or lists of them. */
+unsigned long long gpu_copies(void);
 /* The calls of all entries that rucp uses. */
 unsigned long long gpu_all_calls(void);
 /* Injects faults. */
@@ -49,5 +64,9 @@ void gpu_fault(const char *assignments);
 void want(const side_t *side, int fine, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Lines that this process has logged since the last call which contain `text`. The log is the file $LOG.PID. */
 unsigned logged(const char *text);
+/* The next call looks at all lines again. */
+void logged_again(void);
+/* Those lines of all that this process has logged. */
+unsigned printed(const char *text);
 
 #endif

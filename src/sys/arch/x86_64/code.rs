@@ -113,25 +113,23 @@ pub unsafe fn exchange(entry: usize, old: Block, new: Block) -> bool {
         (block as u64, (block >> 64) as u64)
     };
     let ((old_low, old_high), (new_low, new_high)) = (halves(old), halves(new));
-    let exchanged: u8;
+    let (found_low, found_high): (u64, u64);
     // SAFETY: the processor has the instruction; the rest is the caller's promise; a block is aligned. rbx, which the
-    // compiler reserves, is restored at the end.
+    // compiler reserves, is restored at the end. No operand is in it: each has a register of its own.
     unsafe {
         asm!(
-            "xchg {low}, rbx",
-            "lock cmpxchg16b [{place}]",
-            "sete {exchanged}",
-            "mov rbx, {low}",
-            low = inout(reg) new_low => _,
-            place = in(reg) entry,
-            exchanged = out(reg_byte) exchanged,
+            "xchg rsi, rbx",
+            "lock cmpxchg16b [rdi]",
+            "mov rbx, rsi",
+            in("rdi") entry,
+            inout("rsi") new_low => _,
             in("rcx") new_high,
-            inout("rax") old_low => _,
-            inout("rdx") old_high => _,
+            inout("rax") old_low => found_low,
+            inout("rdx") old_high => found_high,
             options(nostack),
         );
     }
-    exchanged != 0
+    (found_low, found_high) == (old_low, old_high)
 }
 
 /// Makes processors that have fetched the old code fetch it again: x86 does so by itself.

@@ -1,20 +1,25 @@
 //! Memory of devices that is copied without host memory in between: within a process, and between processes of a host.
 //!
 //! `process`: which process an allocation belongs to; `devices`: which device can access which; `exports`: handles of
-//! allocations of this process; `opened`: allocations of other processes; `reach`: the context in which one is opened.
+//! allocations of this process, `service`: their descriptors; `opened`: allocations of other processes, `opening`: how
+//! they are opened; `reach`: the context in which one is opened and copied.
 
 mod devices;
 mod exports;
 mod opened;
+mod opening;
 mod process;
 mod reach;
+mod service;
 
 pub use opened::OpenedAllocation;
 
+use super::choice::DevicePair;
 use super::context::CudaContext;
-use crate::sys::cuda::{CuContext, MemoryInfo, MemoryKind};
+use crate::options::{OnOffAuto, Options};
+use crate::sys::cuda::{CuContext, CuDevice, Cuda, MemoryInfo, MemoryKind};
 use crate::sys::log;
-use crate::wire::device_handle::{DeviceHandle, MemoryExport, ProcessIdentity};
+use crate::wire::device_handle::{DeviceHandle, MemoryExport, ProcessIdentity, UUID};
 use devices::CudaDevices;
 use exports::Exports;
 use opened::{OpenError, OpenedTable};
@@ -29,6 +34,8 @@ pub(super) struct Ipc {
     devices: CudaDevices,
     exports: Exports,
     opened: OpenedTable,
+    /// Whether memory of other processes is read by copies.
+    reads: bool,
     /// The processes of peers that have sent handles, by the uids of their workers.
     owners: Mutex<HashMap<u64, ProcessIdentity>>,
 }
@@ -44,18 +51,36 @@ pub struct RemoteMemory {
     pub ctx: CuContext,
     /// Keeps the allocation open; `None`: it is one of this process.
     pub open: Option<Arc<OpenedAllocation>>,
+    /// The devices of both ends, if the time of the copy is of interest.
+    pub(super) measured: Option<DevicePair>,
 }
 
 impl Ipc {
     /// Nothing is exported or open.
-    pub(super) fn new() -> Ipc {
+    pub(super) fn new(options: &Options) -> Ipc {
         Ipc {
             here: process::identity(),
             devices: CudaDevices::default(),
             exports: Exports::default(),
-            opened: OpenedTable::default(),
+            opened: OpenedTable::new(options),
+            reads: options.cuda.get != OnOffAuto::Off,
             owners: Mutex::default(),
         }
+    }
+
+    /// The UUID of a device.
+    pub(super) fn uuid(&self, cuda: &Cuda, device: CuDevice) -> Option<[u8; UUID]> {
+        self.devices.uuid(cuda, device)
+    }
+
+    /// The number of the device with this UUID, if this process can use it.
+    pub(super) fn device(&self, cuda: &Cuda, uuid: &[u8; UUID]) -> Option<CuDevice> {
+        self.devices.find(cuda, uuid)
+    }
+
+    /// A copy from or to an allocation of another process has ended: closes what does not stay open.
+    pub(super) fn close_excess(&self) {
+        self.opened.close_excess();
     }
 
     /// Closes the allocations of other processes that no copy uses.
@@ -68,6 +93,16 @@ impl CudaContext {
     /// Whether memory of devices is copied without host memory in between, where that is possible.
     pub fn has_ipc(&self) -> bool {
         self.ipc.is_some()
+    }
+
+    /// Whether memory of other processes is read by copies, where that is possible.
+    pub fn reads_by_ipc(&self) -> bool {
+        self.ipc.as_ref().is_some_and(|ipc| ipc.reads)
+    }
+
+    /// Whether the options permit to read this memory by copies.
+    pub fn may_read(&self, handle: &DeviceHandle) -> bool {
+        (self.ipc.as_ref()).is_some_and(|ipc| ipc.reads || ipc.here == handle.owner)
     }
 
     /// The handle by which peers access the allocation that contains this memory. `within`: the peer is known to be in
@@ -124,43 +159,74 @@ impl CudaContext {
         if elsewhere || ipc.opened.is_refused(handle) {
             return None;
         }
-        let open = |ctx, device| ipc.opened.open(self.cuda, handle, ctx, device);
-        let opened = match ipc.opened.find(handle) {
-            Some(opened) => Ok(opened),
-            None => {
-                let device = reach::device(self.cuda, &ipc.devices, handle, near)?;
-                let ctx = match ipc.opened.context_of(self.cuda, handle, device) {
-                    Some(ctx) => ctx,
-                    None if device == near.device => self.context_of(near).ok()?,
-                    None => self.primary(device).ok()?,
-                };
-                open(ctx, device)
-            }
+        let open = match ipc.opened.find(handle) {
+            Some(open) => open,
+            None => self.open_allocation(ipc, handle, near)?,
         };
-        match opened {
-            Ok(open) => Some(RemoteMemory {
-                addr: open.addr + offset,
-                ctx: open.ctx,
-                open: Some(open),
-            }),
-            Err(e) => {
-                note_refusal(handle, &e);
-                None
-            }
+        let addr = open.addr() + offset;
+        let ctx = reach::open_context(self, &open, near);
+        let open = Some(open);
+        let Some(ctx) = ctx else {
+            drop(open);
+            ipc.opened.close_excess();
+            note_apart(ipc, handle, near);
+            return None;
+        };
+        let pair = self.pair(handle, near);
+        let measured = pair.filter(|&pair| self.choices.measures(pair, len as usize));
+        Some(RemoteMemory {
+            addr,
+            ctx,
+            open,
+            measured,
+        })
+    }
+
+    /// Opens an allocation of another process that was not open just now.
+    fn open_allocation(
+        &self,
+        ipc: &Ipc,
+        handle: &DeviceHandle,
+        near: &MemoryInfo,
+    ) -> Option<Arc<OpenedAllocation>> {
+        let _alone = ipc.opened.lock_opening(handle.owner);
+        // Another thread may have opened it, or found that it cannot be opened.
+        if let Some(open) = ipc.opened.find(handle) {
+            return Some(open);
         }
+        if ipc.opened.is_refused(handle) {
+            return None;
+        }
+        let Some(device) = reach::device(self.cuda, &ipc.devices, handle, near) else {
+            note_apart(ipc, handle, near);
+            return None;
+        };
+        let ctx = match ipc.opened.context_of(self.cuda, handle, device) {
+            Some(ctx) => ctx,
+            None if device == near.device => self.context_of(near).ok()?,
+            None => self.primary(device).ok()?,
+        };
+        let opened = ipc.opened.open(self.cuda, handle, ctx, device);
+        opened.inspect_err(|e| note_refusal(handle, e)).ok()
     }
 
     /// Memory of this process that a peer in the same process has named.
     fn own(&self, handle: &DeviceHandle, addr: u64, near: &MemoryInfo) -> Option<RemoteMemory> {
         let memory = self.cuda.memory_at(addr);
         let is_same = memory.buffer_id == handle.buffer_id && memory.kind != MemoryKind::Host;
-        let of = match near.kind {
-            MemoryKind::Device => near,
-            MemoryKind::Managed | MemoryKind::Host => &memory,
-        };
-        let ctx = self.context_of(of).ok().filter(|_| is_same)?;
-        let open = None;
-        Some(RemoteMemory { addr, ctx, open })
+        if !is_same {
+            return None;
+        }
+        let ctx = match near.kind {
+            MemoryKind::Device => reach::common_context(self, near, &memory),
+            MemoryKind::Managed | MemoryKind::Host => reach::common_context(self, &memory, near),
+        }?;
+        Some(RemoteMemory {
+            addr,
+            ctx,
+            open: None,
+            measured: None,
+        })
     }
 
     /// A peer's handle was used: remembers the process until [`forget_peer`](Self::forget_peer).
@@ -187,7 +253,25 @@ impl CudaContext {
     }
 }
 
-/// Logs once for a process and a device, or for an allocation, that copies go by messages.
+/// Logs, once for a process, its device and a device of this one, that no device can copy between their memory.
+fn note_apart(ipc: &Ipc, handle: &DeviceHandle, near: &MemoryInfo) {
+    if !ipc.opened.note_apart(handle, near.device) {
+        return;
+    }
+    let process = handle.owner.number;
+    match near.kind {
+        MemoryKind::Host => log::diag!(
+            "no device in use can access memory of a device of process {process:#x}, messages carry it"
+        ),
+        MemoryKind::Device | MemoryKind::Managed => log::diag!(
+            "no device can access memory of device {} and memory of a device of process {process:#x}, messages carry \
+             it",
+            near.device
+        ),
+    }
+}
+
+/// Logs once for a process, a device and a kind of memory, or for an allocation, that copies go by messages.
 fn note_refusal(handle: &DeviceHandle, e: &OpenError) {
     let process = handle.owner.number;
     match e {

@@ -3,16 +3,20 @@
 //! They stay open between copies, up to a bound. A copy holds the allocation that it uses: what is forgotten meanwhile
 //! is closed when the last copy has ended.
 
-use crate::sys::cuda::{CuContext, CuDevice, Cuda, CudaError};
-use crate::wire::device_handle::{DeviceHandle, MemoryExport, ProcessIdentity, UUID};
-use parking_lot::Mutex;
+use super::opening::{OpenFailure, OpenMemory, OpenPools};
+use crate::options::Options;
+use crate::sys::cuda::{CuContext, CuDevice, Cuda};
+use crate::wire::device_handle::{DeviceHandle, ProcessIdentity, UUID};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Allocations that stay open without a copy.
+/// Allocations that stay open without a copy, unless the options say another number.
 const MAX_OPEN: usize = 256;
 /// Refusals that are remembered. Further ones take the place of all.
 const MAX_REFUSED: usize = 4096;
+/// Locks of processes whose allocations are opened.
+const OPEN_LOCKS: usize = 16;
 
 /// An allocation of another process. Closed on drop.
 pub struct OpenedAllocation {
@@ -27,12 +31,21 @@ pub struct OpenedAllocation {
     pub ctx: CuContext,
     ctx_id: Option<u64>,
     /// The context's device.
-    device: CuDevice,
-    /// Its first byte here.
-    pub addr: u64,
+    pub device: CuDevice,
+    memory: OpenMemory,
 }
 
 impl OpenedAllocation {
+    /// Its first byte here.
+    pub fn addr(&self) -> u64 {
+        self.memory.addr()
+    }
+
+    /// Whether another device than that of the context can access it from now on.
+    pub fn allows(&self, device: CuDevice) -> bool {
+        self.memory.allow(self.cuda, device).is_ok()
+    }
+
     /// Whether the context for which it is open still exists.
     fn is_usable(&self) -> bool {
         self.ctx_id.is_none() || self.cuda.context_id(self.ctx) == self.ctx_id
@@ -54,51 +67,105 @@ impl OpenedAllocation {
 
 impl Drop for OpenedAllocation {
     fn drop(&mut self) {
-        // A context that is gone has closed it.
-        if self.is_usable()
-            && let Ok(_current) = self.cuda.enter(self.ctx)
-        {
-            self.cuda.close_ipc(self.addr);
-        }
+        let ctx = self.is_usable().then_some(self.ctx);
+        self.memory.close(self.cuda, ctx, self.device);
     }
 }
 
 /// Why an allocation cannot be opened.
 #[derive(Debug)]
 pub enum OpenError {
-    /// None of this process and device can: nothing of it was ever opened.
-    Process(CudaError),
+    /// None of this process, device and kind can: nothing of it was ever opened, or the process does not answer.
+    Process(OpenFailure),
     /// This one cannot: it was freed, or its process has ended.
-    Allocation(CudaError),
+    Allocation(OpenFailure),
 }
 
-/// All of them, the last used one at the end.
-#[derive(Default)]
-pub struct OpenedTable(Mutex<Tables>);
+/// How much stays open without a copy.
+struct CacheLimits {
+    allocations: usize,
+    bytes: u64,
+}
+
+impl CacheLimits {
+    fn new(options: &Options) -> CacheLimits {
+        let options = &options.cuda;
+        let number = (options.cache_max_regions.number()).filter(|&number| number < usize::MAX);
+        CacheLimits {
+            allocations: match options.cache {
+                true => number.unwrap_or(MAX_OPEN),
+                false => 0,
+            },
+            bytes: options.cache_max_size.bytes_or(usize::MAX) as u64,
+        }
+    }
+}
+
+/// All of them.
+pub struct OpenedTable {
+    limits: CacheLimits,
+    tables: Mutex<Tables>,
+    pools: OpenPools,
+    /// By the number of the process.
+    open_locks: [Mutex<()>; OPEN_LOCKS],
+}
+
+/// A process, a device, and a kind of export.
+type Source = (ProcessIdentity, [u8; UUID], u8);
+
+fn source(handle: &DeviceHandle) -> Source {
+    (handle.owner, handle.device, handle.export.kind())
+}
 
 #[derive(Default)]
 struct Tables {
+    /// The last used one at the end.
     open: Vec<Arc<OpenedAllocation>>,
-    /// Processes of which nothing can be opened, each for a device.
-    refused: HashSet<(ProcessIdentity, [u8; UUID])>,
+    /// Those of which nothing can be opened.
+    refused: HashSet<Source>,
     /// Allocations that cannot be opened: process, base and buffer id.
     unusable: HashSet<(ProcessIdentity, u64, u64)>,
-    /// Processes of which something was opened.
-    proven: HashSet<(ProcessIdentity, [u8; UUID])>,
+    /// Those of which something was opened.
+    proven: HashSet<Source>,
+    /// Those whose memory no device of this process can copy, or none that reaches this device's memory, too.
+    apart: HashSet<(Source, CuDevice)>,
 }
 
 impl OpenedTable {
+    /// Nothing is open.
+    pub fn new(options: &Options) -> OpenedTable {
+        OpenedTable {
+            limits: CacheLimits::new(options),
+            tables: Mutex::default(),
+            pools: OpenPools::default(),
+            open_locks: Default::default(),
+        }
+    }
+
+    /// Keeps other threads from opening allocations of a process: they find what this thread opens. A second opening
+    /// could choose another context, which the driver refuses.
+    pub fn lock_opening(&self, owner: ProcessIdentity) -> MutexGuard<'_, ()> {
+        self.open_locks[(owner.number % OPEN_LOCKS as u64) as usize].lock()
+    }
+
+    /// Remembers that memory of a handle cannot be copied from or to memory of a device of this process. True: it was
+    /// not known.
+    pub fn note_apart(&self, handle: &DeviceHandle, near: CuDevice) -> bool {
+        let mut tables = self.tables.lock();
+        bound(&mut tables.apart);
+        tables.apart.insert((source(handle), near))
+    }
+
     /// Whether the allocation was found not to be possible to open.
     pub fn is_refused(&self, handle: &DeviceHandle) -> bool {
-        let tables = self.0.lock();
+        let tables = self.tables.lock();
         let allocation = (handle.owner, handle.base, handle.buffer_id);
-        tables.refused.contains(&(handle.owner, handle.device))
-            || tables.unusable.contains(&allocation)
+        tables.refused.contains(&source(handle)) || tables.unusable.contains(&allocation)
     }
 
     /// The allocation, if it is open. Closes an earlier one at its place.
     pub fn find(&self, handle: &DeviceHandle) -> Option<Arc<OpenedAllocation>> {
-        let mut tables = self.0.lock();
+        let mut tables = self.tables.lock();
         let at = (tables.open.iter()).rposition(|open| open.has_place_of(handle))?;
         let found = tables.open.remove(at);
         if found.is(handle) && found.is_usable() {
@@ -119,7 +186,7 @@ impl OpenedTable {
         handle: &DeviceHandle,
         device: CuDevice,
     ) -> Option<CuContext> {
-        let tables = self.0.lock();
+        let tables = self.tables.lock();
         let same = |open: &&Arc<OpenedAllocation>| open.is_of(handle) && open.device == device;
         let open = tables.open.iter().find(same)?;
         (cuda.context_id(open.ctx) == open.ctx_id).then_some(open.ctx)
@@ -128,7 +195,7 @@ impl OpenedTable {
     /// Opens an allocation for a context of `device`, and remembers it, or that it cannot be opened.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Those of the driver, and of the owner's service.
     pub fn open(
         &self,
         cuda: &'static Cuda,
@@ -136,15 +203,12 @@ impl OpenedTable {
         ctx: CuContext,
         device: CuDevice,
     ) -> Result<Arc<OpenedAllocation>, OpenError> {
-        let opened = (cuda.enter(ctx)).and_then(|_current| match handle.export {
-            MemoryExport::Legacy(handle) => cuda.open_ipc(handle),
-            // In its own process only.
-            MemoryExport::Address => Err(cuda.unsupported("cuIpcOpenMemHandle")),
-        });
-        let mut tables = self.0.lock();
-        let place = (handle.owner, handle.device);
+        let opened = (cuda.enter(ctx).map_err(OpenFailure::from))
+            .and_then(|_current| OpenMemory::open(cuda, handle, device, &self.pools));
+        let mut tables = self.tables.lock();
+        let place = source(handle);
         match opened {
-            Ok(addr) => {
+            Ok(memory) => {
                 let open = Arc::new(OpenedAllocation {
                     cuda,
                     owner: handle.owner,
@@ -155,17 +219,18 @@ impl OpenedTable {
                     ctx,
                     ctx_id: cuda.context_id(ctx),
                     device,
-                    addr,
+                    memory,
                 });
                 bound(&mut tables.proven);
                 tables.proven.insert(place);
                 tables.open.push(Arc::clone(&open));
-                let idle = tables.beyond_bound();
+                let excess = tables.excess(&self.limits);
                 drop(tables);
-                drop(idle);
+                drop(excess);
                 Ok(open)
             }
-            Err(e) if tables.proven.contains(&place) => {
+            Err(e) if e.is_passing() => Err(OpenError::Allocation(e)),
+            Err(e) if !e.is_silence() && (e.is_gone() || tables.proven.contains(&place)) => {
                 bound(&mut tables.unusable);
                 let allocation = (handle.owner, handle.base, handle.buffer_id);
                 tables.unusable.insert(allocation);
@@ -181,33 +246,52 @@ impl OpenedTable {
 
     /// Forgets a process that has ended.
     pub fn forget(&self, owner: ProcessIdentity) {
-        let mut tables = self.0.lock();
+        let mut tables = self.tables.lock();
         let all = std::mem::take(&mut tables.open).into_iter();
         let (gone, left): (Vec<_>, Vec<_>) = all.partition(|open| open.owner == owner);
         tables.open = left;
-        tables.refused.retain(|(process, _)| *process != owner);
+        tables.refused.retain(|(process, ..)| *process != owner);
         tables.unusable.retain(|(process, ..)| *process != owner);
-        tables.proven.retain(|(process, _)| *process != owner);
+        tables.proven.retain(|(process, ..)| *process != owner);
+        tables.apart.retain(|((process, ..), _)| *process != owner);
         drop(tables);
         drop(gone);
     }
 
+    /// A copy has ended: closes what no copy uses and is beyond the limits.
+    pub fn close_excess(&self) {
+        let excess = self.tables.lock().excess(&self.limits);
+        drop(excess);
+    }
+
     /// Closes all that no copy uses, and forgets the others.
     pub fn close_all(&self) {
-        let open = std::mem::take(&mut self.0.lock().open);
+        let open = std::mem::take(&mut self.tables.lock().open);
         drop(open);
     }
 }
 
 impl Tables {
-    /// Removes the allocation that was not used for the longest time, if there are too many and no copy uses it.
-    fn beyond_bound(&mut self) -> Option<Arc<OpenedAllocation>> {
-        if self.open.len() <= MAX_OPEN {
-            return None;
+    /// Removes what is beyond the limits of those that no copy uses, what was not used for the longest time first.
+    fn excess(&mut self, limits: &CacheLimits) -> Vec<Arc<OpenedAllocation>> {
+        let is_idle = |open: &Arc<OpenedAllocation>| Arc::strong_count(open) == 1;
+        let (mut idle, mut bytes) = (0, 0u128);
+        for open in self.open.iter().filter(|open| is_idle(open)) {
+            idle += 1;
+            bytes += u128::from(open.len);
         }
-        let idle = |open: &Arc<OpenedAllocation>| Arc::strong_count(open) == 1;
-        let at = self.open.iter().position(idle)?;
-        Some(self.open.remove(at))
+        let is_excess = |open: &Arc<OpenedAllocation>| {
+            let is = is_idle(open) && (idle > limits.allocations || bytes > limits.bytes.into());
+            if is {
+                idle -= 1;
+                bytes -= u128::from(open.len);
+            }
+            is
+        };
+        let all = std::mem::take(&mut self.open).into_iter();
+        let (excess, left) = all.partition(is_excess);
+        self.open = left;
+        excess
     }
 }
 

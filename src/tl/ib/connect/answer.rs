@@ -188,12 +188,12 @@ fn answer<S: Sink>(
             Ok(number)
         }
         Err(e) => {
-            // The peer repeats its HELLO, and other peers may fail too: only the first shortage is logged as an error.
-            if ports.ifaces[qp_hello.iface].port.hca.is_first_shortage() {
-                log::error!("no connection from worker {:#x}: {e}", hello.from)
-            } else {
-                log::diag!("no connection from worker {:#x}: {e}", hello.from)
-            }
+            // The peer repeats its HELLO, and other peers may fail too.
+            log::once!(
+                Error, each log::words(&e),
+                "no connection from worker {:#x}: {e}",
+                hello.from
+            );
             Err("no reply is possible")
         }
     }

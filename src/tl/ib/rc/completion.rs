@@ -56,6 +56,11 @@ impl RcEp {
                     read.into = std::ptr::null_mut();
                     found(read.owner);
                 }
+                TxDesc::InPieces(_, scatter)
+                    if !scatter.owner.is_none() && wanted(scatter.owner) =>
+                {
+                    found(std::mem::replace(&mut scatter.owner, Token::NONE));
+                }
                 TxDesc::FlushMarker(owner) if !owner.is_none() && wanted(*owner) => {
                     found(std::mem::replace(owner, Token::NONE));
                 }
@@ -68,6 +73,7 @@ impl RcEp {
     pub fn owners(&self) -> impl Iterator<Item = Token> {
         let held = self.held.iter().filter_map(|(_, held)| match held {
             TxDesc::In(_, read) if !read.into.is_null() => Some(read.owner),
+            TxDesc::InPieces(_, scatter) if !scatter.owner.is_none() => Some(scatter.owner),
             TxDesc::FlushMarker(owner) if !owner.is_none() => Some(*owner),
             TxDesc::ZcopyDesc(desc) => Some(desc.owner),
             _ => None,
@@ -159,6 +165,16 @@ impl RcEp {
                         // buffer has `len` bytes.
                         unsafe { read.into.copy_from_nonoverlapping(buffer.ptr, read.len) };
                         done(read.owner);
+                    }
+                    packets.put(buffer);
+                }
+                TxDesc::InPieces(buffer, scatter) => {
+                    self.reads -= scatter.targets.count() as u32;
+                    if !scatter.owner.is_none() {
+                        // SAFETY: the owner keeps its arrays and the memory until the reads complete or are detached
+                        // from it; the buffer has the results.
+                        unsafe { scatter.targets.scatter(buffer.ptr) };
+                        done(scatter.owner);
                     }
                     packets.put(buffer);
                 }

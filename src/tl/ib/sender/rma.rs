@@ -3,6 +3,7 @@
 use super::{IbSender, MAX_INLINE, RcOrUd};
 use crate::tl::Token;
 use crate::tl::ib::rc::{AmoDesc, ReadDesc, RemoteMem};
+use crate::tl::rma_pieces::RmaPieces;
 
 impl IbSender {
     /// Writes up to a buffer's worth of bytes into the peer's memory; returns how many of the `len` bytes, which `fill`
@@ -35,6 +36,28 @@ impl IbSender {
         }
         self.refill_inline_budget();
         n
+    }
+
+    /// Posts puts or gets of pieces of a list, by these keys of their regions. False: there is no room now, or no RC
+    /// queue pair.
+    ///
+    /// # Safety
+    /// The pieces are valid until the request completes.
+    pub unsafe fn post_pieces(&mut self, pieces: &mut RmaPieces<'_>, rkeys: &[u32]) -> bool {
+        let RcOrUd::Rc { rc_ep, .. } = &mut self.transport else {
+            return false;
+        };
+        if self.broken || !rc_ep.has_room(1) {
+            return false;
+        }
+        // SAFETY: the caller's promise.
+        match unsafe { rc_ep.post_pieces(pieces, rkeys) } {
+            Some(true) => {}
+            Some(false) => self.fail(),
+            None => return false,
+        }
+        self.refill_inline_budget();
+        true
     }
 
     /// Reads up to a buffer's worth of the `len` bytes in the peer's memory; returns how many.

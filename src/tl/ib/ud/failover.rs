@@ -6,6 +6,7 @@
 //! once.
 
 use super::{AGAIN, AddressHandle, UdTx, segment};
+use crate::sys::trace::{self, ArgValue};
 use crate::sys::{clock, log};
 use crate::tl::ib::iface::IbIface;
 use crate::tl::ib::port::mtu_bytes;
@@ -106,6 +107,7 @@ impl UdTx {
                 self.iface.port.name,
                 alt_paths.paths[next].iface.port.name
             );
+            self.record("failover", &alt_paths.paths[next]);
             self.take(next, now, true);
         }
         if self.alt_paths.as_ref().is_some_and(|d| d.unannounced) {
@@ -127,8 +129,18 @@ impl UdTx {
                 "the peer sends by {} now",
                 alt_paths.paths[at].iface.port.name
             );
+            self.record("failover of the peer", &alt_paths.paths[at]);
             self.take(at, clock::coarse_ms(), false);
             self.retransmit_first(AGAIN);
+        }
+    }
+
+    /// Records in the timeline that this connection is about to change to another path.
+    fn record(&self, what: &'static str, to: &AltPath) {
+        if trace::is_on() {
+            let port = |iface: &IbIface| ArgValue::from(iface.port.name.clone());
+            let args = [("from", port(&self.iface)), ("to", port(&to.iface))];
+            trace::instant("wire", what, &args);
         }
     }
 

@@ -286,7 +286,7 @@ impl TheirBody {
                 _ => {
                     let pid = self.parts.peer.id.pid;
                     log::once!(
-                        Error,
+                        Error, each log::words(&e),
                         "cannot map the shared memory of process {pid}: {e}{}",
                         advice::on_shared_memory(&e)
                     );

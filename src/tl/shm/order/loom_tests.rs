@@ -87,6 +87,17 @@ fn take_merged(rings: &mut Vec<Consumer>, merge: &mut Merge, numbers: &mut Vec<u
     }
 }
 
+/// A call that takes single messages without a merge.
+fn take_earliest(rings: &mut Vec<Consumer>, merge: &mut Merge, numbers: &mut Vec<u64>) {
+    let Some(ring) = rings.iter().position(|ring| !ring.is_empty()) else {
+        return;
+    };
+    match earliest(rings, ring, 2) {
+        Some(run) => take(rings, run, numbers),
+        None => take_merged(rings, merge, numbers),
+    }
+}
+
 /// A call that skips the merge where only one ring has messages.
 fn take_lone(rings: &mut Vec<Consumer>, merge: &mut Merge, numbers: &mut Vec<u64>) {
     let Some(ring) = rings.iter().position(|ring| !ring.is_empty()) else {
@@ -184,4 +195,14 @@ fn loom_seen_messages_come_before_a_lone_message_with_an_epoch() {
 #[test]
 fn loom_seen_messages_come_before_further_lone_messages() {
     explore(2, take_lone);
+}
+
+#[test]
+fn loom_seen_messages_come_before_an_earliest_message() {
+    explore(0, take_earliest);
+}
+
+#[test]
+fn loom_seen_messages_come_before_an_earliest_message_with_an_epoch() {
+    explore(1, take_earliest);
 }

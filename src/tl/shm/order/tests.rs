@@ -76,6 +76,26 @@ fn take(merge: &mut Merge, rings: &mut Vec<Consumer>, hot: usize, most: u32, int
     assert!(count <= most);
 }
 
+/// Takes the messages of one call one by one, as long as none has to wait for a merge of all rings. The look at them
+/// begins at the first ring from number `from` on, round the end, that has any.
+fn take_earliest(rings: &mut Vec<Consumer>, from: usize, most: u32, into: &mut Vec<u64>) -> u32 {
+    let (mut count, all) = (0, rings.len());
+    while count < most
+        && let Some(from) = (from..from + all).find(|ring| !rings[ring % all].is_empty())
+        && let Some(run) = earliest(rings, from % all, most - count)
+    {
+        for _ in 0..run.len {
+            let m = rings[run.ring].peek().unwrap().unwrap();
+            into.push(m.imm);
+            rings[run.ring].advance();
+        }
+        rings[run.ring].release();
+        count += run.len;
+    }
+    assert!(count <= most);
+    count
+}
+
 pub(in crate::tl::shm) fn send(tx: &mut Producer, number: u64, len: usize) -> bool {
     let byte = number as u8;
     // SAFETY: the record has room for `len` bytes.
@@ -87,15 +107,19 @@ proptest! {
     /// Senders send in any order; the receiver looks in any number of calls, for any number of messages.
     #[test]
     fn one_after_the_other_they_arrive_in_order(
-        turns in prop::collection::vec((0usize..5, 0usize..300, prop::option::of((1u32..20, 0usize..5))), 1..400)
+        turns in prop::collection::vec((0usize..5, 0usize..300, prop::option::of((1u32..20, 0usize..6))), 1..400)
     ) {
         let scene = Scene::new(5);
         let (mut senders, mut rings) = (scene.senders(), scene.receiver());
         let (mut merge, mut got, mut sent) = (Merge::default(), Vec::new(), 0);
         for (sender, len, look) in turns {
             sent += u64::from(send(&mut senders[sender], sent, len));
-            if let Some((most, hot)) = look {
-                take(&mut merge, &mut rings, hot, most, &mut got);
+            match look {
+                Some((most, 5)) => {
+                    take_earliest(&mut rings, len % 5, most, &mut got);
+                }
+                Some((most, hot)) => take(&mut merge, &mut rings, hot, most, &mut got),
+                None => {}
             }
         }
         while got.len() < sent as usize {
@@ -128,6 +152,81 @@ fn few_messages_of_many_rings_are_the_earliest() {
         take(&mut merge, &mut rings, RINGS, 64, &mut got);
     }
     assert!(got.iter().copied().eq(0..2 * RINGS as u64));
+}
+
+/// Each call finds the earliest message, wherever its ring is, and those behind it of its epoch.
+#[test]
+fn the_earliest_messages_are_found_without_a_merge() {
+    let scene = Scene::new(3);
+    let (mut senders, mut rings) = (scene.senders(), scene.receiver());
+    for (number, sender) in [2, 2, 0, 1, 1, 1, 2].into_iter().enumerate() {
+        assert!(send(&mut senders[sender], number as u64, 8));
+    }
+    let run = |ring, len| Some(Run { ring, len });
+    assert_eq!(earliest(&mut rings, 1, 1), run(2, 1));
+    assert_eq!(earliest(&mut rings, 1, 9), run(2, 2));
+    let mut got = Vec::new();
+    assert_eq!(take_earliest(&mut rings, 0, 3, &mut got), 3);
+    assert_eq!(
+        earliest(&mut rings, 2, 1),
+        run(1, 1),
+        "whatever ring is looked at first"
+    );
+    assert_eq!(
+        earliest(&mut rings, 1, 9),
+        run(1, 1),
+        "the look has begun at its first message"
+    );
+    assert_eq!(take_earliest(&mut rings, 1, 9, &mut got), 4);
+    assert_eq!(got, [0, 1, 2, 3, 4, 5, 6]);
+    for number in 7..10 {
+        assert!(send(&mut senders[1], number, 8));
+    }
+    assert_eq!(earliest(&mut rings, 1, 9), run(1, 1), "no other has any");
+    rings[1].stop();
+    assert_eq!(earliest(&mut rings, 1, 4), None, "it was stopped");
+}
+
+/// Rings of which one gets a message when ring 2 is looked at.
+struct Overtaken<'a> {
+    rings: Vec<Consumer>,
+    late: Option<Box<dyn FnOnce() + 'a>>,
+}
+
+impl RingSet for Overtaken<'_> {
+    fn count(&self) -> usize {
+        self.rings.len()
+    }
+
+    fn ring(&mut self, number: usize) -> &mut Consumer {
+        if number == 2
+            && let Some(send) = self.late.take()
+        {
+            send();
+        }
+        &mut self.rings[number]
+    }
+}
+
+/// A sender that is preempted between its look at the epoch and its message sends into a ring that was seen empty.
+#[test]
+fn a_late_message_of_an_earlier_epoch_leads_to_a_merge() {
+    let scene = Scene::new(3);
+    let mut senders = scene.senders();
+    scene.counter.store(10, Ordering::Relaxed);
+    assert!(send(&mut senders[2], 1, 8) && send(&mut senders[0], 2, 8));
+    let mut rings = Overtaken {
+        rings: scene.receiver(),
+        late: None,
+    };
+    assert_eq!(earliest(&mut rings, 0, 9), Some(Run { ring: 2, len: 1 }));
+    let late = || {
+        scene.counter.store(1, Ordering::Relaxed);
+        assert!(send(&mut senders[1], 0, 8));
+    };
+    rings.late = Some(Box::new(late));
+    assert_eq!(earliest(&mut rings, 0, 9), None);
+    assert!(rings.late.is_none());
 }
 
 /// A sender without other senders in between has one epoch for all its messages, also tiny ones.

@@ -6,7 +6,7 @@ use crate::tl::ring_sink::{BATCH, RingSink};
 use crate::tl::shm::accept::accept;
 use crate::tl::shm::inbox::{Doorbell, Inbox};
 use crate::tl::shm::last_look::LastLook;
-use crate::tl::shm::order;
+use crate::tl::shm::order::{self, Run};
 use crate::tl::shm::receive::apart;
 use crate::tl::shm::worker::{HOT_RINGS, ShmRx, ShmWorker};
 use crate::wire::header::{Kind, NoteHdr};
@@ -15,6 +15,10 @@ use std::ops::Range;
 /// Maximum number of messages that one progress call handles where several rings have some, or half as many as there
 /// are rings: the call looks at all of them.
 const MERGED: u32 = 64;
+
+/// Most rings of which single messages are handled without a merge: that takes about two looks at each of them for each
+/// message.
+const MAX_UNMERGED_RINGS: usize = 32;
 
 /// What a poll has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,7 +211,7 @@ fn poll_several<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, at: Range<us
         return 0;
     };
     let mut count = match lone(sink, ring, 1, others_are_empty) {
-        0 => return poll_merged(sink, shm, at),
+        0 => return poll_mixed(sink, shm, at),
         seen => poll(sink, ring, seen, || true, || ()),
     };
     if count < shm.budget && !ring.consumer.is_empty() {
@@ -244,6 +248,29 @@ fn lone<S: RingSink>(
     }
 }
 
+/// Handles messages of several rings, of which the first of `at` has some: those of the ring that precedes the others,
+/// as long as calls handle few, else merged.
+#[inline(never)]
+fn poll_mixed<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, at: Range<usize>) -> u32 {
+    if shm.budget == BATCH || shm.rings.len() > MAX_UNMERGED_RINGS {
+        return poll_merged(sink, shm, at);
+    }
+    let run = order::earliest(&mut shm.rings, at.start, shm.budget);
+    // Messages of a new sender can precede these.
+    let Some(run) = run.filter(|_| !sink.shared().shm.doorbell.has_new_ring()) else {
+        return poll_merged(sink, shm, at);
+    };
+    // Other rings have messages, too: the next calls handle more, and then merge.
+    shm.budget = grown(shm.budget);
+    poll_run(sink, &mut shm.rings, run)
+}
+
+/// Handles the messages of a run.
+#[inline(never)]
+fn poll_run<S: RingSink>(sink: S, rings: &mut [ShmRx<S::Peer>], run: Run) -> u32 {
+    poll(sink, &mut rings[run.ring], run.len, || true, || ())
+}
+
 /// Handles messages of several rings in the order of their epochs; some of the rings `at` have messages.
 #[inline(never)]
 fn poll_merged<S: RingSink>(sink: S, shm: &mut ShmWorker<S::Peer>, at: Range<usize>) -> u32 {
@@ -277,7 +304,7 @@ fn take_merged<S: RingSink>(
     merge.look_again(rings);
     let mut count = 0;
     while let Some(run) = merge.next(rings, (most - count).min(BATCH)) {
-        count += poll(sink, &mut rings[run.ring], run.len, || true, || ());
+        count += poll_run(sink, rings, run);
         merge.taken(rings, run);
     }
     count

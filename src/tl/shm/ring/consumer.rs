@@ -10,20 +10,21 @@ use crate::sys::populate::PageAccess;
 use crate::sys::sync::Ordering;
 use crate::tl::Message;
 use crate::tl::shm::big_buf::{BIG_BUF_BYTES, BigBuf, BigBufs};
-use crate::tl::shm::close::{CloseAnswer, CloseWord};
+use crate::tl::shm::close::{CloseAnswer, CloseOffer, CloseWord};
 use crate::tl::shm::space::{Populated, place};
 use std::ptr::NonNull;
 
-/// The receiving end, used by one thread at a time.
+/// The receiving end, used by one thread at a time. What a look at the ring reads comes first.
+#[repr(C)]
 pub struct Consumer {
     tail: RingCursor,
+    /// Epoch of the last message that was read.
+    epoch: u64,
     mem: NonNull<RingMem>,
     start: NonNull<Start>,
     given_back: SpaceCounts,
     /// `given_back` after the message that `peek` returned.
     given_back_next: SpaceCounts,
-    /// Epoch of the last message that was read.
-    epoch: u64,
     /// Populated part of the ring's own data space.
     populated: Populated<DATA>,
     /// The big buffer that the producer has taken, from its first record there on.
@@ -316,14 +317,15 @@ impl Consumer {
         self.closed() && matches!(self.peek(), Ok(None))
     }
 
-    /// Whether the producer offers to close the ring, and all its messages were taken.
-    pub fn is_close_offered(&mut self) -> bool {
-        self.close_word().is_offered() && matches!(self.peek(), Ok(None))
+    /// The producer's offer to close the ring, if there is one, and all its messages were taken.
+    pub fn close_offer(&mut self) -> Option<CloseOffer> {
+        let offer = self.close_word().offered()?;
+        matches!(self.peek(), Ok(None)).then_some(offer)
     }
 
-    /// Agrees to the producer's offer to close the ring. False: the producer has withdrawn it.
-    pub fn agree_to_close(&mut self, answer: CloseAnswer) -> bool {
-        self.close_word().agree(answer)
+    /// Agrees to this offer of the producer to close the ring. False: the producer has withdrawn it.
+    pub fn agree_to_close(&mut self, offer: CloseOffer, answer: CloseAnswer) -> bool {
+        self.close_word().agree(offer, answer)
     }
 
     fn close_word(&self) -> &CloseWord {

@@ -9,7 +9,7 @@ use super::{
 use crate::sys::copy::{self, TINY, prefetch_to_write};
 use crate::sys::sync::Ordering;
 use crate::tl::shm::big_buf::{BIG_BUF_BYTES, BigBuf, BigBufs};
-use crate::tl::shm::close::{CloseAnswer, CloseWord};
+use crate::tl::shm::close::{CloseAnswer, CloseOffer, CloseWord};
 use crate::tl::shm::order::Epoch;
 use crate::tl::shm::space::{Populated, TxSpace};
 use std::ptr::NonNull;
@@ -383,21 +383,21 @@ impl Producer {
 
     /// Offers to close the ring. Only where it is [`drained`](Self::drained); nothing may be sent before the offer was
     /// withdrawn.
-    pub fn offer_close(&self) {
-        self.close_word().offer();
+    pub fn offer_close(&self, offer: CloseOffer) {
+        self.close_word().offer(offer);
     }
 
-    /// Withdraws the offer to close the ring.
+    /// Withdraws this offer to close the ring.
     ///
     /// # Errors
     /// The consumer has answered: the ring cannot be used any more.
-    pub fn withdraw_offer(&mut self) -> Result<(), CloseAnswer> {
-        self.close_word().withdraw()
+    pub fn withdraw_offer(&mut self, offer: CloseOffer) -> Result<(), CloseAnswer> {
+        self.close_word().withdraw(offer)
     }
 
-    /// The consumer's answer to the offer to close the ring, if there is one.
-    pub fn answer(&self) -> Option<CloseAnswer> {
-        self.close_word().answer()
+    /// The consumer's answer to this offer to close the ring, if there is one.
+    pub fn answer(&self, offer: CloseOffer) -> Option<CloseAnswer> {
+        self.close_word().answer(offer)
     }
 
     fn close_word(&self) -> &CloseWord {

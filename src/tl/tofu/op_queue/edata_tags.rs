@@ -13,7 +13,7 @@ pub const SLOTS: usize = 128;
 pub const NO_SLOT: u64 = 0;
 /// The last tag is reserved for the worker's own atomic operation, which cannot wait for a free one.
 pub const OWN_SLOT: u8 = SLOTS as u8 - 1;
-/// Reads do not share tags while more than this many are free.
+/// Reads do not share tags while more than this many are free, and only then do reads of several pieces take tags.
 const PLENTY: usize = SLOTS / 2;
 /// Tags that reads leave for operations that do not share.
 const RESERVED: usize = 16;
@@ -31,7 +31,8 @@ struct EdataTag {
     owner: Option<Completion>,
     /// Notices that are still to come.
     to_come: u16,
-    /// A notice has arrived, an error was reported, or the tag is sealed: no further read joins.
+    /// A notice has arrived, an error was reported, the tag is sealed, or it is that of the pieces of a list: no
+    /// further read joins.
     closed: bool,
     failed: bool,
     /// The reads that share the tag, a list in [`Outstanding`].
@@ -154,6 +155,19 @@ impl EdataTags {
         Some(number)
     }
 
+    /// Takes a tag for a read of several pieces, each of which has a notice. `None`: tags run short; the others are for
+    /// reads that share them, and for operations that do not.
+    pub fn alloc_pieces(&mut self, conn: u32, read: u32, notices: u16) -> Option<u8> {
+        if self.free.len() <= PLENTY {
+            return None;
+        }
+        let number = self.alloc(Completion::Reads(conn))?;
+        let slot = &mut self.slots[usize::from(number)];
+        (slot.to_come, slot.closed, slot.count) = (notices, true, 1);
+        (slot.first, slot.last) = (read, read);
+        Some(number)
+    }
+
     /// A notice with this tag has arrived, well or not.
     pub fn complete(&mut self, edata: u64, well: bool) -> Option<TagHit> {
         let number = usize::try_from(edata).ok()?;
@@ -247,6 +261,34 @@ mod tests {
             }
         }
         assert_eq!(ended.len(), under_way.len());
+    }
+
+    #[test]
+    fn pieces_have_a_tag_of_their_own_which_ends_with_the_last_notice() {
+        let (mut slots, mut all) = (EdataTags::new(), Outstanding::default());
+        let list = all.insert(OutstandingOp::failed_requests(7));
+        let pieces = slots.alloc_pieces(7, list, 3).expect("one");
+        while let Some((slot, _)) = read(7, &mut slots, &mut all) {
+            assert_ne!(slot, pieces);
+        }
+        assert_eq!(slots.alloc_pieces(7, list, 3), None, "tags run short");
+        for well in [true, false] {
+            assert_eq!(slots.complete(pieces.into(), well), Some(TagHit::Part(7)));
+        }
+        let (conn, first, well) = (7, list, false);
+        let last = TagHit::All { conn, first, well };
+        assert_eq!(slots.complete(pieces.into(), true), Some(last));
+        assert_eq!(slots.owner(pieces.into()), None);
+    }
+
+    #[test]
+    fn pieces_leave_tags_for_reads_of_every_connection() {
+        let (mut slots, mut all) = (EdataTags::new(), Outstanding::default());
+        let list = all.insert(OutstandingOp::failed_requests(7));
+        while slots.alloc_pieces(7, list, 2).is_some() {}
+        let single = (0..1000).filter(|_| read(7, &mut slots, &mut all).is_some());
+        assert_eq!(single.count(), 1000);
+        assert!(read(8, &mut slots, &mut all).is_some());
     }
 
     #[test]

@@ -1,18 +1,59 @@
 //! Operations that requests wait for.
 
+use crate::sys::sync::dma_mem;
 use crate::tl::Token;
+use crate::tl::rma_pieces::PieceTargets;
 
 /// Number of no operation: ends a list.
 pub const NONE: u32 = u32::MAX;
 
-/// A read into a buffer of the queue, which is copied when it is complete.
+/// A read into a buffer of the queue, or several side by side, which are copied when they are complete.
 #[derive(Clone, Copy, Debug)]
 pub struct BcopyRead {
     pub buffer: u16,
-    /// Destination of the copy.
-    pub into: *mut u8,
-    /// Bytes.
-    pub len: usize,
+    pub to: CopyTarget,
+}
+
+/// Destination of the copy.
+#[derive(Clone, Copy, Debug)]
+pub enum CopyTarget {
+    One {
+        into: *mut u8,
+        /// Bytes.
+        len: usize,
+    },
+    /// One read, and one notice, for each piece.
+    Pieces(PieceTargets),
+}
+
+impl CopyTarget {
+    /// Copies what has been read.
+    ///
+    /// # Safety
+    /// The reads into the buffer at `from` are complete, and the request that they are for is valid.
+    #[inline(always)]
+    pub unsafe fn store(&self, from: *const u8) {
+        match *self {
+            CopyTarget::One { into, len } => {
+                dma_mem::reads(from, len);
+                dma_mem::writes(into, len);
+                // SAFETY: the buffer and the request's memory have `len` bytes each.
+                unsafe { into.copy_from_nonoverlapping(from, len) };
+            }
+            // SAFETY: the caller's promise.
+            CopyTarget::Pieces(targets) => unsafe { scatter(targets, from) },
+        }
+    }
+}
+
+/// [`PieceTargets::scatter`], out of the way of a single read.
+///
+/// # Safety
+/// Those of `scatter`.
+#[inline(never)]
+unsafe fn scatter(targets: PieceTargets, from: *const u8) {
+    // SAFETY: the caller's promise.
+    unsafe { targets.scatter(from) };
 }
 
 /// An outstanding operation.

@@ -2,10 +2,9 @@
 
 use super::completion::{Completion, ErrSource, QueueEvent};
 use super::edata_tags::{NO_SLOT, TagHit};
-use super::outstanding::{BcopyRead, OutstandingOp};
+use super::outstanding::{BcopyRead, CopyTarget, OutstandingOp};
 use super::{CONN_CBDATA, MAX_EARLY_NOTICES, OpQueue, SLOT_AT, ZCOPY_BIT};
 use crate::sys::log;
-use crate::sys::sync::dma_mem;
 use crate::tl::Token;
 use crate::tl::tofu::utofu::{self, MrqNotice, code_name};
 use crate::tl::tofu::vcq::RemoteAddr;
@@ -80,20 +79,21 @@ impl OpQueue {
             return None;
         };
         let mut reported = None;
-        let (buffers, failed_requests, ended) = (
+        let (buffers, failed_requests, ended, most) = (
             &mut self.buffers,
             &mut self.failed_requests,
             &mut self.ended,
+            &mut self.most,
         );
         self.under_way.take_all(first, |read| {
             let OutstandingOp { conn, request, .. } = read;
-            if let Some(BcopyRead { buffer, into, len }) = read.copy {
+            if let Some(BcopyRead { buffer, to }) = read.copy {
+                if let CopyTarget::Pieces(targets) = to {
+                    *most += targets.count() - 1;
+                }
                 if well && !request.is_none() {
-                    let from = buffers.ptr(buffer);
-                    dma_mem::reads(from, len);
-                    dma_mem::writes(into, len);
-                    // SAFETY: the buffer and the waiting request's memory at `into` hold `len` bytes each.
-                    unsafe { into.copy_from_nonoverlapping(from, len) };
+                    // SAFETY: the last notice has come; the request waits for it.
+                    unsafe { to.store(buffers.ptr(buffer)) };
                 }
                 buffers.give_back(buffer);
                 if !well {
@@ -218,7 +218,6 @@ impl OpQueue {
         }
         self.has_reply();
         let hit = (ours.then(|| self.slots.complete(notice.edata, true))).flatten()?;
-        let event = self.on_tag_hit(hit);
         match hit {
             TagHit::One(Completion::Reply(conn)) => {
                 let request = self.replies.land(notice.edata, notice.rmt_value);
@@ -232,7 +231,8 @@ impl OpQueue {
                 let value = notice.rmt_value;
                 Some(self.in_turn(QueueEvent::Ended { owner, value }))
             }
-            TagHit::Part(_) | TagHit::All { .. } => match event {
+            TagHit::Part(_) => None,
+            TagHit::All { .. } => match self.on_tag_hit(hit) {
                 // Another operation that shares the tag has failed.
                 Some(event) if !event.is_well() => {
                     self.ended.push_front(event);

@@ -1,7 +1,7 @@
 //! Posts operations.
 
 use super::completion::{CREDITS, Completion, OpTag};
-use super::outstanding::{BcopyRead, OutstandingOp};
+use super::outstanding::{BcopyRead, CopyTarget, OutstandingOp};
 use super::{CONN_CBDATA, OpQueue, STUCK_MS, ZCOPY_BIT, word_of};
 use crate::sys::clock;
 use crate::tl::Token;
@@ -128,6 +128,7 @@ impl OpQueue {
     ///
     /// # Errors
     /// The library's code: the connection is unusable.
+    #[inline(always)] // for the sender of single gets
     pub fn read(
         &mut self,
         conn: u32,
@@ -142,7 +143,8 @@ impl OpQueue {
             return Ok(false);
         };
         let here = self.buffers.stadd(buffer);
-        let read = OutstandingOp::by_buffer(conn, request, BcopyRead { buffer, into, len });
+        let to = CopyTarget::One { into, len };
+        let read = OutstandingOp::by_buffer(conn, request, BcopyRead { buffer, to });
         let posted = self.get(read, here, from, len);
         if posted == Ok(false) {
             self.buffers.give_back(buffer);
@@ -164,11 +166,11 @@ impl OpQueue {
             return Ok(false);
         };
         let here = self.buffers.stadd(buffer);
-        let copy = BcopyRead {
-            buffer,
+        let to = CopyTarget::One {
             into: std::ptr::null_mut(),
             len: WORD,
         };
+        let copy = BcopyRead { buffer, to };
         let read = OutstandingOp::by_buffer(conn, Token::NONE, copy);
         // The TNI overwrites the buffer, whose last contents this thread has read.
         read_before_post();

@@ -169,7 +169,7 @@ impl TofuSender {
     }
 
     /// Counts a read of `n` bytes, if it was posted: returns its bytes, or 0.
-    fn has_posted_read(&mut self, read: Result<bool, i32>, n: usize) -> usize {
+    pub(super) fn has_posted_read(&mut self, read: Result<bool, i32>, n: usize) -> usize {
         match read {
             Ok(true) => {
                 self.reads = self.reads.wrapping_add(1);
@@ -207,7 +207,7 @@ impl TofuSender {
 
     /// Whether puts before a fence may not have arrived yet. If not, a read can be posted.
     #[inline(always)]
-    fn is_behind_writes(&mut self) -> bool {
+    pub(super) fn is_behind_writes(&mut self) -> bool {
         self.gate != ReadGate::Open && self.is_gated()
     }
 

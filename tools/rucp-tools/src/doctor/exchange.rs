@@ -186,9 +186,11 @@ fn with_workers(
     Ok(())
 }
 
+/// Rows of the table that the messages have used: they are tagged and of the host's memory, whose table is the first.
+/// Those of memory of GPUs, where there are some, count by the same statistics.
 fn used(endpoint: &PartyEndpoint) -> Vec<String> {
-    let tables = endpoint.used_tables().into_iter();
-    let rows = tables.flat_map(|table| table.ranges);
+    let table = endpoint.used_tables().into_iter().next();
+    let rows = table.into_iter().flat_map(|table| table.ranges);
     rows.map(|row| {
         let last = match row.last {
             usize::MAX => "inf".to_owned(),

@@ -14,6 +14,17 @@ struct Origin {
     host: String,
     /// Nanoseconds from the clock of the events to the time of day.
     offset_ns: i128,
+    pid: u64,
+    /// When the file begins, nanoseconds of the time of day.
+    began_ns: i128,
+}
+
+impl Origin {
+    /// Nanoseconds of the time of day of an event of the file.
+    fn time_of(&self, event: &Value) -> Option<i128> {
+        let ns = event["ts"].as_f64()? * 1000.0;
+        Some(ns as i128 + self.offset_ns)
+    }
 }
 
 /// Numbers of processes, which are unique within a host.
@@ -67,6 +78,10 @@ pub fn merge(files: &[PathBuf], out: &mut impl Write) -> io::Result<Vec<String>>
                 continue;
             }
         };
+        if let Some(why) = earlier_run(path, &origin, files) {
+            left_out.push(format!("{}: {why}", path.display()));
+            continue;
+        }
         // Processes of one host have one clock, but each has read the time of day at another moment.
         let shift_us = match &first {
             Some(first) if first.host != origin.host => {
@@ -105,6 +120,28 @@ pub fn merge(files: &[PathBuf], out: &mut impl Write) -> io::Result<Vec<String>>
     Ok(left_out)
 }
 
+/// Why a file is of an earlier run than the others, if it is. A process that finds the name in use by another process
+/// adds its number; the file of that name is replaced by the next run, and those with a number are not. So a file
+/// `NAME.PID` that ends before the file `NAME` begins is left from a run before.
+fn earlier_run(path: &Path, origin: &Origin, files: &[PathBuf]) -> Option<String> {
+    let number = path.extension()?.to_str()?.parse::<u64>().ok()?;
+    let name = path.with_extension("");
+    if number != origin.pid || !files.contains(&name) {
+        return None;
+    }
+    let began_ns = self::origin(&name).ok()?.began_ns;
+    let lines = BufReader::new(File::open(path).ok()?).lines();
+    let times = lines
+        .map_while(Result::ok)
+        .filter_map(|line| origin.time_of(&event(&line)?));
+    let ended_ns = times.max()?;
+    (ended_ns < began_ns).then(|| {
+        let seconds = (began_ns - ended_ns) as f64 / 1e9;
+        let name = name.display();
+        format!("of an earlier run: it ends {seconds:.1} s before {name} begins")
+    })
+}
+
 /// An event of a line; `None` for the ends of the array, and for a line that was not written to its end.
 fn event(line: &str) -> Option<Value> {
     let event: Value = serde_json::from_str(line.trim_end().trim_end_matches(',')).ok()?;
@@ -123,10 +160,14 @@ fn origin(path: &Path) -> io::Result<Origin> {
             args["host"].as_str(),
             offset.and_then(|offset| offset.parse().ok()),
         ) {
-            return Ok(Origin {
+            let mut origin = Origin {
                 host: host.to_owned(),
                 offset_ns: offset,
-            });
+                pid: event["pid"].as_u64().unwrap_or(0),
+                began_ns: offset,
+            };
+            origin.began_ns = origin.time_of(&event).unwrap_or(offset);
+            return Ok(origin);
         }
     }
     let why = "no begin of a trace is in it: is it a file of UCX_TRACE_FILE?";
@@ -146,6 +187,43 @@ mod tests {
         assert_eq!((numbers.of("b", 5), numbers.of("a", 5)), (other, 5));
         assert_eq!(numbers.of("b", 6), 6);
         assert_ne!(numbers.of("c", 5), other);
+    }
+
+    /// A file of a process whose clock began at `offset` seconds, with events at so many seconds of it.
+    fn write_file(path: &Path, pid: u64, offset: u64, times: &[u64]) {
+        let args = json!({"host": "a", "realtime_minus_monotonic_ns": (offset * 1_000_000_000).to_string()});
+        let events = times
+            .iter()
+            .map(|s| json!({"ph": "i", "pid": pid, "ts": s * 1_000_000, "args": args}).to_string());
+        let events: Vec<String> = events.collect();
+        std::fs::write(path, format!("[\n{}\n]\n", events.join(",\n"))).unwrap();
+    }
+
+    #[test]
+    fn a_numbered_file_of_an_earlier_run_is_left_out() {
+        let directory = std::env::temp_dir().join(format!("rucp-merge-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = |name: &str| directory.join(name);
+        // One run from 1010 s to 1020 s; two processes before it, one of which ended while it ran.
+        write_file(&path("t"), 5, 1000, &[10, 20]);
+        write_file(&path("t.6"), 6, 1000, &[5, 9]);
+        write_file(&path("t.7"), 7, 1000, &[5, 11]);
+        // Before a restart of the host: by its own clock it would be later. And one that only looks like these.
+        write_file(&path("t.8"), 8, 100, &[90, 95]);
+        write_file(&path("t.9"), 8, 1000, &[5, 9]);
+        let files = ["t", "t.6", "t.7", "t.8", "t.9"].map(path);
+        let mut out = Vec::new();
+        let left_out = merge(&files, &mut out).unwrap();
+        // Without the file whose name they have it is not known.
+        let alone = merge(&files[1..2], &mut Vec::new()).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert_eq!((left_out.len(), alone.len()), (2, 0), "{left_out:?}");
+        assert!(left_out[0].contains("t.6: of an earlier run: it ends 1.0 s before"));
+        assert!(left_out[1].contains("t.8: of an earlier run: it ends 815.0 s before"));
+        let merged: Vec<Value> = serde_json::from_slice(&out).unwrap();
+        let mut pids: Vec<u64> = merged.iter().map(|e| e["pid"].as_u64().unwrap()).collect();
+        pids.dedup();
+        assert_eq!(pids, [5, 7, 8]);
     }
 
     #[test]

@@ -1,10 +1,26 @@
 //! Rows of the options of the transports of CUDA devices.
 #![forbid(unsafe_code)]
 
-use super::choice::MEMORY_TYPES;
-use super::kind::OptionKind::*;
-use super::rows_iface::IFACE;
-use super::section::{OptionBlock, Section, Strictness, row};
+use crate::options::choice::{MEMORY_TYPES, OnOffAuto as GetSwitch, Ternary as DmaBufSwitch};
+use crate::options::fields::option_fields;
+use crate::options::kind::OptionKind::*;
+use crate::options::number;
+use crate::options::rows_iface::IFACE;
+use crate::options::section::{OptionBlock, Section, Strictness, row};
+use std::time::Duration;
+
+option_fields! {
+    /// The options of memory of CUDA devices that the library reads.
+    CudaOptions {
+        dmabuf: DmaBufSwitch = "CUDA_COPY_DMABUF",
+        cache: bool = "CUDA_IPC_CACHE",
+        cache_max_regions: number::Count = "CUDA_IPC_CACHE_MAX_REGIONS",
+        cache_max_size: number::Size = "CUDA_IPC_CACHE_MAX_SIZE",
+        get: GetSwitch = "CUDA_IPC_ENABLE_GET_ZCOPY",
+        ipc_bandwidth: number::Bandwidth = "CUDA_IPC_BW",
+        ipc_latency: Duration = "CUDA_IPC_LAT",
+    }
+}
 
 /// Copies between host and CUDA device.
 pub static CUDA_COPY: Section = Section {
@@ -84,15 +100,46 @@ pub static CUDA_IPC: Section = Section {
                     "try",
                     "Reach devices of other nodes.",
                 ),
-                row("CACHE_MAX_REGIONS", Count, "inf", "Most mappings kept."),
-                row("CACHE_MAX_SIZE", Size, "inf", "Most bytes kept mapped."),
+                row(
+                    "CACHE_MAX_REGIONS",
+                    Count,
+                    "inf",
+                    "Most allocations of other processes that stay open without a copy. inf: 256.",
+                ),
+                row(
+                    "CACHE_MAX_SIZE",
+                    Size,
+                    "inf",
+                    "Most bytes of allocations of other processes that stay open without a copy.",
+                ),
                 row("MAX_POLL", Uint, "16", "Most events checked per poll."),
                 row("MAX_STREAMS", Uint, "128", "Most streams."),
-                row("CACHE", Bool, "y", "Keep mappings after their use."),
-                row("ENABLE_GET_ZCOPY", OnOffAuto, "auto", "Offer get."),
+                row(
+                    "CACHE",
+                    Bool,
+                    "y",
+                    "Whether allocations of other processes stay open after a copy.",
+                ),
+                row(
+                    "ENABLE_GET_ZCOPY",
+                    OnOffAuto,
+                    "auto",
+                    "Whether memory of other processes is read by copies: gets, and messages by their receiver. \
+                     off: by messages of its owner.",
+                ),
                 row("MAX_EVENTS", Uint, "inf", "Most events."),
-                row("BW", Bandwidth, "auto", "Bandwidth of a copy."),
-                row("LAT", Time, "1.80us", "Latency of a copy."),
+                row(
+                    "BW",
+                    Bandwidth,
+                    "auto",
+                    "Bandwidth of a copy between devices; auto: measured.",
+                ),
+                row(
+                    "LAT",
+                    Time,
+                    "1.80us",
+                    "Latency of a copy between devices whose bandwidth is stated.",
+                ),
                 row("OVERHEAD", Time, "4.00us", "Cost of starting a copy."),
                 row(
                     "ENABLE_SAME_PROCESS",

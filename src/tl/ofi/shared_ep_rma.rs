@@ -5,11 +5,11 @@ use super::buffers::MAX_PACKET;
 use super::choice::IfaceRole;
 use super::endpoint::{OfiEndpoint, PostError};
 use super::endpoint_rma::{OfiLocalMem, OfiRemoteMem};
-use super::iface::{OfiIface, OfiQueues};
 use super::iov::OfiIov;
 use super::object::{OfiAccess, OfiRegistered};
 use super::rma_limits::RmaLimits;
 use super::rma_pool::{RmaAccess, RmaOpRef};
+use super::shared_ep::{OfiQueues, OfiSharedEp};
 use super::tx_link::OfiTxLink;
 use crate::tl::Token;
 use crate::tl::amo::AmoOp;
@@ -18,7 +18,15 @@ use std::io;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-impl OfiIface {
+/// An operation that has ended.
+pub enum EndedRma {
+    /// Nothing is to be done.
+    Handled,
+    /// It is one of this connection, and its end is to be handled.
+    Of(Arc<OfiTxLink>),
+}
+
+impl OfiSharedEp {
     /// Registers user memory.
     ///
     /// # Errors
@@ -131,6 +139,47 @@ impl OfiIface {
         writes: bool,
         token: Token,
     ) -> usize {
+        // SAFETY: the caller's memory.
+        unsafe {
+            self.zcopy_as(
+                link,
+                there,
+                here,
+                (writes, self.role == IfaceRole::Rail),
+                token,
+            )
+        }
+    }
+
+    /// Posts a get of the first bytes of the memory of a request, which are read another way if the operation fails.
+    /// Returns their number; 0: there is no room now.
+    ///
+    /// # Safety
+    /// The requirements of [`zcopy`](Self::zcopy).
+    pub unsafe fn read_repeatable(
+        &self,
+        link: &Arc<OfiTxLink>,
+        there: OfiRemoteMem,
+        here: OfiLocalMem,
+        token: Token,
+    ) -> usize {
+        // SAFETY: the caller's memory.
+        unsafe { self.zcopy_as(link, there, here, (false, true), token) }
+    }
+
+    /// [`zcopy`](Self::zcopy). `repeats`: what is not read is read another way.
+    ///
+    /// # Safety
+    /// The requirements of [`zcopy`](Self::zcopy).
+    #[inline(always)]
+    unsafe fn zcopy_as(
+        &self,
+        link: &Arc<OfiTxLink>,
+        there: OfiRemoteMem,
+        here: OfiLocalMem,
+        (writes, repeats): (bool, bool),
+        token: Token,
+    ) -> usize {
         let Some(rma) = self.rma.filter(|rma| link.rma.outstanding() < rma.window) else {
             return 0;
         };
@@ -148,9 +197,9 @@ impl OfiIface {
                 }
             }
         };
-        let access = match self.role {
-            IfaceRole::Lane => RmaAccess::Zcopy,
-            IfaceRole::Rail => RmaAccess::RailRead(here.ptr, here.len),
+        let access = match repeats {
+            false => RmaAccess::Zcopy,
+            true => RmaAccess::Read(here.ptr, here.len),
         };
         let mut queues = self.queues.lock();
         let posted = queues.post_op(link, access, token, writes, post);
@@ -214,14 +263,30 @@ impl OfiIface {
         queues.bytes(posted, link, 1) != 0
     }
 
-    /// The memory that an operation of a rail reads into. `None`: it is another operation.
-    pub fn rail_read(&self, op: RmaOpRef) -> Option<(*mut u8, usize)> {
-        self.queues.lock().ops.rail_read(op)
+    /// The memory that an operation reads into which is read another way if it fails. `None`: it is another operation.
+    pub fn repeatable(&self, op: RmaOpRef) -> Option<(*mut u8, usize)> {
+        self.queues.lock().ops.repeatable(op)
     }
 
-    /// The connection of an operation that has ended.
-    pub fn link_of(&self, op: RmaOpRef) -> Option<Arc<OfiTxLink>> {
-        self.queues.lock().ops.link(op)
+    /// Takes the [repeatable](Self::repeatable) operations of a connection whose completions cannot be read any more:
+    /// the request, and the memory.
+    pub fn take_reads(&self, link: &Arc<OfiTxLink>) -> Vec<(Token, *mut u8, usize)> {
+        self.queues.lock().ops.take_reads(link)
+    }
+
+    /// Handles the end of an operation, if it has ended `well` and no request waits for it.
+    ///
+    /// # Safety
+    /// A completion has reported the operation, and this call is the first for it.
+    pub unsafe fn end_unawaited(&self, op: RmaOpRef, well: bool) -> EndedRma {
+        let mut queues = self.queues.lock();
+        let OfiQueues { ops, buffers, .. } = &mut *queues;
+        if well && !ops.is_awaited(op) {
+            // SAFETY: the caller's promise; there is no request.
+            unsafe { ops.end(op, true, buffers) };
+            return EndedRma::Handled;
+        }
+        ops.link(op).map_or(EndedRma::Handled, EndedRma::Of)
     }
 
     /// Handles the end of an operation, with or without an error (`well`). Returns the request that is to be completed.
@@ -234,6 +299,11 @@ impl OfiIface {
         let OfiQueues { ops, buffers, .. } = &mut *queues;
         // SAFETY: the caller's promise.
         unsafe { ops.end(op, well, buffers) }
+    }
+
+    /// Whether operations of a connection that have not ended access the memory of their requests.
+    pub fn has_in_place(&self, link: &Arc<OfiTxLink>) -> bool {
+        self.queues.lock().ops.has_in_place(link)
     }
 
     /// Calls `act` with the requests that wait for operations of a connection. `in_place`: of operations that access
