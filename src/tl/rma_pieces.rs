@@ -4,6 +4,7 @@ use super::Token;
 use super::rma::RmaKey;
 use crate::sys::copy;
 use crate::sys::sync::dma_mem;
+use std::slice;
 
 /// Maximum number of regions of pieces that are posted together.
 pub const MAX_REGIONS: usize = 32;
@@ -79,22 +80,67 @@ impl PieceTargets {
     /// The bytes of all pieces are at `from`. The request and its targets are valid.
     #[inline(always)]
     pub unsafe fn scatter(&self, mut from: *const u8) {
-        const WORD: usize = size_of::<u64>();
-        for i in 0..self.count() {
-            // SAFETY: the caller's promise; the arrays have `count` entries.
-            unsafe {
-                let (to, len) = (*self.here.add(i), *self.lengths.add(i));
-                dma_mem::reads(from, len);
-                dma_mem::writes(to, len);
-                // The length of most short pieces.
-                match len {
-                    WORD => to.copy_from_nonoverlapping(from, WORD),
-                    _ => copy::short(to, from, len),
+        // SAFETY: the arrays are the request's, and have `count` entries.
+        let (here, lengths) = unsafe {
+            let here = slice::from_raw_parts(self.here, self.count());
+            (here, slice::from_raw_parts(self.lengths, self.count()))
+        };
+        let (blocks, rest) = here.as_chunks::<BLOCK>();
+        let (lengths_of_blocks, lengths_of_rest) = lengths.as_chunks::<BLOCK>();
+        for (here, lengths) in blocks.iter().zip(lengths_of_blocks) {
+            // SAFETY: the caller's promise; the bytes of these pieces follow those of the pieces in front of them.
+            from = unsafe {
+                match *lengths {
+                    WORDS => scatter_words(here, from),
+                    _ => scatter_some(here, lengths, from),
                 }
-                from = from.add(len);
-            }
+            };
+        }
+        // SAFETY: as for the blocks.
+        unsafe { scatter_some(rest, lengths_of_rest, from) };
+    }
+}
+
+/// Number of pieces of which one comparison finds whether they are words.
+const BLOCK: usize = 4;
+const WORD: usize = size_of::<u64>();
+/// The lengths of most blocks of short pieces.
+const WORDS: [usize; BLOCK] = [WORD; BLOCK];
+
+/// Copies a word to each target. Returns what is behind the last one.
+///
+/// # Safety
+/// Their bytes are at `from`; the targets have room for them.
+#[inline(always)]
+unsafe fn scatter_words(here: &[*mut u8; BLOCK], mut from: *const u8) -> *const u8 {
+    dma_mem::reads(from, WORD * BLOCK);
+    for &to in here {
+        dma_mem::writes(to, WORD);
+        // SAFETY: the caller's promise.
+        unsafe {
+            to.copy_from_nonoverlapping(from, WORD);
+            from = from.add(WORD);
         }
     }
+    from
+}
+
+/// Copies as many bytes to each target as its length states. Returns what is behind the last one.
+///
+/// # Safety
+/// The bytes of all are at `from`; the targets have room for them.
+#[inline(always)]
+unsafe fn scatter_some(here: &[*mut u8], lengths: &[usize], mut from: *const u8) -> *const u8 {
+    for (&to, &len) in here.iter().zip(lengths) {
+        dma_mem::reads(from, len);
+        dma_mem::writes(to, len);
+        // SAFETY: the caller's promise.
+        unsafe {
+            copy::short(to, from, len);
+            from = from.add(len);
+        }
+    }
+    from
 }
 
 /// A piece, or what is left of one.
