@@ -162,7 +162,7 @@ class Wire:
     outages = ("stall", "cut")
 
     def __init__(self, device, hosts, **behaviour):
-        ends = [open_tap(f"{device}{os.getpid()}{letter}"[-15:]) for letter in "ab"]
+        ends = [open_tap(f"{device}{hosts.a.pid}{letter}"[-15:]) for letter in "ab"]
         for (_, name), host in zip(ends, (hosts.a, hosts.b)):
             subprocess.run(["ip", "link", "set", name, "netns", str(host.pid)], check=True)
             host.ip(f"link set {name} name {device}")

@@ -64,7 +64,7 @@ pub fn ask<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
         };
     }
     for (link, packet) in probes {
-        iface.send_control(&link, packet);
+        iface.send_probe(&link, packet);
     }
 }
 

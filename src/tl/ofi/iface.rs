@@ -320,6 +320,13 @@ impl<P: Copy + Eq> OfiIface<P> {
         has_packets || has_ends || self.has_losses || self.is_dead
     }
 
+    /// Sends a probe, unless packets to the peer wait for room: their completions report as much.
+    pub fn send_probe(&mut self, link: &Arc<OfiTxLink>, packet: Vec<u8>) {
+        if !self.control.has(link) {
+            self.send_control(link, packet);
+        }
+    }
+
     /// Sends the packets of the transport's own that wait for room.
     pub fn flush_control(&mut self) {
         let ep = &self.ep;

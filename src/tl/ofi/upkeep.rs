@@ -17,6 +17,7 @@ use crate::ctypes::*;
 use crate::sys::{advice, log};
 use crate::tl::sink::Sink;
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -172,9 +173,9 @@ fn end_orphaned<P: Copy + Eq>(iface: &mut OfiIface<P>) {
 }
 
 /// Ends the connections of the provider `tcp` to hosts that do not acknowledge any more, if endpoints watch a peer
-/// there, or have moved their connection to it while reads are outstanding. The provider then reports what was sent by
-/// them as failed. Connections to the host that no endpoint watches end as well: a socket does not say of which peer it
-/// is.
+/// there, or have moved their connection to it while reads are outstanding. The provider then reports what it has not
+/// written as failed. Connections to the host that no endpoint watches end as well: a socket does not say of which
+/// peer it is.
 fn shut_down_silent<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
     let Some((own, hosts)) = &mut iface.tcp else {
         return;
@@ -209,6 +210,21 @@ fn shut_down_silent<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
         );
         socket.shut_down();
     }
+    fail_conns_to(iface, &unreachable);
+}
+
+/// Fails the connections to these hosts. The provider reports no error where it waits for the peer alone: it completes
+/// what it has written to a socket, and `ofi_rxm` forgets a connection with the messages that the peer is to read.
+fn fail_conns_to<P: Copy + Eq>(iface: &mut OfiIface<P>, hosts: &HashSet<IpAddr>) {
+    let is_there = |conn: &OfiConn<P>| {
+        let name = socket_name(&conn.name);
+        conn.peer.is_some() && name.is_some_and(|(host, _)| hosts.contains(&host))
+    };
+    let conns = iface.conns.iter().filter(|(_, conn)| is_there(conn));
+    let links: Vec<_> = conns.map(|(_, conn)| conn.link.clone()).collect();
+    for link in links {
+        iface.fail_conn(&link, UCS_ERR_CONNECTION_RESET);
+    }
 }
 
 /// Fails the peers whose processes have ended, and probes those that endpoints watch.
@@ -231,7 +247,7 @@ fn probe<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S) {
         iface.fail_conn(&link, UCS_ERR_CONNECTION_RESET);
     }
     for (link, packet) in probes {
-        send_probe(iface, &link, packet);
+        iface.send_probe(&link, packet);
     }
 }
 
@@ -247,13 +263,6 @@ pub fn probe_all<P: Copy + Eq>(iface: &mut OfiIface<P>) {
     let conns = iface.conns.iter();
     let probes: Vec<_> = conns.filter_map(|(_, conn)| probe_of(conn)).collect();
     for (link, packet) in probes {
-        send_probe(iface, &link, packet);
-    }
-}
-
-/// Sends a probe, unless packets to the peer wait for room: their completions report as much.
-fn send_probe<P: Copy + Eq>(iface: &mut OfiIface<P>, link: &Arc<OfiTxLink>, packet: Vec<u8>) {
-    if !iface.control.has(link) {
-        iface.send_control(link, packet);
+        iface.send_probe(&link, packet);
     }
 }
