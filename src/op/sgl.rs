@@ -45,8 +45,8 @@ const NAME: &str = "scatter-gather access";
 /// The remote address that callers give with a list; the key is null.
 const UCP_REMOTE_ADDR_INVALID: u64 = u64::MAX;
 
-/// Bytes; no piece is so long, as no address space is.
-const MAX_LEN: usize = 1 << 62;
+/// Bytes; no piece is so long, as no program's part of an address space is.
+const MAX_LEN: usize = 1 << 56;
 
 /// Whether the buffer or the remote memory is a scatter-gather list.
 pub fn is(p: &Param) -> bool {
@@ -290,7 +290,7 @@ impl SglOp<'_> {
                     RmaPath::Cma => self.attach(ptr, addr, e.len)?,
                     RmaPath::Adapter(device) => {
                         let key = e.rkey.tl.rma_key(device, addr, e.len);
-                        self.queue(data, addr, key)?;
+                        self.queue(data, addr, key);
                     }
                     RmaPath::Message => {
                         let handle = e.rkey.device.as_deref();
@@ -298,8 +298,8 @@ impl SglOp<'_> {
                             .is_some_and(|handle| self.host_piece(ptr, (addr, e.len), handle));
                         match e.rkey.access {
                             _ if is_copied => {}
-                            RkeyAccess::Message => self.queue_for_device((ptr, e.len), addr)?,
-                            _ => self.queue(data, addr, None)?,
+                            RkeyAccess::Message => self.queue_for_device((ptr, e.len), addr),
+                            _ => self.queue(data, addr, None),
                         }
                     }
                 }
@@ -346,7 +346,7 @@ impl SglOp<'_> {
             for (l, r) in local.as_slice().iter().zip(remote.as_slice()) {
                 let (ptr, len) = (l.addr as *mut u8, l.len);
                 // SAFETY: the caller's memory is valid.
-                unsafe { self.queue(Data::Contig { ptr, len }, r.addr, None) }?;
+                unsafe { self.queue(Data::Contig { ptr, len }, r.addr, None) };
             }
             return Ok(());
         }
@@ -357,12 +357,7 @@ impl SglOp<'_> {
     }
 
     /// Posts a piece by the adapter of its key, or else by message.
-    unsafe fn queue(
-        &mut self,
-        data: Data,
-        addr: u64,
-        key: Option<RmaKey>,
-    ) -> Result<(), ucs_status_t> {
+    unsafe fn queue(&mut self, data: Data, addr: u64, key: Option<RmaKey>) {
         // SAFETY: new requests; all fields of the child are set before it is posted.
         unsafe {
             let child = self.child(data);
@@ -373,7 +368,6 @@ impl SglOp<'_> {
             }
             self.post(child);
         }
-        Ok(())
     }
 
     /// Posts a child of the user's request.

@@ -195,6 +195,8 @@ static void nothing_is_written(void)
     want_refused(&self, rkey);
     list.addrs[LAST] = UINT64_MAX - 1;
     want_refused(&self, rkey);
+    list.lengths[LAST] = list.theirs[LAST] = (size_t)1 << 56;
+    want_refused(&self, rkey);
     list.lengths[LAST] = list.theirs[LAST] = (size_t)1 << 62;
     want_refused(&self, rkey);
     list.lengths[LAST] = list.theirs[LAST] = (size_t)1 << 63;

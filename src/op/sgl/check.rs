@@ -19,7 +19,7 @@ const BLOCK: usize = 512;
 /// of.
 pub(super) const WRONG: u64 = 3 << 62;
 
-/// Fewest pieces in sequence with one key that are looked at by themselves. Shorter runs are looked at together: to
+/// Fewest pieces in sequence with one key that are checked by themselves. Shorter runs are checked together: to
 /// find the key of each piece takes less than to begin a run.
 const MIN_RUN: usize = 32;
 
@@ -35,7 +35,7 @@ impl Bounds {
     /// All addresses that are valid.
     pub const ALL: Bounds = Bounds {
         base: 0,
-        len: MAX_LEN as u64 - 1,
+        len: (1 << 62) - 1,
     };
 }
 
@@ -192,7 +192,7 @@ struct Check<'a, 'k, K> {
     first: usize,
     /// The other side has lengths of its own.
     has_both: bool,
-    /// Pieces that were looked at, and what was found of them.
+    /// Pieces that were checked, and what was found of them.
     from: usize,
     found: Found,
     /// Most pieces of the next block.
@@ -210,7 +210,7 @@ struct Check<'a, 'k, K> {
 impl<K: ListKeys> Check<'_, '_, K> {
     /// What is to be found of pieces whose remote memory is to be within these bounds.
     #[inline(always)]
-    fn look(&self, pieces: &Pieces, bounds: Bounds, is_equal: bool) -> Found {
+    fn find(&self, pieces: &Pieces, bounds: Bounds, is_equal: bool) -> Found {
         let (base, end) = (bounds.base, bounds.base.wrapping_add(bounds.len));
         let first = self.first;
         let (all, starts) = ((base, end), (base, end.wrapping_sub(first as u64)));
@@ -226,18 +226,18 @@ impl<K: ListKeys> Check<'_, '_, K> {
     #[inline(always)]
     fn add(&mut self, pieces: &Pieces, bounds: Bounds, mut found: Found) {
         if self.found.varied == 0 && found.varied != 0 {
-            found = self.look(pieces, bounds, false);
+            found = self.find(pieces, bounds, false);
         }
         self.found.add(&found);
         self.from += pieces.keys.len();
     }
 
-    /// Looks at the next pieces. `None`: the list is not of this kind.
+    /// Checks the next pieces. `None`: the list is not of this kind.
     ///
     /// # Safety
     /// The arrays are valid, and so are the keys that are not null. There is a piece.
     #[inline(always)]
-    unsafe fn look_at_next(&mut self) -> Option<()> {
+    unsafe fn check_next(&mut self) -> Option<()> {
         let (arrays, from) = (self.arrays, self.from);
         let is_equal = self.found.varied == 0;
         // SAFETY: the caller's promise.
@@ -246,7 +246,7 @@ impl<K: ListKeys> Check<'_, '_, K> {
             if self.is_mixed || pieces.keys.get(1).is_some_and(|&key| key != pieces.key) {
                 self.is_mixed = pieces.run(MIN_RUN) < MIN_RUN;
                 if self.is_mixed {
-                    return self.look_at_mixed();
+                    return self.check_mixed();
                 }
             }
             let bounds = match self.key {
@@ -259,16 +259,16 @@ impl<K: ListKeys> Check<'_, '_, K> {
                     key.1
                 }
             };
-            let mut found = self.look(&pieces, bounds, is_equal);
+            let mut found = self.find(&pieces, bounds, is_equal);
             if found.keys != 0 {
                 let run = pieces.run(BLOCK);
                 if run < MIN_RUN {
                     self.is_mixed = true;
-                    return self.look_at_mixed();
+                    return self.check_mixed();
                 }
                 pieces = arrays.pieces(from, run);
-                found = self.look(&pieces, bounds, is_equal);
-                // At most as many pieces are looked at twice as were looked at once.
+                found = self.find(&pieces, bounds, is_equal);
+                // At most as many pieces are checked twice as were checked once.
                 self.most = run;
             }
             self.most = (2 * self.most).min(BLOCK);
@@ -277,12 +277,12 @@ impl<K: ListKeys> Check<'_, '_, K> {
         Some(())
     }
 
-    /// Looks at the next pieces, whose keys differ.
+    /// Checks the next pieces, whose keys differ.
     ///
     /// # Safety
-    /// That of [`look_at_next`](Self::look_at_next).
+    /// That of [`check_next`](Self::check_next).
     #[inline(never)]
-    unsafe fn look_at_mixed(&mut self) -> Option<()> {
+    unsafe fn check_mixed(&mut self) -> Option<()> {
         let (arrays, from) = (self.arrays, self.from);
         // SAFETY: the caller's promise.
         let mut pieces = unsafe { arrays.pieces(from, BLOCK.min(arrays.count - from)) };
@@ -295,7 +295,7 @@ impl<K: ListKeys> Check<'_, '_, K> {
         let mut numbers = [0; BLOCK];
         // SAFETY: the caller's promise: a piece of the arrays.
         let mut key_of = |i| unsafe { arrays.key_of(from + i, self.owner, self.keys) };
-        let OfKeys { count, faults } = table.look(&pieces, &mut numbers, |i| {
+        let OfKeys { count, faults } = table.compare(&pieces, &mut numbers, |i| {
             key_of(i).map(|(_, bounds)| bounds)
         })?;
         self.keys.add_numbers(&numbers[..count]);
@@ -309,7 +309,7 @@ impl<K: ListKeys> Check<'_, '_, K> {
             pieces = unsafe { arrays.pieces(from, count) };
         }
         self.found.faults |= faults;
-        let found = self.look(&pieces, Bounds::ALL, self.found.varied == 0);
+        let found = self.find(&pieces, Bounds::ALL, self.found.varied == 0);
         self.add(&pieces, Bounds::ALL, found);
         Some(())
     }
@@ -345,11 +345,13 @@ pub(super) unsafe fn check<'a>(
             is_mixed: false,
         };
         while check.from < arrays.count {
-            check.look_at_next()?;
+            check.check_next()?;
         }
         let found = check.found;
         let lengths = (found.varied | first) as u64;
-        let is_fine = (found.faults | lengths) & WRONG == 0
+        // A length that is not less has one of its higher bits.
+        let is_fine = found.faults & WRONG == 0
+            && lengths < MAX_LEN as u64
             && found.unequal == 0
             && (may_be_empty || first != 0 && found.empty >> 63 == 0)
             && (arrays.memhs.is_null() || are_in_handles(worker, arrays));

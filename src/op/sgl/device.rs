@@ -232,10 +232,7 @@ impl SglOp<'_> {
     ///
     /// # Safety
     /// Its memory is valid until the request completes.
-    unsafe fn send_piece(&mut self, piece: DevicePiece) -> Result<(), ucs_status_t> {
-        let Some(cuda) = &self.worker.ctx.cuda else {
-            return Err(UCS_ERR_UNSUPPORTED);
-        };
+    unsafe fn send_piece(&mut self, cuda: &Arc<CudaContext>, piece: DevicePiece) {
         let whole = (DevicePieces::Contig { addr: piece.here }, piece.len);
         let known = Lookup::knowing(piece.memory);
         let data = Data::of_device(DeviceData::new(cuda, whole, known, piece.memory));
@@ -341,14 +338,13 @@ impl SglOp<'_> {
             match staged.len() {
                 0 => {}
                 1 if staged[0].key.is_none() => {
-                    staged
-                        .into_iter()
-                        .try_for_each(|piece| self.send_piece(piece))?;
+                    (staged.into_iter()).for_each(|piece| self.send_piece(cuda, piece));
                 }
                 _ => self.send_staged(cuda, &staged, sample)?,
             }
-            (alone.into_iter()).try_for_each(|piece| self.send_piece(piece))
+            (alone.into_iter()).for_each(|piece| self.send_piece(cuda, piece));
         }
+        Ok(())
     }
 
     /// Accesses pieces by an adapter or by message, by way of one buffer.
@@ -379,8 +375,8 @@ impl SglOp<'_> {
             for piece in pieces {
                 let len = piece.len;
                 match piece.key {
-                    None if piece.is_of_device => self.queue_for_device((ptr, len), piece.there)?,
-                    key => self.queue(Data::Contig { ptr, len }, piece.there, key)?,
+                    None if piece.is_of_device => self.queue_for_device((ptr, len), piece.there),
+                    key => self.queue(Data::Contig { ptr, len }, piece.there, key),
                 }
                 ptr = ptr.wrapping_add(len);
             }

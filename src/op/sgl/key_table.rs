@@ -29,7 +29,7 @@ pub(super) struct KeyTable {
 
 /// The result of a comparison of pieces with the bounds of their keys.
 pub(super) struct OfKeys {
-    /// Number of pieces that were looked at. Not all: the key of the next one has no room in the table.
+    /// Number of pieces that were compared. Not all: the key of the next one has no room in the table.
     pub count: usize,
     /// One of the two highest bits is set: a piece is outside of its key's bounds, or has no key.
     pub faults: u64,
@@ -60,7 +60,7 @@ impl KeyTable {
     /// Compares pieces with the bounds of their keys, and writes the number of each one's key to `numbers`. `bounds_of`
     /// resolves the key of the piece with this number among `pieces`. `None`: it refuses one.
     #[inline(always)]
-    pub fn look(
+    pub fn compare(
         &mut self,
         pieces: &Pieces,
         numbers: &mut [u8],
@@ -114,8 +114,8 @@ mod tests {
 
     const LEN: usize = 8;
 
-    /// Looks at pieces of these keys, each at the first address of its key's bounds and `beyond` bytes behind it.
-    fn look(table: &mut KeyTable, keys: &[usize], beyond: u64) -> (OfKeys, Vec<u8>, Vec<usize>) {
+    /// Compares pieces of these keys, each at the first address of its key's bounds and `beyond` bytes behind it.
+    fn compare(table: &mut KeyTable, keys: &[usize], beyond: u64) -> (OfKeys, Vec<u8>, Vec<usize>) {
         let addrs: Vec<u64> = keys
             .iter()
             .map(|&key| (key as u64 * 100).wrapping_add(beyond))
@@ -130,7 +130,7 @@ mod tests {
             key: keys[0],
         };
         let (mut numbers, mut resolved) = (vec![0; keys.len()], Vec::new());
-        let found = table.look(&pieces, &mut numbers, |i| {
+        let found = table.compare(&pieces, &mut numbers, |i| {
             resolved.push(keys[i]);
             let (base, len) = (keys[i] as u64 * 100, 2 * LEN as u64);
             Some(Bounds { base, len })
@@ -144,13 +144,13 @@ mod tests {
         let keys: Vec<usize> = (0..10 * MAX_REGIONS)
             .map(|i| 0x1000 + i * 7 % MAX_REGIONS * 0x110)
             .collect();
-        let (found, numbers, resolved) = look(&mut table, &keys, LEN as u64);
+        let (found, numbers, resolved) = compare(&mut table, &keys, LEN as u64);
         assert_eq!((found.count, found.faults & WRONG), (keys.len(), 0));
         assert_eq!(resolved, keys[..MAX_REGIONS]);
         assert!((0..keys.len()).all(|i| resolved[numbers[i] as usize] == keys[i]));
-        let (found, _, resolved) = look(&mut table, &keys, LEN as u64 + 1);
+        let (found, _, resolved) = compare(&mut table, &keys, LEN as u64 + 1);
         assert!(found.faults & WRONG != 0 && resolved.is_empty());
-        let (found, ..) = look(&mut table, &keys[..1], u64::MAX);
+        let (found, ..) = compare(&mut table, &keys[..1], u64::MAX);
         assert!(found.faults & WRONG != 0, "in front of the first address");
     }
 
@@ -158,13 +158,13 @@ mod tests {
     fn a_full_table_ends_in_front_of_the_next_key() {
         let mut table = KeyTable::new();
         let keys: Vec<usize> = (1..=MAX_REGIONS + 1).map(|i| i * 0x40).collect();
-        let (found, ..) = look(&mut table, &keys, 0);
+        let (found, ..) = compare(&mut table, &keys, 0);
         assert_eq!((found.count, found.faults & WRONG), (MAX_REGIONS, 0));
-        let (found, ..) = look(&mut table, &[keys[3], 0, keys[MAX_REGIONS]], 0);
+        let (found, ..) = compare(&mut table, &[keys[3], 0, keys[MAX_REGIONS]], 0);
         assert_eq!(found.count, 2);
         assert!(found.faults & WRONG != 0, "a piece without a key");
         table.clear();
-        let (found, numbers, _) = look(&mut table, &keys[MAX_REGIONS..], 0);
+        let (found, numbers, _) = compare(&mut table, &keys[MAX_REGIONS..], 0);
         assert_eq!((found.count, numbers[0]), (1, 0));
     }
 
@@ -179,6 +179,6 @@ mod tests {
             keys: &[64],
             key: 64,
         };
-        assert!(table.look(&pieces, &mut [0], |_| None).is_none());
+        assert!(table.compare(&pieces, &mut [0], |_| None).is_none());
     }
 }
