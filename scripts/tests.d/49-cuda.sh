@@ -1,6 +1,6 @@
 # The software libcuda, for machines without a GPU; UCX 1.22's own CUDA module runs on it. (sourced by scripts/test)
 step 40 "software libcuda" scripts/leaves-nothing c_tests/cuda/run
-step 120 "software libcuda: memory of GPUs, beside UCX" scripts/leaves-nothing "${libraries[@]}" \
+step 400 "software libcuda: memory of GPUs, beside UCX" scripts/leaves-nothing "${libraries[@]}" \
     c_tests/cuda/programs/run
 
 # The script for machines with a GPU, on the software driver: its figures mean nothing.
@@ -13,4 +13,4 @@ cuda_figures() {
 }
 
 export -f cuda_figures
-step 60 "memory of GPUs: figures, on the software driver" scripts/leaves-nothing bash -c cuda_figures
+step 200 "memory of GPUs: figures, on the software driver" scripts/leaves-nothing bash -c cuda_figures
