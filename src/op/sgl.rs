@@ -45,7 +45,7 @@ const NAME: &str = "scatter-gather access";
 /// The remote address that callers give with a list; the key is null.
 const UCP_REMOTE_ADDR_INVALID: u64 = u64::MAX;
 
-/// Bytes; no piece is so long, as no program's part of an address space is.
+/// Bytes; no element is so long, as no program's part of an address space is.
 const MAX_LEN: usize = 1 << 56;
 
 /// Whether the buffer or the remote memory is a scatter-gather list.
@@ -166,7 +166,7 @@ impl SglOp<'_> {
     fn belongs(&self, e: &SglElement, mapped: &HashSet<usize>) -> Result<(), &'static str> {
         let (start, end) = e.extent().ok_or("blocks beyond the address space")?;
         let is_range = e.addr.checked_add((e.len * e.blocks) as u64).is_some();
-        if !is_range || e.len >= MAX_LEN {
+        if !is_range || e.len * e.blocks >= MAX_LEN {
             return Err("remote memory beyond the address space");
         }
         // A client can have unpacked the key before it had the server's uid.

@@ -80,7 +80,7 @@ impl PieceTargets {
     /// The bytes of all pieces are at `from`. The request and its targets are valid.
     #[inline(always)]
     pub unsafe fn scatter(&self, mut from: *const u8) {
-        // SAFETY: the arrays are the request's, and have `count` entries.
+        // SAFETY: parts of the arrays of the request's list, with `count` entries (`targets`), which nothing writes.
         let (here, lengths) = unsafe {
             let here = slice::from_raw_parts(self.here, self.count());
             (here, slice::from_raw_parts(self.lengths, self.count()))

@@ -167,13 +167,20 @@ static void keys_and_empty_pieces(void)
     close_list(&self, rkeys[0]);
 }
 
+/* A put and a get with the list as it is now are refused, and write nothing. */
 static void want_refused(party_t *self, ucp_rkey_h rkey)
 {
-    WANT(UCS_ERR_INVALID_PARAM, transfer(self, true));
-    for (size_t i = 0; i < SIZE; i++) {
-        if (there[i] != GUARD) {
-            WANT_TRUE(!"a byte was written");
-            break;
+    for (int puts = 0; puts <= 1; puts++) {
+        const char *target = puts ? (char *)there : list.near;
+
+        memset(there, puts ? GUARD : 0, SIZE);
+        memset(list.near, puts ? 0 : GUARD, SIZE);
+        WANT(UCS_ERR_INVALID_PARAM, transfer(self, puts));
+        for (size_t i = 0; i < SIZE; i++) {
+            if (target[i] != GUARD) {
+                WANT_TRUE(!"a byte was written");
+                break;
+            }
         }
     }
     fill_list(rkey, 0);

@@ -44,7 +44,7 @@ impl SglOp<'_> {
             return;
         };
         self.messages.has_sent = true;
-        // SAFETY: as in `post_last_message`.
+        // SAFETY: the caller's memory; the request is in no queue, as it was held until now.
         unsafe { self.post_held(before, ListPiece::Further) };
     }
 

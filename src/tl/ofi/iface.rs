@@ -320,7 +320,7 @@ impl<P: Copy + Eq> OfiIface<P> {
         has_packets || has_ends || self.has_losses || self.is_dead
     }
 
-    /// Sends a probe, unless packets to the peer wait for room: their completions report as much.
+    /// Sends a probe, unless packets to the peer wait for room: the caller sends one again later.
     pub fn send_probe(&mut self, link: &Arc<OfiTxLink>, packet: Vec<u8>) {
         if !self.control.has(link) {
             self.send_control(link, packet);

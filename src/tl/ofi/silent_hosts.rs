@@ -14,7 +14,7 @@ pub struct SilentHosts {
 }
 
 impl SilentHosts {
-    /// Returns the hosts that are unreachable: one of its sockets has data in flight, and none has got an
+    /// Returns the hosts that are unreachable: one of its sockets awaits an acknowledgement, and none has got an
     /// acknowledgement for `limit` milliseconds. `sockets`: of each the host, how long no acknowledgement has arrived,
     /// and whether one is due.
     pub fn look(

@@ -98,8 +98,8 @@ impl TcpSocket {
         open
     }
 
-    /// Has the kernel notice a peer that cannot be reached while no data are in flight: it fails after
-    /// [`SILENT_INTERVALS`] of them.
+    /// Has the kernel ask the peer for an acknowledgement in each interval in which no data are in flight. It fails the
+    /// connection later than [`silence`](Self::silence) reports it: the provider may report nothing.
     pub fn keep_alive(&self, interval: Duration) {
         // The kernel counts in seconds, and does not accept 0.
         let seconds = (interval.as_secs_f64().ceil() as u64).clamp(1, 32767);
@@ -107,7 +107,7 @@ impl TcpSocket {
         let keepalive = TcpKeepalive::new()
             .with_time(interval)
             .with_interval(interval);
-        let retries = SILENT_INTERVALS as u32;
+        let retries = 2 * SILENT_INTERVALS as u32;
         // A socket that has ended meanwhile refuses it.
         _ = self
             .socket
@@ -127,7 +127,8 @@ impl TcpSocket {
         // SAFETY: every field is a number, and all were zeroed.
         let info = unsafe { info.assume_init() };
         let age = Duration::from_millis(info.tcpi_last_ack_recv.into());
-        (answer == 0 && info.tcpi_state == ESTABLISHED).then_some((age, info.tcpi_unacked > 0))
+        let is_due = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
+        (answer == 0 && info.tcpi_state == ESTABLISHED).then_some((age, is_due))
     }
 
     /// Ends the connection: the provider reports its operations as failed.

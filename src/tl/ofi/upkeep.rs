@@ -210,14 +210,18 @@ fn shut_down_silent<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
         );
         socket.shut_down();
     }
-    fail_conns_to(iface, &unreachable);
+    fail_conns_to(iface, sink, &unreachable);
 }
 
-/// Fails the connections to these hosts. The provider reports no error where it waits for the peer alone: it completes
-/// what it has written to a socket, and `ofi_rxm` forgets a connection with the messages that the peer is to read.
-fn fail_conns_to<P: Copy + Eq>(iface: &mut OfiIface<P>, hosts: &HashSet<IpAddr>) {
-    let is_there = |conn: &OfiConn<P>| {
-        let name = socket_name(&conn.name);
+/// Fails the connections to these hosts that endpoints watch, and those by which something was sent that has not ended.
+/// The provider reports no error where it waits for the peer alone: it completes what it has written to a socket, and
+/// `ofi_rxm` forgets a connection with the messages that the peer is to read. A connection that is not answered yet has
+/// a limit of its own.
+fn fail_conns_to<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, hosts: &HashSet<IpAddr>) {
+    let is_there = |conn: &OfiConn<S::Peer>| {
+        let watches = conn.peer.is_some_and(|peer| sink.watches_death(peer));
+        let is_used = watches || conn.awaits_sends();
+        let name = socket_name(&conn.name).filter(|_| is_used && conn.remote.is_some());
         conn.peer.is_some() && name.is_some_and(|(host, _)| hosts.contains(&host))
     };
     let conns = iface.conns.iter().filter(|(_, conn)| is_there(conn));
