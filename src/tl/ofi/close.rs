@@ -50,6 +50,9 @@ pub fn close<P: Copy + Eq, S: Sink<Peer = P>>(worker: &mut OfiWorker<P>, sink: S
         std::thread::yield_now();
     }
     for iface in worker.all_mut() {
+        if iface.was_cut {
+            keep_open(iface);
+        }
         for (_, conn) in &iface.conns {
             if let Some(peer) = conn.peer {
                 drop_lane(sink, peer, &conn.link);
@@ -79,8 +82,14 @@ fn close_step<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, looks: bool) -> b
 /// process does, the endpoint stays open.
 fn keep_memory<P>(iface: &OfiIface<P>) {
     if iface.in_memory {
-        std::mem::forget(iface.ep.clone());
+        keep_open(iface);
     }
+}
+
+/// Leaves the endpoint open until the process ends. `ofi_rxm` of libfabric 1.17 crashes when it is closed after a cut:
+/// it cancels a message of its own, which has no context, and looks for the message in the context.
+fn keep_open<P>(iface: &OfiIface<P>) {
+    std::mem::forget(iface.ep.clone());
 }
 
 /// Drops the lane to a peer if it is that of the connection with this sending half.

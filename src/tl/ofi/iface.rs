@@ -96,6 +96,8 @@ pub struct OfiIface<P> {
     pub failed_receives: u32,
     /// The provider works no more: no connection is left, and none is made.
     pub is_dead: bool,
+    /// Sockets to a host that does not acknowledge were shut down, amid what the provider had to send.
+    pub was_cut: bool,
     /// Interval of liveness probes, and time to answer a request to connect, milliseconds.
     pub keepalive_ms: u64,
     pub timeout_ms: u64,
@@ -187,6 +189,7 @@ impl<P: Copy + Eq> OfiIface<P> {
             removed: VecDeque::new(),
             failed_receives: 0,
             is_dead: false,
+            was_cut: false,
             keepalive_ms: params.keepalive_ms,
             timeout_ms: tuning.timeout_ms,
             next_look: now,

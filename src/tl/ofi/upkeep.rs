@@ -226,6 +226,7 @@ fn fail_conns_to<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, hosts: &HashSe
     };
     let conns = iface.conns.iter().filter(|(_, conn)| is_there(conn));
     let links: Vec<_> = conns.map(|(_, conn)| conn.link.clone()).collect();
+    iface.was_cut |= !links.is_empty();
     for link in links {
         iface.fail_conn(&link, UCS_ERR_CONNECTION_RESET);
     }
