@@ -172,6 +172,11 @@ fn end_orphaned<P: Copy + Eq>(iface: &mut OfiIface<P>) {
     }
 }
 
+/// Whether an endpoint is to learn of the end of the connection's peer.
+fn is_watched<S: Sink>(conn: &OfiConn<S::Peer>, sink: S) -> bool {
+    conn.peer.is_some_and(|peer| sink.watches_death(peer))
+}
+
 /// Ends the connections of the provider `tcp` to hosts that do not acknowledge any more, if endpoints watch a peer
 /// there, or have moved their connection to it while reads are outstanding. The provider then reports what it has not
 /// written as failed. Connections to the host that no endpoint watches end as well: a socket does not say of which
@@ -181,8 +186,7 @@ fn shut_down_silent<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
         return;
     };
     let watched = iface.conns.iter().filter_map(|(_, conn)| {
-        let watches = conn.peer.is_some_and(|peer| sink.watches_death(peer));
-        let is_waited_for = watches && !conn.is_broken || conn.has_moved_ops();
+        let is_waited_for = is_watched(conn, sink) && !conn.is_broken || conn.has_moved_ops();
         socket_name(&conn.name).filter(|_| is_waited_for)
     });
     let peers: HashSet<_> = watched.collect();
@@ -219,10 +223,9 @@ fn shut_down_silent<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
 /// a limit of its own.
 fn fail_conns_to<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, hosts: &HashSet<IpAddr>) {
     let is_there = |conn: &OfiConn<S::Peer>| {
-        let watches = conn.peer.is_some_and(|peer| sink.watches_death(peer));
-        let is_used = watches || conn.awaits_sends();
+        let is_used = is_watched(conn, sink) || conn.awaits_sends();
         let name = socket_name(&conn.name).filter(|_| is_used && conn.remote.is_some());
-        conn.peer.is_some() && name.is_some_and(|(host, _)| hosts.contains(&host))
+        name.is_some_and(|(host, _)| hosts.contains(&host))
     };
     let conns = iface.conns.iter().filter(|(_, conn)| is_there(conn));
     let links: Vec<_> = conns.map(|(_, conn)| conn.link.clone()).collect();
@@ -237,8 +240,7 @@ fn probe<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S) {
     let mut probes = Vec::new();
     let mut dead = Vec::new();
     for (_, conn) in &iface.conns {
-        let watches = conn.peer.is_some_and(|peer| sink.watches_death(peer));
-        if !watches || conn.is_broken {
+        if !is_watched(conn, sink) || conn.is_broken {
             continue;
         }
         if conn.is_dead() {
