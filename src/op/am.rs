@@ -43,6 +43,7 @@ pub struct AmMessage {
 ///
 /// # Safety
 /// The parameters are those of `ucp_am_send_nbx`.
+#[inline(never)]
 pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, header and buffer are valid.
     unsafe {

@@ -309,6 +309,7 @@ pub(super) unsafe fn prepare_checked<'a>(
 ///
 /// # Safety
 /// The parameters are those of `ucp_put_nbx`.
+#[inline(never)]
 pub unsafe fn put(
     ep: *const Endpoint,
     buffer: *const c_void,
@@ -373,6 +374,7 @@ pub unsafe fn get_now<S: LaneSender>(
 ///
 /// # Safety
 /// The parameters are those of `ucp_get_nbx`.
+#[inline(never)]
 pub unsafe fn get(
     ep: *const Endpoint,
     buffer: *mut c_void,

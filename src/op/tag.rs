@@ -86,6 +86,7 @@ pub unsafe fn send(
 ///
 /// # Safety
 /// The parameters are those of `ucp_tag_recv_nbx`.
+#[inline(never)]
 pub unsafe fn recv(
     worker: &Worker,
     buffer: *mut c_void,

@@ -102,9 +102,14 @@ impl WrBatch {
     /// Writes what the work requests of the batch have in common into the first `end` slots, except those that have it.
     #[inline(always)]
     fn write_common(&mut self, end: usize) {
-        if self.with_common >= end {
-            return;
+        if self.with_common < end {
+            self.write_more_common(end);
         }
+    }
+
+    /// [`write_common`](Self::write_common) where there are such slots.
+    #[inline(never)]
+    fn write_more_common(&mut self, end: usize) {
         let (Common { opcode, rkey }, from) = (self.common, self.with_common);
         for slot in &mut self.slots()[from..end] {
             slot.wr.opcode = opcode;
