@@ -11,6 +11,9 @@
  * With PEER_ASKED a server prints "requested" when a connection request has arrived, which it may accept later.
  * With PEER_LEAVE=N a server answers N messages of its first client, waits for the next connection request, prints
  * "left after N" and closes its endpoint by force: that message is received when the next client is served.
+ * With PEER_BESIDE=SIZE a client has a second worker, which prints "beside open", sends one message of SIZE bytes after
+ * the other, or none, and prints "beside failed STATUS"; it ends when both have failed. A server accepts it beside the
+ * first.
  */
 #define _GNU_SOURCE
 #include "../pattern.h"
@@ -33,14 +36,20 @@
  * The lowest byte of a tag is the direction, the rest is the message's number: a reply that was in flight when a link
  * broke, and whose message was sent again, is not taken for the reply to the next one.
  */
-#define TAG_THERE 1
-#define TAG_BACK  2
-#define TAG_WAY   0xff
+#define TAG_THERE  1
+#define TAG_BACK   2
+#define TAG_BESIDE 3
+#define TAG_WAY    0xff
+
+#define MAX_BESIDE (1 << 20)
 
 static ucp_context_h      context;
-static ucp_worker_h       worker;
+static ucp_worker_h       worker, beside; /* the second one of a client with PEER_BESIDE */
 static ucp_conn_request_h requested;
-static ucs_status_t       failure = UCS_OK;
+static ucp_ep_h           ep_beside;
+static size_t             size_beside;
+static int                accepts_beside;
+static ucs_status_t       failure = UCS_OK, failure_beside = UCS_OK;
 
 static volatile sig_atomic_t enough; /* set by SIGTERM */
 
@@ -74,6 +83,65 @@ static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     (void)arg, (void)ep;
     failure = status;
+}
+
+static void on_failure_beside(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    (void)arg, (void)ep;
+    failure_beside = status;
+    say("beside failed %d", status);
+}
+
+/* The endpoint to a client's second worker: there is one while the first client is served. */
+static void accept_beside(void)
+{
+    ucp_ep_params_t params = {
+        .field_mask   = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                        UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+        .conn_request = requested,
+        .err_mode     = err_mode(),
+        .err_handler  = {.cb = on_failure_beside},
+    };
+    ucp_ep_h ep;
+
+    requested = NULL;
+    must(ucp_ep_create(worker, &params, &ep), "ucp_ep_create");
+}
+
+/* Whether a request has ended, and another one can follow. */
+static int is_over(ucs_status_ptr_t *request)
+{
+    if (UCS_PTR_IS_PTR(*request)) {
+        if (ucp_request_check_status(*request) == UCS_INPROGRESS) {
+            return 0;
+        }
+        ucp_request_free(*request);
+    }
+    *request = NULL;
+    return 1;
+}
+
+static void progress(void)
+{
+    static unsigned char       data[MAX_BESIDE];
+    static ucs_status_ptr_t    sent, received;
+    static ucp_request_param_t param;
+
+    ucp_worker_progress(worker);
+    if (accepts_beside) {
+        if (requested != NULL) {
+            accept_beside();
+        }
+        if (failure_beside == UCS_OK && is_over(&received)) {
+            received = ucp_tag_recv_nbx(worker, data, sizeof(data), TAG_BESIDE, (ucp_tag_t)-1, &param);
+        }
+    }
+    if (beside != NULL) {
+        ucp_worker_progress(beside);
+        if (size_beside > 0 && ep_beside != NULL && failure_beside == UCS_OK && is_over(&sent)) {
+            sent = ucp_tag_send_nbx(ep_beside, data, size_beside, TAG_BESIDE, &param);
+        }
+    }
 }
 
 static void on_request(ucp_conn_request_h request, void *arg)
@@ -118,7 +186,7 @@ static ucs_status_t await(ucs_status_ptr_t result)
     }
     ucs_status_t status;
     while ((status = ucp_request_check_status(result)) == UCS_INPROGRESS) {
-        ucp_worker_progress(worker);
+        progress();
         if (failure != UCS_OK) {
             ucp_request_cancel(worker, result); /* a receive is bound to no endpoint */
         }
@@ -171,7 +239,7 @@ static ucs_status_t receive_any(void *data, size_t size, ucp_tag_recv_info_t *in
 
     must(UCS_PTR_IS_ERR(r) ? UCS_PTR_RAW_STATUS(r) : UCS_OK, "ucp_tag_recv_nbx");
     while ((status = ucp_tag_recv_request_test(r, info)) == UCS_INPROGRESS) {
-        ucp_worker_progress(worker);
+        progress();
         if (failure != UCS_OK) {
             ucp_request_cancel(worker, r);
         }
@@ -189,7 +257,7 @@ static void leave(ucp_ep_h ep, unsigned done)
     ucp_tag_recv_info_t info;
 
     while (failure == UCS_OK && ucp_tag_probe_nb(worker, TAG_THERE, TAG_WAY, 0, &info) == NULL) {
-        ucp_worker_progress(worker);
+        progress();
     }
     say("left after %u", done);
     force_close(ep);
@@ -213,6 +281,7 @@ static void serve_one(unsigned most)
     failure = UCS_OK;
     must(ucp_ep_create(worker, &params, &ep), "ucp_ep_create");
     say("accepted");
+    accepts_beside = getenv("PEER_BESIDE") != NULL;
     while (failure == UCS_OK) {
         ucp_tag_recv_info_t info;
 
@@ -230,7 +299,7 @@ static void serve_one(unsigned most)
         done++;
     }
     while (failure == UCS_OK) {
-        ucp_worker_progress(worker); /* a request may end before the handler runs */
+        progress(); /* a request may end before the handler runs */
     }
     end(done);
     force_close(ep);
@@ -256,7 +325,7 @@ static int server(const char *address)
     say("port %d", ntohs(((struct sockaddr_in *)&attr.sockaddr)->sin_port));
     while (listener != NULL) { /* until it is killed */
         while (requested == NULL) {
-            ucp_worker_progress(worker);
+            progress();
         }
         serve_one(most);
         most = UINT_MAX;
@@ -270,7 +339,7 @@ static void on_term(int number)
     enough = 1;
 }
 
-static ucp_ep_h connect_to(const char *address, const char *port)
+static ucp_ep_h connect_to(ucp_worker_h from, ucp_err_handler_cb_t on_end, const char *address, const char *port)
 {
     socklen_t               length;
     struct sockaddr_storage to     = address_of(address, port, &length);
@@ -280,13 +349,28 @@ static ucp_ep_h connect_to(const char *address, const char *port)
         .flags       = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
         .sockaddr    = {.addr = (struct sockaddr *)&to, .addrlen = length},
         .err_mode    = err_mode(),
-        .err_handler = {.cb = on_failure},
+        .err_handler = {.cb = on_end},
     };
     ucp_ep_h ep;
 
     failure = UCS_OK;
-    must(ucp_ep_create(worker, &params, &ep), "ucp_ep_create");
+    must(ucp_ep_create(from, &params, &ep), "ucp_ep_create");
     return ep;
+}
+
+/* A second worker, with a connection to the server's. */
+static void open_beside(const char *address, const char *port)
+{
+    ucp_worker_params_t worker_params = {.field_mask = 0};
+    ucp_request_param_t param         = {.op_attr_mask = 0};
+
+    must(ucp_worker_create(context, &worker_params, &beside), "ucp_worker_create");
+    ucp_ep_h ep = connect_to(beside, on_failure_beside, address, port);
+    must(send_to(ep, "", 1, TAG_BESIDE), "ucp_tag_send_nbx");
+    must(await(ucp_ep_flush_nbx(ep, &param)), "ucp_ep_flush_nbx");
+    say("beside open");
+    size_beside = (size_t)atol(getenv("PEER_BESIDE"));
+    ep_beside   = ep;
 }
 
 static int client(const char *address, const char *port, unsigned count, size_t size)
@@ -297,7 +381,11 @@ static int client(const char *address, const char *port, unsigned count, size_t 
 
     signal(SIGTERM, on_term);
     open_worker();
-    ucp_ep_h ep = connect_to(address, port);
+    ucp_ep_h ep = connect_to(worker, on_failure, address, port);
+    if (getenv("PEER_BESIDE") != NULL) {
+        must(await(ucp_ep_flush_nbx(ep, &param)), "ucp_ep_flush_nbx"); /* the server serves the first that connects */
+        open_beside(address, port);
+    }
     while (done < count && !enough) {
         ucp_tag_t number = (ucp_tag_t)done << 8;
 
@@ -308,15 +396,18 @@ static int client(const char *address, const char *port, unsigned count, size_t 
         }
         if (status != UCS_OK || failure != UCS_OK) {
             while (failure == UCS_OK) {
-                ucp_worker_progress(worker); /* a request may end before the handler runs */
+                progress(); /* a request may end before the handler runs */
             }
             int result = end(done);
+            while (beside != NULL && failure_beside == UCS_OK) {
+                progress();
+            }
             force_close(ep);
             if (getenv("PEER_RETRY") == NULL) {
                 return result;
             }
             usleep(100000);
-            ep = connect_to(address, port);
+            ep = connect_to(worker, on_failure, address, port);
             continue;
         }
         if (first_wrong(in, size, done) != size) {
