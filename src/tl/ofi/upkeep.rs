@@ -214,6 +214,8 @@ fn shut_down_silent<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
         );
         socket.shut_down();
     }
+    // Also where the only connections there are not answered yet, or have moved.
+    iface.was_cut |= !unreachable.is_empty();
     fail_conns_to(iface, sink, &unreachable);
 }
 
@@ -229,7 +231,6 @@ fn fail_conns_to<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, hosts: &HashSe
     };
     let conns = iface.conns.iter().filter(|(_, conn)| is_there(conn));
     let links: Vec<_> = conns.map(|(_, conn)| conn.link.clone()).collect();
-    iface.was_cut |= !links.is_empty();
     for link in links {
         iface.fail_conn(&link, UCS_ERR_CONNECTION_RESET);
     }
