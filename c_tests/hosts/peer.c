@@ -47,7 +47,7 @@ static ucp_context_h      context;
 static ucp_worker_h       worker, beside; /* the second one of a client with PEER_BESIDE */
 static ucp_conn_request_h requested;
 static ucp_ep_h           ep_beside;
-static size_t             size_beside;
+static size_t             size_beside; /* of its messages; 0: it sends none */
 static int                accepts_beside;
 static ucs_status_t       failure = UCS_OK, failure_beside = UCS_OK;
 
@@ -92,20 +92,21 @@ static void on_failure_beside(void *arg, ucp_ep_h ep, ucs_status_t status)
     say("beside failed %d", status);
 }
 
-/* The endpoint to a client's second worker: there is one while the first client is served. */
-static void accept_beside(void)
+/* Accepts the connection that was requested. */
+static ucp_ep_h accept_requested(ucp_err_handler_cb_t on_end)
 {
     ucp_ep_params_t params = {
         .field_mask   = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER |
                         UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
         .conn_request = requested,
         .err_mode     = err_mode(),
-        .err_handler  = {.cb = on_failure_beside},
+        .err_handler  = {.cb = on_end},
     };
     ucp_ep_h ep;
 
     requested = NULL;
     must(ucp_ep_create(worker, &params, &ep), "ucp_ep_create");
+    return ep;
 }
 
 /* Whether a request has ended, and another one can follow. */
@@ -130,7 +131,7 @@ static void progress(void)
     ucp_worker_progress(worker);
     if (accepts_beside) {
         if (requested != NULL) {
-            accept_beside();
+            accept_requested(on_failure_beside);
         }
         if (failure_beside == UCS_OK && is_over(&received)) {
             received = ucp_tag_recv_nbx(worker, data, sizeof(data), TAG_BESIDE, (ucp_tag_t)-1, &param);
@@ -138,7 +139,7 @@ static void progress(void)
     }
     if (beside != NULL) {
         ucp_worker_progress(beside);
-        if (size_beside > 0 && ep_beside != NULL && failure_beside == UCS_OK && is_over(&sent)) {
+        if (size_beside > 0 && failure_beside == UCS_OK && is_over(&sent)) {
             sent = ucp_tag_send_nbx(ep_beside, data, size_beside, TAG_BESIDE, &param);
         }
     }
@@ -266,20 +267,12 @@ static void leave(ucp_ep_h ep, unsigned done)
 /* Sends back each message until the client disconnects, or `most` messages. */
 static void serve_one(unsigned most)
 {
-    ucp_ep_params_t params = {
-        .field_mask   = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER |
-                        UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
-        .conn_request = requested,
-        .err_mode     = err_mode(),
-        .err_handler  = {.cb = on_failure},
-    };
     static unsigned char data[8 << 20];
     ucp_ep_h             ep;
     unsigned             done = 0;
 
-    requested   = NULL;
     failure = UCS_OK;
-    must(ucp_ep_create(worker, &params, &ep), "ucp_ep_create");
+    ep      = accept_requested(on_failure);
     say("accepted");
     accepts_beside = getenv("PEER_BESIDE") != NULL;
     while (failure == UCS_OK) {
