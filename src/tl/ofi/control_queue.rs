@@ -12,6 +12,10 @@ struct QueuedPacket {
     since: u64,
 }
 
+/// Time for which a packet is tried again at each progress, milliseconds. Then there is no room for long, as for a peer
+/// on a host that does not answer, and each try costs a call of the provider, which connects.
+const EAGER_MS: u64 = 20;
+
 /// The packets of an interface, in the order in which they were queued.
 #[derive(Default)]
 pub struct ControlQueue(Vec<QueuedPacket>);
@@ -52,6 +56,13 @@ impl ControlQueue {
         self.0.retain(|queued| !send(&queued.packet, &queued.link));
     }
 
+    /// Sends the packets that do not wait for long, at `now`, coarse milliseconds: see [`flush`](Self::flush).
+    pub fn flush_recent(&mut self, now: u64, mut send: impl FnMut(&[u8], &Arc<OfiTxLink>) -> bool) {
+        let is_recent = |queued: &QueuedPacket| now < queued.since.saturating_add(EAGER_MS);
+        self.0
+            .retain(|queued| !(is_recent(queued) && send(&queued.packet, &queued.link)));
+    }
+
     /// Drops the packets that wait since `before` or longer, coarse milliseconds, unless `is_needed` keeps those of
     /// their connection. Returns the connections.
     pub fn forget_late(
@@ -90,6 +101,18 @@ mod tests {
             true
         });
         assert!(sent == [1, 3] && queue.is_empty());
+    }
+
+    #[test]
+    fn packets_that_wait_for_long_are_not_tried_at_each_progress() {
+        let (mut queue, [first, second, third]) = queue([1, 2, 3]);
+        let mut tried = Vec::new();
+        queue.flush_recent(EAGER_MS + 2, |packet, _| {
+            tried.extend_from_slice(packet);
+            true
+        });
+        assert_eq!(tried, [3]);
+        assert!(queue.has(&first) && queue.has(&second) && !queue.has(&third));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::reorder::OfiReorder;
 use super::sender::OfiSender;
 use super::shared_ep::OfiSharedEp;
 use super::silent_hosts::SilentHosts;
+use super::stalled_send::StalledSend;
 use super::tcp_sockets::{SocketName, socket_name};
 use super::tx_link::OfiTxLink;
 use crate::ctypes::{UCS_ERR_CONNECTION_RESET, ucs_status_t};
@@ -88,6 +89,8 @@ pub struct OfiIface<P> {
     pub dropped: u64,
     /// When dropped packets lead to questions next, coarse milliseconds.
     pub next_round: u64,
+    /// The oldest send of each connection that has some, as it was at the last look.
+    pub stalled: HashMap<Grant, StalledSend>,
     /// The completion queue was found empty since it was last asked for that lost packets were looked for.
     pub was_empty: bool,
     /// Connections that were removed last: late packets of theirs are dropped.
@@ -96,8 +99,8 @@ pub struct OfiIface<P> {
     pub failed_receives: u32,
     /// The provider works no more: no connection is left, and none is made.
     pub is_dead: bool,
-    /// Sockets to a host that does not acknowledge were shut down, amid what the provider had to send.
-    pub was_cut: bool,
+    /// A connection of the provider's own has ended amid what it had to send.
+    pub ended_below: bool,
     /// Interval of liveness probes, and time to answer a request to connect, milliseconds.
     pub keepalive_ms: u64,
     pub timeout_ms: u64,
@@ -112,6 +115,8 @@ pub struct OfiIface<P> {
     pub timer: Option<Timer>,
     /// The timer is set.
     pub is_timed: bool,
+    /// The endpoints of the context's interfaces.
+    pub registry: Arc<OfiRegistry>,
     /// Peers access memory of the endpoint by themselves.
     pub in_memory: bool,
     /// Of the provider `tcp` the socket at which it accepts, and the hosts that do not acknowledge.
@@ -129,7 +134,7 @@ impl<P: Copy + Eq> OfiIface<P> {
         (device, role): (&OfiDevice, IfaceRole),
         params: &IfaceParams,
         tuning: OfiTuning,
-        registry: &OfiRegistry,
+        registry: &Arc<OfiRegistry>,
     ) -> io::Result<OfiIface<P>> {
         let OfiTuning {
             mut receives,
@@ -185,17 +190,19 @@ impl<P: Copy + Eq> OfiIface<P> {
             has_losses: false,
             dropped: 0,
             next_round: now,
+            stalled: HashMap::new(),
             was_empty: false,
             removed: VecDeque::new(),
             failed_receives: 0,
             is_dead: false,
-            was_cut: false,
+            ended_below: false,
             keepalive_ms: params.keepalive_ms,
             timeout_ms: tuning.timeout_ms,
             next_look: now,
             next_connecting_look: now,
             next_probe: now.saturating_add(params.keepalive_ms),
             alive,
+            registry: registry.clone(),
             in_memory: device.scope() == OfiScope::Memory,
             tcp,
         })
@@ -335,6 +342,16 @@ impl<P: Copy + Eq> OfiIface<P> {
         let ep = &self.ep;
         self.control
             .flush(|packet, link| ep.send(packet, link).is_ok());
+    }
+
+    /// Sends those of them that do not wait for long. Called by each progress; a clock tick sends the others.
+    pub fn flush_recent_control(&mut self) {
+        if self.control.is_empty() {
+            return;
+        }
+        let ep = &self.ep;
+        let send = |packet: &[u8], link: &Arc<OfiTxLink>| ep.send(packet, link).is_ok();
+        self.control.flush_recent(clock::coarse_ms(), send);
     }
 
     /// Has a connection end with `status` when everything that has arrived was handled.

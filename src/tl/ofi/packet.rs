@@ -62,6 +62,11 @@ impl PacketHdr {
             key: self.key,
         }
     }
+
+    /// The number of a packet that is handled in order.
+    pub fn number(&self) -> Option<u32> {
+        matches!(self.kind, RECORD | KEPT | BYE).then_some(self.seq)
+    }
 }
 
 /// Bytes in front of a record.
@@ -153,7 +158,7 @@ impl Sent {
 }
 
 /// A connection, as the worker that has it grants it to the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C, packed(4))]
 pub struct Grant {
     pub conn: u32,

@@ -11,7 +11,7 @@ use super::packet::{PROBE, bare};
 use super::refusal::end_refused;
 use super::refused_hello;
 use super::rma_completion;
-use super::tcp_sockets::{SILENT_INTERVALS, TcpSocket, socket_name};
+use super::tcp_sockets::{MIN_KERNEL_INTERVAL_MS, SILENT_INTERVALS, TcpSocket, socket_name};
 use super::tx_link::OfiTxLink;
 use crate::ctypes::*;
 use crate::sys::{advice, log};
@@ -32,6 +32,7 @@ pub fn tick<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
         return;
     }
     iface.next_look = now + LOOK_MS;
+    iface.flush_control();
     drop_failed(iface, sink);
     if now >= iface.next_connecting_look {
         iface.next_connecting_look = now + CONNECTING_LOOK_MS;
@@ -53,6 +54,7 @@ pub fn tick<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
     if now >= iface.next_probe {
         iface.next_probe = now.saturating_add(iface.keepalive_ms);
         shut_down_silent(iface, sink, now);
+        loss::look_for_stalled(iface);
         probe(iface, sink);
     }
     iface.remove_ended();
@@ -202,7 +204,8 @@ fn shut_down_silent<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
         let (silence, is_due) = socket.silence()?;
         Some((socket.host, silence, is_due))
     });
-    let limit = iface.keepalive_ms.saturating_mul(SILENT_INTERVALS);
+    let interval_ms = iface.keepalive_ms.max(MIN_KERNEL_INTERVAL_MS);
+    let limit = interval_ms.saturating_mul(SILENT_INTERVALS);
     let unreachable = hosts.look(silences, now, limit);
     for socket in sockets
         .iter()
@@ -215,7 +218,7 @@ fn shut_down_silent<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
         socket.shut_down();
     }
     // Also where the only connections there are not answered yet, or have moved.
-    iface.was_cut |= !unreachable.is_empty();
+    iface.ended_below |= !unreachable.is_empty();
     fail_conns_to(iface, sink, &unreachable);
 }
 
