@@ -191,10 +191,13 @@ fn shut_down_silent<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
         let is_waited_for = is_watched(conn, sink) && !conn.is_broken || conn.has_moved_ops();
         socket_name(&conn.name).filter(|_| is_waited_for)
     });
-    let peers: HashSet<_> = watched.collect();
-    if peers.is_empty() {
+    let watched: HashSet<_> = watched.map(|(host, _)| host).collect();
+    if watched.is_empty() {
         return;
     }
+    let peers = iface.conns.iter();
+    let peers = peers.filter_map(|(_, conn)| socket_name(&conn.name));
+    let peers: HashSet<_> = peers.filter(|(host, _)| watched.contains(host)).collect();
     let sockets = TcpSocket::find(*own, &peers);
     let interval = Duration::from_millis(iface.keepalive_ms);
     sockets
