@@ -1,11 +1,11 @@
 //! A send that the provider does not report, though the peer answers what was sent after it.
 //!
 //! `tcp;ofi_rxm` connects again when a connection of its own ends, and forgets the messages of which the peer was to
-//! read the rest, or had yet to report that it has: nothing reports them. So a peer is asked from time to time while the
-//! oldest send to it is not reported. Packets to one peer arrive in order, and the provider of a peer that answers has
-//! handled what arrived before the question: each message of the provider's own that such a send takes is exchanged
-//! between two questions. After more answers than it takes messages the send is lost. A peer that does not progress does
-//! not answer, and is waited for.
+//! read the rest, or had yet to report that it has: nothing reports them. So a peer is asked from time to time while
+//! the oldest send to it is not reported. Packets to one peer arrive in order, and the provider of a peer that answers
+//! has handled what arrived before the question: each message of the provider's own that such a send takes is exchanged
+//! between two questions. After more answers than it takes messages the send is lost. A peer that does not progress
+//! does not answer, and is waited for.
 #![forbid(unsafe_code)]
 
 /// Answers after which a send is lost. A message of the provider takes three of its own packets at most: its header, a
@@ -61,7 +61,7 @@ impl StalledSend {
     }
 
     /// The number of the last question.
-    fn question(&self) -> u64 {
+    fn last_question(&self) -> u64 {
         QUESTION | u64::from(self.asked) << 32 | u64::from(self.number)
     }
 
@@ -77,12 +77,12 @@ impl StalledSend {
         self.asked = (self.asked + 1) & MAX_ASKED;
         self.step = StallStep::Await(self.interval);
         self.interval = MAX_WAIT.min(self.interval * 2);
-        StallVerdict::Asks(self.question())
+        StallVerdict::Asks(self.last_question())
     }
 
     /// The peer has answered a question. One of `loss_check`, or a former one, does not count.
     pub fn answered(&mut self, question: u64) {
-        if self.step != StallStep::Ask && question == self.question() {
+        if self.step != StallStep::Ask && question == self.last_question() {
             self.answers += 1;
             (self.step, self.interval) = (StallStep::Ask, 1);
         }
