@@ -87,9 +87,9 @@ fn keep_memory<P>(iface: &OfiIface<P>) {
     }
 }
 
-/// Leaves the endpoint open until the process ends; peers that connect to it are refused. `ofi_rxm`
-/// of libfabric 1.17 crashes when it is closed after a cut: it cancels a message of its own, which has no context, and
-/// looks for the message in the context.
+/// Leaves the endpoint open until the process ends; peers that connect to it are refused. `ofi_rxm` of libfabric 1.17
+/// crashes when it is closed after a cut: it cancels a message of its own, which has no context, and looks for the
+/// message in the context.
 fn leave_open<P>(iface: &OfiIface<P>) {
     if let Some((own, _)) = iface.tcp {
         TcpSocket::shut_down_accepted(own);
