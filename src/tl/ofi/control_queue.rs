@@ -1,7 +1,9 @@
 //! Packets of the transport's own, by which connections are opened, checked and ended, that wait for room.
 #![forbid(unsafe_code)]
 
+use super::iface::OfiIface;
 use super::tx_link::OfiTxLink;
+use crate::sys::clock;
 use std::sync::Arc;
 
 /// A packet that waits for room.
@@ -73,6 +75,40 @@ impl ControlQueue {
         let late = |queued: &mut QueuedPacket| queued.since <= before && !is_needed(&queued.link);
         let late = self.0.extract_if(.., late);
         late.map(|queued| queued.link).collect()
+    }
+}
+
+impl<P: Copy + Eq> OfiIface<P> {
+    /// Sends a packet of the transport's own, now or when there is room.
+    pub fn send_control(&mut self, link: &Arc<OfiTxLink>, packet: Vec<u8>) {
+        if self.ep.send(&packet, link).is_err() {
+            self.control.add(link, packet, clock::coarse_ms());
+            self.is_busy = true;
+        }
+    }
+
+    /// Sends a probe, unless packets to the peer wait for room: the caller sends one again later.
+    pub fn send_probe(&mut self, link: &Arc<OfiTxLink>, packet: Vec<u8>) {
+        if !self.control.has(link) {
+            self.send_control(link, packet);
+        }
+    }
+
+    /// Sends the packets of the transport's own that wait for room.
+    pub fn flush_control(&mut self) {
+        let ep = &self.ep;
+        self.control
+            .flush(|packet, link| ep.send(packet, link).is_ok());
+    }
+
+    /// Sends those of them that do not wait for long. Called by each progress; a clock tick sends the others.
+    pub fn flush_recent_control(&mut self) {
+        if self.control.is_empty() {
+            return;
+        }
+        let ep = &self.ep;
+        let send = |packet: &[u8], link: &Arc<OfiTxLink>| ep.send(packet, link).is_ok();
+        self.control.flush_recent(clock::coarse_ms(), send);
     }
 }
 

@@ -315,43 +315,11 @@ impl<P: Copy + Eq> OfiIface<P> {
         conns.any(|(_, conn)| conn.has_ops_without_peer())
     }
 
-    /// Sends a packet of the transport's own, now or when there is room.
-    pub fn send_control(&mut self, link: &Arc<OfiTxLink>, packet: Vec<u8>) {
-        if self.ep.send(&packet, link).is_err() {
-            self.control.add(link, packet, clock::coarse_ms());
-            self.is_busy = true;
-        }
-    }
-
     /// Whether progress has to do more than to read completions.
     pub fn has_work(&self) -> bool {
         let has_ends = !self.broken.is_empty() || !self.failed_ops.is_empty();
         let has_packets = !self.control.is_empty() || !self.acks_due.is_empty();
         has_packets || has_ends || self.has_losses || self.is_dead
-    }
-
-    /// Sends a probe, unless packets to the peer wait for room: the caller sends one again later.
-    pub fn send_probe(&mut self, link: &Arc<OfiTxLink>, packet: Vec<u8>) {
-        if !self.control.has(link) {
-            self.send_control(link, packet);
-        }
-    }
-
-    /// Sends the packets of the transport's own that wait for room.
-    pub fn flush_control(&mut self) {
-        let ep = &self.ep;
-        self.control
-            .flush(|packet, link| ep.send(packet, link).is_ok());
-    }
-
-    /// Sends those of them that do not wait for long. Called by each progress; a clock tick sends the others.
-    pub fn flush_recent_control(&mut self) {
-        if self.control.is_empty() {
-            return;
-        }
-        let ep = &self.ep;
-        let send = |packet: &[u8], link: &Arc<OfiTxLink>| ep.send(packet, link).is_ok();
-        self.control.flush_recent(clock::coarse_ms(), send);
     }
 
     /// Has a connection end with `status` when everything that has arrived was handled.
