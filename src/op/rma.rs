@@ -155,8 +155,7 @@ impl RmaOp<'_> {
             && !self.worker.is_fenced()
     }
 
-    /// Registers the user's memory for the adapter, if the transfer is to be in place. A put with `FAST_CMPL` is copied
-    /// instead.
+    /// Registers the user's memory for the adapter for a transfer in place, which a put with `FAST_CMPL` is not.
     #[inline(always)]
     fn register(
         &self,
@@ -338,8 +337,7 @@ pub unsafe fn put(
     unsafe { access(ep, direction, data, addr, rkey, p, |_| None) }
 }
 
-/// Get by one operation, which `post` posts if `is_possible` is true of the lane: the request's handle. `None`: nothing
-/// was done.
+/// Get by one operation, posted by `post` if `is_possible` is true of the lane: the request's handle. `None`: none was.
 ///
 /// # Safety
 /// The parameters are those of `ucp_get_nbx`. No option adds to the flags of operations, and there was no fence.
