@@ -95,10 +95,10 @@ def ofi_a_peer_behind_a_cut_link_fails():
 
 @test
 def ofi_connections_that_the_kernel_ends_fail():
-    """As where a router between them forgets connections: a provider that waits for its peer reports nothing. The
-    workers can be destroyed, and refuse connections from then on."""
+    """As where a router between them forgets connections: a provider that waits for its peer reports nothing, whether
+    the link carries again or not. The workers can be destroyed, and refuse connections from then on."""
 
-    def fail(size, cut):
+    def fail(size, cut, afterwards):
         with Hosts() as hosts:
             hosts.veth("net0", ("10.78.0.1/24", "10.78.0.2/24"))
             wire = hosts.tap("net1", ("10.79.0.1/24", "10.79.0.2/24"))
@@ -110,14 +110,15 @@ def ofi_connections_that_the_kernel_ends_fail():
             for host, other in ((hosts.a, "10.79.0.2"), (hosts.b, "10.79.0.1")):
                 ended = host.run("ss", "-K", "-Htn", "dst", other)
                 check("ESTAB" in ended.stdout, f"no connection ended: {ended.stdout}")
-            wire.say("carry")
+            wire.say(afterwards)
             for end, host in ((client, hosts.a), (server, hosts.b)):
                 end.until(r"failed (-25|-80) ", 60)
                 end.until("destroyed", 60)
                 listening = host.run("ss", "-Htln").stdout
                 check(listening == "", f"after its worker was destroyed: {listening}")
 
-    at_once(fail, [(1000, "cut"), (300_000, "cut 7"), (20_000, "cut 3"), (20_000, "cut 12")])
+    at_once(fail, [(1000, "cut", "carry"), (300_000, "cut 7", "carry"), (20_000, "cut 3", "carry"),
+                   (20_000, "cut 12", "carry"), (1000, "cut", "cut"), (20_000, "cut 3", "cut")])
 
 
 @test

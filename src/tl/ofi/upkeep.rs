@@ -41,7 +41,7 @@ pub fn tick<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
         expire(iface, now);
         forget_late_control(iface, now);
         end_orphaned(iface);
-        end_refused(iface, now);
+        end_refused(iface, now, max_silence(iface));
         rma_completion::fail_unreported(iface, sink, now);
         rma_completion::end_dead(iface, sink);
         if let Some(mrs) = &iface.mrs {
@@ -179,11 +179,18 @@ fn is_watched<S: Sink>(conn: &OfiConn<S::Peer>, sink: S) -> bool {
     conn.peer.is_some_and(|peer| sink.watches_death(peer))
 }
 
+/// Time without an answer after which a host is unreachable, milliseconds.
+fn max_silence<P>(iface: &OfiIface<P>) -> u64 {
+    let interval = iface.keepalive_ms.max(MIN_KERNEL_INTERVAL_MS);
+    interval.saturating_mul(SILENT_INTERVALS)
+}
+
 /// Ends the connections of the provider `tcp` to hosts that do not acknowledge any more, if endpoints watch a peer
 /// there, or have moved their connection to it while reads are outstanding. The provider then reports what it has not
 /// written as failed. Connections to the host that no endpoint watches end as well: a socket does not say of which
 /// peer it is.
 fn shut_down_silent<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
+    let limit = max_silence(iface);
     let Some((own, hosts)) = &mut iface.tcp else {
         return;
     };
@@ -207,8 +214,6 @@ fn shut_down_silent<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
         let (silence, is_due) = socket.silence()?;
         Some((socket.host, silence, is_due))
     });
-    let interval_ms = iface.keepalive_ms.max(MIN_KERNEL_INTERVAL_MS);
-    let limit = interval_ms.saturating_mul(SILENT_INTERVALS);
     let unreachable = hosts.look(silences, now, limit);
     for socket in sockets
         .iter()
