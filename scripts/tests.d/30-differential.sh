@@ -1,8 +1,10 @@
 # The same C programs on UCX 1.13.1, UCX 1.22 and rucp: their output must not differ. (sourced by scripts/test)
 libraries=(env "RUCP_LIB=$top/build/prefix/lib" "UCX_WHEEL=$top/build/ucx-1.22")
+# The portable code for every processor.
+start_step 700 "without what is of this processor: build, unit tests" scripts/portable --build
 step 900 "differential" "${libraries[@]}" c_tests/diff/run
-# With the portable code for every processor.
-step 400 "without what is of this processor" "${libraries[@]}" scripts/portable
+await_steps
+step 400 "without what is of this processor" "${libraries[@]}" scripts/portable --programs
 # After the differential programs, whose references it takes.
 step 400 "conformance of every transport" "${libraries[@]}" c_tests/conformance/transports
 # The transport with the least, which only a library for tests has.
