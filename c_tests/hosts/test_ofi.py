@@ -94,34 +94,6 @@ def ofi_a_peer_behind_a_cut_link_fails():
 
 
 @test
-def ofi_connections_that_the_kernel_ends_fail():
-    """As where a router between them forgets connections: a provider that waits for its peer reports nothing, whether
-    the link carries again or not. The workers can be destroyed, and refuse connections from then on."""
-
-    def fail(size, cut, afterwards):
-        with Hosts() as hosts:
-            hosts.veth("net0", ("10.78.0.1/24", "10.78.0.2/24"))
-            wire = hosts.tap("net1", ("10.79.0.1/24", "10.79.0.2/24"))
-            env = OFI | {"UCX_NET_DEVICES": "net1", "PEER_STAYS": "1"}
-            server, client = play(hosts, "10.78.0.2", ENDLESS, size, env)
-            client.until("at 50$", 60)
-            wire.say(cut)
-            client.until_still()
-            for host, other in ((hosts.a, "10.79.0.2"), (hosts.b, "10.79.0.1")):
-                ended = host.run("ss", "-K", "-Htn", "dst", other)
-                check("ESTAB" in ended.stdout, f"no connection ended: {ended.stdout}")
-            wire.say(afterwards)
-            for end, host in ((client, hosts.a), (server, hosts.b)):
-                end.until(r"failed (-25|-80) ", 60)
-                end.until("destroyed", 60)
-                listening = host.run("ss", "-Htln").stdout
-                check(listening == "", f"after its worker was destroyed: {listening}")
-
-    at_once(fail, [(1000, "cut", "carry"), (300_000, "cut 7", "carry"), (20_000, "cut 3", "carry"),
-                   (20_000, "cut 12", "carry"), (1000, "cut", "cut"), (20_000, "cut 3", "cut")])
-
-
-@test
 def ofi_each_worker_of_a_process_learns_of_a_cut_link():
     """Both have a connection to one endpoint of the server, and find each other's sockets."""
 
@@ -149,11 +121,11 @@ def ofi_a_stopped_server_is_waited_for():
         # The server's sockets have room for less than a message.
         done = hosts.b.run("sh", "-c", "echo 4096 65536 65536 > /proc/sys/net/ipv4/tcp_rmem")
         check(done.returncode == 0, done.stdout)
-        env = OFI | {"UCX_RNDV_THRESH": "inf", "UCX_OFI_TX_WINDOW": "1024"}
+        env = OFI | {"UCX_KEEPALIVE_INTERVAL": "200ms", "UCX_RNDV_THRESH": "inf", "UCX_OFI_TX_WINDOW": "1024"}
         server, client = play(hosts, "10.78.0.2", ENDLESS, 8_000_000, env)
         client.until_on()
         server.signal(signal.SIGSTOP)
-        time.sleep(12)  # longer than the time after which a silent host is unreachable
+        time.sleep(6)  # longer than the time after which a silent host is unreachable
         client.until_still()
         server.signal(signal.SIGCONT)
         client.until_on()

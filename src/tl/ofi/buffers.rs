@@ -3,12 +3,11 @@
 use super::bindings::FI_MR_LOCAL;
 use super::endpoint::{OfiEndpoint, PostError};
 use super::op_context::{ContextKind, OpContext};
-use super::packet::{PacketHdr, RECORD_HEADER};
+use super::packet::RECORD_HEADER;
 use super::tx_link::OfiTxLink;
 use crate::sys::mapping::Mapping;
 use crate::tl::contract::MAX_BCOPY;
 use rustix::mm::MapFlags;
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::io;
 use std::ptr::{NonNull, null_mut};
@@ -149,32 +148,6 @@ impl OfiBufferPool {
         self.chunks.push(chunk);
         self.memory.push(memory);
         Ok(())
-    }
-
-    /// Of each connection, by the address of its sending half, the number of the oldest packet with a number whose send
-    /// no completion has reported.
-    #[cold]
-    pub fn oldest_sends(&self) -> HashMap<usize, u32> {
-        let mut oldest = HashMap::new();
-        let buffers = self.chunks.iter().flat_map(|chunk| {
-            // SAFETY: the chunk has `CHUNK` buffers.
-            (0..CHUNK).map(|i| unsafe { chunk.cast::<Buffer>().add(i) }.as_ptr())
-        });
-        for at in buffers {
-            // SAFETY: it changes under the lock of the pool, which the caller holds.
-            let Some(link) = (unsafe { &(*at).link }) else {
-                continue;
-            };
-            // SAFETY: the packet was written before `link` was set, and nothing writes there until the completion.
-            let packet = unsafe { std::slice::from_raw_parts((*at).data, PacketHdr::SIZE) };
-            if let Some(number) = PacketHdr::decode(packet).and_then(|hdr| hdr.number()) {
-                let first = oldest.entry(Arc::as_ptr(link).addr()).or_insert(number);
-                if (number.wrapping_sub(*first) as i32) < 0 {
-                    *first = number;
-                }
-            }
-        }
-        oldest
     }
 
     /// Posts a buffer for the next packet that arrives.

@@ -11,7 +11,6 @@ use super::iface::OfiIface;
 use super::multi_recv;
 use super::packet::{BYE, BYE_ACK, PacketHdr, RESET, bare};
 use super::sender::OfiSender;
-use super::tcp_sockets::TcpSocket;
 use super::tx_link::OfiTxLink;
 use super::worker::OfiWorker;
 use crate::sys::clock;
@@ -51,8 +50,8 @@ pub fn close<P: Copy + Eq, S: Sink<Peer = P>>(worker: &mut OfiWorker<P>, sink: S
         std::thread::yield_now();
     }
     for iface in worker.all_mut() {
-        if iface.ended_below {
-            leave_open(iface);
+        if iface.was_cut {
+            keep_open(iface);
         }
         for (_, conn) in &iface.conns {
             if let Some(peer) = conn.peer {
@@ -87,19 +86,9 @@ fn keep_memory<P>(iface: &OfiIface<P>) {
     }
 }
 
-/// Leaves the endpoint open until the process ends; peers that connect to it are refused. `ofi_rxm` of libfabric 1.17
-/// crashes when it is closed after a cut: it cancels a message of its own, which has no context, and looks for the
-/// message in the context.
-fn leave_open<P>(iface: &OfiIface<P>) {
-    if let Some((own, _)) = iface.tcp {
-        TcpSocket::shut_down_accepted(own);
-    }
-    keep_open(iface);
-}
-
-/// Keeps the endpoint until the process ends. No memory is registered with it any more.
+/// Leaves the endpoint open until the process ends. `ofi_rxm` of libfabric 1.17 crashes when it is closed after a cut:
+/// it cancels a message of its own, which has no context, and looks for the message in the context.
 fn keep_open<P>(iface: &OfiIface<P>) {
-    iface.registry.leave(iface.own.number);
     std::mem::forget(iface.ep.clone());
 }
 

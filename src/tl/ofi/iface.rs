@@ -19,7 +19,6 @@ use super::reorder::OfiReorder;
 use super::sender::OfiSender;
 use super::shared_ep::OfiSharedEp;
 use super::silent_hosts::SilentHosts;
-use super::stalled_send::StalledSend;
 use super::tcp_sockets::{SocketName, socket_name};
 use super::tx_link::OfiTxLink;
 use crate::ctypes::{UCS_ERR_CONNECTION_RESET, ucs_status_t};
@@ -89,8 +88,6 @@ pub struct OfiIface<P> {
     pub dropped: u64,
     /// When dropped packets lead to questions next, coarse milliseconds.
     pub next_round: u64,
-    /// The oldest send of each connection that has some, as it was at the last look.
-    pub stalled: HashMap<Grant, StalledSend>,
     /// The completion queue was found empty since it was last asked for that lost packets were looked for.
     pub was_empty: bool,
     /// Connections that were removed last: late packets of theirs are dropped.
@@ -99,8 +96,8 @@ pub struct OfiIface<P> {
     pub failed_receives: u32,
     /// The provider works no more: no connection is left, and none is made.
     pub is_dead: bool,
-    /// A connection of the provider's own has ended amid what it had to send.
-    pub ended_below: bool,
+    /// Sockets to a host that does not acknowledge were shut down, amid what the provider had to send.
+    pub was_cut: bool,
     /// Interval of liveness probes, and time to answer a request to connect, milliseconds.
     pub keepalive_ms: u64,
     pub timeout_ms: u64,
@@ -115,8 +112,6 @@ pub struct OfiIface<P> {
     pub timer: Option<Timer>,
     /// The timer is set.
     pub is_timed: bool,
-    /// The endpoints of the context's interfaces.
-    pub registry: Arc<OfiRegistry>,
     /// Peers access memory of the endpoint by themselves.
     pub in_memory: bool,
     /// Of the provider `tcp` the socket at which it accepts, and the hosts that do not acknowledge.
@@ -134,7 +129,7 @@ impl<P: Copy + Eq> OfiIface<P> {
         (device, role): (&OfiDevice, IfaceRole),
         params: &IfaceParams,
         tuning: OfiTuning,
-        registry: &Arc<OfiRegistry>,
+        registry: &OfiRegistry,
     ) -> io::Result<OfiIface<P>> {
         let OfiTuning {
             mut receives,
@@ -190,19 +185,17 @@ impl<P: Copy + Eq> OfiIface<P> {
             has_losses: false,
             dropped: 0,
             next_round: now,
-            stalled: HashMap::new(),
             was_empty: false,
             removed: VecDeque::new(),
             failed_receives: 0,
             is_dead: false,
-            ended_below: false,
+            was_cut: false,
             keepalive_ms: params.keepalive_ms,
             timeout_ms: tuning.timeout_ms,
             next_look: now,
             next_connecting_look: now,
             next_probe: now.saturating_add(params.keepalive_ms),
             alive,
-            registry: registry.clone(),
             in_memory: device.scope() == OfiScope::Memory,
             tcp,
         })
@@ -315,11 +308,33 @@ impl<P: Copy + Eq> OfiIface<P> {
         conns.any(|(_, conn)| conn.has_ops_without_peer())
     }
 
+    /// Sends a packet of the transport's own, now or when there is room.
+    pub fn send_control(&mut self, link: &Arc<OfiTxLink>, packet: Vec<u8>) {
+        if self.ep.send(&packet, link).is_err() {
+            self.control.add(link, packet, clock::coarse_ms());
+            self.is_busy = true;
+        }
+    }
+
     /// Whether progress has to do more than to read completions.
     pub fn has_work(&self) -> bool {
         let has_ends = !self.broken.is_empty() || !self.failed_ops.is_empty();
         let has_packets = !self.control.is_empty() || !self.acks_due.is_empty();
         has_packets || has_ends || self.has_losses || self.is_dead
+    }
+
+    /// Sends a probe, unless packets to the peer wait for room: the caller sends one again later.
+    pub fn send_probe(&mut self, link: &Arc<OfiTxLink>, packet: Vec<u8>) {
+        if !self.control.has(link) {
+            self.send_control(link, packet);
+        }
+    }
+
+    /// Sends the packets of the transport's own that wait for room.
+    pub fn flush_control(&mut self) {
+        let ep = &self.ep;
+        self.control
+            .flush(|packet, link| ep.send(packet, link).is_ok());
     }
 
     /// Has a connection end with `status` when everything that has arrived was handled.

@@ -4,15 +4,11 @@
 //! Each peer is asked how many packets it has sent. A connection fails at both ends if the peer answers that all of its
 //! packets have left, and some of them do not arrive. After an error of a receive it fails, too, if the peer does not
 //! answer in time. After a packet that any program may have sent it does not: such a packet ends no connection.
-//!
-//! And sends may be lost of which the provider reports nothing (`stalled_send`): the connection fails when the peer
-//! answers later packets.
 
 use super::conn::OfiConn;
 use super::iface::OfiIface;
 use super::loss_check::{Evidence, LossCheck, LossVerdict};
 use super::packet::{Check, FLUSH, Grant, PacketHdr, RESET, Sent, bare};
-use super::stalled_send::{StallVerdict, StalledSend};
 use super::tx_link::OfiTxLink;
 use crate::ctypes::UCS_ERR_CONNECTION_RESET;
 use crate::sys::{clock, log};
@@ -123,43 +119,6 @@ pub fn look<P: Copy + Eq>(iface: &mut OfiIface<P>, now: u64) {
     }
 }
 
-/// Looks for sends that the provider does not report while the peer answers. Called at each probe.
-pub fn look_for_stalled<P: Copy + Eq>(iface: &mut OfiIface<P>) {
-    // Where packets overtake each other, an answer says nothing of those that were sent before the question.
-    let awaits_sends = |(_, conn): (usize, &OfiConn<P>)| conn.link.outstanding() > 0;
-    if !iface.ep.is_ordered || !iface.conns.iter().any(awaits_sends) {
-        iface.stalled.clear();
-        return;
-    }
-    let oldest = iface.ep.oldest_sends();
-    let mut before = std::mem::take(&mut iface.stalled);
-    let (mut questions, mut lost) = (Vec::new(), Vec::new());
-    for (_, conn) in &iface.conns {
-        let number = oldest.get(&Arc::as_ptr(&conn.link).addr()).copied();
-        let open = number.zip(conn.remote.filter(|_| !conn.is_broken));
-        let Some((number, to)) = open else { continue };
-        let same = before.remove(&conn.grant());
-        let mut stalled = same.filter(|stalled| stalled.number == number);
-        match stalled.as_mut().map(StalledSend::look) {
-            Some(StallVerdict::Lost) => lost.push(conn.link.clone()),
-            Some(StallVerdict::Asks(question)) => {
-                questions.push((conn.link.clone(), Check { question }.packet(to)));
-            }
-            Some(StallVerdict::Waits) | None => {}
-        }
-        let stalled = stalled.unwrap_or_else(|| StalledSend::new(number));
-        iface.stalled.insert(conn.grant(), stalled);
-    }
-    for (link, packet) in questions {
-        iface.send_probe(&link, packet);
-    }
-    for link in lost {
-        log::diag!("a send by libfabric does not end, and its peer answers: its connection ends");
-        iface.ended_below = true;
-        iface.fail_conn(&link, UCS_ERR_CONNECTION_RESET);
-    }
-}
-
 impl<P> OfiConn<P> {
     /// No packet is lost of those before the check.
     fn end_check(&mut self) {
@@ -202,16 +161,11 @@ pub fn on_check<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, own: Grant, bod
 /// Handles the answer to a question, for the connection `own`.
 #[cold]
 pub fn on_sent<P: Copy + Eq>(iface: &mut OfiIface<P>, own: Grant, hdr: &PacketHdr, body: &[u8]) {
-    let (Some(conn), Some(sent)) = (iface.granted(own), Sent::decode(body)) else {
-        return;
-    };
-    let OfiConn { loss, order, .. } = conn;
-    if let Some(check) = loss
+    if let (Some(conn), Some(sent)) = (iface.granted(own), Sent::decode(body))
+        && let OfiConn { loss, order, .. } = conn
+        && let Some(check) = loss
         && check.answered(hdr.seq, &sent, order, clock::coarse_ms())
     {
         conn.end_check();
-    }
-    if let Some(stalled) = iface.stalled.get_mut(&own) {
-        stalled.answered(sent.question);
     }
 }

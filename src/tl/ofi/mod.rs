@@ -10,11 +10,11 @@
 //! `worker` has the interfaces of a worker, each for one device, as `interface` has progress call them: it chooses the
 //! interface that connects to a peer. `iface` is one of them, with its connections, each with the order of its
 //! packets (`reorder`): `connect` makes them, `receive` handles completions, `op_failure` those that are errors, `loss`
-//! lost packets (`loss_check`, `stalled_send`), `upkeep` what is due, `close` ends them. `rail`: a further interface,
-//! which reads parts of long messages; `rail_connect` connects it, `rail_lane` has what its lane does with it.
-//! `failover`: a connection that fails goes on by another interface (`failover_handover`), because it has failed here,
-//! or because its peer asks for it (`failover_request`); what goes on is its session (`failover_session`).
-//! `failover_read`: what it reads in place.
+//! lost packets (`loss_check`), `upkeep` what is due, `close` ends them. `rail`: a further interface, which reads parts
+//! of long messages; `rail_connect` connects it, `rail_lane` has what its lane does with it. `failover`: a connection
+//! that fails goes on by another interface (`failover_handover`), because it has failed here, or because its peer asks
+//! for it (`failover_request`); what goes on is its session (`failover_session`). `failover_read`: what it reads in
+//! place.
 //!
 //! Memory of peers: `endpoint_mr` and `endpoint_rma` are libfabric's functions, `object` what they open; `mr`
 //! registers user memory, `region` that of `ucp_mem_map`, in the domain of each endpoint in the `registry`; `rkey` is
@@ -105,7 +105,6 @@ mod shared_ep;
 mod shared_ep_rma;
 mod short;
 mod silent_hosts;
-mod stalled_send;
 mod tcp_sockets;
 #[cfg(test)]
 mod tests;

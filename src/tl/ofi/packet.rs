@@ -62,11 +62,6 @@ impl PacketHdr {
             key: self.key,
         }
     }
-
-    /// The number of a packet that is handled in order.
-    pub fn number(&self) -> Option<u32> {
-        matches!(self.kind, RECORD | KEPT | BYE).then_some(self.seq)
-    }
 }
 
 /// Bytes in front of a record.
@@ -158,7 +153,7 @@ impl Sent {
 }
 
 /// A connection, as the worker that has it grants it to the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub struct Grant {
     pub conn: u32,

@@ -96,7 +96,7 @@ fn on_no_entry<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, read: isize) -> 
 
 /// Sends what waits for room, and fails the connections to which packets could not be sent.
 fn send_waiting<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S) {
-    iface.flush_recent_control();
+    iface.flush_control();
     for link in iface.ep.take_blocked() {
         if let Some(peer) = iface.of_link(&link).and_then(|conn| conn.peer) {
             with_sender(sink, peer, OfiSender::flush);

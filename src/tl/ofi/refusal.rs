@@ -1,10 +1,9 @@
-//! Peers on other hosts that refuse connections, because their processes have ended, and hosts that do not answer.
+//! Peers on other hosts that refuse connections: their processes have ended.
 //!
 //! libfabric's `tcp;ofi_rxm` connects again and again to an endpoint that is not there any more, and says no more than
 //! that there is no room. A busy or stopped peer looks the same, and must not fail. So where sends to a peer wait, and
 //! the provider has no open connection that may lead to it, a connection of this module's own is tried: the kernel of
-//! the peer's host accepts it as long as the peer's endpoint exists, whatever the process does, and else refuses it. A
-//! host that does neither for long is unreachable: where connections are open, `silent_hosts` finds that out.
+//! the peer's host accepts it as long as the peer's endpoint exists, whatever the process does, and else refuses it.
 
 use super::conn::OfiConn;
 use super::control_queue::ControlQueue;
@@ -22,8 +21,6 @@ use std::net::SocketAddr;
 const MAX_REFUSALS: u32 = 3;
 /// Time from the first wait to the first connection, and from a refused one to the next, milliseconds.
 const TRY_MS: u64 = 1000;
-/// Time after which a connection that is not answered is tried again, milliseconds: the kernel doubles its own.
-const MAX_ATTEMPT_MS: u64 = 3000;
 /// Most connections that are tried at a time.
 const MAX_ATTEMPTS: usize = 64;
 /// Longest time from one that was not refused to the next, milliseconds.
@@ -37,29 +34,8 @@ pub struct RefusalCheck {
     /// When the next one is tried, coarse milliseconds, and the time to the one behind it.
     next: u64,
     interval: u64,
-    /// The connection that is tried, and since when, coarse milliseconds.
-    attempt: Option<(Socket, u64)>,
-    /// When the first connection was tried to which the host has not answered, coarse milliseconds.
-    silent_since: Option<u64>,
-}
-
-/// What a look at a peer has found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RefusalVerdict {
-    Waits,
-    /// The peer has refused as many connections as count.
-    Refuses,
-    /// The host has not answered for so long, milliseconds.
-    Silent(u64),
-}
-
-/// What has become of a connection that was tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ConnectEnd {
-    Accepted,
-    Refused,
-    /// The kernel has given it up.
-    Failed,
+    /// The connection that is tried.
+    attempt: Option<Socket>,
 }
 
 impl RefusalCheck {
@@ -69,69 +45,37 @@ impl RefusalCheck {
             next: now.saturating_add(TRY_MS),
             interval: TRY_MS,
             attempt: None,
-            silent_since: None,
         }
     }
 
-    /// Looks at the connection that is tried, or tries one if it is time and `may_try` permits it.
-    fn look(&mut self, to: SocketName, now: u64, may_try: impl FnOnce() -> bool) -> RefusalVerdict {
-        let ended = match self.attempt.take() {
-            Some((socket, since)) => match end_of(&socket) {
-                Some(ended) => ended,
-                None if now >= since.saturating_add(MAX_ATTEMPT_MS) => ConnectEnd::Failed,
+    /// Looks at the connection that is tried, or tries one if it is time and `may_try` permits it. Returns whether the
+    /// peer at `to` has refused as many as count.
+    fn look(&mut self, to: SocketName, now: u64, may_try: impl FnOnce() -> bool) -> bool {
+        let is_refused = match self.attempt.take() {
+            Some(socket) => match is_refused(&socket) {
+                Some(refused) => refused,
                 None => {
-                    self.attempt = Some((socket, since));
-                    return self.silence(now);
+                    self.attempt = Some(socket);
+                    return false;
                 }
             },
-            None if now < self.next => return self.silence(now),
-            None if !may_try() => {
-                self.silent_since = None;
-                return RefusalVerdict::Waits;
-            }
-            None => {
-                self.silent_since.get_or_insert(now);
-                match connect(to) {
-                    Ok(socket) => {
-                        self.attempt = Some((socket, now));
-                        return self.silence(now);
-                    }
-                    Err(e) => ConnectEnd::of_error(&e),
+            None if now < self.next => return false,
+            None if !may_try() => false,
+            None => match connect(to) {
+                Ok(socket) => {
+                    self.attempt = Some(socket);
+                    return false;
                 }
-            }
+                Err(e) => e.kind() == ErrorKind::ConnectionRefused,
+            },
         };
-        match ended {
-            ConnectEnd::Refused => (self.refusals, self.interval) = (self.refusals + 1, TRY_MS),
-            ConnectEnd::Failed => (self.refusals, self.interval) = (0, TRY_MS),
-            ConnectEnd::Accepted => {
-                (self.refusals, self.interval) = (0, MAX_TRY_MS.min(self.interval * 2));
-            }
-        }
-        if ended != ConnectEnd::Failed {
-            self.silent_since = None;
+        if is_refused {
+            (self.refusals, self.interval) = (self.refusals + 1, TRY_MS);
+        } else {
+            (self.refusals, self.interval) = (0, MAX_TRY_MS.min(self.interval * 2));
         }
         self.next = now.saturating_add(self.interval);
-        match self.refusals >= MAX_REFUSALS {
-            true => RefusalVerdict::Refuses,
-            false => self.silence(now),
-        }
-    }
-
-    /// How long the host has not answered.
-    fn silence(&self, now: u64) -> RefusalVerdict {
-        let since = self.silent_since;
-        since.map_or(RefusalVerdict::Waits, |since| {
-            RefusalVerdict::Silent(now.saturating_sub(since))
-        })
-    }
-}
-
-impl ConnectEnd {
-    fn of_error(error: &io::Error) -> ConnectEnd {
-        match error.kind() {
-            ErrorKind::ConnectionRefused => ConnectEnd::Refused,
-            _ => ConnectEnd::Failed,
-        }
+        self.refusals >= MAX_REFUSALS
     }
 }
 
@@ -146,12 +90,12 @@ fn connect((ip, port): SocketName) -> io::Result<Socket> {
     }
 }
 
-/// What has become of a connection. `None`: the peer's host has not answered.
-fn end_of(socket: &Socket) -> Option<ConnectEnd> {
+/// Whether a connection was refused. `None`: the peer's host has not answered.
+fn is_refused(socket: &Socket) -> Option<bool> {
     match socket.take_error() {
-        Ok(Some(e)) => Some(ConnectEnd::of_error(&e)),
-        Ok(None) => socket.peer_addr().is_ok().then_some(ConnectEnd::Accepted),
-        Err(_) => Some(ConnectEnd::Failed),
+        Ok(Some(e)) => Some(e.kind() == ErrorKind::ConnectionRefused),
+        Ok(None) => socket.peer_addr().is_ok().then_some(false),
+        Err(_) => Some(false),
     }
 }
 
@@ -164,10 +108,9 @@ fn waiting_for<P: Copy + Eq>(conn: &OfiConn<P>, control: &ControlQueue) -> Optio
     socket_name(&conn.name).filter(|_| is_asked)
 }
 
-/// Fails the connections to peers on other hosts to which sends wait, and whose addresses refuse connections, or do not
-/// answer for `max_silence` milliseconds. A connection that is not answered yet has a limit of its own. Called several
-/// times a second.
-pub fn end_refused<P: Copy + Eq>(iface: &mut OfiIface<P>, now: u64, max_silence: u64) {
+/// Fails the connections to peers on other hosts to which sends wait, and whose addresses refuse connections. Called
+/// several times a second.
+pub fn end_refused<P: Copy + Eq>(iface: &mut OfiIface<P>, now: u64) {
     let Some((own, _)) = iface.tcp else {
         return;
     };
@@ -183,55 +126,32 @@ pub fn end_refused<P: Copy + Eq>(iface: &mut OfiIface<P>, now: u64, max_silence:
     // Once for all of them: it looks at every descriptor of the process.
     let open = LazyCell::new(|| TcpSocket::open_ones(own, &names));
     let mut attempts = 0;
-    let mut ended = Vec::new();
+    let mut refused = Vec::new();
     for (to, conn) in waiting {
-        let was_open = conn.remote.is_some();
         let refusals = conn
             .refusals
             .get_or_insert_with(|| Box::new(RefusalCheck::new(now)));
         if refusals.attempt.is_none() && attempts >= MAX_ATTEMPTS {
             continue;
         }
-        let verdict = refusals.look(to, now, || !open.may_reach(to));
-        let is_over = match verdict {
-            RefusalVerdict::Waits => false,
-            RefusalVerdict::Refuses => true,
-            // The provider may have connected since the attempt began.
-            RefusalVerdict::Silent(ms) if was_open && ms >= max_silence => {
-                refusals.silent_since = None;
-                !open.may_reach(to)
-            }
-            RefusalVerdict::Silent(_) => false,
-        };
-        attempts += usize::from(refusals.attempt.is_some());
-        if is_over {
-            ended.push((conn.link.clone(), conn.uid, to, verdict, was_open));
+        if refusals.look(to, now, || !open.may_reach(to)) {
+            refused.push((conn.link.clone(), conn.uid, to, conn.remote.is_some()));
         }
+        attempts += usize::from(refusals.attempt.is_some());
     }
-    for (link, uid, to, verdict, was_open) in ended {
-        report(&iface.device_name, uid, to, verdict);
-        // What the provider has to send to a host that does not answer does not end.
-        iface.ended_below |= verdict != RefusalVerdict::Refuses;
+    for (link, uid, (host, port), was_open) in refused {
+        log::once!(
+            Warn,
+            each & host,
+            "worker {uid:#x} is given up: {host} refuses connections to its port {port} ({}), so its process has \
+             ended, or a firewall rejects them: see its output, and open the ports of libfabric between the hosts",
+            iface.device_name
+        );
         let status = match was_open {
             true => UCS_ERR_CONNECTION_RESET,
             false => UCS_ERR_UNREACHABLE,
         };
         iface.fail_conn(&link, status);
-    }
-}
-
-/// Logs that a connection to a peer fails.
-fn report(device_name: &str, uid: u64, (host, port): SocketName, verdict: RefusalVerdict) {
-    if verdict == RefusalVerdict::Refuses {
-        log::once!(
-            Warn,
-            each & host,
-            "worker {uid:#x} is given up: {host} refuses connections to its port {port} ({device_name}), so its \
-             process has ended, or a firewall rejects them: see its output, and open the ports of libfabric between \
-             the hosts"
-        );
-    } else {
-        log::diag!("worker {uid:#x} is given up: {host} does not answer ({device_name})");
     }
 }
 
@@ -244,10 +164,10 @@ mod tests {
     /// attempt is waited for: its end takes no time of that clock.
     fn look(check: &mut RefusalCheck, to: SocketName, now: &mut u64, until: u64) -> bool {
         while *now < until {
-            if check.look(to, *now, || true) == RefusalVerdict::Refuses {
+            if check.look(to, *now, || true) {
                 return true;
             }
-            while (check.attempt.as_ref()).is_some_and(|(socket, _)| is_waiting(socket)) {
+            while check.attempt.as_ref().is_some_and(is_waiting) {
                 std::thread::yield_now();
             }
             *now += 100;
@@ -282,33 +202,11 @@ mod tests {
     fn nothing_is_tried_where_a_connection_is_open() {
         let mut check = RefusalCheck::new(0);
         let to = (std::net::Ipv4Addr::LOCALHOST.into(), 1);
-        let mut looks = (0..100_000).step_by(100);
-        assert!(looks.all(|now| check.look(to, now, || false) == RefusalVerdict::Waits));
+        assert!(
+            (0..100_000)
+                .step_by(100)
+                .all(|now| !check.look(to, now, || false))
+        );
         assert_eq!(check.refusals, 0);
-    }
-
-    #[test]
-    fn a_host_that_does_not_answer_is_silent_until_a_connection_is_open() {
-        // Where connections wait to be accepted, and there is room for no further one, the kernel does not answer.
-        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        listener.bind(&any.into()).unwrap();
-        listener.listen(0).unwrap();
-        let at = listener.local_addr().unwrap().as_socket().unwrap();
-        let to = (at.ip(), at.port());
-        let _waiting: Vec<_> = (0..4).map(|_| connect(to)).collect();
-        let mut check = RefusalCheck::new(0);
-        let mut longest = 0;
-        for now in (0..60_000).step_by(100) {
-            match check.look(to, now, || true) {
-                RefusalVerdict::Silent(ms) => longest = ms,
-                RefusalVerdict::Waits => assert!(now <= TRY_MS),
-                RefusalVerdict::Refuses => panic!("the kernel listens"),
-            }
-        }
-        assert!(longest > 50_000);
-        check.attempt = None;
-        let verdict = check.look(to, 200_000, || false);
-        assert_eq!(verdict, RefusalVerdict::Waits);
     }
 }

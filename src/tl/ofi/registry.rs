@@ -31,11 +31,6 @@ impl OfiRegistry {
         number
     }
 
-    /// Removes an endpoint that stays open. What was registered with it before stays registered.
-    pub fn leave(&self, number: u16) {
-        self.0.lock().eps.retain(|&(other, _)| other != number);
-    }
-
     /// The endpoints, with their numbers.
     pub fn eps(&self) -> Vec<(u16, Arc<OfiSharedEp>)> {
         let inner = self.0.lock();

@@ -143,8 +143,7 @@ pub fn end_dead<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S) {
     if !iface.has_ops_without_peer() {
         return;
     }
-    // One that cannot be closed is not used any more: only its calls access the memory.
-    let is_closed = iface.is_dead && (iface.ended_below || iface.ep.close());
+    let is_closed = iface.is_dead && iface.ep.close();
     let is_over = |(_, conn): (usize, &OfiConn<S::Peer>)| {
         if !conn.has_ops_without_peer() {
             return None;

@@ -13,7 +13,7 @@ use super::rma_limits::RmaLimits;
 use super::rma_pool::RmaOpPool;
 use super::tx_link::OfiTxLink;
 use crate::sys::lock::MtLock;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::RawFd;
@@ -98,12 +98,6 @@ pub struct OfiSharedEp {
 }
 
 impl OfiSharedEp {
-    /// Of each connection, by the address of its sending half, the oldest packet with a number that was not reported as
-    /// sent.
-    pub fn oldest_sends(&self) -> HashMap<usize, u32> {
-        self.queues.lock().buffers.oldest_sends()
-    }
-
     /// Opens an endpoint of a device with `receives` receive buffers and, to one peer, `window` sends that are not
     /// complete. `waits`: its completion queue has a descriptor; `role`: what it is for; `fabric`: hash of what workers
     /// have in common that reach each other.

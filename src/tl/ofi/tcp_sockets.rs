@@ -15,9 +15,6 @@ use std::time::Duration;
 /// Intervals without an acknowledgement after which a host counts as unreachable.
 pub const SILENT_INTERVALS: u64 = 10;
 
-/// Least interval at which a kernel asks for acknowledgements, milliseconds.
-pub const MIN_KERNEL_INTERVAL_MS: u64 = 1000;
-
 /// A state of a connection in `TCP_INFO`: it is open in both directions.
 const ESTABLISHED: u8 = 1;
 
@@ -66,25 +63,26 @@ impl TcpSocket {
     /// endpoints `peers`. The provider connects to the address of an endpoint, and accepts at its own.
     pub fn find(own: SocketName, peers: &HashSet<SocketName>) -> Vec<TcpSocket> {
         let hosts: HashSet<IpAddr> = peers.iter().map(|peer| peer.0).collect();
-        let sockets = tcp_sockets().into_iter().filter_map(|socket| {
+        let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
+            return Vec::new();
+        };
+        let sockets = entries.flatten().filter_map(|entry| {
+            let target = std::fs::read_link(entry.path()).ok()?;
+            let is_socket = target
+                .as_os_str()
+                .as_encoded_bytes()
+                .starts_with(b"socket:");
+            let fd: RawFd = entry.file_name().to_str()?.parse().ok()?;
+            let socket = is_socket.then(|| duplicate(fd)).flatten()?;
             let (here, there) = (name_of(socket.local_addr())?, name_of(socket.peer_addr())?);
             let is_its = here == own && hosts.contains(&there.0) || peers.contains(&there);
-            is_its.then_some(TcpSocket {
+            let is_tcp = socket.protocol().ok()? == Some(Protocol::TCP);
+            (is_its && is_tcp).then_some(TcpSocket {
                 socket,
                 host: there.0,
             })
         });
         sockets.collect()
-    }
-
-    /// Ends the connections that the endpoint `own` has accepted, and its listening socket: the kernel refuses
-    /// connections to it from then on. Those that it has made look like those of other endpoints of this process.
-    pub fn shut_down_accepted(own: SocketName) {
-        let sockets = tcp_sockets().into_iter();
-        for socket in sockets.filter(|socket| name_of(socket.local_addr()) == Some(own)) {
-            // It may have ended meanwhile.
-            _ = socket.shutdown(Shutdown::Both);
-        }
     }
 
     /// The connections of [`find`](Self::find) that are open. Looks at all descriptors of the process.
@@ -138,24 +136,6 @@ impl TcpSocket {
         // It may have ended meanwhile.
         _ = self.socket.shutdown(Shutdown::Both);
     }
-}
-
-/// Duplicates of all TCP sockets of the process.
-fn tcp_sockets() -> Vec<Socket> {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
-        return Vec::new();
-    };
-    let sockets = entries.flatten().filter_map(|entry| {
-        let target = std::fs::read_link(entry.path()).ok()?;
-        let is_socket = target
-            .as_os_str()
-            .as_encoded_bytes()
-            .starts_with(b"socket:");
-        let fd: RawFd = entry.file_name().to_str()?.parse().ok()?;
-        let socket = is_socket.then(|| duplicate(fd)).flatten()?;
-        (socket.protocol().ok()? == Some(Protocol::TCP)).then_some(socket)
-    });
-    sockets.collect()
 }
 
 /// A duplicate of a descriptor, which is that of a socket or not.

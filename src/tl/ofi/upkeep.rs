@@ -11,7 +11,7 @@ use super::packet::{PROBE, bare};
 use super::refusal::end_refused;
 use super::refused_hello;
 use super::rma_completion;
-use super::tcp_sockets::{MIN_KERNEL_INTERVAL_MS, SILENT_INTERVALS, TcpSocket, socket_name};
+use super::tcp_sockets::{SILENT_INTERVALS, TcpSocket, socket_name};
 use super::tx_link::OfiTxLink;
 use crate::ctypes::*;
 use crate::sys::{advice, log};
@@ -32,7 +32,6 @@ pub fn tick<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
         return;
     }
     iface.next_look = now + LOOK_MS;
-    iface.flush_control();
     drop_failed(iface, sink);
     if now >= iface.next_connecting_look {
         iface.next_connecting_look = now + CONNECTING_LOOK_MS;
@@ -41,7 +40,7 @@ pub fn tick<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
         expire(iface, now);
         forget_late_control(iface, now);
         end_orphaned(iface);
-        end_refused(iface, now, max_silence(iface));
+        end_refused(iface, now);
         rma_completion::fail_unreported(iface, sink, now);
         rma_completion::end_dead(iface, sink);
         if let Some(mrs) = &iface.mrs {
@@ -54,7 +53,6 @@ pub fn tick<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
     if now >= iface.next_probe {
         iface.next_probe = now.saturating_add(iface.keepalive_ms);
         shut_down_silent(iface, sink, now);
-        loss::look_for_stalled(iface);
         probe(iface, sink);
     }
     iface.remove_ended();
@@ -179,18 +177,11 @@ fn is_watched<S: Sink>(conn: &OfiConn<S::Peer>, sink: S) -> bool {
     conn.peer.is_some_and(|peer| sink.watches_death(peer))
 }
 
-/// Time without an answer after which a host is unreachable, milliseconds.
-fn max_silence<P>(iface: &OfiIface<P>) -> u64 {
-    let interval = iface.keepalive_ms.max(MIN_KERNEL_INTERVAL_MS);
-    interval.saturating_mul(SILENT_INTERVALS)
-}
-
 /// Ends the connections of the provider `tcp` to hosts that do not acknowledge any more, if endpoints watch a peer
 /// there, or have moved their connection to it while reads are outstanding. The provider then reports what it has not
 /// written as failed. Connections to the host that no endpoint watches end as well: a socket does not say of which
 /// peer it is.
 fn shut_down_silent<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
-    let limit = max_silence(iface);
     let Some((own, hosts)) = &mut iface.tcp else {
         return;
     };
@@ -198,13 +189,10 @@ fn shut_down_silent<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
         let is_waited_for = is_watched(conn, sink) && !conn.is_broken || conn.has_moved_ops();
         socket_name(&conn.name).filter(|_| is_waited_for)
     });
-    let watched: HashSet<_> = watched.map(|(host, _)| host).collect();
-    if watched.is_empty() {
+    let peers: HashSet<_> = watched.collect();
+    if peers.is_empty() {
         return;
     }
-    let peers = iface.conns.iter();
-    let peers = peers.filter_map(|(_, conn)| socket_name(&conn.name));
-    let peers: HashSet<_> = peers.filter(|(host, _)| watched.contains(host)).collect();
     let sockets = TcpSocket::find(*own, &peers);
     let interval = Duration::from_millis(iface.keepalive_ms);
     sockets
@@ -214,6 +202,7 @@ fn shut_down_silent<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
         let (silence, is_due) = socket.silence()?;
         Some((socket.host, silence, is_due))
     });
+    let limit = iface.keepalive_ms.saturating_mul(SILENT_INTERVALS);
     let unreachable = hosts.look(silences, now, limit);
     for socket in sockets
         .iter()
@@ -226,7 +215,7 @@ fn shut_down_silent<S: Sink>(iface: &mut OfiIface<S::Peer>, sink: S, now: u64) {
         socket.shut_down();
     }
     // Also where the only connections there are not answered yet, or have moved.
-    iface.ended_below |= !unreachable.is_empty();
+    iface.was_cut |= !unreachable.is_empty();
     fail_conns_to(iface, sink, &unreachable);
 }
 
